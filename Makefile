@@ -1,0 +1,42 @@
+# Everything runs in .venv, built here from requirements.lock: `make demo` and `make test` need
+# only python3 >= 3.11 with venv, make and git.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+OUT ?= demo-output
+
+.PHONY: demo test test-all lint bench lock clean
+
+demo: $(VENV)/.ready
+	$(BIN)/dpbayes demo --out $(OUT)
+
+test: lint
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+# As test, and the tests that need CmdStan fail if it is not found instead of being skipped.
+test-all: lint
+	DPBAYES_REQUIRE_CMDSTAN=1 $(BIN)/pytest -n 2 --dist loadgroup
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(VENV)/.ready
+	$(BIN)/python benchmarks/run.py
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(not (3, 11) <= v < (3, 14) and "dpbayes needs Python 3.11 to 3.13, found %d.%d: run make PYTHON=python3.x" % v)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Needs uv (pip install uv). One file for Python 3.11 to 3.13 on all platforms.
+lock:
+	echo hatchling | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --extra test --extra cmdstan pyproject.toml - \
+	  --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV) $(OUT) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,48 @@
+"""Bayesian data synthesis with a privacy guarantee, on Stan.
+
+schema -> program -> engine -> risk weights -> mechanism (refit) -> guarantee -> release
+                                                   `-> utility, plots (confidential side)
+"""
+
+from importlib import import_module
+from typing import Any
+
+from dpbayes.contract import check_contract
+from dpbayes.engines import SamplerSettings
+from dpbayes.errors import (
+    ConvergenceError,
+    DataError,
+    DpbayesError,
+    EngineError,
+    GuaranteeError,
+    OutputError,
+    ProgramError,
+    SchemaError,
+)
+from dpbayes.mechanisms import Censored, CensoredWeighted, Unweighted, Weighted, WeightedE
+from dpbayes.privacy.guarantee import Guarantee
+from dpbayes.program import StanProgram
+from dpbayes.release import Release
+from dpbayes.schema import Column, Schema, read_records
+from dpbayes.synthesizer import Fit, Synthesizer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    # in the order of the flow
+    "Column", "Schema", "read_records",
+    "StanProgram", "check_contract",
+    "SamplerSettings",
+    "Unweighted", "Weighted", "WeightedE", "Censored", "CensoredWeighted",
+    "Guarantee",
+    "Synthesizer", "Fit", "Release",
+    "utility", "plots",
+    "DpbayesError", "SchemaError", "DataError", "ProgramError", "EngineError",
+    "ConvergenceError", "GuaranteeError", "OutputError",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("utility", "plots"):  # matplotlib is slow to import
+        return import_module(f"dpbayes.{name}")
+    raise AttributeError(f"module 'dpbayes' has no attribute {name!r}")

@@ -1,0 +1,245 @@
+"""The ``dpbayes`` command. Thin: it reads options, calls the library and prints."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dpbayes.errors import DpbayesError, SchemaError
+
+# Output folders hold confidential files: nothing here prints values of single records.
+app = typer.Typer(
+    name="dpbayes",
+    help="Synthetic microdata from Bayesian models with a privacy guarantee.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+console = Console()
+
+
+def main() -> None:
+    """Entry point: errors that a user can mend are one message and exit code 2."""
+    try:
+        app()
+    except DpbayesError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for the two figures and the table.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="400 of 1,601 records and half the draws.")
+    ] = False,
+) -> None:
+    """Run five synthesizers at epsilon = 5 on shipped earnings data of real persons.
+
+    Fits a beta regression to 1,601 records of the Current Population Survey and prints the layout
+    of Table 2 of Hu, Williams & Savitsky: Lipschitz bound, epsilon = 2 x bound, distance of the
+    distribution functions, and summaries of the data next to the synthetic data.
+    """
+    from dpbayes.demo import EPSILON, FORMULA, run_demo, write_figures
+
+    if out is not None and out.exists() and not out.is_dir():
+        raise SchemaError(f"--out {str(out)!r} is a file; name a directory.")
+    result = run_demo(quick=quick, progress=console.is_terminal)
+    records = len(next(iter(result.fits.values())).records)
+    console.print(f"\n{FORMULA}, beta regression, n = {records:,}, target ε = {EPSILON:g}\n")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for name in result.table.columns:
+        table.add_column(name, justify="right")
+    for row, values in result.table.iterrows():
+        style = "{:.4f}" if "ECDF" in str(row) else "{:.2f}"
+        cells = ["" if math.isnan(v) else style.format(v) for v in values]
+        table.add_row(str(row), *cells)
+    console.print(table)
+    console.print("\nGuarantee of one data set")
+    for fit in result.fits.values():
+        console.print(f"  {fit.guarantee}", highlight=False, soft_wrap=True)
+    console.print("\nConvergence")
+    for name, fit in result.fits.items():
+        console.print(f"  {name}: {fit.diagnostics}", highlight=False, soft_wrap=True)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        result.table.to_csv(out / "table.csv")
+        paths = [*write_figures(result, out), out / "table.csv"]
+        console.print("\nWritten: " + ", ".join(str(p) for p in paths), soft_wrap=True)
+
+
+@app.command()
+def synthesize(
+    data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="Confidential records, CSV.")],
+    schema: Annotated[
+        Path,
+        typer.Option(help="Schema file, TOML: types, public bounds and levels of the columns."),
+    ],
+    formula: Annotated[
+        str,
+        typer.Option(help="'outcome ~ covariates + (1 | group)'; covariates must be public."),
+    ],
+    mechanism: Annotated[str, typer.Option(help="See `dpbayes list`.")],
+    out: Annotated[Path, typer.Option(help="New directory for release/ and confidential/.")],
+    family: Annotated[str | None, typer.Option(help="Outcome family; see `dpbayes list`.")] = None,
+    program: Annotated[
+        Path | None, typer.Option(help="Your Stan file, instead of a family.")
+    ] = None,
+    constants: Annotated[
+        Path | None, typer.Option("--data", help="Public constants for --program, JSON.")
+    ] = None,
+    priors: Annotated[
+        Path | None, typer.Option(help="Priors of the family, TOML: name = number or [a, b].")
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Privacy loss per data set, natural-log units, add/remove one record."),
+    ] = None,
+    datasets: Annotated[int, typer.Option(help="Number m of data sets; ε adds up to m x.")] = 1,
+    engine: Annotated[str, typer.Option(help="embedded or cmdstan.")] = "embedded",
+    c1: Annotated[float | None, typer.Option(help="Scaling of the risk weights [1].")] = None,
+    c2: Annotated[float | None, typer.Option(help="Shift of the risk weights [0].")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="For tests only: a release needs the secret seed made by default."),
+    ] = None,
+    chains: Annotated[int, typer.Option(help="Markov chains.")] = 4,
+    warmup: Annotated[int, typer.Option(help="Warm-up iterations per chain.")] = 1000,
+    draws: Annotated[int, typer.Option(help="Draws per chain after warm-up.")] = 1000,
+    adapt_delta: Annotated[float, typer.Option(help="Target acceptance rate, in (0, 1).")] = 0.8,
+    max_treedepth: Annotated[int, typer.Option(help="Cap on trajectory doublings.")] = 10,
+    threads: Annotated[int, typer.Option(help="Threads per chain, for reduce_sum.")] = 1,
+    allow_nonconvergence: Annotated[
+        bool,
+        typer.Option("--allow-nonconvergence", help="Release although the chains disagree."),
+    ] = False,
+) -> None:
+    """Fit a model to confidential records and write synthetic data with their guarantee.
+
+    OUT/release holds what may leave: synthetic_1.csv ... and guarantee.json. OUT/confidential
+    (mode 0700) holds weights, bounds, draws, utility and figures, and must not leave.
+    """
+    from dpbayes.engines import SamplerSettings
+    from dpbayes.mechanisms import get_mechanism
+    from dpbayes.report import check_output, write_outputs
+    from dpbayes.schema import Schema, read_records
+    from dpbayes.synthesizer import Synthesizer
+
+    check_output(out)
+    chosen = get_mechanism(mechanism, epsilon=epsilon, c1=c1, c2=c2)
+    synthesizer = Synthesizer(
+        Schema.from_toml(schema),
+        formula,
+        family,
+        chosen,
+        program=program,
+        data=constants,
+        priors=_read_priors(priors),
+        engine=engine,
+        settings=SamplerSettings(
+            chains=chains,
+            warmup=warmup,
+            draws=draws,
+            seed=seed,
+            threads_per_chain=threads,
+            adapt_delta=adapt_delta,
+            max_treedepth=max_treedepth,
+            progress=sys.stderr.isatty(),
+        ),
+    )
+    synthesizer.check_datasets(datasets)
+    fit = synthesizer.fit(read_records(data), allow_nonconvergence=allow_nonconvergence)
+    release_seed = secrets.randbits(128) if seed is None else seed
+    release = fit.sample(datasets, seed=release_seed)
+    write_outputs(out, fit, release, release_seed)
+
+    console.print(release.guarantee.paragraph(), highlight=False)
+    console.print(
+        f"\nConfidential: Lipschitz bound {fit.lipschitz_bound_unweighted:.3f} unweighted, "
+        f"{fit.lipschitz_bound:.3f} here; local ε_x = 2Δ = {fit.epsilon_local:.3f}; "
+        f"{fit.n_censored} records censored, {fit.n_truncated} truncated.",
+        highlight=False,
+    )
+    console.print(f"Convergence: {fit.diagnostics}", highlight=False)
+    left_out = synthesizer.left_out()
+    if left_out:
+        console.print(
+            f"Not released, because neither public nor the outcome: {', '.join(left_out)}",
+            highlight=False,
+        )
+    if seed is not None:
+        console.print("A seed was given: keep it secret, or do not publish this release.")
+    console.print(f"\nWritten: {out / 'release'} and {out / 'confidential'}", soft_wrap=True)
+
+
+@app.command()
+def check(
+    program: Annotated[Path, typer.Argument(metavar="FILE.stan", help="Your Stan program.")],
+    data: Annotated[
+        Path, typer.Option(help="Its data, JSON; weights, anchor, clip_* and emit may be left out.")
+    ],
+    private: Annotated[
+        list[str] | None,
+        typer.Option(help="Confidential data entry [all with one value per record but X, group]."),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="embedded or cmdstan.")] = "embedded",
+) -> None:
+    """Check that a Stan program keeps the privacy contract, by name and by behaviour."""
+    from dpbayes.contract import check_contract
+    from dpbayes.engines import get_engine
+    from dpbayes.program import StanProgram
+    from dpbayes.synthesizer import read_json_data
+
+    stan = StanProgram.from_file(program)
+    model = get_engine(engine).compile(stan)
+    report = check_contract(stan, model, read_json_data(data), private or None)
+    console.print(
+        f"{program.name} keeps the contract at {report.points} random points.", highlight=False
+    )
+    for line in report.passed:
+        console.print(f"  ok  {line}", highlight=False, soft_wrap=True)
+    console.print("Not checked, your claim:")
+    for line in report.not_checked:
+        console.print(f"  --  {line}", highlight=False, soft_wrap=True)
+
+
+@app.command("list")
+def list_() -> None:
+    """List families, mechanisms with what each guarantees, and engines."""
+    from dpbayes.engines import ENGINES
+    from dpbayes.families import FAMILIES
+    from dpbayes.mechanisms import MECHANISMS
+
+    families = [(f.name, f"{f.column_type} outcome; {f.density}") for f in FAMILIES.values()]
+    mechanisms = [(m.name, m.summary) for m in MECHANISMS.values()]
+    for title, rows in (
+        ("Families", families),
+        ("Mechanisms", mechanisms),
+        ("Engines", list(ENGINES.items())),
+    ):
+        console.print(title)
+        for name, text in rows:
+            console.print(f"  {name:<19}{text}", highlight=False, soft_wrap=True)
+
+
+def _read_priors(path: Path | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SchemaError(f"priors file {str(path)!r}: {error.strerror}.") from None
+    except ValueError as error:
+        raise SchemaError(f"priors file {str(path)!r} is not valid TOML: {error}.") from None

@@ -1,0 +1,122 @@
+"""Convergence diagnostics of a fit, and the gate that they keep."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from dpbayes.errors import ConvergenceError
+
+RHAT_LIMIT = 1.01  # Vehtari et al. 2021, Bayesian Analysis 16(2), section 4
+ESS_PER_CHAIN = 100  # the same, section 4
+EBFMI_LIMIT = 0.3  # Betancourt 2016, arXiv:1604.00695
+TREEDEPTH_SHARE = 0.25  # saturation costs efficiency, not validity
+# A clamped log-likelihood has kinks, at which single divergences are expected.
+DIVERGENCE_SHARE = 0.005
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Rank-normalised split R-hat, ESS (smallest over parameters) and NUTS statistics.
+
+    Attributes:
+        max_rhat: largest R-hat; min_ess_bulk, min_ess_tail: smallest effective sample sizes.
+        worst: the parameter entry with the largest R-hat.
+        divergences, treedepth_hits: transitions, of ``transitions`` after warm-up.
+        min_ebfmi: smallest energy Bayesian fraction of missing information over chains.
+        problems: what falls short, in words; empty if nothing does.
+    """
+
+    chains: int
+    transitions: int
+    max_rhat: float
+    worst: str
+    min_ess_bulk: float
+    min_ess_tail: float
+    divergences: int
+    treedepth_hits: int
+    min_ebfmi: float
+    problems: tuple[str, ...]
+
+    @property
+    def converged(self) -> bool:
+        """True if every check passed."""
+        return not self.problems
+
+    def require(self, what: str) -> None:
+        """Raise ConvergenceError if a check failed."""
+        if self.problems:
+            raise ConvergenceError(
+                f"the {what} has not converged: {'; '.join(self.problems)}. The privacy "
+                "statement is for a draw of the posterior, which these chains do not give. Raise "
+                "warmup, draws or adapt_delta, or simplify the model; allow_nonconvergence=True "
+                "(--allow-nonconvergence) overrides."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return (
+            f"R-hat {self.max_rhat:.3f} (max), ESS bulk {self.min_ess_bulk:.0f} / tail "
+            f"{self.min_ess_tail:.0f} (min), divergences {self.divergences}, max treedepth "
+            f"{self.treedepth_hits}, E-BFMI {self.min_ebfmi:.2f} (min)"
+        )
+
+
+def diagnose(draws: xr.DataTree, max_treedepth: int) -> Diagnostics:
+    """Compute all checks for one fit."""
+    from arviz_stats.base import array_stats  # slow to import
+
+    chains = int(draws["posterior"].sizes["chain"])
+    rhat, bulk, tail = {}, {}, {}
+    for name, variable in draws["posterior"].data_vars.items():
+        values = variable.to_numpy()
+        for index in np.ndindex(values.shape[2:]):
+            one = values[(slice(None), slice(None), *index)]
+            label = f"{name}{list(index)}" if index else str(name)
+            rhat[label] = float(array_stats.rhat(one, chain_axis=0, draw_axis=1))
+            bulk[label] = float(array_stats.ess(one, chain_axis=0, draw_axis=1, method="bulk"))
+            tail[label] = float(
+                array_stats.ess(one, chain_axis=0, draw_axis=1, method="tail", prob=(0.05, 0.95))
+            )
+    worst = max(rhat, key=lambda label: np.nan_to_num(rhat[label], nan=np.inf))
+
+    stats = draws["sample_stats"]
+    divergences = int(stats["diverging"].sum())
+    hits = int((stats["tree_depth"] >= max_treedepth).sum())
+    energy = stats["energy"].to_numpy()
+    ebfmi = float(np.min(array_stats.bfmi(energy)))
+    transitions = energy.size
+
+    problems = []
+    if not rhat[worst] <= RHAT_LIMIT:  # NaN is a failure too
+        problems.append(f"R-hat of {worst} is {rhat[worst]:.3f} (limit {RHAT_LIMIT})")
+    for kind, ess in (("bulk", bulk), ("tail", tail)):
+        least = min(ess, key=lambda label: ess[label])
+        if not ess[least] >= ESS_PER_CHAIN * chains:
+            problems.append(
+                f"{kind} ESS of {least} is {ess[least]:.0f} (at least {ESS_PER_CHAIN * chains})"
+            )
+    if divergences > DIVERGENCE_SHARE * transitions:
+        problems.append(f"{divergences} of {transitions} transitions diverged")
+    if hits > TREEDEPTH_SHARE * transitions:
+        problems.append(f"{hits} of {transitions} transitions reached max_treedepth")
+    if not ebfmi >= EBFMI_LIMIT:
+        problems.append(f"E-BFMI is {ebfmi:.2f} (at least {EBFMI_LIMIT})")
+    return Diagnostics(
+        chains=chains,
+        transitions=transitions,
+        max_rhat=rhat[worst],
+        worst=worst,
+        min_ess_bulk=min(bulk.values()),
+        min_ess_tail=min(tail.values()),
+        divergences=divergences,
+        treedepth_hits=hits,
+        min_ebfmi=ebfmi,
+        problems=tuple(problems),
+    )

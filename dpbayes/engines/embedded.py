@@ -1,0 +1,175 @@
+"""The default engine: stanli, the Stan language and stan-math in one wheel, no compiler."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import stanli
+import xarray as xr
+from numpy.typing import NDArray
+
+from dpbayes.engines.base import (
+    SamplerSettings,
+    StanData,
+    columns,
+    count_draws,
+    make_draws,
+    uncolumn,
+    without_switches,
+)
+from dpbayes.engines.progress import SamplingProgress
+from dpbayes.errors import EngineError, ProgramError
+from dpbayes.program import StanProgram
+
+
+class EmbeddedEngine:
+    """Interprets Stan programs in process."""
+
+    name = "embedded"
+
+    def compile(self, program: StanProgram) -> EmbeddedModel:
+        try:
+            return EmbeddedModel(program, stanli.stan_to_mir(program.text))
+        except RuntimeError as error:
+            message = str(error).replace("in 'string'", f"in {program.name}.stan")
+            raise ProgramError(f"{program.name}.stan does not compile:\n{message}") from None
+
+
+class EmbeddedModel:
+    """A program in stanli's intermediate representation."""
+
+    def __init__(self, program: StanProgram, mir: str) -> None:
+        self.program = program
+        self.mir = mir
+
+    def bind(self, data: StanData) -> EmbeddedBinding:
+        encoded = {key: _to_json(key, value) for key, value in without_switches(data).items()}
+        return EmbeddedBinding(self, int(data["n"]), encoded)
+
+
+class EmbeddedBinding:
+    """A program with data, kept as JSON text per entry so that rebinding encodes only changes."""
+
+    def __init__(self, model: EmbeddedModel, n: int, encoded: dict[str, str]) -> None:
+        self._model = model
+        self._n = n
+        self._encoded = encoded
+
+    def rebind(self, **changes: Any) -> EmbeddedBinding:
+        encoded = {key: _to_json(key, value) for key, value in changes.items()}
+        return EmbeddedBinding(self._model, self._n, {**self._encoded, **encoded})
+
+    def sample(self, settings: SamplerSettings) -> xr.DataTree:
+        model = self._build(stanli.Model, emit=0, emit_y_rep=0)
+        seed = settings.resolved_seed()
+        with SamplingProgress(settings) as progress, contextlib.redirect_stdout(progress.lines):
+            try:
+                fit = model.sample(
+                    chains=settings.chains,
+                    seed=seed,
+                    warmup=settings.warmup,
+                    samples=settings.draws,
+                    delta=settings.adapt_delta,
+                    max_depth=settings.max_treedepth,
+                    metric=settings.metric or "diag_e",
+                    parallel_chains=settings.parallel_chains,
+                    threads_per_chain=settings.threads_per_chain,
+                    refresh=progress.refresh,
+                )
+            except RuntimeError as error:
+                raise EngineError(f"sampling failed: {error}") from None
+        stats = {key: fit.sampler_stats[:, :, i] for i, key in enumerate(stanli.SAMPLER_COLUMNS)}
+        return make_draws({name: fit.draws(name) for name in fit.variables}, stats)
+
+    def random_points(self, count: int, seed: int) -> xr.DataTree:
+        model = self._evaluator(emit=0)
+        names = _names(model)
+        rng = np.random.default_rng(seed)
+        points = [
+            model.param_constrain(rng.uniform(-2, 2, model.param_unc_num())) for _ in range(count)
+        ]
+        return make_draws(uncolumn(names, np.stack(points)[None]))
+
+    def log_prob(self, draws: xr.DataTree) -> NDArray[np.float64]:
+        model = self._evaluator(emit=0)
+        out = np.empty(count_draws(draws))
+        for s, point in enumerate(columns(draws, _names(model))):
+            try:
+                out[s] = model.log_density(model.param_unconstrain(point), propto=False)
+            except RuntimeError as error:
+                raise EngineError(f"the log density cannot be evaluated: {error}") from None
+        return out
+
+    def log_lik(self, draws: xr.DataTree) -> Iterator[NDArray[np.float64]]:
+        model = self._evaluator(emit=1)
+        emit = self._slice(model, "log_lik")
+        out = np.empty(model.param_num(include_tp=True, include_gq=True))
+        rng = model.new_rng(0)  # no random number reaches log_lik
+        for point in columns(draws, _names(model)):
+            unconstrained = model.param_unconstrain(point)
+            model.param_constrain(unconstrained, include_tp=True, include_gq=True, rng=rng, out=out)
+            yield out[emit].copy()
+
+    def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
+        # A program without the switch emit_y_rep writes both under emit.
+        model = self._evaluator(emit=int("emit_y_rep" not in self._declared), emit_y_rep=1)
+        point = columns(draws, _names(model))[index]
+        out = model.param_constrain(
+            model.param_unconstrain(point),
+            include_tp=True,
+            include_gq=True,
+            rng=model.new_rng(seed),
+        )
+        return np.asarray(out[self._slice(model, "y_rep")])
+
+    @property
+    def _declared(self) -> tuple[str, ...]:
+        return self._model.program.declared("data")
+
+    def _evaluator(self, *, emit: int, emit_y_rep: int = 0) -> Any:
+        return self._build(stanli.bridgestan_model, emit=emit, emit_y_rep=emit_y_rep)
+
+    def _build(self, factory: Any, **switches: int) -> Any:
+        encoded = {**self._encoded, **{key: str(value) for key, value in switches.items()}}
+        text = "{" + ",".join(f'"{key}":{value}' for key, value in encoded.items()) + "}"
+        try:
+            return factory(mir=self._model.mir, data=text)
+        except RuntimeError as error:
+            raise _data_error(self._model.program, str(error)) from None
+
+    def _slice(self, model: Any, name: str) -> slice:
+        """Where an n-vector of the generated quantities stands among all columns."""
+        flat = model.param_names(include_tp=True, include_gq=True)
+        start = flat.index(f"{name}.1")
+        return slice(start, start + self._n)
+
+
+def _names(model: Any) -> list[str]:
+    return [name for name in model.param_names() if name]
+
+
+def _to_json(key: str, value: Any) -> str:
+    """One data entry as JSON; infinities become the strings that Stan reads as such."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iufb":
+        raise EngineError(f"data entry {key!r} is not numeric: {value!r}.")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if array.ndim or np.isnan(array):
+            raise EngineError(f"data entry {key!r} holds NaN or infinite values.")
+        return '"Infinity"' if array > 0 else '"-Infinity"'
+    return json.dumps(array.astype(int).tolist() if array.dtype.kind == "b" else array.tolist())
+
+
+def _data_error(program: StanProgram, message: str) -> ProgramError:
+    missing = re.search(r"variable does not exist.*?variable name=(\w+)", message, re.DOTALL)
+    if missing:
+        return ProgramError(
+            f"{program.name}.stan declares data {missing[1]!r}, which was not given. Pass it with "
+            f'data={{"{missing[1]}": ...}} (a public constant), or remove the declaration.'
+        )
+    return ProgramError(f"{program.name}.stan does not accept the data: {message}")

@@ -1,0 +1,70 @@
+"""A progress bar fed by the progress lines that CmdStan-shaped samplers print."""
+
+from __future__ import annotations
+
+import io
+import re
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from dpbayes.engines.base import SamplerSettings
+
+_LINE = re.compile(r"Chain \[(\d+)\] Iteration:\s*(\d+) / (\d+)")
+
+
+class _Lines(io.TextIOBase):
+    """A stream that turns progress lines into updates and drops everything else."""
+
+    def __init__(self, bar: Progress | None, chains: int) -> None:
+        self._bar = bar
+        self._done = dict.fromkeys(range(1, chains + 1), 0)
+        self._task = bar.add_task("sampling", total=None) if bar else None
+
+    def write(self, text: str) -> int:
+        for chain, iteration, total in _LINE.findall(text):
+            self._done[int(chain)] = int(iteration)
+            if self._bar is not None and self._task is not None:
+                self._bar.update(
+                    self._task,
+                    completed=sum(self._done.values()),
+                    total=int(total) * len(self._done),
+                )
+        return len(text)
+
+
+class SamplingProgress:
+    """Context manager: ``lines`` takes the sampler's standard output, ``refresh`` its interval."""
+
+    def __init__(self, settings: SamplerSettings) -> None:
+        iterations = settings.warmup + settings.draws
+        self.refresh = max(1, iterations // 50) if settings.progress else 0
+        self._bar = (
+            Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f}%"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            if settings.progress
+            else None
+        )
+        self.lines = _Lines(self._bar, settings.chains)
+
+    def __enter__(self) -> SamplingProgress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()

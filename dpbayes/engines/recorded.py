@@ -1,0 +1,82 @@
+"""Replays stored draws: for tests without a sampler, and for fits made elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from dpbayes.engines.base import SamplerSettings, StanData, count_draws
+from dpbayes.errors import EngineError
+from dpbayes.program import StanProgram
+
+_GROUPS = ("posterior", "sample_stats", "log_likelihood", "posterior_predictive")
+
+
+class RecordedEngine:
+    """Returns recorded fits in the order given: first the unweighted one, then the refit.
+
+    Args:
+        recordings: DataTrees with the groups posterior, sample_stats, log_likelihood (variable
+            log_lik, axes chain, draw, record: plain, unweighted) and posterior_predictive
+            (variable y_rep, same axes, on the program's scale). The recordings are trusted:
+            whether they are draws of what they should be cannot be checked here.
+    """
+
+    name = "recorded"
+
+    def __init__(self, *recordings: xr.DataTree) -> None:
+        for i, recording in enumerate(recordings):
+            missing = [group for group in _GROUPS if group not in recording.children]
+            if missing:
+                raise EngineError(f"recording {i} has no group {', '.join(missing)}.")
+        self._recordings = recordings
+        self._next = 0
+
+    def compile(self, program: StanProgram) -> RecordedEngine:
+        return self
+
+    def bind(self, data: StanData) -> RecordedEngine:
+        for i, recording in enumerate(self._recordings):
+            records = recording["log_likelihood"]["log_lik"].shape[-1]
+            if records != int(data["n"]):
+                raise EngineError(
+                    f"recording {i} has log_lik of {records} records, the data have {data['n']}."
+                )
+        return self
+
+    def rebind(self, **changes: Any) -> RecordedEngine:
+        return self
+
+    def sample(self, settings: SamplerSettings) -> xr.DataTree:
+        if self._next == len(self._recordings):
+            raise EngineError(
+                f"{self._next} recording(s) given, one more fit asked for: record the unweighted "
+                "fit and the refit."
+            )
+        self._next += 1
+        recording = self._recordings[self._next - 1]
+        return xr.DataTree.from_dict({g: recording[g].to_dataset() for g in _GROUPS[:2]})
+
+    def random_points(self, count: int, seed: int) -> xr.DataTree:
+        raise EngineError("the recorded engine cannot evaluate a program at new points.")
+
+    def log_prob(self, draws: xr.DataTree) -> NDArray[np.float64]:
+        raise EngineError("the recorded engine cannot evaluate a program at new points.")
+
+    def log_lik(self, draws: xr.DataTree) -> Iterator[NDArray[np.float64]]:
+        stored = self._find(draws)["log_likelihood"]["log_lik"].to_numpy()
+        yield from stored.reshape(-1, stored.shape[-1])
+
+    def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
+        stored = self._find(draws)["posterior_predictive"]["y_rep"].to_numpy()
+        return np.asarray(stored.reshape(count_draws(draws), -1)[index])
+
+    def _find(self, draws: xr.DataTree) -> xr.DataTree:
+        for recording in self._recordings:
+            if recording["posterior"].to_dataset().identical(draws["posterior"].to_dataset()):
+                return recording
+        raise EngineError("these draws are not among the recordings.")

@@ -1,0 +1,33 @@
+"""Errors. Each message names the argument or column, what was found, and the remedy."""
+
+
+class DpbayesError(Exception):
+    """Base of all errors that a user can mend."""
+
+
+class SchemaError(DpbayesError):
+    """The schema is wrong or says too little."""
+
+
+class DataError(DpbayesError):
+    """The records do not fit the schema or the model."""
+
+
+class ProgramError(DpbayesError):
+    """A Stan program does not compile or breaks the contract of stan_models/README.md."""
+
+
+class EngineError(DpbayesError):
+    """An engine is missing or failed."""
+
+
+class ConvergenceError(DpbayesError):
+    """The chains have not converged, so the draws are not draws of the posterior."""
+
+
+class GuaranteeError(DpbayesError):
+    """A privacy parameter is out of range, or a guarantee was asked for that does not hold."""
+
+
+class OutputError(DpbayesError):
+    """The output directory cannot be used."""

@@ -1,0 +1,41 @@
+"""Mechanisms, by name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from dpbayes.errors import GuaranteeError
+from dpbayes.mechanisms.base import Mechanism, Weighting
+from dpbayes.mechanisms.censored import Censored, CensoredWeighted
+from dpbayes.mechanisms.pseudo_posterior import Unweighted, Weighted, WeightedE
+
+MECHANISMS: dict[str, type[Mechanism]] = {
+    kind.name: kind for kind in (Unweighted, Weighted, WeightedE, Censored, CensoredWeighted)
+}
+
+
+def get_mechanism(name: str, **settings: Any) -> Mechanism:
+    """Build a mechanism by name; settings that are None are left at their defaults.
+
+    Raises:
+        GuaranteeError: unknown name, a setting that the mechanism lacks, or one that it needs.
+    """
+    if name not in MECHANISMS:
+        raise GuaranteeError(f"unknown mechanism {name!r}; mechanisms: {', '.join(MECHANISMS)}.")
+    kind = MECHANISMS[name]
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # all are dataclasses
+    given = {key: value for key, value in settings.items() if value is not None}
+    for key in given:
+        if key not in known:
+            takes = f"takes {', '.join(known)}" if known else "takes no settings"
+            raise GuaranteeError(f"mechanism {name!r} does not use {key}; it {takes}.")
+    if "epsilon" in known and "epsilon" not in given:
+        raise GuaranteeError(f"mechanism {name!r} needs epsilon.")
+    return kind(**given)
+
+
+__all__ = [
+    "MECHANISMS", "Censored", "CensoredWeighted", "Mechanism", "Unweighted", "Weighted",
+    "WeightedE", "Weighting", "get_mechanism",
+]  # fmt: skip

@@ -1,0 +1,145 @@
+"""Figures for the confidential side. Colours are safe for colour-blind readers; lines and labels
+carry the same information in grey."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from dpbayes.schema import Column
+from dpbayes.synthesizer import Fit
+
+# Okabe & Ito's palette, in an order that also separates in grey.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+LINES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+_DATA = "#333333"
+
+
+def _axes(ax: Axes | None, width: float) -> tuple[Figure, Axes]:
+    if ax is not None:
+        figure = ax.get_figure(root=True)
+        assert isinstance(figure, Figure)
+        return figure, ax
+    figure = Figure(figsize=(width, 4.2), dpi=150, layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _clean(ax: Axes) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.set_axisbelow(True)
+
+
+def lipschitz_violin(
+    fits: Mapping[str, Fit | ArrayLike], epsilon: float | None = None, ax: Axes | None = None
+) -> Figure:
+    """Violins of Lipschitz bounds, one per synthesizer; dashed line at epsilon/2.
+
+    Args:
+        fits: by label: a Fit (its n by-record bounds after the refit), or any array of bounds,
+            such as one per Monte Carlo replicate.
+        epsilon: target; None draws no line.
+        ax: axes to draw on.
+    Returns:
+        the figure. Confidential: bounds are computed from the records.
+    """
+    bounds = {
+        label: np.asarray(fit.lipschitz if isinstance(fit, Fit) else fit, dtype=float)
+        for label, fit in fits.items()
+    }
+    figure, ax = _axes(ax, width=1.6 + 1.35 * max(2, len(bounds)))
+    for position, (values, colour) in enumerate(zip(bounds.values(), COLOURS * 4, strict=False)):
+        if np.ptp(values) > 0:  # a density needs spread
+            violin = ax.violinplot(values, [position], widths=0.85, showextrema=False)
+            for body in violin["bodies"]:  # type: ignore[attr-defined]
+                body.set(facecolor=colour, edgecolor="black", alpha=0.75, linewidth=0.8)
+        quartiles = np.quantile(values, [0.25, 0.5, 0.75])
+        ax.vlines(position, quartiles[0], quartiles[2], color="black", linewidth=3)
+        ax.plot(position, quartiles[1], "o", color="white", markeredgecolor="black", markersize=5)
+        ax.plot(position, values.max(), "_", color="black", markersize=18)
+        ax.annotate(
+            f"{values.max():.2f}", (position, values.max()), (0, 3), ha="center", va="bottom",
+            textcoords="offset points", fontsize=8,
+        )  # fmt: skip
+    if epsilon is not None:
+        ax.axhline(epsilon / 2, color="black", linestyle="--", linewidth=1)
+        ax.annotate(
+            f"ε/2 = {epsilon / 2:g}", (0, epsilon / 2), (4, 3), xycoords=("axes fraction", "data"),
+            textcoords="offset points", ha="left", va="bottom", fontsize=8,
+        )  # fmt: skip
+    ax.set_xticks(range(len(bounds)), list(bounds))
+    ax.set_xlim(-0.6, len(bounds) - 0.4)
+    ax.set_ylim(bottom=0)
+    ax.set_ylabel("Lipschitz bound  max |α log-likelihood|")
+    ax.grid(axis="y", color="0.9")
+    _clean(ax)
+    return figure
+
+
+def density_overlay(
+    column: Column,
+    original: pd.Series,
+    synthetic: Mapping[str, pd.Series],
+    ax: Axes | None = None,
+) -> Figure:
+    """The confidential outcome next to synthetic ones: densities, or shares of levels.
+
+    Args:
+        column: declaration of the outcome.
+        original: shape (n,).
+        synthetic: by label.
+    """
+    figure, ax = _axes(ax, width=7.2)
+    series = {"data": original, **synthetic}
+    styles = [(_DATA, "-"), *zip(COLOURS * 4, LINES * 4, strict=True)]
+    if column.levels or column.type == "count":
+        _shares(ax, column, series, [colour for colour, _ in styles])
+    else:
+        for (label, values), (colour, line) in zip(series.items(), styles, strict=False):
+            x, density = _density(values.to_numpy(dtype=float), column)
+            if label == "data":
+                ax.fill_between(x, density, color="0.85", linewidth=0)
+            ax.plot(x, density, color=colour, linestyle=line, linewidth=1.8, label=label)
+        ax.set_ylabel("density")
+    ax.set_xlabel(column.name)
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False)
+    _clean(ax)
+    return figure
+
+
+def _density(values: np.ndarray, column: Column) -> tuple[np.ndarray, np.ndarray]:
+    """Kernel density on the declared range, reflected at the bounds so that no mass leaves it."""
+    assert column.lower is not None
+    assert column.upper is not None
+    # From here on the range shown: the declared one can be far wider than the values.
+    x = np.linspace(column.lower, min(column.upper, values.max() * 1.1), 400)
+    if np.ptp(values) == 0:
+        return x, np.zeros_like(x)
+    kernel = stats.gaussian_kde(values)
+    reflected = kernel(2 * column.lower - x) + kernel(2 * column.upper - x)
+    return x, kernel(x) + reflected
+
+
+def _shares(ax: Axes, column: Column, series: Mapping[str, pd.Series], colours: list[str]) -> None:
+    levels = [str(level) for level in column.levels]
+    if not levels:
+        top = int(np.quantile(np.concatenate([s.to_numpy() for s in series.values()]), 0.995))
+        low = int(column.lower or 0)
+        levels = [str(k) for k in range(low, max(top, low + 1) + 1)]
+    width = 0.8 / len(series)
+    for i, ((label, values), colour) in enumerate(zip(series.items(), colours, strict=False)):
+        shares = values.astype(str).value_counts(normalize=True)
+        heights = [float(shares.get(level, 0.0)) for level in levels]
+        positions = np.arange(len(levels)) + (i - (len(series) - 1) / 2) * width
+        ax.bar(
+            positions, heights, width, color=colour, edgecolor="black", linewidth=0.3, label=label
+        )
+    step = max(1, len(levels) // 20)
+    ax.set_xticks(range(0, len(levels), step), levels[::step])
+    ax.set_ylabel("share of records")

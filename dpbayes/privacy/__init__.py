@@ -1,0 +1,1 @@
+"""The privacy claim, apart from the code that earns it."""

@@ -1,0 +1,120 @@
+"""Record sensitivities, risk weights and local Lipschitz bounds. Numbers in, numbers out.
+
+Everything here is a function of the confidential records and belongs on the confidential side.
+Log-likelihoods come draw by draw, so memory is O(n) however many draws there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbayes.errors import GuaranteeError
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RecordRisk:
+    """What a pass over the draws found, record by record.
+
+    Attributes:
+        sensitivity: shape (n,), max over draws of |f_i|; infinite where any f_i is not finite.
+        lipschitz: shape (n,), max over draws of |clip(alpha_i f_i)|.
+        censored: shape (n,), True where alpha_i f_i left the window for at least one draw.
+    """
+
+    sensitivity: Vector
+    lipschitz: Vector
+    censored: NDArray[np.bool_]
+
+    @property
+    def bound(self) -> float:
+        """The local Lipschitz bound: max over records (Hu, Williams & Savitsky, section 2.1)."""
+        return float(self.lipschitz.max())
+
+
+def record_risk(
+    log_lik: Iterable[Vector],
+    weights: Vector,
+    window: tuple[float, float] = (-np.inf, np.inf),
+) -> RecordRisk:
+    """Sensitivities and by-record Lipschitz bounds over draws.
+
+    Args:
+        log_lik: S arrays of shape (n,), the record log-likelihoods f at each draw.
+        weights: shape (n,), alpha in [0, 1]. A record of weight 0 has bound 0 whatever its f.
+        window: the clamp (lower, upper); infinite for none.
+    """
+    lower, upper = window
+    highest = np.full(weights.shape, -np.inf)  # of f
+    lowest = np.full(weights.shape, np.inf)
+    count = 0
+    for f in log_lik:
+        np.maximum(highest, f, out=highest)  # NaN stays NaN
+        np.minimum(lowest, f, out=lowest)
+        count += 1
+    if not count:
+        raise ValueError("record_risk needs at least one draw")
+    undefined = ~(np.isfinite(highest) & np.isfinite(lowest))
+    sensitivity = np.where(undefined, np.inf, np.maximum(np.abs(highest), np.abs(lowest)))
+    # alpha >= 0 and clip are monotone, so the extremes of f give those of clip(alpha f).
+    with np.errstate(invalid="ignore"):
+        top = np.where(weights == 0, 0.0, weights * np.where(undefined, np.inf, highest))
+        bottom = np.where(weights == 0, 0.0, weights * np.where(undefined, -np.inf, lowest))
+    lipschitz = np.maximum(
+        np.abs(np.clip(top, lower, upper)), np.abs(np.clip(bottom, lower, upper))
+    )
+    return RecordRisk(sensitivity, lipschitz, (top > upper) | (bottom < lower))
+
+
+def check_scaling(c1: float, c2: float) -> None:
+    """Raise GuaranteeError unless c1 >= 0 and both are finite."""
+    for name, value in (("c1", c1), ("c2", c2)):
+        if not np.isfinite(value):
+            raise GuaranteeError(f"{name} = {value!r} must be a finite number.")
+    if c1 < 0:
+        raise GuaranteeError(f"c1 = {c1!r} must not be negative: riskier records would weigh more.")
+
+
+def linear_weights(sensitivity: Vector, c1: float = 1.0, c2: float = 0.0) -> Vector:
+    """Risk weights alpha_i = clip(c1 (1 - scaled f_i) + c2, 0, 1).
+
+    f_i is scaled to [0, 1] by its smallest and largest finite value over the records, so each
+    weight depends on all records. Records with a non-finite sensitivity get weight 0; if all
+    sensitivities are equal the weight is clip(c1 + c2, 0, 1).
+    Source: Savitsky, Williams & Hu, JMLR 23 (2022), Algorithm 1; scaling c1 and shift c2, Hu,
+    Williams & Savitsky, section 4.4.
+
+    Args:
+        sensitivity: shape (n,), max over draws of |f_i| under the unweighted fit.
+    Returns:
+        shape (n,).
+    """
+    check_scaling(c1, c2)
+    finite = np.isfinite(sensitivity)
+    weights = np.zeros_like(sensitivity)
+    if finite.any():
+        low, high = sensitivity[finite].min(), sensitivity[finite].max()
+        spread = high - low
+        scaled = (sensitivity[finite] - low) / spread if spread > 0 else 0.0
+        weights[finite] = np.clip(c1 * (1 - scaled) + c2, 0.0, 1.0)
+    return weights
+
+
+def truncated_weights(
+    weights: Vector, sensitivity: Vector, epsilon: float
+) -> tuple[Vector, NDArray[np.bool_]]:
+    """Weighted-e: weight 0 where alpha_i f_i > epsilon / 2, f_i from the unweighted fit.
+
+    Source: Hu, Williams & Savitsky, section 2.2.
+
+    Returns:
+        the new weights and a mask of the truncated records, both shape (n,).
+    """
+    with np.errstate(invalid="ignore"):
+        truncated = (weights > 0) & (weights * sensitivity > epsilon / 2)
+    return np.where(truncated, 0.0, weights), truncated

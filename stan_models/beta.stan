@@ -1,0 +1,89 @@
+// Beta regression of an outcome in (0, 1), logit link.
+//   y_i ~ beta(mu_i * lambda, (1 - mu_i) * lambda),  mu_i = inv_logit(eta_i)
+// With K = J = 0 and the default priors this is the synthesizer of Hu, Williams
+// & Savitsky, section 4: a logistic(0, 1) intercept makes mu uniform on (0, 1),
+// and lambda ~ Pareto(0.1, 1.5).
+functions {
+#include pseudo_likelihood.stan
+#include linear_predictor.stan
+
+  // log beta(y | mu * lambda, (1 - mu) * lambda), record by record. The first
+  // signature shares one mean among all records: 4 lgamma calls, not 2 n.
+  vector beta_log_lik(vector log_y, vector log1m_y, real mu, real lambda) {
+    real a = mu * lambda;
+    real b = lambda - a;
+    return lgamma(lambda) - lgamma(a) - lgamma(b) + (a - 1) * log_y
+           + (b - 1) * log1m_y;
+  }
+  vector beta_log_lik(vector log_y, vector log1m_y, vector mu, real lambda) {
+    vector[rows(mu)] a = mu * lambda;
+    vector[rows(mu)] b = lambda - a;
+    return lgamma(lambda) - lgamma(a) - lgamma(b) + (a - 1) .* log_y
+           + (b - 1) .* log1m_y;
+  }
+}
+data {
+  int<lower=1> n;
+  vector<lower=0, upper=1>[n] y;  // confidential
+  // public: covariates and group labels
+  int<lower=0> K;
+  matrix[n, K] X;
+  int<lower=0> J;
+  array[J > 0 ? n : 0] int<lower=1, upper=J> group;
+  // public: priors
+  vector[2] prior_intercept;        // logistic(location, scale)
+  vector<lower=0>[2] prior_lambda;  // Pareto(minimum, shape)
+  real<lower=0> prior_coefficient;  // normal(0, sd)
+  real<lower=0> prior_group_sd;     // half-normal(sd)
+  // the contract of stan_models/README.md
+  vector<lower=0, upper=1>[n] weights;
+  vector[n] anchor;
+  real clip_lower;
+  real clip_upper;
+  int<lower=0, upper=1> emit;
+  int<lower=0, upper=1> emit_y_rep;
+}
+transformed data {
+  vector[n] log_y = log(y);
+  vector[n] log1m_y = log1m(y);
+  int one_mean = K + J == 0;
+}
+parameters {
+  real intercept;
+  vector[K] coefficient;
+  real<lower=prior_lambda[1]> lambda;
+  array[J > 0] real<lower=0> group_sd;
+  vector[J] group_raw;
+}
+transformed parameters {
+  vector[J] group_effect;
+  if (J > 0) group_effect = group_sd[1] * group_raw;
+}
+model {
+  intercept ~ logistic(prior_intercept[1], prior_intercept[2]);
+  coefficient ~ normal(0, prior_coefficient);
+  lambda ~ pareto(prior_lambda[1], prior_lambda[2]);
+  group_sd ~ normal(0, prior_group_sd);
+  group_raw ~ std_normal();
+  vector[n] log_lik_i;
+  if (one_mean) {
+    log_lik_i = beta_log_lik(log_y, log1m_y, inv_logit(intercept), lambda);
+  } else {
+    vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+                                     group_effect, group);
+    log_lik_i = beta_log_lik(log_y, log1m_y, inv_logit(eta), lambda);
+  }
+  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
+}
+generated quantities {
+  vector[emit ? n : 0] log_lik;
+  array[emit_y_rep ? n : 0] real y_rep;
+  if (emit || emit_y_rep) {
+    vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+                                     group_effect, group);
+    if (emit) log_lik = beta_log_lik(log_y, log1m_y, inv_logit(eta), lambda);
+    if (emit_y_rep) {
+      y_rep = beta_rng(inv_logit(eta) * lambda, inv_logit(-eta) * lambda);
+    }
+  }
+}

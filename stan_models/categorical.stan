@@ -1,0 +1,86 @@
+// Multinomial logistic regression of a categorical outcome with C levels.
+//   P(y_i = c) = softmax(eta_i)_c,  eta_i1 = 0 (the first level is the reference)
+functions {
+#include pseudo_likelihood.stan
+#include linear_predictor.stan
+
+  // log categorical_logit(y | eta), record by record. Columns of eta and of the
+  // 0/1 matrix `is_level` are the levels 2..C.
+  vector categorical_log_lik(matrix is_level, matrix eta) {
+    int n = rows(eta);
+    vector[n] own = rep_vector(0, n);
+    vector[n] log_total = rep_vector(0, n);
+    for (c in 1:cols(eta)) {
+      own += is_level[, c] .* eta[, c];
+      log_total = log_sum_exp(log_total, eta[, c]);
+    }
+    return own - log_total;
+  }
+}
+data {
+  int<lower=1> n;
+  int<lower=2> C;
+  array[n] int<lower=1, upper=C> y;  // confidential
+  // public: covariates and group labels
+  int<lower=0> K;
+  matrix[n, K] X;
+  int<lower=0> J;
+  array[J > 0 ? n : 0] int<lower=1, upper=J> group;
+  // public: priors
+  vector[2] prior_intercept;        // normal(mean, sd), each level but the first
+  real<lower=0> prior_coefficient;  // normal(0, sd)
+  real<lower=0> prior_group_sd;     // half-normal(sd), each level but the first
+  // the contract of stan_models/README.md
+  vector<lower=0, upper=1>[n] weights;
+  vector[n] anchor;
+  real clip_lower;
+  real clip_upper;
+  int<lower=0, upper=1> emit;
+  int<lower=0, upper=1> emit_y_rep;
+}
+transformed data {
+  matrix[n, C - 1] is_level = rep_matrix(0, n, C - 1);
+  for (i in 1:n) {
+    if (y[i] > 1) is_level[i, y[i] - 1] = 1;
+  }
+}
+parameters {
+  vector[C - 1] intercept;
+  matrix[K, C - 1] coefficient;
+  array[J > 0] vector<lower=0>[C - 1] group_sd;
+  matrix[J, C - 1] group_raw;
+}
+transformed parameters {
+  matrix[J, C - 1] group_effect;
+  if (J > 0) group_effect = diag_post_multiply(group_raw, group_sd[1]);
+}
+model {
+  intercept ~ normal(prior_intercept[1], prior_intercept[2]);
+  to_vector(coefficient) ~ normal(0, prior_coefficient);
+  to_vector(group_raw) ~ std_normal();
+  if (J > 0) group_sd[1] ~ normal(0, prior_group_sd);
+  matrix[n, C - 1] eta;
+  for (c in 1:(C - 1)) {
+    eta[, c] = linear_predictor(n, intercept[c], X, coefficient[, c],
+                                group_effect[, c], group);
+  }
+  target += pseudo_log_lik(categorical_log_lik(is_level, eta),
+                           weights, anchor, clip_lower, clip_upper);
+}
+generated quantities {
+  vector[emit ? n : 0] log_lik;
+  array[emit_y_rep ? n : 0] int y_rep;
+  if (emit || emit_y_rep) {
+    matrix[n, C - 1] eta;
+    for (c in 1:(C - 1)) {
+      eta[, c] = linear_predictor(n, intercept[c], X, coefficient[, c],
+                                  group_effect[, c], group);
+    }
+    if (emit) log_lik = categorical_log_lik(is_level, eta);
+    if (emit_y_rep) {
+      for (i in 1:n) {
+        y_rep[i] = categorical_logit_rng(append_row(0, eta[i]'));
+      }
+    }
+  }
+}

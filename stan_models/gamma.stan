@@ -1,0 +1,68 @@
+// Gamma regression of a positive outcome, log link.
+//   y_i ~ gamma(shape, shape / exp(eta_i)), so that E(y_i) = exp(eta_i)
+functions {
+#include pseudo_likelihood.stan
+#include linear_predictor.stan
+
+  // log gamma(y | shape, shape / exp(eta)), record by record
+  vector gamma_log_lik(vector y, vector log_y, vector eta, real shape) {
+    return shape * (log(shape) - eta) - lgamma(shape) + (shape - 1) * log_y
+           - shape * y .* exp(-eta);
+  }
+}
+data {
+  int<lower=1> n;
+  vector<lower=0>[n] y;  // confidential
+  // public: covariates and group labels
+  int<lower=0> K;
+  matrix[n, K] X;
+  int<lower=0> J;
+  array[J > 0 ? n : 0] int<lower=1, upper=J> group;
+  // public: priors
+  vector[2] prior_intercept;        // normal(mean, sd)
+  vector<lower=0>[2] prior_shape;   // gamma(shape, rate)
+  real<lower=0> prior_coefficient;  // normal(0, sd)
+  real<lower=0> prior_group_sd;     // half-normal(sd)
+  // the contract of stan_models/README.md
+  vector<lower=0, upper=1>[n] weights;
+  vector[n] anchor;
+  real clip_lower;
+  real clip_upper;
+  int<lower=0, upper=1> emit;
+  int<lower=0, upper=1> emit_y_rep;
+}
+transformed data {
+  vector[n] log_y = log(y);
+}
+parameters {
+  real intercept;
+  vector[K] coefficient;
+  real<lower=0> shape;
+  array[J > 0] real<lower=0> group_sd;
+  vector[J] group_raw;
+}
+transformed parameters {
+  vector[J] group_effect;
+  if (J > 0) group_effect = group_sd[1] * group_raw;
+}
+model {
+  intercept ~ normal(prior_intercept[1], prior_intercept[2]);
+  coefficient ~ normal(0, prior_coefficient);
+  shape ~ gamma(prior_shape[1], prior_shape[2]);
+  group_sd ~ normal(0, prior_group_sd);
+  group_raw ~ std_normal();
+  vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+                                   group_effect, group);
+  target += pseudo_log_lik(gamma_log_lik(y, log_y, eta, shape),
+                           weights, anchor, clip_lower, clip_upper);
+}
+generated quantities {
+  vector[emit ? n : 0] log_lik;
+  array[emit_y_rep ? n : 0] real y_rep;
+  if (emit || emit_y_rep) {
+    vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+                                   group_effect, group);
+    if (emit) log_lik = gamma_log_lik(y, log_y, eta, shape);
+    if (emit_y_rep) y_rep = gamma_rng(shape, shape * exp(-eta));
+  }
+}

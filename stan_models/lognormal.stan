@@ -1,0 +1,68 @@
+// Lognormal regression of a positive outcome.
+//   log(y_i) ~ normal(eta_i, sigma)
+functions {
+#include pseudo_likelihood.stan
+#include linear_predictor.stan
+
+  // log lognormal(y | eta, sigma), record by record
+  vector lognormal_log_lik(vector log_y, vector eta, real sigma) {
+    return -0.5 * square((log_y - eta) / sigma) - log(sigma) - log_y
+           - 0.5 * log(2 * pi());
+  }
+}
+data {
+  int<lower=1> n;
+  vector<lower=0>[n] y;  // confidential
+  // public: covariates and group labels
+  int<lower=0> K;
+  matrix[n, K] X;
+  int<lower=0> J;
+  array[J > 0 ? n : 0] int<lower=1, upper=J> group;
+  // public: priors
+  vector[2] prior_intercept;        // normal(mean, sd)
+  real<lower=0> prior_sigma;        // half-normal(sd)
+  real<lower=0> prior_coefficient;  // normal(0, sd)
+  real<lower=0> prior_group_sd;     // half-normal(sd)
+  // the contract of stan_models/README.md
+  vector<lower=0, upper=1>[n] weights;
+  vector[n] anchor;
+  real clip_lower;
+  real clip_upper;
+  int<lower=0, upper=1> emit;
+  int<lower=0, upper=1> emit_y_rep;
+}
+transformed data {
+  vector[n] log_y = log(y);
+}
+parameters {
+  real intercept;
+  vector[K] coefficient;
+  real<lower=0> sigma;
+  array[J > 0] real<lower=0> group_sd;
+  vector[J] group_raw;
+}
+transformed parameters {
+  vector[J] group_effect;
+  if (J > 0) group_effect = group_sd[1] * group_raw;
+}
+model {
+  intercept ~ normal(prior_intercept[1], prior_intercept[2]);
+  coefficient ~ normal(0, prior_coefficient);
+  sigma ~ normal(0, prior_sigma);
+  group_sd ~ normal(0, prior_group_sd);
+  group_raw ~ std_normal();
+  vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+                                   group_effect, group);
+  target += pseudo_log_lik(lognormal_log_lik(log_y, eta, sigma),
+                           weights, anchor, clip_lower, clip_upper);
+}
+generated quantities {
+  vector[emit ? n : 0] log_lik;
+  array[emit_y_rep ? n : 0] real y_rep;
+  if (emit || emit_y_rep) {
+    vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+                                   group_effect, group);
+    if (emit) log_lik = lognormal_log_lik(log_y, eta, sigma);
+    if (emit_y_rep) y_rep = lognormal_rng(eta, sigma);
+  }
+}

@@ -1,0 +1,95 @@
+// Cumulative-logit regression of an ordinal outcome with C levels.
+//   P(y_i <= c) = inv_logit(cutpoint_c - eta_i),  no intercept
+functions {
+#include pseudo_likelihood.stan
+#include linear_predictor.stan
+
+  // log ordered_logistic(y | eta, cutpoint), record by record, from
+  //   inv_logit(u) - inv_logit(l) = inv_logit(u) (1 - inv_logit(l)) (1 - exp(l - u)),
+  // u and l the cutpoints above and below y, less eta. Row i of the 0/1 matrices
+  // `above`, `below` picks them; has_above, has_below, has_both are 0 where the
+  // end level has none and the factor is 1.
+  vector ordinal_log_lik(matrix above, matrix below, vector has_above,
+                         vector has_below, vector has_both, vector eta,
+                         vector cutpoint) {
+    vector[rows(eta)] top = above * cutpoint;
+    vector[rows(eta)] bottom = below * cutpoint;
+    // 1 stands in for the gap where there is none
+    vector[rows(eta)] gap = has_both .* (top - bottom) + (1 - has_both);
+    return has_above .* log_inv_logit(top - eta)
+           + has_below .* log_inv_logit(eta - bottom)
+           + has_both .* log1m_exp(-gap);
+  }
+}
+data {
+  int<lower=1> n;
+  int<lower=2> C;
+  array[n] int<lower=1, upper=C> y;  // confidential
+  // public: covariates and group labels
+  int<lower=0> K;
+  matrix[n, K] X;
+  int<lower=0> J;
+  array[J > 0 ? n : 0] int<lower=1, upper=J> group;
+  // public: priors
+  vector[2] prior_cutpoint;         // normal(mean, sd), under the order
+  real<lower=0> prior_coefficient;  // normal(0, sd)
+  real<lower=0> prior_group_sd;     // half-normal(sd)
+  // the contract of stan_models/README.md
+  vector<lower=0, upper=1>[n] weights;
+  vector[n] anchor;
+  real clip_lower;
+  real clip_upper;
+  int<lower=0, upper=1> emit;
+  int<lower=0, upper=1> emit_y_rep;
+}
+transformed data {
+  matrix[n, C - 1] above = rep_matrix(0, n, C - 1);
+  matrix[n, C - 1] below = rep_matrix(0, n, C - 1);
+  vector[n] has_above = rep_vector(0, n);
+  vector[n] has_below = rep_vector(0, n);
+  for (i in 1:n) {
+    if (y[i] < C) {
+      above[i, y[i]] = 1;
+      has_above[i] = 1;
+    }
+    if (y[i] > 1) {
+      below[i, y[i] - 1] = 1;
+      has_below[i] = 1;
+    }
+  }
+  vector[n] has_both = has_above .* has_below;
+}
+parameters {
+  ordered[C - 1] cutpoint;
+  vector[K] coefficient;
+  array[J > 0] real<lower=0> group_sd;
+  vector[J] group_raw;
+}
+transformed parameters {
+  vector[J] group_effect;
+  if (J > 0) group_effect = group_sd[1] * group_raw;
+}
+model {
+  cutpoint ~ normal(prior_cutpoint[1], prior_cutpoint[2]);
+  coefficient ~ normal(0, prior_coefficient);
+  group_sd ~ normal(0, prior_group_sd);
+  group_raw ~ std_normal();
+  vector[n] eta = linear_predictor(n, 0, X, coefficient, group_effect, group);
+  target += pseudo_log_lik(ordinal_log_lik(above, below, has_above, has_below,
+                                           has_both, eta, cutpoint),
+                           weights, anchor, clip_lower, clip_upper);
+}
+generated quantities {
+  vector[emit ? n : 0] log_lik;
+  array[emit_y_rep ? n : 0] int y_rep;
+  if (emit || emit_y_rep) {
+    vector[n] eta = linear_predictor(n, 0, X, coefficient, group_effect, group);
+    if (emit) {
+      log_lik = ordinal_log_lik(above, below, has_above, has_below, has_both,
+                                eta, cutpoint);
+    }
+    if (emit_y_rep) {
+      for (i in 1:n) y_rep[i] = ordered_logistic_rng(eta[i], cutpoint);
+    }
+  }
+}

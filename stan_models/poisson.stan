@@ -1,0 +1,66 @@
+// Poisson regression of a count, log link.
+//   y_i ~ poisson(exp(eta_i))
+functions {
+#include pseudo_likelihood.stan
+#include linear_predictor.stan
+
+  // log poisson(y | exp(eta)), record by record
+  vector poisson_log_lik(vector y, vector lgamma_y1, vector eta) {
+    return y .* eta - exp(eta) - lgamma_y1;
+  }
+}
+data {
+  int<lower=1> n;
+  array[n] int<lower=0> y;  // confidential
+  // public: covariates and group labels
+  int<lower=0> K;
+  matrix[n, K] X;
+  int<lower=0> J;
+  array[J > 0 ? n : 0] int<lower=1, upper=J> group;
+  // public: priors
+  vector[2] prior_intercept;        // normal(mean, sd)
+  real<lower=0> prior_coefficient;  // normal(0, sd)
+  real<lower=0> prior_group_sd;     // half-normal(sd)
+  // the contract of stan_models/README.md
+  vector<lower=0, upper=1>[n] weights;
+  vector[n] anchor;
+  real clip_lower;
+  real clip_upper;
+  int<lower=0, upper=1> emit;
+  int<lower=0, upper=1> emit_y_rep;
+}
+transformed data {
+  vector[n] y_real = to_vector(y);
+  vector[n] lgamma_y1 = lgamma(y_real + 1);
+}
+parameters {
+  real intercept;
+  vector[K] coefficient;
+  array[J > 0] real<lower=0> group_sd;
+  vector[J] group_raw;
+}
+transformed parameters {
+  vector[J] group_effect;
+  if (J > 0) group_effect = group_sd[1] * group_raw;
+}
+model {
+  intercept ~ normal(prior_intercept[1], prior_intercept[2]);
+  coefficient ~ normal(0, prior_coefficient);
+  group_sd ~ normal(0, prior_group_sd);
+  group_raw ~ std_normal();
+  vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+                                   group_effect, group);
+  target += pseudo_log_lik(poisson_log_lik(y_real, lgamma_y1, eta),
+                           weights, anchor, clip_lower, clip_upper);
+}
+generated quantities {
+  vector[emit ? n : 0] log_lik;
+  array[emit_y_rep ? n : 0] int y_rep;
+  if (emit || emit_y_rep) {
+    vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+                                   group_effect, group);
+    if (emit) log_lik = poisson_log_lik(y_real, lgamma_y1, eta);
+    // Stan's generator stops at a mean of 2^30 = exp(20.79)
+    if (emit_y_rep) y_rep = poisson_log_rng(fmin(eta, 20.7));
+  }
+}

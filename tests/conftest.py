@@ -1,0 +1,86 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.engines.base import make_draws
+from dpbayes.engines.recorded import RecordedEngine
+
+
+@pytest.fixture
+def schema() -> dpb.Schema:
+    """One column of every type, with and without public columns."""
+    return dpb.Schema.from_dict(
+        {
+            "columns": {
+                "y": {"type": "continuous", "lower": 0, "upper": 10},
+                "visits": {"type": "count", "upper": 1000},
+                "ill": {"type": "binary", "levels": ["no", "yes"]},
+                "party": {"type": "categorical", "levels": ["a", "b", "c"]},
+                "health": {"type": "ordinal", "levels": ["bad", "fair", "good", "best"]},
+                "age": {"type": "count", "lower": 20, "upper": 60, "public": True},
+                "sex": {"type": "categorical", "levels": ["f", "m"], "public": True},
+                "region": {"type": "categorical", "levels": ["n", "e", "s"], "public": True},
+            }
+        }
+    )
+
+
+@pytest.fixture
+def records() -> pd.DataFrame:
+    """60 records that fit ``schema``."""
+    return make_records(60)
+
+
+def make_records(n: int) -> pd.DataFrame:
+    rng = np.random.default_rng(7)
+    return pd.DataFrame(
+        {
+            "y": rng.uniform(0.5, 9.5, n),
+            "visits": rng.poisson(4, n),
+            "ill": rng.choice(["no", "yes"], n),
+            "party": rng.choice(["a", "b", "c"], n),
+            "health": rng.choice(["bad", "fair", "good", "best"], n),
+            "age": rng.integers(20, 61, n),
+            "sex": rng.choice(["f", "m"], n),
+            "region": rng.choice(["n", "e", "s"], n),
+        }
+    )
+
+
+def recording(log_lik: np.ndarray, chains: int = 2, seed: int = 0) -> object:
+    """A converged recording whose log_lik is given: shape (S, n), S split over the chains."""
+    rng = np.random.default_rng(seed)
+    draws = log_lik.shape[0] // chains
+    stats = {
+        "lp__": rng.normal(size=(chains, draws)),
+        "accept_stat__": np.full((chains, draws), 0.9),
+        "stepsize__": np.full((chains, draws), 0.5),
+        "treedepth__": np.full((chains, draws), 2),
+        "n_leapfrog__": np.full((chains, draws), 3),
+        "divergent__": np.zeros((chains, draws)),
+        "energy__": rng.normal(size=(chains, draws)),
+    }
+    tree = make_draws({"intercept": rng.normal(size=(chains, draws))}, stats)
+    shaped = log_lik.reshape(chains, draws, -1)
+    from arviz_base import from_dict
+
+    extra = from_dict(
+        {
+            "log_likelihood": {"log_lik": shaped},
+            "posterior_predictive": {"y_rep": rng.uniform(0.1, 0.9, shaped.shape)},
+        }
+    )
+    for group in extra.children:
+        tree[group] = extra[group]
+    return tree
+
+
+@pytest.fixture
+def recorded_engine():
+    """Build a RecordedEngine from arrays of log-likelihoods."""
+    return lambda *arrays: RecordedEngine(*(recording(a, seed=i) for i, a in enumerate(arrays)))

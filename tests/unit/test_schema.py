@@ -1,0 +1,124 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+
+
+def test_toml_round_trip(schema, tmp_path):
+    schema.to_toml(tmp_path / "s.toml")
+    assert dpb.Schema.from_toml(tmp_path / "s.toml") == schema
+
+
+def test_validate_types_and_order(schema, records):
+    out = schema.validate(records[records.columns[::-1]].astype(str).assign(extra="dropped"))
+    assert list(out.columns) == list(schema.columns)
+    assert out["y"].dtype == float
+    assert out["visits"].dtype == np.int64
+    assert list(out["health"].cat.categories) == ["bad", "fair", "good", "best"]
+    pd.testing.assert_series_equal(out["y"], records["y"], check_exact=False)
+
+
+def test_levels_match_across_text_and_numbers():
+    column = dpb.Column("b", "binary")
+    assert column.levels == (0, 1)
+    for values in (["0", "1"], [0, 1], [0.0, 1.0], [False, True]):
+        assert column.validate(pd.Series(values)).cat.codes.tolist() == [0, 1]
+    with pytest.raises(dpb.DataError, match="not among the declared levels"):
+        column.validate(pd.Series(["yes", "no"]))
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"type": "continuous", "lower": 0}, "needs public bounds; add upper"),
+        ({"type": "continuous", "lower": 1, "upper": 1}, "lower = 1 must be below upper = 1"),
+        ({"type": "continuous", "lower": 0, "upper": float("inf")}, "must be finite"),
+        ({"type": "continuous", "lower": "0", "upper": 1}, "lower = '0' must be a number"),
+        ({"type": "count", "lower": -1}, "a count starts at 0"),
+        ({"type": "count", "levels": [1, 2]}, "has bounds, not levels"),
+        ({"type": "numeric"}, "is not one of continuous, count"),
+        ({"lower": 0}, "type is missing"),
+        ({"type": "categorical"}, "needs its public levels"),
+        ({"type": "categorical", "levels": "ab"}, "must be a list"),
+        ({"type": "categorical", "levels": ["a", "a"]}, "has duplicates"),
+        ({"type": "binary", "levels": ["a", "b", "c"]}, "has 2 levels, found 3"),
+        ({"type": "binary", "lower": 0}, "has levels, not bounds"),
+        ({"type": "count", "uper": 3}, "unknown key 'uper' \\(did you mean 'upper'"),
+        ({"type": "count", "public": "yes"}, "must be true or false"),
+        (5, "expected a table"),
+    ],
+)
+def test_bad_declarations(entry, message):
+    with pytest.raises(dpb.SchemaError, match=message):
+        dpb.Schema.from_dict({"columns": {"x": entry}})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[columns]", "declares no column"),
+        ("[column.x]\ntype = 'count'", "unknown key 'column' \\(did you mean 'columns'"),
+        ("[columns.x\n", "is not valid TOML"),
+    ],
+)
+def test_bad_files(text, message, tmp_path):
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(dpb.SchemaError, match=message):
+        dpb.Schema.from_toml(tmp_path / "s.toml")
+
+
+def test_missing_schema_file(tmp_path):
+    with pytest.raises(dpb.SchemaError, match="does not exist"):
+        dpb.Schema.from_toml(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.iloc[:0], "no rows"),
+        (lambda d: d.drop(columns="visits"), "'visits' of the schema is not in the data"),
+        (lambda d: d.rename(columns={"visits": "visit"}), "did you mean 'visit'"),
+        (lambda d: pd.concat([d, d["y"]], axis=1), "duplicate column names: \\['y'\\]"),
+        (lambda d: d.assign(y=[np.nan, *d["y"][1:]]), "column 'y': 1 of 60 rows are missing"),
+        (lambda d: d.assign(y=[np.inf, *d["y"][1:]]), "column 'y': 1 of 60 rows are infinite"),
+        (lambda d: d.assign(y=["abc", *d["y"][1:]]), "1 of 60 rows are not numbers: 'abc'"),
+        (lambda d: d.assign(y=[11, -1, *d["y"][2:]]), "2 of 60 rows are outside .* \\[0, 10\\]"),
+        (lambda d: d.assign(visits=[0.5, *d["visits"][1:]]), "1 of 60 rows are not whole"),
+        (lambda d: d.assign(party="z"), "60 of 60 rows are not among .*: 'z', 'z', 'z', \\.\\.\\."),
+    ],
+)
+def test_bad_records(schema, records, change, message):
+    with pytest.raises(dpb.DataError, match=message):
+        schema.validate(change(records))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("a,b,a\n1,2,3\n", "duplicate column names: \\['a'\\]"),
+        ("a,b\n1,2,3,4\n1,2\n1,2,3,4,5,6\n", "not a regular CSV"),
+    ],
+)
+def test_bad_csv(text, message, tmp_path):
+    (tmp_path / "d.csv").write_text(text)
+    with pytest.raises(dpb.DataError, match=message):
+        dpb.read_records(tmp_path / "d.csv")
+
+
+def test_csv_levels_that_look_missing_are_kept(tmp_path):
+    (tmp_path / "d.csv").write_text("country\nNA\nDE\n")
+    column = dpb.Column("country", "categorical", levels=("NA", "DE"))
+    read = dpb.read_records(tmp_path / "d.csv")
+    assert column.validate(read["country"]).tolist() == ["NA", "DE"]
+
+
+def test_csv_missing_file(tmp_path):
+    with pytest.raises(dpb.DataError, match="does not exist"):
+        dpb.read_records(tmp_path / "none.csv")
+
+
+def test_unknown_column_is_suggested(schema):
+    with pytest.raises(dpb.SchemaError, match="did you mean 'region'"):
+        schema["regoin"]
