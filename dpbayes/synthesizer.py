@@ -182,7 +182,7 @@ class Synthesizer:
         if values.nunique() == 1:
             raise DataError(
                 f"column {outcome.name!r}: all {len(records)} rows have the value "
-                f"{values.iloc[0]!r}; a constant outcome has no model to fit."
+                f"{values.iloc[0]}; a constant outcome has no model to fit."
             )
         encode = self.family.encode if self.family else encode_outcome
         design = self.formula.design(records)

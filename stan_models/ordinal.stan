@@ -89,7 +89,12 @@ generated quantities {
                                 eta, cutpoint);
     }
     if (emit_y_rep) {
-      for (i in 1:n) y_rep[i] = ordered_logistic_rng(eta[i], cutpoint);
+      // ordered_logistic_rng by its latent variable, which every engine has
+      array[n] real latent = logistic_rng(eta, 1);
+      y_rep = ones_int_array(n);
+      for (c in 1:(C - 1)) {
+        for (i in 1:n) y_rep[i] += latent[i] > cutpoint[c];
+      }
     }
   }
 }

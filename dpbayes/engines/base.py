@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from dpbayes.errors import EngineError
+from dpbayes.errors import EngineError, ProgramError
 from dpbayes.program import StanProgram
 
 StanData = Mapping[str, Any]
@@ -125,11 +125,17 @@ class BoundModel(Protocol):
         ...
 
     def log_prob(self, draws: xr.DataTree) -> NDArray[np.float64]:
-        """Log density with Jacobian, up to a constant, at every draw: shape (S,)."""
+        """Log density with Jacobian, up to a constant, at every draw: shape (S,).
+
+        -inf where the program rejects the point.
+        """
         ...
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[NDArray[np.float64]]:
-        """Record log-likelihoods draw by draw, in order: S arrays of shape (n,)."""
+        """Record log-likelihoods draw by draw, in order: S arrays of shape (n,).
+
+        NaN where the program rejects the point.
+        """
         ...
 
     def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
@@ -197,6 +203,16 @@ def uncolumn(names: list[str], values: NDArray[Any]) -> dict[str, NDArray[Any]]:
             variable[entry] = values[:, :, k]
         out[base] = variable
     return out
+
+
+def require_data(program: StanProgram, declared: Iterable[str], data: StanData) -> None:
+    """Raise ProgramError if a declared data entry, switches excepted, is not given."""
+    for name in declared:
+        if name not in _SWITCHES and name not in data:
+            raise ProgramError(
+                f"{program.name}.stan declares data {name!r}, which was not given. Pass it with "
+                f'data={{"{name}": ...}} (a public constant), or remove the declaration.'
+            )
 
 
 def without_switches(data: StanData) -> dict[str, Any]:

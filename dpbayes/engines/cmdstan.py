@@ -36,15 +36,26 @@ from dpbayes.engines.base import (
     uncolumn,
     without_switches,
 )
-from dpbayes.engines.embedded import _data_error, _to_json
+from dpbayes.engines.embedded import _to_json
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.program import StanProgram
 
 # The first with every command used here; log_prob of whole files of draws came late.
 _OLDEST = (2, 35)
-_SIGNIFICANT = 17  # decimal digits that give back every double exactly
+_DIGITS = 17  # enough to give back every double exactly
+_EXACT = f"%.{_DIGITS}g"
 _SOURCE = "model.stan"
+_GENERATE = ["generate_quantities", "fitted_params=points.csv"]
+_FAILED = {
+    "sample": "sampling failed",
+    "log_prob": "the log density cannot be evaluated",
+    "generate_quantities": "the generated quantities cannot be evaluated",
+}
+
+
+class _RejectionError(EngineError):
+    """The program itself raised an error at a point."""
 
 
 class CmdStanEngine:
@@ -124,7 +135,9 @@ class CmdStanEngine:
             source.write_text(program.text, encoding="utf-8")
             name = f"--filename-in-msg={program.name}.stan"
             command = [str(self._stanc), "--info", name, str(source)]
-            checked = subprocess.run(command, capture_output=True, text=True, check=False)
+            checked = subprocess.run(
+                command, capture_output=True, encoding="utf-8", errors="replace", check=False
+            )
         if checked.returncode:
             raise ProgramError(f"{program.name}.stan does not compile:\n{checked.stderr.strip()}")
         info: dict[str, Any] = json.loads(checked.stdout)
@@ -149,7 +162,16 @@ class CmdStanModel:
         return self._executables[threads]
 
     def bind(self, data: StanData) -> CmdStanBinding:
-        encoded = {key: _to_json(key, value) for key, value in without_switches(data).items()}
+        given = without_switches(data)
+        # CmdStan's own words for an entry that is missing depend on its type.
+        missing = [name for name in without_switches(dict.fromkeys(self.data)) if name not in given]
+        if missing:
+            raise ProgramError(
+                f"{self.program.name}.stan declares data {missing[0]!r}, which was not given. Pass "
+                f'it with data={{"{missing[0]}": ...}} (a public constant), or remove the '
+                "declaration."
+            )
+        encoded = {key: _to_json(key, value) for key, value in given.items()}
         return CmdStanBinding(self, int(data["n"]), encoded)
 
 
@@ -174,7 +196,8 @@ class CmdStanBinding:
         arguments = [
             *("sample", f"num_warmup={settings.warmup}", f"num_samples={settings.draws}"),
             *("adapt", *adapt),
-            *("algorithm=hmc", "engine=nuts", f"max_depth={settings.max_treedepth}"),
+            *("algorithm=hmc", f"metric={settings.metric or 'diag_e'}"),
+            *("engine=nuts", f"max_depth={settings.max_treedepth}"),
         ]
         with self._files(emit=0, emit_y_rep=0) as folder, SamplingProgress(settings) as progress:
             names, values = self._chains(
@@ -192,7 +215,7 @@ class CmdStanBinding:
 
     def random_points(self, count: int, seed: int) -> xr.DataTree:
         # CmdStan has no command for this: each point is where a chain that stands still starts.
-        # Points with density 0 are drawn again, up to 100 times.
+        # Points that are rejected or have density 0 are drawn again, up to 100 times.
         arguments = ["sample", "num_warmup=0", "num_samples=1", "algorithm=fixed_param"]
         with self._files(emit=0, emit_y_rep=0) as folder:
             names, values = self._chains(
@@ -202,43 +225,62 @@ class CmdStanBinding:
         return make_draws(_variables(names, points, self._model.parameters))
 
     def log_prob(self, draws: xr.DataTree) -> NDArray[np.float64]:
+        names, points = self._constrained(draws)
+        arguments = ["log_prob", "constrained_params=points.csv", "jacobian=1"]
         with self._files(emit=0, emit_y_rep=0) as folder:
-            self._write(folder / "points.csv", *self._constrained(draws))
-            arguments = ["log_prob", "constrained_params=points.csv", "jacobian=1"]
-            (table,), _ = self._call(folder, [arguments])
-            names, values = _read(table)
-        return np.asarray(values[:, names.index("lp__")])
+            rows = self._rows(folder, arguments, names, points, "lp__", np.array([-np.inf]))
+        return np.concatenate(rows)
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[NDArray[np.float64]]:
         names, points = self._constrained(draws)
         block = max(1, BLOCK_VALUES // self._n)
+        rejected = np.full(self._n, np.nan)
         with self._files(emit=1, emit_y_rep=0) as folder:
             for start in range(0, len(points), block):
-                # no random number reaches log_lik: any seed
                 some = points[start : start + block]
-                yield from self._generate(folder, names, some, "log_lik", seed=0)
+                yield from self._rows(folder, _GENERATE, names, some, "log_lik", rejected)
 
     def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
         names, points = self._constrained(draws)
         # A program without the switch emit_y_rep writes both under emit.
         emit = int("emit_y_rep" not in self._model.data)
         with self._files(emit=emit, emit_y_rep=1) as folder:
-            return next(iter(self._generate(folder, names, points[[index]], "y_rep", seed)))
+            return self._rows(folder, _GENERATE, names, points[[index]], "y_rep", None, seed)[0]
 
-    def _generate(
-        self, folder: Path, names: list[str], points: NDArray[Any], name: str, seed: int
-    ) -> NDArray[np.float64]:
-        """One of the generated quantities at every point: shape (points, its length)."""
-        self._write(folder / "points.csv", names, points)
-        arguments = ["generate_quantities", "fitted_params=points.csv"]
-        (table,), (printed,) = self._call(folder, [arguments], seed=seed)
-        # CmdStan ends well and writes NaN where generated quantities raise an error.
+    def _rows(
+        self,
+        folder: Path,
+        arguments: list[str],
+        names: list[str],
+        points: NDArray[np.float64],
+        variable: str,
+        rejected: NDArray[np.float64] | None,
+        seed: int = 0,
+    ) -> list[NDArray[np.float64]]:
+        """One variable of CmdStan's output at every point.
+
+        ``rejected`` stands where the program rejects the point; None raises an EngineError.
+        """
+        header = ",".join(names)
+        np.savetxt(folder / "points.csv", points, _EXACT, ",", header=header, comments="")
+        try:
+            (table,), (printed,) = self._call(folder, [arguments], seed)
+        except _RejectionError:
+            if rejected is None:
+                raise
+            # CmdStan stops at the first point rejected and does not say which it was.
+            if len(points) == 1:
+                return [rejected]
+            halves = np.array_split(points, 2)
+            tail = (variable, rejected, seed)
+            return [r for h in halves for r in self._rows(folder, arguments, names, h, *tail)]
+        # Generated quantities that raise an error are NaN; CmdStan prints why and goes on.
         failed = re.search(r"^Exception: .*", printed, re.MULTILINE)
-        if failed:
-            raise EngineError(f"{name} cannot be generated: {self._named(failed[0])}")
-        header, values = _read(table)
-        chosen = [k for k, column in enumerate(header) if column.startswith(f"{name}.")]
-        return values[:, slice(chosen[0], chosen[-1] + 1) if chosen else slice(0)]
+        if failed and rejected is None:
+            raise EngineError(f"{_FAILED[arguments[0]]}: {self._named(failed[0])}")
+        columns, values = _read(table)
+        chosen = [k for k, column in enumerate(columns) if column.split(".")[0] == variable]
+        return list(values[:, slice(chosen[0], chosen[-1] + 1) if chosen else slice(0)])
 
     def _chains(
         self,
@@ -261,7 +303,7 @@ class CmdStanBinding:
         self,
         folder: Path,
         calls: Sequence[list[str]],
-        seed: int = 0,
+        seed: int,
         parallel: int = 1,
         threads: int = 1,
         refresh: int = 0,
@@ -274,7 +316,7 @@ class CmdStanBinding:
             [
                 *(str(executable), f"id={number}", *arguments),
                 *("data", "file=data.json", "random", f"seed={seed}"),
-                *("output", f"file={table.name}", f"sig_figs={_SIGNIFICANT}"),
+                *("output", f"file={table.name}", f"sig_figs={_DIGITS}"),
                 *(f"refresh={refresh}", f"num_threads={threads}"),
             ]
             for number, (arguments, table) in enumerate(zip(calls, tables, strict=True), 1)
@@ -283,15 +325,21 @@ class CmdStanBinding:
             table.unlink(missing_ok=True)
         try:
             return tables, _run(commands, folder, parallel, watch)
+        except OSError as error:
+            raise EngineError(f"{_FAILED[calls[0][0]]}: {error}") from None
         except subprocess.CalledProcessError as error:
             message = self._named(error.stderr.strip())
             # CmdStan opens its output once the model has accepted the data.
-            if message.startswith("Exception") and not any(table.exists() for table in tables):
-                raise _data_error(self._model.program, message) from None
+            if message.startswith("Exception: ") and not any(table.exists() for table in tables):
+                raise ProgramError(
+                    f"{self._model.program.name}.stan does not accept the data: "
+                    f"{message.removeprefix('Exception: ')}"
+                ) from None
             reasons = re.findall(r"^Exception: .*", error.stdout, re.MULTILINE)
             because = f"\n{self._named(reasons[-1])}" if reasons else ""
             message = message or f"CmdStan ended with code {error.returncode}"
-            raise EngineError(f"{calls[0][0]} failed: {message}{because}") from None
+            kind = _RejectionError if "Exception: " in message else EngineError
+            raise kind(f"{_FAILED[calls[0][0]]}: {message}{because}") from None
 
     @contextlib.contextmanager
     def _files(self, **switches: int) -> Iterator[Path]:
@@ -315,9 +363,6 @@ class CmdStanBinding:
                     names.append(".".join([name, *(str(i + 1) for i in reversed(index))]))
                 blocks.append(values.reshape(len(values), -1, order="F"))
         return names, np.concatenate(blocks, axis=1)
-
-    def _write(self, path: Path, names: list[str], points: NDArray[np.float64]) -> None:
-        np.savetxt(path, points, f"%.{_SIGNIFICANT}g", ",", header=",".join(names), comments="")
 
     def _named(self, message: str) -> str:
         """A message about the cached source, told in the user's terms."""
@@ -394,7 +439,8 @@ def _run(
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stream,
-                text=True,
+                encoding="utf-8",
+                errors="replace",
             )
             running.append(process)
         printed = []
@@ -406,13 +452,13 @@ def _run(
                     watch(number, line)
         text = "".join(printed)
         if process.returncode:
-            message = errors.read_text(encoding="utf-8")
+            message = errors.read_text(encoding="utf-8", errors="replace")
             raise subprocess.CalledProcessError(process.returncode, process.args, text, message)
         return text
 
     with ThreadPoolExecutor(min(parallel, len(commands))) as pool:
-        futures = [pool.submit(run, number) for number in range(1, len(commands) + 1)]
         try:
+            futures = [pool.submit(run, number) for number in range(1, len(commands) + 1)]
             for future in as_completed(futures):
                 future.result()
         except BaseException:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ from dpbayes.engines.base import (
     columns,
     count_draws,
     make_draws,
+    require_data,
     uncolumn,
     without_switches,
 )
@@ -48,6 +48,7 @@ class EmbeddedModel:
         self.mir = mir
 
     def bind(self, data: StanData) -> EmbeddedBinding:
+        require_data(self.program, self.program.declared("data"), data)
         encoded = {key: _to_json(key, value) for key, value in without_switches(data).items()}
         return EmbeddedBinding(self, int(data["n"]), encoded)
 
@@ -100,9 +101,9 @@ class EmbeddedBinding:
         out = np.empty(count_draws(draws))
         for s, point in enumerate(columns(draws, _names(model))):
             try:
-                out[s] = model.log_density(model.param_unconstrain(point), propto=False)
-            except RuntimeError as error:
-                raise EngineError(f"the log density cannot be evaluated: {error}") from None
+                out[s] = model.log_density(model.param_unconstrain(point))
+            except RuntimeError:  # Stan rejects the point
+                out[s] = -np.inf
         return out
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[NDArray[np.float64]]:
@@ -111,8 +112,13 @@ class EmbeddedBinding:
         out = np.empty(model.param_num(include_tp=True, include_gq=True))
         rng = model.new_rng(0)  # no random number reaches log_lik
         for point in columns(draws, _names(model)):
-            unconstrained = model.param_unconstrain(point)
-            model.param_constrain(unconstrained, include_tp=True, include_gq=True, rng=rng, out=out)
+            try:
+                unconstrained = model.param_unconstrain(point)
+                model.param_constrain(
+                    unconstrained, include_tp=True, include_gq=True, rng=rng, out=out
+                )
+            except RuntimeError:  # Stan rejects the point
+                out[emit] = np.nan
             yield out[emit].copy()
 
     def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
@@ -140,11 +146,26 @@ class EmbeddedBinding:
         try:
             return factory(mir=self._model.mir, data=text)
         except RuntimeError as error:
-            raise _data_error(self._model.program, str(error)) from None
+            raise ProgramError(
+                f"{self._model.program.name}.stan does not accept the data: {error}"
+            ) from None
 
     def _slice(self, model: Any, name: str) -> slice:
         """Where an n-vector of the generated quantities stands among all columns."""
+        program = self._model.program
         flat = model.param_names(include_tp=True, include_gq=True)
+        count = sum(column.startswith(f"{name}.") for column in flat)
+        if count == 0:
+            raise ProgramError(
+                f"{program.name}.stan: {name} cannot be generated; either it is empty when emit "
+                "is 1, or generated quantities use a function that this engine lacks (named "
+                "above): rewrite it, or use the cmdstan engine."
+            )
+        if count != self._n:
+            raise ProgramError(
+                f"{program.name}.stan breaks the contract: {name} has {count} entries for "
+                f"{self._n} records. Declare it with size [emit ? n : 0]."
+            )
         start = flat.index(f"{name}.1")
         return slice(start, start + self._n)
 
@@ -163,13 +184,3 @@ def _to_json(key: str, value: Any) -> str:
             raise EngineError(f"data entry {key!r} holds NaN or infinite values.")
         return '"Infinity"' if array > 0 else '"-Infinity"'
     return json.dumps(array.astype(int).tolist() if array.dtype.kind == "b" else array.tolist())
-
-
-def _data_error(program: StanProgram, message: str) -> ProgramError:
-    missing = re.search(r"variable does not exist.*?variable name=(\w+)", message, re.DOTALL)
-    if missing:
-        return ProgramError(
-            f"{program.name}.stan declares data {missing[1]!r}, which was not given. Pass it with "
-            f'data={{"{missing[1]}": ...}} (a public constant), or remove the declaration.'
-        )
-    return ProgramError(f"{program.name}.stan does not accept the data: {message}")

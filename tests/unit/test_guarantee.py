@@ -65,7 +65,7 @@ def test_datasets_add_up():
 @pytest.mark.parametrize("kind", [dpb.WeightedE, dpb.Censored, dpb.CensoredWeighted])
 @pytest.mark.parametrize("epsilon", [0, -1, math.nan, math.inf, "5", True, None])
 def test_bad_epsilon(kind, epsilon):
-    with pytest.raises(dpb.GuaranteeError, match="epsilon = .* must be a finite number above 0"):
+    with pytest.raises(dpb.GuaranteeError, match=r"epsilon = .* must be a finite number above 0"):
         kind(epsilon)
 
 

@@ -86,5 +86,5 @@ def test_a_clamp_bounds_every_record(f, weights, epsilon):
 
 @pytest.mark.parametrize(("c1", "c2"), [(-1, 0), (np.nan, 0), (1, np.inf)])
 def test_bad_scaling(c1, c2):
-    with pytest.raises(dpb.GuaranteeError, match="c1|c2"):
+    with pytest.raises(dpb.GuaranteeError, match=r"c1|c2"):
         linear_weights(np.ones(3), c1, c2)

@@ -1,0 +1,110 @@
+"""The engines under test, and data for every bundled program."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from dpbayes.contract import contract_defaults
+from dpbayes.engines.cmdstan import CmdStanEngine
+from dpbayes.engines.embedded import EmbeddedEngine
+from dpbayes.errors import EngineError
+from dpbayes.families import FAMILIES
+from dpbayes.program import StanProgram
+
+
+def _cmdstan_missing() -> str:
+    """Why CmdStan cannot be used here; empty if it can, or if `make test-all` insists on it."""
+    try:
+        CmdStanEngine()
+    except EngineError as error:
+        return "" if os.environ.get("DPBAYES_REQUIRE_CMDSTAN") else str(error)
+    return ""
+
+
+NO_CMDSTAN = _cmdstan_missing()
+CMDSTAN = (
+    pytest.mark.cmdstan,
+    pytest.mark.skipif(bool(NO_CMDSTAN), reason=NO_CMDSTAN or "CmdStan is there"),
+    pytest.mark.xdist_group("cmdstan"),  # one worker, so that no program is compiled twice
+)
+# Every engine that evaluates programs. The recorded engine replays stored draws and cannot
+# answer at new points; an engine added here has to pass all of test_contract.py.
+ENGINES = [
+    pytest.param(EmbeddedEngine, id="embedded"),
+    pytest.param(CmdStanEngine, id="cmdstan", marks=CMDSTAN),
+]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "xdist_group(name): tests for one worker of pytest-xdist")
+
+
+@pytest.fixture(scope="session")
+def engine_ids() -> list[str]:
+    return [str(parameter.id) for parameter in ENGINES]
+
+
+@pytest.fixture(scope="session", params=ENGINES)
+def engine(request):
+    return request.param()
+
+
+@pytest.fixture(scope="session", params=[pytest.param(CmdStanEngine, id="cmdstan", marks=CMDSTAN)])
+def cmdstan(request):
+    return request.param()
+
+
+@pytest.fixture(scope="session")
+def compiled():
+    """``compiled(engine, program)``: each program once per engine and session."""
+    models = {}
+
+    def compile_once(engine, program):
+        key = (engine.name, program.sha256)
+        if key not in models:
+            models[key] = engine.compile(program)
+        return models[key]
+
+    return compile_once
+
+
+@pytest.fixture
+def bind(compiled):
+    """``bind(engine, family, K, J)``: a bundled program with data, and the data."""
+
+    def bind_family(engine, family, K=0, J=0, n=40, **changes):
+        data = {**family_data(family, K, J, n), **changes}
+        return compiled(engine, StanProgram.for_family(family)).bind(data), data
+
+    return bind_family
+
+
+def family_data(family, K, J, n):
+    """Outcomes inside the family's support, and the default priors; no weights, no clamp."""
+    rng = np.random.default_rng([n, K, J])
+    outcome = {
+        "normal": lambda: rng.normal(0.5, 0.3, n),
+        "lognormal": lambda: rng.lognormal(-1, 0.5, n),
+        "beta": lambda: rng.beta(2, 3, n),
+        "gamma": lambda: rng.gamma(2, 0.2, n),
+        "bernoulli": lambda: rng.integers(0, 2, n),
+        "poisson": lambda: rng.poisson(4, n),
+        "neg_binomial": lambda: rng.negative_binomial(2, 0.3, n),
+        "categorical": lambda: rng.integers(1, 4, n),
+        "ordinal": lambda: rng.integers(1, 5, n),
+    }
+    levels = {"categorical": 3, "ordinal": 4}
+    return {
+        "n": n,
+        "y": outcome[family](),
+        "K": K,
+        "X": rng.normal(size=(n, K)),
+        "J": J,
+        "group": rng.integers(1, J + 1, n) if J else np.empty(0, dtype=int),
+        **{f"prior_{name}": value for name, value in FAMILIES[family].priors.items()},
+        **({"C": levels[family]} if family in levels else {}),
+        **contract_defaults(n),
+    }

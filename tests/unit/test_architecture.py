@@ -1,0 +1,58 @@
+"""Imports point upstream only, in the order of the flow."""
+
+import ast
+from pathlib import Path
+
+import dpbayes
+
+PACKAGE = Path(dpbayes.__file__).parent
+# Each may import from itself, from the lines above, and (within a folder) from its own folder.
+ORDER = [
+    ["errors"],
+    ["schema"],
+    ["families"],
+    ["program", "formula"],
+    ["engines"],
+    ["contract", "risk"],
+    ["privacy"],
+    ["mechanisms"],
+    ["release"],
+    ["synthesizer"],
+    ["utility"],
+    ["plots"],
+    ["report"],
+    ["demo"],
+    ["cli"],
+]
+LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
+
+
+def imports():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        if parts == ("__init__",):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+                if node.module == "dpbayes":
+                    names = [f"dpbayes.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            for name in names:
+                if name.startswith("dpbayes."):
+                    yield parts[0], name.split(".")[1], path
+
+
+def test_imports_point_upstream():
+    found = list(imports())
+    assert len(found) > 30
+    for importer, imported, path in found:
+        if importer != imported:
+            assert LEVEL[imported] < LEVEL[importer], f"{path} imports dpbayes.{imported}"
+
+
+def test_public_names_exist():
+    for name in dpbayes.__all__:
+        assert getattr(dpbayes, name) is not None

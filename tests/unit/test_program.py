@@ -1,0 +1,121 @@
+"""The contract by name: each error shows the line to add or to change."""
+
+import pytest
+
+import dpbayes as dpb
+from dpbayes.families import FAMILIES
+from dpbayes.program import stan_directory
+
+GOOD = """functions {
+#include pseudo_likelihood.stan
+}
+data {
+  int<lower=1> n;
+  vector[n] y;
+  vector<lower=0, upper=1>[n] weights;
+  vector[n] anchor;
+  real clip_lower;
+  real clip_upper;
+  int<lower=0, upper=1> emit;
+}
+parameters {
+  real mu;
+}
+model {
+  mu ~ normal(0, 2);
+  // target += normal_lpdf(y | mu, 1);
+  vector[n] log_lik_i = -0.5 * square(y - mu) - 0.5 * log(2 * pi());
+  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
+}
+generated quantities {
+  vector[emit ? n : 0] log_lik;
+  array[emit ? n : 0] real y_rep;
+  if (emit) {
+    log_lik = -0.5 * square(y - mu) - 0.5 * log(2 * pi());
+    y_rep = normal_rng(rep_vector(mu, n), 1);
+  }
+}
+"""
+
+
+def write(tmp_path, text):
+    path = tmp_path / "mine.stan"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bundled_programs_keep_the_contract_by_name(family):
+    program = dpb.StanProgram.for_family(family)
+    program.check_names()
+    assert program.bundled
+    assert "emit_y_rep" in program.declared("data")
+
+
+def test_includes_keep_line_numbers(tmp_path):
+    program = dpb.StanProgram.from_file(write(tmp_path, GOOD))
+    assert len(program.text.splitlines()) == len(GOOD.splitlines())
+    number = GOOD.splitlines().index("  mu ~ normal(0, 2);") + 1
+    assert program.line_of(r"mu ~") == (number, "mu ~ normal(0, 2);")
+    assert "fmin(fmax" in program.text
+
+
+def test_hash_follows_the_text(tmp_path):
+    first = dpb.StanProgram.from_file(write(tmp_path, GOOD)).sha256
+    assert dpb.StanProgram.from_file(write(tmp_path, GOOD)).sha256 == first
+    assert dpb.StanProgram.from_file(write(tmp_path, GOOD + "\n")).sha256 != first
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("#include pseudo_likelihood.stan", "", r"#include pseudo_likelihood.stan"),
+        ("  vector[n] anchor;\n", "", r"Add to the data block:\n  vector\[n\] anchor;"),
+        ("  real clip_lower;\n", "", r"Add to the data block:\n  real clip_lower;"),
+        (
+            "pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper)",
+            "sum(log_lik_i)",
+            r"in place of the likelihood:\n  target \+= pseudo_log_lik\(log_lik_i, weights",
+        ),
+        ("  vector[emit ? n : 0] log_lik;\n", "", r"Add .*:\n  vector\[emit \? n : 0\] log_lik;"),
+        (
+            "  array[emit ? n : 0] real y_rep;\n",
+            "",
+            r"Add .*:\n  array\[emit \? n : 0\] real y_rep",
+        ),
+        (
+            "mu ~ normal(0, 2);",
+            "target += normal_lupdf(mu | 0, 2);",
+            r"line 17 drops .*:\n  target \+= normal_lupdf.*\nChange it to:\n"
+            r"  target \+= normal_lpdf",
+        ),
+    ],
+)
+def test_refused_by_name(tmp_path, old, new, message):
+    assert old in GOOD
+    with pytest.raises(dpb.ProgramError, match=r"(?s)mine.stan breaks the contract.*" + message):
+        dpb.StanProgram.from_file(write(tmp_path, GOOD.replace(old, new)))
+
+
+def test_missing_files(tmp_path):
+    with pytest.raises(dpb.ProgramError, match="does not exist"):
+        dpb.StanProgram.from_file(tmp_path / "none.stan")
+    with pytest.raises(dpb.ProgramError, match=r"#include other.stan: no such file"):
+        dpb.StanProgram.from_file(write(tmp_path, "#include other.stan\n" + GOOD))
+    with pytest.raises(dpb.ProgramError, match="unknown family 'cauchy'"):
+        dpb.StanProgram.for_family("cauchy")
+
+
+def test_private_line_follows_assignments(tmp_path):
+    text = GOOD.replace(
+        "parameters {",
+        "transformed data {\n  real m = mean(y);\n  real k = 2 * m;\n}\nparameters {",
+        1,
+    ).replace("mu ~ normal(0, 2)", "mu ~ normal(k, 2)")
+    program = dpb.StanProgram.from_file(write(tmp_path, text))
+    assert program.private_line(("y",))[1] == "mu ~ normal(k, 2);"
+    assert dpb.StanProgram.from_file(write(tmp_path, GOOD)).private_line(("y",)) is None
+
+
+def test_stan_directory_holds_the_bundled_programs():
+    assert {p.stem for p in stan_directory().glob("*.stan")} == set(FAMILIES)

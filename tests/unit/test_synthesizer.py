@@ -1,0 +1,260 @@
+"""The flow from records to release, on recorded fits: no sampler, exact expectations."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.engines.embedded import EmbeddedEngine
+from dpbayes.report import comparison_table, write_outputs
+from tests.conftest import make_records
+
+N = 60
+RNG = np.random.default_rng(5)
+BEFORE = RNG.normal(-1, 1, (2000, N))
+AFTER = RNG.normal(-1, 1, (2000, N))
+
+
+def build(schema, engine, mechanism, formula="y ~ age", **options):
+    return dpb.Synthesizer(schema, formula, "beta", mechanism, engine=engine, **options)
+
+
+@pytest.fixture
+def fitted(schema, records, recorded_engine):
+    def fit(mechanism):
+        return build(schema, recorded_engine(BEFORE, AFTER), mechanism).fit(records)
+
+    return fit
+
+
+def test_unweighted_uses_one_fit(fitted):
+    fit = fitted(dpb.Unweighted())
+    np.testing.assert_allclose(fit.lipschitz, np.abs(BEFORE).max(axis=0))
+    assert fit.lipschitz_bound == fit.lipschitz_bound_unweighted == np.abs(BEFORE).max()
+    assert fit.epsilon_local == 2 * fit.lipschitz_bound
+    assert (fit.weights == 1).all()
+
+
+def test_weighted_measures_risk_before_and_bounds_after(fitted):
+    fit = fitted(dpb.Weighted())
+    f = np.abs(BEFORE).max(axis=0)
+    alpha = 1 - (f - f.min()) / (f.max() - f.min())
+    np.testing.assert_allclose(fit.weights, alpha)
+    np.testing.assert_allclose(fit.lipschitz_unweighted, f)
+    np.testing.assert_allclose(fit.lipschitz, np.abs(alpha * AFTER).max(axis=0))
+    assert (fit.n_censored, fit.n_truncated) == (0, 0)
+
+
+def test_weighted_e_counts_truncated_records(fitted):
+    epsilon = 2.0
+    fit, plain = fitted(dpb.WeightedE(epsilon)), fitted(dpb.Weighted())
+    over = plain.weights * np.abs(BEFORE).max(axis=0) > epsilon / 2
+    assert 0 < fit.n_truncated == over.sum() < N
+    assert (fit.weights[over] == 0).all()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_censored_counts_records_that_leave_the_window(fitted, weighted):
+    fit = fitted((dpb.CensoredWeighted if weighted else dpb.Censored)(9.0))
+    outside = (np.abs(fit.weights * AFTER) > 4.5).any(axis=0)
+    assert 0 < fit.n_censored == outside.sum() < N
+    assert fit.lipschitz_bound == 4.5
+    assert fit.guarantee.epsilon_local == 9.0
+
+
+def test_with_mechanism_shares_the_unweighted_fit(schema, records, recorded_engine):
+    # One unweighted fit and two refits are recorded; a second unweighted fit would be a fourth.
+    first = build(schema, recorded_engine(BEFORE, AFTER, AFTER), dpb.Weighted())
+    a = first.fit(records)
+    b = first.with_mechanism(dpb.Censored(4.0)).fit(records)
+    assert a.risk_unweighted is b.risk_unweighted
+    changed = records.assign(y=records["y"] * 0.99)
+    with pytest.raises(dpb.EngineError, match="one more fit asked for"):
+        first.fit(changed)
+
+
+def test_release_holds_public_columns_and_the_outcome(fitted, records, schema):
+    release = fitted(dpb.Censored(1.0)).sample(datasets=3, seed=1)
+    assert release.guarantee.datasets == 3
+    assert release.guarantee.epsilon == 3.0
+    assert release.guarantee.epsilon_local is None
+    for data in release.datasets:
+        assert list(data.columns) == ["y", "age", "sex", "region"]
+        assert len(data) == N
+        assert data["y"].between(0, 10).all()
+        assert sorted(data["age"]) == sorted(records["age"])
+        assert data["age"].tolist() != records["age"].tolist()  # shuffled
+    assert not release.datasets[0].equals(release.datasets[1])
+
+
+def test_covariates_stay_with_their_synthetic_outcome(schema, records, recorded_engine):
+    """Shuffling moves whole rows: y_rep of record i is released with the covariates of record i."""
+    engine = recorded_engine(BEFORE, AFTER)
+    fit = build(schema, engine, dpb.Censored(1.0)).fit(records)
+    data = fit.sample(seed=3).datasets[0]
+    stored = engine._recordings[1]["posterior_predictive"]["y_rep"].to_numpy().reshape(-1, N)
+    index = np.random.default_rng(3).choice(2000, size=1, replace=False)[0]
+    expected = {(round(10 * y, 9), a) for y, a in zip(stored[index], records["age"], strict=True)}
+    assert {(round(y, 9), a) for y, a in zip(data["y"], data["age"], strict=True)} == expected
+
+
+@pytest.mark.parametrize("datasets", [0, -1, 1.5, True, "2"])
+def test_bad_number_of_datasets(fitted, datasets):
+    with pytest.raises(dpb.GuaranteeError, match=r"datasets = .* must be a whole number"):
+        fitted(dpb.Censored(1.0)).sample(datasets)
+
+
+def test_more_datasets_than_draws(fitted):
+    with pytest.raises(dpb.GuaranteeError, match="more than the 4000 posterior draws"):
+        fitted(dpb.Censored(1.0)).sample(4001)
+
+
+def test_bad_construction(schema):
+    for options, error, message in (
+        ({}, dpb.ProgramError, "either family or program"),
+        ({"family": "beta", "program": "x.stan"}, dpb.ProgramError, "either family or program"),
+        ({"family": "betta"}, dpb.ProgramError, "unknown family 'betta'"),
+        ({"family": "beta", "data": {"a": 1}}, dpb.ProgramError, "data is for a user's program"),
+        ({"family": "poisson"}, dpb.SchemaError, "models a count outcome"),
+        ({"family": "beta", "engine": "jags"}, dpb.EngineError, "unknown engine 'jags'"),
+        ({"family": "beta", "engine": "recorded"}, dpb.EngineError, "pass RecordedEngine"),
+        ({"program": "none.stan"}, dpb.ProgramError, "does not exist"),
+    ):
+        with pytest.raises(error, match=message):
+            dpb.Synthesizer(schema, "y ~ 1", mechanism=dpb.Censored(1), **options)
+    with pytest.raises(dpb.GuaranteeError, match="expected a mechanism such as"):
+        dpb.Synthesizer(schema, "y ~ 1", "beta", "censored")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"chains": 1}, {"chains": 2.5}, {"draws": 0}, {"warmup": -1}, {"seed": -1},
+     {"adapt_delta": 1.0}, {"parallel_chains": 0}, {"metric": "unit"}, {"threads_per_chain": 0}],
+)  # fmt: skip
+def test_bad_sampler_settings(settings):
+    with pytest.raises(dpb.EngineError, match=next(iter(settings))):
+        dpb.SamplerSettings(**settings)
+
+
+def test_constant_and_too_few_records(schema, records, recorded_engine):
+    engine = recorded_engine(BEFORE, AFTER)
+    with pytest.raises(dpb.DataError, match=r"all 60 rows have the value 5.0; a constant outcome"):
+        build(schema, engine, dpb.Censored(1)).fit(records.assign(y=5.0))
+    with pytest.raises(dpb.DataError, match="at least 2 are needed"):
+        build(schema, engine, dpb.Censored(1)).fit(records.iloc[:1])
+
+
+def test_non_convergence_is_refused_unless_overridden(schema, records, recorded_engine):
+    def engine():
+        made = recorded_engine(BEFORE, AFTER)
+        bad = made._recordings[1]["posterior"]["intercept"]
+        bad[0] += 3.0  # one chain elsewhere
+        return made
+
+    with pytest.raises(
+        dpb.ConvergenceError, match=r"censored fit has not converged: R-hat of inte"
+    ):
+        build(schema, engine(), dpb.Censored(1)).fit(records)
+    fit = build(schema, engine(), dpb.Censored(1)).fit(records, allow_nonconvergence=True)
+    assert not fit.converged
+    assert any("diagnostics say that they had not" in a for a in fit.sample().guarantee.assumptions)
+
+
+def test_recorded_engine_refuses_other_records(schema, recorded_engine):
+    with pytest.raises(dpb.EngineError, match="log_lik of 60 records, the data have 50"):
+        build(schema, recorded_engine(BEFORE), dpb.Unweighted()).fit(make_records(50))
+
+
+def test_outputs_keep_the_two_sides_apart(fitted, records, tmp_path):
+    fit = fitted(dpb.CensoredWeighted(3.0))
+    release = fit.sample(datasets=2)
+    out = tmp_path / "new" / "out"
+    write_outputs(out, fit, release, release_seed=987654321)
+    assert sorted(p.name for p in out.iterdir()) == ["confidential", "release"]
+    names = sorted(p.name for p in (out / "release").iterdir())
+    assert names == ["guarantee.json", "synthetic_1.csv", "synthetic_2.csv"]
+    assert (out / "confidential").stat().st_mode & 0o777 == 0o700
+    weights = pd.read_csv(out / "confidential" / "weights.csv")
+    np.testing.assert_allclose(weights["weight"], fit.weights)
+    text = "".join(p.read_text() for p in (out / "release").iterdir())
+    # Nothing computed from single records, and no seed, is in the release.
+    secret = [*fit.weights, *fit.lipschitz, *fit.lipschitz_unweighted, *records["y"]]
+    assert not [v for v in secret if v not in (0, 1, 1.5) and f"{v:.6f}"[:7] in text]
+    assert str(fit.seed) not in text
+    assert "987654321" not in text
+    assert "epsilon_local" not in text
+    statement = json.loads((out / "release" / "guarantee.json").read_text())
+    assert statement["basis"] == "asymptotic"
+    assert statement["epsilon"] == 6.0
+    with pytest.raises(dpb.OutputError, match="already holds a release"):
+        write_outputs(out, fit, release, release_seed=1)
+
+
+def test_failed_write_leaves_nothing(fitted, tmp_path, monkeypatch):
+    def fail(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dpbayes.report._write_confidential", fail)
+    fit = fitted(dpb.Censored(3.0))
+    with pytest.raises(dpb.OutputError, match="No space left on device"):
+        write_outputs(tmp_path / "out", fit, fit.sample(), release_seed=1)
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_comparison_table_has_the_layout_of_the_paper(fitted):
+    fits = {m.name: fitted(m) for m in (dpb.Unweighted(), dpb.Censored(4.0))}
+    table = comparison_table(fits, {n: f.sample(seed=1) for n, f in fits.items()})
+    assert list(table.columns) == ["Data", "unweighted", "censored"]
+    assert list(table.index) == [
+        "Lipschitz", "ε = 2Δ", "max-ECDF", "avg-ECDF", "Mean", "Median", "15th Q", "90th Q"
+    ]  # fmt: skip
+    assert table.loc["Lipschitz", "censored"] == 2.0
+    assert np.isnan(table.loc["Lipschitz", "Data"])
+
+
+@pytest.mark.parametrize(
+    ("family", "outcome"),
+    [("bernoulli", "ill"), ("categorical", "party"), ("ordinal", "health"), ("poisson", "visits")],
+)
+def test_other_outcome_types_end_to_end(family, outcome, schema, tmp_path):
+    settings = dpb.SamplerSettings(warmup=500, draws=500, seed=1)
+    synthesizer = dpb.Synthesizer(
+        schema, f"{outcome} ~ age + sex", family, dpb.Censored(20.0), settings=settings
+    )
+    records = make_records(200)
+    fit = synthesizer.fit(records)
+    release = fit.sample(seed=2)
+    allowed = set(records[outcome]) if schema[outcome].levels else set(range(1001))
+    assert set(release.datasets[0][outcome]) <= allowed
+    write_outputs(tmp_path / "out", fit, release, release_seed=2)
+    assert (tmp_path / "out" / "confidential" / "figures" / "density.png").stat().st_size > 5000
+
+
+def test_custom_program_is_checked_on_the_way(schema, records, tmp_path):
+    from tests.unit.test_program import GOOD, write
+
+    options = {"mechanism": dpb.Censored(2.0), "engine": EmbeddedEngine(),
+               "settings": dpb.SamplerSettings(warmup=500, draws=500, seed=1)}  # fmt: skip
+    good = dpb.Synthesizer(schema, "y ~ 1", program=write(tmp_path, GOOD), **options).fit(records)
+    assert any("contract check" in a for a in good.guarantee.assumptions)
+    assert good.sample().datasets[0]["y"].between(0, 10).all()
+    bad = write(tmp_path, GOOD.replace("mu ~ normal(0, 2)", "mu ~ normal(mean(y), 2)"))
+    with pytest.raises(dpb.ProgramError, match="still depends on the confidential 'y'"):
+        dpb.Synthesizer(schema, "y ~ 1", program=bad, **options).fit(records)
+
+
+def test_coefficients_in_the_covariates_units(schema):
+    rng = np.random.default_rng(2)
+    records = make_records(400)
+    records["y"] = np.clip(2 + 0.1 * records["age"] + rng.normal(0, 0.3, 400), 0, 10)
+    settings = dpb.SamplerSettings(warmup=500, draws=500, seed=1)
+    fit = dpb.Synthesizer(
+        schema, "y ~ age + sex", "normal", dpb.Unweighted(), settings=settings
+    ).fit(records)
+    table = fit.coefficients() * 10  # the outcome is modelled on (0, 1)
+    # Least squares on the same records; the priors move it by far less than a posterior sd.
+    X = np.column_stack([np.ones(400), records["age"], records["sex"] == "m"])
+    expected = np.linalg.lstsq(X, records["y"], rcond=None)[0]
+    assert (np.abs(table["mean"] - expected) < 0.25 * table["sd"]).all()
