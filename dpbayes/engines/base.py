@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -45,8 +46,8 @@ class SamplerSettings:
         threads_per_chain: threads for ``reduce_sum`` inside a chain.
         adapt_delta: target acceptance rate.
         max_treedepth: cap on the doublings of a trajectory.
-        metric: "dense_e" (few, correlated parameters), "diag_e" (many), or None: dense without
-            group effects and with at most 50 covariates.
+        metric: "dense_e" (few, correlated parameters) or "diag_e" (many). None leaves it to the
+            synthesizer; an engine that is asked directly takes "diag_e".
         progress: show a progress bar on standard error.
     """
 
@@ -218,3 +219,15 @@ def require_data(program: StanProgram, declared: Iterable[str], data: StanData) 
 def without_switches(data: StanData) -> dict[str, Any]:
     """Copy of data without the switches."""
     return {key: value for key, value in data.items() if key not in _SWITCHES}
+
+
+def to_json(key: str, value: Any) -> str:
+    """One data entry as JSON; infinities become the strings that Stan reads as such."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iufb":
+        raise EngineError(f"data entry {key!r} is not numeric: {value!r}.")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if array.ndim or np.isnan(array):
+            raise EngineError(f"data entry {key!r} holds NaN or infinite values.")
+        return '"Infinity"' if array > 0 else '"-Infinity"'
+    return json.dumps(array.astype(int).tolist() if array.dtype.kind == "b" else array.tolist())

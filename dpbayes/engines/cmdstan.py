@@ -32,16 +32,17 @@ from dpbayes.engines.base import (
     SamplerSettings,
     StanData,
     make_draws,
+    require_data,
     stacked,
+    to_json,
     uncolumn,
     without_switches,
 )
-from dpbayes.engines.embedded import _to_json
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.program import StanProgram
 
-# The first with every command used here; log_prob of whole files of draws came late.
+# The release this was written and tested with; older ones may lack arguments used here.
 _OLDEST = (2, 35)
 _DIGITS = 17  # enough to give back every double exactly
 _EXACT = f"%.{_DIGITS}g"
@@ -162,16 +163,8 @@ class CmdStanModel:
         return self._executables[threads]
 
     def bind(self, data: StanData) -> CmdStanBinding:
-        given = without_switches(data)
-        # CmdStan's own words for an entry that is missing depend on its type.
-        missing = [name for name in without_switches(dict.fromkeys(self.data)) if name not in given]
-        if missing:
-            raise ProgramError(
-                f"{self.program.name}.stan declares data {missing[0]!r}, which was not given. Pass "
-                f'it with data={{"{missing[0]}": ...}} (a public constant), or remove the '
-                "declaration."
-            )
-        encoded = {key: _to_json(key, value) for key, value in given.items()}
+        require_data(self.program, self.data, data)
+        encoded = {key: to_json(key, value) for key, value in without_switches(data).items()}
         return CmdStanBinding(self, int(data["n"]), encoded)
 
 
@@ -188,7 +181,7 @@ class CmdStanBinding:
         self._encoded = encoded
 
     def rebind(self, **changes: Any) -> CmdStanBinding:
-        encoded = {key: _to_json(key, value) for key, value in changes.items()}
+        encoded = {key: to_json(key, value) for key, value in changes.items()}
         return CmdStanBinding(self._model, self._n, {**self._encoded, **encoded})
 
     def sample(self, settings: SamplerSettings) -> xr.DataTree:
@@ -280,7 +273,13 @@ class CmdStanBinding:
             raise EngineError(f"{_FAILED[arguments[0]]}: {self._named(failed[0])}")
         columns, values = _read(table)
         chosen = [k for k, column in enumerate(columns) if column.split(".")[0] == variable]
-        return list(values[:, slice(chosen[0], chosen[-1] + 1) if chosen else slice(0)])
+        if variable != "lp__" and len(chosen) != self._n:
+            raise ProgramError(
+                f"{self._model.program.name}.stan breaks the contract: {variable} has "
+                f"{len(chosen)} entries for {self._n} records. Declare it with size "
+                "[emit ? n : 0]."
+            )
+        return list(values[:, chosen[0] : chosen[-1] + 1])
 
     def _chains(
         self,

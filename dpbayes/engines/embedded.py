@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ from dpbayes.engines.base import (
     count_draws,
     make_draws,
     require_data,
+    to_json,
     uncolumn,
     without_switches,
 )
@@ -49,7 +49,7 @@ class EmbeddedModel:
 
     def bind(self, data: StanData) -> EmbeddedBinding:
         require_data(self.program, self.program.declared("data"), data)
-        encoded = {key: _to_json(key, value) for key, value in without_switches(data).items()}
+        encoded = {key: to_json(key, value) for key, value in without_switches(data).items()}
         return EmbeddedBinding(self, int(data["n"]), encoded)
 
 
@@ -62,7 +62,7 @@ class EmbeddedBinding:
         self._encoded = encoded
 
     def rebind(self, **changes: Any) -> EmbeddedBinding:
-        encoded = {key: _to_json(key, value) for key, value in changes.items()}
+        encoded = {key: to_json(key, value) for key, value in changes.items()}
         return EmbeddedBinding(self._model, self._n, {**self._encoded, **encoded})
 
     def sample(self, settings: SamplerSettings) -> xr.DataTree:
@@ -125,12 +125,16 @@ class EmbeddedBinding:
         # A program without the switch emit_y_rep writes both under emit.
         model = self._evaluator(emit=int("emit_y_rep" not in self._declared), emit_y_rep=1)
         point = columns(draws, _names(model))[index]
-        out = model.param_constrain(
-            model.param_unconstrain(point),
-            include_tp=True,
-            include_gq=True,
-            rng=model.new_rng(seed),
-        )
+        try:
+            out = model.param_constrain(
+                model.param_unconstrain(point),
+                include_tp=True,
+                include_gq=True,
+                rng=model.new_rng(seed),
+            )
+        except RuntimeError as error:
+            name = self._model.program.name
+            raise EngineError(f"{name}.stan rejects posterior draw {index}: {error}") from None
         return np.asarray(out[self._slice(model, "y_rep")])
 
     @property
@@ -172,15 +176,3 @@ class EmbeddedBinding:
 
 def _names(model: Any) -> list[str]:
     return [name for name in model.param_names() if name]
-
-
-def _to_json(key: str, value: Any) -> str:
-    """One data entry as JSON; infinities become the strings that Stan reads as such."""
-    array = np.asarray(value)
-    if array.dtype.kind not in "iufb":
-        raise EngineError(f"data entry {key!r} is not numeric: {value!r}.")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        if array.ndim or np.isnan(array):
-            raise EngineError(f"data entry {key!r} holds NaN or infinite values.")
-        return '"Infinity"' if array > 0 else '"-Infinity"'
-    return json.dumps(array.astype(int).tolist() if array.dtype.kind == "b" else array.tolist())

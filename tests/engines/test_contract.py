@@ -13,15 +13,17 @@ import threading
 
 import numpy as np
 import pytest
+import xarray as xr
 from arviz_stats import mcse
 from scipy import special, stats
 
 from dpbayes.contract import check_contract, contract_defaults
 from dpbayes.engines import SamplerSettings
-from dpbayes.engines.base import SAMPLER_STATS, stacked
+from dpbayes.engines.base import SAMPLER_STATS, make_draws, stacked
 from dpbayes.engines.cmdstan import CmdStanEngine, _run
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.engines.progress import SamplingProgress
+from dpbayes.engines.recorded import RecordedEngine
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.families import FAMILIES
 from dpbayes.program import StanProgram
@@ -31,7 +33,7 @@ SHORT = SamplerSettings(chains=2, warmup=100, draws=50, seed=3)
 
 # A coin with known posterior, written as a user would: without the switch emit_y_rep. ``possible``
 # 0 makes a record impossible; ``broken`` 1 and 2 raise an error in target and in generated
-# quantities where theta > 1/2, 3 in target everywhere.
+# quantities where theta > 1/2, 3 in target everywhere; 4 leaves log_lik and y_rep empty.
 COIN = """
 functions {
 #include pseudo_likelihood.stan
@@ -43,7 +45,7 @@ data {
   int<lower=1> n;
   vector<lower=0, upper=1>[n] y;
   vector<lower=0, upper=1>[n] possible;
-  int<lower=0, upper=3> broken;
+  int<lower=0, upper=4> broken;
   vector<lower=0, upper=1>[n] weights;
   vector[n] anchor;
   real clip_lower;
@@ -60,10 +62,10 @@ model {
                            weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
-  vector[emit ? n : 0] log_lik;
-  array[emit ? n : 0] int y_rep;
+  vector[emit && broken < 4 ? n : 0] log_lik;
+  array[emit && broken < 4 ? n : 0] int y_rep;
   real elsewhere = theta;
-  if (emit) {
+  if (emit && broken < 4) {
     if (broken == 2 && theta > 0.5) reject("broken on purpose");
     log_lik = coin_log_lik(y, possible, theta);
     y_rep = bernoulli_rng(rep_vector(theta, n));
@@ -437,6 +439,15 @@ def test_points_that_the_program_rejects(coin):
     )
 
 
+def test_generated_quantities_of_another_length_are_a_program_error(coin):
+    points = coin.random_points(2, seed=1)
+    empty = coin.rebind(broken=4)
+    with pytest.raises(ProgramError, match=r"coin\.stan.*log_lik"):
+        list(empty.log_lik(points))
+    with pytest.raises(ProgramError, match=r"coin\.stan.*y_rep"):
+        empty.y_rep(points, 0, seed=1)
+
+
 def test_every_engine_passes_the_contract_check(engine, compiled, coin_program):
     report = check_contract(
         coin_program, compiled(engine, coin_program), coin_data(), private=["y"]
@@ -494,7 +505,34 @@ def test_y_rep_is_decided_by_seed_and_draw(engine, bind):
 
 def test_y_rep_of_a_program_without_its_switch(coin):
     points = coin.random_points(2, seed=1)
-    assert set(coin.y_rep(points, 1, seed=1)) <= {0, 1}
+    y = coin.y_rep(points, 1, seed=1)
+    assert y.shape == (30,)
+    assert set(y) <= {0, 1}
+
+
+def test_a_recording_of_an_engine_answers_as_the_engine_did(engine, compiled, coin_program):
+    data = coin_data()
+    live = compiled(engine, coin_program).bind(data)
+    draws = live.sample(SamplerSettings(chains=2, warmup=50, draws=4, seed=1))
+    log_lik = rows(live.log_lik(draws))
+    y_rep = np.stack([live.y_rep(draws, s, seed=s) for s in range(8)])
+    groups = {"log_likelihood": {"log_lik": log_lik}, "posterior_predictive": {"y_rep": y_rep}}
+    recording = draws.copy()
+    for group, variables in groups.items():
+        made = make_draws({k: v.reshape(2, 4, 30) for k, v in variables.items()})
+        recording[group] = xr.DataTree(made["posterior"].to_dataset())
+
+    replay = RecordedEngine(recording).compile(coin_program).bind(data).rebind(weights=np.ones(30))
+    replayed = replay.sample(SHORT)
+    xr.testing.assert_identical(replayed, draws)
+    np.testing.assert_array_equal(rows(replay.log_lik(replayed)), log_lik)
+    np.testing.assert_array_equal([replay.y_rep(replayed, s, seed=0) for s in range(8)], y_rep)
+    with pytest.raises(EngineError, match="one more fit"):
+        replay.sample(SHORT)
+    with pytest.raises(EngineError, match="not among the recordings"):
+        list(replay.log_lik(live.random_points(8, seed=1)))
+    with pytest.raises(EngineError, match="new points"):
+        replay.log_prob(replayed)
 
 
 # Errors
@@ -618,12 +656,13 @@ def test_compiled_programs_are_kept(cmdstan, compiled, coin_program, monkeypatch
 
 
 def test_another_cache_directory_is_filled_in_one_step(
-    cmdstan, coin_program, monkeypatch, tmp_path
+    cmdstan, coin_program, monkeypatch, tmp_path, caplog
 ):
     def build(source, cpp_options=None):
         assert source.read_text() == coin_program.text
         built = source.with_suffix("")
         built.write_text(str(cpp_options))
+        logging.getLogger("cmdstanpy").error("noise")
         assert not (source.parent.parent / "model").exists()
         return str(built)
 
@@ -634,6 +673,7 @@ def test_another_cache_directory_is_filled_in_one_step(
     assert all(path.parent.parent == tmp_path / "dpbayes" / "stan" for path in paths)
     for path in paths:
         assert sorted(entry.name for entry in path.parent.iterdir()) == ["model", "model.stan"]
+    assert not caplog.records
 
 
 def test_a_cache_that_cannot_be_written_is_explained(cmdstan, coin_program, monkeypatch, tmp_path):
@@ -657,9 +697,22 @@ def test_settings_of_other_tools_are_left_alone(cmdstan, bind, monkeypatch):
     logger = logging.getLogger("cmdstanpy")
     before = (logger.disabled, logger.level, list(logger.handlers))
     monkeypatch.setenv("STAN_NUM_THREADS", "7")
-    bind(cmdstan, "normal")[0].sample(SHORT)
+    # A program built with threads stops where STAN_NUM_THREADS contradicts its argument.
+    settings = SamplerSettings(chains=2, warmup=50, draws=4, seed=1, threads_per_chain=2)
+    bind(cmdstan, "normal")[0].sample(settings)
     assert os.environ["STAN_NUM_THREADS"] == "7"
     assert (logger.disabled, logger.level, list(logger.handlers)) == before
+
+
+def test_a_replicate_at_a_rejected_point_is_an_engine_error(coin):
+    inside, outside = (make_draws({"theta": np.array([[theta]])}) for theta in (0.75, 2.0))
+    with pytest.raises(
+        EngineError, match=r"broken on purpose.*coin\.stan|coin\.stan.*broken on purpose"
+    ):
+        coin.rebind(broken=2).y_rep(inside, 0, seed=1)  # CmdStan ends without an error
+    with pytest.raises(EngineError, match=r"coin\.stan|interval"):
+        coin.y_rep(outside, 0, seed=1)
+    assert coin.log_prob(outside) == -np.inf
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")

@@ -1,0 +1,223 @@
+"""The command as users run it: real subprocesses, exit codes, files, messages."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dpbayes.mechanisms import MECHANISMS
+from tests.conftest import make_records
+
+COMMAND = str(Path(sys.executable).with_name("dpbayes"))
+SCHEMA = """
+[columns.y]
+type = "continuous"
+lower = 0
+upper = 10
+[columns.age]
+type = "count"
+lower = 20
+upper = 60
+public = true
+[columns.sex]
+type = "categorical"
+levels = ["f", "m"]
+public = true
+[columns.ill]
+type = "binary"
+levels = ["no", "yes"]
+"""
+PROGRAM = (Path(__file__).parents[1] / "unit" / "test_program.py").read_text()
+PROGRAM = PROGRAM.split('GOOD = """', 1)[1].split('"""', 1)[0]
+
+
+def dpbayes(*arguments, cwd=None):
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, check=False,
+        env=environment, timeout=300,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    make_records(150)[["y", "age", "sex", "ill"]].to_csv(tmp_path / "data.csv", index=False)
+    return tmp_path
+
+
+def options(folder, **changes):
+    given = {
+        "schema": folder / "schema.toml", "formula": "y ~ age + sex", "family": "beta",
+        "mechanism": "censored", "epsilon": 6, "out": folder / "out", "warmup": 500, "draws": 500,
+        **changes,
+    }  # fmt: skip
+    flags = []
+    for key, value in given.items():
+        if value is not None:
+            flags += [f"--{key.replace('_', '-')}", value]
+    return flags
+
+
+def test_synthesize_writes_a_release(folder):
+    done = dpbayes("synthesize", folder / "data.csv", *options(folder, datasets=2))
+    assert done.returncode == 0, done.stderr
+    assert "ε = 12 when one record is added or removed" in " ".join(done.stdout.split())
+    assert "Not released, because neither public nor the outcome: ill" in done.stdout
+    first = pd.read_csv(folder / "out" / "release" / "synthetic_1.csv")
+    assert list(first.columns) == ["y", "age", "sex"]
+    assert len(first) == 150
+    statement = json.loads((folder / "out" / "release" / "guarantee.json").read_text())
+    assert (statement["epsilon"], statement["epsilon_substitution"]) == (12, 24)
+    assert (statement["basis"], statement["adjacency"]) == ("strict", "add-remove")
+    confidential = folder / "out" / "confidential"
+    assert confidential.stat().st_mode & 0o777 == 0o700
+    assert {p.name for p in confidential.iterdir()} == {
+        "weights.csv", "draws.nc", "utility.json", "fit.json", "figures"
+    }  # fmt: skip
+    again = dpbayes("synthesize", folder / "data.csv", *options(folder))
+    assert again.returncode == 2
+    assert "already holds a" in again.stderr
+
+
+def test_release_without_seed_differs_and_with_seed_repeats(folder):
+    def run(name, seed):
+        flags = options(folder, out=folder / name, seed=seed)
+        assert dpbayes("synthesize", folder / "data.csv", *flags).returncode == 0
+        return (folder / name / "release" / "synthetic_1.csv").read_text()
+
+    assert run("a", 5) == run("b", 5)
+    assert run("c", None) != run("d", None)
+
+
+def test_stored_draws_can_be_read(folder):
+    import xarray as xr
+
+    dpbayes("synthesize", folder / "data.csv", *options(folder))
+    with xr.open_datatree(folder / "out" / "confidential" / "draws.nc", engine="h5netcdf") as tree:
+        assert tree["posterior"]["coefficient"].shape == (4, 500, 2)
+        assert set(tree.children) == {"posterior", "sample_stats"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "data", "message"),
+    [
+        ({"epsilon": 0}, None, "epsilon = 0.0 must be a finite number above 0"),
+        ({"epsilon": "nan"}, None, "epsilon = nan must be"),
+        ({"epsilon": None}, None, "needs epsilon"),
+        ({"mechanism": "laplce"}, None, "unknown mechanism 'laplce'"),
+        ({"mechanism": "weighted"}, None, "does not use epsilon"),
+        ({"datasets": 0}, None, "datasets = 0 must be a whole number"),
+        ({"family": "bet"}, None, "unknown family 'bet'"),
+        ({"family": None}, None, "either family or program"),
+        ({"engine": "jags"}, None, "unknown engine 'jags'"),
+        ({"schema": "none.toml"}, None, "schema file 'none.toml' does not exist"),
+        ({"formula": "y ~ ill"}, None, "'ill' is used as a covariate but is not public"),
+        ({"formula": "z ~ 1"}, None, "column 'z' is not declared"),
+        ({"chains": 1}, None, "chains = 1"),
+        ({"priors": "none.toml"}, None, "priors file 'none.toml'"),
+        ({}, "", "is empty"),
+        ({}, "y,age,sex,ill\n", "no rows"),
+        ({}, "y,age,sex\n1,30,f\n", "column 'ill' of the schema is not in the data"),
+        ({}, "y,age,sex,ill,y\n1,30,f,no,2\n", "duplicate column names: ['y']"),
+        ({}, "y,age,sex,ill\n1,30,f,no\n,31,m,no\n", "column 'y': 1 of 2 rows are missing"),
+        ({}, "y,age,sex,ill\n1,30,f,no\ninf,31,m,no\n", "column 'y': 1 of 2 rows are infinite"),
+        ({}, "y,age,sex,ill\n1,30,f,no\n12,31,m,no\n", "1 of 2 rows are outside the declared"),
+        ({}, "y,age,sex,ill\n1,30,f,no\n10,31,m,no\n", "1 of 2 rows lie on a declared bound"),
+        ({}, "y,age,sex,ill\n1,30,f,no\n2,31,x,no\n", "1 of 2 rows are not among the declared"),
+        ({}, "y,age,sex,ill\n1,30,f,no\n1,31,m,no\n", "a constant outcome has no model"),
+        ({}, "y,age,sex,ill\n1,30,f,no\nabc,31,m,no\n", "1 of 2 rows are not numbers: 'abc'"),
+    ],
+)
+def test_bad_input_is_one_message_and_writes_nothing(folder, changes, data, message):
+    if data is not None:
+        (folder / "data.csv").write_text(data)
+    done = dpbayes("synthesize", folder / "data.csv", *options(folder, **changes))
+    assert done.returncode == 2, done.stdout
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (folder / "out").exists()
+
+
+def test_missing_data_file(folder):
+    done = dpbayes("synthesize", folder / "none.csv", *options(folder))
+    assert done.returncode == 2
+    assert "none.csv' does not exist" in done.stderr
+
+
+def test_wrong_schema_key(folder):
+    (folder / "schema.toml").write_text(SCHEMA.replace("upper = 10\n", "uper = 10\n"))
+    done = dpbayes("synthesize", folder / "data.csv", *options(folder))
+    assert done.returncode == 2
+    assert "column 'y': unknown key 'uper' (did you mean 'upper'?)" in done.stderr
+
+
+def test_no_convergence_is_refused(folder):
+    done = dpbayes("synthesize", folder / "data.csv", *options(folder, warmup=0, draws=4))
+    assert done.returncode == 2
+    assert "has not converged" in done.stderr
+    assert not (folder / "out").exists()
+
+
+def test_check_good_and_bad_programs(folder):
+    data = {"n": 6, "y": [0.1, 0.5, -0.3, 1.2, 2.0, 0.0]}
+    (folder / "data.json").write_text(json.dumps(data))
+    (folder / "good.stan").write_text(PROGRAM)
+    done = dpbayes("check", folder / "good.stan", "--data", folder / "data.json")
+    assert done.returncode == 0, done.stderr
+    assert "good.stan keeps the contract at 5 random points" in done.stdout
+    for name, old, new, message in (
+        ("mean", "mu ~ normal(0, 2)", "mu ~ normal(mean(y), 2)", "Remove line 17"),
+        ("syntax", "real mu;", "real mu", "Syntax error"),
+        ("loglik", "log_lik;", "ll;", "log_lik is missing"),
+    ):
+        (folder / f"{name}.stan").write_text(PROGRAM.replace(old, new, 1))
+        done = dpbayes("check", folder / f"{name}.stan", "--data", folder / "data.json")
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert f"{name}.stan" in done.stderr
+
+
+def test_synthesize_with_a_program(folder):
+    (folder / "mine.stan").write_text(
+        PROGRAM.replace("vector[n] y;", "vector[n] y;\n  real prior_sd;").replace(
+            "mu ~ normal(0, 2)", "mu ~ normal(0, prior_sd)"
+        )
+    )
+    (folder / "constants.json").write_text('{"prior_sd": 5}')
+    flags = options(folder, family=None, program=folder / "mine.stan", formula="y ~ 1")
+    done = dpbayes("synthesize", folder / "data.csv", *flags)
+    assert done.returncode == 2
+    assert "declares data 'prior_sd', which was not given" in done.stderr
+    done = dpbayes("synthesize", folder / "data.csv", *flags, "--data", folder / "constants.json")
+    assert done.returncode == 0, done.stderr
+    assert "contract check at random points" in " ".join(done.stdout.split())
+
+
+def test_list_names_everything():
+    done = dpbayes("list")
+    assert done.returncode == 0
+    for name in (*MECHANISMS, "beta", "ordinal", "embedded", "cmdstan"):
+        assert f"  {name} " in done.stdout
+
+
+@pytest.mark.parametrize("command", [(), ("synthesize",), ("demo",), ("check",)])
+def test_help(command):
+    done = dpbayes(*command, "--help")
+    assert done.returncode == 0
+    assert "Usage: dpbayes" in done.stdout
+
+
+def test_quick_demo(tmp_path):
+    done = dpbayes("demo", "--quick", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    for text in ("max-ECDF", "avg-ECDF", "15th Q", "strict ε-DP for an exact draw"):
+        assert text in done.stdout
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        "lipschitz.png", "density.png", "table.csv"
+    }  # fmt: skip

@@ -1,0 +1,60 @@
+"""Counts of censored and truncated records against Hu, Williams & Savitsky, Table 1.
+
+The table gives the range over R = 100 data sets of n = 2000 from Beta(0.5, 3). A data set of ours
+falls outside a range of 100 others with probability about 2/101 per count; three data sets and six
+ranges make about 18 x 2/101 = 0.36 expected misses. The seeds are fixed, so the test gives the same
+answer every time; up to two misses of eighteen are allowed (P(more) < 0.01 if the counts agree).
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+
+# censoring_table1.csv, table 1: synthesizer, epsilon -> min, max
+RANGES = {
+    ("censored", 5): (196, 296),
+    ("censored", 4): (340, 481),
+    ("censored", 3): (737, 888),
+    ("weighted-e", 5): (0, 166),
+    ("weighted-e", 4): (0, 364),
+    ("weighted-e", 3): (400, 684),
+}
+pytestmark = pytest.mark.statistical
+
+
+def test_counts_are_in_the_printed_ranges():
+    schema = dpb.Schema.from_dict(
+        {"columns": {"y": {"type": "continuous", "lower": 0, "upper": 1}}}
+    )
+    synthesizer = dpb.Synthesizer(
+        schema, "y ~ 1", "beta", dpb.Unweighted(), settings=dpb.SamplerSettings(seed=1)
+    )
+    misses = []
+    for seed in (1, 2, 3):
+        records = pd.DataFrame({"y": np.random.default_rng(seed).beta(0.5, 3, 2000)})
+        for (name, epsilon), (low, high) in RANGES.items():
+            kind = dpb.Censored if name == "censored" else dpb.WeightedE
+            fit = synthesizer.with_mechanism(kind(epsilon)).fit(records)
+            count = fit.n_censored if name == "censored" else fit.n_truncated
+            if not low <= count <= high:
+                misses.append((seed, name, epsilon, count, (low, high)))
+    assert len(misses) <= 2, misses
+
+
+def test_weighting_and_clamping_lower_the_bound():
+    """Unweighted bounds of about 7.5 to 15, weighted ones of about 2 to 3.5 (section 4.2)."""
+    schema = dpb.Schema.from_dict(
+        {"columns": {"y": {"type": "continuous", "lower": 0, "upper": 1}}}
+    )
+    records = pd.DataFrame({"y": np.random.default_rng(1).beta(0.5, 3, 2000)})
+    synthesizer = dpb.Synthesizer(
+        schema, "y ~ 1", "beta", dpb.Weighted(), settings=dpb.SamplerSettings(seed=1)
+    )
+    fit = synthesizer.fit(records)
+    # The printed ranges, widened by a quarter on either side: they are read off a violin plot.
+    assert 7.5 / 1.25 < fit.lipschitz_bound_unweighted < 15 * 1.25
+    assert 2 / 1.25 < fit.lipschitz_bound < 3.5 * 1.25
+    censored = synthesizer.with_mechanism(dpb.Censored(5)).fit(records)
+    assert censored.lipschitz_bound == 2.5
