@@ -131,7 +131,9 @@ class StanProgram:
                 "data declarations are missing. Add to the data block:\n  " + "\n  ".join(missing)
             )
         if not re.search(r"target\s*\+=\s*pseudo_log_lik\s*\(", self.block("model")):
-            line = self.line_of(r"target\s*\+=|~", "model")
+            # Priors come first by habit: the last statement is likely the likelihood.
+            moves = [s for s in _statements(self.block("model")) if _moves_target(s)]
+            line = self._line_of_statement(moves[-1]) if moves else None
             where = f" Line {line[0]} is now: {line[1]}" if line else ""
             raise self._broken(
                 "the record log-likelihoods do not reach target through the clamp. "
@@ -173,12 +175,13 @@ class StanProgram:
         for _ in assignments:  # long enough for any chain of assignments
             tainted |= {name for name, used in assignments if used & tainted}
         for statement in _statements(self.block("model")):
-            past_clamp = (
-                re.search(r"~|target\s*\+=", statement) and "pseudo_log_lik" not in statement
-            )
+            past_clamp = _moves_target(statement) and "pseudo_log_lik" not in statement
             if past_clamp and tainted & set(re.findall(r"\w+", statement)):
-                return self.line_of(re.escape(statement.splitlines()[0]), "model")
+                return self._line_of_statement(statement)
         return None
+
+    def _line_of_statement(self, statement: str) -> tuple[int, str] | None:
+        return self.line_of(re.escape(statement.splitlines()[0]), "model")
 
     def _broken(self, message: str) -> ProgramError:
         return ProgramError(f"{self.name}.stan breaks the contract: {message}")
@@ -209,6 +212,10 @@ def _strip_comments(text: str) -> str:
         return re.sub(r"[^\n]", " ", match[0])
 
     return re.sub(r"//[^\n]*|/\*.*?\*/", blank, text, flags=re.DOTALL)
+
+
+def _moves_target(statement: str) -> bool:
+    return re.search(r"~|target\s*\+=", statement) is not None
 
 
 def _statements(block: str) -> list[str]:

@@ -68,8 +68,8 @@ class Diagnostics:
     def __str__(self) -> str:
         return (
             f"R-hat {self.max_rhat:.3f} (max), ESS bulk {self.min_ess_bulk:.0f} / tail "
-            f"{self.min_ess_tail:.0f} (min), divergences {self.divergences}, max treedepth "
-            f"{self.treedepth_hits}, E-BFMI {self.min_ebfmi:.2f} (min)"
+            f"{self.min_ess_tail:.0f} (min), divergences {self.divergences}, treedepth "
+            f"limit hit {self.treedepth_hits} times, E-BFMI {self.min_ebfmi:.2f} (min)"
             + "".join(f"; {note}" for note in (*self.problems, *self.notes))
         )
 

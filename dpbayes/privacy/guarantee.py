@@ -126,7 +126,8 @@ class Guarantee:
                 f"The synthesizer {self.mechanism!r} gives no differential privacy guarantee: the "
                 "parameters were drawn from the plain posterior."
             )
-        opening = f"{self.datasets} synthetic data set(s) by the mechanism {self.mechanism!r}. "
+        sets = "data set" if self.datasets == 1 else "data sets"
+        opening = f"{self.datasets} synthetic {sets} by the mechanism {self.mechanism!r}. "
         if self.basis == "strict":
             claim = (
                 f"The release is differentially private with ε = {self.epsilon:.4g} when one "
