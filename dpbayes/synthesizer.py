@@ -6,7 +6,8 @@ import copy
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,11 @@ from numpy.typing import NDArray
 from dpbayes.contract import check_contract, contract_defaults
 from dpbayes.engines import Engine, SamplerSettings, get_engine
 from dpbayes.engines.base import BoundModel, CompiledModel, count_draws, stacked
-from dpbayes.engines.diagnostics import Diagnostics, diagnose
+from dpbayes.engines.diagnostics import Diagnostics, diagnose, load_checks
 from dpbayes.errors import DataError, GuaranteeError, ProgramError
 from dpbayes.families import FAMILIES, Family, decode_outcome, encode_outcome
 from dpbayes.formula import Design, Formula
-from dpbayes.mechanisms import Mechanism
+from dpbayes.mechanisms import NO_WINDOW, Mechanism
 from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, Guarantee
 from dpbayes.program import StanProgram
 from dpbayes.release import Release
@@ -95,7 +96,7 @@ class Synthesizer:
             if self.formula.outcome.levels:
                 self._constants.setdefault("C", len(self.formula.outcome.levels))
         self._model: CompiledModel | None = None
-        self._unweighted: dict[str, _UnweightedFit] = {}
+        self._unweighted: dict[str, _Posterior] = {}
 
     def with_mechanism(self, mechanism: Mechanism) -> Synthesizer:
         """The same synthesizer under another mechanism.
@@ -109,6 +110,9 @@ class Synthesizer:
     def fit(self, records: pd.DataFrame, *, allow_nonconvergence: bool = False) -> Fit:
         """Fit unweighted, measure each record's risk, and refit under the mechanism.
 
+        A mechanism whose weights take nothing from the records is fitted at once; its unweighted
+        fit follows when a result asks for it (``Fit.risk_unweighted``).
+
         Args:
             records: n confidential rows with every column of the schema.
             allow_nonconvergence: go on although the chains have not converged.
@@ -121,41 +125,48 @@ class Synthesizer:
             self._model = self.engine.compile(self.program)
         if not self.program.bundled:
             check_contract(self.program, self._model, data, private=["y"])
+        threading.Thread(target=load_checks).start()  # while the chains run
         root = np.random.SeedSequence(self.settings.seed)
         seeds = root.spawn(2)
-        bound = self._model.bind({**data, **contract_defaults(len(records))})
-
+        plain = self._model.bind({**data, **contract_defaults(len(records))})
         key = self._fingerprint(data)
-        if key not in self._unweighted:
-            draws, diagnostics = self._sample(bound, design, seeds[0])
-            risk = record_risk(bound.log_lik(draws), np.ones(len(records)))
-            self._unweighted[key] = _UnweightedFit(draws, diagnostics, risk)
-        first = self._unweighted[key]
-        if not allow_nonconvergence:
-            first.diagnostics.require("unweighted fit")
 
-        weighting = self.mechanism.weighting(first.risk.sensitivity)
-        draws, diagnostics, risk = first.draws, first.diagnostics, first.risk
+        def unweighted() -> _Posterior:
+            if key not in self._unweighted:
+                self._unweighted[key] = self._posterior(
+                    plain, design, seeds[0], np.ones(len(records)), NO_WINDOW
+                )
+            return self._unweighted[key]
+
+        if self.mechanism.needs_risk:
+            if not allow_nonconvergence:
+                unweighted().diagnostics.require("unweighted fit")
+            weighting = self.mechanism.weighting(unweighted().risk.sensitivity)
+        else:
+            weighting = self.mechanism.weighting(np.zeros(len(records)))
+        bound = plain
         if self.mechanism.refits:
             lower, upper = self.mechanism.window
-            bound = bound.rebind(weights=weighting.weights, clip_lower=lower, clip_upper=upper)
-            draws, diagnostics = self._sample(bound, design, seeds[1])
-            if not allow_nonconvergence:
-                diagnostics.require(f"{self.mechanism.name} fit")
-            risk = record_risk(bound.log_lik(draws), weighting.weights, self.mechanism.window)
+            bound = plain.rebind(weights=weighting.weights, clip_lower=lower, clip_upper=upper)
+            released = self._posterior(
+                bound, design, seeds[1], weighting.weights, self.mechanism.window
+            )
+        else:
+            released = unweighted()
+        if not allow_nonconvergence:
+            released.diagnostics.require(f"{self.mechanism.name} fit")
         return Fit(
             synthesizer=self,
             records=records,
             design=design,
             weights=weighting.weights,
             truncated=weighting.truncated,
-            risk_unweighted=first.risk,
-            risk=risk,
-            draws=draws,
-            diagnostics=diagnostics,
-            diagnostics_unweighted=first.diagnostics,
+            risk=released.risk,
+            draws=released.draws,
+            diagnostics=released.diagnostics,
             seed=_entropy(root),
             bound_model=bound,
+            unweighted=unweighted,
         )
 
     def check_datasets(self, datasets: int) -> None:
@@ -188,15 +199,21 @@ class Synthesizer:
         design = self.formula.design(records)
         return design, {**design.stan_data(), "y": encode(outcome, values), **self._constants}
 
-    def _sample(
-        self, bound: BoundModel, design: Design, seed: np.random.SeedSequence
-    ) -> tuple[xr.DataTree, Diagnostics]:
+    def _posterior(
+        self,
+        bound: BoundModel,
+        design: Design,
+        seed: np.random.SeedSequence,
+        weights: Vector,
+        window: tuple[float, float],
+    ) -> _Posterior:
         number = int(seed.generate_state(1)[0] >> 1)
         dense = design.X.shape[1] <= DENSE_METRIC_COVARIATES and not design.group_levels
         metric = self.settings.metric or ("dense_e" if dense else "diag_e")
         settings = replace(self.settings, seed=number, metric=metric)
         draws = bound.sample(settings)
-        return draws, diagnose(draws, settings.max_treedepth)
+        diagnostics = diagnose(draws, settings.max_treedepth)
+        return _Posterior(draws, diagnostics, record_risk(bound.log_lik(draws), weights, window))
 
     def _fingerprint(self, data: Mapping[str, Any]) -> str:
         digest = hashlib.sha256(repr((self.settings, self.program.sha256)).encode())
@@ -211,7 +228,9 @@ class Synthesizer:
 
 
 @dataclass(frozen=True)
-class _UnweightedFit:
+class _Posterior:
+    """Draws, their diagnostics, and the risk that they show."""
+
     draws: xr.DataTree
     diagnostics: Diagnostics
     risk: RecordRisk
@@ -224,7 +243,7 @@ class Fit:
     Attributes:
         weights: shape (n,), alpha_i; ones for mechanisms without weights.
         draws: DataTree of the released posterior, groups posterior and sample_stats.
-        diagnostics, diagnostics_unweighted: of the refit and of the fit that measured the risk.
+        diagnostics: of the released posterior.
         design: the design matrix and its public scaling.
         records: the validated confidential records.
         seed: reproduces the fit as ``SamplerSettings(seed=...)``; as secret as the records.
@@ -235,13 +254,22 @@ class Fit:
     design: Design
     weights: Vector
     truncated: NDArray[np.bool_]
-    risk_unweighted: RecordRisk
     risk: RecordRisk
     draws: xr.DataTree
     diagnostics: Diagnostics
-    diagnostics_unweighted: Diagnostics
     seed: int
     bound_model: BoundModel
+    unweighted: Callable[[], _Posterior]
+
+    @property
+    def risk_unweighted(self) -> RecordRisk:
+        """Sensitivities and bounds before, under the unweighted fit, made now if need be."""
+        return self.unweighted().risk
+
+    @property
+    def diagnostics_unweighted(self) -> Diagnostics:
+        """Of the unweighted fit."""
+        return self.unweighted().diagnostics
 
     @property
     def lipschitz(self) -> Vector:
@@ -295,8 +323,11 @@ class Fit:
 
     @property
     def converged(self) -> bool:
-        """True if both fits passed every check."""
-        return self.diagnostics.converged and self.diagnostics_unweighted.converged
+        """True if every fit that the release rests on passed every check."""
+        fits = [self.diagnostics]
+        if self.synthesizer.mechanism.needs_risk:
+            fits.append(self.diagnostics_unweighted)
+        return all(fit.converged for fit in fits)
 
     def coefficients(self) -> pd.DataFrame:
         """Posterior mean and sd of the regression coefficients in the covariates' own units.

@@ -21,6 +21,17 @@ functions {
     return lgamma(lambda) - lgamma(a) - lgamma(b) + (a - 1) .* log_y
            + (b - 1) .* log1m_y;
   }
+  vector beta_regression_log_lik(vector log_y, vector log1m_y, real intercept,
+                                 matrix X, vector coefficient,
+                                 vector group_effect, array[] int group,
+                                 real lambda) {
+    if (cols(X) == 0 && rows(group_effect) == 0) {
+      return beta_log_lik(log_y, log1m_y, inv_logit(intercept), lambda);
+    }
+    vector[rows(log_y)] eta
+        = linear_predictor(rows(log_y), intercept, X, coefficient, group_effect, group);
+    return beta_log_lik(log_y, log1m_y, inv_logit(eta), lambda);
+  }
 }
 data {
   int<lower=1> n;
@@ -46,7 +57,6 @@ data {
 transformed data {
   vector[n] log_y = log(y);
   vector[n] log1m_y = log1m(y);
-  int one_mean = K + J == 0;
 }
 parameters {
   real intercept;
@@ -65,25 +75,21 @@ model {
   lambda ~ pareto(prior_lambda[1], prior_lambda[2]);
   group_sd ~ normal(0, prior_group_sd);
   group_raw ~ std_normal();
-  vector[n] log_lik_i;
-  if (one_mean) {
-    log_lik_i = beta_log_lik(log_y, log1m_y, inv_logit(intercept), lambda);
-  } else {
-    vector[n] eta = linear_predictor(n, intercept, X, coefficient,
-                                     group_effect, group);
-    log_lik_i = beta_log_lik(log_y, log1m_y, inv_logit(eta), lambda);
-  }
-  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
+  target += pseudo_log_lik(
+      beta_regression_log_lik(log_y, log1m_y, intercept, X, coefficient,
+                              group_effect, group, lambda),
+      weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] real y_rep;
-  if (emit || emit_y_rep) {
+  if (emit) {
+    log_lik = beta_regression_log_lik(log_y, log1m_y, intercept, X, coefficient,
+                                      group_effect, group, lambda);
+  }
+  if (emit_y_rep) {
     vector[n] eta = linear_predictor(n, intercept, X, coefficient,
                                      group_effect, group);
-    if (emit) log_lik = beta_log_lik(log_y, log1m_y, inv_logit(eta), lambda);
-    if (emit_y_rep) {
-      y_rep = beta_rng(inv_logit(eta) * lambda, inv_logit(-eta) * lambda);
-    }
+    y_rep = beta_rng(inv_logit(eta) * lambda, inv_logit(-eta) * lambda);
   }
 }

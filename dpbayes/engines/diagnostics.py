@@ -74,9 +74,14 @@ class Diagnostics:
         )
 
 
+def load_checks() -> None:
+    """Import the library behind ``diagnose``, which takes about half a second."""
+    import arviz_stats  # noqa: F401
+
+
 def diagnose(draws: xr.DataTree, max_treedepth: int) -> Diagnostics:
     """Compute all checks for one fit."""
-    from arviz_stats.base import array_stats  # slow to import
+    from arviz_stats.base import array_stats  # slow to import: load_checks
 
     chains = int(draws["posterior"].sizes["chain"])
     rhat, bulk, tail = {}, {}, {}

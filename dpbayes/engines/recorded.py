@@ -17,48 +17,55 @@ _GROUPS = ("posterior", "sample_stats", "log_likelihood", "posterior_predictive"
 
 
 class RecordedEngine:
-    """Returns recorded fits in the order given: first the unweighted one, then the refit.
+    """Returns recorded fits: the unweighted one, and refits in the order given.
 
     Args:
-        recordings: DataTrees with the groups posterior, sample_stats, log_likelihood (variable
+        unweighted: DataTree with the groups posterior, sample_stats, log_likelihood (variable
             log_lik, axes chain, draw, record: plain, unweighted) and posterior_predictive
-            (variable y_rep, same axes, on the program's scale). The recordings are trusted:
-            whether they are draws of what they should be cannot be checked here.
+            (variable y_rep, same axes, on the program's scale). Recordings are trusted: whether
+            they are draws of what they should be cannot be checked here.
+        refits: the same for fits with weights or a window.
     """
 
     name = "recorded"
 
-    def __init__(self, *recordings: xr.DataTree) -> None:
-        for i, recording in enumerate(recordings):
+    def __init__(self, unweighted: xr.DataTree, *refits: xr.DataTree) -> None:
+        self.recordings = (unweighted, *refits)
+        for i, recording in enumerate(self.recordings):
             missing = [group for group in _GROUPS if group not in recording.children]
             if missing:
                 raise EngineError(f"recording {i} has no group {', '.join(missing)}.")
-        self._recordings = recordings
-        self._next = 0
+        self.refits = iter(refits)
 
     def compile(self, program: StanProgram) -> RecordedEngine:
         return self
 
-    def bind(self, data: StanData) -> RecordedEngine:
-        for i, recording in enumerate(self._recordings):
+    def bind(self, data: StanData) -> RecordedBinding:
+        for i, recording in enumerate(self.recordings):
             records = recording["log_likelihood"]["log_lik"].shape[-1]
             if records != int(data["n"]):
                 raise EngineError(
                     f"recording {i} has log_lik of {records} records, the data have {data['n']}."
                 )
-        return self
+        return RecordedBinding(self, refit=False)
 
-    def rebind(self, **changes: Any) -> RecordedEngine:
-        return self
+
+class RecordedBinding:
+    """Recordings in place of a program with data."""
+
+    def __init__(self, engine: RecordedEngine, *, refit: bool) -> None:
+        self._engine = engine
+        self._refit = refit
+
+    def rebind(self, **changes: Any) -> RecordedBinding:
+        return RecordedBinding(self._engine, refit=True)
 
     def sample(self, settings: SamplerSettings) -> xr.DataTree:
-        if self._next == len(self._recordings):
+        recording = next(self._engine.refits, None) if self._refit else self._engine.recordings[0]
+        if recording is None:
             raise EngineError(
-                f"{self._next} recording(s) given, one more fit asked for: record the unweighted "
-                "fit and the refit."
+                f"{len(self._engine.recordings) - 1} refit(s) recorded, one more asked for."
             )
-        self._next += 1
-        recording = self._recordings[self._next - 1]
         return xr.DataTree.from_dict({g: recording[g].to_dataset() for g in _GROUPS[:2]})
 
     def random_points(self, count: int, seed: int) -> xr.DataTree:
@@ -76,7 +83,7 @@ class RecordedEngine:
         return np.asarray(stored.reshape(count_draws(draws), -1)[index])
 
     def _find(self, draws: xr.DataTree) -> xr.DataTree:
-        for recording in self._recordings:
+        for recording in self._engine.recordings:
             if recording["posterior"].to_dataset().identical(draws["posterior"].to_dataset()):
                 return recording
         raise EngineError("these draws are not among the recordings.")

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.base import Mechanism, Weighting
+from dpbayes.mechanisms.base import NO_WINDOW, Mechanism, Weighting
 from dpbayes.mechanisms.censored import Censored, CensoredWeighted
 from dpbayes.mechanisms.pseudo_posterior import Unweighted, Weighted, WeightedE
 
@@ -36,6 +36,6 @@ def get_mechanism(name: str, **settings: Any) -> Mechanism:
 
 
 __all__ = [
-    "MECHANISMS", "Censored", "CensoredWeighted", "Mechanism", "Unweighted", "Weighted",
-    "WeightedE", "Weighting", "get_mechanism",
+    "MECHANISMS", "NO_WINDOW", "Censored", "CensoredWeighted", "Mechanism", "Unweighted",
+    "Weighted", "WeightedE", "Weighting", "get_mechanism",
 ]  # fmt: skip

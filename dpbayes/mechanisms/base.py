@@ -31,12 +31,14 @@ class Weighting:
 class Mechanism:
     """Base of the mechanisms. Subclasses are frozen dataclasses of public settings.
 
-    ``refits`` is False where the unweighted fit is already the release's posterior.
+    ``refits`` is False where the unweighted fit is already the release's posterior. ``needs_risk``
+    is True where the weights come from the sensitivities of an unweighted fit to the records.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]  # one line for `dpbayes list`: what it does and what it guarantees
     refits: ClassVar[bool] = True
+    needs_risk: ClassVar[bool] = False
 
     @property
     def window(self) -> tuple[float, float]:
@@ -44,7 +46,10 @@ class Mechanism:
         return NO_WINDOW
 
     def weighting(self, sensitivity: Vector) -> Weighting:
-        """Weights from the record sensitivities of the unweighted fit, shape (n,)."""
+        """Weights from the record sensitivities of the unweighted fit, shape (n,).
+
+        Without ``needs_risk`` only the shape of ``sensitivity`` may be used.
+        """
         return Weighting.of(np.ones_like(sensitivity))
 
     def guarantee(self) -> Guarantee:

@@ -65,6 +65,7 @@ class CensoredWeighted(Mechanism):
     c2: float = 0.0
     name: ClassVar[str] = "censored-weighted"
     summary: ClassVar[str] = "risk weights inside the clamp; asymptotic (weights see all records)"
+    needs_risk: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)

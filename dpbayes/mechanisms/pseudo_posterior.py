@@ -57,6 +57,7 @@ class Weighted(Mechanism):
     c2: float = 0.0
     name: ClassVar[str] = "weighted"
     summary: ClassVar[str] = "risk-weighted pseudo-posterior; asymptotic, local ε only"
+    needs_risk: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_scaling(self.c1, self.c2)
@@ -84,6 +85,7 @@ class WeightedE(Mechanism):
     c2: float = 0.0
     name: ClassVar[str] = "weighted-e"
     summary: ClassVar[str] = "weighted, riskiest records dropped; asymptotic towards ε"
+    needs_risk: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)

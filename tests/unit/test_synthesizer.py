@@ -8,6 +8,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.engines.embedded import EmbeddedEngine
+from dpbayes.engines.recorded import RecordedBinding
 from dpbayes.report import comparison_table, write_outputs
 from tests.conftest import make_records
 
@@ -65,14 +66,27 @@ def test_censored_counts_records_that_leave_the_window(fitted, weighted):
 
 
 def test_with_mechanism_shares_the_unweighted_fit(schema, records, recorded_engine):
-    # One unweighted fit and two refits are recorded; a second unweighted fit would be a fourth.
     first = build(schema, recorded_engine(BEFORE, AFTER, AFTER), dpb.Weighted())
     a = first.fit(records)
     b = first.with_mechanism(dpb.Censored(4.0)).fit(records)
     assert a.risk_unweighted is b.risk_unweighted
     changed = records.assign(y=records["y"] * 0.99)
-    with pytest.raises(dpb.EngineError, match="one more fit asked for"):
+    with pytest.raises(dpb.EngineError, match=r"2 refit\(s\) recorded, one more asked for"):
         first.fit(changed)
+
+
+def test_no_unweighted_fit_where_nothing_needs_it(schema, records, recorded_engine, monkeypatch):
+    fits = []
+    sample = RecordedBinding.sample
+    monkeypatch.setattr(
+        RecordedBinding, "sample", lambda self, s: fits.append(self._refit) or sample(self, s)
+    )
+    fit = build(schema, recorded_engine(BEFORE, AFTER), dpb.Censored(4.0)).fit(records)
+    assert fit.converged
+    fit.sample(seed=1)
+    assert fits == [True]
+    np.testing.assert_array_equal(fit.risk_unweighted.sensitivity, np.abs(BEFORE).max(axis=0))
+    assert fits == [True, False]
 
 
 def test_release_holds_public_columns_and_the_outcome(fitted, records, schema):
@@ -94,7 +108,7 @@ def test_covariates_stay_with_their_synthetic_outcome(schema, records, recorded_
     engine = recorded_engine(BEFORE, AFTER)
     fit = build(schema, engine, dpb.Censored(1.0)).fit(records)
     data = fit.sample(seed=3).datasets[0]
-    stored = engine._recordings[1]["posterior_predictive"]["y_rep"].to_numpy().reshape(-1, N)
+    stored = engine.recordings[1]["posterior_predictive"]["y_rep"].to_numpy().reshape(-1, N)
     index = np.random.default_rng(3).choice(2000, size=1, replace=False)[0]
     expected = {(round(10 * y, 9), a) for y, a in zip(stored[index], records["age"], strict=True)}
     assert {(round(y, 9), a) for y, a in zip(data["y"], data["age"], strict=True)} == expected
@@ -149,7 +163,7 @@ def test_constant_and_too_few_records(schema, records, recorded_engine):
 def test_non_convergence_is_refused_unless_overridden(schema, records, recorded_engine):
     def engine():
         made = recorded_engine(BEFORE, AFTER)
-        bad = made._recordings[1]["posterior"]["intercept"]
+        bad = made.recordings[1]["posterior"]["intercept"]
         bad[0] += 3.0  # one chain elsewhere
         return made
 
