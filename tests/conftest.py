@@ -9,6 +9,11 @@ import pytest
 import dpbayes as dpb
 from dpbayes.engines.base import make_draws
 from dpbayes.engines.recorded import RecordedEngine
+from tests.cmdstan import NO_CMDSTAN
+
+
+def pytest_report_header() -> str:
+    return f"tests of the cmdstan engine are skipped: {NO_CMDSTAN}" if NO_CMDSTAN else ""
 
 
 @pytest.fixture

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
 from dpbayes.contract import contract_defaults
 from dpbayes.engines.cmdstan import CmdStanEngine
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.errors import EngineError
 from dpbayes.families import FAMILIES
 from dpbayes.program import StanProgram
+from tests.cmdstan import NO_CMDSTAN
 
-
-def _cmdstan_missing() -> str:
-    """Why CmdStan cannot be used here; empty if it can, or if `make test-all` insists on it."""
-    try:
-        CmdStanEngine()
-    except EngineError as error:
-        return "" if os.environ.get("DPBAYES_REQUIRE_CMDSTAN") else str(error)
-    return ""
-
-
-NO_CMDSTAN = _cmdstan_missing()
 CMDSTAN = (
     pytest.mark.cmdstan,
     pytest.mark.skipif(bool(NO_CMDSTAN), reason=NO_CMDSTAN or "CmdStan is there"),

@@ -1,0 +1,18 @@
+"""Whether CmdStan can be used here."""
+
+import os
+
+from dpbayes.engines.cmdstan import CmdStanEngine
+from dpbayes.errors import EngineError
+
+
+def cmdstan_missing() -> str:
+    """Why not; empty if it can, or if `make test-all` insists on it."""
+    try:
+        CmdStanEngine()
+    except EngineError as error:
+        return "" if os.environ.get("DPBAYES_REQUIRE_CMDSTAN") else str(error)
+    return ""
+
+
+NO_CMDSTAN = cmdstan_missing()
