@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import re
 from types import TracebackType
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING
 
 from dpbayes.engines.base import SamplerSettings
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _LINE = re.compile(r"Chain \[(\d+)\] Iteration:\s*(\d+) / (\d+)")
 
@@ -40,19 +41,7 @@ class SamplingProgress:
     def __init__(self, settings: SamplerSettings) -> None:
         iterations = settings.warmup + settings.draws
         self.refresh = max(1, iterations // 50) if settings.progress else 0
-        self._bar = (
-            Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            if settings.progress
-            else None
-        )
+        self._bar = _bar() if settings.progress else None
         self.lines = _Lines(self._bar, settings.chains)
 
     def __enter__(self) -> SamplingProgress:
@@ -68,3 +57,24 @@ class SamplingProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+def _bar() -> Progress:
+    from rich.console import Console  # slow to import, and often not needed
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
