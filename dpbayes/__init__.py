@@ -19,12 +19,15 @@ from dpbayes.errors import (
     ProgramError,
     SchemaError,
 )
-from dpbayes.mechanisms import Censored, CensoredWeighted, Unweighted, Weighted, WeightedE
+from dpbayes.fit import Fit
+from dpbayes.mechanisms import Anchored, Censored, CensoredWeighted, Unweighted, Weighted, WeightedE
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.program import StanProgram
 from dpbayes.release import Release
 from dpbayes.schema import Column, Schema, read_records
-from dpbayes.synthesizer import Fit, Synthesizer
+from dpbayes.synthesizer import Synthesizer
+from dpbayes.tuning import tune
+from dpbayes.weights import ConfidentialWeights, ConstantWeights, Reference
 
 __version__ = "0.1.0"
 
@@ -33,9 +36,10 @@ __all__ = [
     "Column", "Schema", "read_records",
     "StanProgram", "check_contract",
     "SamplerSettings",
-    "Unweighted", "Weighted", "WeightedE", "Censored", "CensoredWeighted",
+    "ConstantWeights", "Reference", "ConfidentialWeights",
+    "Unweighted", "Weighted", "WeightedE", "Censored", "CensoredWeighted", "Anchored",
     "Guarantee",
-    "Synthesizer", "Fit", "Release",
+    "Synthesizer", "Fit", "Release", "tune",
     "utility", "plots",
     "DpbayesError", "SchemaError", "DataError", "ProgramError", "EngineError",
     "ConvergenceError", "GuaranteeError", "OutputError",

@@ -7,13 +7,16 @@ import secrets
 import sys
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbayes.errors import DpbayesError, SchemaError
+from dpbayes.errors import DpbayesError, GuaranteeError, OutputError, SchemaError
+
+if TYPE_CHECKING:
+    from dpbayes.weights import Reference, WeightSource
 
 # Output folders hold confidential files: nothing here prints values of single records.
 app = typer.Typer(
@@ -105,8 +108,42 @@ def synthesize(
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Privacy loss per data set, natural-log units, add/remove one record."),
+        typer.Option(help="Privacy loss of one data set, in nats, for --adjacency."),
     ] = None,
+    adjacency: Annotated[
+        str | None,
+        typer.Option(
+            help="What ε is for: add-remove [default] one record, or substitution of its values."
+        ),
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(help="symmetric (±ε/2), negative ([-ε, 0]), or LO,HI of that width, in nats."),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="confidential, a constant in (0, 1], or FILE.json written by `dpbayes tune`."
+        ),
+    ] = None,
+    anchor: Annotated[
+        str | None,
+        typer.Option(help="For anchored: two-stage [default], none, or FILE.json as --weights."),
+    ] = None,
+    range_: Annotated[
+        float | None,
+        typer.Option("--range", help="For anchored: public range L, in nats, left unclamped."),
+    ] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(help="For anchored: part of ε for the anchor draw, in (0, 1) [0.3]."),
+    ] = None,
+    accept: Annotated[
+        str, typer.Option(help="Weakest claim to release: strict, asymptotic or none.")
+    ] = "strict",
+    delta: Annotated[
+        float, typer.Option(help="δ at which ε of m data sets is totalled; 0: plain sum.")
+    ] = 0.0,
     datasets: Annotated[int, typer.Option(help="Number m of data sets; ε adds up to m x.")] = 1,
     engine: Annotated[str, typer.Option(help="embedded or cmdstan.")] = "embedded",
     c1: Annotated[float | None, typer.Option(help="Scaling of the risk weights [1].")] = None,
@@ -138,7 +175,18 @@ def synthesize(
     from dpbayes.synthesizer import Synthesizer
 
     check_output(out)
-    chosen = get_mechanism(mechanism, epsilon=epsilon, c1=c1, c2=c2)
+    chosen = get_mechanism(
+        mechanism,
+        epsilon=epsilon,
+        adjacency=adjacency,
+        window=_window(window),
+        weights=_weights(weights, c1, c2),
+        anchor=_anchor(anchor),
+        range=range_,
+        share=share,
+    )
+    claim = chosen.guarantee().for_datasets(datasets, delta)
+    claim.require(accept)  # type: ignore[arg-type]  # which also checks the word
     synthesizer = Synthesizer(
         Schema.from_toml(schema),
         formula,
@@ -162,7 +210,7 @@ def synthesize(
     synthesizer.check_datasets(datasets)
     fit = synthesizer.fit(read_records(data), allow_nonconvergence=allow_nonconvergence)
     release_seed = secrets.randbits(128) if seed is None else seed
-    release = fit.sample(datasets, seed=release_seed)
+    release = fit.sample(datasets, accept=claim.basis, delta=delta, seed=release_seed)
     write_outputs(out, fit, release, release_seed)
 
     console.print(release.guarantee.paragraph(), highlight=False)
@@ -182,6 +230,63 @@ def synthesize(
     if seed is not None:
         console.print("A seed was given: keep it secret, or do not publish this release.")
     console.print(f"\nWritten: {out / 'release'} and {out / 'confidential'}", soft_wrap=True)
+
+
+@app.command()
+def tune(
+    reference: Annotated[
+        Path, typer.Option(help="Public or historical records, CSV, paid for elsewhere.")
+    ],
+    schema: Annotated[Path, typer.Option(help="Schema file of the later use, TOML.")],
+    formula: Annotated[str, typer.Option(help="Formula of the later use.")],
+    target_epsilon: Annotated[
+        float, typer.Option(help="For the local ε_x = 2Δ on the reference records, in nats.")
+    ],
+    out: Annotated[Path, typer.Option(help="File to write, JSON.")],
+    family: Annotated[str | None, typer.Option(help="Outcome family; see `dpbayes list`.")] = None,
+    program: Annotated[
+        Path | None, typer.Option(help="Your Stan file, instead of a family.")
+    ] = None,
+    constants: Annotated[
+        Path | None, typer.Option("--data", help="Public constants for --program, JSON.")
+    ] = None,
+    c2: Annotated[float, typer.Option(help="Shift of the risk weights.")] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="For tests.")] = None,
+) -> None:
+    """Choose c1 of the risk weights on reference records by bisection with refits.
+
+    The file is for `synthesize --weights FILE`, and for --anchor FILE: it holds draws fitted to
+    the reference records and no record. It takes nothing from the confidential records, so that
+    weights made with it keep a strict ε.
+    """
+    from dpbayes.engines import SamplerSettings
+    from dpbayes.mechanisms import Unweighted
+    from dpbayes.schema import Schema, read_records
+    from dpbayes.synthesizer import Synthesizer
+    from dpbayes.tuning import tune as choose
+
+    if out.exists():
+        raise OutputError(f"--out {str(out)!r} exists; name a new file.")
+    settings = SamplerSettings(seed=seed, progress=sys.stderr.isatty())
+    synthesizer = Synthesizer(
+        Schema.from_toml(schema),
+        formula,
+        family,
+        Unweighted(),
+        program=program,
+        data=constants,
+        settings=settings,
+    )
+    found = choose(synthesizer, read_records(reference), target_epsilon, c2)
+    found.save(out)
+    assert found.tuning is not None
+    console.print(
+        f"c1 = {found.c1:.4g}, c2 = {found.c2:.4g}: local ε_x = 2Δ = "
+        f"{found.tuning['local_epsilon']:.3g} on {found.tuning['n']:,} reference records "
+        f"(target {target_epsilon:g}).",
+        highlight=False,
+    )
+    console.print(f"Written: {out}", soft_wrap=True)
 
 
 @app.command()
@@ -232,6 +337,44 @@ def list_() -> None:
         console.print(title)
         for name, text in rows:
             console.print(f"  {name:<19}{text}", highlight=False, soft_wrap=True)
+
+
+def _window(text: str | None) -> str | tuple[float, ...] | None:
+    if text is None or "," not in text:
+        return text
+    try:
+        return tuple(float(end) for end in text.split(","))
+    except ValueError:
+        raise GuaranteeError(f"--window {text!r}: expected two numbers, as in -1,0.") from None
+
+
+def _weights(text: str | None, c1: float | None, c2: float | None) -> WeightSource | None:
+    from dpbayes.weights import ConfidentialWeights, ConstantWeights, Reference
+
+    scaled = c1 is not None or c2 is not None
+    if text in (None, "confidential"):
+        if text is None and not scaled:
+            return None
+        return ConfidentialWeights(1.0 if c1 is None else c1, 0.0 if c2 is None else c2)
+    assert text is not None
+    try:
+        constant = float(text)
+    except ValueError:
+        reference = Reference.load(text)
+        if not scaled:
+            return reference
+        return reference.with_scaling(
+            reference.c1 if c1 is None else c1, reference.c2 if c2 is None else c2
+        )
+    if scaled:
+        raise GuaranteeError("--c1 and --c2 scale risk weights; constant weights have none.")
+    return ConstantWeights(constant)
+
+
+def _anchor(text: str | None) -> str | Reference | None:
+    from dpbayes.weights import Reference
+
+    return text if text in (None, "two-stage", "none") else Reference.load(str(text))
 
 
 def _read_priors(path: Path | None) -> dict[str, Any] | None:

@@ -10,11 +10,12 @@ import pandas as pd
 
 from dpbayes import plots
 from dpbayes.engines import SamplerSettings
+from dpbayes.fit import Fit
 from dpbayes.mechanisms import Censored, CensoredWeighted, Unweighted, Weighted, WeightedE
 from dpbayes.release import Release
 from dpbayes.report import comparison_table
 from dpbayes.schema import Schema, read_records
-from dpbayes.synthesizer import Fit, Synthesizer
+from dpbayes.synthesizer import Synthesizer
 
 FORMULA = "earnings ~ age + I(age**2) + gender + education + region"
 EPSILON = 5.0
@@ -60,7 +61,7 @@ def run_demo(*, quick: bool = False, progress: bool = False) -> Demo:
         Censored(EPSILON),
     )
     fits = {m.name: synthesizer.with_mechanism(m).fit(records) for m in mechanisms}
-    releases = {name: fit.sample(seed=SEED) for name, fit in fits.items()}
+    releases = {name: fit.sample(seed=SEED, accept="none") for name, fit in fits.items()}
     return Demo(fits, releases, comparison_table(fits, releases))
 
 

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from dpbayes.fit import Fit
 from dpbayes.schema import Column
-from dpbayes.synthesizer import Fit
 
 # Okabe & Ito's palette, in an order that also separates in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")

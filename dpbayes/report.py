@@ -13,8 +13,8 @@ import pandas as pd
 
 from dpbayes import plots
 from dpbayes.errors import OutputError
+from dpbayes.fit import Fit
 from dpbayes.release import Release
-from dpbayes.synthesizer import Fit
 from dpbayes.utility import summary, utility
 
 _ROWS = {"mean": "Mean", "median": "Median", "q15": "15th Q", "q90": "90th Q"}
@@ -129,10 +129,10 @@ def _write_confidential(directory: Path, fit: Fit, release: Release, release_see
     )
     figures = directory / "figures"
     figures.mkdir()
-    low, high = fit.synthesizer.mechanism.window
+    low, high = fit.window
     plots.lipschitz_violin(
         {"unweighted": fit.lipschitz_unweighted, name: fit.lipschitz}
-        if fit.synthesizer.mechanism.refits
+        if fit.risk is not fit.risk_unweighted
         else {name: fit.lipschitz},
         epsilon=high - low if high < float("inf") else None,
     ).savefig(figures / "lipschitz.png")

@@ -94,27 +94,31 @@ def linear_weights(sensitivity: Vector, c1: float = 1.0, c2: float = 0.0) -> Vec
     Returns:
         shape (n,).
     """
+    finite = sensitivity[np.isfinite(sensitivity)]
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+    return scaled_weights(sensitivity, low, high, c1, c2)
+
+
+def scaled_weights(sensitivity: Vector, low: float, high: float, c1: float, c2: float) -> Vector:
+    """As ``linear_weights``, with sensitivities scaled by given ends ``low`` and ``high``."""
     check_scaling(c1, c2)
     finite = np.isfinite(sensitivity)
+    scaled = (sensitivity[finite] - low) / (high - low) if high > low else 0.0
     weights = np.zeros_like(sensitivity)
-    if finite.any():
-        low, high = sensitivity[finite].min(), sensitivity[finite].max()
-        spread = high - low
-        scaled = (sensitivity[finite] - low) / spread if spread > 0 else 0.0
-        weights[finite] = np.clip(c1 * (1 - scaled) + c2, 0.0, 1.0)
+    weights[finite] = np.clip(c1 * (1 - scaled) + c2, 0.0, 1.0)
     return weights
 
 
 def truncated_weights(
-    weights: Vector, sensitivity: Vector, epsilon: float
+    weights: Vector, sensitivity: Vector, width: float
 ) -> tuple[Vector, NDArray[np.bool_]]:
-    """Weighted-e: weight 0 where alpha_i f_i > epsilon / 2, f_i from the unweighted fit.
+    """Weighted-e: weight 0 where alpha_i f_i > width / 2, f_i from the unweighted fit.
 
-    Source: Hu, Williams & Savitsky, section 2.2.
+    Source: Hu, Williams & Savitsky, section 2.2, with width = epsilon.
 
     Returns:
         the new weights and a mask of the truncated records, both shape (n,).
     """
     with np.errstate(invalid="ignore"):
-        truncated = (weights > 0) & (weights * sensitivity > epsilon / 2)
+        truncated = (weights > 0) & (weights * sensitivity > width / 2)
     return np.where(truncated, 0.0, weights), truncated

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib.metadata
 import json
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,16 @@ from numpy.typing import NDArray
 
 from dpbayes.contract import check_contract, contract_defaults
 from dpbayes.engines import Engine, SamplerSettings, get_engine
-from dpbayes.engines.base import BoundModel, CompiledModel, count_draws, stacked
-from dpbayes.engines.diagnostics import Diagnostics, diagnose, load_checks
+from dpbayes.engines.base import CompiledModel, count_draws
+from dpbayes.engines.diagnostics import load_checks
 from dpbayes.errors import DataError, GuaranteeError, ProgramError
 from dpbayes.families import FAMILIES, Family, decode_outcome, encode_outcome
+from dpbayes.fit import Fit, FittedRecords, Posterior
 from dpbayes.formula import Design, Formula
-from dpbayes.mechanisms import NO_WINDOW, Mechanism
-from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, Guarantee
+from dpbayes.mechanisms import Mechanism, Problem, Stage, Unweighted
 from dpbayes.program import StanProgram
-from dpbayes.release import Release
-from dpbayes.risk import RecordRisk, Vector, record_risk
 from dpbayes.schema import Schema
+from dpbayes.weights import NO_WEIGHTS, Reference
 
 MIN_RECORDS = 2
 DENSE_METRIC_COVARIATES = 50  # a dense metric costs K^2 per step and K^2 draws to learn
@@ -96,7 +94,7 @@ class Synthesizer:
             if self.formula.outcome.levels:
                 self._constants.setdefault("C", len(self.formula.outcome.levels))
         self._model: CompiledModel | None = None
-        self._unweighted: dict[str, _Posterior] = {}
+        self._unweighted: dict[str, Posterior] = {}
 
     def with_mechanism(self, mechanism: Mechanism) -> Synthesizer:
         """The same synthesizer under another mechanism.
@@ -110,8 +108,8 @@ class Synthesizer:
     def fit(self, records: pd.DataFrame, *, allow_nonconvergence: bool = False) -> Fit:
         """Fit unweighted, measure each record's risk, and refit under the mechanism.
 
-        A mechanism whose weights take nothing from the records is fitted at once; its unweighted
-        fit follows when a result asks for it (``Fit.risk_unweighted``).
+        Where no weight is taken from the records the unweighted fit waits until a result asks for
+        it (``Fit.risk_unweighted``).
 
         Args:
             records: n confidential rows with every column of the schema.
@@ -127,47 +125,97 @@ class Synthesizer:
             check_contract(self.program, self._model, data, private=["y"])
         threading.Thread(target=load_checks).start()  # while the chains run
         root = np.random.SeedSequence(self.settings.seed)
-        seeds = root.spawn(2)
-        plain = self._model.bind({**data, **contract_defaults(len(records))})
-        key = self._fingerprint(data)
+        assert isinstance(root.entropy, int)  # a seed or 128 bits from the operating system
+        n = len(records)
+        plain = self._model.bind({**data, **contract_defaults(n)})
+        stages = self.mechanism.stages(Problem(n, self.formula.outcome.type != "continuous"))
+        # One for the unweighted fit, one for the draws between stages, one for each stage.
+        first, between, *seeds = root.spawn(2 + len(stages))
 
-        def unweighted() -> _Posterior:
+        def unweighted() -> Posterior:
+            key = self._fingerprint(data)
             if key not in self._unweighted:
-                self._unweighted[key] = self._posterior(
-                    plain, design, seeds[0], np.ones(len(records)), NO_WINDOW
-                )
+                settings = self._settings(design, first)
+                weighting = NO_WEIGHTS.weighting(view)
+                self._unweighted[key] = Posterior.sample(plain, settings, weighting)
+            if not allow_nonconvergence:
+                self._unweighted[key].diagnostics.require("unweighted fit")
             return self._unweighted[key]
 
-        if self.mechanism.needs_risk:
+        view = FittedRecords(n, plain, unweighted)
+        rng = np.random.default_rng(between)
+        posteriors: list[Posterior] = []
+        for number, (stage, seed) in enumerate(zip(stages, seeds, strict=True), start=1):
+            if stage.plain:
+                posterior = unweighted()
+            else:
+                before = posteriors[-1].draws if posteriors else None
+                settings = self._settings(design, seed)
+                posterior = self._fit_stage(stage, view, settings, before, rng)
             if not allow_nonconvergence:
-                unweighted().diagnostics.require("unweighted fit")
-            weighting = self.mechanism.weighting(unweighted().risk.sensitivity)
-        else:
-            weighting = self.mechanism.weighting(np.zeros(len(records)))
-        bound = plain
-        if self.mechanism.refits:
-            lower, upper = self.mechanism.window
-            bound = plain.rebind(weights=weighting.weights, clip_lower=lower, clip_upper=upper)
-            released = self._posterior(
-                bound, design, seeds[1], weighting.weights, self.mechanism.window
-            )
-        else:
-            released = unweighted()
-        if not allow_nonconvergence:
-            released.diagnostics.require(f"{self.mechanism.name} fit")
-        return Fit(
-            synthesizer=self,
-            records=records,
-            design=design,
-            weights=weighting.weights,
-            truncated=weighting.truncated,
-            risk=released.risk,
-            draws=released.draws,
-            diagnostics=released.diagnostics,
-            seed=_entropy(root),
-            bound_model=bound,
-            unweighted=unweighted,
+                which = f", stage {number}" if len(stages) > 1 else ""
+                posterior.diagnostics.require(f"{self.mechanism.name} fit{which}")
+            posteriors.append(posterior)
+        return Fit(self, records, design, stages, tuple(posteriors), root.entropy, view)
+
+    def _fit_stage(
+        self,
+        stage: Stage,
+        view: FittedRecords,
+        settings: SamplerSettings,
+        before: xr.DataTree | None,
+        rng: np.random.Generator,
+    ) -> Posterior:
+        for part in (stage.weights, stage.anchor):
+            if isinstance(part, Reference):
+                part.check(self.identity())
+        weighting = stage.weights.weighting(view)
+        anchor = None
+        changes: dict[str, Any] = {"weights": weighting.weights}
+        changes["clip_lower"], changes["clip_upper"] = stage.window
+        if stage.anchor != "none":
+            if isinstance(stage.anchor, Reference):
+                at = stage.anchor.anchor()
+            else:
+                assert before is not None
+                at = _one_draw(before, int(rng.integers(count_draws(before))))
+            (found,) = view.log_lik(at)
+            # Still a function of one record and the anchor.
+            anchor = np.where(np.isfinite(found), found, 0.0)
+            changes["anchor"] = anchor
+        bound = view.plain.rebind(**changes)
+        return Posterior.sample(bound, settings, weighting, stage.window, anchor)
+
+    def _settings(self, design: Design, seed: np.random.SeedSequence) -> SamplerSettings:
+        number = int(seed.generate_state(1)[0] >> 1)
+        dense = design.X.shape[1] <= DENSE_METRIC_COVARIATES and not design.group_levels
+        metric = self.settings.metric or ("dense_e" if dense else "diag_e")
+        return replace(self.settings, seed=number, metric=metric)
+
+    def reference(self, records: pd.DataFrame, *, allow_nonconvergence: bool = False) -> Reference:
+        """Fit unweighted to reference records: a source of weights and an anchor.
+
+        Args:
+            records: public or historical rows with every column of the schema; they are paid for
+                elsewhere, and are not the records to be protected.
+        """
+        fit = self.with_mechanism(Unweighted()).fit(
+            records, allow_nonconvergence=allow_nonconvergence
         )
+        point = fit.posterior.bound.random_points(1, seed=1)
+        parameters = [str(name) for name in point["posterior"].data_vars]
+        return Reference.from_draws(fit.draws, fit.risk.sensitivity, parameters, self.identity())
+
+    def identity(self) -> dict[str, Any]:
+        """What a reference fit must share with the synthesizer that uses it; public."""
+        constants = {k: np.asarray(v).tolist() for k, v in sorted(self._constants.items())}
+        return {
+            "program": self.program.name,
+            "program_sha256": self.program.sha256,
+            "formula": " ".join(self.formula.text.split()),
+            "constants": constants,
+            "columns": self.schema.to_dict()["columns"],
+        }
 
     def check_datasets(self, datasets: int) -> None:
         """Raise GuaranteeError unless so many data sets can be drawn, each at its own draw."""
@@ -199,22 +247,6 @@ class Synthesizer:
         design = self.formula.design(records)
         return design, {**design.stan_data(), "y": encode(outcome, values), **self._constants}
 
-    def _posterior(
-        self,
-        bound: BoundModel,
-        design: Design,
-        seed: np.random.SeedSequence,
-        weights: Vector,
-        window: tuple[float, float],
-    ) -> _Posterior:
-        number = int(seed.generate_state(1)[0] >> 1)
-        dense = design.X.shape[1] <= DENSE_METRIC_COVARIATES and not design.group_levels
-        metric = self.settings.metric or ("dense_e" if dense else "diag_e")
-        settings = replace(self.settings, seed=number, metric=metric)
-        draws = bound.sample(settings)
-        diagnostics = diagnose(draws, settings.max_treedepth)
-        return _Posterior(draws, diagnostics, record_risk(bound.log_lik(draws), weights, window))
-
     def _fingerprint(self, data: Mapping[str, Any]) -> str:
         digest = hashlib.sha256(repr((self.settings, self.program.sha256)).encode())
         for key in sorted(data):
@@ -222,175 +254,10 @@ class Synthesizer:
             digest.update(repr((key, array.shape, array.dtype.str)).encode() + array.tobytes())
         return digest.hexdigest()
 
-    def _decode(self, y: NDArray[Any]) -> pd.Series:
+    def decode(self, y: NDArray[Any]) -> pd.Series:
+        """A replicate in the outcome's own units or levels."""
         decode = self.family.decode if self.family else decode_outcome
         return decode(self.formula.outcome, y)
-
-
-@dataclass(frozen=True)
-class _Posterior:
-    """Draws, their diagnostics, and the risk that they show."""
-
-    draws: xr.DataTree
-    diagnostics: Diagnostics
-    risk: RecordRisk
-
-
-@dataclass(frozen=True, repr=False)
-class Fit:
-    """A fitted synthesizer. All of it is confidential; only what ``sample`` returns is not.
-
-    Attributes:
-        weights: shape (n,), alpha_i; ones for mechanisms without weights.
-        draws: DataTree of the released posterior, groups posterior and sample_stats.
-        diagnostics: of the released posterior.
-        design: the design matrix and its public scaling.
-        records: the validated confidential records.
-        seed: reproduces the fit as ``SamplerSettings(seed=...)``; as secret as the records.
-    """
-
-    synthesizer: Synthesizer
-    records: pd.DataFrame
-    design: Design
-    weights: Vector
-    truncated: NDArray[np.bool_]
-    risk: RecordRisk
-    draws: xr.DataTree
-    diagnostics: Diagnostics
-    seed: int
-    bound_model: BoundModel
-    unweighted: Callable[[], _Posterior]
-
-    @property
-    def risk_unweighted(self) -> RecordRisk:
-        """Sensitivities and bounds before, under the unweighted fit, made now if need be."""
-        return self.unweighted().risk
-
-    @property
-    def diagnostics_unweighted(self) -> Diagnostics:
-        """Of the unweighted fit."""
-        return self.unweighted().diagnostics
-
-    @property
-    def lipschitz(self) -> Vector:
-        """By-record Lipschitz bounds after the refit, shape (n,)."""
-        return self.risk.lipschitz
-
-    @property
-    def lipschitz_unweighted(self) -> Vector:
-        """By-record bounds before, under the unweighted fit, shape (n,)."""
-        return self.risk_unweighted.lipschitz
-
-    @property
-    def lipschitz_bound(self) -> float:
-        """Δ: the largest by-record bound after the refit."""
-        return self.risk.bound
-
-    @property
-    def lipschitz_bound_unweighted(self) -> float:
-        """The largest by-record bound before."""
-        return self.risk_unweighted.bound
-
-    @property
-    def epsilon_local(self) -> float:
-        """ε_x = 2Δ on these records; confidential."""
-        return 2 * self.lipschitz_bound
-
-    @property
-    def n_censored(self) -> int:
-        """Records whose weighted log-likelihood left the window for at least one draw."""
-        return int(self.risk.censored.sum())
-
-    @property
-    def n_truncated(self) -> int:
-        """Records whose weight Weighted-e set to 0."""
-        return int(self.truncated.sum())
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The claim for one data set, with the local ε_x (confidential) beside it."""
-        return self._claim(self.epsilon_local)
-
-    def _claim(self, epsilon_local: float | None) -> Guarantee:
-        claim = self.synthesizer.mechanism.guarantee()
-        if not self.synthesizer.program.bundled:
-            claim = claim.assuming(CUSTOM_PROGRAM)
-        if not self.converged:
-            claim = claim.assuming(
-                "the chains had converged, although their diagnostics say that they had not"
-            )
-        return replace(claim, epsilon_local=epsilon_local)
-
-    @property
-    def converged(self) -> bool:
-        """True if every fit that the release rests on passed every check."""
-        fits = [self.diagnostics]
-        if self.synthesizer.mechanism.needs_risk:
-            fits.append(self.diagnostics_unweighted)
-        return all(fit.converged for fit in fits)
-
-    def coefficients(self) -> pd.DataFrame:
-        """Posterior mean and sd of the regression coefficients in the covariates' own units.
-
-        The intercept is at covariates 0, on the link scale. For families with one linear
-        predictor and an intercept.
-        """
-        names = ["Intercept", *self.design.names]
-        try:
-            slope = stacked(self.draws, "coefficient") if self.design.names else None
-            intercept = stacked(self.draws, "intercept")
-        except KeyError:
-            intercept = np.empty((0, 0))
-        if intercept.ndim != 1:
-            raise ProgramError("coefficients() needs a program with one intercept; see fit.draws.")
-        if slope is None:
-            values = intercept[:, None]
-        else:
-            slope = slope @ self.design.basis.T
-            values = np.column_stack([intercept - slope @ self.design.centre, slope])
-        return pd.DataFrame({"mean": values.mean(axis=0), "sd": values.std(axis=0)}, index=names)
-
-    def sample(self, datasets: int = 1, *, seed: int | None = None) -> Release:
-        """Draw synthetic data sets, each from the posterior predictive at one posterior draw.
-
-        Every call spends the mechanism's epsilon once more per data set; the guarantee returned
-        covers the data sets of this call only.
-
-        Args:
-            datasets: number m of data sets, from m different draws.
-            seed: for studies and tests only; None takes randomness from the operating system.
-        """
-        synthesizer = self.synthesizer
-        synthesizer.check_datasets(datasets)
-        rng = np.random.default_rng(seed)
-        columns = synthesizer.schema.columns
-        public = [name for name in columns if columns[name].public]
-        outcome = synthesizer.formula.outcome.name
-        order = [name for name in columns if name not in synthesizer.left_out()]
-        total = count_draws(self.draws)
-        frames = []
-        for index in rng.choice(total, size=datasets, replace=False):
-            y = self.bound_model.y_rep(self.draws, int(index), int(rng.integers(2**31)))
-            frame = self.records[public].reset_index(drop=True)
-            frame[outcome] = synthesizer._decode(y)
-            # The order of the confidential file is not public.
-            shuffled = frame[order].iloc[rng.permutation(len(frame))]
-            frames.append(shuffled.reset_index(drop=True))
-        packages = ("dpbayes", "stanli" if synthesizer.engine.name == "embedded" else "cmdstanpy")
-        return Release(
-            datasets=tuple(frames),
-            guarantee=self._claim(None).for_datasets(datasets),
-            program=synthesizer.program.name,
-            program_sha256=synthesizer.program.sha256,
-            versions={name: _version(name) for name in packages},
-        )
-
-    def __repr__(self) -> str:
-        return (
-            f"<Fit of {len(self.records)} records; {self.guarantee}; "
-            f"Lipschitz bound {self.lipschitz_bound_unweighted:.3g} -> {self.lipschitz_bound:.3g}, "
-            f"{self.n_censored} censored, {self.n_truncated} truncated; {self.diagnostics}>"
-        )
 
 
 def _read_constants(data: Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
@@ -416,13 +283,9 @@ def read_json_data(path: str | Path) -> dict[str, Any]:
     return tree
 
 
-def _entropy(root: np.random.SeedSequence) -> int:
-    assert isinstance(root.entropy, int)  # a seed or 128 bits from the operating system
-    return root.entropy
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+def _one_draw(draws: xr.DataTree, index: int) -> xr.DataTree:
+    """Draw ``index``, counted over chains, as a tree with one chain and one draw."""
+    length = int(draws["posterior"].sizes["draw"])
+    posterior = draws["posterior"].to_dataset()
+    one = posterior.isel(chain=[index // length], draw=[index % length])
+    return xr.DataTree.from_dict({"posterior": one})

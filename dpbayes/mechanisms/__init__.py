@@ -6,12 +6,14 @@ from dataclasses import fields
 from typing import Any
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.base import NO_WINDOW, Mechanism, Weighting
+from dpbayes.mechanisms.anchored import Anchored
+from dpbayes.mechanisms.base import NO_WINDOW, Mechanism, Problem, Stage
 from dpbayes.mechanisms.censored import Censored, CensoredWeighted
 from dpbayes.mechanisms.pseudo_posterior import Unweighted, Weighted, WeightedE
 
 MECHANISMS: dict[str, type[Mechanism]] = {
-    kind.name: kind for kind in (Unweighted, Weighted, WeightedE, Censored, CensoredWeighted)
+    kind.name: kind
+    for kind in (Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored)
 }
 
 
@@ -36,6 +38,6 @@ def get_mechanism(name: str, **settings: Any) -> Mechanism:
 
 
 __all__ = [
-    "MECHANISMS", "NO_WINDOW", "Censored", "CensoredWeighted", "Mechanism", "Unweighted",
-    "Weighted", "WeightedE", "Weighting", "get_mechanism",
+    "MECHANISMS", "NO_WINDOW", "Anchored", "Censored", "CensoredWeighted", "Mechanism", "Problem",
+    "Stage", "Unweighted", "Weighted", "WeightedE", "get_mechanism",
 ]  # fmt: skip

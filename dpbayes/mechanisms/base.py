@@ -1,57 +1,104 @@
-"""What a mechanism for Stan synthesizers is: a weight rule, a window, and the claim they earn."""
+"""What a mechanism for Stan synthesizers is: stages of weights, anchor and window, and a claim."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dpbayes.privacy.guarantee import Guarantee
-from dpbayes.risk import Vector
+from dpbayes.errors import GuaranteeError
+from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, check_epsilon
+from dpbayes.weights import NO_WEIGHTS, Reference, WeightSource
 
 NO_WINDOW = (-math.inf, math.inf)
+Window = tuple[float, float]
+WindowRule = Literal["symmetric", "negative"] | Window
 
 
 @dataclass(frozen=True)
-class Weighting:
-    """Record weights, shape (n,), and which records Weighted-e truncated to 0."""
+class Problem:
+    """Public facts that a mechanism's settings may depend on.
 
-    weights: Vector
-    truncated: NDArray[np.bool_]
+    Attributes:
+        n: number of records.
+        discrete: the record likelihood is a probability mass function, so that f <= 0.
+    """
 
-    @classmethod
-    def of(cls, weights: Vector) -> Weighting:
-        """Weights without truncation."""
-        return cls(weights, np.zeros(weights.shape, dtype=bool))
+    n: int
+    discrete: bool
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One posterior: proportional to prior x exp sum_i clip(weights_i (f_i - anchor_i), window).
+
+    ``anchor``: ``none`` (0), ``draw`` (f_i at one draw of the stage before), or a reference fit
+    (f_i at its posterior mean).
+    """
+
+    weights: WeightSource = NO_WEIGHTS
+    window: Window = NO_WINDOW
+    anchor: Literal["none", "draw"] | Reference = "none"
+
+    @property
+    def plain(self) -> bool:
+        """True for the unweighted posterior."""
+        return self == Stage()
 
 
 class Mechanism:
-    """Base of the mechanisms. Subclasses are frozen dataclasses of public settings.
-
-    ``refits`` is False where the unweighted fit is already the release's posterior. ``needs_risk``
-    is True where the weights come from the sensitivities of an unweighted fit to the records.
-    """
+    """Base of the mechanisms. Subclasses are frozen dataclasses of public settings."""
 
     name: ClassVar[str]
     summary: ClassVar[str]  # one line for `dpbayes list`: what it does and what it guarantees
-    refits: ClassVar[bool] = True
-    needs_risk: ClassVar[bool] = False
 
-    @property
-    def window(self) -> tuple[float, float]:
-        """The clamp on each record's term."""
-        return NO_WINDOW
-
-    def weighting(self, sensitivity: Vector) -> Weighting:
-        """Weights from the record sensitivities of the unweighted fit, shape (n,).
-
-        Without ``needs_risk`` only the shape of ``sensitivity`` may be used.
-        """
-        return Weighting.of(np.ones_like(sensitivity))
+    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+        """Posteriors in order; data sets are drawn from the last, one draw is taken from others."""
+        raise NotImplementedError
 
     def guarantee(self) -> Guarantee:
         """The claim for one data set, before anything is computed from records."""
         raise NotImplementedError
+
+
+def window_width(epsilon: float, adjacency: Adjacency) -> float:
+    """Width w of the window such that ``epsilon`` is met under ``adjacency``.
+
+    One draw costs w when a record is added or removed, and 2w when one is changed.
+    """
+    if adjacency not in ADJACENCIES:
+        raise GuaranteeError(f"adjacency = {adjacency!r} must be one of {', '.join(ADJACENCIES)}.")
+    return check_epsilon(epsilon) / (1 if adjacency == "add-remove" else 2)
+
+
+def check_window(window: WindowRule | None, width: float) -> None:
+    """Raise GuaranteeError unless ``window`` is a rule, or an interval of exactly ``width``."""
+    if window is None or window in ("symmetric", "negative"):
+        return
+    if isinstance(window, str) or len(window) != 2 or not all(map(math.isfinite, window)):
+        raise GuaranteeError(
+            f"window = {window!r} must be 'symmetric', 'negative' or two finite numbers."
+        )
+    lower, upper = window
+    if not math.isclose(upper - lower, width, rel_tol=1e-12):
+        than = "wider" if upper - lower > width else "narrower"
+        raise GuaranteeError(
+            f"window = ({lower:g}, {upper:g}) has width {upper - lower:g}, {than} than the "
+            f"{width:g} that epsilon and adjacency pay for. Take ({lower:g}, {lower + width:g})."
+        )
+
+
+def place_window(window: WindowRule | None, width: float, *, negative: bool) -> Window:
+    """The interval. By default [-width/2, width/2]; [-width, 0] where terms are never above 0.
+
+    Any public interval of this width costs the same (mechanisms.md section 4 of the design: the
+    removed term g enters the log ratio as g - log E[exp g]).
+    """
+    check_window(window, width)
+    if window is None:
+        window = "negative" if negative else "symmetric"
+    if window == "negative":
+        return (-width, 0.0)
+    if window == "symmetric":
+        return (-width / 2, width / 2)
+    return window

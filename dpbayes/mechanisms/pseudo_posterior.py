@@ -6,25 +6,18 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpbayes.mechanisms.base import Mechanism, Weighting
-from dpbayes.privacy.guarantee import (
-    EXACT_DRAW,
-    PROPER_PRIOR,
-    PUBLIC_INPUTS,
-    SECRET_SEED,
-    Guarantee,
-    check_epsilon,
-)
-from dpbayes.risk import Vector, check_scaling, linear_weights, truncated_weights
+from dpbayes.mechanisms.base import Mechanism, Problem, Stage, window_width
+from dpbayes.privacy.accounting import Loss
+from dpbayes.privacy.guarantee import EXACT_DRAW, REFERENCE, STRICT, Adjacency, Guarantee
+from dpbayes.weights import PAPER_WEIGHTS, ConfidentialWeights, TruncatedWeights, WeightSource
 
+NO_CLAIM = Loss.bounded_range(math.inf)
 _ASYMPTOTIC = (
-    EXACT_DRAW,
-    PUBLIC_INPUTS,
-    PROPER_PRIOR,
-    SECRET_SEED,
+    *STRICT,
     "the number of records is large enough for the posterior to have contracted, which cannot be "
-    "checked; the weights are computed from the confidential records",
+    "checked",
 )
+_CONFIDENTIAL = "the weights are computed from the confidential records"
 
 
 @dataclass(frozen=True)
@@ -36,10 +29,12 @@ class Unweighted(Mechanism):
 
     name: ClassVar[str] = "unweighted"
     summary: ClassVar[str] = "plain posterior; no differential privacy"
-    refits: ClassVar[bool] = False
+
+    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+        return (Stage(),)
 
     def guarantee(self) -> Guarantee:
-        return Guarantee(self.name, math.inf, math.inf, "none", (EXACT_DRAW,))
+        return Guarantee(self.name, NO_CLAIM, "none", (EXACT_DRAW,))
 
 
 @dataclass(frozen=True)
@@ -50,23 +45,25 @@ class Weighted(Mechanism):
     (Savitsky, Williams & Hu, JMLR 23, 2022); it is itself confidential.
 
     Attributes:
-        c1, c2: scaling and shift of the weights, section 4.4.
+        weights: their source; by default the confidential records, as in the paper.
     """
 
-    c1: float = 1.0
-    c2: float = 0.0
+    weights: WeightSource = PAPER_WEIGHTS
     name: ClassVar[str] = "weighted"
     summary: ClassVar[str] = "risk-weighted pseudo-posterior; asymptotic, local ε only"
-    needs_risk: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        check_scaling(self.c1, self.c2)
-
-    def weighting(self, sensitivity: Vector) -> Weighting:
-        return Weighting.of(linear_weights(sensitivity, self.c1, self.c2))
+    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+        return (Stage(self.weights),)
 
     def guarantee(self) -> Guarantee:
-        return Guarantee(self.name, math.inf, math.inf, "asymptotic", _ASYMPTOTIC)
+        source = {"confidential": (_CONFIDENTIAL,), "reference": (REFERENCE,)}
+        return Guarantee(
+            self.name,
+            NO_CLAIM,
+            "asymptotic",
+            (*_ASYMPTOTIC, *source.get(self.weights.name, ())),
+            weights=self.weights.name,
+        )
 
 
 @dataclass(frozen=True)
@@ -76,24 +73,29 @@ class WeightedE(Mechanism):
     Guarantee: asymptotic towards epsilon; the local ε_x may exceed it.
 
     Attributes:
-        epsilon: target, add/remove.
-        c1, c2: scaling and shift of the weights.
+        epsilon: target, for ``adjacency``.
+        weights: scaling and shift of the weights.
     """
 
     epsilon: float
-    c1: float = 1.0
-    c2: float = 0.0
+    weights: ConfidentialWeights = PAPER_WEIGHTS
+    adjacency: Adjacency = "add-remove"
     name: ClassVar[str] = "weighted-e"
     summary: ClassVar[str] = "weighted, riskiest records dropped; asymptotic towards ε"
-    needs_risk: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        check_scaling(self.c1, self.c2)
+        window_width(self.epsilon, self.adjacency)
 
-    def weighting(self, sensitivity: Vector) -> Weighting:
-        weights = linear_weights(sensitivity, self.c1, self.c2)
-        return Weighting(*truncated_weights(weights, sensitivity, self.epsilon))
+    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+        width = window_width(self.epsilon, self.adjacency)
+        return (Stage(TruncatedWeights(self.weights, width)),)
 
     def guarantee(self) -> Guarantee:
-        return Guarantee(self.name, self.epsilon, 2 * self.epsilon, "asymptotic", _ASYMPTOTIC)
+        return Guarantee(
+            self.name,
+            Loss.bounded_range(window_width(self.epsilon, self.adjacency)),
+            "asymptotic",
+            (*_ASYMPTOTIC, _CONFIDENTIAL),
+            adjacency=self.adjacency,
+            weights="confidential",
+        )

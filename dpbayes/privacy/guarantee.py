@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dpbayes.errors import GuaranteeError
+from dpbayes.privacy.accounting import NOTHING, Composition, Loss, check_delta, compose
 
 Basis = Literal["strict", "asymptotic", "none"]
 Adjacency = Literal["add-remove", "substitution"]
+BASES = ("strict", "asymptotic", "none")  # from the strongest
+ADJACENCIES = ("add-remove", "substitution")
 
 EXACT_DRAW = (
     "each synthetic data set uses one exact draw of the posterior; MCMC draws are approximate, and "
     "their unknown distance from the posterior is not part of epsilon"
+)
+GRID_DRAW = (
+    "each synthetic data set uses one draw from the posterior on a public grid, by the exact "
+    "engine: no chain has to converge, and only floating-point rounding is left out"
 )
 PUBLIC_INPUTS = (
     "column bounds and levels, covariates, group labels, priors, the number of records and the "
@@ -22,11 +29,16 @@ PUBLIC_INPUTS = (
 )
 PROPER_PRIOR = "the prior is proper and does not depend on confidential columns"
 SECRET_SEED = "the random seed stays secret; Stan's generator is not cryptographic"
+REFERENCE = (
+    "the reference records behind weights or anchor are public or paid for elsewhere, and are "
+    "chosen without looking at the confidential records"
+)
 CUSTOM_PROGRAM = (
     "the user's Stan program passed the contract check at random points only; that each record's "
     "log-likelihood is a function of that record's data, the public data and the parameters "
     "everywhere is the user's claim"
 )
+STRICT = (EXACT_DRAW, PUBLIC_INPUTS, PROPER_PRIOR, SECRET_SEED)
 
 
 def check_epsilon(epsilon: float) -> float:
@@ -43,39 +55,72 @@ class Guarantee:
 
     Attributes:
         mechanism: name of the mechanism.
-        epsilon: total over the data sets for add/remove-one-record neighbours; infinite without
-            a claim.
-        epsilon_substitution: total for neighbours that differ in one record's confidential values
-            at the same n and the same public columns.
-        delta: 0 for all mechanisms so far.
-        adjacency: the neighbour relation that the user's epsilon is meant for.
+        each: loss of one data set when one record is added or removed; infinite without a claim.
         basis: ``strict``, a theorem for every data set under the assumptions; ``asymptotic``, as
             n grows, with no finite-sample bound; ``none``.
-        datasets: number of synthetic data sets that epsilon pays for.
         assumptions: what the claim rests on and the code cannot check.
+        once: loss paid once however many data sets there are (a drawn anchor).
+        adjacency: the neighbour relation that the user's epsilon is meant for.
+        weights: where the record weights come from: ``constant``, ``reference``, ``confidential``.
+        datasets: number of synthetic data sets that epsilon pays for.
+        delta: 0 for pure ε-DP; otherwise losses compose by the smaller of pure and zCDP.
         epsilon_local: the local epsilon_x = 2 Δ found on these records, per data set. It is
             computed from the confidential records: never part of a release (``public``).
     """
 
     mechanism: str
-    epsilon: float
-    epsilon_substitution: float
+    each: Loss
     basis: Basis
     assumptions: tuple[str, ...]
-    delta: float = 0.0
+    once: Loss = NOTHING
     adjacency: Adjacency = "add-remove"
+    weights: str = "constant"
     datasets: int = 1
+    delta: float = 0.0
     epsilon_local: float | None = None
 
-    def for_datasets(self, m: int) -> Guarantee:
-        """The guarantee of m data sets from m draws, by pure composition (m times epsilon)."""
-        factor = m / self.datasets
-        return replace(
-            self,
-            datasets=m,
-            epsilon=self.epsilon * factor,
-            epsilon_substitution=self.epsilon_substitution * factor,
-        )
+    @property
+    def epsilon(self) -> float:
+        """Total when one record is added or removed."""
+        return self._total()[0]
+
+    @property
+    def epsilon_substitution(self) -> float:
+        """Total when one record's confidential values change, at the same n and public columns."""
+        return self._substitution()[0]
+
+    @property
+    def composition(self) -> Composition:
+        """The rule behind the epsilon of the chosen adjacency."""
+        chosen = self._total() if self.adjacency == "add-remove" else self._substitution()
+        return chosen[1]
+
+    def _total(self) -> tuple[float, Composition]:
+        return compose([(self.once, 1), (self.each, self.datasets)], self.delta)
+
+    def _substitution(self) -> tuple[float, Composition]:
+        losses = [(self.once.substitution(), 1), (self.each.substitution(), self.datasets)]
+        return compose(losses, self.delta)
+
+    def for_datasets(self, m: int, delta: float = 0.0) -> Guarantee:
+        """The guarantee of m data sets from m draws, at ``delta``."""
+        return replace(self, datasets=m, delta=check_delta(delta))
+
+    def require(self, accept: Basis) -> None:
+        """Raise GuaranteeError if the basis is weaker than what is accepted."""
+        if accept not in BASES:
+            raise GuaranteeError(f"accept = {accept!r} must be one of {', '.join(BASES)}.")
+        if BASES.index(self.basis) > BASES.index(accept):
+            what = (
+                "gives no differential privacy"
+                if self.basis == "none"
+                else "is private only asymptotically, with no ε for a finite number of records"
+            )
+            raise GuaranteeError(
+                f"mechanism {self.mechanism!r} (weights: {self.weights}) {what}. Choose a strict "
+                "mechanism (censored, anchored), or say that the weaker claim will do: "
+                f'accept="{self.basis}" (--accept {self.basis}).'
+            )
 
     def public(self) -> Guarantee:
         """Without what was computed from the confidential records."""
@@ -85,14 +130,31 @@ class Guarantee:
         """With further assumptions."""
         return replace(self, assumptions=(*self.assumptions, *more))
 
+    def drawn_on_grid(self) -> Guarantee:
+        """For draws of the exact engine, which need no convergence."""
+        swapped = tuple(GRID_DRAW if a == EXACT_DRAW else a for a in self.assumptions)
+        return replace(self, assumptions=swapped)
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON: an infinite epsilon, which JSON lacks, becomes null, with basis to match."""
-        tree = asdict(self)
-        for key in ("epsilon", "epsilon_substitution"):
-            tree[key] = tree[key] if math.isfinite(tree[key]) else None
-        if tree["epsilon_local"] is None:
-            del tree["epsilon_local"]
-        return {**tree, "assumptions": list(self.assumptions), "statement": self.paragraph()}
+        tree: dict[str, Any] = {
+            "mechanism": self.mechanism,
+            "basis": self.basis,
+            "epsilon": _or_none(self.epsilon),
+            "epsilon_substitution": _or_none(self.epsilon_substitution),
+            "delta": self.delta,
+            "adjacency": self.adjacency,
+            "composition": self.composition,
+            "datasets": self.datasets,
+            "epsilon_each": _or_none(self.each.epsilon),
+            "epsilon_once": self.once.epsilon,
+            "weights": self.weights,
+            "assumptions": list(self.assumptions),
+            "statement": self.paragraph(),
+        }
+        if self.epsilon_local is not None:
+            tree["epsilon_local"] = self.epsilon_local
+        return tree
 
     def to_json(self) -> str:
         """The tree of ``to_dict`` as text."""
@@ -113,18 +175,22 @@ class Guarantee:
             return f"asymptotic only, no ε promised for a finite number of records{sets}"
         both = (
             f"ε = {self.epsilon:.4g} (add/remove), "
-            f"{self.epsilon_substitution:.4g} (substitution){sets}"
+            f"{self.epsilon_substitution:.4g} (substitution){self._at_delta()}{sets}"
         )
         if self.basis == "asymptotic":
             return f"target {both}; asymptotic, not ε-DP"
-        return f"{both}; strict ε-DP for an exact draw"
+        draw = "on the grid" if GRID_DRAW in self.assumptions else "for an exact draw"
+        return f"{both}; strict {'(ε, δ)' if self.delta else 'ε'}-DP {draw}"
+
+    def _at_delta(self) -> str:
+        return f" at δ = {self.delta:g}" if self.delta else ""
 
     def paragraph(self) -> str:
         """A paragraph for people who read the release."""
         if self.basis == "none":
             return (
                 f"The synthesizer {self.mechanism!r} gives no differential privacy guarantee: the "
-                "parameters were drawn from the plain posterior."
+                "parameters were drawn without a bound on what one record can do."
             )
         sets = "data set" if self.datasets == 1 else "data sets"
         opening = f"{self.datasets} synthetic {sets} by the mechanism {self.mechanism!r}. "
@@ -132,8 +198,13 @@ class Guarantee:
             claim = (
                 f"The release is differentially private with ε = {self.epsilon:.4g} when one "
                 f"record is added or removed, and with ε = {self.epsilon_substitution:.4g} when "
-                "one record's confidential values are changed (δ = 0). "
+                f"one record's confidential values are changed (δ = {self.delta:g}). "
             )
+            if self.once.epsilon:
+                claim += (
+                    f"Of it ε = {self.once.epsilon:.4g} (add/remove) is paid once for the anchor "
+                    f"and {self.each.epsilon:.4g} per data set. "
+                )
         elif math.isfinite(self.epsilon):
             claim = (
                 f"The target is ε = {self.epsilon:.4g} (one record added or removed; "
@@ -147,3 +218,7 @@ class Guarantee:
                 "of records no ε is guaranteed, and the ε found on these records is confidential. "
             )
         return opening + claim + "This assumes that " + "; that ".join(self.assumptions) + "."
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -727,8 +727,13 @@ def test_interrupt_stops_every_process(tmp_path):
         if both.wait() == 0:  # once both are running
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
-        _run([[sys.executable, "-c", code]] * 3, tmp_path, parallel=2, watch=watch)
+    # A shell's background jobs inherit SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _run([[sys.executable, "-c", code]] * 3, tmp_path, parallel=2, watch=watch)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert len(started) == 2  # the third never ran
     for process in started:
         with pytest.raises(ProcessLookupError):

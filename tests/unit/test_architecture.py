@@ -14,10 +14,12 @@ ORDER = [
     ["program", "formula"],
     ["engines"],
     ["contract", "risk"],
-    ["privacy"],
+    ["weights", "privacy"],
     ["mechanisms"],
     ["release"],
+    ["fit"],
     ["synthesizer"],
+    ["tuning"],
     ["utility"],
     ["plots"],
     ["report"],
@@ -32,7 +34,10 @@ def imports():
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         if parts == ("__init__",):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        # Names that only type checkers read make no dependency.
+        tree.body = [n for n in tree.body if not ast.unparse(n).startswith("if TYPE_CHECKING")]
+        for node in ast.walk(tree):
             names = []
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module]

@@ -1,14 +1,17 @@
 import json
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms import MECHANISMS, get_mechanism
+from dpbayes.mechanisms import MECHANISMS, Problem, get_mechanism
+from dpbayes.privacy.accounting import zcdp_epsilon
 
 ALL = [
-    dpb.Unweighted(), dpb.Weighted(), dpb.WeightedE(5), dpb.Censored(5), dpb.CensoredWeighted(5)
+    dpb.Unweighted(), dpb.Weighted(), dpb.WeightedE(5), dpb.Censored(5), dpb.CensoredWeighted(5),
+    dpb.Anchored(5),
 ]  # fmt: skip
 
 
@@ -17,10 +20,10 @@ def test_every_mechanism_is_covered():
     assert {m.name for m in ALL} == set(MECHANISMS)
 
 
-def test_only_censored_is_strict():
+def test_which_mechanisms_are_strict():
     """The claims of the design: basis, and epsilon under both adjacencies."""
     claims = {m.name: m.guarantee() for m in ALL}
-    assert {n for n, g in claims.items() if g.basis == "strict"} == {"censored"}
+    assert {n for n, g in claims.items() if g.basis == "strict"} == {"censored", "anchored"}
     assert {n for n, g in claims.items() if g.basis == "none"} == {"unweighted"}
     censored = claims["censored"]
     assert (censored.epsilon, censored.epsilon_substitution, censored.delta) == (5, 10, 0)
@@ -33,8 +36,8 @@ def test_statement_names_epsilon_adjacency_and_basis(mechanism):
     text = mechanism.guarantee().for_datasets(3).paragraph()
     claim = mechanism.guarantee()
     if math.isfinite(claim.epsilon):
-        assert "15" in text
-        assert "30" in text
+        assert f"ε = {claim.for_datasets(3).epsilon:.4g}" in text
+        assert f"{2 * claim.for_datasets(3).epsilon:.4g}" in text
         assert "added or removed" in text
     if claim.basis == "asymptotic":
         assert "asymptotic" in text
@@ -62,6 +65,108 @@ def test_datasets_add_up():
     assert claim.for_datasets(8).epsilon == 4.0
 
 
+def test_a_drawn_anchor_is_paid_once():
+    claim = dpb.Anchored(1.0, share=0.25).guarantee()
+    assert claim.epsilon == pytest.approx(1.0)
+    assert claim.for_datasets(10).epsilon == pytest.approx(0.25 + 10 * 0.75)
+    assert claim.for_datasets(10).epsilon_substitution == pytest.approx(2 * (0.25 + 10 * 0.75))
+    assert "paid once" in claim.paragraph()
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "m", "total"), [(1, 100, 37.4), (1, 20, 13.4), (0.25, 20, 2.73), (4, 20, 80)]
+)
+def test_composition_takes_the_smaller_rule(epsilon, m, total):
+    """Known values at delta = 1e-6: zCDP with rho = m epsilon^2 / 8, or m epsilon."""
+    claim = dpb.Censored(epsilon).guarantee().for_datasets(m, delta=1e-6)
+    assert claim.epsilon == pytest.approx(total, rel=2e-3)
+    assert claim.composition == ("pure" if total == m * epsilon else "zCDP")
+    assert claim.epsilon <= m * epsilon
+    # Canonne, Kamath & Steinke: never above the textbook conversion rho + 2 sqrt(rho log(1/delta)).
+    rho = m * epsilon**2 / 8
+    assert claim.epsilon <= rho + 2 * math.sqrt(rho * math.log(1e6))
+    assert "δ = 1e-06" in str(claim)
+
+
+def test_zcdp_conversion_against_the_optimal_order_by_quadrature():
+    """Second path: minimise the bound of the Rényi conversion over the order directly."""
+    from scipy.optimize import minimize_scalar
+
+    for rho, delta in ((0.5, 1e-6), (12.5, 1e-6), (0.01, 1e-9)):
+
+        def bound(log_excess, rho=rho, delta=delta):
+            a = 1 + math.exp(log_excess)
+            return a * rho + math.log1p(-1 / a) - (math.log(delta) + math.log(a)) / (a - 1)
+
+        best = minimize_scalar(bound, bounds=(-5, 12), method="bounded").fun
+        found = zcdp_epsilon(rho, delta)
+        assert best <= found + 1e-9
+        assert found <= best * 1.001
+
+
+@pytest.mark.parametrize("delta", [-1e-6, 1.0, 2, math.nan, "x", True])
+def test_bad_delta(delta):
+    with pytest.raises(dpb.GuaranteeError, match=r"delta = .* must lie in \(0, 1\)"):
+        dpb.Censored(1).guarantee().for_datasets(2, delta)
+
+
+def test_substitution_halves_the_window():
+    claim = dpb.Censored(2.0, adjacency="substitution").guarantee()
+    assert (claim.epsilon, claim.epsilon_substitution) == (1.0, 2.0)
+    assert claim.adjacency == "substitution"
+    with pytest.raises(dpb.GuaranteeError, match="adjacency = 'swap' must be one of"):
+        dpb.Censored(2.0, adjacency="swap")
+
+
+@pytest.mark.parametrize(
+    ("window", "message"),
+    [
+        ((-1.0, 0.5), "narrower than the 2 that epsilon and adjacency pay for. Take \\(-1, 1\\)"),
+        ((-1.0, 1.5), "wider than the 2"),
+        ((0.0, math.inf), "two finite numbers"),
+        ("left", "must be 'symmetric', 'negative' or two finite numbers"),
+    ],
+)
+def test_bad_windows(window, message):
+    with pytest.raises(dpb.GuaranteeError, match=message):
+        dpb.Censored(2.0, window=window)
+
+
+def test_weaker_claims_must_be_asked_for():
+    strict, asymptotic, none = (
+        m.guarantee() for m in (dpb.Censored(1), dpb.CensoredWeighted(1), dpb.Unweighted())
+    )
+    strict.require("strict")
+    asymptotic.require("asymptotic")
+    none.require("none")
+    with pytest.raises(dpb.GuaranteeError, match='accept="asymptotic"'):
+        asymptotic.require("strict")
+    with pytest.raises(dpb.GuaranteeError, match='accept="none"'):
+        none.require("asymptotic")
+    with pytest.raises(dpb.GuaranteeError, match="must be one of strict, asymptotic, none"):
+        strict.require("yes")
+
+
+def test_public_weights_make_censored_weighted_strict():
+    claim = dpb.CensoredWeighted(1, weights=dpb.ConstantWeights(0.5)).guarantee()
+    assert (claim.basis, claim.weights) == ("strict", "constant")
+    assert dpb.CensoredWeighted(1).guarantee().weights == "confidential"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"range": 0.0}, "range = 0.0 must be a finite number above 0"),
+        ({"range": -1.0}, "range = -1.0"),
+        ({"share": 1.0}, "share = 1.0 must lie in"),
+        ({"anchor": "mean"}, "anchor = 'mean' must be 'two-stage', 'none' or a Reference"),
+    ],
+)
+def test_bad_anchored_settings(settings, message):
+    with pytest.raises(dpb.GuaranteeError, match=message):
+        dpb.Anchored(1.0, **settings)
+
+
 @pytest.mark.parametrize("kind", [dpb.WeightedE, dpb.Censored, dpb.CensoredWeighted])
 @pytest.mark.parametrize("epsilon", [0, -1, math.nan, math.inf, "5", True, None])
 def test_bad_epsilon(kind, epsilon):
@@ -83,14 +188,47 @@ def test_bad_names_and_settings(name, settings, message):
         get_mechanism(name, **settings)
 
 
+@dataclass
+class View:
+    """What a weight source sees, with given sensitivities."""
+
+    f: np.ndarray
+
+    @property
+    def n(self):
+        return len(self.f)
+
+    def sensitivity(self):
+        return self.f
+
+
 def test_window_and_weights_of_each_mechanism():
-    f = np.array([1.0, 3.0, 9.0])
+    view = View(np.array([1.0, 3.0, 9.0]))
     for mechanism in ALL:
-        weights = mechanism.weighting(f).weights
-        if "weighted" in mechanism.name and mechanism.name != "unweighted":
-            assert weights[0] == 1
-            assert weights[2] == 0
-        else:
-            assert (weights == 1).all()
-        low, high = mechanism.window
-        assert (low, high) == ((-2.5, 2.5) if "censored" in mechanism.name else (-np.inf, np.inf))
+        for discrete in (False, True):
+            stage = mechanism.stages(Problem(3, discrete))[-1]
+            weights = stage.weights.weighting(view).weights
+            if "weighted" in mechanism.name and mechanism.name != "unweighted":
+                assert weights[0] == 1
+                assert weights[2] == 0
+            else:
+                assert len(set(weights)) == 1
+            low, high = stage.window
+            if "censored" in mechanism.name:
+                assert (low, high) == ((-5, 0) if discrete else (-2.5, 2.5))
+            elif mechanism.name == "anchored":
+                assert high - low == pytest.approx(3.5)  # share 0.3 went to the anchor
+                assert stage.anchor == "draw"
+            else:
+                assert (low, high) == (-np.inf, np.inf)
+
+
+def test_tempering_keeps_the_range_inside_the_window():
+    for epsilon in (0.1, 1.0, 5.0, 100.0):
+        for discrete in (False, True):
+            (stage,) = dpb.Anchored(epsilon, "none", range=4.0).stages(Problem(10, discrete))
+            alpha = stage.weights.weighting(View(np.zeros(10))).weights[0]
+            assert alpha <= 1
+            low, high = stage.window
+            assert high - low == pytest.approx(epsilon)
+            assert alpha * 4.0 <= max(-low, high) + 1e-12
