@@ -45,9 +45,10 @@ class Posterior:
         weighting: Weighting,
         window: Window = NO_WINDOW,
         anchor: Vector | None = None,
+        starts: xr.DataTree | None = None,
     ) -> Posterior:
         """Sample ``bound``, judge the chains, and measure by-record bounds of the terms."""
-        draws = bound.sample(settings)
+        draws = bound.sample(settings, starts)
         diagnostics = diagnose(draws, settings.max_treedepth)
         log_lik = bound.log_lik(draws)
         terms = log_lik if anchor is None else (f - anchor for f in log_lik)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpbayes.contract import check_contract, contract_defaults
 from dpbayes.engines import Engine, SamplerSettings, get_engine
-from dpbayes.engines.base import CompiledModel, count_draws
+from dpbayes.engines.base import CompiledModel, count_draws, make_draws, stacked
 from dpbayes.engines.diagnostics import load_checks
 from dpbayes.errors import DataError, GuaranteeError, ProgramError
 from dpbayes.families import FAMILIES, Family, decode_outcome, encode_outcome
@@ -30,6 +30,8 @@ from dpbayes.schema import Schema
 from dpbayes.weights import NO_WEIGHTS, Reference
 
 MIN_RECORDS = 2
+PILOT_ABOVE = 20_000  # records from which chains start at draws of a pilot fit
+PILOT = 2_000  # records of the pilot fit
 DENSE_METRIC_COVARIATES = 50  # a dense metric costs K^2 per step and K^2 draws to learn
 
 
@@ -137,7 +139,8 @@ class Synthesizer:
             if key not in self._unweighted:
                 settings = self._settings(design, first)
                 weighting = NO_WEIGHTS.weighting(view)
-                self._unweighted[key] = Posterior.sample(plain, settings, weighting)
+                starts = self._starts({**data, **contract_defaults(n)}, settings)
+                self._unweighted[key] = Posterior.sample(plain, settings, weighting, starts=starts)
             if not allow_nonconvergence:
                 self._unweighted[key].diagnostics.require("unweighted fit")
             return self._unweighted[key]
@@ -151,7 +154,7 @@ class Synthesizer:
             else:
                 before = posteriors[-1].draws if posteriors else None
                 settings = self._settings(design, seed)
-                posterior = self._fit_stage(stage, view, settings, before, rng)
+                posterior = self._fit_stage(stage, view, data, settings, before, rng)
             if not allow_nonconvergence:
                 which = f", stage {number}" if len(stages) > 1 else ""
                 posterior.diagnostics.require(f"{self.mechanism.name} fit{which}")
@@ -162,6 +165,7 @@ class Synthesizer:
         self,
         stage: Stage,
         view: FittedRecords,
+        data: Mapping[str, Any],
         settings: SamplerSettings,
         before: xr.DataTree | None,
         rng: np.random.Generator,
@@ -171,7 +175,7 @@ class Synthesizer:
                 part.check(self.identity())
         weighting = stage.weights.weighting(view)
         anchor = None
-        changes: dict[str, Any] = {"weights": weighting.weights}
+        changes = {**contract_defaults(view.n), "weights": weighting.weights}
         changes["clip_lower"], changes["clip_upper"] = stage.window
         if stage.anchor != "none":
             if isinstance(stage.anchor, Reference):
@@ -184,7 +188,29 @@ class Synthesizer:
             anchor = np.where(np.isfinite(found), found, 0.0)
             changes["anchor"] = anchor
         bound = view.plain.rebind(**changes)
-        return Posterior.sample(bound, settings, weighting, stage.window, anchor)
+        starts = self._starts({**data, **changes}, settings)
+        return Posterior.sample(bound, settings, weighting, stage.window, anchor, starts)
+
+    def _starts(self, data: Mapping[str, Any], settings: SamplerSettings) -> xr.DataTree | None:
+        """Starting points from a short fit to a sample of the records, when there are many.
+
+        From Stan's random points the way to the posterior grows with n, and the posterior shrinks.
+        Draws given a sample of m records are near it and still overdispersed, by sqrt(n / m), as
+        R-hat needs. Where a chain starts is no part of its posterior, so ε does not change.
+        """
+        n = int(data["n"])
+        if n <= PILOT_ABOVE or not self.program.bundled or self.engine.name == "exact":
+            return None
+        assert self._model is not None
+        rng = np.random.default_rng(settings.seed)
+        rows = np.sort(rng.choice(n, PILOT, replace=False))
+        by_record = ("y", "X", "group", "weights", "anchor")
+        some = {k: v[rows] if k in by_record and len(v) == n else v for k, v in data.items()}
+        pilot = replace(settings, warmup=500, draws=100, progress=False)
+        draws = self._model.bind({**some, "n": PILOT}).sample(pilot)
+        picked = rng.choice(count_draws(draws), settings.chains, replace=False)
+        names = [str(name) for name in draws["posterior"].data_vars]
+        return make_draws({name: stacked(draws, name)[picked][None] for name in names})
 
     def _settings(self, design: Design, seed: np.random.SeedSequence) -> SamplerSettings:
         number = int(seed.generate_state(1)[0] >> 1)

@@ -117,8 +117,11 @@ class BoundModel(Protocol):
         """The same with some data changed; the rest is not encoded again."""
         ...
 
-    def sample(self, settings: SamplerSettings) -> xr.DataTree:
-        """Posterior draws with groups ``posterior`` and ``sample_stats``."""
+    def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
+        """Posterior draws with groups ``posterior`` and ``sample_stats``.
+
+        ``starts``: chain c starts at draw c of it; None for random points as in ``random_points``.
+        """
         ...
 
     def random_points(self, count: int, seed: int) -> xr.DataTree:
@@ -214,6 +217,11 @@ def require_data(program: StanProgram, declared: Iterable[str], data: StanData) 
                 f"{program.name}.stan declares data {name!r}, which was not given. Pass it with "
                 f'data={{"{name}": ...}} (a public constant), or remove the declaration.'
             )
+
+
+def variables(draws: xr.DataTree, index: int) -> dict[str, NDArray[Any]]:
+    """All variables at one draw, counted over chains."""
+    return {str(name): stacked(draws, str(name))[index] for name in draws["posterior"].data_vars}
 
 
 def without_switches(data: StanData) -> dict[str, Any]:

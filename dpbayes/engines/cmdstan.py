@@ -36,6 +36,7 @@ from dpbayes.engines.base import (
     stacked,
     to_json,
     uncolumn,
+    variables,
     without_switches,
 )
 from dpbayes.engines.progress import SamplingProgress
@@ -184,7 +185,7 @@ class CmdStanBinding:
         encoded = {key: to_json(key, value) for key, value in changes.items()}
         return CmdStanBinding(self._model, self._n, {**self._encoded, **encoded})
 
-    def sample(self, settings: SamplerSettings) -> xr.DataTree:
+    def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
         adapt = [f"delta={settings.adapt_delta!r}"] if settings.warmup else ["engaged=0"]
         arguments = [
             *("sample", f"num_warmup={settings.warmup}", f"num_samples={settings.draws}"),
@@ -196,6 +197,7 @@ class CmdStanBinding:
             names, values = self._chains(
                 folder,
                 arguments,
+                starts=starts,
                 count=settings.chains,
                 seed=settings.resolved_seed(),
                 parallel=settings.parallel_chains or os.cpu_count() or 1,
@@ -289,12 +291,19 @@ class CmdStanBinding:
         count: int,
         seed: int,
         parallel: int,
+        starts: xr.DataTree | None = None,
         threads: int = 1,
         refresh: int = 0,
         watch: Callable[[int, str], Any] | None = None,
     ) -> tuple[list[str], NDArray[np.float64]]:
         """Column names and draws of ``count`` chains: shape (chain, draw, column)."""
-        tables, _ = self._call(folder, [arguments] * count, seed, parallel, threads, refresh, watch)
+        calls = [arguments] * count
+        if starts is not None:
+            calls = [[*arguments, f"init=start-{c}.json"] for c in range(count)]
+            for c in range(count):
+                values = {k: v.tolist() for k, v in variables(starts, c).items()}
+                (folder / f"start-{c}.json").write_text(json.dumps(values), encoding="utf-8")
+        tables, _ = self._call(folder, calls, seed, parallel, threads, refresh, watch)
         found = [_read(table) for table in tables]
         return found[0][0], np.stack([values for _, values in found])
 

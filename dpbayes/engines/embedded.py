@@ -20,6 +20,7 @@ from dpbayes.engines.base import (
     require_data,
     to_json,
     uncolumn,
+    variables,
     without_switches,
 )
 from dpbayes.engines.progress import SamplingProgress
@@ -65,14 +66,23 @@ class EmbeddedBinding:
         encoded = {key: to_json(key, value) for key, value in changes.items()}
         return EmbeddedBinding(self._model, self._n, {**self._encoded, **encoded})
 
-    def sample(self, settings: SamplerSettings) -> xr.DataTree:
+    def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
         model = self._build(stanli.Model, emit=0, emit_y_rep=0)
+        inits = None
+        if starts is not None:
+            # Parameters without entries are not in the tree, and have to be named.
+            empty = dict.fromkeys(self._model.program.declared("parameters"), np.empty(0))
+            inits = []
+            for c in range(settings.chains):
+                values = {**empty, **variables(starts, c)}
+                inits.append(model.unconstrain({k: values[k].tolist() for k in empty}))
         seed = settings.resolved_seed()
         with SamplingProgress(settings) as progress, contextlib.redirect_stdout(progress.lines):
             try:
                 fit = model.sample(
                     chains=settings.chains,
                     seed=seed,
+                    inits=inits,
                     warmup=settings.warmup,
                     samples=settings.draws,
                     delta=settings.adapt_delta,

@@ -60,7 +60,7 @@ class RecordedBinding:
     def rebind(self, **changes: Any) -> RecordedBinding:
         return RecordedBinding(self._engine, refit=True)
 
-    def sample(self, settings: SamplerSettings) -> xr.DataTree:
+    def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
         recording = next(self._engine.refits, None) if self._refit else self._engine.recordings[0]
         if recording is None:
             raise EngineError(

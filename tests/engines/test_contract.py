@@ -746,3 +746,22 @@ def test_one_failing_process_stops_the_others(tmp_path):
     with pytest.raises(Exception, match="exit status 1") as caught:
         _run([sleep, fail, sleep], tmp_path, parallel=2)
     assert (caught.value.stdout, caught.value.stderr) == ("out\n", "why\n")
+
+
+@pytest.mark.parametrize(("K", "J"), [(0, 0), (2, 3)])
+@pytest.mark.parametrize("family", ["normal", "categorical", "ordinal"])
+def test_chains_start_where_they_are_told(engine, bind, family, K, J):
+    binding, _ = bind(engine, family, K=K, J=J)
+    starts = binding.random_points(2, seed=4)
+    # Steps so short that a chain stays where it starts.
+    still = SamplerSettings(chains=2, warmup=0, draws=4, seed=1, max_treedepth=1)
+    draws = binding.sample(still, starts)
+    away = binding.sample(still)
+
+    def distance(found):
+        return sum(
+            np.abs(found["posterior"][name].to_numpy()[:, 0] - values.to_numpy()[0]).sum()
+            for name, values in starts["posterior"].data_vars.items()
+        )
+
+    assert distance(draws) < 0.5 * distance(away)
