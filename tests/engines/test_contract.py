@@ -753,15 +753,10 @@ def test_one_failing_process_stops_the_others(tmp_path):
 def test_chains_start_where_they_are_told(engine, bind, family, K, J):
     binding, _ = bind(engine, family, K=K, J=J)
     starts = binding.random_points(2, seed=4)
-    # Steps so short that a chain stays where it starts.
+    name = "cutpoint" if family == "ordinal" else "intercept"
+    starts["posterior"][name] += 40.0  # where no random point is
+    # One short step from there.
     still = SamplerSettings(chains=2, warmup=0, draws=4, seed=1, max_treedepth=1)
     draws = binding.sample(still, starts)
-    away = binding.sample(still)
-
-    def distance(found):
-        return sum(
-            np.abs(found["posterior"][name].to_numpy()[:, 0] - values.to_numpy()[0]).sum()
-            for name, values in starts["posterior"].data_vars.items()
-        )
-
-    assert distance(draws) < 0.5 * distance(away)
+    assert (draws["posterior"][name].to_numpy()[:, 0] > 20).all()
+    assert (binding.sample(still)["posterior"][name].to_numpy()[:, 0] < 20).all()
