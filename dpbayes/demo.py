@@ -44,7 +44,7 @@ def run_demo(*, quick: bool = False, progress: bool = False) -> Demo:
     """Fit all five synthesizers at epsilon = 5 and draw one data set from each.
 
     Args:
-        quick: 400 records and shorter chains, to see it work.
+        quick: every fourth record and shorter chains, to see it work.
         progress: show progress bars.
     """
     records, schema = earnings()

@@ -51,15 +51,23 @@ def comparison_table(fits: Mapping[str, Fit], releases: Mapping[str, Release]) -
 
 def check_output(out: Path) -> None:
     """Raise OutputError unless ``out`` can take a new release. Call before the fit."""
-    if out.exists() and not out.is_dir():
-        raise OutputError(f"--out {str(out)!r} is a file; name a directory.")
+    check_writable(out)
     for part in ("release", "confidential"):
         if (out / part).exists():
             raise OutputError(
                 f"--out {str(out)!r} already holds a {part} folder; choose another directory. "
                 "Releases are never overwritten: each one has been paid for."
             )
-    existing = next(p for p in (out, *out.absolute().parents) if p.is_dir())
+
+
+def check_writable(out: Path) -> None:
+    """Raise OutputError unless ``out`` is, or can become, a directory to write in."""
+    try:
+        if out.exists() and not out.is_dir():
+            raise OutputError(f"--out {str(out)!r} is a file; name a directory.")
+        existing = next(p for p in (out, *out.absolute().parents) if p.is_dir())
+    except OSError as error:  # a parent that may not be entered
+        raise OutputError(f"--out {str(out)!r}: {error.strerror}.") from None
     if not os.access(existing, os.W_OK | os.X_OK):
         raise OutputError(f"--out {str(out)!r}: no permission to write in {str(existing)!r}.")
 

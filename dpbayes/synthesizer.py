@@ -130,7 +130,12 @@ class Synthesizer:
         assert isinstance(root.entropy, int)  # a seed or 128 bits from the operating system
         n = len(records)
         plain = self._model.bind({**data, **contract_defaults(n)})
-        stages = self.mechanism.stages(Problem(n, self.formula.outcome.type != "continuous"))
+        problem = Problem(
+            n=n,
+            parameters=2 + design.X.shape[1] + len(design.group_levels),
+            discrete=self.formula.outcome.type != "continuous",
+        )
+        stages = self.mechanism.stages(problem)
         # One for the unweighted fit, one for the draws between stages, one for each stage.
         first, between, *seeds = root.spawn(2 + len(stages))
 

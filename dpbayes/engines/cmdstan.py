@@ -103,7 +103,7 @@ class CmdStanEngine:
         directory = _cache_directory() / self._key(program, threads)
         suffix = ".exe" if os.name == "nt" else ""
         target = directory / f"model{suffix}"
-        if not target.is_file():
+        if not os.access(target, os.X_OK):  # False, too, in a folder of another user
             # A scratch directory beside the target, so that the finished file moves into place
             # in one step: processes that compile the same program do not see each other's halves.
             with _scratch(directory) as scratch:

@@ -21,10 +21,12 @@ class Problem:
 
     Attributes:
         n: number of records.
+        parameters: entries of intercept, dispersion, coefficients and group effects.
         discrete: the record likelihood is a probability mass function, so that f <= 0.
     """
 
     n: int
+    parameters: int
     discrete: bool
 
 

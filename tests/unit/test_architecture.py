@@ -24,6 +24,7 @@ ORDER = [
     ["plots"],
     ["report"],
     ["demo"],
+    ["studies"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

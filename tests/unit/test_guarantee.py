@@ -206,7 +206,7 @@ def test_window_and_weights_of_each_mechanism():
     view = View(np.array([1.0, 3.0, 9.0]))
     for mechanism in ALL:
         for discrete in (False, True):
-            stage = mechanism.stages(Problem(3, discrete))[-1]
+            stage = mechanism.stages(Problem(3, 2, discrete))[-1]
             weights = stage.weights.weighting(view).weights
             if "weighted" in mechanism.name and mechanism.name != "unweighted":
                 assert weights[0] == 1
@@ -217,7 +217,7 @@ def test_window_and_weights_of_each_mechanism():
             if "censored" in mechanism.name:
                 assert (low, high) == ((-5, 0) if discrete else (-2.5, 2.5))
             elif mechanism.name == "anchored":
-                assert high - low == pytest.approx(3.5)  # share 0.3 went to the anchor
+                assert high - low == pytest.approx(4.25)  # a share of 0.15 went to the anchor
                 assert stage.anchor == "draw"
             else:
                 assert (low, high) == (-np.inf, np.inf)
@@ -226,9 +226,19 @@ def test_window_and_weights_of_each_mechanism():
 def test_tempering_keeps_the_range_inside_the_window():
     for epsilon in (0.1, 1.0, 5.0, 100.0):
         for discrete in (False, True):
-            (stage,) = dpb.Anchored(epsilon, "none", range=4.0).stages(Problem(10, discrete))
+            (stage,) = dpb.Anchored(epsilon, "none", range=4.0).stages(Problem(10, 2, discrete))
             alpha = stage.weights.weighting(View(np.zeros(10))).weights[0]
             assert alpha <= 1
             low, high = stage.window
             assert high - low == pytest.approx(epsilon)
             assert alpha * 4.0 <= max(-low, high) + 1e-12
+
+
+def test_range_after_a_drawn_anchor_is_public_and_between_one_and_two():
+    def reach(epsilon, n, parameters=2):
+        stage = dpb.Anchored(epsilon).stages(Problem(n, parameters, False))[-1]
+        return stage.window[1] / stage.weights.alpha
+
+    assert reach(0.1, 2000) == pytest.approx(2.0)  # anchor far away
+    assert reach(1.0, 10**6) == pytest.approx(1.0)  # anchor close
+    assert reach(1.0, 2000, 50) >= reach(1.0, 2000, 2) >= reach(1.0, 4000, 2)
