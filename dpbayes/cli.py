@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pandas as pd
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -28,6 +29,55 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 console = Console()
+
+
+# Options shared by commands.
+SchemaFile = Annotated[
+    Path, typer.Option(help="Schema file, TOML: types, public bounds and levels of the columns.")
+]
+FormulaText = Annotated[
+    str, typer.Option(help="'outcome ~ covariates + (1 | group)'; covariates must be public.")
+]
+FamilyName = Annotated[str | None, typer.Option(help="Outcome family; see `dpbayes list`.")]
+ProgramFile = Annotated[Path | None, typer.Option(help="Your Stan file, instead of a family.")]
+Constants = Annotated[
+    Path | None, typer.Option("--data", help="Public constants for --program, JSON.")
+]
+Priors = Annotated[
+    Path | None, typer.Option(help="Priors of the family, TOML: name = number or [a, b].")
+]
+MechanismName = Annotated[str, typer.Option(help="See `dpbayes list`.")]
+Epsilon = Annotated[
+    float | None, typer.Option(help="Privacy loss of one data set, in nats, for --adjacency.")
+]
+Adjacency = Annotated[
+    str | None,
+    typer.Option(
+        help="What ε is for: add-remove [default] one record, or substitution of its values."
+    ),
+]
+Window = Annotated[
+    str | None,
+    typer.Option(help="symmetric (±ε/2), negative ([-ε, 0]), or LO,HI of that width, in nats."),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(help="confidential, a constant in (0, 1], or FILE.json written by `tune`."),
+]
+Anchor = Annotated[
+    str | None,
+    typer.Option(help="For anchored: two-stage [default], none, or FILE.json as --weights."),
+]
+Range = Annotated[
+    float | None,
+    typer.Option("--range", help="For anchored: public range L, in nats, left unclamped."),
+]
+Share = Annotated[
+    float | None,
+    typer.Option(help="For anchored: part of ε for the anchor draw, in (0, 1) [0.15]."),
+]
+C1 = Annotated[float | None, typer.Option(help="Scaling of the risk weights [1].")]
+C2 = Annotated[float | None, typer.Option(help="Shift of the risk weights [0].")]
 
 
 def main() -> None:
@@ -87,68 +137,31 @@ def demo(
 @app.command()
 def synthesize(
     data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="Confidential records, CSV.")],
-    schema: Annotated[
-        Path,
-        typer.Option(help="Schema file, TOML: types, public bounds and levels of the columns."),
-    ],
-    formula: Annotated[
-        str,
-        typer.Option(help="'outcome ~ covariates + (1 | group)'; covariates must be public."),
-    ],
-    mechanism: Annotated[str, typer.Option(help="See `dpbayes list`.")],
+    schema: SchemaFile,
+    formula: FormulaText,
+    mechanism: MechanismName,
     out: Annotated[Path, typer.Option(help="New directory for release/ and confidential/.")],
-    family: Annotated[str | None, typer.Option(help="Outcome family; see `dpbayes list`.")] = None,
-    program: Annotated[
-        Path | None, typer.Option(help="Your Stan file, instead of a family.")
-    ] = None,
-    constants: Annotated[
-        Path | None, typer.Option("--data", help="Public constants for --program, JSON.")
-    ] = None,
-    priors: Annotated[
-        Path | None, typer.Option(help="Priors of the family, TOML: name = number or [a, b].")
-    ] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(help="Privacy loss of one data set, in nats, for --adjacency."),
-    ] = None,
-    adjacency: Annotated[
-        str | None,
-        typer.Option(
-            help="What ε is for: add-remove [default] one record, or substitution of its values."
-        ),
-    ] = None,
-    window: Annotated[
-        str | None,
-        typer.Option(help="symmetric (±ε/2), negative ([-ε, 0]), or LO,HI of that width, in nats."),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="confidential, a constant in (0, 1], or FILE.json written by `dpbayes tune`."
-        ),
-    ] = None,
-    anchor: Annotated[
-        str | None,
-        typer.Option(help="For anchored: two-stage [default], none, or FILE.json as --weights."),
-    ] = None,
-    range_: Annotated[
-        float | None,
-        typer.Option("--range", help="For anchored: public range L, in nats, left unclamped."),
-    ] = None,
-    share: Annotated[
-        float | None,
-        typer.Option(help="For anchored: part of ε for the anchor draw, in (0, 1) [0.15]."),
-    ] = None,
+    family: FamilyName = None,
+    program: ProgramFile = None,
+    constants: Constants = None,
+    priors: Priors = None,
+    epsilon: Epsilon = None,
+    adjacency: Adjacency = None,
+    window: Window = None,
+    weights: Weights = None,
+    c1: C1 = None,
+    c2: C2 = None,
+    anchor: Anchor = None,
+    range_: Range = None,
+    share: Share = None,
     accept: Annotated[
         str, typer.Option(help="Weakest claim to release: strict, asymptotic or none.")
     ] = "strict",
+    datasets: Annotated[int, typer.Option(help="Number m of data sets; each is paid for.")] = 1,
     delta: Annotated[
         float, typer.Option(help="δ at which ε of m data sets is totalled; 0: plain sum.")
     ] = 0.0,
-    datasets: Annotated[int, typer.Option(help="Number m of data sets; ε adds up to m x.")] = 1,
-    engine: Annotated[str, typer.Option(help="embedded or cmdstan.")] = "embedded",
-    c1: Annotated[float | None, typer.Option(help="Scaling of the risk weights [1].")] = None,
-    c2: Annotated[float | None, typer.Option(help="Shift of the risk weights [0].")] = None,
+    engine: Annotated[str, typer.Option(help="embedded, cmdstan or exact.")] = "embedded",
     seed: Annotated[
         int | None,
         typer.Option(help="For tests only: a release needs the secret seed made by default."),
@@ -238,19 +251,16 @@ def tune(
     reference: Annotated[
         Path, typer.Option(help="Public or historical records, CSV, paid for elsewhere.")
     ],
-    schema: Annotated[Path, typer.Option(help="Schema file of the later use, TOML.")],
-    formula: Annotated[str, typer.Option(help="Formula of the later use.")],
+    schema: SchemaFile,
+    formula: FormulaText,
     target_epsilon: Annotated[
         float, typer.Option(help="For the local ε_x = 2Δ on the reference records, in nats.")
     ],
     out: Annotated[Path, typer.Option(help="File to write, JSON.")],
-    family: Annotated[str | None, typer.Option(help="Outcome family; see `dpbayes list`.")] = None,
-    program: Annotated[
-        Path | None, typer.Option(help="Your Stan file, instead of a family.")
-    ] = None,
-    constants: Annotated[
-        Path | None, typer.Option("--data", help="Public constants for --program, JSON.")
-    ] = None,
+    family: FamilyName = None,
+    program: ProgramFile = None,
+    constants: Constants = None,
+    priors: Priors = None,
     c2: Annotated[float, typer.Option(help="Shift of the risk weights.")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="For tests.")] = None,
 ) -> None:
@@ -276,6 +286,7 @@ def tune(
         Unweighted(),
         program=program,
         data=constants,
+        priors=_read_priors(priors),
         settings=settings,
     )
     found = choose(synthesizer, read_records(reference), target_epsilon, c2)
@@ -288,6 +299,75 @@ def tune(
         highlight=False,
     )
     console.print(f"Written: {out}", soft_wrap=True)
+
+
+@app.command()
+def audit(
+    data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="Confidential records, CSV.")],
+    schema: SchemaFile,
+    formula: FormulaText,
+    mechanism: MechanismName,
+    family: FamilyName = None,
+    program: ProgramFile = None,
+    constants: Constants = None,
+    priors: Priors = None,
+    epsilon: Epsilon = None,
+    adjacency: Adjacency = None,
+    window: Window = None,
+    weights: Weights = None,
+    c1: C1 = None,
+    c2: C2 = None,
+    anchor: Anchor = None,
+    range_: Range = None,
+    share: Share = None,
+    candidates: Annotated[int, typer.Option(help="Records of the declared domain to try.")] = 60,
+    runs: Annotated[
+        int, typer.Option(help="Also run the mechanism so often on each neighbour, and bound ε.")
+    ] = 0,
+) -> None:
+    """Search for a record that moves the posterior by more than the mechanism's ε.
+
+    Exact: both neighbours on one grid, for programs with up to three parameters; the largest log
+    ratio over the grid, for a record added and for a record changed. An audit can reject a claim,
+    not prove it. Its output is confidential. Exit code 1 if ε is exceeded.
+    """
+    from dpbayes.audit import audit as search
+    from dpbayes.audit import audit_sampled
+    from dpbayes.mechanisms import get_mechanism
+    from dpbayes.schema import Schema, read_records
+    from dpbayes.synthesizer import Synthesizer
+
+    chosen = get_mechanism(
+        mechanism,
+        epsilon=epsilon,
+        adjacency=adjacency,
+        window=_window(window),
+        weights=_weights(weights, c1, c2),
+        anchor=_anchor(anchor),
+        range=range_,
+        share=share,
+    )
+    synthesizer = Synthesizer(
+        Schema.from_toml(schema),
+        formula,
+        family,
+        chosen,
+        program=program,
+        data=constants,
+        priors=_read_priors(priors),
+    )
+    records = read_records(data)
+    found = search(synthesizer, records, candidates)
+    console.print(str(found), highlight=False, soft_wrap=True)
+    values = ", ".join(f"{key} = {value}" for key, value in found.record.items())
+    console.print(f"Record added: {values} ({found.candidates} tried)", highlight=False)
+    violated = found.violated
+    if runs:
+        sampled = audit_sampled(synthesizer, records, pd.DataFrame([found.record]), runs)
+        console.print(str(sampled), highlight=False, soft_wrap=True)
+        violated = violated or sampled.violated
+    if violated:
+        raise typer.Exit(1)
 
 
 @app.command()

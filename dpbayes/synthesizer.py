@@ -107,6 +107,20 @@ class Synthesizer:
         other.mechanism = mechanism
         return other
 
+    def with_engine(self, engine: str | Engine) -> Synthesizer:
+        """The same synthesizer on another engine."""
+        other = copy.copy(self)
+        other.engine = get_engine(engine)
+        other._model = None
+        other._unweighted = {}
+        return other
+
+    def with_settings(self, settings: SamplerSettings) -> Synthesizer:
+        """The same synthesizer, compiled program included, with other sampler settings."""
+        other = copy.copy(self)
+        other.settings = settings
+        return other
+
     def fit(self, records: pd.DataFrame, *, allow_nonconvergence: bool = False) -> Fit:
         """Fit unweighted, measure each record's risk, and refit under the mechanism.
 
@@ -120,7 +134,7 @@ class Synthesizer:
             DataError, ConvergenceError, EngineError, ProgramError.
         """
         records = self.schema.validate(records)
-        design, data = self._stan_data(records)
+        design, data = self.stan_data(records)
         if self._model is None:
             self._model = self.engine.compile(self.program)
         if not self.program.bundled:
@@ -130,12 +144,7 @@ class Synthesizer:
         assert isinstance(root.entropy, int)  # a seed or 128 bits from the operating system
         n = len(records)
         plain = self._model.bind({**data, **contract_defaults(n)})
-        problem = Problem(
-            n=n,
-            parameters=2 + design.X.shape[1] + len(design.group_levels),
-            discrete=self.formula.outcome.type != "continuous",
-        )
-        stages = self.mechanism.stages(problem)
+        stages = self.mechanism.stages(self.problem(design))
         # One for the unweighted fit, one for the draws between stages, one for each stage.
         first, between, *seeds = root.spawn(2 + len(stages))
 
@@ -187,7 +196,7 @@ class Synthesizer:
                 at = stage.anchor.anchor()
             else:
                 assert before is not None
-                at = _one_draw(before, int(rng.integers(count_draws(before))))
+                at = one_draw(before, int(rng.integers(count_draws(before))))
             (found,) = view.log_lik(at)
             # Still a function of one record and the anchor.
             anchor = np.where(np.isfinite(found), found, 0.0)
@@ -248,6 +257,15 @@ class Synthesizer:
             "columns": self.schema.to_dict()["columns"],
         }
 
+    def problem(self, design: Design) -> Problem:
+        """The public facts that a mechanism may use."""
+        n, K = design.X.shape
+        return Problem(
+            n=n,
+            parameters=2 + K + len(design.group_levels),
+            discrete=self.formula.outcome.type != "continuous",
+        )
+
     def check_datasets(self, datasets: int) -> None:
         """Raise GuaranteeError unless so many data sets can be drawn, each at its own draw."""
         most = self.settings.chains * self.settings.draws
@@ -264,7 +282,8 @@ class Synthesizer:
         columns = self.schema.columns.values()
         return [c.name for c in columns if not c.public and c.name != outcome]
 
-    def _stan_data(self, records: pd.DataFrame) -> tuple[Design, dict[str, Any]]:
+    def stan_data(self, records: pd.DataFrame) -> tuple[Design, dict[str, Any]]:
+        """Design and program data of validated records, contract entries excepted."""
         outcome = self.formula.outcome
         values = records[outcome.name]
         if len(records) < MIN_RECORDS:
@@ -314,7 +333,7 @@ def read_json_data(path: str | Path) -> dict[str, Any]:
     return tree
 
 
-def _one_draw(draws: xr.DataTree, index: int) -> xr.DataTree:
+def one_draw(draws: xr.DataTree, index: int) -> xr.DataTree:
     """Draw ``index``, counted over chains, as a tree with one chain and one draw."""
     length = int(draws["posterior"].sizes["draw"])
     posterior = draws["posterior"].to_dataset()

@@ -9,6 +9,7 @@ from dpbayes.errors import EngineError
 ENGINES = {
     "embedded": "stanli, in process; needs no compiler (default)",
     "cmdstan": "CmdStan through cmdstanpy; needs the extra 'cmdstan', CmdStan and a C++ compiler",
+    "exact": "posterior on a public grid, no Markov chain; up to 3 parameters",
     "recorded": "replays stored draws; from Python only (RecordedEngine)",
 }
 
@@ -22,6 +23,10 @@ def get_engine(engine: str | Engine) -> Engine:
         from dpbayes.engines.embedded import EmbeddedEngine
 
         return EmbeddedEngine()
+    if engine == "exact":
+        from dpbayes.engines.exact import ExactEngine
+
+        return ExactEngine()
     if engine == "cmdstan":
         from dpbayes.engines.cmdstan import CmdStanEngine
 

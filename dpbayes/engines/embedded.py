@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,6 @@ from dpbayes.engines.base import (
     SamplerSettings,
     StanData,
     columns,
-    count_draws,
     make_draws,
     require_data,
     to_json,
@@ -26,6 +27,8 @@ from dpbayes.engines.base import (
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.program import StanProgram
+
+_THREADED = 1000  # points from which log densities are evaluated on all cores
 
 
 class EmbeddedEngine:
@@ -107,14 +110,33 @@ class EmbeddedBinding:
         return make_draws(uncolumn(names, np.stack(points)[None]))
 
     def log_prob(self, draws: xr.DataTree) -> NDArray[np.float64]:
+        points = columns(draws, _names(self._evaluator(emit=0)))
+        workers = (os.cpu_count() or 1) if len(points) >= _THREADED else 1
+        with ThreadPoolExecutor(workers) as pool:
+            return np.concatenate(list(pool.map(self._log_prob, np.array_split(points, workers))))
+
+    def _log_prob(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
         model = self._evaluator(emit=0)
-        out = np.empty(count_draws(draws))
-        for s, point in enumerate(columns(draws, _names(model))):
+        out = np.empty(len(points))
+        for s, point in enumerate(points):
             try:
                 out[s] = model.log_density(model.param_unconstrain(point))
             except RuntimeError:  # Stan rejects the point
                 out[s] = -np.inf
         return out
+
+    def unconstrain(self, draws: xr.DataTree) -> NDArray[np.float64]:
+        """Draws in Stan's unconstrained coordinates, shape (S, d)."""
+        model = self._evaluator(emit=0)
+        return np.stack([model.param_unconstrain(p) for p in columns(draws, _names(model))])
+
+    def constrain(self, points: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+        """Parameters and transformed parameters at points of shape (chain, draw, d)."""
+        model = self._evaluator(emit=0)
+        names = [name for name in model.param_names(include_tp=True) if name]
+        flat = points.reshape(-1, points.shape[-1])
+        out = np.stack([model.param_constrain(point, include_tp=True) for point in flat])
+        return uncolumn(names, out.reshape(*points.shape[:-1], len(names)))
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[NDArray[np.float64]]:
         model = self._evaluator(emit=1)

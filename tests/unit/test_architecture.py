@@ -19,7 +19,7 @@ ORDER = [
     ["release"],
     ["fit"],
     ["synthesizer"],
-    ["tuning"],
+    ["tuning", "audit"],
     ["utility"],
     ["plots"],
     ["report"],
