@@ -198,6 +198,11 @@ class Synthesizer:
                 assert before is not None
                 at = one_draw(before, int(rng.integers(count_draws(before))))
             (found,) = view.log_lik(at)
+            if np.isnan(found).all():
+                raise GuaranteeError(
+                    "the anchor lies outside the parameter space of "
+                    f"{self.program.name}.stan, or its density is not defined there. Tune again."
+                )
             # Still a function of one record and the anchor.
             anchor = np.where(np.isfinite(found), found, 0.0)
             changes["anchor"] = anchor

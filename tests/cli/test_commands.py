@@ -221,3 +221,124 @@ def test_quick_demo(tmp_path):
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
         "lipschitz.png", "density.png", "table.csv"
     }  # fmt: skip
+
+
+def test_weaker_claims_have_to_be_accepted(folder):
+    arguments = options(folder, mechanism="censored-weighted", chains=2, warmup=300, draws=100)
+    refused = dpbayes("synthesize", folder / "data.csv", *arguments)
+    assert refused.returncode == 2
+    assert "--accept asymptotic" in refused.stderr
+    assert not (folder / "out").exists()
+    accepted = dpbayes("synthesize", folder / "data.csv", *arguments, "--accept", "asymptotic",
+                       "--allow-nonconvergence")  # fmt: skip
+    assert accepted.returncode == 0, accepted.stderr
+    statement = json.loads((folder / "out" / "release" / "guarantee.json").read_text())
+    assert (statement["basis"], statement["weights"]) == ("asymptotic", "confidential")
+
+
+def test_tune_then_weights_and_anchor_from_its_file(folder):
+    """The period-to-period procedure: tune on old records, use the file on new ones."""
+    make_records(300).iloc[150:][["y", "age", "sex", "ill"]].to_csv(folder / "old.csv", index=False)
+    model = ("--schema", folder / "schema.toml", "--formula", "y ~ sex", "--family", "beta")
+    tuned = dpbayes("tune", "--reference", folder / "old.csv", *model, "--target-epsilon", 2,
+                    "--out", folder / "w.json", "--seed", 1)  # fmt: skip
+    assert tuned.returncode == 0, tuned.stderr
+    tree = json.loads((folder / "w.json").read_text())
+    assert 0 < tree["tuning"]["local_epsilon"] <= 2
+    short = {"formula": "y ~ sex", "epsilon": 2, "warmup": 400, "draws": 250}
+    for name, extra in (
+        ("weights", {"mechanism": "censored-weighted", "weights": folder / "w.json"}),
+        ("anchor", {"mechanism": "anchored", "anchor": folder / "w.json"}),
+    ):
+        out = folder / name
+        done = dpbayes(
+            "synthesize", folder / "data.csv", *options(folder, out=out, **short, **extra)
+        )
+        assert done.returncode == 0, done.stderr
+        statement = json.loads((out / "release" / "guarantee.json").read_text())
+        assert (statement["basis"], statement["epsilon"]) == ("strict", 2)
+        assert "reference records behind weights or anchor are public" in statement["statement"]
+    other = dpbayes("synthesize", folder / "data.csv",
+                    *options(folder, mechanism="anchored", anchor=folder / "w.json"))  # fmt: skip
+    assert other.returncode == 2
+    assert "another formula" in other.stderr
+    again = dpbayes("tune", "--reference", folder / "old.csv", *model, "--target-epsilon", 2,
+                    "--out", folder / "w.json")  # fmt: skip
+    assert again.returncode == 2
+    assert "name a new file" in again.stderr
+
+
+def test_many_data_sets_at_a_delta(folder):
+    done = dpbayes(
+        "synthesize", folder / "data.csv",
+        *options(folder, epsilon=0.25, datasets=20, delta=1e-6, warmup=400, draws=250,
+                 mechanism="anchored", anchor="none", adjacency="substitution"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    statement = json.loads((folder / "out" / "release" / "guarantee.json").read_text())
+    assert statement["epsilon_substitution"] == pytest.approx(2.73, abs=0.01)
+    assert (statement["adjacency"], statement["composition"]) == ("substitution", "zCDP")
+    assert "δ = 1e-06" in done.stdout
+
+
+def test_audit_exit_codes(folder):
+    model = ("--schema", folder / "schema.toml", "--formula", "y ~ 1", "--family", "beta")
+    strict = dpbayes("audit", folder / "data.csv", *model, "--mechanism", "censored",
+                     "--epsilon", 1, "--candidates", 10)  # fmt: skip
+    assert strict.returncode == 0, strict.stderr
+    assert "not exceeded" in strict.stdout
+    loose = dpbayes("audit", folder / "data.csv", *model, "--mechanism", "censored-weighted",
+                    "--epsilon", 1, "--candidates", 10)  # fmt: skip
+    assert loose.returncode == 1, loose.stderr
+    assert "EXCEEDED" in loose.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"window": "-1,1"}, "narrower than the 6"),
+        ({"window": "-9,1"}, "wider than the 6"),
+        ({"window": "-1,x"}, "expected two numbers"),
+        ({"delta": 1.5}, "delta = 1.5 must lie in"),
+        ({"adjacency": "swap"}, "adjacency = 'swap' must be one of"),
+        ({"accept": "anything"}, "accept = 'anything' must be one of"),
+        ({"mechanism": "anchored", "range": -1}, "range = -1.0 must be a finite number above 0"),
+        ({"mechanism": "anchored", "anchor": "no.json"}, "No such file"),
+        ({"mechanism": "censored-weighted", "weights": 2}, "alpha = 2.0 must lie in"),
+        ({"engine": "exact"}, "up to 3 parameters, the program has 4"),
+    ],
+)
+def test_bad_settings_of_strict_mechanisms(folder, changes, message):
+    done = dpbayes("synthesize", folder / "data.csv", *options(folder, **changes))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (folder / "out").exists()
+
+
+def test_anchor_outside_the_parameter_space(folder):
+    make_records(300).iloc[150:][["y", "age", "sex", "ill"]].to_csv(folder / "old.csv", index=False)
+    model = ("--schema", folder / "schema.toml", "--formula", "y ~ sex", "--family", "beta")
+    path = folder / "w.json"
+    dpbayes("tune", "--reference", folder / "old.csv", *model, "--target-epsilon", 2,
+            "--out", path, "--seed", 1)  # fmt: skip
+    tree = json.loads(path.read_text())
+    tree["draws"]["lambda"] = [-5.0] * len(tree["draws"]["lambda"])
+    path.write_text(json.dumps(tree))
+    given = options(folder, formula="y ~ sex", mechanism="anchored", anchor=path)
+    done = dpbayes("synthesize", folder / "data.csv", *given)
+    assert done.returncode == 2
+    assert "outside the parameter space" in done.stderr
+
+
+@pytest.mark.parametrize("delta", ["nan", "-0.1", "1"])
+def test_bad_reference_data_and_targets(folder, delta):
+    (folder / "old.csv").write_text("y,age,sex\n1,30,f\n2,31,m\n")
+    model = ("--schema", folder / "schema.toml", "--formula", "y ~ sex", "--family", "beta")
+    done = dpbayes("tune", "--reference", folder / "old.csv", *model, "--target-epsilon", 2,
+                   "--out", folder / "w.json")  # fmt: skip
+    assert done.returncode == 2
+    assert "column 'ill' of the schema is not in the data" in done.stderr
+    bad = dpbayes("synthesize", folder / "data.csv", *options(folder, delta=delta))
+    assert bad.returncode == 2
+    assert "must lie in (0, 1)" in bad.stderr

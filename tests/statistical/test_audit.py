@@ -1,0 +1,116 @@
+"""The audit confirms what is strict, and catches what is not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.audit import _log_ratio_bound, audit, audit_sampled
+
+SCHEMA = dpb.Schema.from_dict(
+    {
+        "columns": {
+            "y": {"type": "continuous", "lower": 0, "upper": 1},
+            "ill": {"type": "binary", "levels": ["no", "yes"]},
+        }
+    }
+)
+
+
+def draw(seed, n=300):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame({"y": rng.beta(0.5, 3, n), "ill": rng.choice(["no", "yes"], n)})
+
+
+RECORDS, REFERENCE = draw(1), draw(2)
+
+
+@pytest.fixture(scope="module")
+def synthesizer():
+    return dpb.Synthesizer(
+        SCHEMA, "y ~ 1", "beta", dpb.Unweighted(), settings=dpb.SamplerSettings(seed=1)
+    )
+
+
+@pytest.fixture(scope="module")
+def reference(synthesizer):
+    return synthesizer.reference(REFERENCE)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "substitution"])
+@pytest.mark.parametrize("epsilon", [0.5, 5.0])
+@pytest.mark.parametrize("kind", ["censored", "reference", "constant", "none", "two-stage", "ref"])
+def test_strict_mechanisms_keep_their_epsilon(synthesizer, reference, kind, epsilon, adjacency):
+    """To 1e-6, for the worst of the records tried, under both adjacencies."""
+    mechanism = {
+        "censored": lambda **o: dpb.Censored(epsilon, **o),
+        "reference": lambda **o: dpb.CensoredWeighted(epsilon, weights=reference, **o),
+        "constant": lambda **o: dpb.CensoredWeighted(
+            epsilon, weights=dpb.ConstantWeights(0.4), **o
+        ),
+        "none": lambda **o: dpb.Anchored(epsilon, "none", **o),
+        "two-stage": lambda **o: dpb.Anchored(epsilon, **o),
+        "ref": lambda **o: dpb.Anchored(epsilon, reference, **o),
+    }[kind](adjacency=adjacency)
+    claim = mechanism.guarantee()
+    assert claim.basis == "strict"
+    nominal = claim.epsilon if adjacency == "add-remove" else claim.epsilon_substitution
+    assert nominal == pytest.approx(epsilon)
+    found = audit(synthesizer.with_mechanism(mechanism), RECORDS, candidates=20)
+    assert not found.violated, str(found)
+    # Not vacuous: the search comes near the bound where the clamp is meant to act.
+    assert found.add_remove > 0.3 * claim.epsilon
+    assert found.substitution >= found.add_remove * 0.9
+
+
+def test_confidential_weights_exceed_their_nominal_epsilon(synthesizer):
+    found = audit(synthesizer.with_mechanism(dpb.CensoredWeighted(5)), RECORDS, candidates=20)
+    assert found.violated
+    assert found.add_remove > 20
+    assert "EXCEEDED" in str(found)
+
+
+def test_a_program_without_a_clamp_is_caught(synthesizer):
+    broken = synthesizer.with_mechanism(dpb.Censored(5))
+    program = synthesizer.program
+    term = "weights .* (log_lik - anchor)"
+    text = program.text.replace(f"fmin(fmax({term}, clip_lower), clip_upper)", term)
+    assert text != program.text
+    broken.program = replace(program, text=text)
+    broken._model = None
+    found = audit(broken, RECORDS, candidates=20)
+    assert found.violated
+    assert found.add_remove > 10
+
+
+def test_discrete_outcome_and_negative_window():
+    for mechanism in (dpb.Censored(0.7), dpb.Anchored(0.7)):
+        synthesizer = dpb.Synthesizer(SCHEMA, "ill ~ 1", "bernoulli", mechanism)
+        found = audit(synthesizer, RECORDS, candidates=8)
+        assert not found.violated, str(found)
+        assert found.add_remove > 0.2
+
+
+def test_sampled_audit_bounds_from_below():
+    """A lower bound that is wrong with probability 0.05 at most stays below a true ε."""
+    settings = dpb.SamplerSettings(seed=1)
+    few = RECORDS.iloc[:30]
+    extreme = pd.DataFrame({"y": [1e-9], "ill": ["no"]})
+    strict = dpb.Synthesizer(SCHEMA, "y ~ 1", "beta", dpb.Censored(1.0), settings=settings)
+    assert not audit_sampled(strict, few, extreme, runs=30).violated
+    loose = strict.with_mechanism(dpb.Unweighted())
+    found = audit_sampled(loose, few, pd.DataFrame({"y": [1 - 1e-9], "ill": ["no"]}), runs=60)
+    assert found.epsilon_lower > 1.0  # one record at the far end moves 30 others' posterior
+
+
+def test_confidence_bound_by_simulation():
+    """Coverage of the lower bound on log(p1/p0): misses in at most 5 % of 2000 runs (+ 3 se)."""
+    rng = np.random.default_rng(1)
+    p1, p0, n = 0.6, 0.3, 100
+    bounds = [_log_ratio_bound(*rng.binomial(n, [p1, p0]), n) for _ in range(2000)]
+    misses = np.mean(np.array(bounds) > np.log(p1 / p0))
+    assert misses <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
+    assert np.mean(bounds) > 0.1
+    assert _log_ratio_bound(0, 10, 20) == 0.0
