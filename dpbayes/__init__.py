@@ -20,7 +20,15 @@ from dpbayes.errors import (
     SchemaError,
 )
 from dpbayes.fit import Fit
-from dpbayes.mechanisms import Anchored, Censored, CensoredWeighted, Unweighted, Weighted, WeightedE
+from dpbayes.mechanisms import (
+    Anchored,
+    BetaDivergence,
+    Censored,
+    CensoredWeighted,
+    Unweighted,
+    Weighted,
+    WeightedE,
+)
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.program import StanProgram
 from dpbayes.release import Release
@@ -38,6 +46,7 @@ __all__ = [
     "SamplerSettings",
     "ConstantWeights", "Reference", "ConfidentialWeights",
     "Unweighted", "Weighted", "WeightedE", "Censored", "CensoredWeighted", "Anchored",
+    "BetaDivergence",
     "Guarantee",
     "Synthesizer", "Fit", "Release", "tune",
     "utility", "plots",

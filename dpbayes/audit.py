@@ -85,6 +85,7 @@ class _Data:
         self, synthesizer: Synthesizer, engine: ExactEngine, records: pd.DataFrame
     ) -> None:
         self.design, data = synthesizer.stan_data(synthesizer.schema.validate(records))
+        self.synthesizer = synthesizer
         self.n = len(records)
         self.plain = engine.compile(synthesizer.program).bind({**data, **contract_defaults(self.n)})
         self.unweighted: xr.DataTree | None = None
@@ -99,7 +100,7 @@ class _Data:
     def stage(self, stage: Stage, anchor: xr.DataTree | None) -> ExactBinding:
         """The program as the mechanism's stage sees it, with ``anchor`` drawn before."""
         changes: dict[str, Any] = {"weights": stage.weights.weighting(self).weights}
-        changes["clip_lower"], changes["clip_upper"] = stage.window
+        changes.update(self.synthesizer.stage_data(stage))
         at = stage.anchor.anchor() if isinstance(stage.anchor, Reference) else anchor
         if stage.anchor != "none":
             assert at is not None

@@ -91,7 +91,17 @@ class Family:
         }
         if column.type in ("categorical", "ordinal"):
             data["C"] = len(column.levels)
-        return data
+        return {**data, **self.switches}
+
+    @property
+    def switches(self) -> dict[str, float]:
+        """Program data that a mechanism may change, at their defaults.
+
+        ``divergence`` is beta - 1 of the beta-divergence; 0 is the log-likelihood. Families with
+        finitely many levels have it: their probability mass has a public bound, 1.
+        """
+        finite = self.column_type in ("binary", "categorical", "ordinal")
+        return {"divergence": 0.0} if finite else {}
 
     def _affine(self, column: Column) -> tuple[float, float]:
         assert column.lower is not None  # checked by the schema

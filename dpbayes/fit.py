@@ -17,7 +17,7 @@ from dpbayes.engines.base import BoundModel, count_draws, stacked
 from dpbayes.engines.diagnostics import Diagnostics, diagnose
 from dpbayes.errors import ProgramError
 from dpbayes.formula import Design
-from dpbayes.mechanisms.base import NO_WINDOW, Stage, Window
+from dpbayes.mechanisms.base import UNWEIGHTED, Stage, Window
 from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, Basis, Guarantee
 from dpbayes.release import Release
 from dpbayes.risk import RecordRisk, Vector, record_risk
@@ -43,7 +43,7 @@ class Posterior:
         bound: BoundModel,
         settings: SamplerSettings,
         weighting: Weighting,
-        window: Window = NO_WINDOW,
+        stage: Stage = UNWEIGHTED,
         anchor: Vector | None = None,
         starts: xr.DataTree | None = None,
     ) -> Posterior:
@@ -52,7 +52,9 @@ class Posterior:
         diagnostics = diagnose(draws, settings.max_treedepth)
         log_lik = bound.log_lik(draws)
         terms = log_lik if anchor is None else (f - anchor for f in log_lik)
-        risk = record_risk(terms, weighting.weights, window)
+        if stage.divergence:  # the part of the score that the record's own value moves
+            terms = (np.expm1(stage.divergence * f) / stage.divergence for f in log_lik)
+        risk = record_risk(terms, weighting.weights, stage.window)
         return cls(bound, weighting, draws, diagnostics, risk)
 
 

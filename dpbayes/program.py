@@ -199,7 +199,7 @@ def _expand(source: str, directories: tuple[Path, ...], seen: tuple[str, ...]) -
                 return " ".join(_strip_comments(text).split())
         raise ProgramError(
             f"#include {name}: no such file beside the program or among the bundled includes "
-            "(pseudo_likelihood.stan, linear_predictor.stan)."
+            "(pseudo_likelihood.stan, linear_predictor.stan, beta_divergence.stan)."
         )
 
     return _INCLUDE.sub(include, source)

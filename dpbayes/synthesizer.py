@@ -190,7 +190,7 @@ class Synthesizer:
         weighting = stage.weights.weighting(view)
         anchor = None
         changes = {**contract_defaults(view.n), "weights": weighting.weights}
-        changes["clip_lower"], changes["clip_upper"] = stage.window
+        changes.update(self.stage_data(stage))
         if stage.anchor != "none":
             if isinstance(stage.anchor, Reference):
                 at = stage.anchor.anchor()
@@ -208,7 +208,7 @@ class Synthesizer:
             changes["anchor"] = anchor
         bound = view.plain.rebind(**changes)
         starts = self._starts({**data, **changes}, settings)
-        return Posterior.sample(bound, settings, weighting, stage.window, anchor, starts)
+        return Posterior.sample(bound, settings, weighting, stage, anchor, starts)
 
     def _starts(self, data: Mapping[str, Any], settings: SamplerSettings) -> xr.DataTree | None:
         """Starting points from a short fit to a sample of the records, when there are many.
@@ -230,6 +230,18 @@ class Synthesizer:
         picked = rng.choice(count_draws(draws), settings.chains, replace=False)
         names = [str(name) for name in draws["posterior"].data_vars]
         return make_draws({name: stacked(draws, name)[picked][None] for name in names})
+
+    def stage_data(self, stage: Stage) -> dict[str, Any]:
+        """Program data of a stage that no record enters: window and score."""
+        data: dict[str, Any] = dict(zip(("clip_lower", "clip_upper"), stage.window, strict=True))
+        if stage.divergence:
+            if "divergence" not in self._constants:
+                raise GuaranteeError(
+                    "beta-divergence needs an outcome with levels, whose probabilities have the "
+                    "public bound 1 (families bernoulli, categorical, ordinal); use anchored."
+                )
+            data["divergence"] = stage.divergence
+        return data
 
     def _settings(self, design: Design, seed: np.random.SeedSequence) -> SamplerSettings:
         number = int(seed.generate_state(1)[0] >> 1)

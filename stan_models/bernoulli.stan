@@ -2,11 +2,16 @@
 //   y_i ~ bernoulli(inv_logit(eta_i))
 functions {
 #include pseudo_likelihood.stan
+#include beta_divergence.stan
 #include linear_predictor.stan
 
   // log bernoulli_logit(y | eta), record by record; sign is +1 for y = 1, else -1
   vector bernoulli_log_lik(vector sign, vector eta) {
     return log_inv_logit(sign .* eta);
+  }
+  // p^k + (1 - p)^k
+  vector bernoulli_power_sum(vector eta, real k) {
+    return exp(k * log_inv_logit(eta)) + exp(k * log_inv_logit(-eta));
   }
 }
 data {
@@ -28,6 +33,7 @@ data {
   real clip_upper;
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
+  real<lower=0> divergence;  // beta - 1 of the beta-divergence; 0 for log-likelihood
 }
 transformed data {
   vector[n] sign = 2 * to_vector(y) - 1;
@@ -49,8 +55,12 @@ model {
   group_raw ~ std_normal();
   vector[n] eta = linear_predictor(n, intercept, X, coefficient,
                                    group_effect, group);
-  target += pseudo_log_lik(bernoulli_log_lik(sign, eta),
-                           weights, anchor, clip_lower, clip_upper);
+  vector[n] log_lik_i = bernoulli_log_lik(sign, eta);
+  if (divergence > 0) {
+    log_lik_i = beta_divergence_score(log_lik_i, bernoulli_power_sum(eta, divergence + 1),
+                                      divergence);
+  }
+  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

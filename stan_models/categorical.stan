@@ -2,6 +2,7 @@
 //   P(y_i = c) = softmax(eta_i)_c,  eta_i1 = 0 (the first level is the reference)
 functions {
 #include pseudo_likelihood.stan
+#include beta_divergence.stan
 #include linear_predictor.stan
 
   // log categorical_logit(y | eta), record by record. Columns of eta and of the
@@ -15,6 +16,14 @@ functions {
       log_total = log_sum_exp(log_total, eta[, c]);
     }
     return own - log_total;
+  }
+  // sum over the levels of their probabilities to the power k
+  vector categorical_power_sum(matrix eta, real k) {
+    vector[rows(eta)] log_total = rep_vector(0, rows(eta));
+    for (c in 1:cols(eta)) log_total = log_sum_exp(log_total, eta[, c]);
+    vector[rows(eta)] total = exp(-k * log_total);
+    for (c in 1:cols(eta)) total += exp(k * (eta[, c] - log_total));
+    return total;
   }
 }
 data {
@@ -37,6 +46,7 @@ data {
   real clip_upper;
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
+  real<lower=0> divergence;  // beta - 1 of the beta-divergence; 0 for log-likelihood
 }
 transformed data {
   matrix[n, C - 1] is_level = rep_matrix(0, n, C - 1);
@@ -64,8 +74,12 @@ model {
     eta[, c] = linear_predictor(n, intercept[c], X, coefficient[, c],
                                 group_effect[, c], group);
   }
-  target += pseudo_log_lik(categorical_log_lik(is_level, eta),
-                           weights, anchor, clip_lower, clip_upper);
+  vector[n] log_lik_i = categorical_log_lik(is_level, eta);
+  if (divergence > 0) {
+    log_lik_i = beta_divergence_score(log_lik_i, categorical_power_sum(eta, divergence + 1),
+                                      divergence);
+  }
+  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

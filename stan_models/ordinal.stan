@@ -2,6 +2,7 @@
 //   P(y_i <= c) = inv_logit(cutpoint_c - eta_i),  no intercept
 functions {
 #include pseudo_likelihood.stan
+#include beta_divergence.stan
 #include linear_predictor.stan
 
   // log ordered_logistic(y | eta, cutpoint), record by record, from
@@ -19,6 +20,17 @@ functions {
     return has_above .* log_inv_logit(top - eta)
            + has_below .* log_inv_logit(eta - bottom)
            + has_both .* log1m_exp(-gap);
+  }
+  // sum over the levels of their probabilities to the power k
+  vector ordinal_power_sum(vector eta, vector cutpoint, real k) {
+    vector[rows(eta)] total = rep_vector(0, rows(eta));
+    vector[rows(eta)] below = rep_vector(0, rows(eta));
+    for (c in 1:rows(cutpoint)) {
+      vector[rows(eta)] upto = inv_logit(cutpoint[c] - eta);
+      total += (upto - below) .^ k;
+      below = upto;
+    }
+    return total + (1 - below) .^ k;
   }
 }
 data {
@@ -41,6 +53,7 @@ data {
   real clip_upper;
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
+  real<lower=0> divergence;  // beta - 1 of the beta-divergence; 0 for log-likelihood
 }
 transformed data {
   matrix[n, C - 1] above = rep_matrix(0, n, C - 1);
@@ -75,9 +88,13 @@ model {
   group_sd ~ normal(0, prior_group_sd);
   group_raw ~ std_normal();
   vector[n] eta = linear_predictor(n, 0, X, coefficient, group_effect, group);
-  target += pseudo_log_lik(ordinal_log_lik(above, below, has_above, has_below,
-                                           has_both, eta, cutpoint),
-                           weights, anchor, clip_lower, clip_upper);
+  vector[n] log_lik_i = ordinal_log_lik(above, below, has_above, has_below,
+                                        has_both, eta, cutpoint);
+  if (divergence > 0) {
+    log_lik_i = beta_divergence_score(
+        log_lik_i, ordinal_power_sum(eta, cutpoint, divergence + 1), divergence);
+  }
+  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

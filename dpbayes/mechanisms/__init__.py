@@ -9,12 +9,13 @@ from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms.anchored import Anchored
 from dpbayes.mechanisms.base import NO_WINDOW, Mechanism, Problem, Stage
 from dpbayes.mechanisms.censored import Censored, CensoredWeighted
+from dpbayes.mechanisms.divergence import BetaDivergence
 from dpbayes.mechanisms.pseudo_posterior import Unweighted, Weighted, WeightedE
 
-MECHANISMS: dict[str, type[Mechanism]] = {
-    kind.name: kind
-    for kind in (Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored)
-}
+_KINDS = (
+    Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, BetaDivergence
+)  # fmt: skip
+MECHANISMS: dict[str, type[Mechanism]] = {kind.name: kind for kind in _KINDS}
 
 
 def get_mechanism(name: str, **settings: Any) -> Mechanism:
@@ -38,6 +39,6 @@ def get_mechanism(name: str, **settings: Any) -> Mechanism:
 
 
 __all__ = [
-    "MECHANISMS", "NO_WINDOW", "Anchored", "Censored", "CensoredWeighted", "Mechanism", "Problem",
-    "Stage", "Unweighted", "Weighted", "WeightedE", "get_mechanism",
+    "MECHANISMS", "NO_WINDOW", "Anchored", "BetaDivergence", "Censored", "CensoredWeighted",
+    "Mechanism", "Problem", "Stage", "Unweighted", "Weighted", "WeightedE", "get_mechanism",
 ]  # fmt: skip

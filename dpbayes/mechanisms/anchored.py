@@ -109,7 +109,7 @@ def _stage(
 ) -> Stage:
     window = place_window(None, width, negative=negative)
     farthest = max(abs(end) for end in window)  # width where f <= 0, else width / 2
-    return Stage(ConstantWeights(min(1.0, farthest / reach)), window, anchor)
+    return Stage(ConstantWeights(min(1.0, farthest / reach)), window, anchor=anchor)
 
 
 def second_range(alpha: float, problem: Problem) -> float:

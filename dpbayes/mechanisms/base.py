@@ -35,17 +35,22 @@ class Stage:
     """One posterior: proportional to prior x exp sum_i clip(weights_i (f_i - anchor_i), window).
 
     ``anchor``: ``none`` (0), ``draw`` (f_i at one draw of the stage before), or a reference fit
-    (f_i at its posterior mean).
+    (f_i at its posterior mean). With ``divergence`` b > 0 the score of the beta-divergence,
+    beta = b + 1, stands in place of f_i.
     """
 
     weights: WeightSource = NO_WEIGHTS
     window: Window = NO_WINDOW
+    divergence: float = 0.0
     anchor: Literal["none", "draw"] | Reference = "none"
 
     @property
     def plain(self) -> bool:
         """True for the unweighted posterior."""
-        return self == Stage()
+        return self == UNWEIGHTED
+
+
+UNWEIGHTED = Stage()
 
 
 class Mechanism:

@@ -92,6 +92,7 @@ def family_data(family, K, J, n):
         "J": J,
         "group": rng.integers(1, J + 1, n) if J else np.empty(0, dtype=int),
         **{f"prior_{name}": value for name, value in FAMILIES[family].priors.items()},
+        **FAMILIES[family].switches,
         **({"C": levels[family]} if family in levels else {}),
         **contract_defaults(n),
     }

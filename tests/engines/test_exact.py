@@ -36,7 +36,7 @@ def family_data(family, n, K=0, seed=1, **priors):
     X = rng.normal(size=(n, K))
     return {
         "n": n, "y": y, "K": K, "X": X, "J": 0, "group": np.empty(0, int), **constants,
-        **contract_defaults(n),
+        **contract_defaults(n), **FAMILIES[family].switches,
     }  # fmt: skip
 
 

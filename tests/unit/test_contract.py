@@ -28,7 +28,7 @@ def test_a_good_program_passes(tmp_path):
 def test_bundled_programs_keep_the_contract(family, formula, schema, records):
     formula = formula.format(OUTCOME[family])
     synthesizer = dpb.Synthesizer(schema, formula, family, dpb.Censored(1))
-    _, data = synthesizer._stan_data(schema.validate(records))
+    _, data = synthesizer.stan_data(schema.validate(records))
     assert check(synthesizer.program, data).private == ("y",)
 
 

@@ -11,7 +11,7 @@ from dpbayes.privacy.accounting import zcdp_epsilon
 
 ALL = [
     dpb.Unweighted(), dpb.Weighted(), dpb.WeightedE(5), dpb.Censored(5), dpb.CensoredWeighted(5),
-    dpb.Anchored(5),
+    dpb.Anchored(5), dpb.BetaDivergence(5),
 ]  # fmt: skip
 
 
@@ -23,7 +23,11 @@ def test_every_mechanism_is_covered():
 def test_which_mechanisms_are_strict():
     """The claims of the design: basis, and epsilon under both adjacencies."""
     claims = {m.name: m.guarantee() for m in ALL}
-    assert {n for n, g in claims.items() if g.basis == "strict"} == {"censored", "anchored"}
+    assert {n for n, g in claims.items() if g.basis == "strict"} == {
+        "censored",
+        "anchored",
+        "beta-divergence",
+    }
     assert {n for n, g in claims.items() if g.basis == "none"} == {"unweighted"}
     censored = claims["censored"]
     assert (censored.epsilon, censored.epsilon_substitution, censored.delta) == (5, 10, 0)
@@ -219,6 +223,10 @@ def test_window_and_weights_of_each_mechanism():
             elif mechanism.name == "anchored":
                 assert high - low == pytest.approx(4.25)  # a share of 0.15 went to the anchor
                 assert stage.anchor == "draw"
+            elif mechanism.name == "beta-divergence":
+                # beta = 1.5: scores in [-2, 2/3], and epsilon = 5 needs no tempering
+                assert (low, high) == pytest.approx((-2, 2 / 3))
+                assert mechanism.guarantee().epsilon == pytest.approx(8 / 3)
             else:
                 assert (low, high) == (-np.inf, np.inf)
 
