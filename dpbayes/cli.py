@@ -14,9 +14,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbayes.errors import DpbayesError, GuaranteeError, OutputError, SchemaError
+from dpbayes.errors import DpbayesError, EngineError, GuaranteeError, OutputError, SchemaError
 
 if TYPE_CHECKING:
+    from dpbayes.engines import Engine
     from dpbayes.weights import Reference, WeightSource
 
 # Output folders hold confidential files: nothing here prints values of single records.
@@ -162,6 +163,12 @@ def synthesize(
         float, typer.Option(help="δ at which ε of m data sets is totalled; 0: plain sum.")
     ] = 0.0,
     engine: Annotated[str, typer.Option(help="embedded, cmdstan or exact.")] = "embedded",
+    grid_points: Annotated[
+        int | None, typer.Option(help="For --engine exact: points of the grid in all.")
+    ] = None,
+    jitter: Annotated[
+        bool, typer.Option("--jitter", help="For --engine exact: uniform noise within the cell.")
+    ] = False,
     seed: Annotated[
         int | None,
         typer.Option(help="For tests only: a release needs the secret seed made by default."),
@@ -209,7 +216,7 @@ def synthesize(
         program=program,
         data=constants,
         priors=_read_priors(priors),
-        engine=engine,
+        engine=_engine(engine, grid_points, jitter=jitter),
         settings=SamplerSettings(
             chains=chains,
             warmup=warmup,
@@ -455,6 +462,16 @@ def list_() -> None:
         console.print(title)
         for name, text in rows:
             console.print(f"  {name:<19}{text}", highlight=False, soft_wrap=True)
+
+
+def _engine(name: str, grid_points: int | None, *, jitter: bool) -> str | Engine:
+    if grid_points is None and not jitter:
+        return name
+    if name != "exact":
+        raise EngineError("--grid-points and --jitter are for --engine exact.")
+    from dpbayes.engines.exact import ExactEngine
+
+    return ExactEngine(grid_points, jitter=jitter)
 
 
 def _window(text: str | None) -> str | tuple[float, ...] | None:

@@ -160,7 +160,7 @@ class ExactBinding:
             mean = margin @ axis
             sd = np.sqrt(margin @ (axis - mean) ** 2) / grid.cell[k]
             remedy = (
-                "Use more points (ExactEngine(points=...)), a prior nearer to what "
+                "Use more points (--grid-points), a prior nearer to what "
                 "is publicly known, or the embedded engine."
             )
             if sd < LEAST_SD:

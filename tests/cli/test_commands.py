@@ -306,6 +306,8 @@ def test_audit_exit_codes(folder):
         ({"mechanism": "anchored", "anchor": "no.json"}, "No such file"),
         ({"mechanism": "censored-weighted", "weights": 2}, "alpha = 2.0 must lie in"),
         ({"engine": "exact"}, "up to 3 parameters, the program has 4"),
+        ({"grid_points": 100}, "--grid-points and --jitter are for --engine exact"),
+        ({"engine": "exact", "grid_points": 2}, "at least 8"),
     ],
 )
 def test_bad_settings_of_strict_mechanisms(folder, changes, message):
@@ -342,3 +344,13 @@ def test_bad_reference_data_and_targets(folder, delta):
     bad = dpbayes("synthesize", folder / "data.csv", *options(folder, delta=delta))
     assert bad.returncode == 2
     assert "must lie in (0, 1)" in bad.stderr
+
+
+def test_exact_engine_from_the_shell(folder):
+    given = options(folder, formula="y ~ 1", mechanism="anchored", epsilon=1, engine="exact",
+                    grid_points=40_000, warmup=None, draws=None)  # fmt: skip
+    done = dpbayes("synthesize", folder / "data.csv", *given, "--jitter")
+    assert done.returncode == 0, done.stderr
+    statement = json.loads((folder / "out" / "release" / "guarantee.json").read_text())
+    assert statement["basis"] == "strict"
+    assert any("no chain has to converge" in text for text in statement["assumptions"])
