@@ -25,6 +25,7 @@ from dpbayes.families import FAMILIES, Family, decode_outcome, encode_outcome
 from dpbayes.fit import Fit, FittedRecords, Posterior
 from dpbayes.formula import Design, Formula
 from dpbayes.mechanisms import Mechanism, Problem, Stage, Unweighted
+from dpbayes.mechanisms.base import UNWEIGHTED
 from dpbayes.program import StanProgram
 from dpbayes.schema import Schema
 from dpbayes.weights import NO_WEIGHTS, Reference
@@ -151,10 +152,15 @@ class Synthesizer:
         def unweighted() -> Posterior:
             key = self._fingerprint(data)
             if key not in self._unweighted:
+                bound = plain
+                if self.engine.name == "exact" and UNWEIGHTED not in stages:
+                    # It measures risk and is not released: too narrow for a grid, and no matter.
+                    model = get_engine("embedded").compile(self.program)
+                    bound = model.bind({**data, **contract_defaults(n)})
                 settings = self._settings(design, first)
                 weighting = NO_WEIGHTS.weighting(view)
                 starts = self._starts({**data, **contract_defaults(n)}, settings)
-                self._unweighted[key] = Posterior.sample(plain, settings, weighting, starts=starts)
+                self._unweighted[key] = Posterior.sample(bound, settings, weighting, starts=starts)
             if not allow_nonconvergence:
                 self._unweighted[key].diagnostics.require("unweighted fit")
             return self._unweighted[key]

@@ -19,7 +19,8 @@ from dpbayes.program import StanProgram
 
 MOST_PARAMETERS = 3
 POINTS = {1: 2**14, 2: 2**18, 3: 2**20}  # in all, by number of parameters
-TAIL = 1e-3  # prior probability cut off at either end of each axis
+TAIL = 1e-3  # prior probability beyond either end of each axis, before widening
+WIDEN = 0.25  # of the length between those ends, added at either side: priors are heavy-tailed
 # A sum over a lattice of spacing h stands for the integral of a normal density of sd s up to
 # exp(-2 pi^2 (s/h)^2), which is below 1% down to s = h/2.
 LEAST_SD = 0.5  # posterior sd in cells
@@ -57,8 +58,9 @@ class ExactEngine:
     rounding, relative 1e-16 in each log density term, and that a uniform of 53 bits never reaches
     probabilities below 2^-53.
 
-    The grid covers the central 99.8 % of the *prior* along each axis, which truncates the prior
-    there: a public change. Its ends come from draws of the prior with a fixed seed.
+    The grid covers the central 99.8 % of the *prior* along each axis and a quarter of that length
+    on either side, which truncates the prior there: a public change. Its ends come from draws of
+    the prior with a fixed seed.
 
     Args:
         points: of the grid in all; by default 2^14, 2^18, 2^20 for one, two, three parameters.
@@ -199,7 +201,9 @@ class _GridMaker:
         draws = prior.unconstrain(prior.sample(_PRIOR))
         size = round((self._points or POINTS[entries]) ** (1 / entries))
         ends = np.quantile(draws, [TAIL, 1 - TAIL], axis=0)
-        axes = tuple(np.linspace(low, high, size) for low, high in ends.T)
+        more = WIDEN * (ends[1] - ends[0])
+        spans = zip(ends[0] - more, ends[1] + more, strict=True)
+        axes = tuple(np.linspace(low, high, size) for low, high in spans)
         mesh = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, entries)
         constrained = self._bound.constrain(mesh[None])
         return Grid(axes, mesh, make_draws(constrained))

@@ -26,7 +26,7 @@ def test_bernoulli_pseudo_posterior_mean(window):
     data = {
         "n": n, "y": y, "K": 0, "X": np.empty((n, 0)), "J": 0, "group": np.empty(0, int),
         "prior_intercept": (0.0, 2.5), "prior_coefficient": 1.0, "prior_group_sd": 1.0,
-        **contract_defaults(n), "weights": weights,
+        "divergence": 0.0, **contract_defaults(n), "weights": weights,
         "clip_lower": window[0], "clip_upper": window[1],
     }  # fmt: skip
     model = EmbeddedEngine().compile(dpb.StanProgram.for_family("bernoulli"))
