@@ -268,14 +268,14 @@ def tune(
     program: ProgramFile = None,
     constants: Constants = None,
     priors: Priors = None,
-    c2: Annotated[float, typer.Option(help="Shift of the risk weights.")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="For tests.")] = None,
 ) -> None:
-    """Choose c1 of the risk weights on reference records by bisection with refits.
+    """Choose c1 and c2 of the risk weights on reference records by bisection with refits.
 
-    The file is for `synthesize --weights FILE`, and for --anchor FILE: it holds draws fitted to
-    the reference records and no record. It takes nothing from the confidential records, so that
-    weights made with it keep a strict ε.
+    Among the weights that meet the target, those with the largest sum are taken. The file is for
+    `synthesize --weights FILE`, and for --anchor FILE: it holds draws fitted to the reference
+    records and no record. It takes nothing from the confidential records, so that weights made
+    with it keep a strict ε.
     """
     from dpbayes.engines import SamplerSettings
     from dpbayes.mechanisms import Unweighted
@@ -296,7 +296,7 @@ def tune(
         priors=_read_priors(priors),
         settings=settings,
     )
-    found = choose(synthesizer, read_records(reference), target_epsilon, c2)
+    found = choose(synthesizer, read_records(reference), target_epsilon)
     found.save(out)
     assert found.tuning is not None
     console.print(

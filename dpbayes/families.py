@@ -91,17 +91,22 @@ class Family:
         }
         if column.type in ("categorical", "ordinal"):
             data["C"] = len(column.levels)
-        return {**data, **self.switches}
+        data |= self.switches
+        if column.type == "count" and column.upper is not None:
+            data["y_upper"] = int(column.upper)
+        return data
 
     @property
     def switches(self) -> dict[str, float]:
         """Program data that a mechanism may change, at their defaults.
 
-        ``divergence`` is beta - 1 of the beta-divergence; 0 is the log-likelihood. Families with
-        finitely many levels have it: their probability mass has a public bound, 1.
+        ``divergence`` is beta - 1 of the beta-divergence; 0 is the log-likelihood. Families of
+        probability mass functions have it: 1 bounds them publicly. A count's is summed up to
+        ``y_upper``, its declared bound.
         """
-        finite = self.column_type in ("binary", "categorical", "ordinal")
-        return {"divergence": 0.0} if finite else {}
+        if self.column_type == "continuous":
+            return {}
+        return {"divergence": 0.0, **({"y_upper": 0} if self.column_type == "count" else {})}
 
     def _affine(self, column: Column) -> tuple[float, float]:
         assert column.lower is not None  # checked by the schema

@@ -16,6 +16,8 @@ from dpbayes.errors import GuaranteeError
 
 Vector = NDArray[np.float64]
 
+LARGEST_C1 = 8.0  # of the search: beyond it nearly all weights are 0 or 1
+
 
 @dataclass(frozen=True)
 class RecordRisk:
@@ -107,6 +109,32 @@ def scaled_weights(sensitivity: Vector, low: float, high: float, c1: float, c2: 
     weights = np.zeros_like(sensitivity)
     weights[finite] = np.clip(c1 * (1 - scaled) + c2, 0.0, 1.0)
     return weights
+
+
+def largest_scaling(sensitivity: Vector, bound: float) -> tuple[float, float]:
+    """The pair (c1, c2) with the largest sum of weights under which every alpha_i f_i <= bound.
+
+    For given c1 a record above the bound allows c2 <= bound / f_i - c1 (1 - scaled f_i), and a
+    record below it any c2. So c2 is the smallest of these, and c1 is searched on a grid.
+
+    Args:
+        sensitivity: shape (n,), f_i; not finite for a record that gets weight 0 anyway.
+        bound: above 0.
+    Returns:
+        c1 in [0, 8] and c2 <= 1.
+    """
+    f = sensitivity[np.isfinite(sensitivity)]
+    risky = f[f > bound]
+    if not risky.size:
+        return 0.0, 1.0
+    low, high = f.min(), f.max()
+    scaled = (risky - low) / (high - low) if high > low else np.zeros_like(risky)
+    pairs = [
+        (c1, min(1.0, float((bound / risky - c1 * (1 - scaled)).min())))
+        for c1 in np.linspace(0, LARGEST_C1, 161)
+    ]
+    totals = [linear_weights(f, *pair).sum() for pair in pairs]
+    return pairs[int(np.argmax(totals))]
 
 
 def truncated_weights(

@@ -243,8 +243,15 @@ class Synthesizer:
         if stage.divergence:
             if "divergence" not in self._constants:
                 raise GuaranteeError(
-                    "beta-divergence needs an outcome with levels, whose probabilities have the "
-                    "public bound 1 (families bernoulli, categorical, ordinal); use anchored."
+                    "beta-divergence needs an outcome with levels or a count, whose probabilities "
+                    "have the public bound 1; the density of a continuous outcome has none. "
+                    "Use anchored."
+                )
+            outcome = self.formula.outcome
+            if outcome.type == "count" and outcome.upper is None:
+                raise GuaranteeError(
+                    f"beta-divergence sums the probabilities of column {outcome.name!r} up to its "
+                    "upper bound; declare one in the schema, or use anchored."
                 )
             data["divergence"] = stage.divergence
         return data

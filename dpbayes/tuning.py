@@ -1,61 +1,64 @@
-"""Choose the scaling of risk weights on reference data, for use on later records."""
+"""Choose scaling and shift of risk weights on reference data, for use on later records."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms import Weighted
+from dpbayes.mechanisms import Unweighted, Weighted
 from dpbayes.privacy.guarantee import check_epsilon
+from dpbayes.risk import largest_scaling
 from dpbayes.synthesizer import Synthesizer
 from dpbayes.weights import Reference
 
-STEPS = 8  # bisections of c1: to about 1 part in 250 of the bracket
-LARGEST_C1 = 8.0  # beyond, nearly all weights are 0 or 1
+STEPS = 8  # refits
+FACTOR = 2.0  # of the planned bound, until the target lies between two of them
 
 
-def tune(
-    synthesizer: Synthesizer, records: pd.DataFrame, target_epsilon: float, c2: float = 0.0
-) -> Reference:
-    """The largest c1 found whose weighted fit to reference records has 2Δ <= target_epsilon.
+def tune(synthesizer: Synthesizer, records: pd.DataFrame, target_epsilon: float) -> Reference:
+    """The pair (c1, c2) that keeps most weight while the weighted fit has 2Δ <= target_epsilon.
 
-    Bisection on c1 with a refit at each step. The pair (c1, c2) and the reference fit then serve
-    later periods (Hu, Williams & Savitsky, sections 4.4-4.5).
+    For a planned bound on alpha_i f_i, f_i from the unweighted fit, the pair with the largest
+    sum of weights is known (``risk.largest_scaling``). A refit moves f_i, so the plan is found by
+    bisection with a refit at each step. Pair and reference fit then serve later periods (Hu,
+    Williams & Savitsky, sections 4.4-4.5).
 
     Args:
         synthesizer: schema, formula and family of the later use; its mechanism is not used.
         records: public or historical records, paid for elsewhere.
         target_epsilon: for the local ε_x = 2Δ on the reference records.
-        c2: shift of the weights, kept fixed.
     Raises:
-        GuaranteeError: not even c1 = 0 meets the target.
+        GuaranteeError: no weights tried meet the target.
     """
     check_epsilon(target_epsilon)
-    reference = synthesizer.reference(records)
+    unweighted = synthesizer.with_mechanism(Unweighted()).fit(records)
+    reference = synthesizer.reference(records)  # of the same fit, which is kept
 
-    def local_epsilon(c1: float) -> float:
-        weights = reference.with_scaling(c1, c2)
-        return synthesizer.with_mechanism(Weighted(weights)).fit(records).epsilon_local
+    def try_plan(bound: float) -> tuple[float, Reference]:
+        tried = reference.with_scaling(*largest_scaling(unweighted.risk.sensitivity, bound))
+        fit = synthesizer.with_mechanism(Weighted(tried)).fit(records)
+        return fit.epsilon_local, tried
 
-    least = 2 * min(1.0, c2) * reference.high if c2 > 0 else 0.0
-    if least and (least := local_epsilon(0.0)) > target_epsilon:
-        raise GuaranteeError(
-            f"with c2 = {c2:g} the local ε is {least:.3g} even at c1 = 0; lower c2 below "
-            f"{c2 * target_epsilon / least:.2g}, or raise the target of {target_epsilon:g}."
-        )
-    low, reached, high = 0.0, least, LARGEST_C1
+    best: tuple[float, Reference] | None = None
+    low, high = 0.0, float("inf")  # plans that meet the target and that do not
+    plan = target_epsilon / 2
     for _ in range(STEPS):
-        middle = 1.0 if high == LARGEST_C1 and low == 0.0 else (low + high) / 2
-        found = local_epsilon(middle)
-        if found <= target_epsilon:
-            low, reached = middle, found
+        found = try_plan(plan)
+        if found[0] <= target_epsilon:
+            low, best = plan, found
+            if (best[1].c1, best[1].c2) == (0.0, 1.0):
+                break  # all weights are 1
         else:
-            high = middle
-    if low == 0.0 and c2 == 0.0:
+            high = plan
+        plan = (low + high) / 2 if low and high < float("inf") else (low * FACTOR or high / FACTOR)
+    if best is None:
         raise GuaranteeError(
-            f"no c1 above {high:.2g} meets the target ε = {target_epsilon:g}: the weights would "
-            "have to remove nearly everything. Raise the target."
+            f"no weights meet the target ε = {target_epsilon:g}, down to a planned bound of "
+            f"{high:.2g}: they would have to remove nearly everything. Raise the target."
         )
-    return reference.with_scaling(
-        low, c2, {"target_epsilon": target_epsilon, "local_epsilon": reached, "n": len(records)}
+    reached, chosen = best
+    return chosen.with_scaling(
+        chosen.c1,
+        chosen.c2,
+        {"target_epsilon": target_epsilon, "local_epsilon": reached, "n": len(records)},
     )

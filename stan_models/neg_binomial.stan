@@ -3,12 +3,24 @@
 functions {
 #include pseudo_likelihood.stan
 #include linear_predictor.stan
+#include beta_divergence.stan
 
   // log neg_binomial_2(y | exp(eta), phi), record by record
   vector neg_binomial_log_lik(vector y, vector lgamma_y1, vector eta, real phi) {
     vector[rows(eta)] log_total = log_sum_exp(eta, log(phi));
     return lgamma(y + phi) - lgamma(phi) - lgamma_y1 + y .* (eta - log_total)
            + phi * (log(phi) - log_total);
+  }
+  // sum over c of p(c)^k, c = 0..largest
+  vector neg_binomial_power_sum(int largest, vector eta, real phi, real k) {
+    int n = rows(eta);
+    vector[n] total = zeros_vector(n);
+    for (c in 0:largest) {
+      vector[n] log_p = neg_binomial_log_lik(rep_vector(c, n), rep_vector(lgamma(c + 1), n),
+                                             eta, phi);
+      total += exp(k * log_p);
+    }
+    return total;
   }
 }
 data {
@@ -31,6 +43,8 @@ data {
   real clip_upper;
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
+  real<lower=0> divergence;  // beta - 1 of the beta-divergence; 0 for log-likelihood
+  int<lower=0> y_upper;      // public bound, read where divergence > 0
 }
 transformed data {
   vector[n] y_real = to_vector(y);
@@ -55,8 +69,12 @@ model {
   group_raw ~ std_normal();
   vector[n] eta = linear_predictor(n, intercept, X, coefficient,
                                    group_effect, group);
-  target += pseudo_log_lik(neg_binomial_log_lik(y_real, lgamma_y1, eta, phi),
-                           weights, anchor, clip_lower, clip_upper);
+  vector[n] log_lik_i = neg_binomial_log_lik(y_real, lgamma_y1, eta, phi);
+  if (divergence > 0) {
+    log_lik_i = beta_divergence_score(
+        log_lik_i, neg_binomial_power_sum(y_upper, eta, phi, divergence + 1), divergence);
+  }
+  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

@@ -3,10 +3,20 @@
 functions {
 #include pseudo_likelihood.stan
 #include linear_predictor.stan
+#include beta_divergence.stan
 
   // log poisson(y | exp(eta)), record by record
   vector poisson_log_lik(vector y, vector lgamma_y1, vector eta) {
     return y .* eta - exp(eta) - lgamma_y1;
+  }
+  // sum over c of p(c)^k, c = 0..largest
+  vector poisson_power_sum(int largest, vector eta, real k) {
+    int n = rows(eta);
+    vector[n] total = zeros_vector(n);
+    for (c in 0:largest) {
+      total += exp(k * poisson_log_lik(rep_vector(c, n), rep_vector(lgamma(c + 1), n), eta));
+    }
+    return total;
   }
 }
 data {
@@ -28,6 +38,8 @@ data {
   real clip_upper;
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
+  real<lower=0> divergence;  // beta - 1 of the beta-divergence; 0 for log-likelihood
+  int<lower=0> y_upper;      // public bound, read where divergence > 0
 }
 transformed data {
   vector[n] y_real = to_vector(y);
@@ -50,8 +62,12 @@ model {
   group_raw ~ std_normal();
   vector[n] eta = linear_predictor(n, intercept, X, coefficient,
                                    group_effect, group);
-  target += pseudo_log_lik(poisson_log_lik(y_real, lgamma_y1, eta),
-                           weights, anchor, clip_lower, clip_upper);
+  vector[n] log_lik_i = poisson_log_lik(y_real, lgamma_y1, eta);
+  if (divergence > 0) {
+    log_lik_i = beta_divergence_score(
+        log_lik_i, poisson_power_sum(y_upper, eta, divergence + 1), divergence);
+  }
+  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

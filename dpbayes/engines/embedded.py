@@ -28,6 +28,8 @@ from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.program import StanProgram
 
+Vector = NDArray[np.float64]
+
 _THREADED = 1000  # points from which log densities are evaluated on all cores
 
 
@@ -111,19 +113,28 @@ class EmbeddedBinding:
 
     def log_prob(self, draws: xr.DataTree) -> NDArray[np.float64]:
         points = columns(draws, _names(self._evaluator(emit=0)))
+        return self._log_density(points, constrained=True)
+
+    def log_density(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """As ``log_prob`` at unconstrained points of shape (S, d): the way there and back costs
+        three times the density itself."""
+        return self._log_density(points, constrained=False)
+
+    def _log_density(self, points: NDArray[np.float64], *, constrained: bool) -> Vector:
+        def evaluate(part: NDArray[np.float64]) -> Vector:
+            model = self._evaluator(emit=0)
+            out = np.empty(len(part))
+            for s, point in enumerate(part):
+                try:
+                    at = model.param_unconstrain(point) if constrained else point
+                    out[s] = model.log_density(at)
+                except RuntimeError:  # Stan rejects the point
+                    out[s] = -np.inf
+            return out
+
         workers = (os.cpu_count() or 1) if len(points) >= _THREADED else 1
         with ThreadPoolExecutor(workers) as pool:
-            return np.concatenate(list(pool.map(self._log_prob, np.array_split(points, workers))))
-
-    def _log_prob(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        model = self._evaluator(emit=0)
-        out = np.empty(len(points))
-        for s, point in enumerate(points):
-            try:
-                out[s] = model.log_density(model.param_unconstrain(point))
-            except RuntimeError:  # Stan rejects the point
-                out[s] = -np.inf
-        return out
+            return np.concatenate(list(pool.map(evaluate, np.array_split(points, workers))))
 
     def unconstrain(self, draws: xr.DataTree) -> NDArray[np.float64]:
         """Draws in Stan's unconstrained coordinates, shape (S, d)."""

@@ -113,7 +113,11 @@ class ExactBinding:
 
         ``grid`` may come from another binding, such as that of a neighbouring data set.
         """
-        log_density = self._bound.log_prob(grid.draws)
+        # Another n may give other unconstrained coordinates to the same parameters.
+        if self._maker.made(grid):
+            log_density = self._bound.log_density(grid.points)
+        else:
+            log_density = self._bound.log_prob(grid.draws)
         log_density[np.isnan(log_density)] = -np.inf
         total = logsumexp(log_density)
         if not np.isfinite(total):
@@ -184,6 +188,9 @@ class _GridMaker:
         self._points = engine.points
         self._bound = bound
         self._n = n
+
+    def made(self, grid: Grid) -> bool:
+        return grid is vars(self).get("grid")  # not to make one for the question
 
     @cached_property
     def grid(self) -> Grid:

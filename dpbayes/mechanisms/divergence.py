@@ -15,13 +15,13 @@ from dpbayes.weights import ConstantWeights
 
 @dataclass(frozen=True)
 class BetaDivergence(Mechanism):
-    """One draw from exp(sum_i alpha s_i) with the beta-divergence score s (outcomes with levels).
+    """One draw from exp(sum_i alpha s_i) with the beta-divergence score s (levels and counts).
 
     s_i = (p_i^b - 1) / b - (sum_c p_ic^(b+1) - 1) / (b + 1), b = beta - 1, lies in
     [-1/b, 1/(b+1)]: bounded by itself where a log-likelihood is not.
 
     Source: Jewson, Ghalebikesabi & Holmes, NeurIPS 2023, whose bound for a density below B is
-    2 alpha B^b / b under substitution; here B = 1.
+    2 alpha B^b / b under substitution; here B = 1. The sum over c ends at a count's declared bound.
 
     Guarantee: strict. alpha s_i lies in a window of width alpha (1/b + 1/(b+1)), which the program
     also enforces, so the argument of ``Censored`` holds. This charges substitution a little more
@@ -37,7 +37,7 @@ class BetaDivergence(Mechanism):
     beta: float = 1.5
     adjacency: Adjacency = "add-remove"
     name: ClassVar[str] = "beta-divergence"
-    summary: ClassVar[str] = "bounded robust score, tempered; outcomes with levels; strict ε-DP"
+    summary: ClassVar[str] = "bounded robust score, tempered; levels and counts; strict ε-DP"
 
     def __post_init__(self) -> None:
         window_width(self.epsilon, self.adjacency)

@@ -104,6 +104,15 @@ def test_sampled_audit_bounds_from_below():
     assert found.epsilon_lower > 1.0  # one record at the far end moves 30 others' posterior
 
 
+def test_sampled_audit_exceeds_the_nominal_epsilon_of_confidential_weights(synthesizer):
+    """Chains alone show the violation: one record at the edge moves every other's weight."""
+    records = pd.DataFrame({"y": np.random.default_rng(5).beta(6, 6, 300), "ill": "no"})
+    edge = pd.DataFrame({"y": [1 - 1e-9], "ill": ["no"]})
+    mechanism = synthesizer.with_mechanism(dpb.CensoredWeighted(1.5))
+    found = audit_sampled(mechanism, records, edge, runs=60)
+    assert found.violated, str(found)
+
+
 def test_confidence_bound_by_simulation():
     """Coverage of the lower bound on log(p1/p0): misses in at most 5 % of 2000 runs (+ 3 se)."""
     rng = np.random.default_rng(1)

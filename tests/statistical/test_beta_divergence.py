@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import special
+from scipy import special, stats
 
 import dpbayes as dpb
 from dpbayes.audit import audit
@@ -12,12 +12,17 @@ from tests.engines.conftest import family_data
 
 
 def probabilities(family, data, draws, s):
-    """Probability of every level at draw s, shape (n, C)."""
+    """Probability of every level, or of 0..12, at draw s, shape (n, C)."""
     point = {str(k): stacked(draws, str(k))[s] for k in draws["posterior"].data_vars}
     slope = data["X"] @ point["coefficient"]
     if family == "bernoulli":
         p = special.expit(point["intercept"] + slope)
         return np.column_stack([1 - p, p])
+    if family in ("poisson", "neg_binomial"):
+        mu = np.exp(point["intercept"] + slope)[:, None]
+        if family == "poisson":
+            return stats.poisson(mu).pmf(np.arange(13))
+        return stats.nbinom(point["phi"], point["phi"] / (point["phi"] + mu)).pmf(np.arange(13))
     if family == "categorical":
         return special.softmax(
             np.column_stack([np.zeros(data["n"]), point["intercept"] + slope]), axis=1
@@ -28,15 +33,19 @@ def probabilities(family, data, draws, s):
 
 
 @pytest.mark.parametrize("b", [0.1, 0.5, 2.0])
-@pytest.mark.parametrize("family", ["bernoulli", "categorical", "ordinal"])
+@pytest.mark.parametrize(
+    "family", ["bernoulli", "categorical", "ordinal", "poisson", "neg_binomial"]
+)
 def test_target_moves_by_the_score(family, b):
     """Weights 1 against weights 0: the sum of scores, by NumPy; each within its bounds."""
     data = family_data(family, 2, 0, 40)
+    if "y_upper" in data:
+        data |= {"y": np.minimum(data["y"], 12), "y_upper": 12}
     model = dpb.engines.get_engine("embedded").compile(dpb.StanProgram.for_family(family))
     bound = model.bind(data).rebind(divergence=b)
     draws = bound.random_points(5, seed=3)
     moved = bound.log_prob(draws) - bound.rebind(weights=np.zeros(40)).log_prob(draws)
-    own = np.asarray(data["y"]) - (family != "bernoulli")
+    own = np.asarray(data["y"]) - (family in ("categorical", "ordinal"))
     for s in range(5):
         p = probabilities(family, data, draws, s)
         chosen = p[np.arange(40), own]
@@ -76,12 +85,28 @@ def test_posterior_mean_is_near_the_share():
     assert fit.sample(seed=1).guarantee.basis == "strict"
 
 
-def test_outcome_without_levels_is_refused():
+def test_counts_need_a_declared_bound_and_keep_epsilon():
+    rng = np.random.default_rng(2)
+    records = pd.DataFrame({"visits": np.minimum(rng.poisson(2.0, 300), 15)})
+    column = {"type": "count", "lower": 0}
+    for upper, says in (({"upper": 15}, ""), ({}, "declare one in the schema")):
+        schema = dpb.Schema.from_dict({"columns": {"visits": {**column, **upper}}})
+        synthesizer = dpb.Synthesizer(schema, "visits ~ 1", "poisson", dpb.BetaDivergence(1.0))
+        if says:
+            with pytest.raises(dpb.GuaranteeError, match=says):
+                synthesizer.fit(records)
+        else:
+            found = audit(synthesizer, records, 16)
+            assert not found.violated, str(found)
+            assert found.add_remove > 0.2
+
+
+def test_continuous_outcome_is_refused():
     schema = dpb.Schema.from_dict(
         {"columns": {"y": {"type": "continuous", "lower": 0, "upper": 1}}}
     )
     records = pd.DataFrame({"y": [0.1, 0.4, 0.7]})
-    with pytest.raises(dpb.GuaranteeError, match="needs an outcome with levels"):
+    with pytest.raises(dpb.GuaranteeError, match="needs an outcome with levels or a count"):
         dpb.Synthesizer(schema, "y ~ 1", "beta", dpb.BetaDivergence(1.0)).fit(records)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import dpbayes as dpb
-from dpbayes.risk import linear_weights, record_risk, truncated_weights
+from dpbayes.risk import largest_scaling, linear_weights, record_risk, truncated_weights
 
 finite = st.floats(-1e6, 1e6, allow_nan=False)
 sensitivities = arrays(float, st.integers(1, 30), elements=st.floats(0, 1e6))
@@ -88,3 +88,19 @@ def test_a_clamp_bounds_every_record(f, weights, epsilon):
 def test_bad_scaling(c1, c2):
     with pytest.raises(dpb.GuaranteeError, match=r"c1|c2"):
         linear_weights(np.ones(3), c1, c2)
+
+
+@given(
+    f=arrays(float, st.integers(2, 30), elements=st.floats(0, 20)),
+    bound=st.floats(0.05, 15),
+    c1=st.floats(0, 8),
+    c2=st.floats(-8, 1),
+)
+def test_largest_scaling_keeps_the_bound_and_no_pair_keeps_more(f, bound, c1, c2):
+    pair = largest_scaling(f, bound)
+    weights = linear_weights(f, *pair)
+    assert (weights * f <= bound * (1 + 1e-9)).all()
+    rival = linear_weights(f, c1, c2)
+    if (rival * f <= bound).all():
+        # c1 is searched in steps of 0.05, which move a weight by 0.05 at most.
+        assert rival.sum() <= weights.sum() + 0.05 * f.size
