@@ -35,7 +35,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 # Needs uv (pip install uv). One file for Python 3.11 to 3.13 on all platforms.
 lock:
 	echo hatchling | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-header --no-annotate --no-emit-index-url --extra test --extra cmdstan pyproject.toml - \
+	  --no-header --no-annotate --no-emit-index-url \
+	  --extra test --extra cmdstan --extra postgresql pyproject.toml - \
 	  --output-file requirements.lock
 
 clean:

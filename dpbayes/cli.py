@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 import sys
 import tomllib
 from pathlib import Path
@@ -14,7 +13,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbayes.errors import DpbayesError, EngineError, GuaranteeError, OutputError, SchemaError
+from dpbayes.cli_ledger import ledger_app
+from dpbayes.errors import (
+    DpbayesError,
+    EngineError,
+    GuaranteeError,
+    LedgerError,
+    OutputError,
+    SchemaError,
+)
 
 if TYPE_CHECKING:
     from dpbayes.engines import Engine
@@ -29,6 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(ledger_app, name="ledger")
 console = Console()
 
 
@@ -183,18 +191,28 @@ def synthesize(
         bool,
         typer.Option("--allow-nonconvergence", help="Release although the chains disagree."),
     ] = False,
+    ledger: Annotated[
+        str | None, typer.Option(help="Account for it in this ledger: FILE or URL; see `ledger`.")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="For --ledger: the data set's name there.")
+    ] = None,
+    note: Annotated[str, typer.Option(help="For --ledger: what the release is for.")] = "",
 ) -> None:
     """Fit a model to confidential records and write synthetic data with their guarantee.
 
     OUT/release holds what may leave: synthetic_1.csv ... and guarantee.json. OUT/confidential
-    (mode 0700) holds weights, bounds, draws, utility and figures, and must not leave.
+    (mode 0700) holds weights, bounds, draws, utility and figures, and must not leave. After a
+    crash the same command goes on with the chains that were finished.
     """
     from dpbayes.engines import SamplerSettings
     from dpbayes.mechanisms import get_mechanism
-    from dpbayes.report import check_output, write_outputs
+    from dpbayes.publish import CHECKPOINT, CONFIDENTIAL, check_output, publish
     from dpbayes.schema import Schema, read_records
     from dpbayes.synthesizer import Synthesizer
 
+    if (ledger is None) != (dataset is None):
+        raise LedgerError("--ledger and --dataset go together.")
     check_output(out)
     chosen = get_mechanism(
         mechanism,
@@ -229,10 +247,34 @@ def synthesize(
         ),
     )
     synthesizer.check_datasets(datasets)
-    fit = synthesizer.fit(read_records(data), allow_nonconvergence=allow_nonconvergence)
-    release_seed = secrets.randbits(128) if seed is None else seed
-    release = fit.sample(datasets, accept=claim.basis, delta=delta, seed=release_seed)
-    write_outputs(out, fit, release, release_seed)
+    records = read_records(data)
+    account = None
+    if ledger is not None and dataset is not None:
+        from dpbayes.fingerprint import content_digest
+        from dpbayes.privacy.ledger import Ledger
+
+        account = Ledger(ledger)
+        account.check(dataset, claim, content_digest(records))  # before the long fit
+    fit = synthesizer.fit(
+        records,
+        allow_nonconvergence=allow_nonconvergence,
+        checkpoint=out / CONFIDENTIAL / CHECKPOINT,
+    )
+    if fit.checkpoint is not None and fit.checkpoint.reused:
+        console.print(f"Went on with {fit.checkpoint.reused} chains of an earlier run.")
+    release = publish(
+        fit,
+        out,
+        datasets,
+        accept=claim.basis,
+        delta=delta,
+        seed=seed,
+        ledger=account,
+        dataset=dataset or "",
+        note=note,
+    )
+    if fit.checkpoint is not None:
+        fit.checkpoint.clear()
 
     console.print(release.guarantee.paragraph(), highlight=False)
     console.print(
@@ -250,6 +292,8 @@ def synthesize(
         )
     if seed is not None:
         console.print("A seed was given: keep it secret, or do not publish this release.")
+    if account is not None and dataset is not None:
+        console.print(account.account(dataset).statement(), highlight=False, soft_wrap=True)
     console.print(f"\nWritten: {out / 'release'} and {out / 'confidential'}", soft_wrap=True)
 
 

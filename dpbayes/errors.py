@@ -31,3 +31,11 @@ class GuaranteeError(DpbayesError):
 
 class OutputError(DpbayesError):
     """The output directory cannot be used."""
+
+
+class LedgerError(DpbayesError):
+    """The privacy ledger cannot be used, or an entry is not in the state that was asked for."""
+
+
+class BudgetError(LedgerError):
+    """A release would spend more than what is left of the budget."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpbayes.engines import SamplerSettings
 from dpbayes.engines.base import BoundModel, count_draws, stacked
+from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.diagnostics import Diagnostics, diagnose
 from dpbayes.errors import ProgramError
 from dpbayes.formula import Design
@@ -46,9 +47,13 @@ class Posterior:
         stage: Stage = UNWEIGHTED,
         anchor: Vector | None = None,
         starts: xr.DataTree | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> Posterior:
         """Sample ``bound``, judge the chains, and measure by-record bounds of the terms."""
-        draws = bound.sample(settings, starts)
+        if checkpoint is None:
+            draws = bound.sample(settings, starts)
+        else:
+            draws = checkpoint.sample(bound, settings, starts)
         diagnostics = diagnose(draws, settings.max_treedepth)
         log_lik = bound.log_lik(draws)
         terms = log_lik if anchor is None else (f - anchor for f in log_lik)
@@ -87,6 +92,8 @@ class Fit:
         design: the design matrix and its public scaling.
         stages, posteriors: of the mechanism, in order; data sets are drawn from the last.
         seed: reproduces the fit as ``SamplerSettings(seed=...)``; as secret as the records.
+        source: the records as they were given, from which the ledger knows them again.
+        checkpoint: where finished chains are kept, or None.
     """
 
     synthesizer: Synthesizer
@@ -96,6 +103,8 @@ class Fit:
     posteriors: tuple[Posterior, ...]
     seed: int
     fitted_records: FittedRecords
+    source: pd.DataFrame
+    checkpoint: Checkpoint | None = None
 
     @property
     def posterior(self) -> Posterior:
@@ -182,6 +191,10 @@ class Fit:
         """The claim for one data set, with the local ε_x (confidential) beside it."""
         return self._claim(self.epsilon_local)
 
+    def claim(self, datasets: int = 1, delta: float = 0.0) -> Guarantee:
+        """The claim for a release of m data sets, with nothing computed from the records."""
+        return self._claim(None).for_datasets(datasets, delta)
+
     def _claim(self, epsilon_local: float | None) -> Guarantee:
         claim = self.synthesizer.mechanism.guarantee()
         if self.synthesizer.engine.name == "exact":
@@ -246,7 +259,7 @@ class Fit:
         """
         synthesizer = self.synthesizer
         synthesizer.check_datasets(datasets)
-        claim = self._claim(None).for_datasets(datasets, delta)
+        claim = self.claim(datasets, delta)
         claim.require(accept)
         rng = np.random.default_rng(seed)
         columns = synthesizer.schema.columns

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from dpbayes.privacy.guarantee import Guarantee
 
+STATEMENT = "guarantee.json"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Release:
     """Synthetic data sets with their guarantee; nothing else about the confidential records.
 
@@ -22,6 +26,7 @@ class Release:
         guarantee: for all m data sets together, without anything computed from the records.
         program, program_sha256: the Stan program's name and hash.
         versions: packages that made the release.
+        ledger: entry id and budget of the data set, if the release was accounted for; public.
     """
 
     datasets: tuple[pd.DataFrame, ...]
@@ -29,18 +34,36 @@ class Release:
     program: str
     program_sha256: str
     versions: Mapping[str, str]
+    ledger: Mapping[str, Any] | None = None
 
-    def write(self, directory: Path) -> None:
-        """Write synthetic_1.csv ... synthetic_m.csv and guarantee.json into a directory."""
-        for i, data in enumerate(self.datasets, start=1):
-            data.to_csv(directory / f"synthetic_{i}.csv", index=False)
+    def files(self) -> dict[str, bytes]:
+        """synthetic_1.csv ... synthetic_m.csv, and guarantee.json with their hashes."""
+        data = {
+            f"synthetic_{i}.csv": frame.to_csv(index=False).encode()
+            for i, frame in enumerate(self.datasets, start=1)
+        }
         statement = {
             **self.guarantee.to_dict(),
             "program": {"name": self.program, "sha256": self.program_sha256},
             "versions": dict(self.versions),
+            "files": {name: hashlib.sha256(content).hexdigest() for name, content in data.items()},
         }
+        if self.ledger is not None:
+            statement["ledger"] = dict(self.ledger)
         text = json.dumps(statement, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        (directory / "guarantee.json").write_text(text, encoding="utf-8")
+        return {**data, STATEMENT: text.encode()}
+
+    @staticmethod
+    def entry_of(directory: Path) -> str | None:
+        """The ledger entry of a release on disk; None unless every file is there and whole."""
+        try:
+            statement = json.loads((directory / STATEMENT).read_bytes())
+            for name, expected in statement["files"].items():
+                if hashlib.sha256((directory / name).read_bytes()).hexdigest() != expected:
+                    return None
+            return str(statement["ledger"]["entry"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
 
     def __repr__(self) -> str:
         rows = len(self.datasets[0])

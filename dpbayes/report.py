@@ -1,11 +1,10 @@
-"""Tables and files on the confidential side, and the writing of an output directory."""
+"""Tables and files on the confidential side."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -49,17 +48,6 @@ def comparison_table(fits: Mapping[str, Fit], releases: Mapping[str, Release]) -
     return table.loc[rows]
 
 
-def check_output(out: Path) -> None:
-    """Raise OutputError unless ``out`` can take a new release. Call before the fit."""
-    check_writable(out)
-    for part in ("release", "confidential"):
-        if (out / part).exists():
-            raise OutputError(
-                f"--out {str(out)!r} already holds a {part} folder; choose another directory. "
-                "Releases are never overwritten: each one has been paid for."
-            )
-
-
 def check_writable(out: Path) -> None:
     """Raise OutputError unless ``out`` is, or can become, a directory to write in."""
     try:
@@ -72,33 +60,8 @@ def check_writable(out: Path) -> None:
         raise OutputError(f"--out {str(out)!r}: no permission to write in {str(existing)!r}.")
 
 
-def write_outputs(out: Path, fit: Fit, release: Release, release_seed: int) -> None:
-    """Write ``out/confidential`` (mode 0700) and ``out/release``.
-
-    Both are written beside ``out`` first and renamed, the release last, so that an interrupted
-    run leaves no half-written release.
-    """
-    check_output(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=".dpbayes-", dir=out))  # mode 0700
-        try:
-            (work / "release").mkdir()
-            (work / "confidential").mkdir(mode=0o700)
-            release.write(work / "release")
-            _write_confidential(work / "confidential", fit, release, release_seed)
-            (work / "confidential").rename(out / "confidential")
-            (work / "release").rename(out / "release")
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-    except OSError as error:
-        raise OutputError(f"--out {str(out)!r}: {error.strerror or error}.") from None
-
-
-def _write_confidential(directory: Path, fit: Fit, release: Release, release_seed: int) -> None:
-    column = fit.synthesizer.formula.outcome
-    original = fit.records[column.name]
-    name = fit.synthesizer.mechanism.name
+def write_fit_report(directory: Path, fit: Fit) -> None:
+    """Write what the fit says of the records: weights, draws, diagnostics, by-record bounds."""
     pd.DataFrame(
         {
             "weight": fit.weights,
@@ -110,46 +73,52 @@ def _write_confidential(directory: Path, fit: Fit, release: Release, release_see
     ).to_csv(directory / "weights.csv", index_label="record")
     # Stan leaves no trace of the records in the draws tree but the posterior itself.
     fit.draws.to_netcdf(directory / "draws.nc", engine="h5netcdf")
-    _write_json(
-        directory / "utility.json",
-        {
-            f"synthetic_{i}": utility(column, original, data[column.name])
-            for i, data in enumerate(release.datasets, start=1)
-        },
-    )
     settings = vars(fit.synthesizer.settings)
-    _write_json(
-        directory / "fit.json",
-        {
-            "guarantee": fit.guarantee.to_dict(),
-            "lipschitz_bound": fit.lipschitz_bound,
-            "lipschitz_bound_unweighted": fit.lipschitz_bound_unweighted,
-            "epsilon_local": fit.epsilon_local,
-            "n_censored": fit.n_censored,
-            "n_truncated": fit.n_truncated,
-            "diagnostics": fit.diagnostics.to_dict(),
-            "diagnostics_unweighted": fit.diagnostics_unweighted.to_dict(),
-            "formula": fit.synthesizer.formula.text,
-            "engine": fit.synthesizer.engine.name,
-            "settings": {**settings, "seed": fit.seed},
-            "release_seed": release_seed,
-        },
-    )
-    figures = directory / "figures"
-    figures.mkdir()
+    content = {
+        "guarantee": fit.guarantee.to_dict(),
+        "lipschitz_bound": fit.lipschitz_bound,
+        "lipschitz_bound_unweighted": fit.lipschitz_bound_unweighted,
+        "epsilon_local": fit.epsilon_local,
+        "n_censored": fit.n_censored,
+        "n_truncated": fit.n_truncated,
+        "diagnostics": fit.diagnostics.to_dict(),
+        "diagnostics_unweighted": fit.diagnostics_unweighted.to_dict(),
+        "formula": fit.synthesizer.formula.text,
+        "engine": fit.synthesizer.engine.name,
+        "settings": {**settings, "seed": fit.seed},
+    }
+    (directory / "fit.json").write_bytes(_json(content))
     low, high = fit.window
+    name = fit.synthesizer.mechanism.name
     plots.lipschitz_violin(
         {"unweighted": fit.lipschitz_unweighted, name: fit.lipschitz}
         if fit.risk is not fit.risk_unweighted
         else {name: fit.lipschitz},
         epsilon=high - low if high < float("inf") else None,
-    ).savefig(figures / "lipschitz.png")
+    ).savefig(directory / "lipschitz.png")
+
+
+def release_report(fit: Fit, release: Release, seed: int) -> dict[str, bytes]:
+    """Files that compare a release with the records, by name. Confidential, the seed above all.
+
+    In memory: they show the release, which may not be written before it is accounted for.
+    """
+    column = fit.synthesizer.formula.outcome
+    original = fit.records[column.name]
     synthetic = {
-        f"synthetic {i}": data[column.name] for i, data in enumerate(release.datasets[:4], start=1)
+        f"synthetic {i}": data[column.name] for i, data in enumerate(release.datasets, start=1)
     }
-    plots.density_overlay(column, original, synthetic).savefig(figures / "density.png")
+    figure = io.BytesIO()
+    shown = dict(list(synthetic.items())[:4])
+    plots.density_overlay(column, original, shown).savefig(figure)
+    return {
+        "utility.json": _json(
+            {k.replace(" ", "_"): utility(column, original, v) for k, v in synthetic.items()}
+        ),
+        "release_seed.json": _json({"release_seed": seed}),
+        "density.png": figure.getvalue(),
+    }
 
 
-def _write_json(path: Path, tree: object) -> None:
-    text = json.dumps(tree, indent=2, ensure_ascii=False, default=float)
-    path.write_text(text + "\n", encoding="utf-8")
+def _json(tree: object) -> bytes:
+    return (json.dumps(tree, indent=2, ensure_ascii=False, default=float) + "\n").encode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import threading
 from collections.abc import Mapping
@@ -19,9 +18,11 @@ from numpy.typing import NDArray
 from dpbayes.contract import check_contract, contract_defaults
 from dpbayes.engines import Engine, SamplerSettings, get_engine
 from dpbayes.engines.base import CompiledModel, count_draws, make_draws, stacked
+from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.diagnostics import load_checks
-from dpbayes.errors import DataError, GuaranteeError, ProgramError
+from dpbayes.errors import ConvergenceError, DataError, GuaranteeError, ProgramError
 from dpbayes.families import FAMILIES, Family, decode_outcome, encode_outcome
+from dpbayes.fingerprint import data_hash, hash_of
 from dpbayes.fit import Fit, FittedRecords, Posterior
 from dpbayes.formula import Design, Formula
 from dpbayes.mechanisms import Mechanism, Problem, Stage, Unweighted
@@ -122,7 +123,13 @@ class Synthesizer:
         other.settings = settings
         return other
 
-    def fit(self, records: pd.DataFrame, *, allow_nonconvergence: bool = False) -> Fit:
+    def fit(
+        self,
+        records: pd.DataFrame,
+        *,
+        allow_nonconvergence: bool = False,
+        checkpoint: str | Path | None = None,
+    ) -> Fit:
         """Fit unweighted, measure each record's risk, and refit under the mechanism.
 
         Where no weight is taken from the records the unweighted fit waits until a result asks for
@@ -131,9 +138,14 @@ class Synthesizer:
         Args:
             records: n confidential rows with every column of the schema.
             allow_nonconvergence: go on although the chains have not converged.
+            checkpoint: a directory for finished chains and the seed, confidential. The same call
+                after a crash goes on with them, and gives what it would have given; remove it
+                (``Fit.checkpoint.clear()``) when it is no longer needed.
         Raises:
             DataError, ConvergenceError, EngineError, ProgramError.
+            OutputError: the checkpoint is of other inputs.
         """
+        source = records
         records = self.schema.validate(records)
         design, data = self.stan_data(records)
         if self._model is None:
@@ -141,7 +153,11 @@ class Synthesizer:
         if not self.program.bundled:
             check_contract(self.program, self._model, data, private=["y"])
         threading.Thread(target=load_checks).start()  # while the chains run
-        root = np.random.SeedSequence(self.settings.seed)
+        chains = None if checkpoint is None else Checkpoint(checkpoint)
+        given = self.settings.seed
+        if chains is not None:
+            given = chains.begin(self._inputs(data), given)
+        root = np.random.SeedSequence(given)
         assert isinstance(root.entropy, int)  # a seed or 128 bits from the operating system
         n = len(records)
         plain = self._model.bind({**data, **contract_defaults(n)})
@@ -150,7 +166,7 @@ class Synthesizer:
         first, between, *seeds = root.spawn(2 + len(stages))
 
         def unweighted() -> Posterior:
-            key = self._fingerprint(data)
+            key = hash_of(repr(self.settings), self.program.sha256, data_hash(data))
             if key not in self._unweighted:
                 bound = plain
                 if self.engine.name == "exact" and UNWEIGHTED not in stages:
@@ -160,7 +176,9 @@ class Synthesizer:
                 settings = self._settings(design, first)
                 weighting = NO_WEIGHTS.weighting(view)
                 starts = self._starts({**data, **contract_defaults(n)}, settings)
-                self._unweighted[key] = Posterior.sample(bound, settings, weighting, starts=starts)
+                self._unweighted[key] = Posterior.sample(
+                    bound, settings, weighting, starts=starts, checkpoint=chains
+                )
             if not allow_nonconvergence:
                 self._unweighted[key].diagnostics.require("unweighted fit")
             return self._unweighted[key]
@@ -168,18 +186,36 @@ class Synthesizer:
         view = FittedRecords(n, plain, unweighted)
         rng = np.random.default_rng(between)
         posteriors: list[Posterior] = []
-        for number, (stage, seed) in enumerate(zip(stages, seeds, strict=True), start=1):
-            if stage.plain:
-                posterior = unweighted()
-            else:
-                before = posteriors[-1].draws if posteriors else None
-                settings = self._settings(design, seed)
-                posterior = self._fit_stage(stage, view, data, settings, before, rng)
-            if not allow_nonconvergence:
-                which = f", stage {number}" if len(stages) > 1 else ""
-                posterior.diagnostics.require(f"{self.mechanism.name} fit{which}")
-            posteriors.append(posterior)
-        return Fit(self, records, design, stages, tuple(posteriors), root.entropy, view)
+        try:
+            for number, (stage, seed) in enumerate(zip(stages, seeds, strict=True), start=1):
+                if stage.plain:
+                    posterior = unweighted()
+                else:
+                    before = posteriors[-1].draws if posteriors else None
+                    settings = self._settings(design, seed)
+                    posterior = self._fit_stage(stage, view, data, settings, before, rng, chains)
+                if not allow_nonconvergence:
+                    which = f", stage {number}" if len(stages) > 1 else ""
+                    posterior.diagnostics.require(f"{self.mechanism.name} fit{which}")
+                posteriors.append(posterior)
+        except ConvergenceError:  # the same chains would fail again
+            if chains is not None:
+                chains.clear()
+            raise
+        return Fit(
+            self, records, design, stages, tuple(posteriors), root.entropy, view, source, chains
+        )
+
+    def _inputs(self, data: Mapping[str, Any]) -> dict[str, str]:
+        """What the draws depend on, by names that users know."""
+        settings = replace(self.settings, seed=None, progress=False, parallel_chains=None)
+        return {
+            "records or public constants": data_hash(data),
+            "program": self.program.sha256,
+            "mechanism": hash_of(repr(self.mechanism)),
+            "sampler settings": hash_of(repr(settings)),
+            "engine": self.engine.name,
+        }
 
     def _fit_stage(
         self,
@@ -189,6 +225,7 @@ class Synthesizer:
         settings: SamplerSettings,
         before: xr.DataTree | None,
         rng: np.random.Generator,
+        checkpoint: Checkpoint | None,
     ) -> Posterior:
         for part in (stage.weights, stage.anchor):
             if isinstance(part, Reference):
@@ -214,7 +251,7 @@ class Synthesizer:
             changes["anchor"] = anchor
         bound = view.plain.rebind(**changes)
         starts = self._starts({**data, **changes}, settings)
-        return Posterior.sample(bound, settings, weighting, stage, anchor, starts)
+        return Posterior.sample(bound, settings, weighting, stage, anchor, starts, checkpoint)
 
     def _starts(self, data: Mapping[str, Any], settings: SamplerSettings) -> xr.DataTree | None:
         """Starting points from a short fit to a sample of the records, when there are many.
@@ -326,13 +363,6 @@ class Synthesizer:
         encode = self.family.encode if self.family else encode_outcome
         design = self.formula.design(records)
         return design, {**design.stan_data(), "y": encode(outcome, values), **self._constants}
-
-    def _fingerprint(self, data: Mapping[str, Any]) -> str:
-        digest = hashlib.sha256(repr((self.settings, self.program.sha256)).encode())
-        for key in sorted(data):
-            array = np.ascontiguousarray(data[key])
-            digest.update(repr((key, array.shape, array.dtype.str)).encode() + array.tobytes())
-        return digest.hexdigest()
 
     def decode(self, y: NDArray[Any]) -> pd.Series:
         """A replicate in the outcome's own units or levels."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpbayes.engines.base import count_draws, make_draws, stacked
 from dpbayes.errors import DataError, GuaranteeError
+from dpbayes.fingerprint import data_hash, hash_of
 from dpbayes.risk import (
     Vector,
     check_scaling,
@@ -122,7 +123,7 @@ class TruncatedWeights(WeightSource):
         return Weighting(*truncated_weights(weights, records.sensitivity(), self.width))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Reference(WeightSource):
     """A fit to reference data, as a weight function a(x) and as an anchor.
 
@@ -167,6 +168,11 @@ class Reference(WeightSource):
         step = max(1, count_draws(draws) // REFERENCE_DRAWS)
         thinned = {name: stacked(draws, name)[None, ::step] for name in parameters}
         return cls(make_draws(thinned), float(finite.min()), float(finite.max()), identity)
+
+    def __repr__(self) -> str:
+        drawn = {str(k): v.to_numpy() for k, v in self.draws["posterior"].data_vars.items()}
+        content = hash_of(self.identity, self.low, self.high, data_hash(drawn))[:16]
+        return f"Reference({content}, c1={self.c1!r}, c2={self.c2!r})"
 
     def with_scaling(self, c1: float, c2: float, tuning: dict[str, Any] | None = None) -> Reference:
         """The same with other c1 and c2."""

@@ -17,7 +17,7 @@ import re
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from dpbayes.engines.base import (
 )
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
+from dpbayes.fingerprint import hash_of
 from dpbayes.program import StanProgram
 
 # The release this was written and tested with; older ones may lack arguments used here.
@@ -86,6 +87,7 @@ class CmdStanEngine:
                 self._version = cmdstanpy.cmdstan_version() or (0, 0)
         except ValueError as error:
             raise EngineError(f"CmdStan is not found: {error} {install}.") from None
+        self.version = ".".join(map(str, self._version))
         self._stanc = self._home / "bin" / f"stanc{'.exe' if os.name == 'nt' else ''}"
         if self._version < _OLDEST or not self._stanc.is_file():
             raise EngineError(
@@ -126,9 +128,8 @@ class CmdStanEngine:
     def _key(self, program: StanProgram, threads: bool) -> str:
         # A compiled program finds CmdStan's libraries by their path, so the path counts too.
         identity = "\0".join((program.sha256, str(self._home), platform.machine()))
-        version = ".".join(map(str, self._version))
         variant = "-threads" if threads else ""
-        return f"{hashlib.sha256(identity.encode()).hexdigest()[:20]}-{version}{variant}"
+        return f"{hashlib.sha256(identity.encode()).hexdigest()[:20]}-{self.version}{variant}"
 
     def _check(self, program: StanProgram) -> dict[str, Any]:
         """What stanc says of a program: names and types, block by block."""
@@ -151,6 +152,7 @@ class CmdStanModel:
 
     def __init__(self, engine: CmdStanEngine, program: StanProgram, info: dict[str, Any]) -> None:
         self.program = program
+        self.version = engine.version
         self.data = tuple(info["inputs"])
         self.parameters = tuple(info["parameters"])
         self.sampled = (*self.parameters, *info["transformed parameters"])
@@ -185,7 +187,36 @@ class CmdStanBinding:
         encoded = {key: to_json(key, value) for key, value in changes.items()}
         return CmdStanBinding(self._model, self._n, {**self._encoded, **encoded})
 
+    def identity(self) -> str:
+        """Hash of engine, program and data."""
+        return hash_of("cmdstan", self._model.version, self._model.program.sha256, self._encoded)
+
     def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
+        names, values = self._sample(settings, range(settings.chains), starts)
+        return self._tree(names, values)
+
+    def sample_chains(
+        self,
+        settings: SamplerSettings,
+        chains: Sequence[int],
+        done: Callable[[int, xr.DataTree], None],
+        starts: xr.DataTree | None = None,
+    ) -> None:
+        """Each chain is a process anyway."""
+
+        def finished(chain: int, table: Path) -> None:
+            names, values = _read(table)
+            done(chain, self._tree(names, values[None]))
+
+        self._sample(settings, chains, starts, finished)
+
+    def _sample(
+        self,
+        settings: SamplerSettings,
+        chains: Sequence[int],
+        starts: xr.DataTree | None,
+        finished: Callable[[int, Path], None] | None = None,
+    ) -> tuple[list[str], NDArray[np.float64]]:
         adapt = [f"delta={settings.adapt_delta!r}"] if settings.warmup else ["engaged=0"]
         arguments = [
             *("sample", f"num_warmup={settings.warmup}", f"num_samples={settings.draws}"),
@@ -194,17 +225,20 @@ class CmdStanBinding:
             *("engine=nuts", f"max_depth={settings.max_treedepth}"),
         ]
         with self._files(emit=0, emit_y_rep=0) as folder, SamplingProgress(settings) as progress:
-            names, values = self._chains(
+            return self._chains(
                 folder,
                 arguments,
                 starts=starts,
-                count=settings.chains,
+                chains=chains,
                 seed=settings.resolved_seed(),
                 parallel=settings.parallel_chains or os.cpu_count() or 1,
                 threads=settings.threads_per_chain,
                 refresh=progress.refresh,
-                watch=lambda chain, line: progress.lines.write(f"Chain [{chain}] {line}"),
+                watch=lambda chain, line: progress.lines.write(f"Chain [{chain + 1}] {line}"),
+                finished=finished,
             )
+
+    def _tree(self, names: list[str], values: NDArray[np.float64]) -> xr.DataTree:
         stats = {key: values[:, :, names.index(key)] for key in SAMPLER_STATS}
         return make_draws(_variables(names, values, self._model.sampled), stats)
 
@@ -214,7 +248,7 @@ class CmdStanBinding:
         arguments = ["sample", "num_warmup=0", "num_samples=1", "algorithm=fixed_param"]
         with self._files(emit=0, emit_y_rep=0) as folder:
             names, values = self._chains(
-                folder, arguments, count=count, seed=seed, parallel=os.cpu_count() or 1
+                folder, arguments, chains=range(count), seed=seed, parallel=os.cpu_count() or 1
             )
         points = values.swapaxes(0, 1)  # one chain of points
         return make_draws(_variables(names, points, self._model.parameters))
@@ -259,7 +293,7 @@ class CmdStanBinding:
         header = ",".join(names)
         np.savetxt(folder / "points.csv", points, _EXACT, ",", header=header, comments="")
         try:
-            (table,), (printed,) = self._call(folder, [arguments], seed)
+            (table,), (printed,) = self._call(folder, {0: arguments}, seed)
         except _RejectionError:
             if rejected is None:
                 raise
@@ -288,53 +322,65 @@ class CmdStanBinding:
         folder: Path,
         arguments: list[str],
         *,
-        count: int,
+        chains: Sequence[int],
         seed: int,
         parallel: int,
         starts: xr.DataTree | None = None,
         threads: int = 1,
         refresh: int = 0,
         watch: Callable[[int, str], Any] | None = None,
+        finished: Callable[[int, Path], None] | None = None,
     ) -> tuple[list[str], NDArray[np.float64]]:
-        """Column names and draws of ``count`` chains: shape (chain, draw, column)."""
-        calls = [arguments] * count
+        """Column names and draws of some chains, counted from 0: shape (chain, draw, column)."""
+        calls = dict.fromkeys(chains, arguments)
         if starts is not None:
-            calls = [[*arguments, f"init=start-{c}.json"] for c in range(count)]
-            for c in range(count):
+            for c in chains:
+                calls[c] = [*arguments, f"init=start-{c}.json"]
                 values = {k: v.tolist() for k, v in variables(starts, c).items()}
                 (folder / f"start-{c}.json").write_text(json.dumps(values), encoding="utf-8")
-        tables, _ = self._call(folder, calls, seed, parallel, threads, refresh, watch)
+        tables, _ = self._call(folder, calls, seed, parallel, threads, refresh, watch, finished)
         found = [_read(table) for table in tables]
         return found[0][0], np.stack([values for _, values in found])
 
     def _call(
         self,
         folder: Path,
-        calls: Sequence[list[str]],
+        calls: Mapping[int, list[str]],
         seed: int,
         parallel: int = 1,
         threads: int = 1,
         refresh: int = 0,
         watch: Callable[[int, str], Any] | None = None,
+        finished: Callable[[int, Path], None] | None = None,
     ) -> tuple[list[Path], list[str]]:
-        """Run CmdStan once per list of arguments; the tables written and what was printed."""
+        """Run CmdStan once per chain and its arguments; the tables written and what was printed."""
         executable = self._model.executable(threads=threads > 1)
-        tables = [folder / f"output-{number}.csv" for number in range(1, len(calls) + 1)]
+        tables = [folder / f"output-{chain + 1}.csv" for chain in calls]
         commands = [
             [
-                *(str(executable), f"id={number}", *arguments),
+                *(str(executable), f"id={chain + 1}", *arguments),
                 *("data", "file=data.json", "random", f"seed={seed}"),
                 *("output", f"file={table.name}", f"sig_figs={_DIGITS}"),
                 *(f"refresh={refresh}", f"num_threads={threads}"),
             ]
-            for number, (arguments, table) in enumerate(zip(calls, tables, strict=True), 1)
+            for (chain, arguments), table in zip(calls.items(), tables, strict=True)
         ]
+        numbers = list(calls)
+
+        def line_of(command: int, line: str) -> None:
+            if watch is not None:
+                watch(numbers[command], line)
+
+        def end_of(command: int) -> None:
+            if finished is not None:
+                finished(numbers[command], tables[command])
+
         for table in tables:
             table.unlink(missing_ok=True)
         try:
-            return tables, _run(commands, folder, parallel, watch)
+            return tables, _run(commands, folder, parallel, line_of, end_of)
         except OSError as error:
-            raise EngineError(f"{_FAILED[calls[0][0]]}: {error}") from None
+            raise EngineError(f"{_FAILED[calls[numbers[0]][0]]}: {error}") from None
         except subprocess.CalledProcessError as error:
             message = self._named(error.stderr.strip())
             # CmdStan opens its output once the model has accepted the data.
@@ -347,7 +393,7 @@ class CmdStanBinding:
             because = f"\n{self._named(reasons[-1])}" if reasons else ""
             message = message or f"CmdStan ended with code {error.returncode}"
             kind = _RejectionError if "Exception: " in message else EngineError
-            raise kind(f"{_FAILED[calls[0][0]]}: {message}{because}") from None
+            raise kind(f"{_FAILED[calls[numbers[0]][0]]}: {message}{because}") from None
 
     @contextlib.contextmanager
     def _files(self, **switches: int) -> Iterator[Path]:
@@ -420,11 +466,13 @@ def _run(
     folder: Path,
     parallel: int = 1,
     watch: Callable[[int, str], Any] | None = None,
+    finished: Callable[[int], Any] | None = None,
 ) -> list[str]:
     """Run commands in ``folder``, at most ``parallel`` at a time; what each printed.
 
-    ``watch`` takes a command's number (from 1) and each line. If one command fails, or on Ctrl-C,
-    the rest are killed: they hold confidential data and would outlive the call.
+    ``watch`` takes a command's number (from 0) and each line, ``finished`` the number when it has
+    succeeded. If one command fails, or on Ctrl-C, the rest are killed: they hold confidential data
+    and would outlive the call.
 
     Raises:
         subprocess.CalledProcessError: of the first that failed.
@@ -441,7 +489,7 @@ def _run(
             if stopped.is_set():
                 return ""
             process = subprocess.Popen(
-                commands[number - 1],
+                commands[number],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -462,11 +510,13 @@ def _run(
         if process.returncode:
             message = errors.read_text(encoding="utf-8", errors="replace")
             raise subprocess.CalledProcessError(process.returncode, process.args, text, message)
+        if finished is not None:
+            finished(number)
         return text
 
     with ThreadPoolExecutor(min(parallel, len(commands))) as pool:
         try:
-            futures = [pool.submit(run, number) for number in range(1, len(commands) + 1)]
+            futures = [pool.submit(run, number) for number in range(len(commands))]
             for future in as_completed(futures):
                 future.result()
         except BaseException:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import numpy as np
@@ -13,6 +17,7 @@ import stanli
 import xarray as xr
 from numpy.typing import NDArray
 
+from dpbayes.engines import worker
 from dpbayes.engines.base import (
     SamplerSettings,
     StanData,
@@ -26,10 +31,12 @@ from dpbayes.engines.base import (
 )
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
+from dpbayes.fingerprint import hash_of
 from dpbayes.program import StanProgram
 
 Vector = NDArray[np.float64]
 
+_SILENT = {"emit": 0, "emit_y_rep": 0}
 _THREADED = 1000  # points from which log densities are evaluated on all cores
 
 
@@ -71,36 +78,98 @@ class EmbeddedBinding:
         encoded = {key: to_json(key, value) for key, value in changes.items()}
         return EmbeddedBinding(self._model, self._n, {**self._encoded, **encoded})
 
+    def identity(self) -> str:
+        """Hash of engine, program and data."""
+        return hash_of("stanli", stanli.__version__, self._model.program.sha256, self._encoded)
+
     def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
-        model = self._build(stanli.Model, emit=0, emit_y_rep=0)
-        inits = None
-        if starts is not None:
-            # Parameters without entries are not in the tree, and have to be named.
-            empty = dict.fromkeys(self._model.program.declared("parameters"), np.empty(0))
-            inits = []
-            for c in range(settings.chains):
-                values = {**empty, **variables(starts, c)}
-                inits.append(model.unconstrain({k: values[k].tolist() for k in empty}))
-        seed = settings.resolved_seed()
+        model = self._build(stanli.Model, **_SILENT)
         with SamplingProgress(settings) as progress, contextlib.redirect_stdout(progress.lines):
             try:
                 fit = model.sample(
                     chains=settings.chains,
-                    seed=seed,
-                    inits=inits,
-                    warmup=settings.warmup,
-                    samples=settings.draws,
-                    delta=settings.adapt_delta,
-                    max_depth=settings.max_treedepth,
-                    metric=settings.metric or "diag_e",
+                    inits=self._inits(model, settings, starts),
                     parallel_chains=settings.parallel_chains,
-                    threads_per_chain=settings.threads_per_chain,
-                    refresh=progress.refresh,
+                    **_arguments(settings, progress.refresh),
                 )
             except RuntimeError as error:
                 raise EngineError(f"sampling failed: {error}") from None
-        stats = {key: fit.sampler_stats[:, :, i] for i, key in enumerate(stanli.SAMPLER_COLUMNS)}
-        return make_draws({name: fit.draws(name) for name in fit.variables}, stats)
+        return _tree({name: fit.draws(name) for name in fit.variables}, fit.sampler_stats)
+
+    def sample_chains(
+        self,
+        settings: SamplerSettings,
+        chains: Sequence[int],
+        done: Callable[[int, xr.DataTree], None],
+        starts: xr.DataTree | None = None,
+    ) -> None:
+        """Each chain in a process of its own: stanli crashes when called from several threads."""
+        inits = self._inits(self._build(stanli.Model, **_SILENT), settings, starts)
+        running: list[subprocess.Popen[bytes]] = []
+        lock = threading.Lock()
+        stopped = threading.Event()
+
+        def run(chain: int) -> None:
+            job = {
+                "chain": chain + 1,
+                "mir": self._model.mir,
+                "data": self._data(**_SILENT),
+                "start": None if inits is None else inits[chain],
+                "arguments": _arguments(settings, progress.refresh),
+            }
+            with lock:
+                if stopped.is_set():
+                    return
+                process = subprocess.Popen(
+                    [sys.executable, worker.__file__],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C reaches this process, which ends them all
+                )
+                running.append(process)
+            with process:
+                assert process.stdin is not None  # a pipe
+                assert process.stdout is not None
+                with contextlib.suppress(BrokenPipeError):  # it has ended; see its code
+                    pickle.dump(job, process.stdin)
+                    process.stdin.flush()
+                for line in process.stdout:
+                    if line == worker.RESULT:
+                        result, message = pickle.loads(process.stdout.read())
+                        break
+                    progress.lines.write(line.decode())
+                else:
+                    message = f"chain {chain + 1} ended with code {process.wait()}"
+            if message:
+                raise EngineError(f"sampling failed: {message}")
+            done(chain, _tree(result["draws"], result["stats"]))
+
+        workers = settings.parallel_chains or os.cpu_count() or 1
+        with SamplingProgress(settings) as progress, ThreadPoolExecutor(workers) as pool:
+            try:
+                futures = [pool.submit(run, chain) for chain in chains]
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException:
+                with lock:
+                    stopped.set()
+                    for process in running:
+                        process.kill()
+                raise
+
+    def _inits(
+        self, model: Any, settings: SamplerSettings, starts: xr.DataTree | None
+    ) -> list[NDArray[np.float64]] | None:
+        if starts is None:
+            return None
+        # Parameters without entries are not in the tree, and have to be named.
+        empty = dict.fromkeys(self._model.program.declared("parameters"), np.empty(0))
+        inits = []
+        for c in range(settings.chains):
+            values = {**empty, **variables(starts, c)}
+            inits.append(model.unconstrain({k: values[k].tolist() for k in empty}))
+        return inits
 
     def random_points(self, count: int, seed: int) -> xr.DataTree:
         model = self._evaluator(emit=0)
@@ -188,14 +257,16 @@ class EmbeddedBinding:
         return self._build(stanli.bridgestan_model, emit=emit, emit_y_rep=emit_y_rep)
 
     def _build(self, factory: Any, **switches: int) -> Any:
-        encoded = {**self._encoded, **{key: str(value) for key, value in switches.items()}}
-        text = "{" + ",".join(f'"{key}":{value}' for key, value in encoded.items()) + "}"
         try:
-            return factory(mir=self._model.mir, data=text)
+            return factory(mir=self._model.mir, data=self._data(**switches))
         except RuntimeError as error:
             raise ProgramError(
                 f"{self._model.program.name}.stan does not accept the data: {error}"
             ) from None
+
+    def _data(self, **switches: int) -> str:
+        encoded = {**self._encoded, **{key: str(value) for key, value in switches.items()}}
+        return "{" + ",".join(f'"{key}":{value}' for key, value in encoded.items()) + "}"
 
     def _slice(self, model: Any, name: str) -> slice:
         """Where an n-vector of the generated quantities stands among all columns."""
@@ -215,6 +286,24 @@ class EmbeddedBinding:
             )
         start = flat.index(f"{name}.1")
         return slice(start, start + self._n)
+
+
+def _arguments(settings: SamplerSettings, refresh: int) -> dict[str, Any]:
+    """Of ``stanli.Model.sample``, the same for all chains."""
+    return {
+        "seed": settings.resolved_seed(),
+        "warmup": settings.warmup,
+        "samples": settings.draws,
+        "delta": settings.adapt_delta,
+        "max_depth": settings.max_treedepth,
+        "metric": settings.metric or "diag_e",
+        "threads_per_chain": settings.threads_per_chain,
+        "refresh": refresh,
+    }
+
+
+def _tree(draws: dict[str, NDArray[Any]], stats: NDArray[np.float64]) -> xr.DataTree:
+    return make_draws(draws, {key: stats[:, :, i] for i, key in enumerate(stanli.SAMPLER_COLUMNS)})
 
 
 def _names(model: Any) -> list[str]:

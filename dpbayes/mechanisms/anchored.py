@@ -14,7 +14,7 @@ from dpbayes.weights import ConstantWeights, Reference
 
 # Public range L of |f - h| that stays unclamped, by anchor.
 RANGE_NONE = 6.0
-RANGE_REFERENCE = 1.0
+RANGE_REFERENCE = 0.9
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Anchored(Mechanism):
     Attributes:
         epsilon: for one data set, for ``adjacency``.
         anchor: ``two-stage``, ``none``, or a Reference.
-        range: L of the stage that is released; by default 6 without anchor, 1 with a reference,
+        range: L of the stage that is released; by default 6 without anchor, 0.9 with a reference,
             and ``second_range`` after a drawn anchor.
         share: of epsilon for the anchor draw.
         adjacency: what epsilon is for.

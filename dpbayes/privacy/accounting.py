@@ -30,6 +30,14 @@ class Loss:
         """
         return cls(width, width**2 / 8)
 
+    def plus(self, other: Loss, count: int = 1) -> Loss:
+        """The loss of this output and ``count`` others."""
+        return Loss(self.epsilon + count * other.epsilon, self.rho + count * other.rho)
+
+    def scaled(self, factor: float) -> Loss:
+        """The loss of the same mechanism at ``factor`` times its epsilon."""
+        return Loss(factor * self.epsilon, factor**2 * self.rho)
+
     def substitution(self) -> Loss:
         """The loss when one record is changed: one removed and one added (group privacy)."""
         return Loss(2 * self.epsilon, 4 * self.rho)
@@ -55,9 +63,9 @@ def compose(losses: Iterable[tuple[Loss, int]], delta: float = 0.0) -> tuple[flo
         losses: each loss with how many outputs have it.
         delta: 0 for pure composition; otherwise the smaller of pure composition and zCDP.
     """
-    total = Loss(0.0, 0.0)
+    total = NOTHING
     for loss, count in losses:
-        total = Loss(total.epsilon + count * loss.epsilon, total.rho + count * loss.rho)
+        total = total.plus(loss, count)
     if check_delta(delta) > 0 and math.isfinite(total.rho):
         epsilon = zcdp_epsilon(total.rho, delta)
         if epsilon < total.epsilon:
@@ -80,3 +88,52 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     )
     accountant.compose(dp_accounting.ZCDpEvent(rho))
     return float(accountant.get_epsilon(delta))
+
+
+# Sums of binary fractions miss decimal budgets in the last digits: 3 x 0.1 is above 0.3.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A bound on what all outputs together may cost.
+
+    Attributes:
+        epsilon: above 0.
+        delta: 0 for pure ε-DP.
+        spent: what they cost so far.
+    """
+
+    epsilon: float
+    delta: float
+    spent: Loss
+
+    @property
+    def spent_epsilon(self) -> float:
+        """Of what was spent, at ``delta``."""
+        return compose([(self.spent, 1)], self.delta)[0]
+
+    def admits(self, loss: Loss) -> bool:
+        """True if the total stays within the budget with ``loss`` added."""
+        total = compose([(self.spent, 1), (loss, 1)], self.delta)[0]
+        return total <= self.epsilon * (1 + ROUNDING)
+
+    def largest_count(self, once: Loss, each: Loss, most: int) -> int:
+        """The largest m <= ``most`` such that ``once`` and m times ``each`` fit."""
+        low, high = 0, most + 1  # fits, does not
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = self.admits(once.plus(each, middle))
+            low, high = (middle, high) if fits else (low, middle)
+        return low
+
+    def largest_factor(self, loss: Loss) -> float:
+        """The largest factor in [0, 1], rounded down to 1e-4, at which ``loss`` scaled fits."""
+        low, high = 0, 10_000
+        if self.admits(loss):
+            return 1.0
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = self.admits(loss.scaled(middle / 10_000))
+            low, high = (middle, high) if fits else (low, middle)
+        return low / 10_000

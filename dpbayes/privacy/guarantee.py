@@ -90,6 +90,12 @@ class Guarantee:
         return self._substitution()[0]
 
     @property
+    def epsilon_setting(self) -> float:
+        """The mechanism's epsilon: of one data set, by its adjacency."""
+        loss = self.once.plus(self.each)
+        return (loss.substitution() if self.adjacency == "substitution" else loss).epsilon
+
+    @property
     def composition(self) -> Composition:
         """The rule behind the epsilon of the chosen adjacency."""
         chosen = self._total() if self.adjacency == "add-remove" else self._substitution()

@@ -77,7 +77,8 @@ def test_synthesize_writes_a_release(folder):
     confidential = folder / "out" / "confidential"
     assert confidential.stat().st_mode & 0o777 == 0o700
     assert {p.name for p in confidential.iterdir()} == {
-        "weights.csv", "draws.nc", "utility.json", "fit.json", "figures"
+        "weights.csv", "draws.nc", "utility.json", "fit.json", "lipschitz.png", "density.png",
+        "release_seed.json",
     }  # fmt: skip
     again = dpbayes("synthesize", folder / "data.csv", *options(folder))
     assert again.returncode == 2

@@ -10,6 +10,7 @@ import stat
 import sys
 import tempfile
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +19,9 @@ from arviz_stats import mcse
 from scipy import special, stats
 
 from dpbayes.contract import check_contract, contract_defaults
-from dpbayes.engines import SamplerSettings
+from dpbayes.engines import SamplerSettings, worker
 from dpbayes.engines.base import SAMPLER_STATS, make_draws, stacked
+from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.cmdstan import CmdStanEngine, _run
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.engines.progress import SamplingProgress
@@ -760,3 +762,58 @@ def test_chains_start_where_they_are_told(engine, bind, family, K, J):
     draws = binding.sample(still, starts)
     assert (draws["posterior"][name].to_numpy()[:, 0] > 20).all()
     assert (binding.sample(still)["posterior"][name].to_numpy()[:, 0] < 20).all()
+
+
+def test_chains_one_by_one_are_those_of_a_joint_run(engine, bind, tmp_path):
+    """A checkpointed fit, also one that goes on after a stop, gives what the engine gives."""
+    bound, _ = bind(engine, "beta", K=1, n=30)
+    settings = SamplerSettings(chains=3, warmup=100, draws=20, seed=11, metric="dense_e")
+    starts = bound.random_points(3, seed=2)
+    for begin in (None, starts):
+        together = bound.sample(settings, begin)
+        folder = tmp_path / str(begin is None)
+        first = Checkpoint(folder)
+        assert first.begin({"x": "1"}, 11) == 11
+        found = [first.sample(bound, settings, begin)]
+        files = sorted(folder.glob("*.nc"))
+        assert len(files) == 3
+        files[1].unlink()
+        files[2].write_bytes(files[2].read_bytes()[:1000])  # damaged: sampled again
+        second = Checkpoint(folder)
+        found.append(second.sample(bound, settings, begin))
+        assert (first.reused, second.reused) == (0, 1)
+        for draws in found:
+            for group in ("posterior", "sample_stats"):
+                for name, values in together[group].data_vars.items():
+                    np.testing.assert_array_equal(draws[group][name], values)
+                    assert draws[group][name].dtype == values.dtype
+        other = Checkpoint(folder)
+        other.sample(bound.rebind(clip_upper=0.5), settings, begin)
+        assert other.reused == 0  # other data, other files
+
+
+def test_a_chain_that_cannot_start_leaves_no_file(engine, bind, tmp_path):
+    bound, _ = bind(engine, "normal", n=30)
+    settings = SamplerSettings(chains=2, warmup=50, draws=20, seed=1)
+    broken = bound.rebind(weights=np.full(30, 2.0))
+    with pytest.raises((EngineError, ProgramError)):
+        Checkpoint(tmp_path).sample(broken, settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_chain_that_dies_is_an_error(bind, tmp_path, monkeypatch):
+    """Its process ends by a signal, as when memory runs out; chains that finished are kept."""
+    bound, _ = bind(EmbeddedEngine(), "beta", n=30)
+    script = Path(worker.__file__).read_text()
+    dying = 'if job["chain"] == 2:\n        os.kill(os.getpid(), 9)\n    model ='
+    assert "    model =" in script
+    other = tmp_path / "worker.py"
+    other.write_text(script.replace("    model =", f"    {dying}", 1))
+    monkeypatch.setattr(worker, "__file__", str(other))
+    settings = SamplerSettings(chains=2, warmup=50, draws=20, seed=1, parallel_chains=1)
+    with pytest.raises(EngineError, match="chain 2 ended with code -9"):
+        Checkpoint(tmp_path / "c").sample(bound, settings)
+    monkeypatch.undo()
+    again = Checkpoint(tmp_path / "c")
+    again.sample(bound, settings)
+    assert again.reused == 1

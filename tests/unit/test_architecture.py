@@ -9,7 +9,7 @@ PACKAGE = Path(dpbayes.__file__).parent
 # Each may import from itself, from the lines above, and (within a folder) from its own folder.
 ORDER = [
     ["errors"],
-    ["schema"],
+    ["schema", "fingerprint"],
     ["families"],
     ["program", "formula"],
     ["engines"],
@@ -23,8 +23,10 @@ ORDER = [
     ["utility"],
     ["plots"],
     ["report"],
+    ["publish"],
     ["demo"],
     ["studies"],
+    ["cli_ledger"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

@@ -1,15 +1,13 @@
 """The flow from records to release, on recorded fits: no sampler, exact expectations."""
 
-import json
-
 import numpy as np
-import pandas as pd
 import pytest
 
 import dpbayes as dpb
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine
 from dpbayes.engines.recorded import RecordedBinding
-from dpbayes.report import comparison_table, write_outputs
+from dpbayes.publish import publish
+from dpbayes.report import comparison_table
 from tests.conftest import make_records
 
 N = 60
@@ -181,42 +179,6 @@ def test_recorded_engine_refuses_other_records(schema, recorded_engine):
         build(schema, recorded_engine(BEFORE), dpb.Unweighted()).fit(make_records(50))
 
 
-def test_outputs_keep_the_two_sides_apart(fitted, records, tmp_path):
-    fit = fitted(dpb.CensoredWeighted(3.0))
-    release = fit.sample(datasets=2, accept="asymptotic")
-    out = tmp_path / "new" / "out"
-    write_outputs(out, fit, release, release_seed=987654321)
-    assert sorted(p.name for p in out.iterdir()) == ["confidential", "release"]
-    names = sorted(p.name for p in (out / "release").iterdir())
-    assert names == ["guarantee.json", "synthetic_1.csv", "synthetic_2.csv"]
-    assert (out / "confidential").stat().st_mode & 0o777 == 0o700
-    weights = pd.read_csv(out / "confidential" / "weights.csv")
-    np.testing.assert_allclose(weights["weight"], fit.weights)
-    text = "".join(p.read_text() for p in (out / "release").iterdir())
-    # Nothing computed from single records, and no seed, is in the release.
-    secret = [*fit.weights, *fit.lipschitz, *fit.lipschitz_unweighted, *records["y"]]
-    assert not [v for v in secret if v not in (0, 1, 1.5) and f"{v:.6f}"[:7] in text]
-    assert str(fit.seed) not in text
-    assert "987654321" not in text
-    assert "epsilon_local" not in text
-    statement = json.loads((out / "release" / "guarantee.json").read_text())
-    assert statement["basis"] == "asymptotic"
-    assert statement["epsilon"] == 6.0
-    with pytest.raises(dpb.OutputError, match="already holds a release"):
-        write_outputs(out, fit, release, release_seed=1)
-
-
-def test_failed_write_leaves_nothing(fitted, tmp_path, monkeypatch):
-    def fail(*_args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("dpbayes.report._write_confidential", fail)
-    fit = fitted(dpb.Censored(3.0))
-    with pytest.raises(dpb.OutputError, match="No space left on device"):
-        write_outputs(tmp_path / "out", fit, fit.sample(), release_seed=1)
-    assert not list((tmp_path / "out").iterdir())
-
-
 def test_comparison_table_has_the_layout_of_the_paper(fitted):
     fits = {m.name: fitted(m) for m in (dpb.Unweighted(), dpb.Censored(4.0))}
     table = comparison_table(fits, {n: f.sample(seed=1, accept="none") for n, f in fits.items()})
@@ -242,8 +204,8 @@ def test_other_outcome_types_end_to_end(family, outcome, schema, tmp_path):
     release = fit.sample(seed=2)
     allowed = set(records[outcome]) if schema[outcome].levels else set(range(1001))
     assert set(release.datasets[0][outcome]) <= allowed
-    write_outputs(tmp_path / "out", fit, release, release_seed=2)
-    assert (tmp_path / "out" / "confidential" / "figures" / "density.png").stat().st_size > 5000
+    publish(fit, tmp_path / "out")
+    assert (tmp_path / "out" / "confidential" / "density.png").stat().st_size > 5000
 
 
 def test_custom_program_is_checked_on_the_way(schema, records, tmp_path):

@@ -1,0 +1,166 @@
+"""Finished chains on disk, so that a fit that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import xarray as xr
+
+from dpbayes.engines.base import BoundModel, SamplerSettings, variables
+from dpbayes.errors import OutputError
+from dpbayes.fingerprint import hash_of
+
+# Settings that do not change the draws.
+_IDLE = ("progress", "parallel_chains")
+_INPUTS = "inputs.json"
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """A bound model that can sample single chains; others are too fast to need it."""
+
+    def identity(self) -> str:
+        """Hash of engine, program and data."""
+        ...
+
+    def sample_chains(
+        self,
+        settings: SamplerSettings,
+        chains: Sequence[int],
+        done: Callable[[int, xr.DataTree], None],
+        starts: xr.DataTree | None = None,
+    ) -> None:
+        """Sample some chains and hand over each as soon as it is finished, from any thread.
+
+        Chain c (from 0) is chain c of ``sample`` with the same settings.
+        """
+        ...
+
+
+class Checkpoint:
+    """Finished chains of one fit in a directory, each named by a hash of all it depends on.
+
+    Everything in it is confidential, the seed above all.
+
+    Attributes:
+        reused: chains that were read instead of sampled.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self._directory = Path(directory)
+        self.reused = 0
+        self._cleared = False
+        self._inputs = ""
+        self._lock = threading.Lock()
+
+    def begin(self, inputs: Mapping[str, str], seed: int | None) -> int:
+        """The seed of the fit: that of an earlier run with the same inputs, or a new one.
+
+        Args:
+            inputs: a hash or description of each input, under the name that users know it by.
+            seed: None takes a new one from the operating system.
+        Raises:
+            OutputError: the directory holds a fit of other inputs.
+        """
+        try:
+            before = json.loads((self._directory / _INPUTS).read_text(encoding="utf-8"))
+            entropy = int(before.pop("seed"))
+        except FileNotFoundError:
+            entropy = secrets.randbits(128) if seed is None else seed
+            self._inputs = json.dumps({**inputs, "seed": entropy}, indent=1)
+            return entropy
+        except (ValueError, KeyError, AttributeError):
+            before = {}
+        other = [name for name in inputs if before.get(name) != inputs[name]]
+        if seed is not None and not other and entropy != seed:
+            other = ["seed"]
+        if other:
+            raise OutputError(
+                f"{str(self._directory)!r} holds unfinished chains of a fit with other inputs "
+                f"({', '.join(other)}). Give the same inputs to continue it, name another "
+                "directory, or remove this one."
+            )
+        return entropy
+
+    def clear(self) -> None:
+        """Remove the directory, and those above it that this leaves empty."""
+        self._cleared = True
+        shutil.rmtree(self._directory, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self._directory.parent.rmdir()
+            self._directory.parent.parent.rmdir()
+
+    def sample(
+        self, bound: BoundModel, settings: SamplerSettings, starts: xr.DataTree | None = None
+    ) -> xr.DataTree:
+        """As ``bound.sample``; chains that are on disk are read and not sampled again."""
+        if self._cleared or not isinstance(bound, Resumable) or settings.seed is None:
+            return bound.sample(settings, starts)
+        relevant = {k: v for k, v in asdict(settings).items() if k not in _IDLE}
+        begin = None
+        if starts is not None:
+            begin = [
+                {k: v.tolist() for k, v in variables(starts, c).items()}
+                for c in range(settings.chains)
+            ]
+        key = hash_of(bound.identity(), relevant, begin)[:32]
+        found = [self._load(self._path(key, c)) for c in range(settings.chains)]
+        missing = [c for c, draws in enumerate(found) if draws is None]
+        self.reused += len(found) - len(missing)
+
+        def done(chain: int, draws: xr.DataTree) -> None:
+            self._save(self._path(key, chain), draws)
+            found[chain] = draws
+
+        if missing:
+            bound.sample_chains(settings, missing, done, starts)
+        groups = ("posterior", "sample_stats")
+        return xr.DataTree.from_dict(
+            {
+                group: xr.concat(
+                    [draws[group].to_dataset() for draws in found if draws is not None], "chain"
+                ).assign_coords(chain=np.arange(settings.chains))
+                for group in groups
+            }
+        )
+
+    def _path(self, key: str, chain: int) -> Path:
+        return self._directory / f"{key}-{chain + 1}.nc"
+
+    def _save(self, path: Path, draws: xr.DataTree) -> None:
+        inputs = self._directory / _INPUTS
+        with self._lock:  # chains end in threads
+            if self._inputs and not inputs.exists():
+                with self._into(inputs) as part:
+                    part.write_text(self._inputs, encoding="utf-8")
+        with self._into(path) as part:
+            draws.to_netcdf(part, engine="h5netcdf")
+
+    @contextlib.contextmanager
+    def _into(self, path: Path) -> Iterator[Path]:
+        """A file beside ``path`` that takes its place in one step, once it is on the disk."""
+        # Each with the mode: mkdir gives it to the last of several new folders only.
+        self._directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory.mkdir(mode=0o700, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        yield part
+        with part.open("rb") as stream:
+            os.fsync(stream.fileno())
+        part.replace(path)
+
+    def _load(self, path: Path) -> xr.DataTree | None:
+        try:
+            with xr.open_datatree(path, engine="h5netcdf") as tree:
+                return tree.load()
+        except (OSError, KeyError, ValueError):  # not there, or not whole: sampled again
+            return None

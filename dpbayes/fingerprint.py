@@ -1,0 +1,56 @@
+"""Hashes of data: to know records and inputs again without keeping them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+def content_digest(records: pd.DataFrame) -> bytes:
+    """SHA-256 of a table's content, whatever the order of its rows and columns.
+
+    Numbers count by value, so that text "1.50" read from a file and the number 1.5 are one. It is
+    confidential: whoever can guess the whole table can check the guess.
+    """
+    names = sorted(map(str, records.columns))
+    table = records.set_axis(list(map(str, records.columns)), axis="columns")
+    digest = hashlib.sha256(json.dumps(names).encode())
+    rows = functools.reduce(
+        lambda left, right: left + "\x1f" + right, (_texts(table[name]) for name in names)
+    )
+    for row in sorted(rows):
+        digest.update(b"\x1e" + row.encode())
+    return digest.digest()
+
+
+def salted(salt: str, digest: bytes) -> str:
+    """The digest as an outsider without the salt cannot recompute it: HMAC-SHA-256, hex."""
+    return hmac.new(bytes.fromhex(salt), digest, hashlib.sha256).hexdigest()
+
+
+def hash_of(*parts: Any) -> str:
+    """SHA-256 of JSON values, hex."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def data_hash(data: Mapping[str, Any]) -> str:
+    """SHA-256 of a program's data, hex."""
+    digest = hashlib.sha256()
+    for key in sorted(data):
+        array = np.ascontiguousarray(data[key])
+        digest.update(repr((key, array.shape, array.dtype.str)).encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def _texts(column: pd.Series) -> pd.Series:
+    """One text per cell: numbers by value, all else as it is written."""
+    texts = column.astype(object).map(lambda value: "" if pd.isna(value) else str(value))
+    numbers = pd.to_numeric(texts, errors="coerce")
+    return texts.where(numbers.isna(), numbers.map(lambda v: repr(float(v)))).astype(object)

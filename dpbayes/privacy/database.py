@@ -1,0 +1,225 @@
+"""The ledger's database: SQLite or PostgreSQL, serialisable transactions, versions, messages."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+
+from dpbayes.errors import LedgerError
+
+T = TypeVar("T")
+
+VERSION = "0002"  # of the schema, the newest under migrations/versions
+WAIT = 120.0  # seconds that a transaction waits for others before it gives up
+_MIGRATION_LOCK = 20_240_935  # any number that other programs are unlikely to take
+_SERIALIZATION_FAILURES = ("40001", "40P01")
+
+TABLES = sa.MetaData()
+DATASET = sa.Table(
+    "dataset",
+    TABLES,
+    sa.Column("id", sa.Integer, primary_key=True),
+    *(sa.Column(name, sa.String) for name in ("name", "adjacency", "salt", "created")),
+    *(sa.Column(name, sa.Double) for name in ("epsilon", "delta")),
+)
+FINGERPRINT = sa.Table(
+    "fingerprint",
+    TABLES,
+    sa.Column("dataset_id", sa.Integer, primary_key=True),
+    sa.Column("value", sa.String, primary_key=True),
+    sa.Column("created", sa.String),
+)
+LOSSES = ("once_epsilon", "once_rho", "each_epsilon", "each_rho")
+ENTRY = sa.Table(
+    "entry",
+    TABLES,
+    sa.Column("number", sa.Integer, primary_key=True),
+    *(sa.Column(name, sa.String) for name in ("id", "state", "mechanism", "created", "changed")),
+    *(sa.Column(name, sa.String) for name in ("actor", "host", "directory", "note")),
+    *(sa.Column(name, sa.Integer) for name in ("dataset_id", "datasets", "process")),
+    *(sa.Column(name, sa.Double) for name in LOSSES),
+)
+
+
+class Database:
+    """A place for a ledger, which may be empty.
+
+    Args:
+        text: a file name, or an SQLAlchemy URL.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._url = _parse(text)
+        sqlite = self._url.get_backend_name() == "sqlite"
+        self.file = Path(str(self._url.database)) if sqlite else None
+        self.url = str(self.file or self._url.render_as_string(hide_password=True))
+        self._engine = _connect(self._url)
+
+    def require_file(self) -> None:
+        """Raise LedgerError if it is a file that is not there; SQLite would make one."""
+        if self.file is not None and not self.file.is_file():
+            raise LedgerError(
+                f"there is no ledger {self.url!r}; make one with `dpbayes ledger create`."
+            )
+
+    def make_file(self) -> None:
+        """Make the file, if it is one and not there, for its owner only."""
+        if self.file is None or self.file.exists():
+            return
+        try:
+            os.close(os.open(self.file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            pass  # somebody else was faster
+        except OSError as error:
+            raise LedgerError(f"ledger {self.url!r}: {error.strerror}.") from None
+
+    def version(self) -> str | None:
+        """Of the schema; None where there is no ledger."""
+        with self.reading() as connection:
+            if self.file is not None:
+                found = connection.exec_driver_sql("PRAGMA quick_check").scalar()
+                if found != "ok":
+                    raise LedgerError(_damaged(self.url, str(found)))
+            if "alembic_version" not in sa.inspect(connection).get_table_names():
+                return None
+            version = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+            return None if version is None else str(version)
+
+    def migrate(self, to: str = VERSION, *, only_empty: bool) -> None:
+        """Bring the schema to a version; ``only_empty`` leaves an existing ledger as it is."""
+        from alembic import command  # slow to import, and seldom needed
+        from alembic.config import Config
+
+        config = Config()
+        scripts = str(Path(__file__).parent / "migrations")
+        config.set_main_option("script_location", scripts.replace("%", "%%"))
+
+        def work(connection: sa.Connection) -> None:
+            found = sa.inspect(connection).get_table_names()
+            if "alembic_version" not in found and {"dataset", "entry"} & set(found):
+                raise LedgerError(f"{self.url} holds other tables; take another database.")
+            if only_empty and "alembic_version" in found:
+                return
+            config.attributes["connection"] = connection
+            command.upgrade(config, to)
+
+        self.serially(work, tables=False)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A connection that sees one state and writes nothing."""
+        with self._errors(), self._engine.connect() as plain:
+            connection = plain.execution_options(reads=True)
+            with connection.begin():
+                yield connection
+
+    def serially(self, work: Callable[[sa.Connection], T], *, tables: bool = True) -> T:
+        """Run ``work`` in one serialisable transaction, again if the database asks for it."""
+        deadline = time.monotonic() + WAIT
+        while True:
+            try:
+                with self._engine.begin() as connection:
+                    if connection.dialect.name == "postgresql":
+                        # LOCK comes before the transaction's snapshot, which then shows the
+                        # entries of those who had the lock before.
+                        connection.exec_driver_sql(
+                            "LOCK TABLE entry, fingerprint IN SHARE ROW EXCLUSIVE MODE"
+                            if tables
+                            else f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"
+                        )
+                    return work(connection)
+            except exc.DBAPIError as error:
+                code = getattr(error.orig, "sqlstate", None)
+                if code not in _SERIALIZATION_FAILURES or time.monotonic() > deadline:
+                    with self._errors():
+                        raise
+            time.sleep(random.uniform(0.01, 0.2))
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except exc.DBAPIError as error:
+            raise LedgerError(_explain(self.url, error)) from None
+
+
+def _parse(text: str) -> sa.URL:
+    if "://" not in text:
+        text = f"sqlite:///{text}"
+    try:
+        url = sa.make_url(text)
+    except (exc.ArgumentError, ValueError):
+        raise LedgerError(
+            "the ledger's URL cannot be read; expected a file name, sqlite:///FILE or "
+            "postgresql://USER@HOST/DATABASE."
+        ) from None
+    kind = url.get_backend_name()
+    if kind not in ("sqlite", "postgresql"):
+        raise LedgerError(f"a ledger lives in sqlite or postgresql, not in {kind}.")
+    if kind == "sqlite" and not url.database:
+        raise LedgerError("a ledger in memory would forget; name a file.")
+    return url.set(drivername="sqlite" if kind == "sqlite" else "postgresql+psycopg")
+
+
+def _connect(url: sa.URL) -> sa.Engine:
+    sqlite = url.get_backend_name() == "sqlite"
+    arguments = {"timeout": WAIT} if sqlite else {"connect_timeout": 10}
+    try:
+        engine = sa.create_engine(
+            url,
+            isolation_level="SERIALIZABLE",
+            poolclass=sa.NullPool,
+            connect_args=arguments,
+        )
+    except ModuleNotFoundError:
+        raise LedgerError(
+            'a ledger in PostgreSQL needs psycopg: pip install "dpbayes[postgresql]".'
+        ) from None
+    if sqlite:
+
+        @event.listens_for(engine, "connect")
+        def prepare(connection: Any, _record: Any) -> None:
+            connection.isolation_level = None  # transactions begin below, not where Python likes
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA synchronous = EXTRA")  # power cuts too
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: sa.Connection) -> None:
+            reads = connection.get_execution_options().get("reads")
+            connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _explain(url: str, error: exc.DBAPIError) -> str:
+    said = " ".join(str(error.orig).split())
+    low = said.lower()
+    for sign, meaning in (
+        ("not a database", _damaged(url, said)),
+        ("malformed", _damaged(url, said)),
+        ("readonly", f"no permission to write the ledger {url} or beside it."),
+        ("read-only", f"no permission to write the ledger {url}."),
+        ("permission denied", f"no permission for the ledger {url}: {said}."),
+        ("unable to open", f"the ledger {url} cannot be opened: no permission or no folder."),
+        ("full", f"no space left for the ledger {url}; nothing was recorded."),
+        ("disk i/o", f"the disk refuses the ledger {url} ({said}); nothing was recorded."),
+        ("locked", f"the ledger {url} is busy: waited {WAIT:.0f} s for other releases."),
+    ):
+        if sign in low:
+            return meaning
+    return f"the ledger {url} cannot be used: {said}"
+
+
+def _damaged(url: str, said: str) -> str:
+    return (
+        f"the ledger {url} is damaged ({said}). Restore it from a backup, and release nothing "
+        "before: what was spent since the backup has to be entered again."
+    )

@@ -1,0 +1,1 @@
+"""Versions of the ledger's schema, applied in order by Alembic."""

@@ -1,0 +1,126 @@
+"""A program for tests: makes one small fit, then releases it in forked processes.
+
+    python -m tests.releases race URL FOLDER COUNT     COUNT processes release at once
+    python -m tests.releases serve URL FOLDER          one process per line of standard input:
+                                                       its number, and where to break it, or "-"
+
+A line is printed for each process: its id (serve), then its number and outcome.
+"""
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+
+import dpbayes as dpb
+from dpbayes import publish as module
+from dpbayes.engines.diagnostics import load_checks
+from dpbayes.errors import BudgetError, DpbayesError
+from dpbayes.privacy.ledger import Ledger
+from tests.conftest import make_records
+
+EPSILON = 0.1
+SCHEMA = dpb.Schema.from_dict(
+    {
+        "columns": {
+            "y": {"type": "continuous", "lower": 0, "upper": 10},
+            "sex": {"type": "categorical", "levels": ["f", "m"], "public": True},
+        }
+    }
+)
+RELEASED, REFUSED, FAILED = 0, 3, 4
+
+
+def make_fit():
+    """An anchored fit of 60 records."""
+    settings = dpb.SamplerSettings(warmup=200, draws=100, seed=314159265)
+    synthesizer = dpb.Synthesizer(
+        SCHEMA, "y ~ sex", "beta", dpb.Anchored(EPSILON), settings=settings
+    )
+    fit = synthesizer.fit(make_records(60)[["y", "sex"]], allow_nonconvergence=True)
+    load_checks()
+    fit.risk_unweighted  # noqa: B018  # made now, and not by every process
+    return fit
+
+
+@contextlib.contextmanager
+def small_files():
+    """Files cannot grow beyond 100 bytes, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def break_at(point):
+    """Make the release fail at a point ``kill:NAME``, ``kill-after:NAME`` or ``full:NAME``."""
+    kind, name = point.split(":")
+    owner = Ledger if hasattr(Ledger, name) else module
+    original = getattr(owner, name)
+
+    def broken(*args, **kwargs):
+        if kind == "full":
+            with small_files():
+                return original(*args, **kwargs)
+        if kind == "kill-after":
+            original(*args, **kwargs)
+        return kill()
+
+    setattr(owner, name, broken)
+
+
+def release(fit, ledger, folder, number, point="-"):
+    """In a child process; ends it with a code."""
+    code = FAILED
+    try:
+        if point != "-":
+            break_at(point)
+        module.publish(fit, folder / str(number), ledger=ledger, dataset="cps", seed=None)
+        code = RELEASED
+    except BudgetError:
+        code = REFUSED
+    except DpbayesError as error:
+        print(f"{number} error {error}", flush=True)
+    finally:
+        os._exit(code)
+
+
+def main():
+    """See the module."""
+    mode, url, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    fit, ledger = make_fit(), Ledger(url)
+    if mode == "race":
+        gate, opened = os.pipe()
+        children = {}
+        for number in range(int(sys.argv[4])):
+            child = os.fork()
+            if not child:
+                os.close(opened)
+                os.read(gate, 1)  # all start when the parent closes its end
+                release(fit, ledger, folder, number)
+            children[child] = number
+        os.close(opened)
+        for _ in children:
+            child, status = os.wait()
+            print(children[child], os.waitstatus_to_exitcode(status), flush=True)
+        return
+    print("ready", flush=True)
+    for line in sys.stdin:
+        number, point = line.split()
+        child = os.fork()
+        if not child:
+            release(fit, ledger, folder, number, point)
+        print("process", child, flush=True)
+        _, status = os.waitpid(child, 0)
+        print(number, os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,417 @@
+"""The release gate: what is where, in which order, and after crashes, races and full disks."""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes import publish as module
+from dpbayes.engines.recorded import RecordedEngine
+from dpbayes.errors import BudgetError, LedgerError
+from dpbayes.privacy.ledger import Ledger
+from dpbayes.publish import check_output, publish, resolve
+from dpbayes.release import Release
+from tests import releases
+from tests.ledgers import KINDS, postgresql, url  # noqa: F401  # fixtures
+
+both = pytest.mark.parametrize("url", KINDS, indirect=True)
+only_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return releases.make_fit()
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    made = Ledger.create(str(tmp_path / "ledger.db"))
+    made.add_dataset("cps", 1.0)
+    return made
+
+
+def files_of(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def check_invariants(ledger, folder, cost=releases.EPSILON):
+    """What has to hold at every moment, and may be checked after any crash."""
+    states = ledger.history().set_index("id")["state"].to_dict()
+    visible = {}
+    for out in folder.iterdir():
+        if (out / "release").exists():
+            entry = Release.entry_of(out / "release")
+            assert entry is not None, f"{out} holds half a release"
+            assert states[entry] in ("writing", "released"), "a release without an entry"
+            visible[entry] = out
+    spent = sum(state != "void" for state in states.values())
+    assert ledger.account("cps").spent[0] == pytest.approx(cost * spent)
+    assert len(visible) <= spent
+    assert {e for e, state in states.items() if state == "released"} <= set(visible)
+    return states, visible
+
+
+def check_resolved(ledger, folder):
+    """After ``resolve``: every entry is decided, and nothing half-written is left."""
+    states, visible = check_invariants(ledger, folder)
+    assert set(states.values()) <= {"released", "void", "lost"}
+    assert {e for e, state in states.items() if state == "released"} == set(visible)
+    assert not list(folder.glob("*/.dpbayes-*"))
+
+
+def test_two_sides(fit, ledger, tmp_path):
+    out = tmp_path / "new" / "out"
+    published = publish(fit, out, 2, seed=987654321, ledger=ledger, dataset="cps")
+    assert files_of(out) == ["confidential", "release"]
+    assert files_of(out / "release") == ["guarantee.json", "synthetic_1.csv", "synthetic_2.csv"]
+    assert files_of(out / "confidential") == [
+        "density.png", "draws.nc", "fit.json", "lipschitz.png", "release_seed.json",
+        "utility.json", "weights.csv",
+    ]  # fmt: skip
+    assert (out / "confidential").stat().st_mode & 0o777 == 0o700
+    weights = pd.read_csv(out / "confidential" / "weights.csv")
+    np.testing.assert_allclose(weights["weight"], fit.weights)
+    statement = json.loads((out / "release" / "guarantee.json").read_text())
+    assert statement["epsilon"] == pytest.approx(0.015 + 2 * 0.085)
+    assert statement["ledger"]["budget_epsilon"] == 1.0
+    assert Release.entry_of(out / "release") == statement["ledger"]["entry"]
+    for i, data in enumerate(published.datasets, start=1):
+        read = pd.read_csv(out / "release" / f"synthetic_{i}.csv")
+        pd.testing.assert_frame_equal(read, data, check_dtype=False, check_categorical=False)
+    with pytest.raises(dpb.OutputError, match="already holds a release"):
+        publish(fit, out)
+    (out / "release" / "synthetic_1.csv").write_text("changed")
+    assert Release.entry_of(out / "release") is None
+
+
+def test_nothing_of_single_records_is_in_a_release(fit, ledger, tmp_path):
+    """Every file of release/ against every number that belongs to one record, and more."""
+    out = tmp_path / "out"
+    publish(fit, out, 3, seed=987654321, ledger=ledger, dataset="cps")
+    text = "".join(p.read_text() for p in (out / "release").iterdir())
+    (log_lik,) = fit.posterior.bound.log_lik(dpb.synthesizer.one_draw(fit.draws, 0))
+    secret = np.concatenate(
+        [fit.lipschitz, fit.lipschitz_unweighted, fit.risk.sensitivity, log_lik, fit.records["y"]]
+    )
+    clamp = fit.window[1]
+    found = [v for v in secret if v not in (0, clamp) and f"{abs(v):.8f}"[:8] in text]
+    assert len(secret) > 250
+    assert not found
+    for word in (
+        str(fit.seed), "987654321", "epsilon_local", "lipschitz", str(tmp_path),
+        os.uname().nodename, ledger.account("cps").name,
+    ):  # fmt: skip
+        assert word not in text
+    # Rows are shuffled: the public column does not come in the confidential order.
+    for i in (1, 2, 3):
+        data = pd.read_csv(out / "release" / f"synthetic_{i}.csv")
+        assert sorted(data["sex"]) == sorted(fit.records["sex"])
+        assert list(data["sex"]) != list(fit.records["sex"])
+
+
+def test_grep_would_find_them(fit):
+    """The search above finds a number of one record when it is there."""
+    value = float(fit.records["y"].iloc[0])
+    assert f"{abs(value):.8f}"[:8] in pd.DataFrame({"y": [value]}).to_csv()
+
+
+def test_a_release_that_fails_before_writing_costs_nothing(fit, ledger, tmp_path, monkeypatch):
+    def fail(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_fit_report", fail)
+    with pytest.raises(dpb.OutputError, match=r"No space left on device.* Nothing was released"):
+        publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
+    assert not list((tmp_path / "out").iterdir())
+    assert ledger.account("cps").spent[0] == 0
+    assert list(ledger.history()["state"]) == ["void"]
+
+    def interrupt(*_args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "write_fit_report", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
+    assert ledger.account("cps").spent[0] == 0
+    monkeypatch.undo()
+    publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
+
+
+def test_a_voided_writer_does_not_write(fit, ledger, tmp_path, monkeypatch):
+    """Whoever voids a reserved entry stops its writer, even one that was only slow."""
+    report = module.write_fit_report
+
+    def slow(*args):
+        report(*args)
+        (entry,) = ledger.unresolved()
+        assert resolve(ledger, entry.id)[0].state == "void"
+
+    monkeypatch.setattr(module, "write_fit_report", slow)
+    with pytest.raises((LedgerError, dpb.OutputError)):
+        publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
+    assert not list((tmp_path / "out").iterdir())
+    check_resolved(ledger, tmp_path)
+
+
+def test_unfinished_work_blocks_its_folder(fit, ledger, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    monkeypatch.setattr(Ledger, "released", lambda *_args: (_ for _ in ()).throw(LedgerError("x")))
+    with pytest.raises(LedgerError, match="counts, but its entry could not be closed"):
+        publish(fit, out, ledger=ledger, dataset="cps")
+    monkeypatch.undo()
+    assert [r.state for r in resolve(ledger)] == ["released"]
+    (tmp_path / "next" / ".dpbayes-abc").mkdir(parents=True)
+    with pytest.raises(dpb.OutputError, match="`dpbayes ledger resolve`"):
+        check_output(tmp_path / "next")
+
+
+def test_weak_guarantees_and_other_hosts(fit, ledger, tmp_path, monkeypatch):
+    loose = fit.synthesizer.with_mechanism(dpb.CensoredWeighted(1.0)).fit(
+        fit.source, allow_nonconvergence=True
+    )
+    with pytest.raises(BudgetError, match="strict guarantees only"):
+        publish(loose, tmp_path / "out", accept="asymptotic", ledger=ledger, dataset="cps")
+    assert not (tmp_path / "out").exists()
+    publish(loose, tmp_path / "out", accept="asymptotic")  # without a ledger it can be had
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    ledger.reserve("cps", fit.claim(), b"x" * 32, "e" * 32, tmp_path / "other")
+    monkeypatch.undo()
+    (left,) = resolve(ledger)
+    assert left.state is None
+    assert "made on elsewhere" in left.reason
+    (done,) = resolve(ledger, "e" * 32)
+    assert done.state == "void"
+    with pytest.raises(LedgerError, match="not among the unfinished"):
+        resolve(ledger, "e" * 32)
+
+
+class Server:
+    """``tests.releases serve``: releases in processes that can be killed one by one."""
+
+    def __init__(self, url, folder):  # noqa: F811
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.releases", "serve", url, str(folder)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            cwd=Path(__file__).parents[2],
+        )  # fmt: skip
+        assert self.process.stdout.readline() == "ready\n"
+
+    def release(self, number, point="-", kill_after=None):
+        """Exit code (negative: a signal) and what was printed."""
+        self.process.stdin.write(f"{number} {point}\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        said = []
+        while not line.startswith("process "):
+            said.append(line)
+            line = self.process.stdout.readline()
+        if kill_after is not None:
+            time.sleep(kill_after)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(line.split()[1]), signal.SIGKILL)
+        while True:
+            line = self.process.stdout.readline()
+            if line.startswith(f"{number} error "):
+                said.append(line)
+                continue
+            assert line.split()[0] == str(number), line
+            return int(line.split()[1]), "".join(said)
+
+
+@contextlib.contextmanager
+def serving(url, folder):  # noqa: F811
+    server = Server(url, folder)
+    try:
+        yield server
+    finally:
+        server.process.stdin.close()
+        server.process.wait(timeout=30)
+        server.process.stdout.close()
+
+
+@only_sqlite
+def test_kill_at_thirty_random_moments(url, tmp_path):  # noqa: F811
+    """SIGKILL anywhere in a release: no half release, none without an entry, nothing unpaid."""
+    ledger = Ledger.create(url)
+    ledger.add_dataset("cps", 100.0)
+    folder = tmp_path / "releases"
+    folder.mkdir()
+    rng = random.Random(5)
+    with serving(url, folder) as server:
+        times = []
+        for number in range(2):
+            start = time.monotonic()
+            assert server.release(number)[0] == releases.RELEASED
+            times.append(time.monotonic() - start)
+        codes = []
+        for number in range(2, 32):
+            codes.append(server.release(number, kill_after=rng.uniform(0, times[-1]))[0])
+            check_invariants(ledger, folder)
+            if number % 3 == 0:  # now and then somebody cleans up
+                resolve(ledger)
+                check_resolved(ledger, folder)
+        assert codes.count(-signal.SIGKILL) > 15
+        resolve(ledger)
+        check_resolved(ledger, folder)
+        assert server.release(99)[0] == releases.RELEASED
+
+
+@both
+def test_kill_at_each_step(url, tmp_path):  # noqa: F811
+    """The state that each step leaves, and what ``resolve`` makes of it."""
+    ledger = Ledger.create(url)
+    ledger.add_dataset("cps", 100.0)
+    folder = tmp_path / "releases"
+    folder.mkdir()
+    steps = [
+        ("kill:reserve", None, None),
+        ("kill-after:reserve", "reserved", "void"),
+        ("kill:write_fit_report", "reserved", "void"),
+        ("kill-after:_allocate", "reserved", "void"),
+        ("kill:writing", "reserved", "void"),
+        ("kill-after:writing", "writing", "lost"),
+        ("kill:_write", "writing", "lost"),
+        ("kill-after:_write", "writing", "released"),
+        ("kill:_appear", "writing", "released"),
+        ("kill-after:_appear", "writing", "released"),
+        ("kill:released", "writing", "released"),
+        ("kill-after:released", "released", "released"),
+    ]
+    with serving(url, folder) as server:
+        for number, (point, left, end) in enumerate(steps):
+            assert server.release(number, point)[0] == -signal.SIGKILL
+            check_invariants(ledger, folder)
+            states = list(ledger.history()["state"])
+            assert states[-1:] == ([left] if left else []), point
+            resolve(ledger)
+            check_resolved(ledger, folder)
+            states = list(ledger.history()["state"])
+            assert states[-1:] == ([end] if end else []), point
+
+
+@only_sqlite
+def test_a_moved_release_is_never_refunded(url, tmp_path):  # noqa: F811
+    """Absence proves nothing: the release may have been taken away between crash and resolve."""
+    ledger = Ledger.create(url)
+    ledger.add_dataset("cps", 100.0)
+    with serving(url, tmp_path) as server:
+        server.release("out", "kill:released")
+    shutil.move(tmp_path / "out" / "release", tmp_path / "taken")
+    assert [r.state for r in resolve(ledger)] == ["lost"]
+    assert ledger.account("cps").spent[0] == pytest.approx(releases.EPSILON)
+
+
+@only_sqlite
+def test_full_disk(url, tmp_path):  # noqa: F811
+    """Files that cannot grow: noticed where it costs nothing, and nothing half-written is left."""
+    ledger = Ledger.create(url)
+    ledger.add_dataset("cps", 100.0)
+    folder = tmp_path / "releases"
+    folder.mkdir()
+    with serving(url, folder) as server:
+        for number, (point, state, says) in enumerate(
+            [
+                ("full:reserve", None, "nothing was recorded"),
+                ("full:write_fit_report", "void", "Nothing was released"),
+                ("full:_allocate", "void", "Nothing was released"),
+                ("full:_write", "writing", "The cost counts"),
+            ]
+        ):
+            code, said = server.release(number, point)
+            assert code == releases.FAILED
+            assert says in said
+            assert len(said.splitlines()) == 1
+            assert list(ledger.history()["state"])[-1:] == ([state] if state else [])
+            assert not (folder / str(number) / "release").exists()
+            check_invariants(ledger, folder)
+    resolve(ledger)
+    check_resolved(ledger, folder)
+
+
+@both
+def test_fifty_processes_race_for_ten_releases(url, tmp_path):  # noqa: F811
+    ledger = Ledger.create(url)
+    ledger.add_dataset("cps", 10 * releases.EPSILON)
+    folder = tmp_path / "releases"
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.releases", "race", url, str(folder), "50"],
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], timeout=300,
+    )  # fmt: skip
+    codes = [int(line.split()[1]) for line in done.stdout.splitlines() if "error" not in line]
+    assert len(codes) == 50, done.stdout
+    assert codes.count(releases.RELEASED) == 10, done.stdout
+    assert codes.count(releases.REFUSED) == 40
+    assert len(list(folder.glob("*/release/guarantee.json"))) == 10
+    check_resolved(ledger, folder)
+    assert ledger.account("cps").spent[0] == pytest.approx(1.0)
+
+
+@pytest.fixture
+def unprivileged_folder():
+    """A folder that a user without rights can reach, and not write in."""
+    folder = Path(tempfile.mkdtemp(prefix="dpbayes-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become a user without rights")
+def test_read_only_folders(unprivileged_folder, fit):
+    """A fork as user nobody: no permission for the output, or for the ledger."""
+    folder = unprivileged_folder
+    ledger = Ledger.create(str(folder / "ledger.db"))
+    ledger.add_dataset("cps", 1.0)
+    (folder / "open").mkdir(mode=0o777)
+    (folder / "open").chmod(0o777)
+    (folder / "ledger.db").chmod(0o644)
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from tests import releases\n"
+        "fit, folder = releases.make_fit(), Path(sys.argv[1])\n"
+        "ledger = releases.Ledger(str(folder / 'ledger.db'))\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "for name in ('closed/out', 'open/out'):\n"
+        "    try:\n"
+        "        releases.module.publish(fit, folder / name, ledger=ledger, dataset='cps')\n"
+        "    except releases.DpbayesError as error:\n"
+        "        print(type(error).__name__, error)\n"
+    )
+    (folder / "closed").mkdir(mode=0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    first, second = done.stdout.splitlines()
+    assert first.startswith("OutputError")
+    assert "no permission to write" in first
+    assert second.startswith("LedgerError no permission to write the ledger")
+    assert not list((folder / "open").iterdir())
+    assert ledger.history().empty
+
+
+def test_engine_without_chains_of_its_own_is_published_too(tmp_path, schema, recorded_engine):
+    rng = np.random.default_rng(1)
+    engine = recorded_engine(rng.normal(-1, 0.3, (40, 60)), rng.normal(-1, 0.3, (40, 60)))
+    assert isinstance(engine, RecordedEngine)
+    synthesizer = dpb.Synthesizer(schema, "y ~ 1", "beta", dpb.Censored(2.0), engine=engine)
+    from tests.conftest import make_records
+
+    fit = synthesizer.fit(
+        make_records(60), checkpoint=tmp_path / "checkpoint", allow_nonconvergence=True
+    )
+    publish(fit, tmp_path / "elsewhere")
+    assert files_of(tmp_path / "elsewhere") == ["confidential", "release"]
