@@ -1,6 +1,6 @@
 """Bayesian data synthesis with a privacy guarantee, on Stan.
 
-schema -> program -> engine -> risk weights -> mechanism (refit) -> guarantee -> release
+schema -> program -> engine -> risk weights -> mechanism (refit) -> guarantee -> ledger -> release
                                                    `-> utility, plots (confidential side)
 """
 
@@ -10,11 +10,13 @@ from typing import Any
 from dpbayes.contract import check_contract
 from dpbayes.engines import SamplerSettings
 from dpbayes.errors import (
+    BudgetError,
     ConvergenceError,
     DataError,
     DpbayesError,
     EngineError,
     GuaranteeError,
+    LedgerError,
     OutputError,
     ProgramError,
     SchemaError,
@@ -49,13 +51,20 @@ __all__ = [
     "BetaDivergence",
     "Guarantee",
     "Synthesizer", "Fit", "Release", "tune",
+    "Ledger", "publish", "resolve",
     "utility", "plots",
     "DpbayesError", "SchemaError", "DataError", "ProgramError", "EngineError",
-    "ConvergenceError", "GuaranteeError", "OutputError",
+    "ConvergenceError", "GuaranteeError", "OutputError", "LedgerError", "BudgetError",
 ]  # fmt: skip
+
+
+# Slow to import, and not needed by every command.
+_LAZY = {"Ledger": "privacy.ledger", "resolve": "publication", "publish": "publication"}
 
 
 def __getattr__(name: str) -> Any:
     if name in ("utility", "plots"):  # matplotlib is slow to import
         return import_module(f"dpbayes.{name}")
+    if name in _LAZY:
+        return getattr(import_module(f"dpbayes.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'dpbayes' has no attribute {name!r}")

@@ -207,7 +207,7 @@ def synthesize(
     """
     from dpbayes.engines import SamplerSettings
     from dpbayes.mechanisms import get_mechanism
-    from dpbayes.publish import CHECKPOINT, CONFIDENTIAL, check_output, publish
+    from dpbayes.publication import CHECKPOINT, CONFIDENTIAL, check_output, publish
     from dpbayes.schema import Schema, read_records
     from dpbayes.synthesizer import Synthesizer
 

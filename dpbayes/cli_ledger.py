@@ -108,7 +108,7 @@ def resolve(
     the files are whole. Everything else stays paid.
     """
     from dpbayes.privacy.ledger import Ledger
-    from dpbayes.publish import resolve as resolve_all
+    from dpbayes.publication import resolve as resolve_all
 
     done = resolve_all(Ledger(url), entry)
     for item in done:

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import dpbayes as dpb
-from dpbayes import publish as module
+from dpbayes import publication as module
 from dpbayes.engines.diagnostics import load_checks
 from dpbayes.errors import BudgetError, DpbayesError
 from dpbayes.privacy.ledger import Ledger

@@ -23,7 +23,7 @@ ORDER = [
     ["utility"],
     ["plots"],
     ["report"],
-    ["publish"],
+    ["publication"],
     ["demo"],
     ["studies"],
     ["cli_ledger"],

@@ -6,7 +6,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine
 from dpbayes.engines.recorded import RecordedBinding
-from dpbayes.publish import publish
+from dpbayes.publication import publish
 from dpbayes.report import comparison_table
 from tests.conftest import make_records
 
