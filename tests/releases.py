@@ -62,7 +62,7 @@ def kill():
 def break_at(point):
     """Make the release fail at a point ``kill:NAME``, ``kill-after:NAME`` or ``full:NAME``."""
     kind, name = point.split(":")
-    owner = Ledger if hasattr(Ledger, name) else module
+    owner = next(o for o in (Ledger, module, Path) if hasattr(o, name))
     original = getattr(owner, name)
 
     def broken(*args, **kwargs):

@@ -285,6 +285,8 @@ def test_kill_at_each_step(url, tmp_path):  # noqa: F811
         ("kill:_write", "writing", "lost"),
         ("kill-after:_write", "writing", "released"),
         ("kill:_appear", "writing", "released"),
+        ("kill:rename", "writing", "released"),
+        ("kill-after:rename", "writing", "released"),
         ("kill-after:_appear", "writing", "released"),
         ("kill:released", "writing", "released"),
         ("kill-after:released", "released", "released"),
