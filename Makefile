@@ -24,6 +24,7 @@ lint: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/inference.py
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(not (3, 11) <= v < (3, 14) and "dpbayes needs Python 3.11 to 3.13, found %d.%d: run make PYTHON=python3.x" % v)'
@@ -36,7 +37,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 lock:
 	echo hatchling | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url \
-	  --extra test --extra cmdstan --extra postgresql pyproject.toml - \
+	  --extra test --extra analysis --extra cmdstan --extra postgresql pyproject.toml - \
 	  --output-file requirements.lock
 
 clean:

@@ -454,8 +454,12 @@ def check(
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="anchored")],
-    replicates: Annotated[int, typer.Option(help="Simulated data sets.")] = 20,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="anchored, charest, modips-rules, known-draws")
+    ],
+    replicates: Annotated[
+        int | None, typer.Option(help="Simulated data sets [as in the paper; anchored: 20].")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of data and fits.")] = 1,
     out: Annotated[Path | None, typer.Option(help="New CSV file for the tables.")] = None,
 ) -> None:
@@ -463,30 +467,58 @@ def study(
 
     anchored: avg-ECDF of strict mechanisms, of Censor_w and of a perturbed histogram at five
     epsilons (n = 2000 from Beta(0.5, 3)), then beta regression of the shipped earnings.
+    charest: Tables 1-4 of Charest 2010, combining rules and a model on synthetic counts.
+    modips-rules: Table 1 of Liu, coverage of five combining rules.
+    known-draws: coverage after releases by clamped posteriors.
     """
-    from dpbayes.studies import anchored
+    from dpbayes.cli_study import STUDIES
 
-    if name != "anchored":
-        raise SchemaError(f"unknown study {name!r}; studies: anchored.")
-    if replicates < 2:
+    if name not in STUDIES:
+        raise SchemaError(f"unknown study {name!r}; studies: {', '.join(STUDIES)}.")
+    if replicates is not None and replicates < 2:
         raise SchemaError(f"--replicates {replicates} must be at least 2, for a standard error.")
     if out is not None and out.exists():
         raise OutputError(f"--out {str(out)!r} exists; name a new file.")
-    rows = []
-    for row in anchored.run(replicates, seed):
-        rows.append(row)
-        if sys.stderr.isatty():
-            print(f"\r{row.replicate + 1} of {replicates}", end="", file=sys.stderr)
-    found = anchored.table(rows)
-    print(f"\navg-ECDF x 1e4, n = {anchored.N}, {replicates} replicates (standard error)\n")
-    print(anchored.side_by_side(found).to_string())
-    print("\nRatio of the mean to the design's figure\n")
-    print(found["ratio"].unstack("epsilon").iloc[:, ::-1].round(2).to_string())
-    print("\nEarnings, beta regression (NUTS)\n")
-    real = anchored.run_earnings((1.0, 0.5), seed)
-    print(real.round(5).to_string())
+    found = STUDIES[name](replicates, seed)
     if out is not None:
         found.to_csv(out)
+
+
+@app.command()
+def combine(
+    release: Annotated[
+        Path, typer.Argument(metavar="RELEASE", help="Folder with synthetic_1.csv ...")
+    ],
+    formula: Annotated[str, typer.Option(help="As in statsmodels: 'y ~ x + C(group)'.")],
+    model: Annotated[str, typer.Option(help="ols, logit or poisson.")] = "ols",
+    rule: Annotated[
+        str | None,
+        typer.Option(help="modips [default], rubin, raghunathan, reiter2002 or raab."),
+    ] = None,
+    level: Annotated[float, typer.Option(help="Of the intervals, in (0, 1).")] = 0.95,
+) -> None:
+    """Fit a regression to each data set of a release and combine the estimates.
+
+    Uses the release only. Warns where a rule is known to fail for the release's mechanism.
+    """
+    import warnings
+
+    from dpbayes.inference.analysis import analyse, formula_fit, read_release
+
+    found = read_release(release)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        combined = analyse(found, formula_fit(formula, model), rule)
+    table = combined.table(level)
+    console.print(
+        f"{model} {formula}: {combined.datasets} data sets by {found.mechanism!r}, rule "
+        f"{combined.rule!r}\n",
+        highlight=False,
+        soft_wrap=True,
+    )
+    print(table.to_string(float_format=lambda v: f"{v:.4g}"))
+    for text in dict.fromkeys(str(w.message) for w in caught):
+        print(f"warning: {text}", file=sys.stderr)
 
 
 @app.command("list")

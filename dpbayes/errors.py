@@ -39,3 +39,7 @@ class LedgerError(DpbayesError):
 
 class BudgetError(LedgerError):
     """A release would spend more than what is left of the budget."""
+
+
+class InferenceError(DpbayesError):
+    """Estimates that cannot be combined, or a model that does not fit a release."""

@@ -69,6 +69,11 @@ class StanProgram:
         return cls._read(stan_directory() / f"{family}.stan", bundled=True)
 
     @classmethod
+    def for_inference(cls, name: str) -> StanProgram:
+        """A bundled program that analyses releases; the contract is not for it."""
+        return cls._read(stan_directory() / "inference" / f"{name}.stan", bundled=True)
+
+    @classmethod
     def from_file(cls, path: str | Path) -> StanProgram:
         """A user's program, with its ``#include`` lines expanded; checked by ``check_names``."""
         program = cls._read(Path(path), bundled=False)

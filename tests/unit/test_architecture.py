@@ -24,9 +24,10 @@ ORDER = [
     ["plots"],
     ["report"],
     ["publication"],
+    ["inference"],
     ["demo"],
     ["studies"],
-    ["cli_ledger"],
+    ["cli_ledger", "cli_study"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

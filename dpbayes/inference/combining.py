@@ -1,0 +1,223 @@
+"""Rules that combine estimates from m synthetic data sets. Arrays in, arrays out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+from scipy import stats
+
+from dpbayes.errors import InferenceError
+
+Array = NDArray[np.float64]
+
+# (variance T, degrees of freedom) from W, B and m; B > 0 is not assumed.
+Rule = Callable[[Array, Array, int], tuple[Array, Array]]
+
+
+def _modips(W: Array, B: Array, m: int) -> tuple[Array, Array]:
+    """T = W + B/m, t with (m-1)(1 + mW/B)^2. Liu, theorem 7; Reiter 2003."""
+    return W + B / m, (m - 1) * (1 + _ratio(m * W, B)) ** 2
+
+
+def _rubin(W: Array, B: Array, m: int) -> tuple[Array, Array]:
+    """T = W + (1 + 1/m)B, for missing data. Rubin 1987."""
+    return W + (1 + 1 / m) * B, (m - 1) * (1 + _ratio(W, (1 + 1 / m) * B)) ** 2
+
+
+def _raghunathan(W: Array, B: Array, m: int) -> tuple[Array, Array]:
+    """T = (1 + 1/m)B - W, for populations synthesised in full; may be negative.
+
+    Raghunathan, Reiter & Rubin 2003.
+    """
+    return (1 + 1 / m) * B - W, (m - 1) * (1 - _ratio(W, (1 + 1 / m) * B)) ** 2
+
+
+def _raab(W: Array, B: Array, m: int) -> tuple[Array, Array]:
+    """T = (1 + 2/m)W, normal. Raab, Nowok & Dibben 2017, synthetic sets of the original's size."""
+    return (1 + 2 / m) * W, np.full_like(W, np.inf)
+
+
+def _ratio(numerator: Array, denominator: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # 0/0: neither variance is there, and the df are as good as infinite.
+        return np.where(denominator > 0, numerator / denominator, np.inf)
+
+
+RULES: dict[str, Rule] = {
+    "modips": _modips,
+    "rubin": _rubin,
+    "raghunathan": _raghunathan,
+    "reiter2002": _raghunathan,  # and a positive variance in its place
+    "raab": _raab,
+}
+_LEAST_SETS = {"raab": 1}  # others need the variance between sets
+
+# What is known of rules that were made for other data.
+_FAILS = {
+    "rubin": "its 95% intervals cover 99.5 to 100% (Liu, Table 1)",
+    "raghunathan": "its 95% intervals cover 79 to 100% (Liu, Table 1)",
+    "reiter2002": "its variance was 10 to 530% too large (Charest, Table 2)",
+    "raab": "its 95% intervals cover down to 27% at ε = 0.5 (Liu, Table 1)",
+}
+
+
+@dataclass(frozen=True)
+class Combined:
+    """Estimates from m data sets together, labelled as the input was.
+
+    Attributes:
+        estimate: mean over the data sets, q.
+        variance: T of the rule, above or equal to 0.
+        df: degrees of freedom of the t distribution; infinite for a normal one.
+        within, between: W, mean of the variances, and B, sample variance of the estimates.
+        rule: its name.
+        datasets: m.
+    """
+
+    estimate: Any
+    variance: Any
+    df: Any
+    within: Any
+    between: Any
+    rule: str
+    datasets: int
+    _label: Callable[[Array], Any] = field(repr=False, default=lambda a: a)
+
+    @property
+    def standard_error(self) -> Any:
+        """Square root of the variance."""
+        return self._label(np.sqrt(np.asarray(self.variance)))
+
+    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
+        """Ends of the central interval of a level in (0, 1)."""
+        if not 0 < level < 1:
+            raise InferenceError(f"level = {level!r} must lie in (0, 1), for example 0.95.")
+        half = stats.t.ppf((1 + level) / 2, np.asarray(self.df)) * np.sqrt(
+            np.asarray(self.variance)
+        )
+        centre = np.asarray(self.estimate)
+        return self._label(centre - half), self._label(centre + half)
+
+    def p_value(self, null: float = 0.0) -> Any:
+        """Two-sided, of the hypothesis that the parameter is ``null``."""
+        distance = np.abs(np.asarray(self.estimate) - null)
+        error = np.sqrt(np.asarray(self.variance))
+        with np.errstate(divide="ignore"):
+            t = np.divide(distance, error, out=np.where(distance > 0, np.inf, 0.0), where=error > 0)
+        return self._label(2 * stats.t.sf(t, np.asarray(self.df)))
+
+    def table(self, level: float = 0.95) -> pd.DataFrame:
+        """One row per parameter."""
+        low, high = self.interval(level)
+        columns = {
+            "estimate": self.estimate, "std. error": self.standard_error, "df": self.df,
+            f"{100 * level:g}% low": low, f"{100 * level:g}% high": high,
+            "p-value": self.p_value(),
+        }  # fmt: skip
+        flat = {name: np.atleast_1d(np.asarray(v)).ravel() for name, v in columns.items()}
+        labels = self.estimate.index if isinstance(self.estimate, pd.Series) else None
+        return pd.DataFrame(flat, index=labels)
+
+
+def combine(
+    estimates: Any,
+    variances: Any,
+    rule: str = "modips",
+    *,
+    size_ratio: float = 1.0,
+    strict_dp: bool = False,
+) -> Combined:
+    """Combine estimates and their variances from m synthetic data sets.
+
+    Args:
+        estimates, variances: m along the first axis (rows of a DataFrame, dimension ``dataset``
+            of a DataArray), anything behind it: parameters, replicates.
+        rule: one of ``RULES``. ``modips`` is for synthetic data from m draws of a (private)
+            posterior, which is what this package releases.
+        size_ratio: synthetic size over confidential size, for ``reiter2002``.
+        strict_dp: the data sets are differentially private: warn of rules that fail there.
+    Raises:
+        InferenceError: unequal shapes, values that are not finite, negative variances, too few
+            data sets, or a negative T of ``raghunathan``.
+    """
+    if rule not in RULES:
+        raise InferenceError(f"rule = {rule!r}: expected one of {', '.join(RULES)}.")
+    q, label = _read(estimates, "estimates")
+    v, _ = _read(variances, "variances")
+    if q.shape != v.shape:
+        raise InferenceError(f"estimates have shape {q.shape}, variances {v.shape}.")
+    if (v < 0).any():
+        raise InferenceError(
+            f"{int((v < 0).sum())} variance(s) are negative; give squared standard errors."
+        )
+    m = len(q)
+    if m < _LEAST_SETS.get(rule, 2):
+        raise InferenceError(
+            f"rule {rule!r} needs at least 2 data sets, there is {m}: the variance between sets "
+            "shows what synthesis and noise added. Ask for more data sets, or model the mechanism "
+            "(from_synthetic_counts, from_clamped_draws, from_normal_draws)."
+        )
+    if strict_dp and rule in _FAILS:
+        warnings.warn(
+            f"rule {rule!r} is not made for differentially private data: {_FAILS[rule]}. "
+            "Use rule 'modips'.",
+            stacklevel=2,
+        )
+    W = v.mean(axis=0)
+    B = q.var(axis=0, ddof=1) if m > 1 else np.zeros_like(W)
+    T, df = RULES[rule](W, B, m)
+    if (T < 0).any():
+        if rule != "reiter2002":
+            raise InferenceError(
+                f"T = (1 + 1/m)B - W is negative for {int((T < 0).sum())} of {T.size} "
+                "parameter(s): rule 'raghunathan' gives no interval. Use 'modips', or "
+                "'reiter2002', which replaces it."
+            )
+        # Reiter 2002: where T < 0, the variance W of synthetic sets scaled to the real size.
+        T, df = np.where(T < 0, size_ratio * W, T), np.where(T < 0, m - 1.0, df)
+    df = np.maximum(df, 1e-3)  # T = 0 has df 0, of which t has no quantiles
+    return Combined(label(q.mean(axis=0)), label(T), label(df), label(W), label(B), rule, m, label)
+
+
+def _read(values: Any, name: str) -> tuple[Array, Callable[[Array], Any]]:
+    """Values with m along the first axis, and how to label what is left."""
+    if isinstance(values, xr.DataArray):
+        if "dataset" not in values.dims:
+            raise InferenceError(f"{name}: the DataArray needs a dimension 'dataset'.")
+        values = values.transpose("dataset", ...)
+        first = values.isel(dataset=0, drop=True)
+        array = values.to_numpy()
+
+        def label(a: Array) -> Any:
+            return first.copy(data=np.asarray(a, dtype=float))
+
+    elif isinstance(values, pd.DataFrame):
+        columns = values.columns
+        array = values.to_numpy()
+
+        def label(a: Array) -> Any:
+            return pd.Series(np.asarray(a), index=columns)
+
+    else:
+        array = values
+
+        def label(a: Array) -> Any:
+            return np.asarray(a)[()]  # a number where there is one
+
+    try:
+        array = np.asarray(array, dtype=float)
+    except (ValueError, TypeError):
+        raise InferenceError(f"{name}: expected numbers, equally many for each data set.") from None
+    if array.ndim == 0 or not len(array):
+        raise InferenceError(f"{name}: expected one entry per data set along the first axis.")
+    if not np.isfinite(array).all():
+        bad = int((~np.isfinite(array)).sum())
+        raise InferenceError(f"{name}: {bad} of {array.size} values are missing or not finite.")
+    return array, label

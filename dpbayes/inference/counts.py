@@ -1,0 +1,305 @@
+"""Cell probabilities from a release of counts, with the synthesizer's mechanism in the model.
+
+The confidential counts x are summed out exactly: given x the posterior of p is a Dirichlet, so the
+posterior given the release is a finite mixture of Dirichlets, with a weight for every possible x.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize, stats
+from scipy.special import gammaln, log_expit, logsumexp
+
+from dpbayes.engines import SamplerSettings, get_engine
+from dpbayes.errors import InferenceError
+from dpbayes.program import StanProgram
+
+Array = NDArray[np.float64]
+MOST_COUNTS = 2_000_000  # possible x times cells that are held at once
+NEGLIGIBLE = 1e-14  # weight of mixture parts that are left out of distribution functions
+GRID = 4001  # points of the quadrature over the logit of a released probability
+
+
+@dataclass(frozen=True)
+class CountsPosterior:
+    """Posterior of the cell probabilities: a mixture of Dirichlet distributions.
+
+    Attributes:
+        weights: shape (..., R), of the R possible confidential counts; sums to 1.
+        parameters: shape (R, K), of the Dirichlet distributions.
+        model: data of ``stan_models/inference/synthetic_counts.stan``, where that is the model.
+    """
+
+    weights: Array
+    parameters: Array
+    model: Mapping[str, Any] | None = None
+
+    @property
+    def mean(self) -> Array:
+        """Posterior means, shape (..., K)."""
+        return np.asarray(self.weights @ self._means())
+
+    @property
+    def variance(self) -> Array:
+        """Posterior variances, shape (..., K)."""
+        total = self.parameters.sum(axis=1, keepdims=True)
+        means = self._means()
+        second = means * (self.parameters + 1) / (total + 1)
+        return np.asarray(self.weights @ second - (self.weights @ means) ** 2)
+
+    @property
+    def sd(self) -> Array:
+        """Posterior standard deviations, shape (..., K)."""
+        return np.sqrt(self.variance)
+
+    def cdf(self, p: float, cell: int = 0) -> Array:
+        """P(p_cell <= p), shape (...)."""
+        a = self.parameters[:, cell]
+        parts = stats.beta.cdf(p, a, self.parameters.sum(axis=1) - a)
+        return np.asarray(self.weights @ parts)
+
+    def interval(self, level: float = 0.95, cell: int = 0) -> tuple[float, float]:
+        """Central credible interval of one cell's probability; one release only."""
+        if not 0 < level < 1:
+            raise InferenceError(f"level = {level!r} must lie in (0, 1), for example 0.95.")
+        if self.weights.ndim > 1:
+            raise InferenceError("interval() takes one release at a time.")
+        kept = self.weights > NEGLIGIBLE
+        one = CountsPosterior(self.weights[kept], self.parameters[kept])
+
+        def quantile(q: float) -> float:
+            return float(optimize.brentq(lambda p: float(one.cdf(p, cell)) - q, 0, 1, xtol=1e-10))
+
+        return quantile((1 - level) / 2), quantile((1 + level) / 2)
+
+    def sample(self, size: int, seed: int | None = None) -> Array:
+        """Independent draws, shape (size, K); one release only."""
+        if self.weights.ndim > 1:
+            raise InferenceError("sample() takes one release at a time.")
+        rng = np.random.default_rng(seed)
+        chosen = rng.choice(len(self.weights), size=size, p=self.weights / self.weights.sum())
+        gamma = rng.gamma(self.parameters[chosen])
+        return np.asarray(gamma / gamma.sum(axis=1, keepdims=True))
+
+    def sample_with_stan(
+        self, settings: SamplerSettings | None = None, engine: str = "embedded"
+    ) -> xr.DataTree:
+        """The same posterior by Stan: a start for models with other priors or more structure."""
+        if self.model is None:
+            raise InferenceError("this posterior has no Stan program.")
+        program = StanProgram.for_inference("synthetic_counts")
+        bound = get_engine(engine).compile(program).bind(self.model)
+        return bound.sample(settings or SamplerSettings())
+
+    def _means(self) -> Array:
+        return np.asarray(self.parameters / self.parameters.sum(axis=1, keepdims=True))
+
+
+def from_synthetic_counts(
+    synthetic: ArrayLike,
+    noise: ArrayLike,
+    n: int | Mapping[int, float],
+    *,
+    prior: ArrayLike = 1.0,
+    weight: float = 1.0,
+) -> CountsPosterior:
+    """Posterior of p from counts of the multinomial-Dirichlet (two cells: beta-binomial) mechanism.
+
+    p ~ Dirichlet(prior), x ~ Multinomial(n, p), and for each data set m: p_m ~ Dirichlet(noise +
+    weight x), synthetic_m ~ Multinomial(., p_m). Charest 2010, section 4, with x summed out
+    instead of sampled, for K cells, and for n unknown.
+
+    Args:
+        synthetic: released counts, shape (M, K), or (..., M, K) for many releases at once.
+        noise: the synthesizer's prior α, one number or K of them.
+        n: number of confidential records, or a prior of it as {n: probability}.
+        prior: the analyst's Dirichlet prior, one number or K of them.
+        weight: tempering of the confidential counts by the synthesizer.
+    Raises:
+        InferenceError: counts that are no counts, parameters at or below 0, or too many possible x.
+    """
+    counts = _counts(synthetic)
+    K = counts.shape[-1]
+    alpha, gamma = (_positive(v, K, name) for v, name in ((noise, "noise"), (prior, "prior")))
+    if not 0 < weight < math.inf:
+        raise InferenceError(f"weight = {weight!r} must be a finite number above 0.")
+    x, log_prior = _possible(n, K)
+    given = alpha + weight * x  # (R, K)
+    total = given.sum(axis=1)
+    log_weight = log_prior + _log_marginal(x, gamma)
+    # Sum over data sets m and cells k, with all releases (...) and all x (R) side by side.
+    seen = np.zeros((*counts.shape[:-2], len(x)))
+    for m in range(counts.shape[-2]):
+        one = counts[..., m, None, :]
+        seen = seen + gammaln(total) - gammaln(total + one.sum(axis=-1))
+        for k in range(K):
+            seen += gammaln(given[:, k] + one[..., k]) - gammaln(given[:, k])
+    model = None
+    if counts.ndim == 2:
+        model = {
+            "K": K, "M": len(counts), "n": len(x), "x": x, "log_prior_x": log_prior,
+            "synthetic": counts, "noise": alpha, "weight": float(weight), "prior": gamma,
+        }  # fmt: skip
+    return CountsPosterior(_normalise(log_weight + seen), gamma + x, model)
+
+
+def from_clamped_draws(
+    n: int,
+    *,
+    draws: ArrayLike | None = None,
+    counts: ArrayLike | None = None,
+    size: int | None = None,
+    weight: float = 1.0,
+    window: tuple[float, float] = (-math.inf, math.inf),
+    synthesis_prior: tuple[float, float] = (0.0, 2.5),
+    prior: tuple[float, float] = (1.0, 1.0),
+) -> CountsPosterior:
+    """Posterior of a share p from a release of the clamped bernoulli synthesizer, no covariates.
+
+    x ~ Binomial(n, p); the synthesizer draws logit θ_j from Normal(synthesis_prior) times
+    exp(x c(log θ) + (n - x) c(log(1 - θ))), c(f) = clip(weight f, window), once for each data set;
+    a data set is ``size`` records of Bernoulli(θ_j). The draws share x, which is summed out; the
+    clamped posterior is normalised by quadrature for every x. Cell 0 of the result is p.
+
+    Args:
+        n: number of confidential records.
+        draws: θ_j, where the release says them (m known draws), shape (..., m), in (0, 1); or
+        counts: of ones in each data set of ``size`` records (by default n), shape (..., m).
+        weight, window: of the mechanism, such as 1 and (-ε, 0) for ``censored``.
+        synthesis_prior: mean and sd of the synthesizer's normal prior of the logit.
+        prior: the analyst's beta prior of p.
+    """
+    if (draws is None) == (counts is None):
+        raise InferenceError("give either draws or counts, and not both.")
+    low, high = window
+    if not (low < high and 0 < weight < math.inf and synthesis_prior[1] > 0):
+        raise InferenceError(
+            f"weight = {weight!r} and the prior's sd {synthesis_prior[1]!r} must be above 0, and "
+            f"the window {window!r} must go from low to high."
+        )
+    gamma = _positive(prior, 2, "prior")
+    x, log_prior = _possible(n, 2)
+    logit = np.linspace(-30.0, 30.0, GRID)
+    density = clamped_density(x, logit, weight, window, synthesis_prior)
+    log_cell = math.log(logit[1] - logit[0])
+    log_norm = logsumexp(density + log_cell, axis=1)  # (R,)
+    if draws is not None:
+        theta = np.atleast_1d(np.asarray(draws, dtype=float))
+        if not theta.size or not ((theta > 0) & (theta < 1)).all():
+            raise InferenceError("draws must be probabilities strictly between 0 and 1.")
+        at = np.log(theta) - np.log1p(-theta)
+        each = clamped_density(x, at.ravel(), weight, window, synthesis_prior) - log_norm[:, None]
+        seen = each.T.reshape(*theta.shape, len(x)).sum(axis=-2)
+    else:
+        size = n if size is None else size
+        ones = np.atleast_1d(np.asarray(counts))
+        if not ones.size or (ones < 0).any() or (ones > size).any() or (ones != ones.round()).any():
+            raise InferenceError(f"counts must be whole numbers from 0 to size = {size}.")
+        posterior = np.exp(density + log_cell - log_norm[:, None])  # (R, G)
+        possible = np.arange(size + 1.0)[:, None]
+        terms = possible * log_expit(logit) + (size - possible) * log_expit(-logit)
+        terms -= terms.max(axis=1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            table = np.log(posterior @ np.exp(terms).T)  # (R, size + 1)
+        seen = table.T[ones.astype(int)].sum(axis=-2)
+    log_weight = log_prior + _log_marginal(x, gamma) + seen
+    return CountsPosterior(_normalise(log_weight), gamma + x)
+
+
+def clamped_density(
+    x: Array,
+    logit: Array,
+    weight: float,
+    window: tuple[float, float],
+    synthesis_prior: tuple[float, float],
+) -> Array:
+    """Log density of the synthesizer's posterior of logit θ, up to a constant for each x.
+
+    Args:
+        x: confidential counts of ones and zeros, shape (R, 2).
+        logit: shape (G,).
+    Returns:
+        shape (R, G).
+    """
+    return np.asarray(
+        stats.norm.logpdf(logit, *synthesis_prior)
+        + x[:, :1] * np.clip(weight * log_expit(logit), *window)
+        + x[:, 1:] * np.clip(weight * log_expit(-logit), *window)
+    )
+
+
+def _possible(n: int | Mapping[int, float], K: int) -> tuple[Array, Array]:
+    """Every x, shape (R, K), and the log prior of its total."""
+    prior = dict(n) if isinstance(n, Mapping) else {n: 1.0}
+    rows = 0
+    for total, probability in prior.items():
+        if isinstance(total, bool) or not isinstance(total, int | np.integer) or total < 1:
+            raise InferenceError(f"n = {total!r} must be a whole number, at least 1.")
+        if not probability > 0 or not math.isfinite(probability):
+            raise InferenceError(f"the prior of n = {total} must be above 0, not {probability!r}.")
+        rows += math.comb(int(total) + K - 1, K - 1)
+    if rows * K > MOST_COUNTS:
+        raise InferenceError(
+            f"{rows:,} confidential tables of {K} cells are possible, too many to sum over. "
+            "Merge cells, narrow the prior of n, or use rule 'modips' on several data sets."
+        )
+    parts, logs = [], []
+    for total, probability in prior.items():
+        table = _compositions(int(total), K)
+        parts.append(table)
+        logs.append(np.full(len(table), math.log(probability)))
+    return np.concatenate(parts), np.concatenate(logs)
+
+
+def _compositions(total: int, K: int) -> Array:
+    """All K counts that sum to ``total``, first cell descending."""
+    if K == 2:
+        first = np.arange(total, -1, -1.0)
+        return np.column_stack([first, total - first])
+    # Stars and bars: positions of K - 1 bars.
+    bars = np.array(list(itertools.combinations(range(total + K - 1), K - 1)), dtype=float)
+    edges = np.column_stack([np.full(len(bars), -1.0), bars, np.full(len(bars), total + K - 1.0)])
+    return np.diff(edges, axis=1) - 1
+
+
+def _log_marginal(x: Array, gamma: Array) -> Array:
+    """Log Dirichlet-multinomial probability of x, shape (R,)."""
+    n, g = x.sum(axis=1), gamma.sum()
+    return np.asarray(
+        gammaln(n + 1)
+        - gammaln(x + 1).sum(axis=1)
+        + gammaln(g)
+        - gammaln(n + g)
+        + (gammaln(x + gamma) - gammaln(gamma)).sum(axis=1)
+    )
+
+
+def _normalise(log_weight: Array) -> Array:
+    return np.asarray(np.exp(log_weight - logsumexp(log_weight, axis=-1, keepdims=True)))
+
+
+def _counts(values: ArrayLike) -> Array:
+    counts = np.asarray(values, dtype=float)
+    if counts.ndim < 2 or counts.shape[-1] < 2 or not counts.size:
+        raise InferenceError(
+            f"synthetic counts have shape {counts.shape}; expected data sets x cells, with at "
+            "least two cells: [[30, 70]] for 30 ones among 100."
+        )
+    if not np.isfinite(counts).all() or (counts < 0).any() or (counts != counts.round()).any():
+        raise InferenceError("synthetic counts must be whole numbers, 0 or above.")
+    return counts
+
+
+def _positive(values: ArrayLike, K: int, name: str) -> Array:
+    array = np.asarray(values, dtype=float)
+    if array.shape not in ((), (K,)) or not np.isfinite(array).all() or (array <= 0).any():
+        raise InferenceError(f"{name} = {values!r}: expected one number above 0, or {K} of them.")
+    return np.array(np.broadcast_to(array, (K,)))

@@ -1,0 +1,95 @@
+"""Analysing a release, and the studies of it, from the shell."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.cli.test_commands import dpbayes
+
+
+@pytest.fixture
+def release(tmp_path):
+    """A release folder of three data sets by ``anchored``."""
+    rng = np.random.default_rng(1)
+    folder = tmp_path / "release"
+    folder.mkdir()
+    for i in (1, 2, 3):
+        x = rng.normal(size=60)
+        frame = pd.DataFrame({"y": 1 + 2 * x + rng.normal(size=60), "x": x})
+        frame.to_csv(folder / f"synthetic_{i}.csv", index=False)
+    write(folder, datasets=3)
+    return folder
+
+
+def write(folder, **changes):
+    statement = {"datasets": 3, "mechanism": "anchored", "basis": "strict", **changes}
+    (folder / "guarantee.json").write_text(json.dumps(statement))
+
+
+def test_combine(release):
+    done = dpbayes("combine", release, "--formula", "y ~ x")
+    assert done.returncode == 0, done.stderr
+    assert "3 data sets by 'anchored', rule 'modips'" in done.stdout
+    row = next(line.split() for line in done.stdout.splitlines() if line.startswith("x "))
+    assert float(row[1]) == pytest.approx(2, abs=0.5)
+    assert float(row[4]) < 2 < float(row[5])
+    assert done.stderr == ""
+    other = dpbayes("combine", release, "--formula", "y ~ x", "--rule", "rubin", "--level", 0.9)
+    assert "90% low" in other.stdout
+    assert "warning: rule 'rubin' is not made for" in other.stderr
+    write(release, mechanism="censored")
+    clamped = dpbayes("combine", release, "--formula", "y ~ x")
+    assert clamped.returncode == 0
+    assert "warning: no rule fits mechanism 'censored'" in clamped.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "message"),
+    [
+        ({"datasets": 1}, ("--formula", "y ~ x"), "needs at least 2 data sets, there is 1"),
+        ({"datasets": 4}, ("--formula", "y ~ x"), "No such file or directory (synthetic_4.csv)"),
+        ({}, ("--formula", "y ~ z"), "on columns y, x"),
+        ({}, ("--formula", "y ~ x", "--model", "glm"), "expected one of ols, logit, poisson"),
+        ({}, ("--formula", "y ~ x", "--rule", "mean"), "expected one of modips"),
+        ({}, ("--formula", "y ~ x", "--level", "95"), "level = 95.0 must lie in (0, 1)"),
+    ],
+)
+def test_bad_input_is_one_message(release, changes, arguments, message):
+    write(release, **changes)
+    done = dpbayes("combine", release, *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "replicates", "words"),
+    [
+        ("charest", 2000, ("Table 4", "posterior_mean", "contradicts Table 4")),
+        ("modips-rules", 300, ("raghunathan", "gaussian", "ours, then Liu's Table 1")),
+        ("known-draws", 100, ("model, draws", "binary, anchored, ε = 3")),
+    ],
+)
+def test_studies(tmp_path, name, replicates, words):
+    out = tmp_path / "table.csv"
+    done = dpbayes("study", name, "--replicates", replicates, "--out", out)
+    assert done.returncode == 0, done.stderr
+    for word in words:
+        assert word in done.stdout
+    assert len(pd.read_csv(out)) > 10
+    again = dpbayes("study", name, "--out", out)
+    assert again.returncode == 2
+    assert "name a new file" in again.stderr
+
+
+def test_bad_studies():
+    for arguments, message in (
+        (("charets",), "studies: anchored, charest, modips-rules, known-draws"),
+        (("charest", "--replicates", 1), "at least 2"),
+    ):
+        done = dpbayes("study", *arguments)
+        assert done.returncode == 2
+        assert message in done.stderr

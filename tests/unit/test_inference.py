@@ -1,0 +1,335 @@
+"""Posteriors from releases by second paths, and analyses of whole releases."""
+
+import itertools
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import integrate, stats
+from scipy.special import expit, logit
+
+import dpbayes as dpb
+from dpbayes.contract import contract_defaults
+from dpbayes.engines.exact import ExactEngine
+from dpbayes.errors import InferenceError
+from dpbayes.families import FAMILIES
+from dpbayes.inference import (
+    analyse,
+    combine,
+    from_clamped_draws,
+    from_normal_draws,
+    from_synthetic_counts,
+    read_release,
+)
+from dpbayes.inference.analysis import Released, formula_fit
+from dpbayes.inference.counts import clamped_density
+from dpbayes.program import StanProgram
+from tests.conftest import make_records
+
+
+def brute_force(synthetic, noise, n, size, prior=(1.0, 1.0), weight=1.0):
+    """Mean and variance of p for two cells: loops over x, quadrature over p and every p_m."""
+    a, b = prior
+
+    def likelihood(p):
+        total = 0.0
+        for x in range(n + 1):
+            term = stats.binom.pmf(x, n, p)
+            for ones in synthetic:
+                inner = stats.beta(noise + weight * x, noise + weight * (n - x))
+                term *= integrate.quad(
+                    lambda t, d=inner, k=ones: d.pdf(t) * stats.binom.pmf(k, size, t), 0, 1
+                )[0]
+            total += term
+        return total * stats.beta.pdf(p, a, b)
+
+    grid, weights = np.polynomial.legendre.leggauss(24)
+    p = (grid + 1) / 2
+    values = np.array([likelihood(v) for v in p]) * weights
+    values /= values.sum()
+    return values @ p, values @ (p - values @ p) ** 2
+
+
+@pytest.mark.parametrize(
+    ("synthetic", "weight", "prior"),
+    [([2, 4], 1.0, (1.0, 1.0)), ([5], 0.3, (2.0, 3.0)), ([0, 1, 0], 1.0, (1.0, 1.0))],
+)
+def test_counts_by_brute_force(synthetic, weight, prior):
+    n, size, noise = 4, 6, 1.7
+    counts = [[k, size - k] for k in synthetic]
+    found = from_synthetic_counts(counts, noise, n, prior=prior, weight=weight)
+    mean, variance = brute_force(synthetic, noise, n, size, prior, weight)
+    assert found.mean[0] == pytest.approx(mean, rel=1e-6)
+    assert found.variance[0] == pytest.approx(variance, rel=1e-5)
+    assert found.mean.sum() == pytest.approx(1)
+
+
+def test_n_unknown_is_a_mixture_over_n():
+    counts, noise = [[3, 7], [4, 6]], 2.0
+    prior = {4: 0.2, 5: 0.5, 6: 0.3}
+    found = from_synthetic_counts(counts, noise, prior)
+    # Evidence of each n: the released sets' probability, summed over x by hand.
+    evidence, means = [], []
+    for n, probability in prior.items():
+        one = from_synthetic_counts(counts, noise, n)
+        total = sum(
+            stats.betabinom.pmf(x, n, 1, 1)
+            * np.prod([stats.betabinom.pmf(k, 10, noise + x, noise + n - x) for k in (3, 4)])
+            for x in range(n + 1)
+        )
+        evidence.append(probability * total)
+        means.append(one.mean[0])
+    assert found.mean[0] == pytest.approx(np.dot(evidence, means) / sum(evidence))
+    assert from_synthetic_counts(counts, noise, {5: 0.1}).mean[0] == pytest.approx(means[1])
+
+
+def test_three_cells_by_brute_force():
+    """Loops over every confidential table, with SciPy's Dirichlet-multinomial."""
+    n, noise, prior = 6, np.array([1.0, 2.0, 1.5]), np.array([2.0, 1.0, 1.0])
+    synthetic = [[4, 3, 5], [2, 8, 2]]
+    weights, means = [], []
+    for x in itertools.product(range(n + 1), repeat=3):
+        if sum(x) == n:
+            weight = stats.dirichlet_multinomial.pmf(x, prior, n)
+            for counts in synthetic:
+                weight *= stats.dirichlet_multinomial.pmf(counts, noise + x, 12)
+            weights.append(weight)
+            means.append((prior + x) / (prior.sum() + n))
+    found = from_synthetic_counts(synthetic, noise, n, prior=prior)
+    assert len(found.weights) == len(weights) == 28
+    np.testing.assert_allclose(found.mean, np.average(means, axis=0, weights=weights))
+
+
+def test_many_releases_at_once():
+    rng = np.random.default_rng(1)
+    ones = rng.integers(0, 21, (7, 5, 2))
+    counts = np.stack([ones, 20 - ones], axis=-1)
+    found = from_synthetic_counts(counts, 3.0, 15)
+    assert found.mean.shape == (7, 5, 2)
+    alone = from_synthetic_counts(counts[3, 2], 3.0, 15)
+    np.testing.assert_allclose(found.mean[3, 2], alone.mean)
+    np.testing.assert_allclose(found.sd[3, 2], alone.sd)
+    with pytest.raises(InferenceError, match="one release at a time"):
+        found.interval()
+    low, high = alone.interval(0.9)
+    assert alone.cdf(low) == pytest.approx(0.05)
+    assert alone.cdf(high) == pytest.approx(0.95)
+    draws = alone.sample(40_000, seed=1)[:, 0]
+    assert abs(draws.mean() - alone.mean[0]) < 5 * alone.sd[0] / 200
+    assert np.mean(draws < low) == pytest.approx(0.05, abs=0.006)  # 5 standard errors
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("counts", "n"),
+    [([[30, 70]], 100), ([[6, 3, 3], [5, 4, 3]], 12), ([[4, 6]], {9: 0.4, 10: 0.6})],
+)
+def test_stan_agrees(counts, n):
+    """Posterior means within 5 MCSE: about 1e-6 by chance."""
+    exact = from_synthetic_counts(counts, 2.5, n, prior=1.5)
+    draws = exact.sample_with_stan(dpb.SamplerSettings(seed=1))["posterior"]["p"].to_numpy()
+    flat = draws.reshape(-1, draws.shape[-1])
+    error = exact.sd / np.sqrt(len(flat) / 4)
+    assert (np.abs(flat.mean(axis=0) - exact.mean) < 5 * error).all()
+    assert (np.abs(flat.std(axis=0) / exact.sd - 1) < 0.1).all()
+    with pytest.raises(InferenceError, match="no Stan program"):
+        from_clamped_draws(5, draws=[0.5]).sample_with_stan()
+
+
+@pytest.mark.parametrize(("weight", "window"), [(1.0, (-0.7, 0.0)), (0.3, (-0.5, 0.5))])
+def test_clamped_density_is_that_of_the_synthesizer(weight, window):
+    """Against the bundled bernoulli program, clamp and all, up to a constant."""
+    y = np.r_[np.ones(7, int), np.zeros(13, int)]
+    data = {
+        "n": 20, "y": y, "K": 0, "X": np.empty((20, 0)), "J": 0, "group": np.empty(0, int),
+        **{f"prior_{k}": v for k, v in FAMILIES["bernoulli"].priors.items()},
+        **FAMILIES["bernoulli"].switches, **contract_defaults(20),
+        "weights": np.full(20, weight), "clip_lower": window[0], "clip_upper": window[1],
+    }  # fmt: skip
+    model = ExactEngine(500).compile(StanProgram.for_family("bernoulli")).bind(data)
+    grid = model.grid()
+    theirs = model.log_posterior(grid)
+    at = grid.draws["posterior"]["intercept"].to_numpy()[0]
+    ours = clamped_density(np.array([[7.0, 13.0]]), at, weight, window, (0.0, 2.5))[0]
+    np.testing.assert_allclose(np.diff(theirs), np.diff(ours), atol=1e-8)
+
+
+def test_clamped_draws_by_brute_force():
+    """n = 3: every x, every normaliser and every predictive probability by quadrature."""
+    n, window, thetas, size = 3, (-0.8, 0.0), [0.3, 0.6], 4
+
+    def density(t, x):
+        clip = lambda f: min(max(f, window[0]), window[1])
+        return stats.norm.pdf(t, 0, 2.5) * np.exp(
+            x * clip(np.log(expit(t))) + (n - x) * clip(np.log(expit(-t)))
+        )
+
+    norms = [integrate.quad(density, -30, 30, args=(x,), limit=200)[0] for x in range(n + 1)]
+    known = [np.prod([density(logit(t), x) / norms[x] for t in thetas]) for x in range(n + 1)]
+    data = [
+        integrate.quad(
+            lambda t, x=x: density(t, x) / norms[x] * stats.binom.pmf(1, size, expit(t)),
+            -30, 30, limit=200,
+        )[0]
+        for x in range(n + 1)
+    ]  # fmt: skip
+    for likelihood, given in ((known, {"draws": thetas}), (data, {"counts": [1], "size": size})):
+        weights = np.array(likelihood) / (n + 1)  # x is uniform under the flat prior
+        weights /= weights.sum()
+        mean = sum(w * (1 + x) / (n + 2) for x, w in enumerate(weights))
+        found = from_clamped_draws(n, window=window, **given)
+        assert found.mean[0] == pytest.approx(mean, rel=1e-5)
+    many = from_clamped_draws(n, window=window, draws=[[0.3, 0.6], [0.5, 0.5]])
+    assert many.mean[0, 0] == pytest.approx(
+        from_clamped_draws(n, window=window, draws=thetas).mean[0]
+    )
+
+
+@pytest.mark.parametrize("size", [None, 40])
+def test_normal_draws_by_conditioning_a_joint_normal(size):
+    """(θ, mean of x, θ_1..θ_3, data means) as one covariance matrix, then the textbook formula."""
+    n, sigma, weight, m = 25, 2.0, 0.3, 3
+    (m0, s0), (m1, s1) = (1.0, 1.5), (0.5, 0.8)  # synthesizer's and analyst's priors
+    spread = 1 / (weight * n / sigma**2 + 1 / s0**2)
+    slope = spread * weight * n / sigma**2
+    A = np.zeros((2 + m, 2 + m + m))  # rows: θ, mean, released; columns: independent shocks
+    A[0, 0] = s1
+    A[1] = A[0] + np.eye(2 + 2 * m)[1] * sigma / n**0.5
+    for j in range(m):
+        A[2 + j] = slope * A[1]
+        A[2 + j, 2 + j] = spread**0.5
+        A[2 + j, 2 + m + j] = sigma / size**0.5 if size else 0.0
+    covariance = A @ A.T
+    centre = np.r_[m1, m1, np.full(m, slope * m1 + spread * m0 / s0**2)]
+    released = np.array([0.9, 1.4, 0.2])
+    gain = np.linalg.solve(covariance[2:, 2:], covariance[2:, 0])
+    mean = m1 + gain @ (released - centre[2:])
+    variance = covariance[0, 0] - gain @ covariance[2:, 0]
+    found = from_normal_draws(
+        released, n, sigma, size=size, weight=weight, synthesis_prior=(m0, s0), prior=(m1, s1)
+    )
+    assert found.mean == pytest.approx(mean)
+    assert found.sd == pytest.approx(variance**0.5)
+    low, high = found.interval()
+    assert (low + high) / 2 == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: from_synthetic_counts([30, 70], 1.0, 100), r"shape \(2,\); expected data sets x"),
+        (lambda: from_synthetic_counts([[30.5, 70]], 1.0, 100), "whole numbers"),
+        (lambda: from_synthetic_counts([[-1, 70]], 1.0, 100), "whole numbers"),
+        (lambda: from_synthetic_counts([[3, 7]], 0.0, 10), "noise = 0.0"),
+        (lambda: from_synthetic_counts([[3, 7]], [1, 2, 3], 10), r"noise = \[1, 2, 3\]"),
+        (lambda: from_synthetic_counts([[3, 7]], 1.0, 0), "n = 0 must be"),
+        (lambda: from_synthetic_counts([[3, 7]], 1.0, {5: 0.0}), "prior of n = 5"),
+        (lambda: from_synthetic_counts([[3, 7]], 1.0, 10, weight=0), "weight = 0"),
+        (lambda: from_synthetic_counts([[9] * 8], 1.0, 100), "tables of 8 cells are possible"),
+        (lambda: from_synthetic_counts([[3, 7]], 1.0, 10).interval(95), "level = 95"),
+        (lambda: from_clamped_draws(10), "either draws or counts"),
+        (lambda: from_clamped_draws(10, draws=[1.0]), "strictly between 0 and 1"),
+        (lambda: from_clamped_draws(10, counts=[11]), "from 0 to size = 10"),
+        (lambda: from_clamped_draws(10, counts=[3], window=(0, -1)), "from low to high"),
+        (lambda: from_normal_draws([], 10, 1.0), "one finite number per draw"),
+        (lambda: from_normal_draws([1.0], 0, 1.0), "n = 0 must be"),
+        (lambda: from_normal_draws([1.0], 10, -1.0), "sigma = -1.0"),
+        (lambda: from_normal_draws([1.0], 10, 1.0, prior=(0.0, 0.0)), "sd must be above 0"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(InferenceError, match=message):
+        call()
+
+
+@pytest.fixture
+def datasets():
+    rng = np.random.default_rng(2)
+    frames = []
+    for _ in range(4):
+        x = rng.normal(size=80)
+        y = 1 + 2 * x + rng.normal(size=80)
+        frames.append(pd.DataFrame({"y": y, "x": x, "g": rng.choice(["a", "b"], 80)}))
+    return frames
+
+
+def test_analyse_is_combine_of_each(datasets):
+    def mean(data):
+        return data["y"].mean(), data["y"].var() / len(data)
+
+    found = analyse(datasets, mean)
+    by_hand = combine(*np.array([mean(d) for d in datasets]).T)
+    assert (found.estimate, found.variance) == (by_hand.estimate, by_hand.variance)
+    fitted = analyse(datasets, formula_fit("y ~ x + g"))
+    assert list(fitted.estimate.index) == ["Intercept", "g[T.b]", "x"]
+    low, high = fitted.interval(0.999)
+    assert low["x"] < 2 < high["x"]
+    slopes = [np.polyfit(d["x"], d["y"], 1)[0] for d in datasets]
+    plain = analyse(datasets, formula_fit("y ~ x"), "rubin")
+    assert plain.estimate["x"] == pytest.approx(np.mean(slopes))
+    logit_fit = analyse(
+        [d.assign(z=(d["y"] > 1) * 1) for d in datasets], formula_fit("z ~ x", "logit")
+    )
+    assert logit_fit.estimate["x"] > 0
+
+
+def test_the_rule_and_its_warnings_follow_the_mechanism(datasets, tmp_path):
+    def mean(data):
+        return data["y"].mean(), data["y"].var() / len(data)
+
+    for mechanism, says in (
+        ("censored", "7% at ε = 1"),
+        ("multinomial-dirichlet", "from_synthetic_counts"),
+    ):
+        with pytest.warns(UserWarning, match=says):
+            analyse(Released(tuple(datasets), mechanism, "strict"), mean)
+    good = Released(tuple(datasets), "anchored", "strict")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert analyse(good, mean).rule == "modips"
+    with pytest.warns(UserWarning, match="cover 99.5 to 100%"):
+        analyse(good, mean, "rubin")
+    for i, data in enumerate(datasets, start=1):
+        data.to_csv(tmp_path / f"synthetic_{i}.csv", index=False)
+    statement = {"datasets": 4, "mechanism": "anchored", "basis": "strict"}
+    (tmp_path / "guarantee.json").write_text(json.dumps(statement))
+    read = read_release(tmp_path)
+    assert (len(read.datasets), read.mechanism) == (4, "anchored")
+    assert analyse(tmp_path, mean).estimate == pytest.approx(analyse(datasets, mean).estimate)
+
+
+def test_a_release_in_memory_is_understood(schema):
+    settings = dpb.SamplerSettings(warmup=300, draws=200, seed=1)
+    synthesizer = dpb.Synthesizer(schema, "y ~ age", "beta", dpb.Anchored(3.0), settings=settings)
+    fit = synthesizer.fit(make_records(100), allow_nonconvergence=True)
+    release = fit.sample(3, seed=1)
+    found = analyse(release, formula_fit("y ~ age"))
+    assert found.datasets == 3
+    assert np.isfinite(found.interval()).all()
+
+
+def test_bad_analyses(datasets, tmp_path):
+    def mean(data):
+        return data["y"].mean(), data["y"].var() / len(data)
+
+    one_level = [datasets[0], datasets[1].assign(g="a")]
+    for call, message in (
+        (lambda: analyse(datasets[:1], mean), "needs at least 2 data sets"),
+        (lambda: analyse(one_level, formula_fit("y ~ g")), "other parameters than the first: g"),
+        (lambda: analyse(datasets, lambda d: d["y"].mean()), "must return a statsmodels result"),
+        (lambda: analyse(datasets, formula_fit("y ~ nothing")), "on columns y, x, g"),
+        (lambda: analyse(datasets, formula_fit("y ~ x", "lasso")), "expected one of ols"),
+        (lambda: analyse(datasets, mean, "best"), "expected one of modips"),
+        (lambda: analyse([], mean), "expected a Release, its folder"),
+        (lambda: analyse(5, mean), "expected a Release, its folder"),
+        (lambda: analyse(tmp_path / "none", mean), "No such file"),
+        (lambda: analyse(datasets, lambda d: (d["y"].mean(), -1.0)), "are negative"),
+        (lambda: analyse(datasets, lambda d: ([1.0, 2.0], [1.0])), r"shape \(4, 2\), variances"),
+    ):
+        with pytest.raises(InferenceError, match=message):
+            call()
+    (tmp_path / "guarantee.json").write_text("{}")
+    with pytest.raises(InferenceError, match="cannot be read"):
+        read_release(tmp_path)
