@@ -36,6 +36,7 @@ from dpbayes.program import StanProgram
 
 Vector = NDArray[np.float64]
 
+_SHORT = 2_000_000  # records times iterations: about a second of sampling
 _SILENT = {"emit": 0, "emit_y_rep": 0}
 _THREADED = 1000  # points from which log densities are evaluated on all cores
 
@@ -103,7 +104,16 @@ class EmbeddedBinding:
         done: Callable[[int, xr.DataTree], None],
         starts: xr.DataTree | None = None,
     ) -> None:
-        """Each chain in a process of its own: stanli crashes when called from several threads."""
+        """Each chain in a process of its own: stanli crashes when called from several threads.
+
+        Short fits are one joint run, which gives the same draws and starts no processes.
+        """
+        work = self._n * (settings.warmup + settings.draws) * settings.chains
+        if len(chains) == settings.chains and self._model.program.bundled and work < _SHORT:
+            draws = self.sample(settings, starts)
+            for chain in chains:
+                done(chain, draws.isel(chain=[chain]))
+            return
         inits = self._inits(self._build(stanli.Model, **_SILENT), settings, starts)
         running: list[subprocess.Popen[bytes]] = []
         lock = threading.Lock()

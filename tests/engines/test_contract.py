@@ -764,8 +764,10 @@ def test_chains_start_where_they_are_told(engine, bind, family, K, J):
     assert (binding.sample(still)["posterior"][name].to_numpy()[:, 0] < 20).all()
 
 
-def test_chains_one_by_one_are_those_of_a_joint_run(engine, bind, tmp_path):
+@pytest.mark.parametrize("short", [0, 10**9], ids=["long", "short"])
+def test_chains_one_by_one_are_those_of_a_joint_run(engine, bind, tmp_path, monkeypatch, short):
     """A checkpointed fit, also one that goes on after a stop, gives what the engine gives."""
+    monkeypatch.setattr("dpbayes.engines.embedded._SHORT", short)
     bound, _ = bind(engine, "beta", K=1, n=30)
     settings = SamplerSettings(chains=3, warmup=100, draws=20, seed=11, metric="dense_e")
     starts = bound.random_points(3, seed=2)
@@ -810,6 +812,7 @@ def test_a_chain_that_dies_is_an_error(bind, tmp_path, monkeypatch):
     other = tmp_path / "worker.py"
     other.write_text(script.replace("    model =", f"    {dying}", 1))
     monkeypatch.setattr(worker, "__file__", str(other))
+    monkeypatch.setattr("dpbayes.engines.embedded._SHORT", 0)
     settings = SamplerSettings(chains=2, warmup=50, draws=20, seed=1, parallel_chains=1)
     with pytest.raises(EngineError, match="chain 2 ended with code -9"):
         Checkpoint(tmp_path / "c").sample(bound, settings)
