@@ -108,8 +108,8 @@ def children_of(process):
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="reads /proc")
 def test_a_killed_fit_goes_on_where_it_was(folder):  # noqa: F811
     """SIGKILL after the first chain: the rerun keeps it, and gives what was to come."""
-    make_records(1500)[["y", "age", "sex", "ill"]].to_csv(folder / "data.csv", index=False)
-    given = {"warmup": 600, "draws": 600, "seed": 77}
+    make_records(600)[["y", "age", "sex", "ill"]].to_csv(folder / "data.csv", index=False)
+    given = {"formula": "y ~ 1", "warmup": 500, "draws": 500, "seed": 77}
     whole = options(folder, out=folder / "whole", **given)
     assert dpbayes("synthesize", folder / "data.csv", *whole).returncode == 0
     flags = options(folder, **given)
@@ -131,7 +131,7 @@ def test_a_killed_fit_goes_on_where_it_was(folder):  # noqa: F811
         time.sleep(0.01)  # chains end with the process that wanted them
     assert time.monotonic() < deadline
 
-    changed = make_records(1500)[["y", "age", "sex", "ill"]]
+    changed = make_records(600)[["y", "age", "sex", "ill"]]
     changed.loc[3, "y"] = 1.0
     changed.to_csv(folder / "changed.csv", index=False)
     for data, more, named in (

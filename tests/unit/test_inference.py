@@ -26,7 +26,18 @@ from dpbayes.inference import (
 from dpbayes.inference.analysis import Released, formula_fit
 from dpbayes.inference.counts import clamped_density
 from dpbayes.program import StanProgram
+from tests.cmdstan import NO_CMDSTAN
 from tests.conftest import make_records
+
+CMDSTAN = pytest.param(
+    "cmdstan",
+    marks=(
+        pytest.mark.cmdstan,
+        pytest.mark.skipif(bool(NO_CMDSTAN), reason=NO_CMDSTAN or "CmdStan is there"),
+        pytest.mark.xdist_group("cmdstan"),
+    ),
+)
+ENGINES = ["embedded", CMDSTAN]
 
 
 def brute_force(synthetic, noise, n, size, prior=(1.0, 1.0), weight=1.0):
@@ -126,10 +137,11 @@ def test_many_releases_at_once():
     ("counts", "n"),
     [([[30, 70]], 100), ([[6, 3, 3], [5, 4, 3]], 12), ([[4, 6]], {9: 0.4, 10: 0.6})],
 )
-def test_stan_agrees(counts, n):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_stan_agrees(engine, counts, n):
     """Posterior means within 5 MCSE: about 1e-6 by chance."""
     exact = from_synthetic_counts(counts, 2.5, n, prior=1.5)
-    draws = exact.sample_with_stan(dpb.SamplerSettings(seed=1))["posterior"]["p"].to_numpy()
+    draws = exact.sample_with_stan(dpb.SamplerSettings(seed=1), engine)["posterior"]["p"].to_numpy()
     flat = draws.reshape(-1, draws.shape[-1])
     error = exact.sd / np.sqrt(len(flat) / 4)
     assert (np.abs(flat.mean(axis=0) - exact.mean) < 5 * error).all()
