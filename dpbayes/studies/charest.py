@@ -29,7 +29,7 @@ INCONSISTENT = (
     "Table 3 contradicts Table 4, which prints 8.18 where Table 3 prints 6.30 (ε = 2, M = 1) and "
     "is reproduced; all variances of Table 3 are 0.70 to 0.79 of ours"
 )
-# (table, epsilon, p, M, quantity, value) as printed.
+# (table, epsilon, p, M, quantity, value) as printed; M = 0 is the confidential data themselves.
 _T2 = ("variance_1e4", "relative_bias_TM_pct", "relative_bias_TMstar_pct", "negative_TM_pct")
 PRINTED: list[tuple[int, float, float | None, int, str, float]] = [
     *(
@@ -37,6 +37,7 @@ PRINTED: list[tuple[int, float, float | None, int, str, float]] = [
         for p, values in ((0.25, (23.88, 53.84, 80.30, 90.05)), (0.5, (0.05, -0.03, 0.03, 0.0)))
         for m, value in zip((1, 2, 5, 10), values, strict=True)
     ),
+    (1, 2.0, 0.25, 0, "relative_bias_pct", 0.12),
     (1, 250.0, 0.25, 1, "relative_bias_pct", 0.05),
     (1, 250.0, 0.25, 10, "relative_bias_pct", 0.05),
     *(
@@ -124,7 +125,8 @@ def _rules(
     epsilon: float, p: float, m: int, runs: int, rng: np.random.Generator
 ) -> dict[str, tuple[float, float, float]]:
     """Value, its standard error, and sd of one run's share in it, by quantity."""
-    q = synthesize(rng.binomial(N, p, runs), epsilon, m, rng) / N
+    x = rng.binomial(N, p, runs)
+    q = (synthesize(x, epsilon, m, rng) if m else x[:, None]) / N
     mean = q.mean(axis=1)
     batches = np.array_split(np.arange(runs), BATCHES)
     statistics: dict[str, Callable[[NDArray[np.intp]], float]]
