@@ -82,6 +82,7 @@ def publish(
     check_output(out)
     claim = fit.claim(datasets, delta)
     claim.require(accept)
+    fit.risk_unweighted  # noqa: B018  # a fit that the report needs: before anything is reserved
     entry = secrets.token_hex(16)
     work = out / f"{_WORK}{entry}"
     account = None
@@ -185,7 +186,8 @@ def _resolve(ledger: Ledger, entry: Entry, *, forced: bool) -> Resolution:
             return Resolution(entry, None, f"another release is in {entry.directory}")
         _appear(work, entry.directory)
     ledger.released(entry.id)
-    shutil.rmtree(work, ignore_errors=True)
+    for left in (work, entry.directory / CONFIDENTIAL / CHECKPOINT):
+        shutil.rmtree(left, ignore_errors=True)
     return Resolution(entry, "released", f"the release is in {entry.directory / RELEASE}")
 
 

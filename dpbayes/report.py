@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from dpbayes import plots
+from dpbayes.engines.base import netcdf
 from dpbayes.errors import OutputError
 from dpbayes.fit import Fit
 from dpbayes.release import Release
@@ -72,7 +73,7 @@ def write_fit_report(directory: Path, fit: Fit) -> None:
         }
     ).to_csv(directory / "weights.csv", index_label="record")
     # Stan leaves no trace of the records in the draws tree but the posterior itself.
-    fit.draws.to_netcdf(directory / "draws.nc", engine="h5netcdf")
+    (directory / "draws.nc").write_bytes(netcdf(fit.draws))
     settings = vars(fit.synthesizer.settings)
     content = {
         "guarantee": fit.guarantee.to_dict(),

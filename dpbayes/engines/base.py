@@ -167,6 +167,11 @@ def make_draws(
     return from_dict(groups)
 
 
+def netcdf(draws: xr.DataTree) -> bytes:
+    """A NetCDF file, in memory: on a full disk the HDF5 library fails without an OSError."""
+    return bytes(draws.to_netcdf(None, engine="h5netcdf"))
+
+
 def count_draws(draws: xr.DataTree) -> int:
     """Number of draws S over all chains."""
     sizes = draws["posterior"].sizes

@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import xarray as xr
 
-from dpbayes.engines.base import BoundModel, SamplerSettings, variables
+from dpbayes.engines.base import BoundModel, SamplerSettings, netcdf, variables
 from dpbayes.errors import OutputError
 from dpbayes.fingerprint import hash_of
 
@@ -141,22 +141,27 @@ class Checkpoint:
         inputs = self._directory / _INPUTS
         with self._lock:  # chains end in threads
             if self._inputs and not inputs.exists():
-                with self._into(inputs) as part:
-                    part.write_text(self._inputs, encoding="utf-8")
-        with self._into(path) as part:
-            draws.to_netcdf(part, engine="h5netcdf")
+                self._write(inputs, self._inputs.encode())
+        self._write(path, netcdf(draws))
 
-    @contextlib.contextmanager
-    def _into(self, path: Path) -> Iterator[Path]:
-        """A file beside ``path`` that takes its place in one step, once it is on the disk."""
-        # Each with the mode: mkdir gives it to the last of several new folders only.
-        self._directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._directory.mkdir(mode=0o700, exist_ok=True)
+    def _write(self, path: Path, content: bytes) -> None:
+        """Let a file appear in one step, once it is on the disk."""
         part = path.with_suffix(f".{os.getpid()}.part")
-        yield part
-        with part.open("rb") as stream:
-            os.fsync(stream.fileno())
-        part.replace(path)
+        try:
+            # Each with the mode: mkdir gives it to the last of several new folders only.
+            self._directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            with part.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            part.replace(path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise OutputError(
+                f"{str(self._directory)!r}: {error.strerror}. Chains that are done are kept there; "
+                "repeat the command when there is room."
+            ) from None
 
     def _load(self, path: Path) -> xr.DataTree | None:
         try:

@@ -188,8 +188,12 @@ def _connect(url: sa.URL) -> sa.Engine:
         @event.listens_for(engine, "connect")
         def prepare(connection: Any, _record: Any) -> None:
             connection.isolation_level = None  # transactions begin below, not where Python likes
-            connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute("PRAGMA synchronous = EXTRA")  # power cuts too
+            try:
+                connection.execute("PRAGMA foreign_keys = ON")
+                connection.execute("PRAGMA synchronous = EXTRA")  # power cuts too
+            except BaseException:  # of a damaged file: nobody else would close it
+                connection.close()
+                raise
 
         @event.listens_for(engine, "begin")
         def begin(connection: sa.Connection) -> None:

@@ -97,6 +97,27 @@ def test_ledger_and_dataset_go_together(folder):  # noqa: F811
     assert "--ledger and --dataset go together" in done.stderr
 
 
+@pytest.mark.parametrize("blocks", [40, 200])
+def test_a_full_disk_is_one_line(folder, blocks):  # noqa: F811
+    """Files of at most 20 or 100 kB: the chains do not fit, or the draws of all."""
+    dpbayes("ledger", "create", folder / "l.db", "--dataset", "a", "--epsilon", 9)
+    flags = options(
+        folder, formula="y ~ 1", ledger=folder / "l.db", dataset="a", draws=900, warmup=500
+    )
+    command = [COMMAND, "synthesize", str(folder / "data.csv"), *map(str, flags)]
+    done = subprocess.run(
+        ["sh", "-c", f'ulimit -f {blocks}; exec "$@"', "sh", *command],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "File too large" in done.stderr
+    assert not (folder / "out" / "release").exists()
+    assert "spent ε" in dpbayes("ledger", "show", folder / "l.db").stdout
+    assert " 9  0        0     9 " in dpbayes("ledger", "show", folder / "l.db").stdout
+    assert dpbayes("synthesize", folder / "data.csv", *flags).returncode == 0
+
+
 def children_of(process):
     found = []
     for task in os.listdir(f"/proc/{process}/task"):

@@ -132,10 +132,10 @@ def test_fingerprints_are_salted(url):  # noqa: F811
     second = Ledger.create(f"{url}2")
     second.add_dataset("cps", 1.0)
     reserve(second)
-    values = [
-        sa.create_engine(f"sqlite:///{u}").connect().scalar(sa.select(FINGERPRINT.c.value))
-        for u in (url, f"{url}2")
-    ]
+    values = []
+    for ledger in (url, f"{url}2"):
+        with Database(ledger).reading() as connection:
+            values.append(connection.scalar(sa.select(FINGERPRINT.c.value)))
     assert values[0] != values[1]
 
 
@@ -266,8 +266,9 @@ def test_bad_numbers_and_names(url):  # noqa: F811
 
 @only_sqlite
 def test_other_tables_are_left_alone(url):  # noqa: F811
-    with sa.create_engine(f"sqlite:///{url}").begin() as connection:
-        connection.exec_driver_sql("CREATE TABLE entry (x INTEGER)")
+    database = Database(url)
+    database.make_file()
+    database.serially(lambda c: c.exec_driver_sql("CREATE TABLE entry (x INTEGER)"))
     with pytest.raises(LedgerError, match="holds other tables"):
         Ledger.create(url)
 
