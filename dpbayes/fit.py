@@ -282,6 +282,11 @@ class Fit:
             program=synthesizer.program.name,
             program_sha256=synthesizer.program.sha256,
             versions={name: _version(name) for name in packages},
+            settings={
+                **synthesizer.public_settings(),
+                "n": len(self.records),
+                "stages": [stage.to_dict() for stage in self.stages],
+            },
         )
 
     def __repr__(self) -> str:

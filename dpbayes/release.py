@@ -26,6 +26,7 @@ class Release:
         guarantee: for all m data sets together, without anything computed from the records.
         program, program_sha256: the Stan program's name and hash.
         versions: packages that made the release.
+        settings: n, formula, family, its priors, and weight and window of each stage; public.
         ledger: entry id and budget of the data set, if the release was accounted for; public.
     """
 
@@ -34,6 +35,7 @@ class Release:
     program: str
     program_sha256: str
     versions: Mapping[str, str]
+    settings: Mapping[str, Any]
     ledger: Mapping[str, Any] | None = None
 
     def files(self) -> dict[str, bytes]:
@@ -46,6 +48,7 @@ class Release:
             **self.guarantee.to_dict(),
             "program": {"name": self.program, "sha256": self.program_sha256},
             "versions": dict(self.versions),
+            "settings": dict(self.settings),
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in data.items()},
         }
         if self.ledger is not None:

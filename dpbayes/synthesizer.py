@@ -343,6 +343,12 @@ class Synthesizer:
                 f"datasets = {datasets} is more than the {most} posterior draws; raise draws."
             )
 
+    def public_settings(self) -> dict[str, Any]:
+        """What an analyst may model: formula, family and priors; all public by assumption."""
+        family = None if self.family is None else self.family.name
+        priors = {k: np.asarray(v).tolist() for k, v in self._constants.items() if family}
+        return {"formula": self.formula.text, "family": family, "constants": priors}
+
     def left_out(self) -> list[str]:
         """Declared columns that are not released: neither public nor the outcome."""
         outcome = self.formula.outcome.name

@@ -1,6 +1,6 @@
 """Valid inference from released data. Everything here uses a release and public facts only."""
 
-from dpbayes.inference.analysis import analyse, read_release
+from dpbayes.inference.analysis import analyse, read_release, share_posterior
 from dpbayes.inference.combining import RULES, Combined, combine
 from dpbayes.inference.counts import CountsPosterior, from_clamped_draws, from_synthetic_counts
 from dpbayes.inference.normal import NormalPosterior, from_normal_draws
@@ -16,4 +16,5 @@ __all__ = [
     "from_normal_draws",
     "from_synthetic_counts",
     "read_release",
+    "share_posterior",
 ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pandas as pd
 
 from dpbayes.errors import InferenceError
 from dpbayes.inference.combining import RULES, Combined, combine
+from dpbayes.inference.counts import CountsPosterior, from_clamped_draws
 from dpbayes.release import STATEMENT, Release
 
 # Mechanisms whose data sets are shifted, which averaging over data sets does not undo.
@@ -46,11 +48,13 @@ class Released:
         datasets: m data frames.
         mechanism: its name, or None if unknown.
         basis: ``strict``, ``asymptotic`` or ``none``; None if unknown.
+        settings: of the synthesizer, as in the statement.
     """
 
     datasets: tuple[pd.DataFrame, ...]
     mechanism: str | None = None
     basis: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_release(directory: str | Path) -> Released:
@@ -64,7 +68,8 @@ def read_release(directory: str | Path) -> Released:
         statement = json.loads((directory / STATEMENT).read_text(encoding="utf-8"))
         count = int(statement["datasets"])
         frames = tuple(pd.read_csv(directory / f"synthetic_{i}.csv") for i in range(1, count + 1))
-        return Released(frames, str(statement["mechanism"]), str(statement["basis"]))
+        mechanism, basis = str(statement["mechanism"]), str(statement["basis"])
+        return Released(frames, mechanism, basis, dict(statement.get("settings", {})))
     except OSError as error:
         raise InferenceError(
             f"release {str(directory)!r}: {error.strerror} ({Path(str(error.filename)).name}). "
@@ -107,6 +112,58 @@ def analyse(
     )
 
 
+def share_posterior(
+    release: Release | Released | str | Path,
+    level: Any,
+    prior: tuple[float, float] = (1.0, 1.0),
+) -> CountsPosterior:
+    """Posterior of a share from a release by family ``bernoulli`` without covariates.
+
+    Reads n, window, weight and prior of the synthesizer from the release, and models the clamp
+    (``from_clamped_draws``); the share is cell 0 of the result.
+
+    Args:
+        release: a Release or its folder.
+        level: the outcome's level whose share it is.
+        prior: the analyst's beta prior.
+    Raises:
+        InferenceError: another family, covariates, a hidden anchor, or weights by record.
+    """
+    released = _as_released(release)
+    settings = released.settings
+    stages = settings.get("stages", [])
+    outcome, _, terms = str(settings.get("formula", "")).partition("~")
+    if settings.get("family") != "bernoulli" or terms.strip() != "1":
+        raise InferenceError(
+            "the share's posterior is for releases of family bernoulli with formula 'y ~ 1'; this "
+            f"one is {settings.get('family')!r} with {settings.get('formula')!r}. Use analyse."
+        )
+    if len(stages) != 1 or stages[0]["anchor"] != "none" or stages[0]["alpha"] is None:
+        raise InferenceError(
+            f"mechanism {released.mechanism!r} hides its anchor or weighs records one by one, "
+            "which cannot be summed out. Use analyse."
+        )
+    values = [data[outcome.strip()].astype(str) for data in released.datasets]
+    if not any((v == str(level)).any() for v in values):
+        raise InferenceError(f"level {level!r} is in no data set; found {sorted(set(values[0]))}.")
+    low, high = stages[0]["window"]
+    mean, sd = settings["constants"]["prior_intercept"]
+    if mean != 0:
+        raise InferenceError(
+            "the synthesizer's prior of the intercept is not centred at 0, and a release does not "
+            "say which level it favours. Use from_clamped_draws."
+        )
+    return from_clamped_draws(
+        int(settings["n"]),
+        counts=[int((v == str(level)).sum()) for v in values],
+        size=len(values[0]),
+        weight=stages[0]["alpha"],
+        window=(-math.inf if low is None else low, math.inf if high is None else high),
+        synthesis_prior=(mean, sd),
+        prior=prior,
+    )
+
+
 def formula_fit(formula: str, model: str = "ols") -> Callable[[pd.DataFrame], Any]:
     """A function for ``analyse`` that fits a statsmodels formula.
 
@@ -140,7 +197,7 @@ def _as_released(release: Any) -> Released:
         return release
     if isinstance(release, Release):
         claim = release.guarantee
-        return Released(release.datasets, claim.mechanism, claim.basis)
+        return Released(release.datasets, claim.mechanism, claim.basis, release.settings)
     if isinstance(release, str | Path):
         return read_release(release)
     frames = tuple(release) if isinstance(release, Iterable) else ()

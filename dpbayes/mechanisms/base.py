@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from dpbayes.errors import GuaranteeError
 from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, check_epsilon
-from dpbayes.weights import NO_WEIGHTS, Reference, WeightSource
+from dpbayes.weights import NO_WEIGHTS, ConstantWeights, Reference, WeightSource
 
 NO_WINDOW = (-math.inf, math.inf)
 Window = tuple[float, float]
@@ -48,6 +48,16 @@ class Stage:
     def plain(self) -> bool:
         """True for the unweighted posterior."""
         return self == UNWEIGHTED
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: public settings. An infinite end of the window becomes null."""
+        return {
+            "weights": self.weights.name,
+            "alpha": self.weights.alpha if isinstance(self.weights, ConstantWeights) else None,
+            "window": [end if math.isfinite(end) else None for end in self.window],
+            "divergence": self.divergence,
+            "anchor": "reference" if isinstance(self.anchor, Reference) else self.anchor,
+        }
 
 
 UNWEIGHTED = Stage()

@@ -22,6 +22,7 @@ from dpbayes.inference import (
     from_normal_draws,
     from_synthetic_counts,
     read_release,
+    share_posterior,
 )
 from dpbayes.inference.analysis import Released, formula_fit
 from dpbayes.inference.counts import clamped_density
@@ -320,6 +321,42 @@ def test_a_release_in_memory_is_understood(schema):
     found = analyse(release, formula_fit("y ~ age"))
     assert found.datasets == 3
     assert np.isfinite(found.interval()).all()
+
+
+@pytest.mark.parametrize("mechanism", [dpb.Censored(1.0), dpb.Anchored(1.0, "none")])
+def test_a_share_from_what_a_release_says(mechanism, tmp_path):
+    """Everything is read from the folder; against from_clamped_draws with settings by hand."""
+    schema = dpb.Schema.from_dict({"columns": {"ill": {"type": "binary", "levels": ["no", "yes"]}}})
+    records = pd.DataFrame({"ill": ["yes"] * 30 + ["no"] * 70})
+    synthesizer = dpb.Synthesizer(schema, "ill ~ 1", "bernoulli", mechanism, engine="exact")
+    fit = synthesizer.fit(records)
+    dpb.publish(fit, tmp_path / "out", 3, seed=1)
+    release = read_release(tmp_path / "out" / "release")
+    counts = [(data["ill"] == "yes").sum() for data in release.datasets]
+    weight = 1.0 if mechanism.name == "censored" else 1 / 6
+    by_hand = from_clamped_draws(100, counts=counts, weight=weight, window=(-1.0, 0.0))
+    found = share_posterior(release, "yes")
+    np.testing.assert_allclose(found.mean, by_hand.mean)
+    np.testing.assert_allclose(found.sd, by_hand.sd)
+    # The clamp treats the levels alike.
+    assert share_posterior(release, "no").mean[0] == pytest.approx(found.mean[1])
+    assert share_posterior(fit.sample(3, seed=9), "yes").mean[0] != pytest.approx(found.mean[0])
+    with pytest.raises(InferenceError, match="'maybe' is in no data set; found"):
+        share_posterior(release, "maybe")
+
+
+def test_shares_that_a_release_does_not_tell(schema):
+    settings = dpb.SamplerSettings(warmup=200, draws=100, seed=1)
+    for formula, family, mechanism, message in (
+        ("ill ~ sex", "bernoulli", dpb.Censored(1.0), "with formula 'y ~ 1'; this one is"),
+        ("y ~ 1", "beta", dpb.Censored(1.0), "this one is 'beta'"),
+        ("ill ~ 1", "bernoulli", dpb.Anchored(1.0), "hides its anchor"),
+        ("ill ~ 1", "bernoulli", dpb.CensoredWeighted(1.0), "weighs records one by one"),
+    ):
+        synthesizer = dpb.Synthesizer(schema, formula, family, mechanism, settings=settings)
+        fit = synthesizer.fit(make_records(60), allow_nonconvergence=True)
+        with pytest.raises(InferenceError, match=message):
+            share_posterior(fit.sample(2, accept="none", seed=1), "yes")
 
 
 def test_bad_analyses(datasets, tmp_path):
