@@ -37,7 +37,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 lock:
 	echo hatchling | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url \
-	  --extra test --extra analysis --extra cmdstan --extra postgresql pyproject.toml - \
+	  --extra test --extra analysis --extra cmdstan --extra dips --extra postgresql \
+	  --extra studies pyproject.toml - \
 	  --output-file requirements.lock
 
 clean:

@@ -7,7 +7,9 @@ schema -> program -> engine -> risk weights -> mechanism (refit) -> guarantee ->
 from importlib import import_module
 from typing import Any
 
+from dpbayes.choice import choose_program
 from dpbayes.contract import check_contract
+from dpbayes.dips import DipsFit, DipsSynthesizer
 from dpbayes.engines import SamplerSettings
 from dpbayes.errors import (
     BudgetError,
@@ -24,9 +26,18 @@ from dpbayes.errors import (
 from dpbayes.fit import Fit
 from dpbayes.mechanisms import (
     Anchored,
+    BetaBinomial,
+    BetaBinomialMR,
     BetaDivergence,
     Censored,
     CensoredWeighted,
+    ClampedModips,
+    EmpiricalBootstrap,
+    Laplace,
+    Modips,
+    MultinomialDirichlet,
+    PerturbedHistogram,
+    SmoothedHistogram,
     Unweighted,
     Weighted,
     WeightedE,
@@ -48,9 +59,12 @@ __all__ = [
     "SamplerSettings",
     "ConstantWeights", "Reference", "ConfidentialWeights",
     "Unweighted", "Weighted", "WeightedE", "Censored", "CensoredWeighted", "Anchored",
-    "BetaDivergence",
+    "BetaDivergence", "ClampedModips",
+    "Laplace", "PerturbedHistogram", "EmpiricalBootstrap", "MultinomialDirichlet",
+    "SmoothedHistogram", "BetaBinomial", "BetaBinomialMR", "Modips",
     "Guarantee",
-    "Synthesizer", "Fit", "Release", "tune",
+    "Synthesizer", "Fit", "DipsSynthesizer", "DipsFit", "Release", "tune",
+    "choose_program",
     "Ledger", "publish", "resolve",
     "utility", "plots",
     "DpbayesError", "SchemaError", "DataError", "ProgramError", "EngineError",

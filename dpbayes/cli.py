@@ -24,7 +24,12 @@ from dpbayes.errors import (
 )
 
 if TYPE_CHECKING:
-    from dpbayes.engines import Engine
+    from dpbayes.dips import DipsFit, DipsSynthesizer
+    from dpbayes.engines import Engine, SamplerSettings
+    from dpbayes.fit import Fit
+    from dpbayes.mechanisms import Dips, Mechanism
+    from dpbayes.privacy.guarantee import Adjacency as AdjacencyName
+    from dpbayes.synthesizer import Synthesizer
     from dpbayes.weights import Reference, WeightSource
 
 # Output folders hold confidential files: nothing here prints values of single records.
@@ -45,7 +50,8 @@ SchemaFile = Annotated[
     Path, typer.Option(help="Schema file, TOML: types, public bounds and levels of the columns.")
 ]
 FormulaText = Annotated[
-    str, typer.Option(help="'outcome ~ covariates + (1 | group)'; covariates must be public.")
+    str | None,
+    typer.Option(help="'outcome ~ covariates + (1 | group)'; covariates must be public."),
 ]
 FamilyName = Annotated[str | None, typer.Option(help="Outcome family; see `dpbayes list`.")]
 ProgramFile = Annotated[Path | None, typer.Option(help="Your Stan file, instead of a family.")]
@@ -83,7 +89,19 @@ Range = Annotated[
 ]
 Share = Annotated[
     float | None,
-    typer.Option(help="For anchored: part of ε for the anchor draw, in (0, 1) [0.15]."),
+    typer.Option(
+        help="Part of ε in (0, 1): anchored, for the anchor draw [0.15]; perturbed-histogram, for "
+        "the cells [0.5]."
+    ),
+]
+More = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Further settings of the mechanism; VALUE as in TOML: bins=scott, 'sigma={age = 12}', "
+        "model=glom, 'weights=[0.7, 0.3]'.",
+    ),
 ]
 C1 = Annotated[float | None, typer.Option(help="Scaling of the risk weights [1].")]
 C2 = Annotated[float | None, typer.Option(help="Shift of the risk weights [0].")]
@@ -147,9 +165,9 @@ def demo(
 def synthesize(
     data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="Confidential records, CSV.")],
     schema: SchemaFile,
-    formula: FormulaText,
     mechanism: MechanismName,
     out: Annotated[Path, typer.Option(help="New directory for release/ and confidential/.")],
+    formula: FormulaText = None,
     family: FamilyName = None,
     program: ProgramFile = None,
     constants: Constants = None,
@@ -163,6 +181,14 @@ def synthesize(
     anchor: Anchor = None,
     range_: Range = None,
     share: Share = None,
+    more: More = None,
+    choose_from: Annotated[
+        str | None,
+        typer.Option(help="Choose the family privately among these: normal,lognormal."),
+    ] = None,
+    choose_epsilon: Annotated[
+        float | None, typer.Option(help="For --choose-from: its ε, paid once, for --adjacency.")
+    ] = None,
     accept: Annotated[
         str, typer.Option(help="Weakest claim to release: strict, asymptotic or none.")
     ] = "strict",
@@ -201,41 +227,40 @@ def synthesize(
 ) -> None:
     """Fit a model to confidential records and write synthetic data with their guarantee.
 
+    Mechanisms without a Stan program (laplace ... modips in `dpbayes list`) need no formula: they
+    synthesise every confidential column of the schema, and take --set.
+
     OUT/release holds what may leave: synthetic_1.csv ... and guarantee.json. OUT/confidential
     (mode 0700) holds weights, bounds, draws, utility and figures, and must not leave. After a
     crash the same command goes on with the chains that were finished.
     """
+    from dpbayes.choice import choice_loss
     from dpbayes.engines import SamplerSettings
-    from dpbayes.mechanisms import get_mechanism
+    from dpbayes.fit import Fit
+    from dpbayes.mechanisms import Dips
     from dpbayes.publication import CHECKPOINT, CONFIDENTIAL, check_output, publish
-    from dpbayes.schema import Schema, read_records
-    from dpbayes.synthesizer import Synthesizer
+    from dpbayes.schema import read_records
 
     if (ledger is None) != (dataset is None):
         raise LedgerError("--ledger and --dataset go together.")
     check_output(out)
-    chosen = get_mechanism(
-        mechanism,
-        epsilon=epsilon,
-        adjacency=adjacency,
-        window=_window(window),
-        weights=_weights(weights, c1, c2),
-        anchor=_anchor(anchor),
-        range=range_,
-        share=share,
+    chosen = _mechanism(
+        mechanism, more, epsilon, adjacency, window, weights, c1, c2, anchor, range_, share
     )
     claim = chosen.guarantee().for_datasets(datasets, delta)
     claim.require(accept)  # type: ignore[arg-type]  # which also checks the word
-    synthesizer = Synthesizer(
-        Schema.from_toml(schema),
-        formula,
-        family,
-        chosen,
-        program=program,
-        data=constants,
-        priors=_read_priors(priors),
-        engine=_engine(engine, grid_points, jitter=jitter),
-        settings=SamplerSettings(
+    if (choose_from is None) != (choose_epsilon is None):
+        raise GuaranteeError("--choose-from and --choose-epsilon go together.")
+    synthesizers: list[Synthesizer] | list[DipsSynthesizer]
+    if isinstance(chosen, Dips):
+        only_stan = {
+            "formula": formula, "family": family, "program": program, "data": constants,
+            "priors": priors, "engine": engine != "embedded", "grid-points": grid_points,
+            "jitter": jitter, "seed": seed is not None, "choose-from": choose_from,
+        }  # fmt: skip
+        synthesizers = [_dips_synthesizer(schema, chosen, only_stan)]
+    else:
+        settings = SamplerSettings(
             chains=chains,
             warmup=warmup,
             draws=draws,
@@ -244,9 +269,18 @@ def synthesize(
             adapt_delta=adapt_delta,
             max_treedepth=max_treedepth,
             progress=sys.stderr.isatty(),
-        ),
-    )
-    synthesizer.check_datasets(datasets)
+        )
+        used = _engine(engine, grid_points, jitter=jitter)
+        if choose_from is not None and (family, program, priors) != (None,) * 3:
+            raise GuaranteeError("--choose-from stands in place of --family, --program, --priors.")
+        synthesizers = [
+            _synthesizer(schema, formula, one, chosen, program, constants, priors, used, settings)
+            for one in (choose_from.split(",") if choose_from else [family])
+        ]
+        if choose_epsilon is not None:
+            cost = choice_loss(choose_epsilon, claim.adjacency)
+            claim = synthesizers[0].having_paid(cost, "").claim().for_datasets(datasets, delta)
+    synthesizers[0].check_datasets(datasets)
     records = read_records(data)
     account = None
     if ledger is not None and dataset is not None:
@@ -255,13 +289,9 @@ def synthesize(
 
         account = Ledger(ledger)
         account.check(dataset, claim, content_digest(records))  # before the long fit
-    fit = synthesizer.fit(
-        records,
-        allow_nonconvergence=allow_nonconvergence,
-        checkpoint=out / CONFIDENTIAL / CHECKPOINT,
-    )
-    if fit.checkpoint is not None and fit.checkpoint.reused:
-        console.print(f"Went on with {fit.checkpoint.reused} chains of an earlier run.")
+    checkpoint = out / CONFIDENTIAL / CHECKPOINT
+    fit = _fit(synthesizers, records, choose_epsilon, claim.adjacency, checkpoint,
+               allow_nonconvergence=allow_nonconvergence)  # fmt: skip
     release = publish(
         fit,
         out,
@@ -273,10 +303,49 @@ def synthesize(
         dataset=dataset or "",
         note=note,
     )
-    if fit.checkpoint is not None:
-        fit.checkpoint.clear()
-
     console.print(release.guarantee.paragraph(), highlight=False)
+    if isinstance(fit, Fit):
+        if fit.checkpoint is not None:
+            fit.checkpoint.clear()
+        _print_fit(fit)
+    if seed is not None:
+        console.print("A seed was given: keep it secret, or do not publish this release.")
+    if account is not None and dataset is not None:
+        console.print(account.account(dataset).statement(), highlight=False, soft_wrap=True)
+    console.print(f"\nWritten: {out / 'release'} and {out / 'confidential'}", soft_wrap=True)
+
+
+def _fit(
+    synthesizers: list[Synthesizer] | list[DipsSynthesizer],
+    records: pd.DataFrame,
+    choose_epsilon: float | None,
+    adjacency: AdjacencyName,
+    checkpoint: Path,
+    *,
+    allow_nonconvergence: bool,
+) -> Fit | DipsFit:
+    """Choose among several programs, if there are, and fit."""
+    from dpbayes.choice import choose_program
+    from dpbayes.dips import DipsSynthesizer
+    from dpbayes.synthesizer import Synthesizer
+
+    synthesizer = synthesizers[0]
+    if isinstance(synthesizer, DipsSynthesizer):
+        return synthesizer.fit(records)
+    if choose_epsilon is not None:
+        candidates = [s for s in synthesizers if isinstance(s, Synthesizer)]
+        synthesizer = choose_program(
+            candidates, records, choose_epsilon, adjacency=adjacency
+        ).synthesizer
+        console.print(f"Chosen program: {synthesizer.program.name}.", highlight=False)
+    fit = synthesizer.fit(records, allow_nonconvergence=allow_nonconvergence, checkpoint=checkpoint)
+    if fit.checkpoint is not None and fit.checkpoint.reused:
+        console.print(f"Went on with {fit.checkpoint.reused} chains of an earlier run.")
+    return fit
+
+
+def _print_fit(fit: Fit) -> None:
+    """What a posterior says of the records: confidential."""
     console.print(
         f"\nConfidential: Lipschitz bound {fit.lipschitz_bound_unweighted:.3f} unweighted, "
         f"{fit.lipschitz_bound:.3f} here; local ε_x = 2Δ = {fit.epsilon_local:.3f}; "
@@ -284,17 +353,12 @@ def synthesize(
         highlight=False,
     )
     console.print(f"Convergence: {fit.diagnostics}", highlight=False)
-    left_out = synthesizer.left_out()
+    left_out = fit.synthesizer.left_out()
     if left_out:
         console.print(
             f"Not released, because neither public nor the outcome: {', '.join(left_out)}",
             highlight=False,
         )
-    if seed is not None:
-        console.print("A seed was given: keep it secret, or do not publish this release.")
-    if account is not None and dataset is not None:
-        console.print(account.account(dataset).statement(), highlight=False, soft_wrap=True)
-    console.print(f"\nWritten: {out / 'release'} and {out / 'confidential'}", soft_wrap=True)
 
 
 @app.command()
@@ -303,11 +367,11 @@ def tune(
         Path, typer.Option(help="Public or historical records, CSV, paid for elsewhere.")
     ],
     schema: SchemaFile,
-    formula: FormulaText,
     target_epsilon: Annotated[
         float, typer.Option(help="For the local ε_x = 2Δ on the reference records, in nats.")
     ],
     out: Annotated[Path, typer.Option(help="File to write, JSON.")],
+    formula: FormulaText = None,
     family: FamilyName = None,
     program: ProgramFile = None,
     constants: Constants = None,
@@ -323,22 +387,14 @@ def tune(
     """
     from dpbayes.engines import SamplerSettings
     from dpbayes.mechanisms import Unweighted
-    from dpbayes.schema import Schema, read_records
-    from dpbayes.synthesizer import Synthesizer
+    from dpbayes.schema import read_records
     from dpbayes.tuning import tune as choose
 
     if out.exists():
         raise OutputError(f"--out {str(out)!r} exists; name a new file.")
     settings = SamplerSettings(seed=seed, progress=sys.stderr.isatty())
-    synthesizer = Synthesizer(
-        Schema.from_toml(schema),
-        formula,
-        family,
-        Unweighted(),
-        program=program,
-        data=constants,
-        priors=_read_priors(priors),
-        settings=settings,
+    synthesizer = _synthesizer(
+        schema, formula, family, Unweighted(), program, constants, priors, settings=settings
     )
     found = choose(synthesizer, read_records(reference), target_epsilon)
     found.save(out)
@@ -356,8 +412,8 @@ def tune(
 def audit(
     data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="Confidential records, CSV.")],
     schema: SchemaFile,
-    formula: FormulaText,
     mechanism: MechanismName,
+    formula: FormulaText = None,
     family: FamilyName = None,
     program: ProgramFile = None,
     constants: Constants = None,
@@ -371,6 +427,7 @@ def audit(
     anchor: Anchor = None,
     range_: Range = None,
     share: Share = None,
+    more: More = None,
     candidates: Annotated[int, typer.Option(help="Records of the declared domain to try.")] = 60,
     runs: Annotated[
         int, typer.Option(help="Also run the mechanism so often on each neighbour, and bound ε.")
@@ -384,29 +441,12 @@ def audit(
     """
     from dpbayes.audit import audit as search
     from dpbayes.audit import audit_sampled
-    from dpbayes.mechanisms import get_mechanism
-    from dpbayes.schema import Schema, read_records
-    from dpbayes.synthesizer import Synthesizer
+    from dpbayes.schema import read_records
 
-    chosen = get_mechanism(
-        mechanism,
-        epsilon=epsilon,
-        adjacency=adjacency,
-        window=_window(window),
-        weights=_weights(weights, c1, c2),
-        anchor=_anchor(anchor),
-        range=range_,
-        share=share,
+    chosen = _mechanism(
+        mechanism, more, epsilon, adjacency, window, weights, c1, c2, anchor, range_, share
     )
-    synthesizer = Synthesizer(
-        Schema.from_toml(schema),
-        formula,
-        family,
-        chosen,
-        program=program,
-        data=constants,
-        priors=_read_priors(priors),
-    )
+    synthesizer = _synthesizer(schema, formula, family, chosen, program, constants, priors)
     records = read_records(data)
     found = search(synthesizer, records, candidates)
     console.print(str(found), highlight=False, soft_wrap=True)
@@ -455,13 +495,20 @@ def check(
 @app.command()
 def study(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="anchored, charest, modips-rules, known-draws")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="anchored, charest, modips-rules, known-draws, comparison-1, comparison-2, "
+            "fertility, allocation",
+        ),
     ],
     replicates: Annotated[
         int | None, typer.Option(help="Simulated data sets [as in the paper; anchored: 20].")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of data and fits.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="New CSV file for the tables.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New CSV file for the tables; figures beside it.")
+    ] = None,
 ) -> None:
     """Run a Monte Carlo study and print its tables beside the figures that it is compared with.
 
@@ -470,8 +517,10 @@ def study(
     charest: Tables 1-4 of Charest 2010, combining rules and a model on synthetic counts.
     modips-rules: Table 1 of Liu, coverage of five combining rules.
     known-draws: coverage after releases by clamped posteriors.
+    comparison-1, comparison-2: Bowen & Liu, bias, RMSE, width and coverage over ε, as curves.
+    fertility: Bowen & Liu, Tables 4 and 5. allocation: Liu, section 5.3.
     """
-    from dpbayes.cli_study import STUDIES
+    from dpbayes.cli_study import STUDIES, figures
 
     if name not in STUDIES:
         raise SchemaError(f"unknown study {name!r}; studies: {', '.join(STUDIES)}.")
@@ -482,6 +531,8 @@ def study(
     found = STUDIES[name](replicates, seed)
     if out is not None:
         found.to_csv(out)
+        for label, figure in figures(name, found).items():
+            figure.savefig(out.with_name(f"{out.stem}-{label}.png"))
 
 
 @app.command()
@@ -537,7 +588,100 @@ def list_() -> None:
     ):
         console.print(title)
         for name, text in rows:
-            console.print(f"  {name:<19}{text}", highlight=False, soft_wrap=True)
+            console.print(f"  {name:<22}{text}", highlight=False, soft_wrap=True)
+
+
+def _mechanism(
+    name: str,
+    more: list[str] | None,
+    epsilon: float | None,
+    adjacency: str | None,
+    window: str | None,
+    weights: str | None,
+    c1: float | None,
+    c2: float | None,
+    anchor: str | None,
+    range_: float | None,
+    share: float | None,
+) -> Mechanism:
+    """The mechanism that the options describe."""
+    from dpbayes.mechanisms import get_mechanism
+
+    given = {
+        "epsilon": epsilon,
+        "adjacency": adjacency,
+        "window": _window(window),
+        "weights": _weights(weights, c1, c2),
+        "anchor": _anchor(anchor),
+        "range": range_,
+        "share": share,
+    }
+    for text in more or []:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise GuaranteeError(f"--set {text!r}: expected NAME=VALUE, as in bins=scott.")
+        if given.get(key.strip()) is not None:
+            raise GuaranteeError(f"--set {text!r}: {key.strip()} is given twice.")
+        given[key.strip()] = _toml_value(value.strip())
+    return get_mechanism(name, **given)
+
+
+def _toml_value(text: str) -> Any:
+    """A number, list or table as TOML writes it; anything else is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _synthesizer(
+    schema: Path,
+    formula: str | None,
+    family: str | None,
+    chosen: Mechanism,
+    program: Path | None,
+    constants: Path | None,
+    priors: Path | None,
+    engine: str | Engine = "embedded",
+    settings: SamplerSettings | None = None,
+) -> Synthesizer:
+    """The Stan synthesizer that the options describe."""
+    from dpbayes.mechanisms import StanMechanism
+    from dpbayes.schema import Schema
+    from dpbayes.synthesizer import Synthesizer
+
+    if not isinstance(chosen, StanMechanism):
+        raise GuaranteeError(
+            f"mechanism {chosen.name!r} has no posterior to look at; this command is for Stan "
+            "programs. Its sensitivities are tested by brute force over neighbours."
+        )
+    if formula is None:
+        raise SchemaError(f"mechanism {chosen.name!r} needs --formula 'outcome ~ covariates'.")
+    return Synthesizer(
+        Schema.from_toml(schema),
+        formula,
+        family,
+        chosen,
+        program=program,
+        data=constants,
+        priors=_read_priors(priors),
+        engine=engine,
+        settings=settings,
+    )
+
+
+def _dips_synthesizer(schema: Path, chosen: Dips, stan_options: dict[str, Any]) -> DipsSynthesizer:
+    """A synthesizer without a Stan program; refuses options that only programs have."""
+    from dpbayes.dips import DipsSynthesizer
+    from dpbayes.schema import Schema
+
+    for name, value in stan_options.items():
+        if value:
+            raise GuaranteeError(
+                f"mechanism {chosen.name!r} synthesises every confidential column of the schema "
+                f"without a Stan program: leave out --{name}."
+            )
+    return DipsSynthesizer(Schema.from_toml(schema), chosen)
 
 
 def _engine(name: str, grid_points: int | None, *, jitter: bool) -> str | Engine:

@@ -92,7 +92,9 @@ def history(url: Url, dataset: OneDataset = None) -> None:
             f"{row['actor']}@{row['host']}", row["note"],
         )  # fmt: skip
     _print(table)
-    console.print("ε of one data set is for add/remove; times in UTC, by the writer's clock.")
+    console.print(
+        "ε by the adjacency of the data set's account; times in UTC, by the writer's clock."
+    )
 
 
 @ledger_app.command()

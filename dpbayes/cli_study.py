@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pandas as pd
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def _anchored(replicates: int | None, seed: int) -> pd.DataFrame:
@@ -67,6 +72,57 @@ def _known_draws(replicates: int | None, seed: int) -> pd.DataFrame:
     return found
 
 
+def _comparison_1(replicates: int | None, seed: int) -> pd.DataFrame:
+    from dpbayes.studies import comparison
+
+    found = comparison.run_binary(replicates or comparison.REPLICATES, seed)
+    print("\nInference on a share from synthetic data sets (Bowen & Liu, study 1)")
+    _print_curves(found, "share", 100)
+    return found
+
+
+def _comparison_2(replicates: int | None, seed: int) -> pd.DataFrame:
+    from dpbayes.studies import comparison
+
+    found = comparison.run_normal(replicates or comparison.REPLICATES, seed)
+    print("\nInference on μ and σ² from synthetic data sets (Bowen & Liu, study 2)")
+    for parameter in ("mean", "variance"):
+        _print_curves(found[found["truth"] == 1], parameter, 100)
+    return found
+
+
+def _print_curves(found: pd.DataFrame, parameter: str, n: int) -> None:
+    rows = found[(found["parameter"] == parameter) & (found["n"] == n)]
+    rows = rows.assign(**{"log ε": rows["epsilon"].map(math.log).round().astype(int)})
+    order = list(dict.fromkeys(rows["method"]))
+    for measure in ("bias", "rmse", "width", "coverage"):
+        table = rows.pivot(index=["truth", "method"], columns="log ε", values=measure)
+        print(f"\n{parameter}, n = {n}: {measure} by log ε\n")
+        print(table.reindex(order, level="method").round(3).to_string())
+    print(f"\nStandard error of coverage at most {rows['se'].max():.3f}; --out has every n.")
+
+
+def _fertility(replicates: int | None, seed: int) -> pd.DataFrame:
+    from dpbayes.studies import fertility
+
+    found = fertility.run(replicates or fertility.REPLICATES, seed)
+    cells = found["ours"].map("{:.3g}".format) + found["paper"].map(" ({:g})".format)
+    table = found.assign(cell=cells).pivot(index="quantity", columns="method", values="cell")
+    print("\nFertility data, ε = e: ours, and Bowen & Liu's Tables 4 and 5 (in brackets)\n")
+    print(table.reindex(list(fertility.PRINTED))[list(fertility.METHODS)].fillna("").to_string())
+    print(f"\nStandard errors: consistency at most {found['se'].max():.2g}; see --out.")
+    return found
+
+
+def _allocation(replicates: int | None, seed: int) -> pd.DataFrame:
+    from dpbayes.studies import allocation
+
+    found = allocation.run(replicates or allocation.REPLICATES, seed)
+    print("\nInference on μ by the part w of ε for the mean (Liu, section 5.3; m = 10, ε = 1)\n")
+    print(found.round(3).to_string(index=False))
+    return found
+
+
 def _notes(found: pd.DataFrame) -> None:
     for note in dict.fromkeys(note for note in found["note"] if note):
         count = int((found["note"] == note).sum())
@@ -78,4 +134,19 @@ STUDIES: dict[str, Callable[[int | None, int], pd.DataFrame]] = {
     "charest": _charest,
     "modips-rules": _modips_rules,
     "known-draws": _known_draws,
+    "comparison-1": _comparison_1,
+    "comparison-2": _comparison_2,
+    "fertility": _fertility,
+    "allocation": _allocation,
 }
+
+
+def figures(name: str, found: pd.DataFrame) -> dict[str, Figure]:
+    """Figures of a study's table, by name."""
+    from dpbayes.studies import comparison
+
+    if name == "comparison-1":
+        return {"share": comparison.curves(found, "share")}
+    if name == "comparison-2":
+        return {p: comparison.curves(found, p) for p in ("mean", "variance")}
+    return {}

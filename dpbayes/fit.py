@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -19,9 +19,10 @@ from dpbayes.engines.diagnostics import Diagnostics, diagnose
 from dpbayes.errors import ProgramError
 from dpbayes.formula import Design
 from dpbayes.mechanisms.base import UNWEIGHTED, Stage, Window
-from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, Basis, Guarantee
-from dpbayes.release import Release
+from dpbayes.privacy.guarantee import Basis, Guarantee
+from dpbayes.release import Release, assemble, versions
 from dpbayes.risk import RecordRisk, Vector, record_risk
+from dpbayes.schema import Column
 from dpbayes.weights import Weighting
 
 if TYPE_CHECKING:
@@ -112,6 +113,11 @@ class Fit:
         return self.posteriors[-1]
 
     @property
+    def synthesised(self) -> list[Column]:
+        """Columns whose values are synthetic."""
+        return [self.synthesizer.formula.outcome]
+
+    @property
     def draws(self) -> xr.DataTree:
         """Draws of that stage, groups posterior and sample_stats."""
         return self.posterior.draws
@@ -196,11 +202,7 @@ class Fit:
         return self._claim(None).for_datasets(datasets, delta)
 
     def _claim(self, epsilon_local: float | None) -> Guarantee:
-        claim = self.synthesizer.mechanism.guarantee()
-        if self.synthesizer.engine.name == "exact":
-            claim = claim.drawn_on_grid()
-        if not self.synthesizer.program.bundled:
-            claim = claim.assuming(CUSTOM_PROGRAM)
+        claim = self.synthesizer.claim()
         if not self.converged:
             claim = claim.assuming(
                 "the chains had converged, although their diagnostics say that they had not"
@@ -236,6 +238,11 @@ class Fit:
             values = np.column_stack([intercept - slope @ self.design.centre, slope])
         return pd.DataFrame({"mean": values.mean(axis=0), "sd": values.std(axis=0)}, index=names)
 
+    def before_release(self, seed: int | None) -> int:
+        """Make what a report needs, and the seed of a release unless a test gives one."""
+        self.risk_unweighted  # noqa: B018  # a fit
+        return secrets.randbits(128) if seed is None else seed
+
     def sample(
         self,
         datasets: int = 1,
@@ -246,7 +253,7 @@ class Fit:
     ) -> Release:
         """Draw synthetic data sets, each from the posterior predictive at one posterior draw.
 
-        Every call spends the mechanism's epsilon once more per data set; the guarantee returned
+        Every call spends the mechanism's epsilon once more per private draw; the guarantee returned
         covers the data sets of this call only.
 
         Args:
@@ -262,26 +269,21 @@ class Fit:
         claim = self.claim(datasets, delta)
         claim.require(accept)
         rng = np.random.default_rng(seed)
-        columns = synthesizer.schema.columns
-        public = [name for name in columns if columns[name].public]
-        outcome = synthesizer.formula.outcome.name
-        order = [name for name in columns if name not in synthesizer.left_out()]
-        total = count_draws(self.draws)
+        draws = rng.choice(count_draws(self.draws), size=claim.draws, replace=False)
         frames = []
-        for index in rng.choice(total, size=datasets, replace=False):
-            y = self.posterior.bound.y_rep(self.draws, int(index), int(rng.integers(2**31)))
-            frame = self.records[public].reset_index(drop=True)
-            frame[outcome] = synthesizer.decode(y)
-            # The order of the confidential file is not public.
-            shuffled = frame[order].iloc[rng.permutation(len(frame))]
-            frames.append(shuffled.reset_index(drop=True))
-        packages = ("dpbayes", "cmdstanpy" if synthesizer.engine.name == "cmdstan" else "stanli")
+        for number in range(datasets):
+            index = int(draws[number // claim.nested])
+            y = self.posterior.bound.y_rep(self.draws, index, int(rng.integers(2**31)))
+            values = pd.DataFrame({synthesizer.formula.outcome.name: synthesizer.decode(y)})
+            frames.append(assemble(synthesizer.schema, self.records, values, rng))
+        program = synthesizer.program
+        engine = "cmdstanpy" if synthesizer.engine.name == "cmdstan" else "stanli"
         return Release(
             datasets=tuple(frames),
             guarantee=claim,
-            program=synthesizer.program.name,
-            program_sha256=synthesizer.program.sha256,
-            versions={name: _version(name) for name in packages},
+            program=program.name,
+            program_sha256=program.sha256,
+            versions=versions("dpbayes", engine),
             settings={
                 **synthesizer.public_settings(),
                 "n": len(self.records),
@@ -295,10 +297,3 @@ class Fit:
             f"Lipschitz bound {self.lipschitz_bound_unweighted:.3g} -> {self.lipschitz_bound:.3g}, "
             f"{self.n_censored} censored, {self.n_truncated} truncated; {self.diagnostics}>"
         )
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

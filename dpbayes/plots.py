@@ -3,7 +3,7 @@ carry the same information in grey."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -110,6 +110,24 @@ def density_overlay(
     ax.set_ylim(bottom=0)
     ax.legend(frameon=False)
     _clean(ax)
+    return figure
+
+
+MOST_PANELS = 12
+
+
+def density_overlays(
+    columns: Sequence[Column], original: pd.DataFrame, synthetic: Mapping[str, pd.DataFrame]
+) -> Figure:
+    """``density_overlay`` for several columns, one panel each; the first twelve of them."""
+    shown = list(columns)[:MOST_PANELS]
+    across = min(2, len(shown))
+    down = -(-len(shown) // across)
+    figure = Figure(figsize=(7.2 * across, 4.2 * down), dpi=150, layout="constrained")
+    for number, column in enumerate(shown, start=1):
+        ax = figure.add_subplot(down, across, number)
+        values = {label: data[column.name] for label, data in synthetic.items()}
+        density_overlay(column, original[column.name], values, ax)
     return figure
 
 

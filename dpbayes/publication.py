@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dpbayes.dips import DipsFit
 from dpbayes.errors import LedgerError, OutputError
 from dpbayes.fingerprint import content_digest
 from dpbayes.fit import Fit
@@ -56,7 +57,7 @@ def check_output(out: Path) -> None:
 
 
 def publish(
-    fit: Fit,
+    fit: Fit | DipsFit,
     out: str | Path,
     datasets: int = 1,
     *,
@@ -82,7 +83,7 @@ def publish(
     check_output(out)
     claim = fit.claim(datasets, delta)
     claim.require(accept)
-    fit.risk_unweighted  # noqa: B018  # a fit that the report needs: before anything is reserved
+    seed = fit.before_release(seed)  # slow or refused, so before anything is reserved
     entry = secrets.token_hex(16)
     work = out / f"{_WORK}{entry}"
     account = None
@@ -94,7 +95,6 @@ def publish(
             _make_private(work / CONFIDENTIAL)
             (work / RELEASE).mkdir()
             write_fit_report(work / CONFIDENTIAL, fit)
-            seed = secrets.randbits(128) if seed is None else seed
             release = fit.sample(datasets, accept=accept, delta=delta, seed=seed)
             if account is not None:
                 public = {

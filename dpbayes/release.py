@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from dpbayes.errors import GuaranteeError
 from dpbayes.privacy.guarantee import Guarantee
+from dpbayes.schema import Schema
 
 STATEMENT = "guarantee.json"
 
@@ -21,32 +25,42 @@ class Release:
     """Synthetic data sets with their guarantee; nothing else about the confidential records.
 
     Attributes:
-        datasets: m data frames of n rows, in random row order: the synthetic outcome and the
-            public columns.
+        datasets: m data frames of n rows, in random row order: synthetic and public columns.
         guarantee: for all m data sets together, without anything computed from the records.
-        program, program_sha256: the Stan program's name and hash.
+        program, program_sha256: the Stan program's name and hash; None where there is none.
         versions: packages that made the release.
-        settings: n, formula, family, its priors, and weight and window of each stage; public.
+        settings: public: n; formula, family, its priors, weight and window of each stage; or what
+            a mechanism without a program says of itself (alpha, bins, budget).
+        releasable: False if a seeded generator stood in for the noise of a release.
         ledger: entry id and budget of the data set, if the release was accounted for; public.
     """
 
     datasets: tuple[pd.DataFrame, ...]
     guarantee: Guarantee
-    program: str
-    program_sha256: str
+    program: str | None
+    program_sha256: str | None
     versions: Mapping[str, str]
     settings: Mapping[str, Any]
+    releasable: bool = True
     ledger: Mapping[str, Any] | None = None
 
     def files(self) -> dict[str, bytes]:
-        """synthetic_1.csv ... synthetic_m.csv, and guarantee.json with their hashes."""
+        """synthetic_1.csv ... synthetic_m.csv, and guarantee.json with their hashes.
+
+        Raises:
+            GuaranteeError: the noise was seeded, for a study.
+        """
+        if not self.releasable:
+            raise GuaranteeError(
+                "not for release: its noise came from a seeded generator. Sample without a seed."
+            )
         data = {
             f"synthetic_{i}.csv": frame.to_csv(index=False).encode()
             for i, frame in enumerate(self.datasets, start=1)
         }
         statement = {
             **self.guarantee.to_dict(),
-            "program": {"name": self.program, "sha256": self.program_sha256},
+            "program": self.program and {"name": self.program, "sha256": self.program_sha256},
             "versions": dict(self.versions),
             "settings": dict(self.settings),
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in data.items()},
@@ -70,4 +84,34 @@ class Release:
 
     def __repr__(self) -> str:
         rows = len(self.datasets[0])
-        return f"<Release {len(self.datasets)} x {rows} rows; {self.guarantee}>"
+        stamp = "" if self.releasable else "; NOT FOR RELEASE: seeded noise"
+        return f"<Release {len(self.datasets)} x {rows} rows; {self.guarantee}{stamp}>"
+
+
+def assemble(
+    schema: Schema, records: pd.DataFrame, synthetic: pd.DataFrame, rng: np.random.Generator
+) -> pd.DataFrame:
+    """A data set: public columns as they are, synthetic ones beside them, rows in random order.
+
+    Args:
+        records: validated, n rows. Only public columns are read.
+        synthetic: n rows, in the order of ``records``.
+    """
+    columns = schema.columns
+    frame = records[[name for name in columns if columns[name].public]].reset_index(drop=True)
+    for name in synthetic.columns:
+        frame[name] = synthetic[name].array
+    order = [name for name in columns if name in frame]
+    # The order of the confidential file is not public.
+    return frame[order].iloc[rng.permutation(len(frame))].reset_index(drop=True)
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Installed versions by package."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "unknown"
+    return found

@@ -11,42 +11,45 @@ from pathlib import Path
 import pandas as pd
 
 from dpbayes import plots
+from dpbayes.dips import DipsFit
 from dpbayes.engines.base import netcdf
 from dpbayes.errors import OutputError
 from dpbayes.fit import Fit
 from dpbayes.release import Release
+from dpbayes.schema import Column
 from dpbayes.utility import summary, utility
 
 _ROWS = {"mean": "Mean", "median": "Median", "q15": "15th Q", "q90": "90th Q"}
 
 
-def comparison_table(fits: Mapping[str, Fit], releases: Mapping[str, Release]) -> pd.DataFrame:
+def comparison_table(
+    fits: Mapping[str, Fit | DipsFit],
+    releases: Mapping[str, Release],
+    column: Column | None = None,
+) -> pd.DataFrame:
     """The layout of Hu, Williams & Savitsky, Table 2: measures by data and synthesizers.
 
-    ε is the local 2Δ on these records, as in the paper; the guarantee is what ``Fit.guarantee``
-    says. Utility is that of the first data set. For a numeric outcome.
+    ε is the local 2Δ on these records, as in the paper; the guarantee is what ``fit.guarantee``
+    says. Utility is that of the first data set, for a numeric column, by default the first fit's
+    first synthetic one. Mechanisms without a program have no local ε.
     """
-    first = next(iter(fits.values()))
-    column = first.synthesizer.formula.outcome
-    original = first.records[column.name]
+    column = column or next(iter(fits.values())).synthesised[0]
+    original = next(iter(fits.values())).records[column.name]
     table = pd.DataFrame({"Data": {_ROWS[k]: v for k, v in summary(column, original).items()}})
     for name, fit in fits.items():
         measures = utility(column, original, releases[name].datasets[0][column.name])
-        table = table.join(
-            pd.Series(
-                {
-                    "Lipschitz": fit.lipschitz_bound,
-                    "ε = 2Δ": fit.epsilon_local,
-                    "max-ECDF": measures["max_ecdf"],
-                    "avg-ECDF": measures["avg_ecdf"],
-                    **{_ROWS[k]: v for k, v in measures["synthetic"].items()},
-                },
-                name=name,
-            ),
-            how="outer",
-        )
+        local: dict[str, float] = {}
+        if isinstance(fit, Fit):
+            local = {"Lipschitz": fit.lipschitz_bound, "ε = 2Δ": fit.epsilon_local}
+        found: dict[str, object] = {
+            **local,
+            "max-ECDF": measures["max_ecdf"],
+            "avg-ECDF": measures["avg_ecdf"],
+            **{_ROWS[k]: v for k, v in measures["synthetic"].items()},
+        }
+        table = table.join(pd.Series(found, name=name), how="outer")
     rows = ["Lipschitz", "ε = 2Δ", "max-ECDF", "avg-ECDF", *_ROWS.values()]
-    return table.loc[rows]
+    return table.reindex(rows)
 
 
 def check_writable(out: Path) -> None:
@@ -61,8 +64,15 @@ def check_writable(out: Path) -> None:
         raise OutputError(f"--out {str(out)!r}: no permission to write in {str(existing)!r}.")
 
 
-def write_fit_report(directory: Path, fit: Fit) -> None:
-    """Write what the fit says of the records: weights, draws, diagnostics, by-record bounds."""
+def write_fit_report(directory: Path, fit: Fit | DipsFit) -> None:
+    """Write what the fit says of the records: weights, draws, diagnostics, by-record bounds.
+
+    Of a mechanism without a program, its settings: its statistics stay in memory.
+    """
+    if isinstance(fit, DipsFit):
+        said = {"guarantee": fit.guarantee.to_dict(), "settings": fit.prepared.settings}
+        (directory / "fit.json").write_bytes(_json(said))
+        return
     pd.DataFrame(
         {
             "weight": fit.weights,
@@ -99,26 +109,23 @@ def write_fit_report(directory: Path, fit: Fit) -> None:
     ).savefig(directory / "lipschitz.png")
 
 
-def release_report(fit: Fit, release: Release, seed: int) -> dict[str, bytes]:
+def release_report(fit: Fit | DipsFit, release: Release, seed: int | None) -> dict[str, bytes]:
     """Files that compare a release with the records, by name. Confidential, the seed above all.
 
     In memory: they show the release, which may not be written before it is accounted for.
     """
-    column = fit.synthesizer.formula.outcome
-    original = fit.records[column.name]
-    synthetic = {
-        f"synthetic {i}": data[column.name] for i, data in enumerate(release.datasets, start=1)
-    }
+    measures: dict[str, dict[str, object]] = {}
+    for column in fit.synthesised:
+        for i, data in enumerate(release.datasets, start=1):
+            found = utility(column, fit.records[column.name], data[column.name])
+            measures.setdefault(f"synthetic_{i}", {})[column.name] = found
     figure = io.BytesIO()
-    shown = dict(list(synthetic.items())[:4])
-    plots.density_overlay(column, original, shown).savefig(figure)
-    return {
-        "utility.json": _json(
-            {k.replace(" ", "_"): utility(column, original, v) for k, v in synthetic.items()}
-        ),
-        "release_seed.json": _json({"release_seed": seed}),
-        "density.png": figure.getvalue(),
-    }
+    shown = {f"synthetic {i}": data for i, data in enumerate(release.datasets[:4], start=1)}
+    plots.density_overlays(fit.synthesised, fit.records, shown).savefig(figure)
+    files = {"utility.json": _json(measures), "density.png": figure.getvalue()}
+    if seed is not None:
+        files["release_seed.json"] = _json({"release_seed": seed})
+    return files
 
 
 def _json(tree: object) -> bytes:

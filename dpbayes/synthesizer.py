@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpbayes.contract import check_contract, contract_defaults
 from dpbayes.engines import Engine, SamplerSettings, get_engine
-from dpbayes.engines.base import CompiledModel, count_draws, make_draws, stacked
+from dpbayes.engines.base import BoundModel, CompiledModel, count_draws, make_draws, stacked
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.diagnostics import load_checks
 from dpbayes.errors import ConvergenceError, DataError, GuaranteeError, ProgramError
@@ -25,8 +25,10 @@ from dpbayes.families import FAMILIES, Family, decode_outcome, encode_outcome
 from dpbayes.fingerprint import data_hash, hash_of
 from dpbayes.fit import Fit, FittedRecords, Posterior
 from dpbayes.formula import Design, Formula
-from dpbayes.mechanisms import Mechanism, Problem, Stage, Unweighted
+from dpbayes.mechanisms import Dips, Problem, Stage, StanMechanism, Unweighted
 from dpbayes.mechanisms.base import UNWEIGHTED
+from dpbayes.privacy.accounting import Loss
+from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, Guarantee
 from dpbayes.program import StanProgram
 from dpbayes.schema import Schema
 from dpbayes.weights import NO_WEIGHTS, Reference
@@ -61,7 +63,7 @@ class Synthesizer:
         schema: Schema,
         formula: str,
         family: str | None = None,
-        mechanism: Mechanism | None = None,
+        mechanism: StanMechanism | None = None,
         *,
         program: str | Path | None = None,
         data: Mapping[str, Any] | str | Path | None = None,
@@ -71,7 +73,12 @@ class Synthesizer:
     ) -> None:
         if (family is None) == (program is None):
             raise ProgramError("give either family or program, and not both.")
-        if not isinstance(mechanism, Mechanism):
+        if isinstance(mechanism, Dips):
+            raise GuaranteeError(
+                f"mechanism {mechanism.name!r} has no Stan program: use DipsSynthesizer(schema, "
+                "mechanism)."
+            )
+        if not isinstance(mechanism, StanMechanism):
             raise GuaranteeError(
                 f"mechanism = {mechanism!r}: expected a mechanism such as Censored(epsilon=5)."
             )
@@ -97,10 +104,42 @@ class Synthesizer:
             self._constants = _read_constants(data)
             if self.formula.outcome.levels:
                 self._constants.setdefault("C", len(self.formula.outcome.levels))
+        self.paid: tuple[Loss, str] | None = None
         self._model: CompiledModel | None = None
         self._unweighted: dict[str, Posterior] = {}
 
-    def with_mechanism(self, mechanism: Mechanism) -> Synthesizer:
+    def having_paid(self, loss: Loss, what: str) -> Synthesizer:
+        """The same synthesizer, whose guarantee includes a loss that was paid before the fit."""
+        other = copy.copy(self)
+        other.paid = (loss, what)
+        return other
+
+    def claim(self) -> Guarantee:
+        """The claim for one data set, before anything is computed from records."""
+        claim = self.mechanism.guarantee()
+        if self.engine.name == "exact":
+            claim = claim.drawn_on_grid()
+        if not self.program.bundled:
+            claim = claim.assuming(CUSTOM_PROGRAM)
+        if self.paid is not None:
+            loss, what = self.paid
+            what = f"{claim.once_for} and {what}" if claim.once.epsilon else what
+            claim = replace(claim, once=claim.once.plus(loss), once_for=what)
+        return claim
+
+    def bind(self, records: pd.DataFrame) -> BoundModel:
+        """The compiled program with validated records, no weighting and no clamp."""
+        _, data = self.stan_data(self.schema.validate(records))
+        return self._bind(data)
+
+    def _bind(self, data: Mapping[str, Any]) -> BoundModel:
+        if self._model is None:
+            self._model = self.engine.compile(self.program)
+        if not self.program.bundled:
+            check_contract(self.program, self._model, data, private=["y"])
+        return self._model.bind({**data, **contract_defaults(int(data["n"]))})
+
+    def with_mechanism(self, mechanism: StanMechanism) -> Synthesizer:
         """The same synthesizer under another mechanism.
 
         Both share the compiled program and the unweighted fit of the same records.
@@ -148,10 +187,7 @@ class Synthesizer:
         source = records
         records = self.schema.validate(records)
         design, data = self.stan_data(records)
-        if self._model is None:
-            self._model = self.engine.compile(self.program)
-        if not self.program.bundled:
-            check_contract(self.program, self._model, data, private=["y"])
+        plain = self._bind(data)
         threading.Thread(target=load_checks).start()  # while the chains run
         chains = None if checkpoint is None else Checkpoint(checkpoint)
         given = self.settings.seed
@@ -160,7 +196,6 @@ class Synthesizer:
         root = np.random.SeedSequence(given)
         assert isinstance(root.entropy, int)  # a seed or 128 bits from the operating system
         n = len(records)
-        plain = self._model.bind({**data, **contract_defaults(n)})
         stages = self.mechanism.stages(self.problem(design))
         # One for the unweighted fit, one for the draws between stages, one for each stage.
         first, between, *seeds = root.spawn(2 + len(stages))

@@ -15,13 +15,17 @@ import pandas as pd
 
 from dpbayes.errors import InferenceError
 from dpbayes.inference.combining import RULES, Combined, combine
-from dpbayes.inference.counts import CountsPosterior, from_clamped_draws
+from dpbayes.inference.counts import (
+    CountsPosterior,
+    from_clamped_draws,
+    from_synthetic_counts,
+)
 from dpbayes.release import STATEMENT, Release
 
 # Mechanisms whose data sets are shifted, which averaging over data sets does not undo.
 _SHRUNK = (
     "its data shrink towards the synthesizer's prior (bias of 54 to 90% at ε = 2, Charest, Table "
-    "1). Use from_synthetic_counts"
+    "1). Use share_posterior or from_synthetic_counts for counts of beta-binomial"
 )
 _CLAMPED = (
     "its clamp shifts the posterior: with five data sets 95% intervals of a share covered 7% at "
@@ -32,9 +36,11 @@ _BIASED = {
     "multinomial-dirichlet": _SHRUNK,
     "beta-binomial": _SHRUNK,
     "beta-binomial-mr": _SHRUNK,
+    "smoothed-histogram": _SHRUNK,
     "censored": _CLAMPED,
     "censored-weighted": _CLAMPED,
 }
+_URNS = ("beta-binomial", "multinomial-dirichlet")
 # What fits m data sets, each from a draw of its own of a private posterior.
 DEFAULT_RULE = "modips"
 MODELS = ("ols", "logit", "poisson")
@@ -117,20 +123,25 @@ def share_posterior(
     level: Any,
     prior: tuple[float, float] = (1.0, 1.0),
 ) -> CountsPosterior:
-    """Posterior of a share from a release by family ``bernoulli`` without covariates.
+    """Posterior of a share from a release of one column of two levels.
 
-    Reads n, window, weight and prior of the synthesizer from the release, and models the clamp
-    (``from_clamped_draws``); the share is cell 0 of the result.
+    By family ``bernoulli`` without covariates: reads n, window, weight and prior of the synthesizer
+    from the release, and models the clamp (``from_clamped_draws``). By ``beta-binomial`` (or
+    ``multinomial-dirichlet``): reads n and α, and models the urn (``from_synthetic_counts``). The
+    share is cell 0 of the result.
 
     Args:
         release: a Release or its folder.
         level: the outcome's level whose share it is.
         prior: the analyst's beta prior.
     Raises:
-        InferenceError: another family, covariates, a hidden anchor, or weights by record.
+        InferenceError: another family, covariates, a hidden anchor, weights by record, or an urn
+            for each stratum of public columns.
     """
     released = _as_released(release)
     settings = released.settings
+    if released.mechanism in _URNS:
+        return _urn_posterior(released, level, prior)
     stages = settings.get("stages", [])
     outcome, _, terms = str(settings.get("formula", "")).partition("~")
     if settings.get("family") != "bernoulli" or terms.strip() != "1":
@@ -143,9 +154,7 @@ def share_posterior(
             f"mechanism {released.mechanism!r} hides its anchor or weighs records one by one, "
             "which cannot be summed out. Use analyse."
         )
-    values = [data[outcome.strip()].astype(str) for data in released.datasets]
-    if not any((v == str(level)).any() for v in values):
-        raise InferenceError(f"level {level!r} is in no data set; found {sorted(set(values[0]))}.")
+    seen = _level_counts(released, outcome.strip(), level)
     low, high = stages[0]["window"]
     mean, sd = settings["constants"]["prior_intercept"]
     if mean != 0:
@@ -155,13 +164,35 @@ def share_posterior(
         )
     return from_clamped_draws(
         int(settings["n"]),
-        counts=[int((v == str(level)).sum()) for v in values],
-        size=len(values[0]),
+        counts=seen,
+        size=len(released.datasets[0]),
         weight=stages[0]["alpha"],
         window=(-math.inf if low is None else low, math.inf if high is None else high),
         synthesis_prior=(mean, sd),
         prior=prior,
     )
+
+
+def _level_counts(released: Released, column: str, level: Any) -> list[int]:
+    """Records with a level, by data set."""
+    values = [data[column].astype(str) for data in released.datasets]
+    if not any((v == str(level)).any() for v in values):
+        raise InferenceError(f"level {level!r} is in no data set; found {sorted(set(values[0]))}.")
+    return [int((v == str(level)).sum()) for v in values]
+
+
+def _urn_posterior(released: Released, level: Any, prior: tuple[float, float]) -> CountsPosterior:
+    settings = released.settings
+    columns, alpha = settings.get("synthesised", []), settings.get("alpha")
+    if len(columns) != 1 or settings.get("cells") != 2 or not isinstance(alpha, int | float):
+        raise InferenceError(
+            "the share's posterior is for one synthesised column of two levels without public "
+            "columns beside it; use analyse, or from_synthetic_counts with α from the release."
+        )
+    size = len(released.datasets[0])
+    seen = _level_counts(released, columns[0], level)
+    counts = [[k, size - k] for k in seen]
+    return from_synthetic_counts(counts, alpha, int(settings["n"]), prior=prior)
 
 
 def formula_fit(formula: str, model: str = "ols") -> Callable[[pd.DataFrame], Any]:

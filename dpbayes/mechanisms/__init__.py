@@ -7,13 +7,27 @@ from typing import Any
 
 from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms.anchored import Anchored
-from dpbayes.mechanisms.base import NO_WINDOW, Mechanism, Problem, Stage
+from dpbayes.mechanisms.base import NO_WINDOW, Mechanism, Problem, Stage, StanMechanism
 from dpbayes.mechanisms.censored import Censored, CensoredWeighted
+from dpbayes.mechanisms.dips import (
+    BetaBinomial,
+    BetaBinomialMR,
+    ClampedModips,
+    Dips,
+    EmpiricalBootstrap,
+    Laplace,
+    Modips,
+    MultinomialDirichlet,
+    PerturbedHistogram,
+    SmoothedHistogram,
+)
 from dpbayes.mechanisms.divergence import BetaDivergence
 from dpbayes.mechanisms.pseudo_posterior import Unweighted, Weighted, WeightedE
 
 _KINDS = (
-    Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, BetaDivergence
+    Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, BetaDivergence,
+    Laplace, PerturbedHistogram, EmpiricalBootstrap, MultinomialDirichlet, SmoothedHistogram,
+    BetaBinomial, BetaBinomialMR, Modips,
 )  # fmt: skip
 MECHANISMS: dict[str, type[Mechanism]] = {kind.name: kind for kind in _KINDS}
 
@@ -27,6 +41,8 @@ def get_mechanism(name: str, **settings: Any) -> Mechanism:
     if name not in MECHANISMS:
         raise GuaranteeError(f"unknown mechanism {name!r}; mechanisms: {', '.join(MECHANISMS)}.")
     kind = MECHANISMS[name]
+    if name == "modips" and settings.get("draw") == "clamped":
+        kind = ClampedModips
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # all are dataclasses
     given = {key: value for key, value in settings.items() if value is not None}
     for key in given:
@@ -39,6 +55,9 @@ def get_mechanism(name: str, **settings: Any) -> Mechanism:
 
 
 __all__ = [
-    "MECHANISMS", "NO_WINDOW", "Anchored", "BetaDivergence", "Censored", "CensoredWeighted",
-    "Mechanism", "Problem", "Stage", "Unweighted", "Weighted", "WeightedE", "get_mechanism",
+    "MECHANISMS", "NO_WINDOW", "Anchored", "BetaBinomial", "BetaBinomialMR", "BetaDivergence",
+    "Censored", "CensoredWeighted", "ClampedModips", "Dips", "EmpiricalBootstrap", "Laplace",
+    "Mechanism", "Modips", "MultinomialDirichlet", "PerturbedHistogram", "Problem",
+    "SmoothedHistogram", "Stage", "StanMechanism", "Unweighted", "Weighted", "WeightedE",
+    "get_mechanism",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.base import Mechanism, Problem, Stage, place_window, window_width
+from dpbayes.mechanisms.base import Problem, Stage, StanMechanism, place_window, window_width
 from dpbayes.privacy.accounting import NOTHING, Loss
 from dpbayes.privacy.guarantee import REFERENCE, STRICT, Adjacency, Guarantee
 from dpbayes.weights import ConstantWeights, Reference
@@ -18,7 +18,7 @@ RANGE_REFERENCE = 0.9
 
 
 @dataclass(frozen=True)
-class Anchored(Mechanism):
+class Anchored(StanMechanism):
     """Tempered log-likelihood ratios to an anchor θ0, clamped: sum_i clip(α (f_i - h_i), ±w/2).
 
     h_i = f_θ0(x_i). Subtracting it changes nothing without the clamp; with it, terms near the

@@ -1,4 +1,4 @@
-"""What a mechanism for Stan synthesizers is: stages of weights, anchor and window, and a claim."""
+"""What a mechanism is: a claim; with a Stan program also stages of weights, anchor and window."""
 
 from __future__ import annotations
 
@@ -69,12 +69,16 @@ class Mechanism:
     name: ClassVar[str]
     summary: ClassVar[str]  # one line for `dpbayes list`: what it does and what it guarantees
 
-    def stages(self, problem: Problem) -> tuple[Stage, ...]:
-        """Posteriors in order; data sets are drawn from the last, one draw is taken from others."""
-        raise NotImplementedError
-
     def guarantee(self) -> Guarantee:
         """The claim for one data set, before anything is computed from records."""
+        raise NotImplementedError
+
+
+class StanMechanism(Mechanism):
+    """Base of the mechanisms that draw from a posterior of a Stan program."""
+
+    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+        """Posteriors in order; data sets are drawn from the last, one draw is taken from others."""
         raise NotImplementedError
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpbayes.mechanisms.base import (
-    Mechanism,
     Problem,
     Stage,
+    StanMechanism,
     WindowRule,
     check_window,
     place_window,
@@ -25,7 +25,7 @@ NEGLIGIBLE_INFLUENCE = (
 
 
 @dataclass(frozen=True)
-class _Clamped(Mechanism):
+class _Clamped(StanMechanism):
     """Shared by both: one stage, a window of public width."""
 
     epsilon: float

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.base import Mechanism, Problem, Stage, window_width
+from dpbayes.mechanisms.base import Problem, Stage, StanMechanism, window_width
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import STRICT, Adjacency, Guarantee
 from dpbayes.weights import ConstantWeights
 
 
 @dataclass(frozen=True)
-class BetaDivergence(Mechanism):
+class BetaDivergence(StanMechanism):
     """One draw from exp(sum_i alpha s_i) with the beta-divergence score s (levels and counts).
 
     s_i = (p_i^b - 1) / b - (sum_c p_ic^(b+1) - 1) / (b + 1), b = beta - 1, lies in

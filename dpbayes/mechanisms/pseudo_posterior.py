@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpbayes.mechanisms.base import Mechanism, Problem, Stage, window_width
+from dpbayes.mechanisms.base import Problem, Stage, StanMechanism, window_width
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import EXACT_DRAW, REFERENCE, STRICT, Adjacency, Guarantee
 from dpbayes.weights import PAPER_WEIGHTS, ConfidentialWeights, TruncatedWeights, WeightSource
@@ -21,7 +21,7 @@ _CONFIDENTIAL = "the weights are computed from the confidential records"
 
 
 @dataclass(frozen=True)
-class Unweighted(Mechanism):
+class Unweighted(StanMechanism):
     """The posterior itself.
 
     Guarantee: none. The local ε_x = 2Δ describes these records only.
@@ -38,7 +38,7 @@ class Unweighted(Mechanism):
 
 
 @dataclass(frozen=True)
-class Weighted(Mechanism):
+class Weighted(StanMechanism):
     """The pseudo-posterior with risk weights, eq. (2.3).
 
     Guarantee: asymptotic. The local ε_x = 2Δ_α after the refit becomes global as n grows
@@ -67,7 +67,7 @@ class Weighted(Mechanism):
 
 
 @dataclass(frozen=True)
-class WeightedE(Mechanism):
+class WeightedE(StanMechanism):
     """Risk weights, set to 0 where they leave a record above epsilon/2, section 2.2.
 
     Guarantee: asymptotic towards epsilon; the local ε_x may exceed it.

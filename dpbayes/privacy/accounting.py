@@ -16,10 +16,27 @@ Composition = Literal["pure", "zCDP"]
 
 @dataclass(frozen=True)
 class Loss:
-    """Privacy loss of one output: pure ``epsilon`` and zero-concentrated ``rho``."""
+    """Privacy loss of one output when a record is added or removed.
+
+    Attributes:
+        epsilon, rho: pure, and zero-concentrated.
+        changed: both where one record's values change, if that is known to be less than by group
+            privacy (twice epsilon, four times rho).
+    """
 
     epsilon: float
     rho: float
+    changed: tuple[float, float] | None = None
+
+    @classmethod
+    def pure(cls, epsilon: float, changed: float | None = None) -> Loss:
+        """An epsilon-DP output, which is epsilon**2 / 2-zCDP (Bun & Steinke, TCC 2016).
+
+        Args:
+            changed: its epsilon where one record's values change.
+        """
+        other = None if changed is None else (changed, changed**2 / 2)
+        return cls(epsilon, epsilon**2 / 2, other)
 
     @classmethod
     def bounded_range(cls, width: float) -> Loss:
@@ -32,15 +49,20 @@ class Loss:
 
     def plus(self, other: Loss, count: int = 1) -> Loss:
         """The loss of this output and ``count`` others."""
-        return Loss(self.epsilon + count * other.epsilon, self.rho + count * other.rho)
+        changed = None
+        if self.changed or other.changed:
+            a, b = self.substitution(), other.substitution()
+            changed = (a.epsilon + count * b.epsilon, a.rho + count * b.rho)
+        return Loss(self.epsilon + count * other.epsilon, self.rho + count * other.rho, changed)
 
     def scaled(self, factor: float) -> Loss:
         """The loss of the same mechanism at ``factor`` times its epsilon."""
-        return Loss(factor * self.epsilon, factor**2 * self.rho)
+        changed = self.changed and (factor * self.changed[0], factor**2 * self.changed[1])
+        return Loss(factor * self.epsilon, factor**2 * self.rho, changed)
 
     def substitution(self) -> Loss:
-        """The loss when one record is changed: one removed and one added (group privacy)."""
-        return Loss(2 * self.epsilon, 4 * self.rho)
+        """The loss when one record is changed: at most one removed and one added."""
+        return Loss(*(self.changed or (2 * self.epsilon, 4 * self.rho)))
 
 
 NOTHING = Loss(0.0, 0.0)

@@ -17,7 +17,7 @@ from dpbayes.errors import LedgerError
 
 T = TypeVar("T")
 
-VERSION = "0002"  # of the schema, the newest under migrations/versions
+VERSION = "0003"  # of the schema, the newest under migrations/versions
 WAIT = 120.0  # seconds that a transaction waits for others before it gives up
 _MIGRATION_LOCK = 20_240_935  # any number that other programs are unlikely to take
 _SERIALIZATION_FAILURES = ("40001", "40P01")
@@ -37,6 +37,7 @@ FINGERPRINT = sa.Table(
     sa.Column("value", sa.String, primary_key=True),
     sa.Column("created", sa.String),
 )
+# By the adjacency of the data set's account; ``datasets`` counts the private draws.
 LOSSES = ("once_epsilon", "once_rho", "each_epsilon", "each_rho")
 ENTRY = sa.Table(
     "entry",

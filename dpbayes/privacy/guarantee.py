@@ -38,6 +38,14 @@ CUSTOM_PROGRAM = (
     "log-likelihood is a function of that record's data, the public data and the parameters "
     "everywhere is the user's claim"
 )
+SECRET_NOISE = (
+    "OpenDP draws the noise exactly and from the operating system's secret random numbers; how "
+    "long it takes is not observed"
+)
+SECRET_DRAWS = (
+    "draws are exact in whole numbers, from the operating system's secret random numbers; how long "
+    "they take is not observed"
+)
 STRICT = (EXACT_DRAW, PUBLIC_INPUTS, PROPER_PRIOR, SECRET_SEED)
 
 
@@ -59,10 +67,11 @@ class Guarantee:
         basis: ``strict``, a theorem for every data set under the assumptions; ``asymptotic``, as
             n grows, with no finite-sample bound; ``none``.
         assumptions: what the claim rests on and the code cannot check.
-        once: loss paid once however many data sets there are (a drawn anchor).
+        once: loss paid once however many data sets there are, for ``once_for`` (a drawn anchor).
         adjacency: the neighbour relation that the user's epsilon is meant for.
         weights: where the record weights come from: ``constant``, ``reference``, ``confidential``.
         datasets: number of synthetic data sets that epsilon pays for.
+        nested: data sets made of each private draw; only the first of them costs.
         delta: 0 for pure ε-DP; otherwise losses compose by the smaller of pure and zCDP.
         epsilon_local: the local epsilon_x = 2 Δ found on these records, per data set. It is
             computed from the confidential records: never part of a release (``public``).
@@ -75,9 +84,16 @@ class Guarantee:
     once: Loss = NOTHING
     adjacency: Adjacency = "add-remove"
     weights: str = "constant"
+    once_for: str = "the anchor"
     datasets: int = 1
+    nested: int = 1
     delta: float = 0.0
     epsilon_local: float | None = None
+
+    @property
+    def draws(self) -> int:
+        """Private draws that are paid for."""
+        return -(-self.datasets // self.nested)
 
     @property
     def epsilon(self) -> float:
@@ -102,10 +118,10 @@ class Guarantee:
         return chosen[1]
 
     def _total(self) -> tuple[float, Composition]:
-        return compose([(self.once, 1), (self.each, self.datasets)], self.delta)
+        return compose([(self.once, 1), (self.each, self.draws)], self.delta)
 
     def _substitution(self) -> tuple[float, Composition]:
-        losses = [(self.once.substitution(), 1), (self.each.substitution(), self.datasets)]
+        losses = [(self.once.substitution(), 1), (self.each.substitution(), self.draws)]
         return compose(losses, self.delta)
 
     def for_datasets(self, m: int, delta: float = 0.0) -> Guarantee:
@@ -152,6 +168,7 @@ class Guarantee:
             "adjacency": self.adjacency,
             "composition": self.composition,
             "datasets": self.datasets,
+            "draws": self.draws,
             "epsilon_each": _or_none(self.each.epsilon),
             "epsilon_once": self.once.epsilon,
             "weights": self.weights,
@@ -185,8 +202,12 @@ class Guarantee:
         )
         if self.basis == "asymptotic":
             return f"target {both}; asymptotic, not ε-DP"
-        draw = "on the grid" if GRID_DRAW in self.assumptions else "for an exact draw"
-        return f"{both}; strict {'(ε, δ)' if self.delta else 'ε'}-DP {draw}"
+        draw = ""
+        if GRID_DRAW in self.assumptions:
+            draw = " on the grid"
+        elif EXACT_DRAW in self.assumptions:
+            draw = " for an exact draw"
+        return f"{both}; strict {'(ε, δ)' if self.delta else 'ε'}-DP{draw}"
 
     def _at_delta(self) -> str:
         return f" at δ = {self.delta:g}" if self.delta else ""
@@ -208,9 +229,11 @@ class Guarantee:
             )
             if self.once.epsilon:
                 claim += (
-                    f"Of it ε = {self.once.epsilon:.4g} (add/remove) is paid once for the anchor "
-                    f"and {self.each.epsilon:.4g} per data set. "
+                    f"Of it ε = {self.once.epsilon:.4g} (add/remove) is paid once, for "
+                    f"{self.once_for}, and {self.each.epsilon:.4g} per private draw. "
                 )
+            if self.draws < self.datasets:
+                claim += f"The data sets come from {self.draws} private draw(s). "
         elif math.isfinite(self.epsilon):
             claim = (
                 f"The target is ε = {self.epsilon:.4g} (one record added or removed; "

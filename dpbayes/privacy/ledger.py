@@ -77,10 +77,10 @@ class Account:
     def refusal(self, claim: Guarantee) -> str | None:
         """Why the budget does not admit a release, with what still fits; None if it does."""
         once, each = self.cost(claim)
-        cost = once.plus(each, claim.datasets)
+        cost = once.plus(each, claim.draws)
         if self.budget.admits(cost):
             return None
-        fits = self.budget.largest_count(once, each, claim.datasets)
+        fits = self.budget.largest_count(once, each, claim.draws) * claim.nested
         factor = self.budget.largest_factor(cost)
         more = [f"{fits} data set(s) at this ε"] if fits else []
         if factor:
@@ -262,7 +262,7 @@ class Ledger:
             if not self._owner(connection, account, digest):
                 self._add_fingerprint(connection, account, digest)
             once, each = account.cost(claim)
-            if not account.budget.admits(once.plus(each, claim.datasets)):
+            if not account.budget.admits(once.plus(each, claim.draws)):
                 return account
             connection.execute(
                 ENTRY.insert().values(
@@ -270,11 +270,11 @@ class Ledger:
                     dataset_id=account.id,
                     state="reserved",
                     mechanism=claim.mechanism,
-                    datasets=claim.datasets,
-                    once_epsilon=claim.once.epsilon,
-                    once_rho=claim.once.rho,
-                    each_epsilon=claim.each.epsilon,
-                    each_rho=claim.each.rho,
+                    datasets=claim.draws,
+                    once_epsilon=once.epsilon,
+                    once_rho=once.rho,
+                    each_epsilon=each.epsilon,
+                    each_rho=each.rho,
                     created=_now(),
                     changed=_now(),
                     actor=_actor(),
@@ -370,8 +370,6 @@ class Ledger:
                 math.fsum(e.once_epsilon + e.datasets * e.each_epsilon for e in paid),
                 math.fsum(e.once_rho + e.datasets * e.each_rho for e in paid),
             )
-        if row.adjacency == "substitution":
-            spent = spent.substitution()
         states = [e.state for e in entries]
         counts = {state: states.count(state) for state in STATES}
         budget = Budget(row.epsilon, row.delta, spent)

@@ -13,10 +13,17 @@ import numpy as np
 import pandas as pd
 
 from dpbayes.demo import earnings
+from dpbayes.dips import DipsFit, DipsSynthesizer
 from dpbayes.engines import SamplerSettings
 from dpbayes.fit import Fit
-from dpbayes.mechanisms import Anchored, Censored, CensoredWeighted, Mechanism, Unweighted
-from dpbayes.risk import Vector
+from dpbayes.mechanisms import (
+    Anchored,
+    Censored,
+    CensoredWeighted,
+    PerturbedHistogram,
+    StanMechanism,
+    Unweighted,
+)
 from dpbayes.schema import Schema
 from dpbayes.synthesizer import Synthesizer
 from dpbayes.utility import avg_ecdf
@@ -63,7 +70,7 @@ def run(replicates: int, seed: int, epsilons: tuple[float, ...] = EPSILONS) -> I
         plain = base.fit(records)
         anchor = base.reference(reference)
         for epsilon in epsilons:
-            mechanisms: dict[str, Mechanism] = {
+            mechanisms: dict[str, StanMechanism] = {
                 "unweighted": Unweighted(),
                 "censored-weighted": CensoredWeighted(epsilon),
                 "anchored, none": Anchored(epsilon, "none"),
@@ -81,11 +88,9 @@ def run(replicates: int, seed: int, epsilons: tuple[float, ...] = EPSILONS) -> I
                 )
                 values = _mean_avg_ecdf(fit, rng)
                 yield Row(replicate, epsilon, name, values, fit.converged)
-            histogram = [
-                avg_ecdf(records["y"], perturbed_histogram(records["y"].to_numpy(), epsilon, rng))
-                for _ in range(DATASETS)
-            ]
-            yield Row(replicate, epsilon, "perturbed-histogram", float(np.mean(histogram)), True)
+            histogram = DipsSynthesizer(schema, PerturbedHistogram(epsilon)).fit(records)
+            values = _mean_avg_ecdf(histogram, rng)
+            yield Row(replicate, epsilon, "perturbed-histogram", values, True)
 
 
 def table(rows: list[Row]) -> pd.DataFrame:
@@ -113,20 +118,6 @@ def side_by_side(found: pd.DataFrame) -> pd.DataFrame:
     return table[order].iloc[::-1]
 
 
-def perturbed_histogram(y: Vector, epsilon: float, rng: np.random.Generator) -> Vector:
-    """Synthetic values in [0, 1] from a histogram with sqrt(n) bins and Laplace noise.
-
-    Scale 1/epsilon: one record added or removed moves one count by 1. For this study only: the
-    noise is floating-point, not fit for a release.
-    """
-    bins = round(np.sqrt(y.size))
-    counts, edges = np.histogram(y, bins=bins, range=(0.0, 1.0))
-    noisy = np.maximum(counts + rng.laplace(scale=1 / epsilon, size=bins), 0.0)
-    share = noisy / noisy.sum() if noisy.sum() > 0 else np.full(bins, 1 / bins)
-    chosen = rng.choice(bins, size=y.size, p=share)
-    return np.asarray(rng.uniform(edges[chosen], edges[chosen + 1]))
-
-
 def run_earnings(epsilons: tuple[float, ...], seed: int) -> pd.DataFrame:
     """Beta regression of the shipped earnings by NUTS: avg-ECDF, and coefficients.
 
@@ -138,7 +129,7 @@ def run_earnings(epsilons: tuple[float, ...], seed: int) -> pd.DataFrame:
     plain = base.fit(records)
     target = plain.coefficients()
     rng = np.random.default_rng(seed)
-    cases: list[tuple[float, str, Mechanism]] = [(np.inf, "unweighted", Unweighted())]
+    cases: list[tuple[float, str, StanMechanism]] = [(np.inf, "unweighted", Unweighted())]
     for epsilon in epsilons:
         for name, mechanism in {
             "censored": Censored(epsilon),
@@ -165,8 +156,8 @@ def run_earnings(epsilons: tuple[float, ...], seed: int) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index(["epsilon", "synthesizer"])
 
 
-def _mean_avg_ecdf(fit: Fit, rng: np.random.Generator, datasets: int = DATASETS) -> float:
-    name = fit.synthesizer.formula.outcome.name
+def _mean_avg_ecdf(fit: Fit | DipsFit, rng: np.random.Generator, datasets: int = DATASETS) -> float:
+    (column,) = fit.synthesised
     release = fit.sample(datasets, accept="none", seed=int(rng.integers(2**31)))
-    original = fit.records[name]
-    return float(np.mean([avg_ecdf(original, data[name]) for data in release.datasets]))
+    original = fit.records[column.name]
+    return float(np.mean([avg_ecdf(original, data[column.name]) for data in release.datasets]))

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms import MECHANISMS, Problem, get_mechanism
+from dpbayes.mechanisms import MECHANISMS, Problem, StanMechanism, get_mechanism
 from dpbayes.privacy.accounting import zcdp_epsilon
 
 ALL = [
     dpb.Unweighted(), dpb.Weighted(), dpb.WeightedE(5), dpb.Censored(5), dpb.CensoredWeighted(5),
     dpb.Anchored(5), dpb.BetaDivergence(5),
+    dpb.Laplace(5), dpb.PerturbedHistogram(5), dpb.EmpiricalBootstrap(5),
+    dpb.MultinomialDirichlet(5), dpb.SmoothedHistogram(5), dpb.BetaBinomial(5),
+    dpb.BetaBinomialMR(5), dpb.Modips(5),
 ]  # fmt: skip
 
 
@@ -24,10 +27,10 @@ def test_which_mechanisms_are_strict():
     """The claims of the design: basis, and epsilon under both adjacencies."""
     claims = {m.name: m.guarantee() for m in ALL}
     assert {n for n, g in claims.items() if g.basis == "strict"} == {
-        "censored",
-        "anchored",
-        "beta-divergence",
-    }
+        "censored", "anchored", "beta-divergence", "laplace", "perturbed-histogram",
+        "empirical-bootstrap", "multinomial-dirichlet", "smoothed-histogram", "beta-binomial",
+        "beta-binomial-mr", "modips",
+    }  # fmt: skip
     assert {n for n, g in claims.items() if g.basis == "none"} == {"unweighted"}
     censored = claims["censored"]
     assert (censored.epsilon, censored.epsilon_substitution, censored.delta) == (5, 10, 0)
@@ -41,7 +44,7 @@ def test_statement_names_epsilon_adjacency_and_basis(mechanism):
     claim = mechanism.guarantee()
     if math.isfinite(claim.epsilon):
         assert f"ε = {claim.for_datasets(3).epsilon:.4g}" in text
-        assert f"{2 * claim.for_datasets(3).epsilon:.4g}" in text
+        assert f"{claim.for_datasets(3).epsilon_substitution:.4g}" in text
         assert "added or removed" in text
     if claim.basis == "asymptotic":
         assert "asymptotic" in text
@@ -208,7 +211,9 @@ class View:
 
 def test_window_and_weights_of_each_mechanism():
     view = View(np.array([1.0, 3.0, 9.0]))
-    for mechanism in ALL:
+    stan = [m for m in ALL if isinstance(m, StanMechanism)]
+    assert len(stan) == 7
+    for mechanism in stan:
         for discrete in (False, True):
             stage = mechanism.stages(Problem(3, 2, discrete))[-1]
             weights = stage.weights.weighting(view).weights
@@ -250,3 +255,39 @@ def test_range_after_a_drawn_anchor_is_public_and_between_one_and_two():
     assert reach(0.1, 2000) == pytest.approx(2.0)  # anchor far away
     assert reach(1.0, 10**6) == pytest.approx(1.0)  # anchor close
     assert reach(1.0, 2000, 50) >= reach(1.0, 2000, 2) >= reach(1.0, 4000, 2)
+
+
+def test_substitution_can_cost_less_than_twice_as_much():
+    claims = {m.name: m.guarantee() for m in ALL}
+    for name in ("beta-binomial", "multinomial-dirichlet", "smoothed-histogram"):
+        assert (claims[name].epsilon, claims[name].epsilon_substitution) == (5, 5)
+    assert claims["laplace"].epsilon_substitution == 10
+    changed = dpb.Laplace(5, adjacency="substitution").guarantee()
+    assert (changed.epsilon, changed.epsilon_substitution) == (2.5, 5)
+    # Nothing is claimed for add/remove beyond what substitution bounds, where halves are not known.
+    for mechanism in (
+        dpb.Modips(5, "glom", adjacency="substitution"),
+        dpb.EmpiricalBootstrap(5, adjacency="substitution"),
+        dpb.Laplace(5, adjacency="substitution", out_of_range="truncate"),
+    ):
+        claim = mechanism.guarantee()
+        assert (claim.epsilon, claim.epsilon_substitution) == (5, 5)
+
+
+def test_nested_data_sets_are_paid_by_the_draw():
+    claim = dpb.Modips(1, "normal", nested=5).guarantee()
+    assert [claim.for_datasets(m).epsilon for m in (1, 5, 6, 10)] == [1, 1, 2, 2]
+    assert "come from 2 private draw(s)" in claim.for_datasets(10).paragraph()
+    one = dpb.EmpiricalBootstrap(1, resample=False).guarantee()
+    assert one.for_datasets(50).epsilon == 1
+    assert "paid once, for the sanitised distribution" in one.for_datasets(50).paragraph()
+
+
+def test_losses_keep_what_is_known_of_substitution():
+    from dpbayes.privacy.accounting import Loss
+
+    mixed = Loss.pure(1.0, changed=1.0).plus(Loss.pure(0.5), 2)
+    assert (mixed.epsilon, mixed.substitution().epsilon) == (2.0, 3.0)
+    assert mixed.substitution().rho == pytest.approx(0.5 + 2 * 4 * 0.125)
+    assert mixed.scaled(0.5).substitution().epsilon == 1.5
+    assert Loss.pure(2.0).substitution().epsilon == 4.0

@@ -359,6 +359,30 @@ def test_shares_that_a_release_does_not_tell(schema):
             share_posterior(fit.sample(2, accept="none", seed=1), "yes")
 
 
+def test_the_share_of_an_urns_release_is_read_from_it(tmp_path):
+    columns = {"ill": {"type": "binary", "levels": ["no", "yes"]}}
+    schema = dpb.Schema.from_dict({"columns": columns})
+    records = pd.DataFrame({"ill": ["yes"] * 30 + ["no"] * 70})
+    for mechanism in (dpb.BetaBinomial(2.0), dpb.MultinomialDirichlet(2.0)):
+        fit = dpb.DipsSynthesizer(schema, mechanism).fit(records)
+        out = tmp_path / mechanism.name
+        dpb.publish(fit, out, 3)
+        release = read_release(out / "release")
+        counts = [(data["ill"] == "yes").sum() for data in release.datasets]
+        alpha = mechanism.alpha(100)
+        by_hand = from_synthetic_counts([[k, 100 - k] for k in counts], alpha, 100)
+        np.testing.assert_allclose(share_posterior(release, "yes").mean, by_hand.mean)
+        with pytest.warns(UserWarning, match="no rule fits mechanism"):
+            analyse(release, lambda d: (float((d["ill"] == "yes").mean()), 0.002))
+    sex = {"type": "binary", "levels": ["f", "m"], "public": True}
+    strata = dpb.Schema.from_dict({"columns": {**columns, "sex": sex}})
+    fit = dpb.DipsSynthesizer(strata, dpb.BetaBinomial(2.0)).fit(
+        records.assign(sex=["f", "m"] * 50)
+    )
+    with pytest.raises(InferenceError, match="without public columns beside it"):
+        share_posterior(fit.sample(2, seed=1), "yes")
+
+
 def test_bad_analyses(datasets, tmp_path):
     def mean(data):
         return data["y"].mean(), data["y"].var() / len(data)

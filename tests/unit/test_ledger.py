@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -87,6 +88,21 @@ def test_adjacency_and_delta_of_the_budget_decide_the_cost(url):  # noqa: F811
 
 
 @both
+def test_a_claim_better_than_group_privacy_is_charged_as_such(url):  # noqa: F811
+    ledger = Ledger.create(url)
+    ledger.add_dataset("changed", 1.0, adjacency="substitution")
+    claim = Guarantee("beta-binomial", Loss.pure(0.25, changed=0.25), "strict", STRICT)
+    reserve(ledger, claim.for_datasets(3), "changed")
+    assert ledger.account("changed").spent[0] == pytest.approx(0.75)
+    nested = replace(claim, nested=4).for_datasets(4)
+    assert (nested.draws, nested.epsilon) == (1, 0.25)
+    reserve(ledger, nested, "changed")
+    assert ledger.account("changed").left == pytest.approx(0.0)
+    with pytest.raises(BudgetError, match="Nothing fits"):
+        reserve(ledger, nested, "changed")
+
+
+@both
 def test_a_refusal_says_what_fits_and_it_does(url):  # noqa: F811
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 1.0)
@@ -161,10 +177,12 @@ def at_version_one(url):  # noqa: F811
     database.migrate("0001", only_empty=True)
     insert = (
         "INSERT INTO dataset (id, name, adjacency, epsilon, delta, salt, created) VALUES "
-        "(1, 'cps', 'add-remove', 1.0, 0.0, 'aa', '2026-01-01')",
+        "(1, 'cps', 'add-remove', 1.0, 0.0, 'aa', '2026-01-01'), "
+        "(2, 'changed', 'substitution', 2.0, 0.0, 'bb', '2026-01-01')",
         "INSERT INTO entry (id, dataset_id, state, mechanism, datasets, once_epsilon, once_rho, "
         "each_epsilon, each_rho, created, changed, actor, host, process, directory) VALUES "
-        "('e1', 1, 'released', 'censored', 2, 0.1, 0.0, 0.2, 0.0, 't', 't', 'a', 'h', 1, '/')",
+        "('e1', 1, 'released', 'censored', 2, 0.1, 0.0, 0.2, 0.0, 't', 't', 'a', 'h', 1, '/'), "
+        "('e2', 2, 'released', 'censored', 2, 0.1, 0.0, 0.2, 0.0, 't', 't', 'a', 'h', 1, '/')",
     )
     database.serially(lambda c: [c.exec_driver_sql(line) for line in insert])
 
@@ -178,7 +196,8 @@ def test_a_ledger_of_an_older_version_is_migrated_when_asked(url):  # noqa: F811
         Ledger.create(url)  # does not migrate what it did not make
     ledger = Ledger.upgrade(url)
     assert ledger.account("cps").spent[0] == pytest.approx(0.5)
-    assert list(ledger.history()["note"]) == [""]
+    assert ledger.account("changed").spent[0] == pytest.approx(1.0)  # as it was read before
+    assert list(ledger.history()["note"]) == ["", ""]
     reserve(ledger)
     assert Ledger.upgrade(url).account("cps").spent[0] == pytest.approx(0.6)
     Database(url).serially(

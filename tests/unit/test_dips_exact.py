@@ -1,0 +1,276 @@
+"""Output distributions by enumeration: log ratios of neighbours against epsilon."""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from scipy.special import gammaln
+
+import dpbayes as dpb
+from dpbayes.mechanisms.dips import gridded, urns
+from dpbayes.mechanisms.dips.gridded import Grid
+from dpbayes.mechanisms.dips.histograms import bootstrap_epsilon, bootstrap_loss
+from dpbayes.mechanisms.dips.models import Bernoulli
+from dpbayes.mechanisms.dips.urns import balls, draw_urn
+from dpbayes.privacy.noise import SecureNoise, StudyNoise
+
+EPSILONS = [0.3, 1.0, 3.0]
+
+
+def compositions(total, cells):
+    if cells == 1:
+        return [(total,)]
+    return [(k, *rest) for k in range(total + 1) for rest in compositions(total - k, cells - 1)]
+
+
+def log_dirichlet_multinomial(counts, alpha):
+    """Log probability of a sequence with these counts."""
+    a, c = np.asarray(alpha, float), np.asarray(counts)
+    return (gammaln(a + c) - gammaln(a)).sum() + gammaln(a.sum()) - gammaln(a.sum() + c.sum())
+
+
+def log_independent(counts, alpha):
+    a = np.asarray(alpha, float)
+    return (np.asarray(counts) * np.log(a / a.sum())).sum()
+
+
+URNS = {
+    "doubled": (dpb.MultinomialDirichlet, log_dirichlet_multinomial),
+    "plain": (dpb.SmoothedHistogram, log_independent),
+}
+
+
+@pytest.mark.parametrize("kind", URNS)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("cells", [2, 3])
+def test_urns_meet_epsilon_for_both_adjacencies(kind, epsilon, cells):
+    """Every output, every pair of neighbours with n = 5 records; exact up to rounding."""
+    mechanism, log_probability = URNS[kind]
+    n = 5
+    alpha = mechanism(epsilon).alpha(n)
+    outputs = compositions(n, cells)
+    worst = {"add-remove": 0.0, "substitution": 0.0}
+    for counts in compositions(n, cells):
+        here = [log_probability(o, np.add(counts, alpha)) for o in outputs]
+        for j in np.flatnonzero(counts):
+            fewer = np.array(counts)
+            fewer[j] -= 1
+            for k in range(-1, cells):
+                other = fewer.copy()
+                if k >= 0:
+                    other[k] += 1
+                there = [log_probability(o, other + alpha) for o in outputs]
+                ratio = np.abs(np.subtract(here, there)).max()
+                name = "substitution" if k >= 0 else "add-remove"
+                worst[name] = max(worst[name], ratio)
+    assert worst["substitution"] <= epsilon
+    assert worst["add-remove"] <= epsilon
+    # Tight where a whole data set can come from a cell with one record; the gain of the cell
+    # entered is what is left.
+    assert worst["substitution"] > 0.9 * epsilon
+
+
+class Enumerating:
+    """Noise that takes every value in turn: all equally likely runs of a program."""
+
+    def __init__(self, path):
+        self.path, self.weight = list(path), 1.0
+
+    def below(self, ends):
+        found = []
+        for end in ends:
+            self.weight /= int(end)
+            found.append(self.path.pop(0) if self.path else self.stop(int(end)))
+        return np.array(found, dtype=object)
+
+    def stop(self, end):
+        raise _Branch(end)
+
+
+class _Branch(Exception):
+    pass
+
+
+def distribution(run):
+    """Exact distribution of ``run(noise)`` by going through all branches."""
+    found, todo = {}, [()]
+    while todo:
+        path = todo.pop()
+        noise = Enumerating(path)
+        try:
+            key = run(noise)
+        except _Branch as branch:
+            todo += [(*path, k) for k in range(branch.args[0])]
+            continue
+        found[key] = found.get(key, 0.0) + noise.weight
+    return found
+
+
+@pytest.mark.parametrize("doubled", [True, False])
+def test_the_code_of_the_urn_has_the_distribution_that_is_claimed(monkeypatch, doubled):
+    """Two records in cells (0, 1) and (1, 0) of a 2 x 2 table, three draws, α = 1/2."""
+    monkeypatch.setattr(urns, "UNIT", 2)
+    codes = np.array([[0, 1], [1, 0]])
+
+    def run(noise):
+        drawn = draw_urn(codes, [2, 2], 1, 3, noise, doubled=doubled)
+        return tuple(int(v) for v in drawn @ [2, 1])
+
+    found = distribution(run)
+    assert math.isclose(sum(found.values()), 1.0)
+    log_probability = log_dirichlet_multinomial if doubled else log_independent
+    for sequence in itertools.product(range(4), repeat=3):
+        counts = np.bincount(sequence, minlength=4)
+        expected = math.exp(log_probability(counts, np.array([0.5, 1.5, 1.5, 0.5])))
+        assert found[sequence] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("noise", [SecureNoise(), StudyNoise(4)], ids=["secure", "study"])
+def test_beta_binomial_counts(noise):
+    """Chi-square at level 1e-6 on 3,000 data sets."""
+    codes, n = np.array([[1]] * 3 + [[0]] * 5), 8
+    alpha = dpb.BetaBinomial(2.0).alpha(n)
+    draws = [draw_urn(codes, [2], balls(alpha), n, noise, doubled=True).sum() for _ in range(3000)]
+    expected = stats.betabinom.pmf(np.arange(n + 1), n, alpha + 3, alpha + 5) * 3000
+    seen = np.bincount(draws, minlength=n + 1)
+    assert stats.chisquare(seen, expected).pvalue > 1e-6
+
+
+def test_alpha_is_never_rounded_down():
+    for alpha in (1e-12, 0.1, 1 / 3, 7.0, 1e6):
+        assert balls(alpha) / urns.UNIT >= alpha
+        assert balls(alpha) / urns.UNIT <= max(alpha * (1 + 1e-8), 2 / urns.UNIT) + 2e-9
+
+
+def discrete_laplace(scale, k):
+    q = math.exp(-1 / scale)
+    return (1 - q) / (1 + q) * q ** np.abs(k)
+
+
+def bootstrap_pmf(ones, n, draws, scale, outputs):
+    """P(noisy counts of zeros and ones) after a bootstrap of ``draws`` from n records."""
+    k = np.arange(draws + 1)
+    weight = stats.binom.pmf(k, draws, ones / n)
+    a = discrete_laplace(scale, outputs[:, None, None] - k)
+    b = discrete_laplace(scale, outputs[None, :, None] - (draws - k))
+    return (a * b) @ weight
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_bootstrap_behind_noise_is_accounted_for(epsilon, n):
+    outputs = np.arange(-15, n + 16)
+    for adjacency in ("add-remove", "substitution"):
+        scale = 2 / bootstrap_epsilon(epsilon, adjacency, n)
+        worst = _bootstrap_ratio(n, scale, outputs, adjacency)
+        assert worst <= epsilon * (1 + 1e-9)
+        assert worst > 0.5 * epsilon
+
+
+def _bootstrap_ratio(n, scale, outputs, adjacency):
+    worst = 0.0
+    for ones in range(n + 1):
+        here = np.log(bootstrap_pmf(ones, n, n, scale, outputs))
+        others = (
+            [(ones - 1, n), (ones + 1, n)]
+            if adjacency == "substitution"
+            else [(ones - 1, n - 1), (ones, n - 1)]
+        )
+        for other, size in others:
+            if 0 <= other <= size:
+                there = np.log(bootstrap_pmf(other, size, n, scale, outputs))
+                worst = max(worst, np.abs(here - there).max())
+    return worst
+
+
+def test_a_bootstrap_at_the_plain_scale_costs_more_than_epsilon():
+    """What the paper's figure 5b says nothing of: noise for one copy, k copies in the sample."""
+    assert _bootstrap_ratio(6, 2 / 2.0, np.arange(-15, 22), "substitution") > 1.4 * 2.0
+    assert bootstrap_loss(2.0, 1000, "substitution") > 3 * 2.0
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_a_cell_of_the_grid_by_enumeration(epsilon):
+    """sdd: the probabilities of all cells, for every pair of data sets with n = 6."""
+    bound, logs = 2.0, []
+
+    class Scores:
+        rng = np.random.default_rng(1)
+
+        def select(self, scores, scale):
+            found = scores / scale
+            logs.append(found - np.log(np.exp(found).sum()))
+            return 0
+
+    schema = dpb.Schema.from_dict({"columns": {"x": {"type": "binary"}}})
+    for ones in range(7):
+        records = schema.validate(pd.DataFrame({"x": [1] * ones + [0] * (6 - ones)}))
+        fitted = Bernoulli().fit(schema, records)
+        gridded.sdd(fitted, Grid.over(fitted.ranges(), 20), bound, epsilon, Scores())
+    worst = max(np.abs(a - b).max() for a, b in itertools.combinations(logs, 2))
+    assert 0.4 * epsilon < worst <= epsilon
+
+
+@pytest.mark.parametrize(("draw", "bound"), [("sdd-mc", 2.0), ("sphc", 0.6)])
+def test_histograms_of_posterior_draws_move_by_no_more_than_the_noise_is_for(draw, bound):
+    """L1 distance over scale, for every pair of data sets and several histograms of each."""
+    epsilon, seen = 1.0, []
+
+    class Spy(StudyNoise):
+        def reals(self, values, scale):
+            seen.append((values, scale))
+            return super().reals(values, scale)
+
+        counts = reals
+
+    schema = dpb.Schema.from_dict({"columns": {"x": {"type": "binary"}}})
+    for ones, seed in itertools.product(range(7), range(3)):
+        records = schema.validate(pd.DataFrame({"x": [1] * ones + [0] * (6 - ones)}))
+        fitted = Bernoulli().fit(schema, records)
+        grid = Grid.over(fitted.ranges(), 10)
+        gridded.GRIDDED[draw](fitted, grid, bound, epsilon, Spy(seed), 50)
+    (scale,) = {s for _, s in seen}
+    worst = max(np.abs(a - b).sum() for (a, _), (b, _) in itertools.combinations(seen, 2))
+    assert 0.15 * epsilon < worst / scale <= epsilon
+    # The papers' noise is for one cell.
+    one = 2 * bound if draw == "sdd-mc" else 50 * bound * grid.volume
+    assert worst / (one / epsilon) > 3 * epsilon
+
+
+def test_model_statistics_compose_to_epsilon():
+    """sbs: privacy of independent noise on each statistic, from scales and sensitivities."""
+    schema = dpb.Schema.from_dict(
+        {"columns": {"g": {"type": "binary"}, "z": {"type": "continuous", "lower": 0, "upper": 1}}}
+    )
+    rng = np.random.default_rng(1)
+    records = pd.DataFrame({"g": rng.integers(0, 2, 40), "z": rng.uniform(0, 1, 40)})
+
+    class Spy(StudyNoise):
+        spent = 0.0
+        changes = ()
+
+        def reals(self, values, scale):
+            Spy.spent += next(Spy.changes).l1 / scale
+            return super().reals(values, scale)
+
+        def counts(self, values, scale):
+            Spy.spent += next(Spy.changes).l1 / scale
+            return super().counts(values, scale)
+
+    for allocation, weights in (
+        ("communal", None), ("individual", None), ("individual", [0.5, 0.3, 0.2]),
+    ):  # fmt: skip
+        for adjacency in ("add-remove", "substitution"):
+            modips = dpb.Modips(
+                0.8, "glom", adjacency=adjacency, allocation=allocation, weights=weights
+            )
+            fit = dpb.DipsSynthesizer(schema, modips).fit(records)
+            Spy.spent = 0.0
+            Spy.changes = (s.change[adjacency] for s in fit.prepared.fitted.statistics)
+            fit.prepared.private(Spy(1))
+            assert Spy.spent == pytest.approx(0.8, rel=1e-9)
+            assert Spy.spent <= 0.8

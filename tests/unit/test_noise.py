@@ -1,0 +1,175 @@
+"""Noise and scales: the two sources agree, and budgets are met to the last digit."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpbayes.errors import GuaranteeError
+from dpbayes.privacy.noise import (
+    Change,
+    SecureNoise,
+    Statistic,
+    StudyNoise,
+    _opendp_laplace,
+    opendp,
+    shares,
+    truncated_cost,
+    truncated_scale,
+)
+
+SOURCES = [SecureNoise, lambda: StudyNoise(11)]
+ids = ["secure", "study"]
+# Secure draws cannot be seeded: a test against them fails by chance once in a million runs.
+ALPHA = 1e-6
+
+
+def discrete_laplace(scale, k):
+    q = math.exp(-1 / scale)
+    return (1 - q) / (1 + q) * q ** np.abs(k)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("source", SOURCES, ids=ids)
+def test_counts_have_the_discrete_laplace_distribution(source):
+    scale, size = 1.7, 20_000
+    found = source().counts(np.full((100, size // 100), 5), scale)
+    assert found.shape == (100, 200)
+    values, seen = np.unique(np.clip(found.ravel() - 5, -6, 6), return_counts=True)
+    k = np.arange(-60, 61)
+    expected = np.bincount(np.clip(k, -6, 6) + 6, discrete_laplace(scale, k)) * size
+    assert list(values) == list(range(-6, 7))
+    assert stats.chisquare(seen, expected * seen.sum() / expected.sum()).pvalue > ALPHA
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("source", SOURCES, ids=ids)
+def test_reals_have_the_laplace_distribution(source):
+    found = source().reals(np.full(5000, -2.0), 0.3)
+    assert stats.kstest(found, stats.laplace(-2, 0.3).cdf).pvalue > ALPHA
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("source", SOURCES, ids=ids)
+def test_select_is_the_exponential_mechanism(source):
+    noise, scores, scale = source(), np.array([0.0, 1.0, -2.0]), 0.7
+    seen = np.bincount([noise.select(scores, scale) for _ in range(6000)], minlength=3)
+    weight = np.exp(scores / scale)
+    assert stats.chisquare(seen, 6000 * weight / weight.sum()).pvalue > ALPHA
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("source", SOURCES, ids=ids)
+def test_below_is_uniform_also_for_numbers_beyond_64_bits(source):
+    noise = source()
+    found = noise.below(np.full(6000, 7))
+    assert stats.chisquare(np.bincount(found.astype(int), minlength=7)).pvalue > ALPHA
+    large = noise.below(np.full(2000, 2**70, dtype=object))
+    assert all(0 <= v < 2**70 for v in large)
+    part = np.bincount([int(v >> 67) for v in large], minlength=8)
+    assert stats.chisquare(part).pvalue > ALPHA
+
+
+def test_study_noise_repeats_and_is_not_for_release():
+    a, b = (StudyNoise(3).reals(np.zeros(4), 1.0) for _ in range(2))
+    assert (a == b).all()
+    assert (SecureNoise.releasable, StudyNoise.releasable) == (True, False)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1 / 3, 1.0, math.e, 60])
+@pytest.mark.parametrize("l1", [1, 2, 7])
+def test_opendp_agrees_that_the_scale_costs_at_most_epsilon(epsilon, l1):
+    """Second path: OpenDP's own privacy map, which rounds up."""
+    seen = []
+
+    class Spy(SecureNoise):
+        def _laplace(self, values, scale, kind):
+            seen.append(_opendp_laplace(scale, kind).map(kind(l1)))
+            return super()._laplace(values, scale, kind)
+
+    for integer in (True, False):
+        change = {"add-remove": Change(1, l1), "substitution": Change(l1)}
+        one = Statistic("s", np.array([0]), change, -math.inf, math.inf, integer)
+        for adjacency in change:
+            one.sanitised(epsilon, adjacency, Spy())
+    assert len(seen) == 4
+    assert all(0.999999 * epsilon < spent <= epsilon for spent in seen)
+
+
+def test_opendp_agrees_on_the_exponential_mechanism():
+    dp = opendp()
+    space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.linf_distance(T=float)
+    choose = dp.m.make_noisy_max(*space, dp.zero_concentrated_divergence(), scale=2.0)
+    assert choose.map(1.0) == pytest.approx((2 * 1.0 / 2.0) ** 2 / 8)  # rho of bounded range 1
+
+
+def truncated_table(scale, n):
+    """P(s* | s) for s, s* = 0..n: discrete Laplace, drawn again until inside."""
+    s = np.arange(n + 1)
+    table = discrete_laplace(scale, s[:, None] - s[None, :]).T
+    return table / table.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 40])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_truncation_costs_epsilon_and_no_more_by_enumeration(n, epsilon):
+    """Exact: every output for every pair of neighbouring counts."""
+    scale = truncated_scale(Change(1), n, epsilon, integer=True)
+    ratio = np.abs(np.diff(np.log(truncated_table(scale, n)), axis=0)).max()
+    assert ratio <= epsilon
+    assert ratio == pytest.approx(epsilon, rel=1e-6)
+
+
+def test_the_papers_truncation_costs_nearly_twice_epsilon():
+    """Noise of scale 1/epsilon, drawn again until inside, is not post-processing."""
+    ratio = np.abs(np.diff(np.log(truncated_table(1 / 0.5, 40)), axis=0)).max()
+    assert ratio > 1.3 * 0.5
+    ratio = np.abs(np.diff(np.log(truncated_table(1 / 0.01, 4000)), axis=0)).max()
+    assert ratio > 1.9 * 0.01
+
+
+@pytest.mark.parametrize("step", [0.05, 0.4, 1.0])
+@pytest.mark.parametrize("epsilon", [0.2, 2.0])
+def test_truncation_of_real_numbers_on_a_fine_grid(step, epsilon):
+    width = 1.0
+    scale = truncated_scale(Change(step), width, epsilon, integer=False)
+    s = np.linspace(0, width, 201)
+    inside = stats.laplace.cdf(width, s, scale) - stats.laplace.cdf(0, s, scale)
+    log = -np.abs(s[:, None] - s[None, :]) / scale - np.log(inside)[:, None]
+    near = np.abs(s[:, None] - s[None, :]) <= step + 1e-9
+    ratio = max(np.abs(log[i] - log[j]).max() for i, j in np.argwhere(near))
+    assert ratio <= epsilon * (1 + 1e-9)
+    assert ratio > 0.6 * epsilon
+
+
+def test_truncated_cost_adds_over_entries():
+    one = truncated_cost(Change(1), 10, 3.0, integer=True)
+    assert truncated_cost(Change(1, 2), 10, 3.0, integer=True) == pytest.approx(2 * one)
+
+
+@pytest.mark.parametrize("integer", [True, False])
+def test_both_ways_stay_in_range(integer):
+    change = {"add-remove": Change(1), "substitution": Change(1)}
+    for value in (np.array(0), np.array([0, 3, 5])):
+        one = Statistic("s", value, change, 0, 5, integer)
+        for how in ("bit", "truncate"):
+            found = one.sanitised(0.05, "add-remove", StudyNoise(2), how)
+            assert found.shape == value.shape
+            assert ((found >= 0) & (found <= 5)).all()
+
+
+def test_weights_are_parts_of_one():
+    assert shares(["a", "b"], None, "it") == {"a": 0.5, "b": 0.5}
+    assert shares(["a", "b"], [0.25, 0.75], "it") == {"a": 0.25, "b": 0.75}
+    assert shares(["a", "b"], {"b": 0.9, "a": 0.1}, "it") == {"a": 0.1, "b": 0.9}
+    for weights, message in (
+        ([0.5, 0.6], r"must be numbers above 0 that sum to 1; they sum to 1\.1"),
+        ([1.5, -0.5], "must be numbers above 0"),
+        ([0.0, 1.0], "must be numbers above 0"),
+        (["x", 1.0], "must be numbers above 0"),
+        ([1.0], "has 1 entries; it needs 2: a, b"),
+        ({"a": 1.0}, "weights name a; it needs a, b"),
+    ):
+        with pytest.raises(GuaranteeError, match=message):
+            shares(["a", "b"], weights, "it")

@@ -1,0 +1,302 @@
+"""One contract for what every mechanism releases, Stan program or not."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.dips import DipsFit
+from dpbayes.mechanisms import MECHANISMS, Dips
+from dpbayes.mechanisms.dips.modips import DRAWS, MODELS
+
+N = 60
+COLUMNS = {
+    "region": {"type": "categorical", "levels": ["north", "south"], "public": True},
+    "sex": {"type": "binary", "levels": ["f", "m"]},
+    "kids": {"type": "count", "upper": 6},
+    "income": {"type": "continuous", "lower": 0.0, "upper": 100.0},
+}
+
+
+def columns(*names, public=True):
+    chosen = {k: v for k, v in COLUMNS.items() if k in names or (public and k == "region")}
+    return dpb.Schema.from_dict({"columns": chosen})
+
+
+def records():
+    rng = np.random.default_rng(5)
+    return pd.DataFrame(
+        {
+            "region": rng.choice(["north", "south"], N),
+            "sex": rng.choice(["f", "m"], N, p=[0.7, 0.3]),
+            "kids": rng.poisson(1.0, N).clip(0, 6),
+            "income": rng.gamma(4, 8, N).clip(0, 100),
+        }
+    )
+
+
+ALL = columns("sex", "kids", "income")
+BARE = columns("sex", "kids", "income", public=False)
+SEX = columns("sex", public=False)
+DIPS = [
+    (dpb.Laplace(1.0, bins="log"), ALL),
+    (dpb.Laplace(1.0, out_of_range="truncate"), SEX),
+    (dpb.PerturbedHistogram(1.0, bins={"income": 5}), ALL),
+    (dpb.EmpiricalBootstrap(1.0, bins=3), ALL),
+    (dpb.EmpiricalBootstrap(1.0, resample=False, bins=3), ALL),
+    (dpb.MultinomialDirichlet(4.0, bins=3), ALL),
+    (dpb.SmoothedHistogram(4.0, bins=3), ALL),
+    (dpb.BetaBinomial(2.0), columns("sex")),
+    (dpb.BetaBinomialMR(2.0), columns("sex")),
+    (dpb.Modips(1.0, "sequential"), ALL),
+    (dpb.Modips(1.0, "sequential"), BARE),
+    (dpb.Modips(1.0, "glom", nested=2), BARE),
+    (dpb.Modips(1.0, "slomag"), BARE),
+    (dpb.Modips(1.0, "multinomial", settings={"bins": 3}), BARE),
+    (dpb.Modips(1.0, "bernoulli"), SEX),
+    (dpb.Modips(1.0, "poisson-gamma"), columns("kids", public=False)),
+    (dpb.Modips(1.0, "normal", allocation="communal"), columns("income", public=False)),
+    (dpb.Modips(1.0, "bernoulli", draw="sdd", bound=3.0), SEX),
+    (dpb.Modips(1.0, "bernoulli", draw="sdd-mc", bound=3.0), SEX),
+    (dpb.Modips(1.0, "normal", draw="sphc", bound=0.1, cells=10), columns("income", public=False)),
+]
+STAN = [
+    dpb.Unweighted(), dpb.Weighted(), dpb.WeightedE(5), dpb.Censored(5), dpb.CensoredWeighted(5),
+    dpb.Anchored(5), dpb.BetaDivergence(5), dpb.ClampedModips(5, nested=2),
+    dpb.ClampedModips(5, "censored"),
+]  # fmt: skip
+
+
+def test_every_mechanism_model_and_draw_is_covered():
+    assert {m.name for m in STAN} | {m.name for m, _ in DIPS} == set(MECHANISMS)
+    modips = [m for m, _ in DIPS if m.name == "modips"]
+    assert {m.model.name for m in modips} == set(MODELS)
+    assert {m.draw for m in (*modips, *STAN) if m.name == "modips"} == set(DRAWS)
+    assert all(issubclass(MECHANISMS[m.name], Dips) for m, _ in DIPS)
+
+
+@pytest.fixture(scope="module")
+def stan_fit():
+    schema = columns("sex")
+    settings = dpb.SamplerSettings(chains=2, warmup=100, draws=20, seed=1)
+    base = dpb.Synthesizer(schema, "sex ~ region", "bernoulli", dpb.Unweighted(), settings=settings)
+
+    def fit(mechanism):
+        found = base.with_mechanism(mechanism).fit(records(), allow_nonconvergence=True)
+        return found, schema
+
+    return fit
+
+
+def check_release(fit, schema, seed):
+    release = fit.sample(4, accept="none", seed=seed)
+    claim = release.guarantee
+    assert len(release.datasets) == 4
+    original = schema.validate(records())
+    for data in release.datasets:
+        assert list(data.columns) == list(schema.columns)
+        assert len(data) == N
+        assert list(data.index) == list(range(N))
+        schema.validate(data)  # levels and bounds hold
+        for name, column in schema.columns.items():
+            if column.public:
+                assert sorted(data[name].astype(str)) == sorted(original[name].astype(str))
+                assert list(data[name]) != list(original[name])  # another order
+        json.dumps(data.astype(str).to_dict())
+    assert claim.datasets == 4
+    assert claim.epsilon_local is None
+    assert claim.mechanism == fit.synthesizer.mechanism.name
+    assert release.settings["n"] == N
+    json.dumps(dict(release.settings), allow_nan=False)
+    text = claim.paragraph()
+    if claim.basis == "strict":
+        assert f"ε = {claim.epsilon:.4g}" in text
+        assert "added or removed" in text
+        assert "are changed" in text
+        assert "This assumes that" in text
+    return release
+
+
+@pytest.mark.parametrize("mechanism", STAN, ids=lambda m: f"{m.name}-{type(m).__name__}")
+def test_stan_mechanisms(stan_fit, mechanism):
+    fit, schema = stan_fit(mechanism)
+    release = check_release(fit, schema, seed=2)
+    again = fit.sample(4, accept="none", seed=2)
+    for a, b in zip(release.datasets, again.datasets, strict=True):
+        pd.testing.assert_frame_equal(a, b)
+    assert release.releasable
+    assert json.loads(release.files()["guarantee.json"])["datasets"] == 4
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "schema"), DIPS, ids=lambda v: getattr(v, "name", None) or "schema"
+)
+def test_mechanisms_without_a_program(mechanism, schema):
+    fit = dpb.DipsSynthesizer(schema, mechanism).fit(records())
+    assert isinstance(fit, DipsFit)
+    study = check_release(fit, schema, seed=2)
+    for a, b in zip(study.datasets, fit.sample(4, seed=2).datasets, strict=True):
+        pd.testing.assert_frame_equal(a, b)
+    assert "NOT FOR RELEASE" in repr(study)
+    assert "not for release" in study.settings["noise"]
+    with pytest.raises(dpb.GuaranteeError, match="not for release"):
+        study.files()
+    secure = check_release(fit, schema, seed=None)
+    statement = json.loads(secure.files()["guarantee.json"])
+    assert statement["program"] is None
+    assert statement["draws"] == secure.guarantee.draws
+    assert ("opendp" in statement["versions"]) == mechanism.noisy
+
+
+def test_a_release_holds_nothing_of_one_record():
+    """The most and least unusual values of the confidential file appear nowhere in it."""
+    data = records()
+    data.loc[0, "income"] = 99.87654
+    fit = dpb.DipsSynthesizer(ALL, dpb.PerturbedHistogram(1.0)).fit(data)
+    files = b"".join(fit.sample().files().values())
+    for value in (99.87654, data["income"].min(), data["income"].median()):
+        assert f"{value:.4f}".encode() not in files
+
+
+def test_nested_data_sets_share_a_private_draw(monkeypatch):
+    fit = dpb.DipsSynthesizer(SEX, dpb.Modips(1.0, "bernoulli", draw="sdd", bound=3.0, nested=3))
+    fitted, outputs = fit.fit(records()), []
+    private, synthetic = fitted.prepared.private, fitted.prepared.synthetic
+    monkeypatch.setattr(fitted.prepared, "private", lambda noise: (len(outputs), private(noise)))
+
+    def spy(output, rng):
+        outputs.append(output[0])
+        return synthetic(output[1], rng)
+
+    monkeypatch.setattr(fitted.prepared, "synthetic", spy)
+    release = fitted.sample(6, seed=3)
+    assert outputs == [0, 0, 0, 3, 3, 3]
+    assert release.guarantee.epsilon == 2.0
+
+
+BAD = [
+    (lambda: dpb.Laplace(0), "epsilon = 0"),
+    (lambda: dpb.Laplace(1, adjacency="both"), "adjacency = 'both'"),
+    (lambda: dpb.Laplace(1, out_of_range="drop"), "must be zero, bit or truncate"),
+    (lambda: dpb.Laplace(1, bins="sturges"), "bins = 'sturges' must be"),
+    (lambda: dpb.PerturbedHistogram(1, share=1.0), "share = 1.0 must lie in"),
+    (lambda: dpb.Modips(1, "gaussian"), "model = 'gaussian': expected one of"),
+    (lambda: dpb.Modips(1, "glom", settings={"ridge": 1}), "'glom' does not use ridge; it"),
+    (lambda: dpb.Modips(1, "glom", settings={"alpha": -1}), "alpha = -1: expected 1 number"),
+    (lambda: dpb.Modips(1, "normal", settings={"prior": 1}), "it has no settings"),
+    (lambda: dpb.Modips(1, "glom", draw="sdd", bound=1), "models: bernoulli, poisson-gamma"),
+    (lambda: dpb.Modips(1, "bernoulli", draw="sdd"), "needs bound"),
+    (lambda: dpb.Modips(1, "bernoulli", draw="exact"), "draw = 'exact' must be one of"),
+    (lambda: dpb.Modips(1, "normal", draw="clamped"), "use ClampedModips"),
+    (lambda: dpb.Modips(1, "normal", nested=0), "nested = 0"),
+    (lambda: dpb.Modips(1, "normal", cells=1), "cells = 1"),
+    (lambda: dpb.Modips(1, "normal", allocation="fair"), "allocation = 'fair'"),
+    (lambda: dpb.Modips(1, "normal", allocation="communal", weights=[0.5, 0.5]), "communal has"),
+    (lambda: dpb.Modips(1, "sequential", settings={"ridge": 0}), "ridge = 0"),
+    (lambda: dpb.ClampedModips(1, "weighted"), "posterior = 'weighted'"),
+    (lambda: dpb.ClampedModips(1, "censored", share=0.2), "are for posterior 'anchored'"),
+    (lambda: dpb.ClampedModips(1, nested=1.5), "nested = 1.5"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "message"), BAD)
+def test_bad_settings(make, message):
+    with pytest.raises(dpb.GuaranteeError, match=message.replace("(", r"\(")):
+        make()
+
+
+def test_bad_columns():
+    def synthesizer(mechanism, schema):
+        return dpb.DipsSynthesizer(schema, mechanism)
+
+    unbounded = dpb.Schema.from_dict({"columns": {"kids": {"type": "count"}}})
+    public = dpb.Schema.from_dict({"columns": {"region": COLUMNS["region"]}})
+    for mechanism, schema, error, message in (
+        (dpb.Laplace(1), unbounded, dpb.SchemaError, "needs a public upper bound"),
+        (dpb.SmoothedHistogram(1), unbounded, dpb.SchemaError, "needs a public upper bound"),
+        (dpb.Laplace(1), public, dpb.SchemaError, "every column is public"),
+        (dpb.Laplace(1, bins="scott"), ALL, dpb.GuaranteeError, "needs a public standard"),
+        (dpb.Laplace(1, bins={"sex": 2}), ALL, dpb.GuaranteeError, "has levels and needs no bins"),
+        (dpb.Laplace(1, bins={"age": 2}), ALL, dpb.SchemaError, "'age' is not declared"),
+        (dpb.Laplace(1, bins=0), ALL, dpb.GuaranteeError, "0 must be at least 1"),
+        (dpb.Laplace(1, bins={"income": [0, 50]}), ALL, dpb.GuaranteeError, "increasing edges"),
+        (dpb.Laplace(1, bins={"kids": [0, 2.5, 6]}), ALL, dpb.GuaranteeError, "whole numbers"),
+        (dpb.BetaBinomial(1), columns("kids"), dpb.SchemaError, "one confidential column"),
+        (dpb.BetaBinomialMR(1), ALL, dpb.SchemaError, "Take smoothed-histogram"),
+        (dpb.Modips(1, "bernoulli"), BARE, dpb.SchemaError, "column of type binary"),
+        (dpb.Modips(1, "bernoulli"), columns("sex"), dpb.SchemaError, "no place for public"),
+        (dpb.Modips(1, "glom"), SEX, dpb.SchemaError, "needs confidential columns with levels and"),
+        (dpb.Modips(1, "slomag"), SEX, dpb.SchemaError, "take sequential"),
+        (dpb.Modips(1, "poisson-gamma"), unbounded, dpb.SchemaError, "needs a public upper bound"),
+        (dpb.Modips(1, "glom", weights=[0.5, 0.6]), BARE, dpb.GuaranteeError, "needs 6: counts"),
+        (dpb.Modips(1, "normal", weights=[0.5, 0.6]), columns("income", public=False),
+         dpb.GuaranteeError, "must be numbers above 0 that sum to 1; they sum to 1.1"),
+        (dpb.Censored(1), ALL, dpb.GuaranteeError, "draws from a Stan program: use Synthesizer"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=message):
+            synthesizer(mechanism, schema)
+    with pytest.raises(dpb.GuaranteeError, match="use DipsSynthesizer"):
+        dpb.Synthesizer(columns("sex"), "sex ~ region", "bernoulli", dpb.Laplace(1))
+
+
+def test_bad_records():
+    narrow = dpb.Schema.from_dict(
+        {"columns": {"income": {"type": "continuous", "lower": 0, "upper": 10}}}
+    )
+    few = dpb.Schema.from_dict({"columns": {"sex": {"type": "binary", "levels": ["f", "x"]}}})
+    wide = dpb.Schema.from_dict(
+        {
+            "columns": {
+                f"q{i}": {"type": "categorical", "levels": [str(k) for k in range(10)]}
+                for i in range(12)
+            }
+        }
+    )
+    answers = pd.DataFrame({f"q{i}": ["1", "2"] for i in range(12)})
+    for mechanism, schema, data, message in (
+        (dpb.Laplace(1), narrow, records(), r"outside the declared bounds \[0, 10\]"),
+        (dpb.Laplace(1), few, records(), r"not among the declared levels \('f', 'x'\)"),
+        (dpb.Laplace(1), ALL, records().head(1), "1 record"),
+        (dpb.Laplace(1), wide, answers, r"q11 10 = 1,000,000,000,000 cells, .* GiB"),
+        (dpb.Modips(1, "multinomial"), wide, answers, "leave columns out, or take"),
+    ):  # fmt: skip
+        with pytest.raises(dpb.DataError, match=message):
+            dpb.DipsSynthesizer(schema, mechanism).fit(data)
+    # The remedy that the message names.
+    release = dpb.DipsSynthesizer(wide, dpb.MultinomialDirichlet(1)).fit(answers).sample()
+    wide.validate(release.datasets[0])
+
+
+def test_cells_without_records_are_no_special_case():
+    """Empty levels, strata and tables: noise decides, and nothing fails or divides by zero."""
+    data = records().assign(sex="f", region="north", kids=0, income=0.0)
+    for mechanism in (
+        dpb.Laplace(0.001), dpb.PerturbedHistogram(0.001), dpb.EmpiricalBootstrap(0.001),
+        dpb.MultinomialDirichlet(1.0), dpb.Modips(0.001, "sequential"),
+    ):  # fmt: skip
+        release = dpb.DipsSynthesizer(ALL, mechanism).fit(data).sample(seed=1)
+        ALL.validate(release.datasets[0])
+    for model in ("glom", "slomag", "multinomial"):
+        release = dpb.DipsSynthesizer(BARE, dpb.Modips(0.001, model)).fit(data).sample(seed=1)
+        BARE.validate(release.datasets[0])
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("mechanism", "schema"), [
+    (dpb.Laplace(200.0, bins=20), ALL), (dpb.PerturbedHistogram(200.0, bins=20), ALL),
+    (dpb.MultinomialDirichlet(40.0, bins=20), ALL), (dpb.Modips(400.0, "glom"), BARE),
+    (dpb.Modips(4000.0, "slomag"), BARE), (dpb.Modips(4000.0, "sequential"), ALL),
+], ids=lambda v: getattr(v, "name", None) or "schema")  # fmt: skip
+def test_with_much_epsilon_the_data_come_back(mechanism, schema):
+    """Means within 6 standard errors of n = 2000 records (about 1 in 10^8 by chance)."""
+    big = pd.concat([records()] * 34, ignore_index=True).iloc[:2000]
+    (data,) = dpb.DipsSynthesizer(schema, mechanism).fit(big).sample(seed=4).datasets
+    assert abs((data["sex"] == "m").mean() - (big["sex"] == "m").mean()) < 6 * 0.015
+    for name in ("kids", "income"):
+        bin_width = {"kids": 0.0, "income": 5.0}[name] if mechanism.name != "modips" else 0.0
+        allowed = 6 * np.sqrt(2) * big[name].std() / np.sqrt(2000) + bin_width / 2
+        # Numbers cut off at a bound move the mean of normal models.
+        allowed += 0.15 * big[name].std() if mechanism.name == "modips" else 0.0
+        assert abs(data[name].mean() - big[name].mean()) < allowed
