@@ -499,7 +499,7 @@ def study(
         typer.Argument(
             metavar="NAME",
             help="anchored, charest, modips-rules, known-draws, comparison-1, comparison-2, "
-            "fertility, allocation",
+            "fertility, allocation, earnings",
         ),
     ],
     replicates: Annotated[
@@ -519,6 +519,7 @@ def study(
     known-draws: coverage after releases by clamped posteriors.
     comparison-1, comparison-2: Bowen & Liu, bias, RMSE, width and coverage over ε, as curves.
     fertility: Bowen & Liu, Tables 4 and 5. allocation: Liu, section 5.3.
+    earnings: every mechanism on the shipped earnings, in one table.
     """
     from dpbayes.cli_study import STUDIES, figures
 

@@ -123,6 +123,18 @@ def _allocation(replicates: int | None, seed: int) -> pd.DataFrame:
     return found
 
 
+def _earnings(replicates: int | None, seed: int) -> pd.DataFrame:
+    from dpbayes.studies import earnings
+
+    found = earnings.run(replicates or earnings.DATASETS, seed)
+    print(f"\nEvery mechanism on the shipped earnings, ε = {earnings.EPSILON:g} per data set\n")
+    formats = {"avg-ECDF": "{:.5f}", "se": "{:.5f}", "max-ECDF": "{:.3f}", "education": "{:+.2f}"}
+    shown = found.assign(**{k: found[k].map(v.format) for k, v in formats.items()})
+    print(shown.to_string())
+    print(f"\nNot for a continuous column: {', '.join(earnings.NOT_HERE)}.")
+    return found
+
+
 def _notes(found: pd.DataFrame) -> None:
     for note in dict.fromkeys(note for note in found["note"] if note):
         count = int((found["note"] == note).sum())
@@ -138,6 +150,7 @@ STUDIES: dict[str, Callable[[int | None, int], pd.DataFrame]] = {
     "comparison-2": _comparison_2,
     "fertility": _fertility,
     "allocation": _allocation,
+    "earnings": _earnings,
 }
 
 

@@ -209,7 +209,7 @@ def test_a_cell_of_the_grid_by_enumeration(epsilon):
     schema = dpb.Schema.from_dict({"columns": {"x": {"type": "binary"}}})
     for ones in range(7):
         records = schema.validate(pd.DataFrame({"x": [1] * ones + [0] * (6 - ones)}))
-        fitted = Bernoulli().fit(schema, records)
+        fitted = Bernoulli().fit(schema, records, 1.0)
         gridded.sdd(fitted, Grid.over(fitted.ranges(), 20), bound, epsilon, Scores())
     worst = max(np.abs(a - b).max() for a, b in itertools.combinations(logs, 2))
     assert 0.4 * epsilon < worst <= epsilon
@@ -230,7 +230,7 @@ def test_histograms_of_posterior_draws_move_by_no_more_than_the_noise_is_for(dra
     schema = dpb.Schema.from_dict({"columns": {"x": {"type": "binary"}}})
     for ones, seed in itertools.product(range(7), range(3)):
         records = schema.validate(pd.DataFrame({"x": [1] * ones + [0] * (6 - ones)}))
-        fitted = Bernoulli().fit(schema, records)
+        fitted = Bernoulli().fit(schema, records, 1.0)
         grid = Grid.over(fitted.ranges(), 10)
         gridded.GRIDDED[draw](fitted, grid, bound, epsilon, Spy(seed), 50)
     (scale,) = {s for _, s in seen}

@@ -107,7 +107,7 @@ def test_statistics_of_models(name):
         scaled = model
         if name in ("slomag", "sequential"):
             scaled = get_model(name, {"ridge": 0.3 * n / len(records)})
-        return scaled.fit(columns, records).statistics
+        return scaled.fit(columns, records, 1.0).statistics
 
     check(columns, domain, n, statistics, tight)
 
@@ -118,7 +118,7 @@ def test_mean_and_variance_for_several_n(n):
     columns = schema(x={"type": "continuous", "lower": 0.0, "upper": 1.0})
     domain = [(v,) for v in (0.0, 0.3, 0.5, 1.0)]
     records = columns.validate(pd.DataFrame({"x": [0.0, 1.0, 1.0, 0.0, 1.0, 0.0][:n]}))
-    declared = get_model("normal", None).fit(columns, records).statistics
+    declared = get_model("normal", None).fit(columns, records, 1.0).statistics
 
     def statistics(records):
         x = records["x"].to_numpy()
@@ -137,7 +137,7 @@ def test_products_about_cell_means_with_many_numbers():
     columns = schema(g=BINARY, z=OTHER, u=OTHER)
     domain = list(itertools.product("ny", [0.0, 1.0], [0.0, 1.0]))
     model = get_model("glom", None)
-    found = check(columns, domain, 5, lambda records: model.fit(columns, records).statistics)
+    found = check(columns, domain, 5, lambda records: model.fit(columns, records, 1.0).statistics)
     assert found["product z, z", "add-remove"] > 0.75  # 1 - 1/n_k of the bound
     assert found["product z, u", "substitution"] > 0.55
 

@@ -124,7 +124,7 @@ class Glom(Model):
         numeric, _ = split_columns(schema)
         return ["counts", *(f"sum {c.name}" for c in numeric), *products(numeric)]
 
-    def fit(self, schema: Schema, records: pd.DataFrame) -> FittedGlom:
+    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedGlom:
         return FittedGlom(self, schema, records)
 
 

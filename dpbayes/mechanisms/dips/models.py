@@ -70,8 +70,8 @@ class Model(ABC):
         """Raise SchemaError unless the model fits the columns."""
 
     @abstractmethod
-    def fit(self, schema: Schema, records: pd.DataFrame) -> Fitted:
-        """Statistics of validated records."""
+    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> Fitted:
+        """Statistics of validated records; public settings may depend on n and epsilon."""
 
     def parts(self, schema: Schema) -> list[str]:
         """Names of the budgets, in order."""
@@ -150,7 +150,7 @@ class Bernoulli(Model):
     def parts(self, schema: Schema) -> list[str]:
         return ["count"]
 
-    def fit(self, schema: Schema, records: pd.DataFrame) -> FittedBernoulli:
+    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedBernoulli:
         return FittedBernoulli(self, only_column(schema, "binary", self.name), records)
 
 
@@ -213,7 +213,7 @@ class PoissonGamma(Model):
     def parts(self, schema: Schema) -> list[str]:
         return ["total"]
 
-    def fit(self, schema: Schema, records: pd.DataFrame) -> FittedPoissonGamma:
+    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedPoissonGamma:
         return FittedPoissonGamma(self, only_column(schema, "count", self.name), records)
 
 
@@ -271,7 +271,7 @@ class Normal(Model):
     def parts(self, schema: Schema) -> list[str]:
         return ["mean", "variance"]
 
-    def fit(self, schema: Schema, records: pd.DataFrame) -> FittedNormal:
+    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedNormal:
         if len(records) < 3:
             raise DataError(f"model 'normal' needs at least 3 records, found {len(records)}.")
         return FittedNormal(only_column(schema, "continuous", self.name), records)
@@ -363,7 +363,7 @@ class Multinomial(Model):
     def parts(self, schema: Schema) -> list[str]:
         return ["counts"]
 
-    def fit(self, schema: Schema, records: pd.DataFrame) -> FittedMultinomial:
+    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedMultinomial:
         cells = Cells.of(schema, len(records), self.bins, self.sigma)
         return FittedMultinomial(self, cells, records)
 

@@ -156,7 +156,7 @@ class Modips(Dips):
 
     def prepare(self, schema: Schema, records: pd.DataFrame) -> PreparedModel:
         check_records(records)
-        return PreparedModel(self, schema, self._model.fit(schema, records))
+        return PreparedModel(self, schema, self._model.fit(schema, records, self.epsilon))
 
     def budget(self, schema: Schema, fitted: Fitted) -> dict[str, float]:
         """Part of epsilon of each statistic; they sum to 1."""

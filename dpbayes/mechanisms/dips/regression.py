@@ -81,6 +81,16 @@ def fit_logistic(x: Floats, y: Ints, classes: int, ridge: float) -> Floats:
     raise DataError("a regression's mode was not found to the accuracy that its noise is made for.")
 
 
+def default_ridge(n: int, epsilon: float) -> float:
+    """λ = 12 (n ε)^(-3/4), at most 1: a function of public numbers only.
+
+    A larger λ shrinks coefficients, a smaller one lets in noise, 1 / (n λ ε). In simulations with
+    four columns, n = 500 to 10,000 and ε = 1 and 4 this is near the λ with the smallest distance of
+    two-way tables, which falls from 0.15 to 0.005 as n ε grows.
+    """
+    return float(min(1.0, 12 * (n * epsilon) ** -0.75))
+
+
 def probabilities(eta: Floats) -> Floats:
     """Shape (n, classes): softmax of the rows' linear predictors, of two classes (0, eta)."""
     logits = eta if eta.shape[1] > 1 else np.hstack([np.zeros_like(eta), eta])
@@ -268,15 +278,15 @@ class Sequential(Model):
     as much in L1, because OpenDP has no sampler of exp(-n λ ε |e| / 2).
 
     Attributes:
-        ridge: λ, public.
+        ridge: λ, public; by default ``default_ridge``.
     """
 
-    ridge: float = 0.01
+    ridge: float | None = None
     name: ClassVar[str] = "sequential"
     summary: ClassVar[str] = "regressions in declared order; may use public columns"
 
     def __post_init__(self) -> None:
-        if not 0 < self.ridge < math.inf:
+        if self.ridge is not None and not 0 < self.ridge < math.inf:
             raise GuaranteeError(f"ridge = {self.ridge!r} must be a finite number above 0.")
 
     def check(self, schema: Schema) -> None:
@@ -288,24 +298,25 @@ class Sequential(Model):
     def parts(self, schema: Schema) -> list[str]:
         return [c.name for c in confidential(schema)]
 
-    def fit(self, schema: Schema, records: pd.DataFrame) -> FittedSequence:
+    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedSequence:
         done = [c for c in schema.columns.values() if c.public]
+        ridge = self.ridge or default_ridge(len(records), epsilon)
         steps: list[Step] = []
         for column in confidential(schema):
             if not column.levels:
                 steps.append(Linear(column, list(done)))
             elif done:
-                steps.append(Logistic(column, list(done), self.ridge * len(records)))
+                steps.append(Logistic(column, list(done), ridge * len(records)))
             else:
                 steps.append(Counts(column))
             done.append(column)
-        return FittedSequence(self, steps, records)
+        return FittedSequence(steps, ridge, records)
 
 
 class FittedSequence(Fitted):
     """Statistics of every step."""
 
-    def __init__(self, model: Sequential, steps: list[Step], records: pd.DataFrame) -> None:
+    def __init__(self, steps: list[Step], ridge: float, records: pd.DataFrame) -> None:
         self.steps = steps
         self.n = len(records)
         # Public columns of every row, which are not confidential; see Sequential.fit.
@@ -314,7 +325,7 @@ class FittedSequence(Fitted):
         found = [(s, step.column.name) for step in steps for s in step.statistics(records)]
         self.statistics = [s for s, _ in found]
         self._parts = {s.name: column for s, column in found}
-        self.settings = {"ridge": model.ridge, "order": [step.column.name for step in steps]}
+        self.settings = {"ridge": ridge, "order": [step.column.name for step in steps]}
 
     def part(self, name: str) -> str:
         return self._parts[name]
@@ -347,10 +358,10 @@ class Slomag(Model):
     Source: Bowen & Liu, section 4.3.2, with the changes of ``Sequential``.
 
     Attributes:
-        ridge: λ of the regressions, public.
+        ridge: λ of the regressions, public; by default ``default_ridge``.
     """
 
-    ridge: float = 0.01
+    ridge: float | None = None
     name: ClassVar[str] = "slomag"
     summary: ClassVar[str] = "normal numbers, then levels by logistic regressions in order"
 
@@ -371,20 +382,21 @@ class Slomag(Model):
         sums = [f"sum {c.name}" for c in numeric]
         return [*sums, *products(numeric), *(f"{c.name} coefficients" for c in levels)]
 
-    def fit(self, schema: Schema, records: pd.DataFrame) -> FittedSlomag:
-        return FittedSlomag(self, schema, records)
+    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedSlomag:
+        ridge = self.ridge or default_ridge(len(records), epsilon)
+        return FittedSlomag(ridge, schema, records)
 
 
 class FittedSlomag(Fitted):
     """Moments of the numbers, coefficients of the levels."""
 
-    def __init__(self, model: Slomag, schema: Schema, records: pd.DataFrame) -> None:
+    def __init__(self, ridge: float, schema: Schema, records: pd.DataFrame) -> None:
         self.n = len(records)
         self.numeric, levels = split_columns(schema)
         before = list(self.numeric)
         self.steps = []
         for column in levels:
-            self.steps.append(Logistic(column, list(before), model.ridge * self.n))
+            self.steps.append(Logistic(column, list(before), ridge * self.n))
             before.append(column)
         self.order = [c.name for c in confidential(schema)]
         z = np.column_stack([unit(c, records[c.name]) for c in self.numeric])
@@ -398,7 +410,7 @@ class FittedSlomag(Fitted):
             *product_statistics(away.T @ away, self.numeric, self.n),
             *(s for step in self.steps for s in step.statistics(records)),
         ]
-        self.settings = {"ridge": model.ridge, "order": [s.column.name for s in self.steps]}
+        self.settings = {"ridge": ridge, "order": [s.column.name for s in self.steps]}
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> dict[str, Any]:
         mean = np.array([float(sanitised[f"sum {c.name}"]) for c in self.numeric]) / self.n
