@@ -189,8 +189,11 @@ def _bootstrap_ratio(n, scale, outputs, adjacency):
 
 def test_a_bootstrap_at_the_plain_scale_costs_more_than_epsilon():
     """What the paper's figure 5b says nothing of: noise for one copy, k copies in the sample."""
-    assert _bootstrap_ratio(6, 2 / 2.0, np.arange(-15, 22), "substitution") > 1.4 * 2.0
-    assert bootstrap_loss(2.0, 1000, "substitution") > 3 * 2.0
+    for adjacency in ("add-remove", "substitution"):
+        worst = _bootstrap_ratio(6, 2 / 2.0, np.arange(-15, 22), adjacency)
+        assert worst == pytest.approx(4.3503, abs=1e-3)
+        assert worst <= bootstrap_loss(2.0, 6, adjacency) + 1e-9
+    assert bootstrap_loss(2.0, 6, "add-remove") == pytest.approx(4.3503, abs=1e-3)  # tight
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
