@@ -82,9 +82,9 @@ def history(url: Url, dataset: OneDataset = None) -> None:
     found = Ledger(url).history(dataset)
     table = Table(box=None, pad_edge=False)
     table.add_column("number", justify="right")
-    names = ("created", "dataset", "state", "mechanism", "m", "ε once", "ε each", "by", "note")
+    names = ("created", "dataset", "state", "mechanism", "draws", "ε once", "ε each", "by", "note")
     for name in names:
-        table.add_column(name, justify="right" if name in ("m", "ε once", "ε each") else "left")
+        table.add_column(name, justify="right" if name in ("draws", "ε once", "ε each") else "left")
     for number, row in found.iterrows():
         table.add_row(
             str(number), row["created"], row["dataset"], row["state"], row["mechanism"],

@@ -1,0 +1,76 @@
+"""Whole mechanisms, run often on neighbours: a lower bound on the ε that they really have.
+
+For each output set {count <= c} and {count > c} a Clopper-Pearson bound on the log ratio of its
+probabilities, at a level of 1e-6 for all sets together. A bound above the claim would be a
+violation; the test fails by chance at most once in a million. The bound also has to reach a value
+that shows that the audit could have found one.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import dpbayes as dpb
+from dpbayes.privacy.noise import StudyNoise
+
+pytestmark = pytest.mark.statistical
+
+SCHEMA = dpb.Schema.from_dict({"columns": {"x": {"type": "binary"}}})
+N, RUNS, EPSILON = 6, 6000, 1.5
+# With what a bound on synthetic counts has to reach: synthesis after the noise blurs them further.
+MECHANISMS = [
+    (dpb.Laplace(EPSILON), 1.1),
+    (dpb.Laplace(EPSILON, out_of_range="truncate"), 1.1),
+    (dpb.Laplace(EPSILON, out_of_range="zero", adjacency="substitution"), 0.5),
+    (dpb.PerturbedHistogram(EPSILON, adjacency="substitution"), 0.45),
+    (dpb.EmpiricalBootstrap(EPSILON, adjacency="substitution"), 0.35),
+    (dpb.EmpiricalBootstrap(EPSILON, resample=False), 1.1),
+    (dpb.BetaBinomial(EPSILON), 0.4),
+    (dpb.BetaBinomialMR(EPSILON), 0.3),
+    (dpb.Modips(EPSILON, "bernoulli"), 0.6),
+    (dpb.Modips(EPSILON, "bernoulli", out_of_range="truncate"), 0.45),
+    (dpb.Modips(EPSILON, "multinomial", settings={"alpha": 0.1}), 0.85),
+]
+
+
+def counts(mechanism, ones, seed):
+    """Shares of ones in many data sets."""
+    records = pd.DataFrame({"x": [1] * ones + [0] * (N - ones)})
+    fit = dpb.DipsSynthesizer(SCHEMA, mechanism).fit(records)
+    noise, found = StudyNoise(seed), np.empty(RUNS)
+    for i in range(RUNS):
+        output = fit.prepared.private(noise)
+        found[i] = (fit.prepared.synthetic(output, noise.rng)["x"] == 1).mean()
+    return found
+
+
+def lower_bound(a, b):
+    """Of the largest |log ratio|, over half-lines of the output."""
+    best = 0.0
+    cuts = np.unique(np.concatenate([a, b]))
+    level = 1e-6 / (4 * cuts.size)
+    for cut in cuts:
+        for over in (True, False):
+            k, other = (int(((v > cut) == over).sum()) for v in (a, b))
+            for top, bottom in ((k, other), (other, k)):
+                low = stats.beta.ppf(level, top, RUNS - top + 1) if top else 0.0
+                high = stats.beta.ppf(1 - level, bottom + 1, RUNS - bottom) if bottom < RUNS else 1
+                if low > 0:
+                    best = max(best, float(np.log(low / high)))
+    return best
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "least"), MECHANISMS, ids=lambda v: getattr(v, "name", str(v))
+)
+def test_no_more_epsilon_than_claimed(mechanism, least):
+    """A changed record at the edge, where truncation and small counts tell most."""
+    found = lower_bound(counts(mechanism, 0, 1), counts(mechanism, 1, 2))
+    assert least < found <= mechanism.guarantee().epsilon_substitution
+
+
+def test_the_audit_finds_a_mechanism_without_noise(monkeypatch):
+    mechanism = dpb.BetaBinomial(EPSILON)
+    monkeypatch.setattr(type(mechanism), "least_alpha", lambda self, size: 1e-6)
+    assert lower_bound(counts(mechanism, 0, 1), counts(mechanism, 1, 2)) > 3 * EPSILON
