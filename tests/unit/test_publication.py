@@ -247,13 +247,20 @@ def serving(url, folder):  # noqa: F811
         server.process.stdout.close()
 
 
-@only_sqlite
-def test_kill_at_thirty_random_moments(url, tmp_path):  # noqa: F811
-    """SIGKILL anywhere in a release: no half release, none without an entry, nothing unpaid."""
+@pytest.fixture
+def opened(url, tmp_path):  # noqa: F811
+    """A ledger with one data set, and a folder for releases."""
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 100.0)
     folder = tmp_path / "releases"
     folder.mkdir()
+    return ledger, folder
+
+
+@only_sqlite
+def test_kill_at_thirty_random_moments(opened, url):  # noqa: F811
+    """SIGKILL anywhere in a release: no half release, none without an entry, nothing unpaid."""
+    ledger, folder = opened
     rng = random.Random(5)
     with serving(url, folder) as server:
         times = []
@@ -275,12 +282,9 @@ def test_kill_at_thirty_random_moments(url, tmp_path):  # noqa: F811
 
 
 @both
-def test_kill_at_each_step(url, tmp_path):  # noqa: F811
+def test_kill_at_each_step(opened, url):  # noqa: F811
     """The state that each step leaves, and what ``resolve`` makes of it."""
-    ledger = Ledger.create(url)
-    ledger.add_dataset("cps", 100.0)
-    folder = tmp_path / "releases"
-    folder.mkdir()
+    ledger, folder = opened
     steps = [
         ("kill:reserve", None, None),
         ("kill-after:reserve", "reserved", "void"),
@@ -322,12 +326,9 @@ def test_a_moved_release_is_never_refunded(url, tmp_path):  # noqa: F811
 
 
 @only_sqlite
-def test_full_disk(url, tmp_path):  # noqa: F811
+def test_full_disk(opened, url):  # noqa: F811
     """Files that cannot grow: noticed where it costs nothing, and nothing half-written is left."""
-    ledger = Ledger.create(url)
-    ledger.add_dataset("cps", 100.0)
-    folder = tmp_path / "releases"
-    folder.mkdir()
+    ledger, folder = opened
     with serving(url, folder) as server:
         for number, (point, state, says) in enumerate(
             [
