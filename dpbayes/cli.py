@@ -125,7 +125,7 @@ def demo(
         bool, typer.Option("--quick", help="401 of 1,601 records and half the draws.")
     ] = False,
 ) -> None:
-    """Run five synthesizers at epsilon = 5 on shipped earnings data of real persons.
+    """Run six synthesizers at epsilon = 5 on shipped earnings data of real persons.
 
     Fits a beta regression to 1,601 records of the Current Population Survey and prints the layout
     of Table 2 of Hu, Williams & Savitsky: Lipschitz bound, epsilon = 2 x bound, distance of the
@@ -139,18 +139,19 @@ def demo(
     result = run_demo(quick=quick, progress=console.is_terminal)
     records = len(next(iter(result.fits.values())).records)
     console.print(f"\n{FORMULA}, beta regression, n = {records:,}, target ε = {EPSILON:g}\n")
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 0, 0, 1))
     table.add_column("")
     for name in result.table.columns:
-        table.add_column(name, justify="right")
+        table.add_column(name.replace("-", "-\n"), justify="right", vertical="bottom")
     for row, values in result.table.iterrows():
         style = "{:.4f}" if "ECDF" in str(row) else "{:.2f}"
         cells = ["" if math.isnan(v) else style.format(v) for v in values]
         table.add_row(str(row), *cells)
     console.print(table)
     console.print("\nGuarantee of one data set")
-    for fit in result.fits.values():
-        console.print(f"  {fit.guarantee}", highlight=False, soft_wrap=True)
+    claims = [*(fit.guarantee for fit in result.fits.values()), result.histogram.guarantee]
+    for claim in claims:
+        console.print(f"  {claim}", highlight=False, soft_wrap=True)
     console.print("\nConvergence")
     for name, fit in result.fits.items():
         console.print(f"  {name}: {fit.diagnostics}", highlight=False, soft_wrap=True)

@@ -135,6 +135,7 @@ class DipsFit:
             program_sha256=None,
             versions=versions("dpbayes", *(["opendp"] if self.synthesizer.mechanism.noisy else [])),
             settings={
+                **self.synthesizer.mechanism.to_dict(),
                 **self.prepared.settings,
                 "n": len(self.records),
                 "synthesised": [column.name for column in self.synthesised],

@@ -107,8 +107,9 @@ def density_overlay(
             ax.plot(x, density, color=colour, linestyle=line, linewidth=1.8, label=label)
         ax.set_ylabel("density")
     ax.set_xlabel(column.name)
-    ax.set_ylim(bottom=0)
-    ax.legend(frameon=False)
+    top = ax.get_ylim()[1]
+    ax.set_ylim(0, 1.25 * top if column.levels else top)  # bars leave no room for a legend
+    ax.legend(frameon=False, ncols=2 if column.levels else 1)
     _clean(ax)
     return figure
 
@@ -128,6 +129,13 @@ def density_overlays(
         ax = figure.add_subplot(down, across, number)
         values = {label: data[column.name] for label, data in synthetic.items()}
         density_overlay(column, original[column.name], values, ax)
+        legend = ax.get_legend()
+        assert legend is not None
+        if len(shown) > 1:  # one for all
+            legend.remove()
+    if len(shown) > 1:
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
     return figure
 
 

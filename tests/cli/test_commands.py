@@ -217,7 +217,7 @@ def test_help(command):
 def test_quick_demo(tmp_path):
     done = dpbayes("demo", "--quick", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    for text in ("max-ECDF", "avg-ECDF", "15th Q", "strict ε-DP for an exact draw"):
+    for text in ("max-ECDF", "perturbed-histogram", "15th Q", "strict ε-DP for an exact draw"):
         assert text in done.stdout
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
         "lipschitz.png", "density.png", "table.csv"

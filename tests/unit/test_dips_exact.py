@@ -14,6 +14,7 @@ from dpbayes.mechanisms.dips import gridded, urns
 from dpbayes.mechanisms.dips.gridded import Grid
 from dpbayes.mechanisms.dips.histograms import bootstrap_epsilon, bootstrap_loss
 from dpbayes.mechanisms.dips.models import Bernoulli
+from dpbayes.mechanisms.dips.regression import fit_logistic
 from dpbayes.mechanisms.dips.urns import balls, draw_urn
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
 
@@ -277,3 +278,31 @@ def test_model_statistics_compose_to_epsilon():
             fit.prepared.private(Spy(1))
             assert Spy.spent == pytest.approx(0.8, rel=1e-9)
             assert Spy.spent <= 0.8
+
+
+def test_noise_scaled_by_a_confidential_cell_count_has_no_bound():
+    """Bowen & Liu, section 4.3.1: a record that leaves a cell of two changes the noise's scale."""
+    epsilon, width = 1.0, 8.0
+    for far, least in ((20.0, 1.0), (100.0, 10.0), (1000.0, 100.0)):
+        two, one = (stats.laplace.logpdf(far, 0.0, width / n / epsilon) for n in (2, 1))
+        assert abs(two - one) > least * epsilon
+
+
+def test_modes_under_the_papers_wide_prior_move_by_more_than_its_sensitivity():
+    """Bowen & Liu, section 4.3.2: N(0, 1/λ) has curvature λ, not n λ."""
+    rng = np.random.default_rng(2)
+    n, ridge = 60, 0.5
+    x = np.column_stack([np.ones(n), rng.uniform(-1, 1, n)]) / math.sqrt(2)
+    y = (rng.random(n) < 0.5).astype(int)
+    moved = {}
+    for strength in (ridge, n * ridge):
+        modes = []
+        for change in (None, int(np.argmax(np.abs(x[:, 1])))):
+            labels = y.copy()
+            if change is not None:
+                labels[change] = 1 - labels[change]
+            modes.append(fit_logistic(x, labels, 2, strength))
+        moved[strength] = float(np.linalg.norm(modes[0] - modes[1]))
+    declared = 2 / (n * ridge)
+    assert moved[ridge] > 1.5 * declared
+    assert moved[n * ridge] < declared

@@ -160,6 +160,16 @@ def test_a_release_holds_nothing_of_one_record():
         assert f"{value:.4f}".encode() not in files
 
 
+def test_a_seed_is_refused_before_anything_is_written(tmp_path):
+    fit = dpb.DipsSynthesizer(SEX, dpb.Laplace(1.0)).fit(records())
+    with pytest.raises(dpb.GuaranteeError, match="a seed is for studies"):
+        dpb.publish(fit, tmp_path / "out", seed=1)
+    assert not (tmp_path / "out").exists()
+    release = dpb.publish(fit, tmp_path / "out")
+    assert release.settings["out_of_range"] == "bit"
+    assert not (tmp_path / "out" / "confidential" / "release_seed.json").exists()
+
+
 def test_nested_data_sets_share_a_private_draw(monkeypatch):
     fit = dpb.DipsSynthesizer(SEX, dpb.Modips(1.0, "bernoulli", draw="sdd", bound=3.0, nested=3))
     fitted, outputs = fit.fit(records()), []
@@ -278,6 +288,9 @@ def test_cells_without_records_are_no_special_case():
     ):  # fmt: skip
         release = dpb.DipsSynthesizer(ALL, mechanism).fit(data).sample(seed=1)
         ALL.validate(release.datasets[0])
+    few = data.head(4)  # fewer records than cells
+    release = dpb.DipsSynthesizer(BARE, dpb.Modips(0.001, "glom")).fit(few).sample(seed=1)
+    BARE.validate(release.datasets[0])
     for model in ("glom", "slomag", "multinomial"):
         release = dpb.DipsSynthesizer(BARE, dpb.Modips(0.001, model)).fit(data).sample(seed=1)
         BARE.validate(release.datasets[0])

@@ -7,7 +7,8 @@ All confidential columns of the schema are synthesised together, given the publi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -76,6 +77,12 @@ class Dips(Mechanism):
     @abstractmethod
     def prepare(self, schema: Schema, records: pd.DataFrame) -> Prepared:
         """Take validated records, shape (n, columns of the schema)."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the settings that were chosen; public."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        plain = (str, int, float, Mapping, list, tuple)
+        return {key: value for key, value in given.items() if isinstance(value, plain)}
 
     @property
     def loss(self) -> Loss:

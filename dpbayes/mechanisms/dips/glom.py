@@ -75,13 +75,14 @@ def draw_covariance(
 ) -> Floats:
     """Σ ~ Inv-Wishart(df, sums of squares and products), made positive definite first."""
     p = len(columns)
+    df = max(df, p + 2)  # also with more cells than records
     matrix = np.empty((p, p))
     for name, (a, b) in products(columns).items():
         matrix[a, b] = matrix[b, a] = float(sanitised[name])
     values, vectors = np.linalg.eigh(matrix)
     floor = 1e-4 * df  # a standard deviation of 1% of the half-range
     repaired = (vectors * np.maximum(values, floor)) @ vectors.T
-    drawn = stats.invwishart.rvs(max(df, p + 1), (repaired + repaired.T) / 2, random_state=rng)
+    drawn = stats.invwishart.rvs(df, (repaired + repaired.T) / 2, random_state=rng)
     return np.asarray(drawn).reshape(p, p)
 
 
