@@ -136,8 +136,10 @@ def opendp() -> Any:
 @lru_cache(maxsize=32)
 def _opendp_laplace(scale: float, kind: type) -> Any:
     dp = opendp()
-    atom = dp.atom_domain(T=int) if kind is int else dp.atom_domain(T=float, nan=False)
-    space = dp.vector_domain(atom), dp.l1_distance(T=kind)
+    if kind is int:  # OpenDP takes Python's int for 32 bits
+        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+    else:
+        space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
     return dp.m.make_laplace(*space, scale=float(scale))
 
 

@@ -71,6 +71,12 @@ def test_below_is_uniform_also_for_numbers_beyond_64_bits(source):
     assert stats.chisquare(part).pvalue > ALPHA
 
 
+@pytest.mark.parametrize("source", SOURCES, ids=ids)
+def test_totals_beyond_32_bits_keep_their_size(source):
+    value = 10**13
+    assert abs(int(source().counts(np.array(value), 3.0)) - value) < 200  # 1e-28 by chance
+
+
 def test_study_noise_repeats_and_is_not_for_release():
     a, b = (StudyNoise(3).reals(np.zeros(4), 1.0) for _ in range(2))
     assert (a == b).all()
