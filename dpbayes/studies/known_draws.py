@@ -20,6 +20,7 @@ from dpbayes.inference.combining import combine
 from dpbayes.inference.counts import CountsPosterior, clamped_density, from_clamped_draws
 from dpbayes.inference.normal import from_normal_draws
 from dpbayes.mechanisms import Anchored, Problem, Stage
+from dpbayes.studies.runner import Report, Study, from_root_seed, rounded
 from dpbayes.weights import ConstantWeights
 
 Array = NDArray[np.float64]
@@ -45,7 +46,7 @@ def run(runs: int = RUNS, seed: int = 1) -> pd.DataFrame:
             found = _normal(weight, m, runs, np.random.default_rng(next(seeds)))
             rows.append((f"normal, weight {weight:g}", m, *found))
     columns = ["case", "m", "as if real", "rule modips", "model, data", "model, draws"]
-    table = pd.DataFrame(rows, columns=columns).set_index(["case", "m"])
+    table = pd.DataFrame(rows, columns=columns)
     table["se at 0.95"] = np.sqrt(0.95 * 0.05 / runs)
     return table
 
@@ -141,3 +142,20 @@ def _modips(q: Array, v: Array, truth: Array) -> float:
         return float("nan")
     low, high = combine(q, v).interval()
     return float(np.mean((low <= truth) & (truth <= high)))
+
+
+def report(found: pd.DataFrame) -> Report:
+    """One table."""
+    shown = rounded(found.drop(columns="piece").set_index(["case", "m"]))
+    text = f"Coverage of 95% intervals after m releases, n = {N}\n\n{shown}"
+    return Report(text, {"known-draws": found})
+
+
+STUDY = Study(
+    "known-draws",
+    "coverage after releases by clamped posteriors",
+    RUNS,
+    lambda replicates: [{"runs": replicates}],
+    functools.partial(from_root_seed, run),
+    report,
+)

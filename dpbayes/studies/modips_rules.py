@@ -13,12 +13,15 @@ NumPy's noise, for study only. Three things that the paper does not say follow f
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
 from dpbayes.inference.combining import RULES
+from dpbayes.studies.runner import Report, Study, from_root_seed, notes
 
 Array = NDArray[np.float64]
 Sets = tuple[Array, Array]  # estimates and variances, shape (sets, runs)
@@ -119,3 +122,27 @@ def _covers(method: str, q: Array, v: Array, truth: float) -> NDArray[np.bool_]:
         df = np.full_like(T, np.inf)
     half = stats.t.ppf(0.975, df) * np.sqrt(np.maximum(T, 0))
     return np.asarray((T >= 0) & (np.abs(q.mean(axis=0) - truth) <= half))
+
+
+def report(found: pd.DataFrame) -> Report:
+    """Table 1, ours and the paper's in one cell."""
+    stars = found["difference"].gt(3).map({True: "*", False: " "})
+    cells = found["ours"].map("{:.3f}".format) + " " + found["paper"].map("{:.3f}".format) + stars
+    index = ["case", "epsilon", "n", "p", "method"]
+    table = found.assign(cell=cells).set_index(index)["cell"].unstack()[list(METHODS)]
+    text = (
+        "Coverage of 95% intervals, m = 10: ours, then Liu's Table 1; n as printed there\n"
+        f"(standard error of ours at most {found['se'].max():.3f}; * differs by more than 3)\n\n"
+        f"{table.sort_index(level=[0, 1], ascending=[True, False]).to_string()}\n\n"
+    )
+    return Report(text + notes(found), {"modips-rules": found})
+
+
+STUDY = Study(
+    "modips-rules",
+    "Liu, Table 1: coverage of five combining rules",
+    RUNS,
+    lambda replicates: [{"runs": replicates}],
+    functools.partial(from_root_seed, run),
+    report,
+)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dpbayes.studies.catalogue import STUDIES
 from tests.cli.test_commands import dpbayes
 
 
@@ -74,21 +75,31 @@ def test_bad_input_is_one_message(release, changes, arguments, message):
     ],
 )
 def test_studies(tmp_path, name, replicates, words):
-    out = tmp_path / "table.csv"
+    out = tmp_path / "study"
     done = dpbayes("study", name, "--replicates", replicates, "--out", out)
     assert done.returncode == 0, done.stderr
     for word in words:
         assert word in done.stdout
-    assert len(pd.read_csv(out)) > 10
-    again = dpbayes("study", name, "--out", out)
+    assert len(pd.read_csv(out / "tables" / f"{name}.csv")) > 10
+    again = dpbayes("study", name, "--replicates", replicates, "--out", out)
     assert again.returncode == 2
-    assert "name a new file" in again.stderr
+    assert "already holds this study" in again.stderr
+
+
+def test_the_list_of_studies():
+    done = dpbayes("study", "list")
+    assert done.returncode == 0
+    for name in STUDIES:
+        assert f"{name} " in done.stdout
 
 
 def test_bad_studies():
     for arguments, message in (
-        (("charets",), "studies: anchored, charest, modips-rules, known-draws"),
+        (("charets",), "unknown study 'charets'; studies: censoring, anchored"),
         (("charest", "--replicates", 1), "at least 2"),
+        (("charest", "--workers", 0), "workers = 0 must be at least 1"),
+        (("charest", "--resume"), "--resume needs --out"),
+        (("charest", "--scheduler", "tcp://127.0.0.1:9", "--workers", 2), "has its own"),
     ):
         done = dpbayes("study", *arguments)
         assert done.returncode == 2

@@ -27,7 +27,7 @@ ORDER = [
     ["inference"],
     ["demo"],
     ["studies"],
-    ["cli_ledger", "cli_study"],
+    ["cli_ledger"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

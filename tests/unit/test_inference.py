@@ -328,7 +328,10 @@ def test_a_share_from_what_a_release_says(mechanism, tmp_path):
     """Everything is read from the folder; against from_clamped_draws with settings by hand."""
     schema = dpb.Schema.from_dict({"columns": {"ill": {"type": "binary", "levels": ["no", "yes"]}}})
     records = pd.DataFrame({"ill": ["yes"] * 30 + ["no"] * 70})
-    synthesizer = dpb.Synthesizer(schema, "ill ~ 1", "bernoulli", mechanism, engine="exact")
+    synthesizer = dpb.Synthesizer(
+        schema, "ill ~ 1", "bernoulli", mechanism, engine="exact",
+        settings=dpb.SamplerSettings(seed=1),
+    )  # fmt: skip
     fit = synthesizer.fit(records)
     dpb.publish(fit, tmp_path / "out", 3, seed=1)
     release = read_release(tmp_path / "out" / "release")

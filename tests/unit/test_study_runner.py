@@ -1,0 +1,170 @@
+"""The runner of studies: resumable, independent of its workers, honest about failures."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dpbayes.errors import EngineError, OutputError, StudyError
+from dpbayes.studies import runner
+from dpbayes.studies.runner import failures, run_study
+from tests.study import study
+
+ROOT = Path(__file__).parents[2]
+
+
+def contents(out):
+    return {path.name: path.read_bytes() for path in sorted((out / "pieces").glob("*.parquet"))}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Twelve pieces by one worker, without interruption."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    return run_study(study(), 12, out, workers=1).text, contents(out)
+
+
+def test_results_do_not_depend_on_the_workers_and_a_stopped_study_goes_on(tmp_path, whole):
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    out = tmp_path / "out"
+    found = run_study(study(folder=str(calls)), 12, out, workers=2)
+    assert (found.text, contents(out)) == whole
+    assert len(list(calls.iterdir())) == 12
+    assert json.loads((out / "study.json").read_text())["pieces"] == 12
+    assert (out / "tables" / "total.csv").read_text().startswith("pieces,total\n12,")
+    for number in (0, 3, 7):
+        (out / "pieces" / f"{number:06}.parquet").unlink()
+    again = run_study(study(folder=str(calls)), 12, out, workers=2, resume=True)
+    assert (again.text, contents(out)) == whole
+    assert len(list(calls.iterdir())) == 15  # only what was missing
+    assert run_study(study(folder=str(calls)), 12, out, resume=True).text == whole[0]
+    assert len(list(calls.iterdir())) == 15  # nothing
+
+
+def test_another_seed_gives_other_results(tmp_path, whole):
+    assert run_study(study(), 12, tmp_path / "out", seed=2, workers=1).text != whole[0]
+
+
+def test_a_killed_study_goes_on(tmp_path, whole):
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.study", str(out)], cwd=ROOT, start_new_session=True
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while len(list(out.glob("pieces/*.parquet"))) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    before = contents(out)
+    assert 2 <= len(before) < 12
+    assert (run_study(study(), 12, out, workers=2, resume=True).text, contents(out)) == whole
+    assert before.items() <= contents(out).items()
+
+
+def test_a_piece_that_fails_is_tried_again_and_recorded(tmp_path):
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    out = tmp_path / "out"
+    found = run_study(study(folder=str(calls), fails=[2]), 4, out, workers=2)
+    assert failures(out) == [2]
+    assert "piece 2 cannot be done" in (out / "failures" / "000002.txt").read_text()
+    assert list(found.tables["total"]["pieces"]) == [3]
+    assert len([p for p in calls.iterdir() if p.name.startswith("2-")]) == 2
+    mended = run_study(study(folder=str(calls)), 4, out, workers=1, resume=True)
+    assert list(mended.tables["total"]["pieces"]) == [4]
+    assert failures(out) == []
+    with pytest.raises(StudyError, match="every piece failed, the first with: ValueError: piece 0"):
+        run_study(study(fails=[0, 1]), 2, tmp_path / "none", workers=1)
+
+
+@pytest.fixture
+def dask(tmp_path):
+    """A scheduler and two workers, each with a directory of its own."""
+    where = tmp_path / "scheduler.json"
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0"]
+    processes = [
+        subprocess.Popen(
+            [*command, "--scheduler-file", str(where), "--no-dashboard"], cwd=ROOT,
+            stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        )
+    ]  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not where.exists() or not where.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file",
+                     str(where), "--nthreads", "1", "--no-nanny", "--no-dashboard",
+                     "--local-directory", str(tmp_path / name), "--name", name],
+                    cwd=tmp_path / name, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    env={**os.environ, "PYTHONPATH": str(ROOT)},
+                )
+            )  # fmt: skip
+        yield json.loads(where.read_text())["address"], processes[1:]
+    finally:
+        for process in reversed(processes):
+            process.kill()
+            process.wait()
+
+
+def test_workers_elsewhere_one_of_which_dies(tmp_path, dask, whole):
+    """Nothing is lost and the results are the same."""
+    address, workers = dask
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    out = tmp_path / "out"
+    killer = subprocess.Popen(
+        [sys.executable, "-c",
+         "import os, sys, time\n"
+         "while len(os.listdir(sys.argv[1])) < 5: time.sleep(0.02)\n"
+         "os.kill(int(sys.argv[2]), 9)", str(calls), str(workers[0].pid)],
+    )  # fmt: skip
+    found = run_study(study(folder=str(calls), slow=0.4), 12, out, scheduler=address)
+    killer.wait()
+    assert workers[0].wait(timeout=10) == -signal.SIGKILL
+    assert (found.text, contents(out)) == whole
+    assert failures(out) == []
+    processes = {path.name.split("-")[1] for path in calls.iterdir()}
+    assert processes == {str(worker.pid) for worker in workers}  # both took part
+
+
+def test_bad_input(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    run_study(study(), 2, out, workers=1)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "data.csv").write_text("")
+    for made, replicates, where, options, error, message in (
+        (study(), 1, None, {}, StudyError, "replicates = 1 must be at least 2"),
+        (study(), 2, None, {"workers": 0}, StudyError, "workers = 0 must be at least 1"),
+        (study(), 2, out, {}, OutputError, "already holds this study; --resume"),
+        (study(), 3, out, {"resume": True}, OutputError, "of another study: there replicates 2"),
+        (study(), 2, out, {"resume": True, "seed": 5}, OutputError, "there seed 1"),
+        (study("other"), 2, out, {"resume": True}, OutputError, "there study 'test'"),
+        (study(), 2, tmp_path / "file", {}, OutputError, "exists and is no study"),
+        (study(), 2, tmp_path / "full", {}, OutputError, "exists and is no study"),
+    ):
+        with pytest.raises(error, match=message):
+            run_study(made, replicates, where, **options)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "full", "out"]
+    (out / "study.json").write_text("{")
+    with pytest.raises(OutputError, match=r"study\.json cannot be read"):
+        run_study(study(), 2, out, resume=True)
+    monkeypatch.setattr(runner, "TIMEOUT", 1.0)
+    with pytest.raises(
+        EngineError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9' within 1 s"
+    ):
+        run_study(study(), 2, tmp_path / "new", scheduler="tcp://127.0.0.1:9")
