@@ -11,6 +11,7 @@ of this one; install ``dpbayes[studies]``.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import itertools
 import math
@@ -106,17 +107,16 @@ def consistency(train: pd.DataFrame, test: pd.DataFrame, rng: np.random.Generato
 def distances(original: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, float]:
     """Total variation distance of k-way tables of the columns with levels, averaged over them."""
     found = {}
+    texts = [d[list(LEVELS)].astype(str) for d in (original, synthetic)]
     for k in (1, 2, 3, 8):
         values = []
         for names in itertools.combinations(LEVELS, k):
-            a, b = (_joined(d, names) for d in (original, synthetic))
-            values.append(total_variation(a, b))
+            joined = [
+                functools.reduce(lambda a, b: a + " " + b, (t[n] for n in names)) for t in texts
+            ]
+            values.append(total_variation(*joined))
         found[f"TVD, {k}-way"] = float(np.mean(values))
     return found
-
-
-def _joined(data: pd.DataFrame, names: tuple[str, ...]) -> pd.Series:
-    return data[list(names)].astype(str).agg(" ".join, axis=1)
 
 
 def measures(original: pd.DataFrame, data: pd.DataFrame, test: pd.DataFrame) -> dict[str, float]:
