@@ -138,8 +138,8 @@ def test_products_about_cell_means_with_many_numbers():
     domain = list(itertools.product("ny", [0.0, 1.0], [0.0, 1.0]))
     model = get_model("glom", None)
     found = check(columns, domain, 5, lambda records: model.fit(columns, records, 1.0).statistics)
-    assert found["product z, z", "add-remove"] > 0.75  # 1 - 1/n_k of the bound
-    assert found["product z, u", "substitution"] > 0.55
+    assert found["product z * z", "add-remove"] > 0.75  # 1 - 1/n_k of the bound
+    assert found["product z * u", "substitution"] > 0.55
 
 
 @pytest.mark.parametrize("levels", [2, 3])

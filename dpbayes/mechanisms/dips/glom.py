@@ -49,7 +49,7 @@ def products(columns: list[Column]) -> dict[str, tuple[int, int]]:
     """Names of the sums of squares and products, with their places in the matrix."""
     names = [c.name for c in columns]
     p = range(len(columns))
-    return {f"product {names[a]}, {names[b]}": (a, b) for a in p for b in p if a <= b}
+    return {f"product {names[a]} * {names[b]}": (a, b) for a in p for b in p if a <= b}
 
 
 def product_statistics(within: Floats, columns: list[Column], n: int) -> list[Statistic]:
