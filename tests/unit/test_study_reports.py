@@ -1,0 +1,89 @@
+"""Reports of studies from made-up or few rows; the studies' numbers are tested elsewhere."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpbayes.studies import allocation, anchored, catalogue, comparison, earnings, fertility
+
+
+def test_every_study_is_listed_under_its_name_and_its_pieces_are_json():
+    import json
+
+    assert len(catalogue.STUDIES) >= 10
+    for name, study in catalogue.STUDIES.items():
+        assert study.name == name
+        pieces = study.pieces(3)
+        assert pieces
+        assert json.loads(json.dumps(pieces)) == pieces
+
+
+def test_anchored():
+    rng = np.random.default_rng(1)
+    rows = [
+        (epsilon, name, rng.uniform(1e-4, 2e-4), True, piece)
+        for piece in range(3)
+        for epsilon in anchored.EPSILONS
+        for name in anchored.SPIKE
+    ]
+    columns = ["epsilon", "synthesizer", "avg_ecdf", "converged", "piece"]
+    simulated = pd.DataFrame(rows, columns=columns)
+    real = pd.DataFrame(
+        {
+            "epsilon": [np.inf, 1.0, np.inf, 0.5], "piece": [3, 3, 4, 4],
+            "synthesizer": ["unweighted", "censored"] * 2, "avg-ECDF": [0.001, 0.002, 0.001, 0.003],
+            "shift": 0.5, "converged": True,
+        }
+    )  # fmt: skip
+    report = anchored.report(pd.concat([simulated, real], ignore_index=True))
+    assert "3 replicates" in report.text
+    table = report.tables["simulated"].set_index(["synthesizer", "epsilon"])
+    same = simulated.query("synthesizer == 'unweighted' and epsilon == 1")["avg_ecdf"]
+    assert table.loc[("unweighted", 1.0), "mean"] == pytest.approx(same.mean())
+    assert list(report.tables["earnings"]["epsilon"]) == [np.inf, 1.0, 0.5]  # each fit once
+
+
+@pytest.mark.parametrize(
+    ("run", "report", "parameters"),
+    [
+        (comparison.run_binary, comparison.report_binary, ["share"]),
+        (comparison.run_normal, comparison.report_normal, ["mean", "variance"]),
+    ],
+)
+def test_curves(run, report, parameters):
+    epsilons = [comparison.EPSILONS[k] for k in (8, 0)]  # pieces may come in any order
+    found = report(run(20, 1, epsilons).assign(piece=0))
+    assert set(found.figures) == set(found.tables) == set(parameters)
+    for name, figure in found.figures.items():
+        table = found.tables[name]
+        scenarios = 9 if name == "share" else 3
+        assert len(figure.axes) == scenarios * len(comparison.MEASURES)
+        assert table["epsilon"].is_monotonic_increasing
+        line = figure.axes[0].lines[0]
+        assert list(np.round(line.get_xdata())) == [-4, 4]
+        assert f"{name}, n = 100: coverage by log ε" in found.text
+
+
+def test_fertility():
+    rows = pd.DataFrame(
+        [
+            {"quantity": q, "method": m, "value": float(k), "piece": k}
+            for q in fertility.PRINTED
+            for m in fertility.METHODS
+            for k in (1, 2)
+        ]
+    )
+    report = fertility.report(rows)
+    table = report.tables["fertility"].set_index(["quantity", "method"])
+    assert (table["ours"] == 1.5).all()
+    assert table.loc[("SVM consistency, %", "private SVM"), "paper"] == 64.9
+    assert "1.5 (64.7)" in report.text
+
+
+def test_earnings_and_allocation():
+    table = earnings.run(np.random.SeedSequence(1), 6, datasets=2).assign(piece=0)
+    assert list(table["mechanism"]) == ["perturbed-histogram"]
+    assert "perturbed-histogram" in earnings.report(table).text
+    assert earnings.STUDY.pieces(5)[-1] == {"number": 11, "datasets": 5}
+    found = allocation.report(allocation.run(20, 1).assign(piece=0))
+    assert "communal" in found.text
