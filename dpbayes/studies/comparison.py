@@ -83,12 +83,12 @@ def binary_release(
         return rng.binomial(n, draw_share(x, n, (alpha, alpha), rng))
     if method == "beta-binomial-mr":  # one data set
         alpha = BetaBinomialMR(epsilon).alpha(n)
-        return rng.binomial(n, (ones + alpha) / (n + 2 * alpha))[None]
+        return np.asarray(rng.binomial(n, (ones + alpha) / (n + 2 * alpha)))[None]
     count = Statistic("count", x, {"add-remove": Change(1)}, 0, n, integer=True)
     sanitised = count.sanitised(epsilon / M, "add-remove", noise)
     if method == "laplace":
         return sanitised
-    return rng.binomial(n, draw_share(sanitised, n, PRIOR, rng))
+    return np.asarray(rng.binomial(n, draw_share(sanitised, n, PRIOR, rng)))
 
 
 def run_binary(
