@@ -23,6 +23,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dpbayes.errors import EngineError, OutputError, StudyError
+from dpbayes.release import versions
 
 ATTEMPTS = 2
 TIMEOUT = 10.0  # seconds to reach a scheduler
@@ -143,7 +144,10 @@ def _begin(
 ) -> None:
     """Make the directory, or check that it is this study's."""
     mark = out / "study.json"
-    said = {"study": study.name, "replicates": replicates, "seed": seed, "pieces": pieces}
+    said = {
+        "study": study.name, "replicates": replicates, "seed": seed, "pieces": pieces,
+        **versions("dpbayes"),
+    }  # fmt: skip
     try:
         if mark.exists():
             found = json.loads(mark.read_text())
