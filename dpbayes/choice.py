@@ -16,13 +16,12 @@ from dpbayes.mechanisms import Unweighted
 from dpbayes.mechanisms.base import Window
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import Adjacency, check_epsilon
-from dpbayes.privacy.noise import Noise, SecureNoise
+from dpbayes.privacy.noise import Noise, SecureNoise, scale_for
 from dpbayes.synthesizer import Synthesizer
 
 # Long enough for a thousand near-independent draws of a prior.
 POINTS = SamplerSettings(warmup=500, draws=250, seed=1)
 WINDOW = (-4.0, 4.0)
-_UP = 1 + 1e-12
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def choose_program(
     width = high - low
     cost = 2 * width if adjacency == "substitution" else width
     # The middle of the window is common to all scores of n records and cancels.
-    index = (noise or SecureNoise()).select(np.array(scores), cost / epsilon * _UP)
+    index = (noise or SecureNoise()).select(np.array(scores), scale_for(cost, epsilon))
     loss = choice_loss(epsilon, adjacency)
     return Choice(index, candidates[index].having_paid(loss, "the choice of a program"), scores)
 

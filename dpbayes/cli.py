@@ -282,7 +282,7 @@ def synthesize(
         if choose_epsilon is not None:
             cost = choice_loss(choose_epsilon, claim.adjacency)
             claim = synthesizers[0].having_paid(cost, "").claim().for_datasets(datasets, delta)
-    synthesizers[0].check_datasets(datasets)
+        synthesizers[0].check_datasets(datasets)
     records = read_records(data)
     account = None
     if ledger is not None and dataset is not None:

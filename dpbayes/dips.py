@@ -48,11 +48,6 @@ class DipsSynthesizer:
         found = self.schema.validate(records)
         return DipsFit(self, found, records, self.mechanism.prepare(self.schema, found))
 
-    def check_datasets(self, datasets: int) -> None:
-        """Raise GuaranteeError unless it is a whole number of data sets."""
-        if isinstance(datasets, bool) or not isinstance(datasets, int) or datasets < 1:
-            raise GuaranteeError(f"datasets = {datasets!r} must be a whole number, at least 1.")
-
 
 @dataclass(frozen=True, repr=False)
 class DipsFit:
@@ -115,7 +110,6 @@ class DipsFit:
         Raises:
             GuaranteeError: bad arguments; OpenDP is missing and there is no seed.
         """
-        self.synthesizer.check_datasets(datasets)
         claim = self.claim(datasets, delta)
         claim.require(accept)
         noise = SecureNoise() if seed is None else StudyNoise(seed)

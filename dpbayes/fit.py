@@ -265,8 +265,8 @@ class Fit:
             GuaranteeError: the mechanism's claim is weaker than ``accept``; bad ``delta``.
         """
         synthesizer = self.synthesizer
-        synthesizer.check_datasets(datasets)
         claim = self.claim(datasets, delta)
+        synthesizer.check_datasets(datasets)
         claim.require(accept)
         rng = np.random.default_rng(seed)
         draws = rng.choice(count_draws(self.draws), size=claim.draws, replace=False)

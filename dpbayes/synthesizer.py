@@ -371,8 +371,6 @@ class Synthesizer:
     def check_datasets(self, datasets: int) -> None:
         """Raise GuaranteeError unless so many data sets can be drawn, each at its own draw."""
         most = self.settings.chains * self.settings.draws
-        if isinstance(datasets, bool) or not isinstance(datasets, int) or datasets < 1:
-            raise GuaranteeError(f"datasets = {datasets!r} must be a whole number, at least 1.")
         if datasets > most:
             raise GuaranteeError(
                 f"datasets = {datasets} is more than the {most} posterior draws; raise draws."

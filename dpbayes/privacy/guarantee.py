@@ -125,7 +125,9 @@ class Guarantee:
         return compose(losses, self.delta)
 
     def for_datasets(self, m: int, delta: float = 0.0) -> Guarantee:
-        """The guarantee of m data sets from m draws, at ``delta``."""
+        """The guarantee of m data sets at ``delta``; GuaranteeError unless m is a whole number."""
+        if isinstance(m, bool) or not isinstance(m, int) or m < 1:
+            raise GuaranteeError(f"datasets = {m!r} must be a whole number, at least 1.")
         return replace(self, datasets=m, delta=check_delta(delta))
 
     def require(self, accept: Basis) -> None:

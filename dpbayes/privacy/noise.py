@@ -11,6 +11,7 @@ import math
 import random
 import secrets
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
@@ -25,7 +26,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 OutOfRange = Literal["bit", "truncate"]
 OUT_OF_RANGE = ("bit", "truncate")
-_UP = 1 + 1e-12  # scales are rounded up, so that floating point never gives less privacy
+_UP = 1 + 1e-12  # more than floating point can lose
 
 
 class Noise(ABC):
@@ -143,6 +144,11 @@ def _opendp_laplace(scale: float, kind: type) -> Any:
     return dp.m.make_laplace(*space, scale=float(scale))
 
 
+def scale_for(sensitivity: float, epsilon: float) -> float:
+    """Scale at which noise costs ``epsilon``, rounded up: never towards less privacy."""
+    return sensitivity / epsilon * _UP
+
+
 @dataclass(frozen=True)
 class Change:
     """What one record can do to a statistic.
@@ -158,6 +164,11 @@ class Change:
     def l1(self) -> float:
         """Sensitivity in the L1 norm."""
         return self.step * self.entries
+
+
+def same_change(step: float) -> dict[Adjacency, Change]:
+    """One entry that a record moves by ``step`` at most, added, removed or changed."""
+    return {"add-remove": Change(step), "substitution": Change(step)}
 
 
 @dataclass(frozen=True)
@@ -199,7 +210,7 @@ class Statistic:
         draw = noise.counts if self.integer else noise.reals
         width = self.upper - self.lower
         if out_of_range == "bit" or not math.isfinite(width):
-            return np.clip(draw(self.value, change.l1 / epsilon * _UP), self.lower, self.upper)
+            return np.clip(draw(self.value, scale_for(change.l1, epsilon)), self.lower, self.upper)
         scale = truncated_scale(change, width, epsilon, integer=self.integer)
         found = np.array(draw(self.value, scale))
         while (outside := (found < self.lower) | (found > self.upper)).any():
@@ -252,7 +263,7 @@ def shares(names: list[str], weights: Any, what: str) -> dict[str, float]:
     """
     if weights is None:
         return dict.fromkeys(names, 1 / len(names))
-    if not isinstance(weights, dict):
+    if not isinstance(weights, Mapping):
         listed = list(np.atleast_1d(np.asarray(weights)).tolist())
         if len(listed) != len(names):
             raise GuaranteeError(

@@ -7,16 +7,14 @@ at the plain scale, which costs more than ε (``Statistic.sanitised``); here it 
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from dpbayes.mechanisms.dips.models import draw_normal, normal_statistics
 from dpbayes.privacy.noise import OutOfRange, StudyNoise
-from dpbayes.studies.comparison import summarise
-from dpbayes.studies.runner import Report, Study, from_root_seed, rounded
+from dpbayes.studies.comparison import BUDGET, summarise
+from dpbayes.studies.runner import Report, in_one_piece, rounded
 
 M, EPSILON = 10, 1.0
 REPLICATES = 5000
@@ -65,15 +63,16 @@ def run(replicates: int = REPLICATES, seed: int = 1) -> pd.DataFrame:
 
 def report(found: pd.DataFrame) -> Report:
     """One table."""
-    head = "Inference on μ by the part w of ε for the mean (Liu, section 5.3; m = 10, ε = 1)\n\n"
-    return Report(head + rounded(found.drop(columns="piece")), {"allocation": found})
+    head = "Inference on μ by the part w of ε for the mean (Liu, section 5.3; m = 10, ε = 1)\n"
+    return Report(
+        f"{head}{BUDGET}\n\n" + rounded(found.drop(columns="piece")), {"allocation": found}
+    )
 
 
-STUDY = Study(
+STUDY = in_one_piece(
     "allocation",
     "Liu, section 5.3: parts of ε for mean and variance",
     REPLICATES,
-    lambda replicates: [{"runs": replicates}],
-    functools.partial(from_root_seed, run),
+    run,
     report,
 )

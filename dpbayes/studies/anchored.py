@@ -170,6 +170,8 @@ def report(rows: pd.DataFrame) -> Report:
     )
     text = (
         f"avg-ECDF x 1e4, n = {N}, {simulated['piece'].nunique()} replicates (standard error)\n\n"
+        "ε of one data set, add/remove; strict ε-DP but for unweighted (none) and "
+        "censored-weighted (asymptotic)\n\n"
         f"{side_by_side(found).to_string()}\n\n"
         f"Ratio of the mean to the design's figure\n\n{rounded(ratio, 2)}\n\n"
         "Earnings, beta regression (NUTS)\n\n"

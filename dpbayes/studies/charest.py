@@ -6,7 +6,6 @@ beta-binomial draws are studied here as in the paper, not released.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from dpbayes.inference.combining import RULES
 from dpbayes.inference.counts import from_synthetic_counts
 from dpbayes.mechanisms import BetaBinomial
-from dpbayes.studies.runner import Report, Study, from_root_seed, notes
+from dpbayes.studies.runner import Report, in_one_piece, notes
 
 Array = NDArray[np.float64]
 
@@ -186,11 +185,10 @@ def report(found: pd.DataFrame) -> Report:
     return Report("\n".join([*lines, "", notes(found)]), {"charest": found})
 
 
-STUDY = Study(
+STUDY = in_one_piece(
     "charest",
     "Charest 2010, Tables 1-4: combining rules and a model on synthetic counts",
     RUNS,
-    lambda replicates: [{"runs": replicates}],
-    functools.partial(from_root_seed, run),
+    run,
     report,
 )

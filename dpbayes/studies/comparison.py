@@ -10,8 +10,10 @@ NumPy's noise behind the package's own mechanisms: for study only.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -41,6 +43,8 @@ LOW, HIGH = -3.0, 4.0  # bounds of the normal data, in standard deviations
 AT_ONCE = 5_000_000  # synthetic values that are held together
 BINARY_METHODS = ("original", "MS", "modips", "laplace", "beta-binomial", "beta-binomial-mr")
 NORMAL_METHODS = ("original", "MS", "modips", "perturbed-histogram", "smoothed-histogram")
+# What the ε of these studies is.
+BUDGET = "ε of all data sets together, add/remove, strict ε-DP; NumPy's noise, for study only"
 MEASURES = ("bias", "rmse", "width", "coverage")
 AXIS = {"rmse": "RMSE", "width": "width of 95% interval"}
 
@@ -97,15 +101,13 @@ def run_binary(
     """Study 1: inference on a share. One row for each ε, n, π and method."""
     noise = StudyNoise(np.random.default_rng(seed))
     rows = []
-    for epsilon in epsilons:
-        for n in BINARY_N:
-            for share in SHARES:
-                ones = noise.rng.binomial(n, share, replicates)
-                for method in BINARY_METHODS:
-                    p = binary_release(method, ones, n, epsilon, noise) / n
-                    found = summarise(p, p * (1 - p) / n, share)
-                    case = {"epsilon": epsilon, "n": n, "truth": share, "method": method}
-                    rows.append({**case, "parameter": "share", **found})
+    for epsilon, n, share in itertools.product(epsilons, BINARY_N, SHARES):
+        ones = noise.rng.binomial(n, share, replicates)
+        for method in BINARY_METHODS:
+            p = binary_release(method, ones, n, epsilon, noise) / n
+            found = summarise(p, p * (1 - p) / n, share)
+            case = {"epsilon": epsilon, "n": n, "truth": share, "method": method}
+            rows.append({**case, "parameter": "share", **found})
     return pd.DataFrame(rows)
 
 
@@ -165,18 +167,15 @@ def run_normal(
     """Study 2: inference on μ = 0 and σ². Bias, RMSE and width in units of σ, and of σ²."""
     noise = StudyNoise(np.random.default_rng(seed))
     rows = []
-    for epsilon in epsilons:
-        for n in NORMAL_N:
-            for variance in VARIANCES:
-                sigma = math.sqrt(variance)
-                found = _normal_scenario(n, sigma, epsilon, replicates, noise)
-                for method, parts in found.items():
-                    case = {"epsilon": epsilon, "n": n, "truth": variance, "method": method}
-                    mean, of_mean, s2, of_s2 = parts
-                    mu = summarise(mean / sigma, of_mean / variance, 0.0)
-                    rows.append({**case, "parameter": "mean", **mu})
-                    of_variance = summarise(s2 / variance, of_s2 / variance**2, 1.0)
-                    rows.append({**case, "parameter": "variance", **of_variance})
+    for epsilon, n, variance in itertools.product(epsilons, NORMAL_N, VARIANCES):
+        sigma = math.sqrt(variance)
+        found = _normal_scenario(n, sigma, epsilon, replicates, noise)
+        for method, (mean, of_mean, s2, of_s2) in found.items():
+            case = {"epsilon": epsilon, "n": n, "truth": variance, "method": method}
+            mu = summarise(mean / sigma, of_mean / variance, 0.0)
+            rows.append({**case, "parameter": "mean", **mu})
+            of_variance = summarise(s2 / variance, of_s2 / variance**2, 1.0)
+            rows.append({**case, "parameter": "variance", **of_variance})
     return pd.DataFrame(rows)
 
 
@@ -239,14 +238,14 @@ def pieces(replicates: int) -> list[Piece]:
     return [{"replicates": replicates, "epsilon": epsilon} for epsilon in EPSILONS]
 
 
-def binary_piece(seed: np.random.SeedSequence, replicates: int, epsilon: float) -> pd.DataFrame:
-    """Study 1 at one ε."""
-    return run_binary(replicates, seed, [epsilon])
-
-
-def normal_piece(seed: np.random.SeedSequence, replicates: int, epsilon: float) -> pd.DataFrame:
-    """Study 2 at one ε."""
-    return run_normal(replicates, seed, [epsilon])
+def piece(
+    run: Callable[..., pd.DataFrame],
+    seed: np.random.SeedSequence,
+    replicates: int,
+    epsilon: float,
+) -> pd.DataFrame:
+    """A study at one ε."""
+    return run(replicates, seed, [epsilon])
 
 
 def _table(found: pd.DataFrame, parameter: str, n: int) -> str:
@@ -266,7 +265,7 @@ def _table(found: pd.DataFrame, parameter: str, n: int) -> str:
 def report_binary(found: pd.DataFrame) -> Report:
     """Study 1: curves, and tables for n = 100."""
     found = found.sort_values("epsilon", kind="stable")
-    text = "Inference on a share from synthetic data sets (Bowen & Liu, study 1)\n\n"
+    text = f"Inference on a share from synthetic data sets (Bowen & Liu, study 1)\n{BUDGET}\n\n"
     table = _table(found, "share", 100)
     return Report(text + table, {"share": found}, {"share": curves(found, "share")})
 
@@ -276,7 +275,7 @@ def report_normal(found: pd.DataFrame) -> Report:
     found = found.sort_values("epsilon", kind="stable")
     parts = {name: found[found["parameter"] == name] for name in ("mean", "variance")}
     shown = [_table(rows[rows["truth"] == 1], name, 100) for name, rows in parts.items()]
-    text = "Inference on μ and σ² from synthetic data sets (Bowen & Liu, study 2)\n\n"
+    text = f"Inference on μ and σ² from synthetic data sets (Bowen & Liu, study 2)\n{BUDGET}\n\n"
     figures = {name: curves(rows, name) for name, rows in parts.items()}
     return Report(text + "\n\n".join(shown), parts, figures)
 
@@ -286,7 +285,7 @@ STUDY_1 = Study(
     "Bowen & Liu, study 1: inference on a share, by ε, as curves",
     REPLICATES,
     pieces,
-    binary_piece,
+    functools.partial(piece, run_binary),
     report_binary,
 )
 STUDY_2 = Study(
@@ -294,6 +293,6 @@ STUDY_2 = Study(
     "Bowen & Liu, study 2: inference on a mean and variance, by ε, as curves",
     REPLICATES,
     pieces,
-    normal_piece,
+    functools.partial(piece, run_normal),
     report_normal,
 )

@@ -20,7 +20,7 @@ from dpbayes.inference.combining import combine
 from dpbayes.inference.counts import CountsPosterior, clamped_density, from_clamped_draws
 from dpbayes.inference.normal import from_normal_draws
 from dpbayes.mechanisms import Anchored, Problem, Stage
-from dpbayes.studies.runner import Report, Study, from_root_seed, rounded
+from dpbayes.studies.runner import Report, in_one_piece, rounded
 from dpbayes.weights import ConstantWeights
 
 Array = NDArray[np.float64]
@@ -151,11 +151,10 @@ def report(found: pd.DataFrame) -> Report:
     return Report(text, {"known-draws": found})
 
 
-STUDY = Study(
+STUDY = in_one_piece(
     "known-draws",
     "coverage after releases by clamped posteriors",
     RUNS,
-    lambda replicates: [{"runs": replicates}],
-    functools.partial(from_root_seed, run),
+    run,
     report,
 )

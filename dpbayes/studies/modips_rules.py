@@ -13,15 +13,13 @@ NumPy's noise, for study only. Three things that the paper does not say follow f
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
 from dpbayes.inference.combining import RULES
-from dpbayes.studies.runner import Report, Study, from_root_seed, notes
+from dpbayes.studies.runner import Report, in_one_piece, notes
 
 Array = NDArray[np.float64]
 Sets = tuple[Array, Array]  # estimates and variances, shape (sets, runs)
@@ -138,11 +136,10 @@ def report(found: pd.DataFrame) -> Report:
     return Report(text + notes(found), {"modips-rules": found})
 
 
-STUDY = Study(
+STUDY = in_one_piece(
     "modips-rules",
     "Liu, Table 1: coverage of five combining rules",
     RUNS,
-    lambda replicates: [{"runs": replicates}],
-    functools.partial(from_root_seed, run),
+    run,
     report,
 )

@@ -8,7 +8,10 @@ order in which they finish.
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
+import os
 import shutil
 import tempfile
 import traceback
@@ -109,10 +112,21 @@ def run_study(
         return report
 
 
-def from_root_seed(
+def in_one_piece(
+    name: str,
+    summary: str,
+    replicates: int,
+    run: Callable[[int, int], pd.DataFrame],
+    report: Callable[[pd.DataFrame], Report],
+) -> Study:
+    """A study that is too quick to cut up: ``run`` of the replicates and the study's own seed."""
+    whole = functools.partial(_from_root_seed, run)
+    return Study(name, summary, replicates, lambda runs: [{"runs": runs}], whole, report)
+
+
+def _from_root_seed(
     run: Callable[[int, int], pd.DataFrame], seed: np.random.SeedSequence, runs: int
 ) -> pd.DataFrame:
-    """A study in one piece, from the study's own seed."""
     assert isinstance(seed.entropy, int)
     return run(runs, seed.entropy)
 
@@ -182,8 +196,6 @@ def _client(workers: int | None, scheduler: str | None, pieces: int) -> Iterator
         from distributed import Client, LocalCluster
     except ImportError:
         raise EngineError('studies run on Dask: pip install "dpbayes[studies]".') from None
-    import logging
-
     quiet = {"distributed.worker.daemon": False, "distributed.admin.large-graph-warning-threshold":
              "1GB"}  # fmt: skip
     with dask.config.set(quiet):
@@ -199,7 +211,7 @@ def _client(workers: int | None, scheduler: str | None, pieces: int) -> Iterator
             with client:
                 yield client
             return
-        count = min(workers or _cores(), pieces)
+        count = min(workers or os.cpu_count() or 1, pieces)
         with (
             LocalCluster(
                 n_workers=count,
@@ -211,12 +223,6 @@ def _client(workers: int | None, scheduler: str | None, pieces: int) -> Iterator
             Client(cluster, set_as_default=False) as client,
         ):
             yield client
-
-
-def _cores() -> int:
-    import os
-
-    return os.cpu_count() or 1
 
 
 def _work(

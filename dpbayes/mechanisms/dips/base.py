@@ -61,7 +61,6 @@ class Dips(Mechanism):
     adjacency: Adjacency
     both: ClassVar[bool] = False  # epsilon holds for either adjacency
     source: ClassVar[str] = SECRET_NOISE
-    noisy: ClassVar[bool] = True  # needs OpenDP
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -101,6 +100,11 @@ class Dips(Mechanism):
     def halves(self) -> bool:
         """Adding or removing a record costs half of changing one."""
         return False
+
+    @property
+    def noisy(self) -> bool:
+        """It needs OpenDP."""
+        return self.source == SECRET_NOISE
 
     @property
     def sets_per_draw(self) -> int:

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpbayes.errors import DataError, GuaranteeError, SchemaError
+from dpbayes.mechanisms.dips.base import confidential
 from dpbayes.schema import Column, Schema
 
 BIN_RULES = ("log", "sqrt", "scott")
@@ -233,6 +234,14 @@ class Cells:
             axis.column.name: axis.size if axis.edges is None else axis.edges.tolist()
             for axis in (*self.given, *self.axes)
         }
+
+
+def check_cells(
+    schema: Schema, bins: BinRule | Mapping[str, BinRule], sigma: Mapping[str, float] | None
+) -> None:
+    """Raise SchemaError or GuaranteeError for columns and rules that make no cells."""
+    confidential(schema)
+    Cells.of(schema, 1000, bins, sigma)  # any number of records: there are none yet
 
 
 def _ravel(axes: tuple[Axis, ...], records: pd.DataFrame) -> Ints:

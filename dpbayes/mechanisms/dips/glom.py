@@ -113,13 +113,7 @@ class Glom(Model):
         positive(self.alpha, 1, "alpha")
 
     def check(self, schema: Schema) -> None:
-        numeric, levels = split_columns(schema)
-        no_public(schema, self.name)
-        if not numeric or not levels:
-            raise SchemaError(
-                "model 'glom' needs confidential columns with levels and numeric ones; take "
-                "multinomial, or normal."
-            )
+        require_both_kinds(schema, self.name, "multinomial, or normal")
 
     def parts(self, schema: Schema) -> list[str]:
         numeric, _ = split_columns(schema)
@@ -136,6 +130,17 @@ def split_columns(schema: Schema) -> tuple[list[Column], list[Column]]:
     for column in numeric:
         require_bounds(column)
     return numeric, [c for c in columns if c.levels]
+
+
+def require_both_kinds(schema: Schema, model: str, instead: str) -> None:
+    """Raise SchemaError unless there are numeric columns and levels, all confidential."""
+    numeric, levels = split_columns(schema)
+    no_public(schema, model)
+    if not numeric or not levels:
+        raise SchemaError(
+            f"model {model!r} needs confidential columns with levels and numeric ones; take "
+            f"{instead}."
+        )
 
 
 class FittedGlom(Fitted):

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from dpbayes.mechanisms.dips.histograms import proportions
 from dpbayes.mechanisms.dips.models import Scalar
-from dpbayes.privacy.noise import Noise
+from dpbayes.privacy.noise import Noise, scale_for
 
 Floats = NDArray[np.float64]
-_UP = 1 + 1e-12
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def sdd(fitted: Scalar, grid: Grid, bound: float, epsilon: float, noise: Noise) 
     Guarantee: epsilon-DP, scale 2 x 2A / epsilon (McSherry & Talwar 2007).
     """
     utility = np.clip(grid.log_density(fitted), -bound, bound)  # + log volume, equal for all
-    return grid.inside(noise.select(utility, 2 * (2 * bound) / epsilon * _UP), noise.rng)
+    return grid.inside(noise.select(utility, scale_for(2 * (2 * bound), epsilon)), noise.rng)
 
 
 def sdd_mc(
@@ -80,7 +80,7 @@ def sdd_mc(
     counts = _histogram(fitted, grid, samples, noise.rng)
     with np.errstate(divide="ignore"):
         logs = np.clip(np.log(counts / samples) - math.log(grid.volume), -bound, bound)
-    noisy = noise.reals(logs, 2 * bound * logs.size / epsilon * _UP)
+    noisy = noise.reals(logs, scale_for(2 * bound * logs.size, epsilon))
     return _draw(np.exp(noisy - noisy.max()), grid, noise.rng)
 
 
@@ -100,7 +100,7 @@ def sphc(
     most = math.floor(samples * bound * grid.volume)
     counts = np.minimum(_histogram(fitted, grid, samples, noise.rng), most)
     sensitivity = min(2 * samples, most * counts.size)
-    noisy = noise.counts(counts, max(1, sensitivity) / epsilon * _UP)
+    noisy = noise.counts(counts, scale_for(max(1, sensitivity), epsilon))
     return _draw(np.maximum(noisy, 0).astype(float), grid, noise.rng)
 
 
@@ -113,9 +113,7 @@ def _histogram(fitted: Scalar, grid: Grid, samples: int, rng: np.random.Generato
 
 
 def _draw(weights: Floats, grid: Grid, rng: np.random.Generator) -> Floats:
-    total = weights.sum()
-    shares = weights / total if total > 0 else np.full(weights.size, 1 / weights.size)
-    return grid.inside(int(rng.choice(weights.size, p=shares)), rng)
+    return grid.inside(int(rng.choice(weights.size, p=proportions(weights))), rng)
 
 
 Draw = Callable[..., Floats]

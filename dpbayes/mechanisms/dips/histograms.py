@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.dips.base import Dips, Prepared, check_records, confidential
-from dpbayes.mechanisms.dips.cells import BIN_RULES, BinRule, Cells, require_bounds
+from dpbayes.mechanisms.dips.base import Dips, Prepared, check_records
+from dpbayes.mechanisms.dips.cells import BIN_RULES, BinRule, Cells, check_cells
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.noise import OUT_OF_RANGE, Change, Noise, Statistic
 from dpbayes.schema import Schema
@@ -90,10 +90,7 @@ class _Table(Dips):
         return self.out_of_range != "truncate"
 
     def check(self, schema: Schema) -> None:
-        for column in confidential(schema):
-            if not column.levels:
-                require_bounds(column)
-        Cells.of(schema, MANY, self.bins, self.sigma)  # rules that cannot be followed
+        check_cells(schema, self.bins, self.sigma)
 
     def prepare(self, schema: Schema, records: pd.DataFrame) -> PreparedTable:
         check_records(records)
@@ -115,9 +112,6 @@ class _Table(Dips):
         if two:
             found = [np.array([n - one[0], one[0]]) for one, n in zip(found, sizes, strict=True)]
         return np.stack(found).astype(float)
-
-
-MANY = 1000  # any number of records, for checks before there are any
 
 
 class PreparedTable(Prepared):
@@ -144,20 +138,21 @@ class PreparedTable(Prepared):
 
 def draw_cells(weights: Floats, size: int, rng: np.random.Generator) -> Ints:
     """Cells with probabilities proportional to weights; uniform if noise left no cell."""
-    counts = rng.multinomial(size, _shares(weights))
+    counts = rng.multinomial(size, proportions(weights))
     return rng.permutation(np.repeat(np.arange(len(weights)), counts))
 
 
 def apportion(weights: Floats, size: int, rng: np.random.Generator) -> Ints:
     """Cells in numbers proportional to weights, rounded up or down by systematic sampling."""
-    ends = np.cumsum(_shares(weights)) * size
+    ends = np.cumsum(proportions(weights)) * size
     marks = np.floor(ends + rng.random())
     counts = np.diff(marks, prepend=0.0).astype(np.int64)
     counts[-1] += size - counts.sum()  # rounding of the last end
     return rng.permutation(np.repeat(np.arange(len(weights)), counts))
 
 
-def _shares(weights: Floats) -> Floats:
+def proportions(weights: Floats) -> Floats:
+    """Weights over their sum; equal ones where noise left nothing."""
     total = weights.sum()
     return np.asarray(weights / total if total > 0 else np.full(len(weights), 1 / len(weights)))
 

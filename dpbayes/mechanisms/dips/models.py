@@ -19,10 +19,9 @@ from scipy import stats
 
 from dpbayes.errors import DataError, GuaranteeError, SchemaError
 from dpbayes.mechanisms.dips.base import confidential
-from dpbayes.mechanisms.dips.cells import BinRule, Cells, require_bounds
-from dpbayes.mechanisms.dips.histograms import IN_ONE_CELL, MANY, draw_cells
-from dpbayes.privacy.guarantee import Adjacency
-from dpbayes.privacy.noise import Change, Statistic
+from dpbayes.mechanisms.dips.cells import BinRule, Cells, check_cells, require_bounds
+from dpbayes.mechanisms.dips.histograms import IN_ONE_CELL, draw_cells
+from dpbayes.privacy.noise import Statistic, same_change
 from dpbayes.schema import Column, ColumnType, Schema
 
 Floats = NDArray[np.float64]
@@ -58,12 +57,14 @@ class Model(ABC):
 
     ``both``: its statistics change by no more when a record changes than when it is removed.
     ``halves``: they change by half when a record is added or removed.
+    ``few``: one column with few parameters (``Scalar``), which can be put on a grid.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     both: ClassVar[bool] = False
     halves: ClassVar[bool] = False
+    few: ClassVar[bool] = False
 
     @abstractmethod
     def check(self, schema: Schema) -> None:
@@ -140,6 +141,7 @@ class Bernoulli(Model):
     name: ClassVar[str] = "bernoulli"
     summary: ClassVar[str] = "one binary column"
     both: ClassVar[bool] = True
+    few: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive(self.prior, 2, "prior")
@@ -162,9 +164,8 @@ class FittedBernoulli(Scalar):
     def __init__(self, model: Bernoulli, column: Column, records: pd.DataFrame) -> None:
         self.model, self.column, self.n = model, column, len(records)
         count = int((records[column.name].cat.codes == 1).sum())
-        once = Change(1)
-        change: dict[Adjacency, Change] = {"add-remove": once, "substitution": once}
-        self.statistics = [Statistic("count", np.array(count), change, 0, self.n, integer=True)]
+        once = same_change(1)
+        self.statistics = [Statistic("count", np.array(count), once, 0, self.n, integer=True)]
         self.settings = {"prior": list(model.prior)}
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> Floats:
@@ -203,6 +204,7 @@ class PoissonGamma(Model):
     name: ClassVar[str] = "poisson-gamma"
     summary: ClassVar[str] = "one count column"
     both: ClassVar[bool] = True
+    few: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive(self.prior, 2, "prior")
@@ -227,8 +229,7 @@ class FittedPoissonGamma(Scalar):
         lower, upper = require_bounds(column)
         self.lower, self.width = int(lower), int(upper - lower)
         total = int((records[column.name] - self.lower).sum())
-        one = Change(self.width)
-        change: dict[Adjacency, Change] = {"add-remove": one, "substitution": one}
+        change = same_change(self.width)
         most = self.n * self.width
         self.statistics = [Statistic("total", np.array(total), change, 0, most, integer=True)]
         self.settings = {"prior": list(model.prior)}
@@ -264,6 +265,7 @@ class Normal(Model):
     name: ClassVar[str] = "normal"
     summary: ClassVar[str] = "one continuous column"
     both: ClassVar[bool] = True
+    few: ClassVar[bool] = True
 
     def check(self, schema: Schema) -> None:
         only_column(schema, "continuous", self.name)
@@ -284,12 +286,9 @@ def normal_statistics(
     low, high = bounds
     width = high - low
 
-    def change(step: float) -> dict[Adjacency, Change]:
-        return {"add-remove": Change(step), "substitution": Change(step)}
-
     return [
-        Statistic("mean", np.asarray(mean), change(width / n), low, high),
-        Statistic("variance", np.asarray(variance), change(width**2 / n), 0,
+        Statistic("mean", np.asarray(mean), same_change(width / n), low, high),
+        Statistic("variance", np.asarray(variance), same_change(width**2 / n), 0,
                   width**2 / 4 * n / (n - 1)),
     ]  # fmt: skip
 
@@ -356,9 +355,8 @@ class Multinomial(Model):
         positive(self.alpha, 1, "alpha")
 
     def check(self, schema: Schema) -> None:
-        confidential(schema)
+        check_cells(schema, self.bins, self.sigma)
         no_public(schema, self.name)
-        Cells.of(schema, MANY, self.bins, self.sigma)
 
     def parts(self, schema: Schema) -> list[str]:
         return ["counts"]

@@ -32,10 +32,9 @@ from dpbayes.privacy.noise import OUT_OF_RANGE, Noise, OutOfRange, shares
 from dpbayes.schema import Schema
 from dpbayes.weights import Reference
 
-_MODELS = (Bernoulli, Normal, Multinomial, PoissonGamma, Glom, Slomag, Sequential)
+_MODELS = (Bernoulli, PoissonGamma, Normal, Multinomial, Glom, Slomag, Sequential)
 MODELS: dict[str, type[Model]] = {model.name: model for model in _MODELS}
 DRAWS = ("sbs", *GRIDDED, "clamped")
-SCALAR_MODELS = ("bernoulli", "poisson-gamma", "normal")
 
 
 def get_model(model: str | Model, settings: Mapping[str, Any] | None) -> Model:
@@ -115,10 +114,10 @@ class Modips(Dips):
             return
         if self.draw == "clamped":
             raise GuaranteeError("the draw 'clamped' needs a Stan program: use ClampedModips.")
-        if self._model.name not in SCALAR_MODELS:
+        if not self._model.few:
             raise GuaranteeError(
                 f"draw {self.draw!r} puts a grid over the parameters; models: "
-                f"{', '.join(SCALAR_MODELS)}, not {self._model.name!r}."
+                f"{', '.join(m.name for m in _MODELS if m.few)}, not {self._model.name!r}."
             )
         if self.bound is None or not 0 < self.bound < math.inf:
             what = "the posterior density" if self.draw == "sphc" else "its absolute logarithm"
@@ -149,10 +148,7 @@ class Modips(Dips):
         self._model.check(schema)
         if self.draw == "sbs" and self.allocation == "individual":
             parts = self._model.parts(schema)
-            shares(parts, self._weights(), f"model {self._model.name!r}")
-
-    def _weights(self) -> Any:
-        return dict(self.weights) if isinstance(self.weights, Mapping) else self.weights
+            shares(parts, self.weights, f"model {self._model.name!r}")
 
     def prepare(self, schema: Schema, records: pd.DataFrame) -> PreparedModel:
         check_records(records)
@@ -165,7 +161,7 @@ class Modips(Dips):
             reach = {s.name: s.change[self.adjacency].l1 for s in found}
             return {name: value / math.fsum(reach.values()) for name, value in reach.items()}
         parts = self._model.parts(schema)
-        by_part = shares(parts, self._weights(), f"model {self._model.name!r}")
+        by_part = shares(parts, self.weights, f"model {self._model.name!r}")
         names = [fitted.part(s.name) for s in found]
         return {
             s.name: by_part[part] / names.count(part) for s, part in zip(found, names, strict=True)

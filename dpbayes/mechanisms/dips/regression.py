@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
-from dpbayes.errors import DataError, GuaranteeError, SchemaError
+from dpbayes.errors import DataError, GuaranteeError
 from dpbayes.mechanisms.dips.base import confidential
 from dpbayes.mechanisms.dips.cells import require_bounds
 from dpbayes.mechanisms.dips.glom import (
@@ -20,11 +20,12 @@ from dpbayes.mechanisms.dips.glom import (
     from_unit,
     product_statistics,
     products,
+    require_both_kinds,
     split_columns,
     unit,
 )
 from dpbayes.mechanisms.dips.histograms import IN_ONE_CELL
-from dpbayes.mechanisms.dips.models import Fitted, Model, Sanitised, draw_dirichlet, no_public
+from dpbayes.mechanisms.dips.models import Fitted, Model, Sanitised, draw_dirichlet
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.noise import Change, Statistic
 from dpbayes.schema import Column, Schema
@@ -369,13 +370,7 @@ class Slomag(Model):
         Sequential(self.ridge)
 
     def check(self, schema: Schema) -> None:
-        numeric, levels = split_columns(schema)
-        no_public(schema, self.name)
-        if not numeric or not levels:
-            raise SchemaError(
-                "model 'slomag' needs confidential columns with levels and numeric ones; take "
-                "sequential."
-            )
+        require_both_kinds(schema, self.name, "sequential")
 
     def parts(self, schema: Schema) -> list[str]:
         numeric, levels = split_columns(schema)

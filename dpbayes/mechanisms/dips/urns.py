@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from dpbayes.errors import SchemaError
 from dpbayes.mechanisms.dips.base import Dips, Prepared, check_records, confidential
-from dpbayes.mechanisms.dips.cells import BinRule, Cells, require_bounds
-from dpbayes.mechanisms.dips.histograms import MANY
+from dpbayes.mechanisms.dips.cells import BinRule, Cells, check_cells
 from dpbayes.privacy.guarantee import SECRET_DRAWS, Adjacency
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Schema
@@ -44,7 +43,6 @@ class _Urn(Dips):
     sigma: Mapping[str, float] | None = None
     both: ClassVar[bool] = True
     source: ClassVar[str] = SECRET_DRAWS
-    noisy: ClassVar[bool] = False
     doubled: ClassVar[bool]
 
     def least_alpha(self, size: int) -> float:
@@ -56,10 +54,7 @@ class _Urn(Dips):
         return balls(self.least_alpha(size)) / UNIT
 
     def check(self, schema: Schema) -> None:
-        for column in confidential(schema):
-            if not column.levels:
-                require_bounds(column)
-        Cells.of(schema, MANY, self.bins, self.sigma)
+        check_cells(schema, self.bins, self.sigma)
 
     def prepare(self, schema: Schema, records: pd.DataFrame) -> PreparedUrn:
         check_records(records)
