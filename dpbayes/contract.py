@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from dpbayes.engines.base import BoundModel, CompiledModel
+from dpbayes.engines.base import BoundModel, CompiledModel, SamplerSettings
 from dpbayes.errors import DataError, EngineError, ProgramError
 from dpbayes.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram
 
@@ -64,6 +64,7 @@ def check_contract(
     data: Mapping[str, Any],
     private: Sequence[str] | None = None,
     seed: int = 1,
+    threads: int = 1,
 ) -> ContractReport:
     """Check a program by name and by behaviour.
 
@@ -75,6 +76,8 @@ def check_contract(
         data: the program's data; contract entries may be left out.
         private: names of the confidential entries; by default every entry with one value or row
             per record except X and group.
+        threads: per chain in the fit to come. With several, a program that uses ``reduce_sum``
+            must have the same target when it is summed by blocks; this samples a few draws.
     Raises:
         ProgramError: with the line to add or to change.
         DataError: the data cannot show what is to be checked.
@@ -94,6 +97,8 @@ def check_contract(
     bound = model.bind({**data, **contract_defaults(n)})
     probe = _Probe.at_random_points(program, bound, n, seed)
     probe.check_target()
+    if threads > 1:
+        probe.check_blocks(threads, seed)
     for name in names:
         probe.check_prior(name, np.asarray(data[name]))
         probe.check_records(name, np.asarray(data[name]))
@@ -170,12 +175,17 @@ class _Probe:
                 )
 
     def _refuse_target(self, what: str, still: bool, moved: float, expected: float) -> None:
-        call = self.program.line_of(r"target\s*\+=\s*pseudo_log_lik", "model")
+        call = self.program.line_of(self.program.clamped, "model")
         assert call is not None  # check_names
-        remedy = (
-            f"Line {call[0]}:\n  {call[1]}\nshould read:\n  target += pseudo_log_lik(log_lik_i, "
-            "weights, anchor, clip_lower, clip_upper);"
-        )
+        if "reduce_sum" in call[1]:
+            call = self.program.line_of(r"\breturn\s+pseudo_log_lik", "functions") or call
+            right = (
+                "return pseudo_log_lik(log_lik_block, weights[first:last], anchor[first:last], "
+                "clip_lower, clip_upper);"
+            )
+        else:
+            right = "target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);"
+        remedy = f"Line {call[0]}:\n  {call[1]}\nshould read:\n  {right}"
         if what == "weights are" and not still:
             raise self._broken(
                 f"target moves by {moved:.9g} where the weighted sum of log_lik is {expected:.9g}: "
@@ -183,6 +193,22 @@ class _Probe:
                 f"constants? a likelihood term of its own? a weight used twice?). {remedy}"
             )
         raise self._broken(f"the {what} ignored. {remedy}")
+
+    def check_blocks(self, threads: int, seed: int) -> None:
+        """Summed by blocks in several threads, target is what it is in one."""
+        settings = SamplerSettings(
+            chains=POINTS - 1, warmup=0, draws=POINTS, seed=seed, threads_per_chain=threads
+        )
+        draws = self.bound.sample(settings)
+        one = self.bound.log_prob(draws)
+        several = draws["sample_stats"]["lp"].to_numpy().reshape(one.shape)
+        moved = several - one  # the same constant at every point
+        if not _close(moved, np.full_like(moved, moved[0]), np.abs(one)):
+            raise self._broken(
+                f"with {threads} threads target is another: the function that reduce_sum sums must "
+                "give the part of the records first..last and no other. Slice every entry with one "
+                "value per record by [first:last]."
+            )
 
     def check_prior(self, name: str, values: NDArray[Any]) -> None:
         """With all weights 0, target does not depend on a confidential entry."""

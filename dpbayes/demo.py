@@ -40,13 +40,18 @@ class Demo:
     table: pd.DataFrame
 
 
-def earnings() -> tuple[pd.DataFrame, Schema]:
-    """The shipped records (n = 1,601) and their schema; see data/PROVENANCE.md."""
+def earnings(*, whole: bool = False) -> tuple[pd.DataFrame, Schema]:
+    """The shipped records and their schema; see data/PROVENANCE.md.
+
+    Args:
+        whole: all 61,395 records, not the sample of 1,601.
+    """
     folder = Path(str(files("dpbayes") / "data"))
-    return (
-        read_records(folder / "cps_earnings.csv"),
-        Schema.from_toml(folder / "cps_earnings.toml"),
-    )
+    if whole:
+        records = pd.read_csv(folder / "cps_earnings_full.csv.gz")
+    else:
+        records = read_records(folder / "cps_earnings.csv")
+    return records, Schema.from_toml(folder / "cps_earnings.toml")
 
 
 def run_demo(*, quick: bool = False, progress: bool = False) -> Demo:

@@ -18,7 +18,7 @@ from dpbayes.schema import Column
 # Okabe & Ito's palette, in an order that also separates in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 LINES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-_DATA = "#333333"
+_STYLES = (("#333333", "-"), *zip(COLOURS * 4, LINES * 4, strict=True))  # the data first
 
 
 def _axes(ax: Axes | None, width: float) -> tuple[Figure, Axes]:
@@ -139,20 +139,37 @@ def density_overlay(
     """
     figure, ax = _axes(ax, width=7.2)
     series = {"data": original, **synthetic}
-    styles = [(_DATA, "-"), *zip(COLOURS * 4, LINES * 4, strict=True)]
     if column.levels or column.type == "count":
-        _shares(ax, column, series, [colour for colour, _ in styles])
+        _shares(ax, column, series, [colour for colour, _ in _STYLES])
     else:
-        for (label, values), (colour, line) in zip(series.items(), styles, strict=False):
-            x, density = _density(values.to_numpy(dtype=float), column)
-            if label == "data":
-                ax.fill_between(x, density, color="0.85", linewidth=0)
-            ax.plot(x, density, color=colour, linestyle=line, linewidth=1.8, label=label)
-        ax.set_ylabel("density")
+        curves = {k: density(v.to_numpy(dtype=float), column) for k, v in series.items()}
+        return density_lines(curves, column.name, ax)
     ax.set_xlabel(column.name)
     top = ax.get_ylim()[1]
     ax.set_ylim(0, 1.25 * top if column.levels else top)  # bars leave no room for a legend
     ax.legend(frameon=False, ncols=2 if column.levels else 1)
+    _clean(ax)
+    return figure
+
+
+def density_lines(
+    curves: Mapping[str, tuple[np.ndarray, np.ndarray]], label: str, ax: Axes | None = None
+) -> Figure:
+    """Densities as lines; that of the data is filled.
+
+    Args:
+        curves: by label: points and densities, such as ``density`` gives.
+        label: of the outcome.
+    """
+    figure, ax = _axes(ax, width=7.2)
+    for (name, (x, y)), (colour, line) in zip(curves.items(), _STYLES, strict=False):
+        if name == "data":
+            ax.fill_between(x, y, color="0.85", linewidth=0)
+        ax.plot(x, y, color=colour, linestyle=line, linewidth=1.8, label=name)
+    ax.set_xlabel(label)
+    ax.set_ylabel("density")
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False)
     _clean(ax)
     return figure
 
@@ -182,7 +199,7 @@ def density_overlays(
     return figure
 
 
-def _density(values: np.ndarray, column: Column) -> tuple[np.ndarray, np.ndarray]:
+def density(values: np.ndarray, column: Column) -> tuple[np.ndarray, np.ndarray]:
     """Kernel density on the declared range, reflected at the bounds so that no mass leaves it."""
     assert column.lower is not None
     assert column.upper is not None

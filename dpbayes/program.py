@@ -135,7 +135,7 @@ class StanProgram:
             raise self._broken(
                 "data declarations are missing. Add to the data block:\n  " + "\n  ".join(missing)
             )
-        if not re.search(r"target\s*\+=\s*pseudo_log_lik\s*\(", self.block("model")):
+        if not re.search(self.clamped, self.block("model")):
             # Priors come first by habit: the last statement is likely the likelihood.
             moves = [s for s in _statements(self.block("model")) if _moves_target(s)]
             line = self._line_of_statement(moves[-1]) if moves else None
@@ -164,6 +164,21 @@ class StanProgram:
                 f"Change it to:\n  {fixed}"
             )
 
+    @property
+    def clamped(self) -> str:
+        """Pattern of the statement by which records reach target: the clamp, or a sum of it.
+
+        A function that ``reduce_sum`` sums must return nothing but ``pseudo_log_lik(...)``.
+        """
+        functions = _functions(self.block("functions"))
+        sums = [
+            name
+            for name, body in functions
+            if set(re.findall(r"\breturn\s+(\w*)", body)) == {"pseudo_log_lik"}
+        ]
+        blocks = rf"|reduce_sum(?:_static)?\s*\(\s*(?:{'|'.join(sums)})\s*," if sums else ""
+        return rf"target\s*\+=\s*(?:pseudo_log_lik\s*\({blocks})"
+
     def private_line(self, private: tuple[str, ...]) -> tuple[int, str] | None:
         """The first model statement that brings private data to target past the clamp.
 
@@ -179,8 +194,9 @@ class StanProgram:
                 assignments.append((name[1], set(re.findall(r"\w+", right))))
         for _ in assignments:  # long enough for any chain of assignments
             tainted |= {name for name, used in assignments if used & tainted}
+        clamped = self.clamped
         for statement in _statements(self.block("model")):
-            past_clamp = _moves_target(statement) and "pseudo_log_lik" not in statement
+            past_clamp = _moves_target(statement) and not re.search(clamped, statement)
             if past_clamp and tainted & set(re.findall(r"\w+", statement)):
                 return self._line_of_statement(statement)
         return None
@@ -219,6 +235,15 @@ def _strip_comments(text: str) -> str:
     return re.sub(r"//[^\n]*|/\*.*?\*/", blank, text, flags=re.DOTALL)
 
 
+def _functions(block: str) -> list[tuple[str, str]]:
+    """Names and bodies of the functions in a functions block."""
+    found = []
+    for head in re.finditer(r"\b(\w+)\s*\([^(){}]*\)\s*\{", block):
+        end = _closing(block, head.end())
+        found.append((head[1], block[head.end() : end]))
+    return found
+
+
 def _moves_target(statement: str) -> bool:
     return re.search(r"~|target\s*\+=", statement) is not None
 
@@ -233,9 +258,14 @@ def _block_span(text: str, name: str | None) -> tuple[int, int]:
     found = re.search(rf"(?<!\w){prefix}{name}\s*\{{", text)
     if not found:
         return (0, 0)
+    return found.end(), _closing(text, found.end())
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the brace that was opened before ``start`` is closed."""
     depth = 1
-    for position in range(found.end(), len(text)):
+    for position in range(start, len(text)):
         depth += {"{": 1, "}": -1}.get(text[position], 0)
         if depth == 0:
-            return found.end(), position
-    return found.end(), len(text)
+            return position
+    return len(text)

@@ -136,7 +136,8 @@ class Synthesizer:
         if self._model is None:
             self._model = self.engine.compile(self.program)
         if not self.program.bundled:
-            check_contract(self.program, self._model, data, private=["y"])
+            threads = self.settings.threads_per_chain
+            check_contract(self.program, self._model, data, private=["y"], threads=threads)
         return self._model.bind({**data, **contract_defaults(int(data["n"]))})
 
     def with_mechanism(self, mechanism: StanMechanism) -> Synthesizer:

@@ -13,6 +13,22 @@ functions {
   vector bernoulli_power_sum(vector eta, real k) {
     return exp(k * log_inv_logit(eta)) + exp(k * log_inv_logit(-eta));
   }
+  // what the records first..last add to target
+  real bernoulli_target(array[] int record, int first, int last, vector sign,
+                        matrix X, array[] int group, real intercept,
+                        vector coefficient, vector group_effect, real divergence,
+                        vector weights, vector anchor, real clip_lower,
+                        real clip_upper) {
+    vector[last - first + 1] eta = linear_predictor(
+        first, last, intercept, X, coefficient, group_effect, group);
+    vector[rows(eta)] log_lik = bernoulli_log_lik(sign[first:last], eta);
+    if (divergence > 0) {
+      log_lik = beta_divergence_score(
+          log_lik, bernoulli_power_sum(eta, divergence + 1), divergence);
+    }
+    return pseudo_log_lik(log_lik, weights[first:last], anchor[first:last],
+                          clip_lower, clip_upper);
+  }
 }
 data {
   int<lower=1> n;
@@ -37,6 +53,7 @@ data {
 }
 transformed data {
   vector[n] sign = 2 * to_vector(y) - 1;
+  array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
   real intercept;
@@ -53,20 +70,15 @@ model {
   coefficient ~ normal(0, prior_coefficient);
   group_sd ~ normal(0, prior_group_sd);
   group_raw ~ std_normal();
-  vector[n] eta = linear_predictor(n, intercept, X, coefficient,
-                                   group_effect, group);
-  vector[n] log_lik_i = bernoulli_log_lik(sign, eta);
-  if (divergence > 0) {
-    log_lik_i = beta_divergence_score(log_lik_i, bernoulli_power_sum(eta, divergence + 1),
-                                      divergence);
-  }
-  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
+  target += reduce_sum_static(bernoulli_target, record, records_per_block(), sign, X,
+                              group, intercept, coefficient, group_effect, divergence,
+                              weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] int y_rep;
   if (emit || emit_y_rep) {
-    vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+    vector[n] eta = linear_predictor(1, n, intercept, X, coefficient,
                                    group_effect, group);
     if (emit) log_lik = bernoulli_log_lik(sign, eta);
     if (emit_y_rep) y_rep = bernoulli_logit_rng(eta);

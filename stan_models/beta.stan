@@ -21,16 +21,30 @@ functions {
     return lgamma(lambda) - lgamma(a) - lgamma(b) + (a - 1) .* log_y
            + (b - 1) .* log1m_y;
   }
-  vector beta_regression_log_lik(vector log_y, vector log1m_y, real intercept,
-                                 matrix X, vector coefficient,
-                                 vector group_effect, array[] int group,
+  // the same of the records first..last
+  vector beta_regression_log_lik(int first, int last, vector log_y, vector log1m_y,
+                                 matrix X, array[] int group, real intercept,
+                                 vector coefficient, vector group_effect,
                                  real lambda) {
     if (cols(X) == 0 && rows(group_effect) == 0) {
-      return beta_log_lik(log_y, log1m_y, inv_logit(intercept), lambda);
+      return beta_log_lik(log_y[first:last], log1m_y[first:last],
+                          inv_logit(intercept), lambda);
     }
-    vector[rows(log_y)] eta
-        = linear_predictor(rows(log_y), intercept, X, coefficient, group_effect, group);
-    return beta_log_lik(log_y, log1m_y, inv_logit(eta), lambda);
+    vector[last - first + 1] eta = linear_predictor(
+        first, last, intercept, X, coefficient, group_effect, group);
+    return beta_log_lik(log_y[first:last], log1m_y[first:last], inv_logit(eta),
+                        lambda);
+  }
+  // what they add to target
+  real beta_target(array[] int record, int first, int last, vector log_y,
+                   vector log1m_y, matrix X, array[] int group, real intercept,
+                   vector coefficient, vector group_effect, real lambda,
+                   vector weights, vector anchor, real clip_lower,
+                   real clip_upper) {
+    return pseudo_log_lik(
+        beta_regression_log_lik(first, last, log_y, log1m_y, X, group, intercept,
+                                coefficient, group_effect, lambda),
+        weights[first:last], anchor[first:last], clip_lower, clip_upper);
   }
 }
 data {
@@ -57,6 +71,7 @@ data {
 transformed data {
   vector[n] log_y = log(y);
   vector[n] log1m_y = log1m(y);
+  array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
   real intercept;
@@ -75,20 +90,19 @@ model {
   lambda ~ pareto(prior_lambda[1], prior_lambda[2]);
   group_sd ~ normal(0, prior_group_sd);
   group_raw ~ std_normal();
-  target += pseudo_log_lik(
-      beta_regression_log_lik(log_y, log1m_y, intercept, X, coefficient,
-                              group_effect, group, lambda),
-      weights, anchor, clip_lower, clip_upper);
+  target += reduce_sum_static(beta_target, record, records_per_block(), log_y, log1m_y,
+                              X, group, intercept, coefficient, group_effect, lambda,
+                              weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] real y_rep;
   if (emit) {
-    log_lik = beta_regression_log_lik(log_y, log1m_y, intercept, X, coefficient,
-                                      group_effect, group, lambda);
+    log_lik = beta_regression_log_lik(1, n, log_y, log1m_y, X, group, intercept,
+                                      coefficient, group_effect, lambda);
   }
   if (emit_y_rep) {
-    vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+    vector[n] eta = linear_predictor(1, n, intercept, X, coefficient,
                                      group_effect, group);
     y_rep = beta_rng(inv_logit(eta) * lambda, inv_logit(-eta) * lambda);
   }

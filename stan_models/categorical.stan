@@ -25,6 +25,33 @@ functions {
     for (c in 1:cols(eta)) total += exp(k * (eta[, c] - log_total));
     return total;
   }
+  // linear predictors of the levels 2..C, records first..last
+  matrix categorical_predictor(int first, int last, vector intercept, matrix X,
+                               matrix coefficient, matrix group_effect,
+                               array[] int group) {
+    matrix[last - first + 1, rows(intercept)] eta;
+    for (c in 1:rows(intercept)) {
+      eta[, c] = linear_predictor(first, last, intercept[c], X, coefficient[, c],
+                                  group_effect[, c], group);
+    }
+    return eta;
+  }
+  // what they add to target
+  real categorical_target(array[] int record, int first, int last,
+                          matrix is_level, matrix X, array[] int group,
+                          vector intercept, matrix coefficient,
+                          matrix group_effect, real divergence, vector weights,
+                          vector anchor, real clip_lower, real clip_upper) {
+    matrix[last - first + 1, rows(intercept)] eta = categorical_predictor(
+        first, last, intercept, X, coefficient, group_effect, group);
+    vector[rows(eta)] log_lik = categorical_log_lik(is_level[first:last], eta);
+    if (divergence > 0) {
+      log_lik = beta_divergence_score(
+          log_lik, categorical_power_sum(eta, divergence + 1), divergence);
+    }
+    return pseudo_log_lik(log_lik, weights[first:last], anchor[first:last],
+                          clip_lower, clip_upper);
+  }
 }
 data {
   int<lower=1> n;
@@ -53,6 +80,7 @@ transformed data {
   for (i in 1:n) {
     if (y[i] > 1) is_level[i, y[i] - 1] = 1;
   }
+  array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
   vector[C - 1] intercept;
@@ -69,27 +97,16 @@ model {
   to_vector(coefficient) ~ normal(0, prior_coefficient);
   to_vector(group_raw) ~ std_normal();
   if (J > 0) group_sd[1] ~ normal(0, prior_group_sd);
-  matrix[n, C - 1] eta;
-  for (c in 1:(C - 1)) {
-    eta[, c] = linear_predictor(n, intercept[c], X, coefficient[, c],
-                                group_effect[, c], group);
-  }
-  vector[n] log_lik_i = categorical_log_lik(is_level, eta);
-  if (divergence > 0) {
-    log_lik_i = beta_divergence_score(log_lik_i, categorical_power_sum(eta, divergence + 1),
-                                      divergence);
-  }
-  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
+  target += reduce_sum_static(categorical_target, record, records_per_block(), is_level,
+                              X, group, intercept, coefficient, group_effect,
+                              divergence, weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] int y_rep;
   if (emit || emit_y_rep) {
-    matrix[n, C - 1] eta;
-    for (c in 1:(C - 1)) {
-      eta[, c] = linear_predictor(n, intercept[c], X, coefficient[, c],
-                                  group_effect[, c], group);
-    }
+    matrix[n, C - 1] eta = categorical_predictor(
+        1, n, intercept, X, coefficient, group_effect, group);
     if (emit) log_lik = categorical_log_lik(is_level, eta);
     if (emit_y_rep) {
       for (i in 1:n) {

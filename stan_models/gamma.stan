@@ -9,6 +9,18 @@ functions {
     return shape * (log(shape) - eta) - lgamma(shape) + (shape - 1) * log_y
            - shape * y .* exp(-eta);
   }
+  // what the records first..last add to target
+  real gamma_target(array[] int record, int first, int last, vector y, vector log_y,
+                    matrix X, array[] int group, real intercept,
+                    vector coefficient, vector group_effect, real shape,
+                    vector weights, vector anchor, real clip_lower,
+                    real clip_upper) {
+    vector[last - first + 1] eta = linear_predictor(
+        first, last, intercept, X, coefficient, group_effect, group);
+    return pseudo_log_lik(gamma_log_lik(y[first:last], log_y[first:last], eta, shape),
+                          weights[first:last], anchor[first:last],
+                          clip_lower, clip_upper);
+  }
 }
 data {
   int<lower=1> n;
@@ -33,6 +45,7 @@ data {
 }
 transformed data {
   vector[n] log_y = log(y);
+  array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
   real intercept;
@@ -51,16 +64,15 @@ model {
   shape ~ gamma(prior_shape[1], prior_shape[2]);
   group_sd ~ normal(0, prior_group_sd);
   group_raw ~ std_normal();
-  vector[n] eta = linear_predictor(n, intercept, X, coefficient,
-                                   group_effect, group);
-  target += pseudo_log_lik(gamma_log_lik(y, log_y, eta, shape),
-                           weights, anchor, clip_lower, clip_upper);
+  target += reduce_sum_static(gamma_target, record, records_per_block(), y, log_y, X,
+                              group, intercept, coefficient, group_effect, shape,
+                              weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] real y_rep;
   if (emit || emit_y_rep) {
-    vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+    vector[n] eta = linear_predictor(1, n, intercept, X, coefficient,
                                    group_effect, group);
     if (emit) log_lik = gamma_log_lik(y, log_y, eta, shape);
     if (emit_y_rep) y_rep = gamma_rng(shape, shape * exp(-eta));

@@ -9,6 +9,18 @@ functions {
     return -0.5 * square((log_y - eta) / sigma) - log(sigma) - log_y
            - 0.5 * log(2 * pi());
   }
+  // what the records first..last add to target
+  real lognormal_target(array[] int record, int first, int last, vector log_y,
+                        matrix X, array[] int group, real intercept,
+                        vector coefficient, vector group_effect, real sigma,
+                        vector weights, vector anchor, real clip_lower,
+                        real clip_upper) {
+    vector[last - first + 1] eta = linear_predictor(
+        first, last, intercept, X, coefficient, group_effect, group);
+    return pseudo_log_lik(lognormal_log_lik(log_y[first:last], eta, sigma),
+                          weights[first:last], anchor[first:last],
+                          clip_lower, clip_upper);
+  }
 }
 data {
   int<lower=1> n;
@@ -33,6 +45,7 @@ data {
 }
 transformed data {
   vector[n] log_y = log(y);
+  array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
   real intercept;
@@ -51,16 +64,15 @@ model {
   sigma ~ normal(0, prior_sigma);
   group_sd ~ normal(0, prior_group_sd);
   group_raw ~ std_normal();
-  vector[n] eta = linear_predictor(n, intercept, X, coefficient,
-                                   group_effect, group);
-  target += pseudo_log_lik(lognormal_log_lik(log_y, eta, sigma),
-                           weights, anchor, clip_lower, clip_upper);
+  target += reduce_sum_static(lognormal_target, record, records_per_block(), log_y, X,
+                              group, intercept, coefficient, group_effect, sigma,
+                              weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] real y_rep;
   if (emit || emit_y_rep) {
-    vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+    vector[n] eta = linear_predictor(1, n, intercept, X, coefficient,
                                    group_effect, group);
     if (emit) log_lik = lognormal_log_lik(log_y, eta, sigma);
     if (emit_y_rep) y_rep = lognormal_rng(eta, sigma);

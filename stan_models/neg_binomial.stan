@@ -22,6 +22,23 @@ functions {
     }
     return total;
   }
+  // what the records first..last add to target
+  real neg_binomial_target(array[] int record, int first, int last, vector y,
+                           vector lgamma_y1, matrix X, array[] int group,
+                           real intercept, vector coefficient, vector group_effect,
+                           real phi, real divergence, int y_upper, vector weights,
+                           vector anchor, real clip_lower, real clip_upper) {
+    vector[last - first + 1] eta = linear_predictor(
+        first, last, intercept, X, coefficient, group_effect, group);
+    vector[rows(eta)] log_lik = neg_binomial_log_lik(
+        y[first:last], lgamma_y1[first:last], eta, phi);
+    if (divergence > 0) {
+      log_lik = beta_divergence_score(
+          log_lik, neg_binomial_power_sum(y_upper, eta, phi, divergence + 1), divergence);
+    }
+    return pseudo_log_lik(log_lik, weights[first:last], anchor[first:last],
+                          clip_lower, clip_upper);
+  }
 }
 data {
   int<lower=1> n;
@@ -49,6 +66,7 @@ data {
 transformed data {
   vector[n] y_real = to_vector(y);
   vector[n] lgamma_y1 = lgamma(y_real + 1);
+  array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
   real intercept;
@@ -67,20 +85,16 @@ model {
   phi ~ gamma(prior_phi[1], prior_phi[2]);
   group_sd ~ normal(0, prior_group_sd);
   group_raw ~ std_normal();
-  vector[n] eta = linear_predictor(n, intercept, X, coefficient,
-                                   group_effect, group);
-  vector[n] log_lik_i = neg_binomial_log_lik(y_real, lgamma_y1, eta, phi);
-  if (divergence > 0) {
-    log_lik_i = beta_divergence_score(
-        log_lik_i, neg_binomial_power_sum(y_upper, eta, phi, divergence + 1), divergence);
-  }
-  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
+  target += reduce_sum_static(neg_binomial_target, record, records_per_block(), y_real,
+                              lgamma_y1, X, group, intercept, coefficient,
+                              group_effect, phi, divergence, y_upper, weights, anchor,
+                              clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] int y_rep;
   if (emit || emit_y_rep) {
-    vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+    vector[n] eta = linear_predictor(1, n, intercept, X, coefficient,
                                    group_effect, group);
     if (emit) log_lik = neg_binomial_log_lik(y_real, lgamma_y1, eta, phi);
     // Stan's generator stops at a mean of 2^30 = exp(20.79)

@@ -32,6 +32,25 @@ functions {
     }
     return total + (1 - below) .^ k;
   }
+  // what the records first..last add to target
+  real ordinal_target(array[] int record, int first, int last, matrix above,
+                      matrix below, vector has_above, vector has_below,
+                      vector has_both, matrix X, array[] int group,
+                      vector cutpoint, vector coefficient, vector group_effect,
+                      real divergence, vector weights, vector anchor,
+                      real clip_lower, real clip_upper) {
+    vector[last - first + 1] eta = linear_predictor(
+        first, last, 0, X, coefficient, group_effect, group);
+    vector[rows(eta)] log_lik = ordinal_log_lik(
+        above[first:last], below[first:last], has_above[first:last],
+        has_below[first:last], has_both[first:last], eta, cutpoint);
+    if (divergence > 0) {
+      log_lik = beta_divergence_score(
+          log_lik, ordinal_power_sum(eta, cutpoint, divergence + 1), divergence);
+    }
+    return pseudo_log_lik(log_lik, weights[first:last], anchor[first:last],
+                          clip_lower, clip_upper);
+  }
 }
 data {
   int<lower=1> n;
@@ -71,6 +90,7 @@ transformed data {
     }
   }
   vector[n] has_both = has_above .* has_below;
+  array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
   ordered[C - 1] cutpoint;
@@ -87,20 +107,16 @@ model {
   coefficient ~ normal(0, prior_coefficient);
   group_sd ~ normal(0, prior_group_sd);
   group_raw ~ std_normal();
-  vector[n] eta = linear_predictor(n, 0, X, coefficient, group_effect, group);
-  vector[n] log_lik_i = ordinal_log_lik(above, below, has_above, has_below,
-                                        has_both, eta, cutpoint);
-  if (divergence > 0) {
-    log_lik_i = beta_divergence_score(
-        log_lik_i, ordinal_power_sum(eta, cutpoint, divergence + 1), divergence);
-  }
-  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
+  target += reduce_sum_static(ordinal_target, record, records_per_block(), above, below,
+                              has_above, has_below, has_both, X, group, cutpoint,
+                              coefficient, group_effect, divergence, weights, anchor,
+                              clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] int y_rep;
   if (emit || emit_y_rep) {
-    vector[n] eta = linear_predictor(n, 0, X, coefficient, group_effect, group);
+    vector[n] eta = linear_predictor(1, n, 0, X, coefficient, group_effect, group);
     if (emit) {
       log_lik = ordinal_log_lik(above, below, has_above, has_below, has_both,
                                 eta, cutpoint);

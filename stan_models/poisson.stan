@@ -18,6 +18,22 @@ functions {
     }
     return total;
   }
+  // what the records first..last add to target
+  real poisson_target(array[] int record, int first, int last, vector y,
+                      vector lgamma_y1, matrix X, array[] int group,
+                      real intercept, vector coefficient, vector group_effect,
+                      real divergence, int y_upper, vector weights,
+                      vector anchor, real clip_lower, real clip_upper) {
+    vector[last - first + 1] eta = linear_predictor(
+        first, last, intercept, X, coefficient, group_effect, group);
+    vector[rows(eta)] log_lik = poisson_log_lik(y[first:last], lgamma_y1[first:last], eta);
+    if (divergence > 0) {
+      log_lik = beta_divergence_score(
+          log_lik, poisson_power_sum(y_upper, eta, divergence + 1), divergence);
+    }
+    return pseudo_log_lik(log_lik, weights[first:last], anchor[first:last],
+                          clip_lower, clip_upper);
+  }
 }
 data {
   int<lower=1> n;
@@ -44,6 +60,7 @@ data {
 transformed data {
   vector[n] y_real = to_vector(y);
   vector[n] lgamma_y1 = lgamma(y_real + 1);
+  array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
   real intercept;
@@ -60,20 +77,16 @@ model {
   coefficient ~ normal(0, prior_coefficient);
   group_sd ~ normal(0, prior_group_sd);
   group_raw ~ std_normal();
-  vector[n] eta = linear_predictor(n, intercept, X, coefficient,
-                                   group_effect, group);
-  vector[n] log_lik_i = poisson_log_lik(y_real, lgamma_y1, eta);
-  if (divergence > 0) {
-    log_lik_i = beta_divergence_score(
-        log_lik_i, poisson_power_sum(y_upper, eta, divergence + 1), divergence);
-  }
-  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
+  target += reduce_sum_static(poisson_target, record, records_per_block(), y_real,
+                              lgamma_y1, X, group, intercept, coefficient,
+                              group_effect, divergence, y_upper, weights, anchor,
+                              clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] int y_rep;
   if (emit || emit_y_rep) {
-    vector[n] eta = linear_predictor(n, intercept, X, coefficient,
+    vector[n] eta = linear_predictor(1, n, intercept, X, coefficient,
                                    group_effect, group);
     if (emit) log_lik = poisson_log_lik(y_real, lgamma_y1, eta);
     // Stan's generator stops at a mean of 2^30 = exp(20.79)

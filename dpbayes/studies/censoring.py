@@ -15,7 +15,6 @@ from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from scipy import stats
 
 from dpbayes.dips import DipsFit, DipsSynthesizer
@@ -33,7 +32,7 @@ from dpbayes.mechanisms import (
 )
 from dpbayes.plots import violin_panels
 from dpbayes.schema import Schema
-from dpbayes.studies.runner import Report, Study, rounded
+from dpbayes.studies.runner import Chart, Report, Study, rounded
 from dpbayes.synthesizer import Synthesizer
 from dpbayes.utility import avg_ecdf, max_ecdf, summary
 from dpbayes.weights import ConfidentialWeights
@@ -147,30 +146,40 @@ def counts(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=columns)
 
 
-def _panels(rows: pd.DataFrame, measure: str) -> dict[str, dict[str, np.ndarray]]:
-    """Values by target and synthesizer; those without a target stand in every panel."""
-    panels = {}
+def shown(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """What the violins of a measure show: panel, synthesizer, value.
+
+    Synthesizers without a target stand in every panel.
+    """
     whole = rows[rows["c1"] == 1.0]
-    for epsilon in EPSILONS:
-        here = whole[(whole["epsilon"] == epsilon) | whole["epsilon"].isna()]
-        panels[f"ε = {epsilon:g}"] = _groups(here, measure)
+    panels = {
+        f"ε = {epsilon:g}": whole[(whole["epsilon"] == epsilon) | whole["epsilon"].isna()]
+        for epsilon in EPSILONS
+    }
     epsilon, c1 = DOWNSCALED
-    scaled = rows[rows["c1"] == c1]
-    panels[f"ε = {epsilon:g}, c1 = {c1:g}"] = _groups(scaled, measure)
-    return panels
+    panels[f"ε = {epsilon:g}, c1 = {c1:g}"] = rows[rows["c1"] == c1]
+    found = pd.concat(
+        [
+            part.assign(panel=title, value=part[measure])[["panel", "synthesizer", "value"]]
+            for title, part in panels.items()
+        ],
+        ignore_index=True,
+    ).dropna()
+    # The data are at distance 0 from themselves.
+    return found[found["synthesizer"] != "data"] if "ecdf" in measure else found
 
 
-def _groups(rows: pd.DataFrame, measure: str) -> dict[str, np.ndarray]:
-    found = {}
-    for name in ORDER:
-        values = rows.loc[rows["synthesizer"] == name, measure].dropna().to_numpy(dtype=float)
-        # The data are at distance 0 from themselves.
-        if values.size and not (name == "data" and "ecdf" in measure):
-            found[name] = values
-    return found
+def _violins(found: pd.DataFrame, label: str, heights: Iterable[float] | None) -> Chart:
+    """A panel after the other, synthesizers in ``ORDER``; a dashed line at each panel's height."""
+    panels: dict[str, dict[str, np.ndarray]] = {}
+    for title, part in found.groupby("panel", sort=False):
+        groups = dict(list(part.groupby("synthesizer")["value"]))
+        panels[str(title)] = {n: groups[n].to_numpy(float) for n in ORDER if n in groups}
+    lines = None if heights is None else dict(zip(panels, heights, strict=True))
+    return Chart(violin_panels(panels, label, lines), found)
 
 
-def figures(rows: pd.DataFrame) -> dict[str, Figure]:
+def figures(rows: pd.DataFrame) -> dict[str, Chart]:
     """Violins of every measure, with ε/2 or the population's value as a dashed line."""
     population = stats.beta(*SHAPE)
     truth = {
@@ -179,19 +188,17 @@ def figures(rows: pd.DataFrame) -> dict[str, Figure]:
         "q15": population.ppf(0.15),
         "q90": population.ppf(0.9),
     }
+    bounds = [epsilon / 2 for epsilon in (*EPSILONS, DOWNSCALED[0])]
     found = {}
-    targets = (*EPSILONS, DOWNSCALED[0])
     for measure, label in MEASURES.items():
-        panels = _panels(rows, measure)
-        lines = None
+        values = shown(rows, measure)
+        heights = [float(truth[measure])] * len(bounds) if measure in truth else None
         if measure == "lipschitz":
-            lines = {title: e / 2 for title, e in zip(panels, targets, strict=True)}
+            heights = bounds
             # Figures 2 and 6; with the unweighted posterior Figure 10.
-            weighted = _panels(rows[rows["synthesizer"] != "unweighted"], measure)
-            found["lipschitz-targeted"] = violin_panels(weighted, label, lines)
-        elif measure in truth:
-            lines = dict.fromkeys(panels, float(truth[measure]))
-        found[measure] = violin_panels(panels, label, lines)
+            targeted = values[values["synthesizer"] != "unweighted"]
+            found["lipschitz-targeted"] = _violins(targeted, label, bounds)
+        found[measure] = _violins(values, label, heights)
     return found
 
 

@@ -191,4 +191,5 @@ STUDY = in_one_piece(
     RUNS,
     run,
     report,
+    least=10 * BATCHES,  # standard errors are from batches
 )

@@ -13,7 +13,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,7 +30,7 @@ from dpbayes.mechanisms.dips.models import draw_normal, draw_share, normal_stati
 from dpbayes.plots import COLOURS, LINES
 from dpbayes.privacy.noise import Change, Statistic, StudyNoise
 from dpbayes.schema import Column
-from dpbayes.studies.runner import Piece, Report, Study
+from dpbayes.studies.runner import Chart, Piece, Report, Study
 
 Floats = NDArray[np.float64]
 Seed = int | np.random.SeedSequence
@@ -49,18 +50,26 @@ MEASURES = ("bias", "rmse", "width", "coverage")
 AXIS = {"rmse": "RMSE", "width": "width of 95% interval"}
 
 
+def intervals(estimate: Floats, variance: Floats) -> tuple[Floats, Floats, Floats]:
+    """Combined estimates with the ends of 95% intervals.
+
+    Args:
+        estimate, variance: shape (data sets, ...); one data set has a normal interval.
+    """
+    if len(estimate) == 1:
+        centre, half = estimate[0], stats.norm.ppf(0.975) * np.sqrt(variance[0])
+        return centre, centre - half, centre + half
+    combined = combine(estimate, variance)
+    return combined.estimate, *combined.interval()
+
+
 def summarise(estimate: Floats, variance: Floats, truth: float) -> dict[str, float]:
     """Bias, RMSE, mean width and coverage of 95% intervals, with the standard error of coverage.
 
     Args:
-        estimate, variance: shape (data sets, replicates); one data set has a normal interval.
+        estimate, variance: shape (data sets, replicates).
     """
-    if len(estimate) == 1:
-        centre, half = estimate[0], stats.norm.ppf(0.975) * np.sqrt(variance[0])
-        low, high = centre - half, centre + half
-    else:
-        combined = combine(estimate, variance)
-        centre, (low, high) = combined.estimate, combined.interval()
+    centre, low, high = intervals(estimate, variance)
     error = centre - truth
     covered = float(((low <= truth) & (truth <= high)).mean())
     return {
@@ -147,7 +156,7 @@ def normal_release(
             yield rng.uniform(edges[place], edges[place + 1]).reshape(replicates, n)
 
 
-def _moments(values: Floats) -> tuple[Floats, ...]:
+def moments(values: Floats) -> tuple[Floats, ...]:
     """Mean and variance with their variances, by row (Bowen & Liu, section 4.2)."""
     n = values.shape[1]
     mean = values.mean(axis=1)
@@ -189,32 +198,30 @@ def _normal_scenario(
         size = (min(step, replicates - start), n)
         x = sigma * stats.truncnorm.rvs(LOW, HIGH, size=size, random_state=noise.rng)
         for method in NORMAL_METHODS:
-            sets = [_moments(z) for z in normal_release(method, x, sigma, epsilon, noise)]
+            sets = [moments(z) for z in normal_release(method, x, sigma, epsilon, noise)]
             blocks[method].append(np.array(sets).transpose(1, 0, 2))
     return {method: np.concatenate(parts, axis=2) for method, parts in blocks.items()}
 
 
-def curves(found: pd.DataFrame, parameter: str) -> Figure:
-    """A row for each measure, a column for each scenario with the first ``truth`` or share."""
-    chosen = found[found["parameter"] == parameter]
-    if parameter != "share":  # the scale of the data changes nothing
-        chosen = chosen[chosen["truth"] == chosen["truth"].iloc[0]]
-    pairs = chosen[["n", "truth"]].drop_duplicates()
-    scenarios = list(zip(pairs["n"], pairs["truth"], strict=True))
-    width = 2.3 * len(scenarios) + 0.6
+def curves(panels: Mapping[str, pd.DataFrame], linear: float | None = None) -> Chart:
+    """A column for each panel, a row for each measure, a line over log ε for each method.
+
+    Args:
+        panels: by title: rows with epsilon, method and ``MEASURES``.
+        linear: biases beyond ± this are on a logarithmic scale.
+    """
+    width = 2.3 * len(panels) + 0.6
     figure = Figure(figsize=(width, 8.4), dpi=120, layout="constrained")
-    axes = figure.subplots(len(MEASURES), len(scenarios), sharex=True, sharey="row", squeeze=False)
-    for column, (n, truth) in enumerate(scenarios):
-        rows = chosen[(chosen["n"] == n) & (chosen["truth"] == truth)]
+    axes = figure.subplots(len(MEASURES), len(panels), sharex=True, sharey="row", squeeze=False)
+    styles: dict[str, Any] = {}
+    for column, (title, rows) in enumerate(panels.items()):
         for row, measure in enumerate(MEASURES):
             ax = axes[row, column]
-            for method, colour, line in zip(
-                chosen["method"].unique(), COLOURS, ("-", *LINES), strict=False
-            ):
-                part = rows[rows["method"] == method]
+            for method, part in rows.groupby("method", sort=False):
+                place = styles.setdefault(str(method), len(styles))
                 ax.plot(
-                    np.log(part["epsilon"]), part[measure], color=colour, linestyle=line,
-                    linewidth=1.4, label=method,
+                    np.log(part["epsilon"]), part[measure], color=(*COLOURS, "black")[place],
+                    linestyle=("-", *LINES)[place], linewidth=1.4, label=method,
                 )  # fmt: skip
             ax.spines[["top", "right"]].set_visible(False)
             if measure == "coverage":
@@ -222,15 +229,27 @@ def curves(found: pd.DataFrame, parameter: str) -> Figure:
                 ax.set_xlabel("log ε")
             if measure in ("rmse", "width"):
                 ax.set_yscale("log")
+            if measure == "bias" and linear is not None:
+                ax.set_yscale("symlog", linthresh=linear)
             if column == 0:
-                ax.set_ylabel(
-                    {"rmse": "RMSE", "width": "width of 95% interval"}.get(measure, measure)
-                )
-        label = f"n = {n:,}" + (f", share {truth:g}" if parameter == "share" else "")
-        axes[0, column].set_title(label, fontsize=9)
+                ax.set_ylabel(AXIS.get(measure, measure))
+        axes[0, column].set_title(title, fontsize=9)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
-    return figure
+    one_line = sum(0.6 + 0.075 * len(label) for label in labels) <= width
+    columns = len(labels) if one_line else len(panels)
+    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False)
+    shown = [rows.assign(panel=title) for title, rows in panels.items()]
+    return Chart(figure, pd.concat(shown, ignore_index=True))
+
+
+def scenarios(found: pd.DataFrame, parameter: str) -> dict[str, pd.DataFrame]:
+    """Rows by n and true share; for normal data by n, because their scale changes nothing."""
+    rows = found[found["parameter"] == parameter]
+    if parameter == "share":
+        cases = rows.groupby(["n", "truth"], sort=False)
+        return {f"n = {n:,}, share {share:g}": part for (n, share), part in cases}
+    rows = rows[rows["truth"] == rows["truth"].iloc[0]]
+    return {f"n = {n:,}": part for n, part in rows.groupby("n", sort=False)}
 
 
 def pieces(replicates: int) -> list[Piece]:
@@ -248,15 +267,15 @@ def piece(
     return run(replicates, seed, [epsilon])
 
 
-def _table(found: pd.DataFrame, parameter: str, n: int) -> str:
+def table(found: pd.DataFrame, parameter: str, n: int) -> str:
     """Every measure by log ε, for one n."""
     rows = found[(found["parameter"] == parameter) & (found["n"] == n)]
     rows = rows.assign(**{"log ε": rows["epsilon"].map(math.log).round().astype(int)})
     order = list(dict.fromkeys(rows["method"]))
     lines = []
     for measure in MEASURES:
-        table = rows.pivot(index=["truth", "method"], columns="log ε", values=measure)
-        shown = table.reindex(order, level="method").round(3).to_string()
+        wide = rows.pivot(index=["truth", "method"], columns="log ε", values=measure)
+        shown = wide.reindex(order, level="method").round(3).to_string()
         lines.append(f"{parameter}, n = {n}: {measure} by log ε\n\n{shown}\n")
     lines.append(f"Standard error of coverage at most {rows['se'].max():.3f}.")
     return "\n".join(lines)
@@ -266,17 +285,17 @@ def report_binary(found: pd.DataFrame) -> Report:
     """Study 1: curves, and tables for n = 100."""
     found = found.sort_values("epsilon", kind="stable")
     text = f"Inference on a share from synthetic data sets (Bowen & Liu, study 1)\n{BUDGET}\n\n"
-    table = _table(found, "share", 100)
-    return Report(text + table, {"share": found}, {"share": curves(found, "share")})
+    shown = table(found, "share", 100)
+    return Report(text + shown, {"share": found}, {"share": curves(scenarios(found, "share"))})
 
 
 def report_normal(found: pd.DataFrame) -> Report:
     """Study 2: curves, and tables for n = 100, σ = 1."""
     found = found.sort_values("epsilon", kind="stable")
     parts = {name: found[found["parameter"] == name] for name in ("mean", "variance")}
-    shown = [_table(rows[rows["truth"] == 1], name, 100) for name, rows in parts.items()]
+    shown = [table(rows[rows["truth"] == 1], name, 100) for name, rows in parts.items()]
     text = f"Inference on μ and σ² from synthetic data sets (Bowen & Liu, study 2)\n{BUDGET}\n\n"
-    figures = {name: curves(rows, name) for name, rows in parts.items()}
+    figures = {name: curves(scenarios(rows, name)) for name, rows in parts.items()}
     return Report(text + "\n\n".join(shown), parts, figures)
 
 

@@ -83,7 +83,7 @@ def run(
         "ε": claim.epsilon,
         "ε (substitution)": claim.epsilon_substitution,
         "avg-ECDF": np.mean(distance),
-        "se": np.std(distance, ddof=1) / np.sqrt(datasets),
+        "se": pd.Series(distance).sem(),
         "max-ECDF": np.mean(largest),
         "education": np.mean([_slope(d) for d in release.datasets]) - _slope(fit.records),
     }

@@ -1,7 +1,8 @@
 """Runs a study's pieces on Dask, keeps each finished one on disk, and goes on where it stopped.
 
 OUT/study.json says what runs there; OUT/pieces/000007.parquet holds the rows of a finished piece,
-OUT/failures/000007.txt why one failed twice; OUT/tables and OUT/figures hold the report. A piece's
+OUT/failures/000007.txt why one failed twice; OUT/tables and OUT/figures hold the report, each
+figure with its numbers as CSV beside it. A piece's
 seed is the study's seed and its number, so that results depend neither on the workers nor on the
 order in which they finish.
 """
@@ -34,18 +35,26 @@ Piece = dict[str, Any]  # arguments of ``run`` besides the seed; JSON-able
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A figure and the numbers that it shows."""
+
+    figure: Figure
+    data: pd.DataFrame
+
+
+@dataclass(frozen=True)
 class Report:
     """What a study says.
 
     Attributes:
         text: tables for people.
         tables: data frames by file name, without ending.
-        figures: by file name; where a table has the same name, it holds the figure's data.
+        figures: charts by file name, without ending.
     """
 
     text: str
     tables: Mapping[str, pd.DataFrame]
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, Chart] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,7 @@ class Study:
         pieces: arguments of each piece, for a number of replicates.
         run: a module's function of a seed and a piece's arguments; returns rows.
         report: what to make of the rows of all pieces, with ``piece``, its number, in each.
+        least: fewest replicates.
     """
 
     name: str
@@ -66,6 +76,7 @@ class Study:
     pieces: Callable[[int], list[Piece]]
     run: Callable[..., pd.DataFrame]
     report: Callable[[pd.DataFrame], Report]
+    least: int = 1
 
 
 def run_study(
@@ -94,8 +105,8 @@ def run_study(
         EngineError: the scheduler cannot be reached.
     """
     replicates = study.replicates if replicates is None else replicates
-    if isinstance(replicates, bool) or replicates < 2:
-        raise StudyError(f"replicates = {replicates!r} must be at least 2, for a standard error.")
+    if isinstance(replicates, bool) or replicates < study.least:
+        raise StudyError(f"replicates = {replicates!r} must be at least {study.least}.")
     if workers is not None and workers < 1:
         raise StudyError(f"workers = {workers!r} must be at least 1.")
     with _directory(out) as place:
@@ -118,10 +129,11 @@ def in_one_piece(
     replicates: int,
     run: Callable[[int, int], pd.DataFrame],
     report: Callable[[pd.DataFrame], Report],
+    least: int = 1,
 ) -> Study:
     """A study that is too quick to cut up: ``run`` of the replicates and the study's own seed."""
     whole = functools.partial(_from_root_seed, run)
-    return Study(name, summary, replicates, lambda runs: [{"runs": runs}], whole, report)
+    return Study(name, summary, replicates, lambda runs: [{"runs": runs}], whole, report, least)
 
 
 def _from_root_seed(
@@ -304,5 +316,6 @@ def failures(out: Path) -> list[int]:
 def _write(out: Path, report: Report) -> None:
     for name, table in report.tables.items():
         table.to_csv(out / "tables" / f"{name}.csv", index=False)
-    for name, figure in report.figures.items():
-        figure.savefig(out / "figures" / f"{name}.png")
+    for name, chart in report.figures.items():
+        chart.figure.savefig(out / "figures" / f"{name}.png")
+        chart.data.to_csv(out / "figures" / f"{name}.csv", index=False)

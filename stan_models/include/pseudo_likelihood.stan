@@ -24,3 +24,10 @@ real pseudo_log_lik(vector log_lik, vector weights, vector anchor,
   }
   return sum(fmin(fmax(weights .* (log_lik - anchor), clip_lower), clip_upper));
 }
+/**
+ * Records per block where reduce_sum_static cuts them up for threads. A
+ * constant, so that sums do not depend on how many threads there are.
+ */
+int records_per_block() {
+  return 4000;
+}

@@ -95,8 +95,9 @@ def test_the_list_of_studies():
 
 def test_bad_studies():
     for arguments, message in (
-        (("charets",), "unknown study 'charets'; studies: censoring, anchored"),
-        (("charest", "--replicates", 1), "at least 2"),
+        (("charets",), "unknown study 'charets'; studies: censoring, sdr, anchored"),
+        (("charest", "--replicates", 1), "replicates = 1 must be at least 1000"),
+        (("comparison-1", "--replicates", 0), "replicates = 0 must be at least 1"),
         (("charest", "--workers", 0), "workers = 0 must be at least 1"),
         (("charest", "--resume"), "--resume needs --out"),
         (("charest", "--scheduler", "tcp://127.0.0.1:9", "--workers", 2), "has its own"),

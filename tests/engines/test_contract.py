@@ -262,10 +262,17 @@ def test_no_warmup_is_possible(engine, bind):
     assert np.isfinite(draws["posterior"]["sigma"]).all()
 
 
-def test_threads_within_chains_are_possible(engine, bind):
+def test_threads_add_up_blocks_of_records(engine, bind):
+    """9,000 records are three blocks: the same density with two threads as with one."""
+    binding, _ = bind(engine, "normal", n=9000, K=2, J=3)
     settings = SamplerSettings(chains=2, warmup=50, draws=4, seed=1, threads_per_chain=2)
-    draws = bind(engine, "normal")[0].sample(settings)
-    assert draws["posterior"]["sigma"].shape == (2, 4)
+    draws = binding.sample(settings)
+    one = binding.log_prob(draws)
+    moved = draws["sample_stats"]["lp"].to_numpy().ravel() - one
+    assert np.ptp(one) > 1
+    assert np.ptp(moved) < 1e-9 * np.abs(one).max()
+    again = binding.sample(settings)
+    assert (again["posterior"]["sigma"] == draws["posterior"]["sigma"]).all()
 
 
 @pytest.mark.statistical

@@ -55,7 +55,8 @@ def test_report(rows):
     assert "(247)" in report.text
     assert "Not converged: 17 of 85 fits" in report.text
     assert set(report.figures) == {*censoring.MEASURES, "lipschitz-targeted"}
-    bound = report.figures["lipschitz"]
+    chart = report.figures["lipschitz"]
+    bound = chart.figure
     titles = [ax.get_title() for ax in bound.axes]
     assert titles == ["ε = 5", "ε = 4", "ε = 3", "ε = 4, c1 = 0.8"]
     for ax, height in zip(bound.axes, (2.5, 2.0, 1.5, 2.0), strict=True):
@@ -64,6 +65,9 @@ def test_report(rows):
     assert shown == [
         "unweighted", "weighted", "weighted-e", "censored-weighted", "censored", "anchored"
     ]  # fmt: skip
-    assert "unweighted" not in [
-        label.get_text() for label in report.figures["lipschitz-targeted"].axes[0].get_xticklabels()
-    ]
+    sizes = chart.data.groupby(["panel", "synthesizer"]).size()
+    assert (sizes == 5).all()  # a value per data set
+    assert len(sizes) == 3 * 6 + 3
+    assert chart.data["value"].max() == rows["lipschitz"].max()
+    targeted = report.figures["lipschitz-targeted"].figure
+    assert "unweighted" not in [label.get_text() for label in targeted.axes[0].get_xticklabels()]

@@ -37,6 +37,26 @@ generated quantities {
 }
 """
 
+# The same target, summed over blocks of records.
+BLOCKS = GOOD.replace(
+    "#include pseudo_likelihood.stan\n",
+    """#include pseudo_likelihood.stan
+  real block(array[] int record, int first, int last, vector y, real mu,
+             vector weights, vector anchor, real clip_lower, real clip_upper) {
+    vector[last - first + 1] log_lik_i = -0.5 * square(y[first:last] - mu) - 0.5 * log(2 * pi());
+    return pseudo_log_lik(log_lik_i, weights[first:last], anchor[first:last],
+                          clip_lower, clip_upper);
+  }
+""",
+).replace(
+    """  vector[n] log_lik_i = -0.5 * square(y - mu) - 0.5 * log(2 * pi());
+  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
+""",
+    """  target += reduce_sum_static(block, linspaced_int_array(n, 1, n), 4000, y, mu, weights,
+                              anchor, clip_lower, clip_upper);
+""",
+)
+
 
 def write(tmp_path, text):
     path = tmp_path / "mine.stan"
@@ -115,6 +135,19 @@ def test_private_line_follows_assignments(tmp_path):
     program = dpb.StanProgram.from_file(write(tmp_path, text))
     assert program.private_line(("y",))[1] == "mu ~ normal(k, 2);"
     assert dpb.StanProgram.from_file(write(tmp_path, GOOD)).private_line(("y",)) is None
+
+
+def test_a_sum_over_blocks_is_a_way_through_the_clamp(tmp_path):
+    program = dpb.StanProgram.from_file(write(tmp_path, BLOCKS))
+    assert program.private_line(("y",)) is None
+    for old, new in (
+        ("return pseudo_log_lik(", "return sum(log_lik_i) + 0 * pseudo_log_lik("),
+        ("reduce_sum_static(block,", "reduce_sum_static(another,"),
+        ("    return pseudo", "    if (first > 1) return sum(log_lik_i);\n    return pseudo"),
+    ):
+        assert old in BLOCKS
+        with pytest.raises(dpb.ProgramError, match="do not reach target through the clamp"):
+            dpb.StanProgram.from_file(write(tmp_path, BLOCKS.replace(old, new)))
 
 
 def test_stan_directory_holds_the_bundled_programs():

@@ -54,13 +54,15 @@ def test_curves(run, report, parameters):
     epsilons = [comparison.EPSILONS[k] for k in (8, 0)]  # pieces may come in any order
     found = report(run(20, 1, epsilons).assign(piece=0))
     assert set(found.figures) == set(found.tables) == set(parameters)
-    for name, figure in found.figures.items():
-        table = found.tables[name]
+    for name, chart in found.figures.items():
+        figure, table = chart.figure, chart.data
         scenarios = 9 if name == "share" else 3
         assert len(figure.axes) == scenarios * len(comparison.MEASURES)
-        assert table["epsilon"].is_monotonic_increasing
+        assert found.tables[name]["epsilon"].is_monotonic_increasing
         line = figure.axes[0].lines[0]
         assert list(np.round(line.get_xdata())) == [-4, 4]
+        first = table[(table.panel == table.panel[0]) & (table.method == table.method[0])]
+        assert list(line.get_ydata()) == list(first["bias"])
         assert f"{name}, n = 100: coverage by log ε" in found.text
 
 

@@ -148,7 +148,7 @@ def test_bad_input(tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "data.csv").write_text("")
     for made, replicates, where, options, error, message in (
-        (study(), 1, None, {}, StudyError, "replicates = 1 must be at least 2"),
+        (study(), 0, None, {}, StudyError, "replicates = 0 must be at least 1"),
         (study(), 2, None, {"workers": 0}, StudyError, "workers = 0 must be at least 1"),
         (study(), 2, out, {}, OutputError, "already holds this study; --resume"),
         (study(), 3, out, {"resume": True}, OutputError, "of another study: there replicates 2"),
