@@ -9,8 +9,10 @@ from dpbayes.studies import (
     earnings,
     fertility,
     known_draws,
+    location,
     modips_rules,
     sdr,
+    slomag,
 )
 from dpbayes.studies.runner import Study
 
@@ -18,7 +20,7 @@ STUDIES: dict[str, Study] = {
     study.name: study
     for study in (
         censoring.STUDY, sdr.STUDY, anchored.STUDY, earnings.STUDY, comparison.STUDY_1,
-        comparison.STUDY_2, fertility.STUDY, allocation.STUDY, modips_rules.STUDY,
-        known_draws.STUDY, charest.STUDY,
+        comparison.STUDY_2, location.STUDY, slomag.STUDY, fertility.STUDY, allocation.STUDY,
+        modips_rules.STUDY, known_draws.STUDY, charest.STUDY,
     )
 }  # fmt: skip

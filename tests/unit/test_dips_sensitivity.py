@@ -9,7 +9,8 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.mechanisms.dips.modips import MODELS, get_model
-from dpbayes.mechanisms.dips.regression import Linear, Logistic, fit_logistic
+from dpbayes.mechanisms.dips.regression import Linear, Logistic, Slomag, fit_logistic
+from dpbayes.studies import mixed, slomag
 
 BINARY = {"type": "binary", "levels": ["n", "y"]}
 THREE = {"type": "categorical", "levels": ["a", "b", "c"]}
@@ -171,6 +172,19 @@ def test_a_mode_is_found_to_the_accuracy_that_is_declared():
     best = minimize(objective, np.zeros(3), method="BFGS", options={"gtol": 1e-10}).x
     assert np.linalg.norm(mode[0] - best) < 2e-3 * np.linalg.norm(best)
     assert objective(mode[0]) <= objective(best) + 1e-12
+
+
+def test_a_mode_is_found_where_steps_gain_less_than_rounding():
+    """Regressions whose last step used to be refused, although the gradient was still too large."""
+    for seed, ridge in (
+        (0, 0.10658298715850503),
+        (16, 0.10658298715850503),
+        (81, 0.2256361855851836),
+    ):
+        data = slomag.draw(np.random.default_rng(seed))
+        records = mixed.frame(data, slomag.LEVELS)
+        fitted = Slomag(ridge).fit(mixed.schema(slomag.LEVELS), records, 1)
+        assert all(np.isfinite(s.value).all() for s in fitted.statistics)
 
 
 @pytest.mark.parametrize("public", [False, True])

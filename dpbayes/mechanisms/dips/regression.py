@@ -35,6 +35,7 @@ Ints = NDArray[np.int64]
 PRIOR_COUNT = 0.5  # Dirichlet prior of a column without predictors
 GRADIENT = 1e-6  # largest norm left at a mode
 NEWTON_STEPS = 200
+ROUNDING = 1e-12  # of an objective, relative
 
 
 def features(columns: list[Column], records: pd.DataFrame) -> Floats:
@@ -75,7 +76,8 @@ def fit_logistic(x: Floats, y: Ints, classes: int, ridge: float) -> Floats:
         size = 1.0
         while size > 1e-12:
             tried, q = _objective(x, hot, b - size * step, ridge)
-            if tried <= value:
+            # Close to the mode a step gains less than the sum's rounding error.
+            if tried <= value + ROUNDING * abs(value):
                 break
             size /= 2
         b, value, p = b - size * step, tried, q
