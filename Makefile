@@ -26,6 +26,9 @@ bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/inference.py
 	$(BIN)/python benchmarks/dips.py
+	$(BIN)/python benchmarks/threads.py
+	$(BIN)/python benchmarks/studies.py
+	$(BIN)/python benchmarks/rivals.py
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(not (3, 11) <= v < (3, 14) and "dpbayes needs Python 3.11 to 3.13, found %d.%d: run make PYTHON=python3.x" % v)'

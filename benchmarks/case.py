@@ -64,34 +64,45 @@ def ours(n: int, engine: str) -> dict[str, float]:
     return {"ess": min_ess(arrays), "bound": fit.lipschitz_bound}
 
 
-def scaling(n: int, engine: str) -> dict[str, float]:
-    """Normal regression with K = 5 public covariates, 4 chains of 200 + 200 iterations."""
+def scaling(n: int, engine: str, covariates: int = 5, groups: int = 0) -> dict[str, float]:
+    """Normal regression on public covariates and a public group, 4 chains of 200 + 200."""
     import numpy as np
     import pandas as pd
 
     import dpbayes as dpb
 
     rng = np.random.default_rng(1)
-    covariates = {f"x{k}": rng.uniform(-1, 1, n) for k in range(1, 6)}
-    mean = sum(covariates.values())
-    records = pd.DataFrame({"y": np.clip(rng.normal(mean, 1), -10, 10), **covariates})
+    x = {f"x{k}": rng.uniform(-1, 1, n) for k in range(1, covariates + 1)}
+    mean = sum(x.values()) * np.sqrt(5 / covariates)  # of the same variance for any K
     columns = {"y": {"type": "continuous", "lower": -10, "upper": 10}}
-    for name in covariates:
+    for name in x:
         columns[name] = {"type": "continuous", "lower": -1, "upper": 1, "public": True}
+    formula = "y ~ " + " + ".join(x)
+    names = ["coefficient", "sigma"]
+    if groups:
+        levels = [f"g{j}" for j in range(groups)]
+        group = rng.integers(groups, size=n)
+        mean = mean + rng.normal(0, 0.5, groups)[group]
+        x["g"] = np.array(levels)[group]
+        columns["g"] = {"type": "categorical", "levels": levels, "public": True}
+        formula += " + (1 | g)"
+        names += ["intercept", "group_sd", "group_effect"]
+    records = pd.DataFrame({"y": np.clip(rng.normal(mean, 1), -10, 10), **x})
     fit = dpb.Synthesizer(
         dpb.Schema.from_dict({"columns": columns}),
-        "y ~ " + " + ".join(covariates),
+        formula,
         "normal",
         dpb.Censored(5),
         engine=engine,
         settings=dpb.SamplerSettings(chains=4, warmup=200, draws=200, seed=1),
-    ).fit(records)
+    ).fit(records, allow_nonconvergence=bool(groups))
     (synthetic,) = fit.sample(seed=1).datasets
     assert len(synthetic) == n
     posterior = fit.draws["posterior"]
     return {
-        "ess": min_ess([posterior["coefficient"].to_numpy(), posterior["sigma"].to_numpy()]),
+        "ess": min_ess([posterior[name].to_numpy() for name in names]),
         "leapfrogs": float(fit.draws["sample_stats"]["n_steps"].mean()),
+        "converged": float(fit.converged),
     }
 
 
@@ -126,7 +137,12 @@ if __name__ == "__main__":
     parser.add_argument("case", choices=["record_loop", "ours", "scaling"])
     parser.add_argument("n", type=int)
     parser.add_argument("engine", choices=["embedded", "cmdstan"])
+    parser.add_argument("--covariates", type=int, default=5, help="K of scaling")
+    parser.add_argument("--groups", type=int, default=0, help="J of scaling")
     arguments = parser.parse_args()
-    found = globals()[arguments.case](arguments.n, arguments.engine)
+    sizes = [arguments.n, arguments.engine]
+    if arguments.case == "scaling":
+        sizes += [arguments.covariates, arguments.groups]
+    found = globals()[arguments.case](*sizes)
     seconds = time.perf_counter() - START
     print(json.dumps({"seconds": seconds, "peak_mb": peak_mb(), **found}))

@@ -1,4 +1,4 @@
-"""`make bench`: end-to-end comparison with a record loop, and scaling in the number of records.
+"""`make bench`: comparison with a record loop, and scaling in records, covariates and groups.
 
 Each case is a process of its own, so that time includes imports and memory is the process's peak.
 """
@@ -15,13 +15,16 @@ from dpbayes.errors import EngineError
 
 CASE = Path(__file__).with_name("case.py")
 SIZES = (10**3, 10**4, 10**5, 10**6)
+COVARIATES = (1, 5, 20, 50)
+GROUPS = (0, 10, 100, 1000)
+RECORDS = 10**4  # of the tables in K and J
 
 
-def run(case: str, n: int, engine: str, repeats: int = 1) -> dict[str, float]:
+def run(case: str, n: int, engine: str, *options: str, repeats: int = 1) -> dict[str, float]:
     """Medians over ``repeats`` processes."""
     found = []
     for _ in range(repeats):
-        command = [sys.executable, str(CASE), case, str(n), engine]
+        command = [sys.executable, str(CASE), case, str(n), engine, *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"{case} {n} {engine} failed:\n{done.stderr}")
@@ -43,9 +46,9 @@ def compare(n: int, repeats: int) -> None:
     print(f"Censored beta model, n = {n}, 4 x (1000 + 1000), medians of {repeats}\n")
     print("| case | s | peak MB | min. ESS | (b) faster | (b) faster per effective draw |")
     print("|---|---|---|---|---|---|")
-    ours = run("ours", n, "embedded", repeats)
+    ours = run("ours", n, "embedded", repeats=repeats)
     for engine in engines:
-        loop = run("record_loop", n, engine, repeats)
+        loop = run("record_loop", n, engine, repeats=repeats)
         times = loop["seconds"] / ours["seconds"]
         per_draw = times * ours["ess"] / loop["ess"]
         row("(a) record loop, " + engine, loop, f"{times:.1f} x", f"{per_draw:.1f} x")
@@ -60,15 +63,24 @@ def row(name: str, f: dict[str, float], *rest: str) -> None:
 
 
 def scale(sizes: list[int]) -> None:
-    """Normal regression, K = 5, 4 x (200 + 200)."""
+    """In records, in covariates and in groups."""
     print("\nNormal regression, K = 5, censored at ε = 5, 4 x (200 + 200), embedded engine\n")
-    print("| n | s | µs per record | leapfrog steps per draw | peak MB | min. ESS |")
+    scaling_table("n", [(f"{n:,}", n, []) for n in sizes])
+    print(f"\nThe same in K covariates, n = {RECORDS:,}\n")
+    scaling_table("K", [(str(k), RECORDS, ["--covariates", str(k)]) for k in COVARIATES])
+    print(f"\nThe same with an intercept for each of J groups, K = 5, n = {RECORDS:,}\n")
+    scaling_table("J", [(f"{j:,}", RECORDS, ["--groups", str(j)]) for j in GROUPS])
+
+
+def scaling_table(what: str, cases: list[tuple[str, int, list[str]]]) -> None:
+    print(f"| {what} | s | µs per record | leapfrog steps per draw | peak MB | min. ESS |")
     print("|---|---|---|---|---|---|")
-    for n in sizes:
-        f = run("scaling", n, "embedded")
+    for name, n, options in cases:
+        f = run("scaling", n, "embedded", *options)
+        doubt = "" if f["converged"] else ", not converged"
         cells = (
-            f"{n:,}", f"{f['seconds']:.1f}", f"{1e6 * f['seconds'] / n:.0f}",
-            f"{f['leapfrogs']:.1f}", f"{f['peak_mb']:.0f}", f"{f['ess']:.0f}",
+            name, f"{f['seconds']:.1f}", f"{1e6 * f['seconds'] / n:.0f}",
+            f"{f['leapfrogs']:.1f}", f"{f['peak_mb']:.0f}", f"{f['ess']:.0f}{doubt}",
         )  # fmt: skip
         print("| " + " | ".join(cells) + " |", flush=True)
 
