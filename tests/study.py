@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
-from dpbayes.studies.runner import Report, Study
+from dpbayes.studies.runner import Chart, Report, Study
 
 
 def run(seed, number, folder=None, slow=0.0, fails=()):
@@ -22,9 +23,12 @@ def run(seed, number, folder=None, slow=0.0, fails=()):
 
 
 def report(rows):
-    """Sum of all values, which depends on every one."""
+    """Sum of all values, which depends on every one, and a figure of them."""
     total = pd.DataFrame({"pieces": [len(rows)], "total": [rows["value"].sum()]})
-    return Report(f"total {rows['value'].sum():.17g}", {"total": total})
+    figure = Figure(figsize=(1, 1))
+    figure.add_subplot().plot(rows["number"], rows["value"])
+    chart = Chart(figure, rows[["number", "value"]])
+    return Report(f"total {rows['value'].sum():.17g}", {"total": total}, {"values": chart})
 
 
 def study(name="test", **settings):

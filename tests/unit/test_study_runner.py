@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from dpbayes.errors import EngineError, OutputError, StudyError
@@ -38,6 +39,10 @@ def test_results_do_not_depend_on_the_workers_and_a_stopped_study_goes_on(tmp_pa
     assert len(list(calls.iterdir())) == 12
     assert json.loads((out / "study.json").read_text())["pieces"] == 12
     assert (out / "tables" / "total.csv").read_text().startswith("pieces,total\n12,")
+    assert (out / "figures" / "values.png").read_bytes().startswith(b"\x89PNG")
+    shown = pd.read_csv(out / "figures" / "values.csv")  # what the figure shows
+    assert list(shown["number"]) == list(range(12))
+    assert f"total {shown['value'].sum():.17g}" == found.text
     for number in (0, 3, 7):
         (out / "pieces" / f"{number:06}.parquet").unlink()
     again = run_study(study(folder=str(calls)), 12, out, workers=2, resume=True)
