@@ -43,7 +43,8 @@ class SamplerSettings:
         seed: a whole number, 0 or above, for studies and tests. None takes one from the operating
             system, as a release must: whoever knows the seed can undo the randomness.
         parallel_chains: chains run at once; None for as many as there are cores.
-        threads_per_chain: threads for ``reduce_sum`` inside a chain.
+        threads_per_chain: threads for ``reduce_sum`` inside a chain. They pay with CmdStan; the
+            embedded engine gains little and can lose (benchmarks/README.md).
         adapt_delta: target acceptance rate.
         max_treedepth: cap on the doublings of a trajectory.
         metric: "dense_e" (few, correlated parameters) or "diag_e" (many). None leaves it to the
