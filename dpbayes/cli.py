@@ -214,7 +214,9 @@ def synthesize(
     draws: Annotated[int, typer.Option(help="Draws per chain after warm-up.")] = 1000,
     adapt_delta: Annotated[float, typer.Option(help="Target acceptance rate, in (0, 1).")] = 0.8,
     max_treedepth: Annotated[int, typer.Option(help="Cap on trajectory doublings.")] = 10,
-    threads: Annotated[int, typer.Option(help="Threads per chain, for reduce_sum; for CmdStan.")] = 1,
+    threads: Annotated[
+        int, typer.Option(help="Threads per chain, for reduce_sum; for CmdStan.")
+    ] = 1,
     allow_nonconvergence: Annotated[
         bool,
         typer.Option("--allow-nonconvergence", help="Release although the chains disagree."),
