@@ -222,7 +222,7 @@ def histograms(
     return np.stack(sets)
 
 
-def spread(away: Floats, df: Floats | int) -> Floats:
+def spread(away: Floats, df: Ints | int) -> Floats:
     """Variances and correlation of residuals, each with its variance, shape (2, S, 3).
 
     Args:
