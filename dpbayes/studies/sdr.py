@@ -35,7 +35,7 @@ from dpbayes.synthesizer import Synthesizer
 from dpbayes.utility import avg_ecdf, max_ecdf, summary
 
 DATASETS = 20
-# Iterations before and after adaptation; four chains. All records take half a minute per hundred.
+# Iterations before and after adaptation, of four chains each.
 SAMPLES = {"sample": (1000, 1000), "all records": (250, 250)}
 STAN = ("weighted", "weighted-e", "censored-weighted", "censored", "anchored")
 SYNTHESIZERS = (*STAN, PerturbedHistogram.name)
