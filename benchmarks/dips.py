@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 import dpbayes as dpb
-from dpbayes.studies import comparison
+from dpbayes.studies.bowen_liu import comparison
 
 SCHEMA = dpb.Schema.from_dict(
     {

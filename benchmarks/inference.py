@@ -11,8 +11,9 @@ import numpy as np
 from dpbayes import SamplerSettings
 from dpbayes.inference import from_synthetic_counts
 from dpbayes.mechanisms import Anchored
-from dpbayes.privacy.ledger import Ledger
-from dpbayes.studies import charest, modips_rules
+from dpbayes.publication.ledger import Ledger
+from dpbayes.studies.charest import tables as charest
+from dpbayes.studies.liu import modips_rules
 
 
 def seconds(work: Callable[[], object], repeats: int) -> float:

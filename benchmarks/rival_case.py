@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 
 import dpbayes as dpb
-from dpbayes.demo import FORMULA, earnings
+from dpbayes.evaluate.utility import avg_ecdf, total_variation
 from dpbayes.mechanisms.base import StanMechanism
-from dpbayes.mechanisms.dips.cells import Axis, make_axis
-from dpbayes.utility import avg_ecdf, total_variation
+from dpbayes.mechanisms.tables.cells import Axis, make_axis
+from dpbayes.studies.demo import FORMULA, earnings
 
 # From declared bounds alone. fine: five years of age, one of education, four dollars.
 # coarse: those of the study `earnings`.

@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from dpbayes.studies import censoring, comparison
+from dpbayes.studies.bowen_liu import comparison
+from dpbayes.studies.hu_williams_savitsky import censoring
 from dpbayes.studies.runner import Report, Study, run_study
 
 WORKERS = (1, 2)

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 import dpbayes as dpb
-from dpbayes.contract import contract_defaults
 from dpbayes.engines import get_engine
+from dpbayes.engines.contract import contract_defaults
 
 SIZES = (10**5, 10**6)
 THREADS = (1, 2)

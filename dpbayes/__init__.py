@@ -1,16 +1,16 @@
 """Bayesian data synthesis with a privacy guarantee, on Stan.
 
 schema -> program -> engine -> risk weights -> mechanism (refit) -> guarantee -> ledger -> release
-                                                   `-> utility, plots (confidential side)
+                                                   `-> utility, charts (confidential side)
 """
 
 from importlib import import_module
 from typing import Any
 
 from dpbayes.choice import choose_program
-from dpbayes.contract import check_contract
 from dpbayes.dips import DipsFit, DipsSynthesizer
 from dpbayes.engines import SamplerSettings
+from dpbayes.engines.contract import check_contract
 from dpbayes.errors import (
     BudgetError,
     ConvergenceError,
@@ -42,13 +42,13 @@ from dpbayes.mechanisms import (
     Weighted,
     WeightedE,
 )
+from dpbayes.mechanisms.posterior.weights import ConfidentialWeights, ConstantWeights, Reference
 from dpbayes.privacy.guarantee import Guarantee
-from dpbayes.program import StanProgram
 from dpbayes.release import Release
 from dpbayes.schema import Column, Schema, read_records
+from dpbayes.stan.program import StanProgram
 from dpbayes.synthesizer import Synthesizer
 from dpbayes.tuning import tune
-from dpbayes.weights import ConfidentialWeights, ConstantWeights, Reference
 
 __version__ = "0.1.0"
 
@@ -66,19 +66,24 @@ __all__ = [
     "Synthesizer", "Fit", "DipsSynthesizer", "DipsFit", "Release", "tune",
     "choose_program",
     "Ledger", "publish", "resolve",
-    "utility", "plots",
+    "utility", "charts",
     "DpbayesError", "SchemaError", "DataError", "ProgramError", "EngineError",
     "ConvergenceError", "GuaranteeError", "OutputError", "LedgerError", "BudgetError",
 ]  # fmt: skip
 
 
 # Slow to import, and not needed by every command.
-_LAZY = {"Ledger": "privacy.ledger", "resolve": "publication", "publish": "publication"}
+_LAZY_MODULES = {"utility": "evaluate.utility", "charts": "report.charts"}
+_LAZY = {
+    "Ledger": "publication.ledger",
+    "resolve": "publication.gate",
+    "publish": "publication.gate",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("utility", "plots"):  # matplotlib is slow to import
-        return import_module(f"dpbayes.{name}")
+    if name in _LAZY_MODULES:  # matplotlib is slow to import
+        return import_module(f"dpbayes.{_LAZY_MODULES[name]}")
     if name in _LAZY:
         return getattr(import_module(f"dpbayes.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'dpbayes' has no attribute {name!r}")

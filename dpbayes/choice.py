@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import logsumexp
 
-from dpbayes.contract import contract_defaults
 from dpbayes.engines import SamplerSettings
+from dpbayes.engines.contract import contract_defaults
 from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms import Unweighted
 from dpbayes.mechanisms.base import Window

@@ -8,7 +8,7 @@ import pandas as pd
 
 from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms import Dips, Mechanism
-from dpbayes.mechanisms.dips.base import Prepared, confidential
+from dpbayes.mechanisms.dips_base import Prepared, confidential
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.privacy.noise import SecureNoise, StudyNoise, opendp
 from dpbayes.release import Release, assemble, versions

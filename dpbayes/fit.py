@@ -17,13 +17,13 @@ from dpbayes.engines.base import BoundModel, count_draws, stacked
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.diagnostics import Diagnostics, diagnose
 from dpbayes.errors import ProgramError
-from dpbayes.formula import Design
 from dpbayes.mechanisms.base import UNWEIGHTED, Stage, Window
+from dpbayes.mechanisms.posterior.risk import RecordRisk, Vector, record_risk
+from dpbayes.mechanisms.posterior.weights import Weighting
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.release import Release, assemble, versions
-from dpbayes.risk import RecordRisk, Vector, record_risk
 from dpbayes.schema import Column
-from dpbayes.weights import Weighting
+from dpbayes.stan.formula import Design
 
 if TYPE_CHECKING:
     from dpbayes.synthesizer import Synthesizer

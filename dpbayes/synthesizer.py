@@ -15,23 +15,23 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from dpbayes.contract import check_contract, contract_defaults
 from dpbayes.engines import Engine, SamplerSettings, get_engine
 from dpbayes.engines.base import BoundModel, CompiledModel, count_draws, make_draws, stacked
 from dpbayes.engines.checkpoint import Checkpoint
+from dpbayes.engines.contract import check_contract, contract_defaults
 from dpbayes.engines.diagnostics import load_checks
 from dpbayes.errors import ConvergenceError, DataError, GuaranteeError, ProgramError
-from dpbayes.families import FAMILIES, Family, decode_outcome, encode_outcome
-from dpbayes.fingerprint import data_hash, hash_of
 from dpbayes.fit import Fit, FittedRecords, Posterior
-from dpbayes.formula import Design, Formula
 from dpbayes.mechanisms import Dips, Problem, Stage, StanMechanism, Unweighted
 from dpbayes.mechanisms.base import UNWEIGHTED
+from dpbayes.mechanisms.posterior.weights import NO_WEIGHTS, Reference
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, Guarantee
-from dpbayes.program import StanProgram
 from dpbayes.schema import Schema
-from dpbayes.weights import NO_WEIGHTS, Reference
+from dpbayes.schema.fingerprint import data_hash, hash_of
+from dpbayes.stan.families import FAMILIES, Family, decode_outcome, encode_outcome
+from dpbayes.stan.formula import Design, Formula
+from dpbayes.stan.program import StanProgram
 
 MIN_RECORDS = 2
 PILOT_ABOVE = 20_000  # records from which chains start at draws of a pilot fit

@@ -6,10 +6,10 @@ import pandas as pd
 
 from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms import Unweighted, Weighted
+from dpbayes.mechanisms.posterior.risk import largest_scaling
+from dpbayes.mechanisms.posterior.weights import Reference
 from dpbayes.privacy.guarantee import check_epsilon
-from dpbayes.risk import largest_scaling
 from dpbayes.synthesizer import Synthesizer
-from dpbayes.weights import Reference
 
 STEPS = 8  # refits
 FACTOR = 2.0  # of the planned bound, until the target lies between two of them

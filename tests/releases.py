@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 import dpbayes as dpb
-from dpbayes import publication as module
 from dpbayes.engines.diagnostics import load_checks
 from dpbayes.errors import BudgetError, DpbayesError
-from dpbayes.privacy.ledger import Ledger
+from dpbayes.publication import gate as module
+from dpbayes.publication.ledger import Ledger
 from tests.conftest import make_records
 
 EPSILON = 0.1

@@ -24,7 +24,7 @@ def get_engine(engine: str | Engine) -> Engine:
 
         return EmbeddedEngine()
     if engine == "exact":
-        from dpbayes.engines.exact import ExactEngine
+        from dpbayes.engines.grid import ExactEngine
 
         return ExactEngine()
     if engine == "cmdstan":

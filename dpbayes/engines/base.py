@@ -13,7 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from dpbayes.errors import EngineError, ProgramError
-from dpbayes.program import StanProgram
+from dpbayes.stan.program import StanProgram
 
 StanData = Mapping[str, Any]
 

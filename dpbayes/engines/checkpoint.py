@@ -18,7 +18,7 @@ import xarray as xr
 
 from dpbayes.engines.base import BoundModel, SamplerSettings, netcdf, variables
 from dpbayes.errors import OutputError
-from dpbayes.fingerprint import hash_of
+from dpbayes.schema.fingerprint import hash_of
 
 # Settings that do not change the draws.
 _IDLE = ("progress", "parallel_chains")

@@ -41,8 +41,8 @@ from dpbayes.engines.base import (
 )
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
-from dpbayes.fingerprint import hash_of
-from dpbayes.program import StanProgram
+from dpbayes.schema.fingerprint import hash_of
+from dpbayes.stan.program import StanProgram
 
 # The release this was written and tested with; older ones may lack arguments used here.
 _OLDEST = (2, 35)

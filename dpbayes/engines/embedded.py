@@ -31,8 +31,8 @@ from dpbayes.engines.base import (
 )
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
-from dpbayes.fingerprint import hash_of
-from dpbayes.program import StanProgram
+from dpbayes.schema.fingerprint import hash_of
+from dpbayes.stan.program import StanProgram
 
 Vector = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpbayes.engines.base import SamplerSettings, StanData, count_draws
 from dpbayes.errors import EngineError
-from dpbayes.program import StanProgram
+from dpbayes.stan.program import StanProgram
 
 _GROUPS = ("posterior", "sample_stats", "log_likelihood", "posterior_predictive")
 

@@ -20,7 +20,7 @@ from scipy.special import gammaln, log_expit, logsumexp
 
 from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.errors import InferenceError
-from dpbayes.program import StanProgram
+from dpbayes.stan.program import StanProgram
 
 Array = NDArray[np.float64]
 MOST_COUNTS = 2_000_000  # possible x times cells that are held at once

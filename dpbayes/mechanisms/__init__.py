@@ -6,23 +6,20 @@ from dataclasses import fields
 from typing import Any
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.anchored import Anchored
 from dpbayes.mechanisms.base import NO_WINDOW, Mechanism, Problem, Stage, StanMechanism
-from dpbayes.mechanisms.censored import Censored, CensoredWeighted
-from dpbayes.mechanisms.dips import (
+from dpbayes.mechanisms.dips_base import Dips
+from dpbayes.mechanisms.modips.mechanism import ClampedModips, Modips
+from dpbayes.mechanisms.posterior.anchored import Anchored
+from dpbayes.mechanisms.posterior.beta_divergence import BetaDivergence
+from dpbayes.mechanisms.posterior.censored import Censored, CensoredWeighted
+from dpbayes.mechanisms.posterior.pseudo import Unweighted, Weighted, WeightedE
+from dpbayes.mechanisms.tables.noisy import EmpiricalBootstrap, Laplace, PerturbedHistogram
+from dpbayes.mechanisms.tables.urns import (
     BetaBinomial,
     BetaBinomialMR,
-    ClampedModips,
-    Dips,
-    EmpiricalBootstrap,
-    Laplace,
-    Modips,
     MultinomialDirichlet,
-    PerturbedHistogram,
     SmoothedHistogram,
 )
-from dpbayes.mechanisms.divergence import BetaDivergence
-from dpbayes.mechanisms.pseudo_posterior import Unweighted, Weighted, WeightedE
 
 _KINDS = (
     Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, BetaDivergence,

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from dpbayes.errors import GuaranteeError
+from dpbayes.mechanisms.posterior.weights import (
+    NO_WEIGHTS,
+    ConstantWeights,
+    Reference,
+    WeightSource,
+)
 from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, check_epsilon
-from dpbayes.weights import NO_WEIGHTS, ConstantWeights, Reference, WeightSource
 
 NO_WINDOW = (-math.inf, math.inf)
 Window = tuple[float, float]

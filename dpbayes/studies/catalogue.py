@@ -1,26 +1,20 @@
-"""The studies of ``dpbayes study``, by name."""
+"""The studies of ``dpbayes study``, by name: every ``Study`` in a module of this package."""
 
-from dpbayes.studies import (
-    allocation,
-    anchored,
-    censoring,
-    charest,
-    comparison,
-    earnings,
-    fertility,
-    known_draws,
-    location,
-    modips_rules,
-    sdr,
-    slomag,
-)
+from importlib import import_module
+from pkgutil import walk_packages
+
+import dpbayes.studies
 from dpbayes.studies.runner import Study
 
-STUDIES: dict[str, Study] = {
-    study.name: study
-    for study in (
-        censoring.STUDY, sdr.STUDY, anchored.STUDY, earnings.STUDY, comparison.STUDY_1,
-        comparison.STUDY_2, location.STUDY, slomag.STUDY, fertility.STUDY, allocation.STUDY,
-        modips_rules.STUDY, known_draws.STUDY, charest.STUDY,
-    )
-}  # fmt: skip
+
+def _find() -> dict[str, Study]:
+    found: dict[str, Study] = {}
+    for module in walk_packages(dpbayes.studies.__path__, "dpbayes.studies."):
+        if module.name != __name__:
+            for value in vars(import_module(module.name)).values():
+                if isinstance(value, Study):
+                    found[value.name] = value
+    return found
+
+
+STUDIES = _find()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpbayes.contract import contract_defaults
 from dpbayes.engines.cmdstan import CmdStanEngine
+from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.families import FAMILIES
-from dpbayes.program import StanProgram
+from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.program import StanProgram
 from tests.cmdstan import NO_CMDSTAN
 
 CMDSTAN = (

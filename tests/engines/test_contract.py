@@ -18,17 +18,17 @@ import xarray as xr
 from arviz_stats import mcse
 from scipy import special, stats
 
-from dpbayes.contract import check_contract, contract_defaults
 from dpbayes.engines import SamplerSettings, worker
 from dpbayes.engines.base import SAMPLER_STATS, make_draws, stacked
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.cmdstan import CmdStanEngine, _run
+from dpbayes.engines.contract import check_contract, contract_defaults
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.engines.recorded import RecordedEngine
 from dpbayes.errors import EngineError, ProgramError
-from dpbayes.families import FAMILIES
-from dpbayes.program import StanProgram
+from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.program import StanProgram
 
 SHAPES = [(0, 0), (2, 3)]
 SHORT = SamplerSettings(chains=2, warmup=100, draws=50, seed=3)

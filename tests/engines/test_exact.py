@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpbayes as dpb
-from dpbayes.contract import contract_defaults
+from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.diagnostics import diagnose
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.engines.exact import ExactEngine
+from dpbayes.engines.grid import ExactEngine
 from dpbayes.errors import EngineError
-from dpbayes.families import FAMILIES
-from dpbayes.program import StanProgram
+from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.program import StanProgram
 from tests.conftest import make_records
 from tests.engines.test_contract import COIN
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpbayes as dpb
-from dpbayes.families import FAMILIES
+from dpbayes.stan.families import FAMILIES
 from tests.conftest import make_records
 from tests.unit.test_contract import OUTCOME
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.audit import _log_ratio_bound, audit, audit_sampled
+from dpbayes.evaluate.audit import _log_ratio_bound, audit, audit_sampled
 
 SCHEMA = dpb.Schema.from_dict(
     {

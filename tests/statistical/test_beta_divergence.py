@@ -6,8 +6,8 @@ import pytest
 from scipy import special, stats
 
 import dpbayes as dpb
-from dpbayes.audit import audit
 from dpbayes.engines.base import stacked
+from dpbayes.evaluate.audit import audit
 from tests.engines.conftest import family_data
 
 

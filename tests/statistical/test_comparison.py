@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpbayes.studies import allocation, comparison, fertility
+from dpbayes.studies.bowen_liu import comparison, fertility
+from dpbayes.studies.liu import allocation
 
 pytestmark = pytest.mark.statistical
 

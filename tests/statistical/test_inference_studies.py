@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from dpbayes.inference.counts import from_synthetic_counts
-from dpbayes.studies import charest, known_draws, modips_rules
+from dpbayes.studies.charest import tables as charest
+from dpbayes.studies.liu import modips_rules
+from dpbayes.studies.ours import known_draws
 
 pytestmark = pytest.mark.statistical
 

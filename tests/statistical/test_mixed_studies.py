@@ -7,7 +7,9 @@ in 10^3. What the paper says and is not so here is tested, too, and marked.
 import numpy as np
 import pytest
 
-from dpbayes.studies import comparison, location, mixed, slomag
+from dpbayes.studies.bowen_liu import comparison, mixed
+from dpbayes.studies.bowen_liu import comparison_3 as location
+from dpbayes.studies.bowen_liu import comparison_4 as slomag
 
 pytestmark = pytest.mark.statistical
 HISTOGRAMS, NOT_PRIVATE = mixed.HISTOGRAMS, mixed.NOT_PRIVATE

@@ -5,8 +5,8 @@ import pytest
 from scipy import integrate, stats
 
 import dpbayes as dpb
-from dpbayes.contract import contract_defaults
 from dpbayes.engines.base import stacked
+from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.diagnostics import diagnose
 from dpbayes.engines.embedded import EmbeddedEngine
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpbayes.studies import censoring
+from dpbayes.studies.hu_williams_savitsky import censoring
 
 
 @pytest.fixture(scope="module")

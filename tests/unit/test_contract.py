@@ -5,7 +5,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.families import FAMILIES
+from dpbayes.stan.families import FAMILIES
 from tests.unit.test_families import OUTCOME
 from tests.unit.test_program import BLOCKS, GOOD, write
 

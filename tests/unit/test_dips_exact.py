@@ -10,12 +10,13 @@ from scipy import stats
 from scipy.special import gammaln
 
 import dpbayes as dpb
-from dpbayes.mechanisms.dips import gridded, urns
-from dpbayes.mechanisms.dips.gridded import Grid
-from dpbayes.mechanisms.dips.histograms import bootstrap_epsilon, bootstrap_loss
-from dpbayes.mechanisms.dips.models import Bernoulli
-from dpbayes.mechanisms.dips.regression import fit_logistic
-from dpbayes.mechanisms.dips.urns import balls, draw_urn
+from dpbayes.mechanisms.modips import grid as gridded
+from dpbayes.mechanisms.modips.conjugate import Bernoulli
+from dpbayes.mechanisms.modips.grid import Grid
+from dpbayes.mechanisms.modips.regression import fit_logistic
+from dpbayes.mechanisms.tables import urns
+from dpbayes.mechanisms.tables.noisy import bootstrap_epsilon, bootstrap_loss
+from dpbayes.mechanisms.tables.urns import balls, draw_urn
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
 
 EPSILONS = [0.3, 1.0, 3.0]

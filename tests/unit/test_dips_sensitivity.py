@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms.dips.modips import MODELS, get_model
-from dpbayes.mechanisms.dips.regression import Linear, Logistic, Slomag, fit_logistic
-from dpbayes.studies import mixed, slomag
+from dpbayes.mechanisms.modips.mechanism import MODELS, get_model
+from dpbayes.mechanisms.modips.regression import Linear, Logistic, Slomag, fit_logistic
+from dpbayes.studies.bowen_liu import comparison_4 as slomag
+from dpbayes.studies.bowen_liu import mixed
 
 BINARY = {"type": "binary", "levels": ["n", "y"]}
 THREE = {"type": "categorical", "levels": ["a", "b", "c"]}

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.families import FAMILIES
+from dpbayes.stan.families import FAMILIES
 
 OUTCOME = {
     "normal": "y", "lognormal": "y", "beta": "y", "gamma": "y", "bernoulli": "ill",

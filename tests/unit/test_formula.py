@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.formula import Formula
+from dpbayes.stan.formula import Formula
 
 
 def test_intercept_only(schema, records):

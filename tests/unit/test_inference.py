@@ -11,10 +11,9 @@ from scipy import integrate, stats
 from scipy.special import expit, logit
 
 import dpbayes as dpb
-from dpbayes.contract import contract_defaults
-from dpbayes.engines.exact import ExactEngine
+from dpbayes.engines.contract import contract_defaults
+from dpbayes.engines.grid import ExactEngine
 from dpbayes.errors import InferenceError
-from dpbayes.families import FAMILIES
 from dpbayes.inference import (
     analyse,
     combine,
@@ -26,7 +25,8 @@ from dpbayes.inference import (
 )
 from dpbayes.inference.analysis import Released, formula_fit
 from dpbayes.inference.counts import clamped_density
-from dpbayes.program import StanProgram
+from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.program import StanProgram
 from tests.cmdstan import NO_CMDSTAN
 from tests.conftest import make_records
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import dpbayes as dpb
 from dpbayes.errors import BudgetError, LedgerError
-from dpbayes.fingerprint import content_digest
-from dpbayes.privacy import ledger as module
 from dpbayes.privacy.accounting import Budget, Loss, compose
-from dpbayes.privacy.database import FINGERPRINT, VERSION, Database
 from dpbayes.privacy.guarantee import STRICT, Guarantee
-from dpbayes.privacy.ledger import Ledger
+from dpbayes.publication import ledger as module
+from dpbayes.publication.database import FINGERPRINT, VERSION, Database
+from dpbayes.publication.ledger import Ledger
+from dpbayes.schema.fingerprint import content_digest
 from tests.ledgers import KINDS, postgresql, url  # noqa: F401  # fixtures
 
 both = pytest.mark.parametrize("url", KINDS, indirect=True)

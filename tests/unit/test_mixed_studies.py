@@ -9,8 +9,10 @@ import pytest
 from scipy import optimize
 
 from dpbayes.privacy.noise import StudyNoise
-from dpbayes.studies import comparison, location, mixed, slomag
-from dpbayes.studies.firth import AT_ONCE, fit_firth
+from dpbayes.studies.bowen_liu import comparison, mixed
+from dpbayes.studies.bowen_liu import comparison_3 as location
+from dpbayes.studies.bowen_liu import comparison_4 as slomag
+from dpbayes.studies.bowen_liu.firth import AT_ONCE, fit_firth
 
 
 def design(rng, sets, n):

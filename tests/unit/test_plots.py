@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 import dpbayes as dpb
-from dpbayes import plots
+from dpbayes.report import charts as plots
 
 
 def test_violin_labels_maxima_and_target():

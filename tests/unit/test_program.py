@@ -3,8 +3,8 @@
 import pytest
 
 import dpbayes as dpb
-from dpbayes.families import FAMILIES
-from dpbayes.program import stan_directory
+from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.program import stan_directory
 
 GOOD = """functions {
 #include pseudo_likelihood.stan

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dpbayes.program import stan_directory
+from dpbayes.stan.program import stan_directory
 
 SOURCE = (stan_directory() / "include" / "pseudo_likelihood.stan").read_text()
 stan = stanli.Function("pseudo_log_lik", stan_code="functions {\n" + SOURCE + "\n}")

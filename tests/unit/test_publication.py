@@ -18,11 +18,11 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes import publication as module
 from dpbayes.engines.recorded import RecordedEngine
 from dpbayes.errors import BudgetError, LedgerError
-from dpbayes.privacy.ledger import Ledger
-from dpbayes.publication import check_output, publish, resolve
+from dpbayes.publication import gate as module
+from dpbayes.publication.gate import check_output, publish, resolve
+from dpbayes.publication.ledger import Ledger
 from dpbayes.release import Release
 from tests import releases
 from tests.ledgers import KINDS, postgresql, url  # noqa: F401  # fixtures

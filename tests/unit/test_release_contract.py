@@ -9,7 +9,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.dips import DipsFit
 from dpbayes.mechanisms import MECHANISMS, Dips
-from dpbayes.mechanisms.dips.modips import DRAWS, MODELS
+from dpbayes.mechanisms.modips.mechanism import DRAWS, MODELS
 
 N = 60
 COLUMNS = {

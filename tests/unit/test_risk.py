@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import dpbayes as dpb
-from dpbayes.risk import largest_scaling, linear_weights, record_risk, truncated_weights
+from dpbayes.mechanisms.posterior.risk import (
+    largest_scaling,
+    linear_weights,
+    record_risk,
+    truncated_weights,
+)
 
 finite = st.floats(-1e6, 1e6, allow_nan=False)
 sensitivities = arrays(float, st.integers(1, 30), elements=st.floats(0, 1e6))

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpbayes.demo import earnings
-from dpbayes.studies import sdr
+from dpbayes.studies.demo import earnings
+from dpbayes.studies.hu_williams_savitsky import sdr
 
 SEED = np.random.SeedSequence(1)
 

@@ -4,7 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpbayes.studies import allocation, anchored, catalogue, comparison, earnings, fertility
+from dpbayes.studies import catalogue
+from dpbayes.studies.bowen_liu import comparison, fertility
+from dpbayes.studies.liu import allocation
+from dpbayes.studies.ours import anchored, earnings
 
 
 def test_every_study_is_listed_under_its_name_and_its_pieces_are_json():

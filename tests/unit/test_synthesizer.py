@@ -6,8 +6,8 @@ import pytest
 import dpbayes as dpb
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine
 from dpbayes.engines.recorded import RecordedBinding
-from dpbayes.publication import publish
-from dpbayes.report import comparison_table
+from dpbayes.publication.gate import publish
+from dpbayes.report.report import comparison_table
 from tests.conftest import make_records
 
 N = 60

@@ -7,7 +7,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import ks_2samp
 
 import dpbayes as dpb
-from dpbayes.utility import avg_ecdf, max_ecdf, total_variation, utility
+from dpbayes.evaluate.utility import avg_ecdf, max_ecdf, total_variation, utility
 
 samples = arrays(float, st.integers(1, 20), elements=st.integers(0, 8).map(float))
 

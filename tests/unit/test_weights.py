@@ -8,7 +8,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.engines.base import make_draws
-from dpbayes.weights import Reference
+from dpbayes.mechanisms.posterior.weights import Reference
 
 IDENTITY = {"program": "beta", "formula": "y ~ 1"}
 

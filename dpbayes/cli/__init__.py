@@ -1,0 +1,5 @@
+"""The ``dpbayes`` command."""
+
+from dpbayes.cli.app import main
+
+__all__ = ["main"]

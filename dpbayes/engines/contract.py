@@ -1,0 +1,264 @@
+"""The contract of stan_models/README.md, checked by what a program does at random points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from dpbayes.engines.base import BoundModel, CompiledModel, SamplerSettings
+from dpbayes.errors import DataError, EngineError, ProgramError
+from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram
+
+POINTS = 5
+TOLERANCE = 1e-9  # relative to the size of the sums compared
+_PUBLIC_BY_NAME = ("X", "group")
+
+NOT_CHECKED = (
+    "behaviour away from the points tried",
+    "that the prior is proper",
+    "that log_lik is normalised over all private columns of a record",
+    "that data passed as constants are public",
+)
+
+
+@dataclass(frozen=True)
+class ContractReport:
+    """What was checked: ``passed`` in words, ``private`` data entries, points that were usable."""
+
+    program: str
+    private: tuple[str, ...]
+    points: int
+    passed: tuple[str, ...]
+    not_checked: tuple[str, ...] = NOT_CHECKED
+
+
+def contract_defaults(n: int) -> dict[str, Any]:
+    """The contract's data with no weighting and no clamp."""
+    return {
+        "weights": np.ones(n),
+        "anchor": np.zeros(n),
+        "clip_lower": -np.inf,
+        "clip_upper": np.inf,
+    }
+
+
+def private_entries(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Data entries taken for confidential: one value or row a record, covariates excepted."""
+    n = int(data["n"])
+    public = (*CONTRACT_DATA, *OPTIONAL_DATA, *_PUBLIC_BY_NAME)
+    return tuple(
+        key
+        for key, value in data.items()
+        if key not in public and not key.startswith("prior_") and np.shape(value)[:1] == (n,)
+    )
+
+
+def check_contract(
+    program: StanProgram,
+    model: CompiledModel,
+    data: Mapping[str, Any],
+    private: Sequence[str] | None = None,
+    seed: int = 1,
+    threads: int = 1,
+) -> ContractReport:
+    """Check a program by name and by behaviour.
+
+    At random points θ of the parameter space: target moves with weights, anchor and window as
+    Σ clip(weights (log_lik - anchor)) does, to 1e-9; with all weights 0 it does not depend on
+    confidential data; each record's log_lik depends on that record's confidential data alone.
+
+    Args:
+        data: the program's data; contract entries may be left out.
+        private: names of the confidential entries; by default every entry with one value or row
+            per record except X and group.
+        threads: per chain in the fit to come. With several, a program that uses ``reduce_sum``
+            must have the same target when it is summed by blocks; this samples a few draws.
+    Raises:
+        ProgramError: with the line to add or to change.
+        DataError: the data cannot show what is to be checked.
+    """
+    program.check_names()
+    if "n" not in data:
+        raise DataError("the data have no entry 'n', the number of records.")
+    n = int(data["n"])
+    names = tuple(private) if private is not None else private_entries(data)
+    for name in names:
+        if name not in data:
+            raise DataError(f"confidential entry {name!r} is not in the data.")
+    if not names:
+        raise DataError(
+            f"no data entry has one value per record (n = {n}); name the confidential one."
+        )
+    bound = model.bind({**data, **contract_defaults(n)})
+    probe = _Probe.at_random_points(program, bound, n, seed)
+    probe.check_target()
+    if threads > 1:
+        probe.check_blocks(threads, seed)
+    for name in names:
+        probe.check_prior(name, np.asarray(data[name]))
+        probe.check_records(name, np.asarray(data[name]))
+    return ContractReport(
+        program=program.name,
+        private=names,
+        points=len(probe.base),
+        passed=(
+            "declarations of the contract are present",
+            "records reach target only through pseudo_log_lik, with weights, anchor and window",
+            "log_lik in generated quantities is the log-likelihood in target, constants included",
+            "with all weights 0, target does not depend on " + ", ".join(names),
+            "each record's log_lik depends on no other record's " + ", ".join(names),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """A program at some points: target ``base`` with all weights 0, and record log_lik."""
+
+    program: StanProgram
+    bound: BoundModel
+    draws: xr.DataTree
+    base: NDArray[np.float64]  # (points,)
+    log_lik: NDArray[np.float64]  # (points, n)
+    rng: np.random.Generator
+
+    @classmethod
+    def at_random_points(cls, program: StanProgram, bound: BoundModel, n: int, seed: int) -> _Probe:
+        zero = bound.rebind(weights=np.zeros(n))
+        draws = zero.random_points(4 * POINTS, seed)
+        base = zero.log_prob(draws)
+        log_lik = np.stack(list(zero.log_lik(draws)))
+        good = np.flatnonzero(np.isfinite(base) & np.isfinite(log_lik).all(axis=1))[:POINTS]
+        if not good.size:
+            raise ProgramError(
+                f"{program.name}.stan: target or log_lik is not finite at any of {4 * POINTS} "
+                "random points with parameters of order 1; check the data and the declarations."
+            )
+        rng = np.random.default_rng(seed)
+        return cls(program, bound, draws.isel(draw=good), base[good], log_lik[good], rng)
+
+    @property
+    def zero(self) -> BoundModel:
+        return self.bound.rebind(weights=np.zeros(self.log_lik.shape[1]))
+
+    def check_target(self) -> None:
+        """Target moves with weights, anchor and window as the pseudo-likelihood does."""
+        n = self.log_lik.shape[1]
+        weights = self.rng.uniform(0.1, 1, n)
+        anchor = self.rng.normal(size=n)
+        # A window that bites on some terms and not on others at every point.
+        half = float(np.median(np.abs(weights * (self.log_lik - anchor)))) or 1.0
+        for what, anchor_, window in (
+            ("weights are", np.zeros(n), (-np.inf, np.inf)),
+            ("anchor is", anchor, (-np.inf, np.inf)),
+            ("clamp is", anchor, (-half, half)),
+        ):
+            changed = self.bound.rebind(
+                weights=weights, anchor=anchor_, clip_lower=window[0], clip_upper=window[1]
+            )
+            terms = np.clip(weights * (self.log_lik - anchor_), *window)
+            expected = terms.sum(axis=1)
+            moved = changed.log_prob(self.draws) - self.base
+            size = np.abs(self.base) + np.abs(terms).sum(axis=1)
+            if not _close(moved, expected, size):
+                still = _close(moved, np.zeros_like(moved), size)
+                self._refuse_target(what, still, float(moved[0]), float(expected[0]))
+            if not _close(np.stack(list(changed.log_lik(self.draws))), self.log_lik, 1.0):
+                raise self._broken(
+                    f"log_lik changes when the {what} changed. Emit the plain log-likelihood, "
+                    "unweighted and unclamped."
+                )
+
+    def _refuse_target(self, what: str, still: bool, moved: float, expected: float) -> None:
+        call = self.program.line_of(self.program.clamped, "model")
+        assert call is not None  # check_names
+        if "reduce_sum" in call[1]:
+            call = self.program.line_of(r"\breturn\s+pseudo_log_lik", "functions") or call
+            right = (
+                "return pseudo_log_lik(log_lik_block, weights[first:last], anchor[first:last], "
+                "clip_lower, clip_upper);"
+            )
+        else:
+            right = "target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);"
+        remedy = f"Line {call[0]}:\n  {call[1]}\nshould read:\n  {right}"
+        if what == "weights are" and not still:
+            raise self._broken(
+                f"target moves by {moved:.9g} where the weighted sum of log_lik is {expected:.9g}: "
+                "target and generated quantities do not use the same log-likelihood (dropped "
+                f"constants? a likelihood term of its own? a weight used twice?). {remedy}"
+            )
+        raise self._broken(f"the {what} ignored. {remedy}")
+
+    def check_blocks(self, threads: int, seed: int) -> None:
+        """Summed by blocks in several threads, target is what it is in one."""
+        settings = SamplerSettings(
+            chains=POINTS - 1, warmup=0, draws=POINTS, seed=seed, threads_per_chain=threads
+        )
+        draws = self.bound.sample(settings)
+        one = self.bound.log_prob(draws)
+        several = draws["sample_stats"]["lp"].to_numpy().reshape(one.shape)
+        moved = several - one  # the same constant at every point
+        if not _close(moved, np.full_like(moved, moved[0]), np.abs(one)):
+            raise self._broken(
+                f"with {threads} threads target is another: the function that reduce_sum sums must "
+                "give the part of the records first..last and no other. Slice every entry with one "
+                "value per record by [first:last]."
+            )
+
+    def check_prior(self, name: str, values: NDArray[Any]) -> None:
+        """With all weights 0, target does not depend on a confidential entry."""
+        # Half the records take one record's value: inside the declared limits, whatever they are.
+        changed = values.copy()
+        changed[self.rng.random(len(values)) < 0.5] = values[self.rng.integers(len(values))]
+        if (changed == values).all():
+            raise DataError(f"data entry {name!r} is constant; the check needs values that differ.")
+        moved = self._evaluate(self.zero.rebind(**{name: changed}).log_prob)
+        if _close(moved, self.base, np.abs(self.base)):
+            return
+        found = self.program.private_line((name,))
+        where = "Look in the model block, outside pseudo_log_lik."
+        if found:
+            where = f"Remove line {found[0]}, or use public constants in it:\n  {found[1]}"
+        raise self._broken(
+            f"with all weights 0, target still depends on the confidential {name!r}: a prior or a "
+            f"likelihood term outside the clamp. {where}"
+        )
+
+    def check_records(self, name: str, values: NDArray[Any]) -> None:
+        """Changing one record's confidential entry moves no other record's log_lik."""
+        order = self.rng.permutation(len(values))
+        one = order[0]
+        other = next(i for i in order[1:] if np.any(values[i] != values[one]))
+        changed = values.copy()
+        changed[one] = values[other]
+        moved = self._evaluate(
+            lambda draws: np.stack(list(self.zero.rebind(**{name: changed}).log_lik(draws)))
+        )
+        rest = np.arange(len(values)) != one
+        if not _close(moved[:, rest], self.log_lik[:, rest], np.abs(self.log_lik[:, rest])):
+            raise self._broken(
+                f"changing {name!r} of one record moves other records' log_lik (is it centred, "
+                "scaled or ranked by its own values?). Use public constants passed as data instead."
+            )
+
+    def _evaluate(
+        self, function: Callable[[xr.DataTree], NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        try:
+            return function(self.draws)
+        except (EngineError, RuntimeError) as error:
+            raise self._broken(f"it fails when confidential values change: {error}") from None
+
+    def _broken(self, message: str) -> ProgramError:
+        return ProgramError(f"{self.program.name}.stan breaks the contract: {message}")
+
+
+def _close(
+    a: NDArray[np.float64], b: NDArray[np.float64], size: float | NDArray[np.float64]
+) -> bool:
+    return bool((np.abs(a - b) <= TOLERANCE * np.maximum(1.0, size)).all())

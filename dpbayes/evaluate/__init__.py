@@ -1,0 +1,1 @@
+"""How close, how risky, and whether the claim holds: confidential."""

@@ -1,0 +1,1 @@
+"""Model-based private synthesis (Liu 2016)."""

@@ -1,0 +1,188 @@
+"""The general location model: a table of the levels, normal numbers inside each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from dpbayes.errors import SchemaError
+from dpbayes.mechanisms.dips_base import confidential
+from dpbayes.mechanisms.modips.conjugate import (
+    Fitted,
+    Model,
+    Sanitised,
+    draw_dirichlet,
+    no_public,
+    positive,
+)
+from dpbayes.mechanisms.tables.cells import Cells, require_bounds
+from dpbayes.mechanisms.tables.noisy import IN_ONE_CELL, draw_cells
+from dpbayes.privacy.guarantee import Adjacency
+from dpbayes.privacy.noise import Change, Statistic
+from dpbayes.schema import Column, Schema
+
+Floats = NDArray[np.float64]
+# Sums by cell of numbers in [-1, 1].
+ONE_SUM: dict[Adjacency, Change] = {"add-remove": Change(1), "substitution": Change(1, 2)}
+
+
+def unit(column: Column, values: Any) -> Floats:
+    """Numbers of a column on [-1, 1] by its public bounds."""
+    lower, upper = require_bounds(column)
+    return np.asarray((2 * np.asarray(values, dtype=float) - lower - upper) / (upper - lower))
+
+
+def from_unit(column: Column, values: Floats) -> Floats:
+    """Numbers back in their own units, moved into the bounds; counts are rounded."""
+    lower, upper = require_bounds(column)
+    found = np.clip((values * (upper - lower) + lower + upper) / 2, lower, upper)
+    return np.round(found).astype(np.int64) if column.type == "count" else found
+
+
+def products(columns: list[Column]) -> dict[str, tuple[int, int]]:
+    """Names of the sums of squares and products, with their places in the matrix."""
+    names = [c.name for c in columns]
+    p = range(len(columns))
+    return {f"product {names[a]} * {names[b]}": (a, b) for a in p for b in p if a <= b}
+
+
+def product_statistics(within: Floats, columns: list[Column], n: int) -> list[Statistic]:
+    """Sums of squares and products about cell means, of columns on [-1, 1].
+
+    Sensitivity: removing a record from a cell of n_k lowers the matrix by (1 - 1/n_k) d d', d its
+    distance from the mean of the others, |d_a| <= 2. So 4 for squares, also for a changed record:
+    one term of each sign, both at most 4. Products have terms of any sign: 4, and 8 if changed.
+    """
+    found = []
+    for name, (a, b) in products(columns).items():
+        change: dict[Adjacency, Change] = {
+            "add-remove": Change(4),
+            "substitution": Change(4 if a == b else 8),
+        }
+        lower = 0 if a == b else -n
+        found.append(Statistic(name, np.array(within[a, b]), change, lower, n))
+    return found
+
+
+def draw_covariance(
+    sanitised: Sanitised, columns: list[Column], df: int, rng: np.random.Generator
+) -> Floats:
+    """Σ ~ Inv-Wishart(df, sums of squares and products), made positive definite first."""
+    p = len(columns)
+    df = max(df, p + 2)  # also with more cells than records
+    matrix = np.empty((p, p))
+    for name, (a, b) in products(columns).items():
+        matrix[a, b] = matrix[b, a] = float(sanitised[name])
+    values, vectors = np.linalg.eigh(matrix)
+    floor = 1e-4 * df  # a standard deviation of 1% of the half-range
+    repaired = (vectors * np.maximum(values, floor)) @ vectors.T
+    drawn = stats.invwishart.rvs(df, (repaired + repaired.T) / 2, random_state=rng)
+    return np.asarray(drawn).reshape(p, p)
+
+
+@dataclass(frozen=True)
+class Glom(Model):
+    """Cells of the levels ~ Multinomial(n, π); numbers in cell k ~ Normal(μ_k, Σ), one Σ for all.
+
+    Statistics, numbers on [-1, 1] by their public bounds: cell counts; sums by cell, one array per
+    numeric column; pooled sums of squares and products within cells.
+
+    Sensitivities: counts 1 (add/remove) and 2 (substitution); sums 1 and 2, because a record is in
+    one cell; squares 4 and 4, products 4 and 8 (``product_statistics``).
+
+    Source: Bowen & Liu, section 4.3.1, with one change that the guarantee needs: they add noise of
+    scale (c1 - c0) / (n_k ε) to cell means, but the count n_k is confidential, and a record that
+    changes cells moves two of them. Here the sums get the noise, and means are ratios of noisy
+    numbers.
+
+    Attributes:
+        alpha: of the Dirichlet prior.
+    """
+
+    alpha: float = 0.5
+    name: ClassVar[str] = "glom"
+    summary: ClassVar[str] = "levels in a table, normal numbers in each cell"
+
+    def __post_init__(self) -> None:
+        positive(self.alpha, 1, "alpha")
+
+    def check(self, schema: Schema) -> None:
+        require_both_kinds(schema, self.name, "multinomial, or normal")
+
+    def parts(self, schema: Schema) -> list[str]:
+        numeric, _ = split_columns(schema)
+        return ["counts", *(f"sum {c.name}" for c in numeric), *products(numeric)]
+
+    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedGlom:
+        return FittedGlom(self, schema, records)
+
+
+def split_columns(schema: Schema) -> tuple[list[Column], list[Column]]:
+    """Confidential numeric columns, and those with levels. SchemaError without bounds."""
+    columns = confidential(schema)
+    numeric = [c for c in columns if not c.levels]
+    for column in numeric:
+        require_bounds(column)
+    return numeric, [c for c in columns if c.levels]
+
+
+def require_both_kinds(schema: Schema, model: str, instead: str) -> None:
+    """Raise SchemaError unless there are numeric columns and levels, all confidential."""
+    numeric, levels = split_columns(schema)
+    no_public(schema, model)
+    if not numeric or not levels:
+        raise SchemaError(
+            f"model {model!r} needs confidential columns with levels and numeric ones; take "
+            f"{instead}."
+        )
+
+
+class FittedGlom(Fitted):
+    """Counts and sums by cell, pooled products."""
+
+    def __init__(self, model: Glom, schema: Schema, records: pd.DataFrame) -> None:
+        self.model, self.n = model, len(records)
+        self.numeric, levels = split_columns(schema)
+        self.cells = Cells.of(Schema({c.name: c for c in levels}), self.n)
+        (counts,) = self.cells.counts(records)
+        cell = self.cells.cell(records)
+        z = np.column_stack([unit(c, records[c.name]) for c in self.numeric])
+        sums = np.stack([np.bincount(cell, z_j, len(counts)) for z_j in z.T])
+        away = z - (sums / np.maximum(counts, 1)).T[cell]
+        self.statistics = [
+            Statistic("counts", counts, IN_ONE_CELL, 0, self.n, integer=True),
+            *(
+                Statistic(f"sum {c.name}", s, ONE_SUM, -self.n, self.n)
+                for c, s in zip(self.numeric, sums, strict=True)
+            ),
+            *product_statistics(away.T @ away, self.numeric, self.n),
+        ]
+        self.settings = {"prior": model.alpha, "cells": self.cells.size}
+
+    def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> dict[str, Floats]:
+        counts = sanitised["counts"]
+        size = np.maximum(counts, 1)  # empty cells have a mean, too: of noise alone
+        means = np.stack([sanitised[f"sum {c.name}"] for c in self.numeric], axis=1) / size[:, None]
+        sigma = draw_covariance(sanitised, self.numeric, self.n - len(counts), rng)
+        root = np.linalg.cholesky(sigma)
+        noise = rng.standard_normal(means.shape) @ root.T / np.sqrt(size)[:, None]
+        return {
+            "shares": draw_dirichlet(self.model.alpha + counts, rng),
+            "means": np.clip(means, -1, 1) + noise,
+            "root": np.asarray(root, dtype=float),
+        }
+
+    def predict(self, parameters: Mapping[str, Floats], rng: np.random.Generator) -> pd.DataFrame:
+        drawn = draw_cells(parameters["shares"], self.n, rng)
+        frame = self.cells.decode(self.cells.unravel(drawn), rng)
+        spread = rng.standard_normal((self.n, len(self.numeric))) @ parameters["root"].T
+        z = parameters["means"][drawn] + spread
+        for j, column in enumerate(self.numeric):
+            frame[column.name] = from_unit(column, z[:, j])
+        return frame

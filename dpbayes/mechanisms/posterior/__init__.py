@@ -1,0 +1,1 @@
+"""Mechanisms that draw from posteriors of a Stan program."""

@@ -1,0 +1,237 @@
+"""Where record weights come from: one constant, reference data, or the confidential records."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from dpbayes.engines.base import count_draws, make_draws, stacked
+from dpbayes.errors import DataError, GuaranteeError
+from dpbayes.mechanisms.posterior.risk import (
+    Vector,
+    check_scaling,
+    linear_weights,
+    record_risk,
+    scaled_weights,
+    truncated_weights,
+)
+from dpbayes.schema.fingerprint import data_hash, hash_of
+
+REFERENCE_DRAWS = 400  # kept of a reference fit: enough for a maximum, small enough to read
+
+
+class RecordsView(Protocol):
+    """What a weight source may ask about the confidential records."""
+
+    n: int
+
+    def sensitivity(self) -> Vector:
+        """Shape (n,): max over draws of |f_i| under an unweighted fit to these records."""
+        ...
+
+    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
+        """Record log-likelihoods at given draws, S arrays of shape (n,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """Record weights, shape (n,), and which records Weighted-e truncated to 0."""
+
+    weights: Vector
+    truncated: NDArray[np.bool_]
+
+
+class WeightSource:
+    """Base of the sources. ``strict`` is True if alpha_i depends on record i and public facts."""
+
+    name: ClassVar[str]
+    strict: ClassVar[bool]
+
+    def weighting(self, records: RecordsView) -> Weighting:
+        """Weights of the records."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ConstantWeights(WeightSource):
+    """One public weight for all records: tempering.
+
+    Attributes:
+        alpha: in (0, 1].
+    """
+
+    alpha: float = 1.0
+    name: ClassVar[str] = "constant"
+    strict: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha <= 1:
+            raise GuaranteeError(f"alpha = {self.alpha!r} must lie in (0, 1].")
+
+    def weighting(self, records: RecordsView) -> Weighting:
+        return Weighting(np.full(records.n, self.alpha), np.zeros(records.n, dtype=bool))
+
+
+@dataclass(frozen=True)
+class ConfidentialWeights(WeightSource):
+    """Linear risk weights from an unweighted fit to the confidential records themselves.
+
+    Every weight depends on all records through the smallest and largest sensitivity, so nothing
+    that uses them has a finite-sample guarantee.
+
+    Attributes:
+        c1, c2: scaling and shift (Hu, Williams & Savitsky, section 4.4).
+    """
+
+    c1: float = 1.0
+    c2: float = 0.0
+    name: ClassVar[str] = "confidential"
+    strict: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_scaling(self.c1, self.c2)
+
+    def weighting(self, records: RecordsView) -> Weighting:
+        weights = linear_weights(records.sensitivity(), self.c1, self.c2)
+        return Weighting(weights, np.zeros(records.n, dtype=bool))
+
+
+NO_WEIGHTS = ConstantWeights()
+PAPER_WEIGHTS = ConfidentialWeights()
+
+
+@dataclass(frozen=True)
+class TruncatedWeights(WeightSource):
+    """Weighted-e: confidential weights, 0 where they leave a record above ``width / 2``."""
+
+    weights: ConfidentialWeights
+    width: float
+    name: ClassVar[str] = "confidential"
+    strict: ClassVar[bool] = False
+
+    def weighting(self, records: RecordsView) -> Weighting:
+        weights = self.weights.weighting(records).weights
+        return Weighting(*truncated_weights(weights, records.sensitivity(), self.width))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reference(WeightSource):
+    """A fit to reference data, as a weight function a(x) and as an anchor.
+
+    a(x) = clip(c1 (1 - (f(x) - low) / (high - low)) + c2, 0, 1) with f(x) the largest
+    |log-likelihood| of record x over the reference draws, and low, high the smallest and largest
+    such f over the reference records. Each weight depends on its own record and on reference data
+    only, so censoring with these weights is strict. Holds draws and two numbers, no record.
+
+    Attributes:
+        draws: parameters at up to 400 posterior draws of the unweighted reference fit.
+        low, high: sensitivities that span the reference records.
+        c1, c2: scaling and shift.
+        identity: what has to agree with the synthesizer that uses it.
+        tuning: what ``tune`` aimed at and reached; for the reader.
+    """
+
+    draws: xr.DataTree
+    low: float
+    high: float
+    identity: dict[str, Any]
+    c1: float = 1.0
+    c2: float = 0.0
+    tuning: dict[str, Any] | None = None
+    name: ClassVar[str] = "reference"
+    strict: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_scaling(self.c1, self.c2)
+
+    @classmethod
+    def from_draws(
+        cls,
+        draws: xr.DataTree,
+        sensitivity: Vector,
+        parameters: list[str],
+        identity: dict[str, Any],
+    ) -> Reference:
+        """From an unweighted fit: its draws, and the sensitivities of the reference records."""
+        finite = sensitivity[np.isfinite(sensitivity)]
+        if not finite.size:
+            raise DataError("no reference record has a finite log-likelihood at all draws.")
+        step = max(1, count_draws(draws) // REFERENCE_DRAWS)
+        thinned = {name: stacked(draws, name)[None, ::step] for name in parameters}
+        return cls(make_draws(thinned), float(finite.min()), float(finite.max()), identity)
+
+    def __repr__(self) -> str:
+        drawn = {str(k): v.to_numpy() for k, v in self.draws["posterior"].data_vars.items()}
+        content = hash_of(self.identity, self.low, self.high, data_hash(drawn))[:16]
+        return f"Reference({content}, c1={self.c1!r}, c2={self.c2!r})"
+
+    def with_scaling(self, c1: float, c2: float, tuning: dict[str, Any] | None = None) -> Reference:
+        """The same with other c1 and c2."""
+        return replace(self, c1=c1, c2=c2, tuning=tuning)
+
+    def weighting(self, records: RecordsView) -> Weighting:
+        f = record_risk(records.log_lik(self.draws), np.ones(records.n)).sensitivity
+        weights = scaled_weights(f, self.low, self.high, self.c1, self.c2)
+        return Weighting(weights, np.zeros(records.n, dtype=bool))
+
+    def anchor(self) -> xr.DataTree:
+        """The posterior mean of the parameters, as one draw."""
+        posterior = self.draws["posterior"].to_dataset()
+        return make_draws(
+            {str(k): v.mean(("chain", "draw")).to_numpy()[None, None] for k, v in posterior.items()}
+        )
+
+    def check(self, identity: dict[str, Any]) -> None:
+        """Raise GuaranteeError unless it was fitted with the same program, formula and schema."""
+        for key, value in identity.items():
+            if self.identity.get(key) != value:
+                raise GuaranteeError(
+                    f"the reference fit has another {key} than this synthesizer "
+                    f"({self.identity.get(key)!r}, here {value!r}). Tune again with this {key}."
+                )
+
+    def save(self, path: str | Path) -> None:
+        """Write as JSON."""
+        tree = {
+            "format": "dpbayes reference fit 1",
+            "identity": self.identity,
+            "c1": self.c1,
+            "c2": self.c2,
+            "low": self.low,
+            "high": self.high,
+            "tuning": self.tuning,
+            "draws": {
+                str(name): values.to_numpy()[0].tolist()
+                for name, values in self.draws["posterior"].data_vars.items()
+            },
+        }
+        Path(path).write_text(json.dumps(tree, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Reference:
+        """Read what ``save`` wrote."""
+        try:
+            tree = json.loads(Path(path).read_text(encoding="utf-8"))
+            draws = {k: np.asarray(v, dtype=float)[None] for k, v in tree["draws"].items()}
+            numbers = [float(tree[key]) for key in ("low", "high", "c1", "c2")]
+            identity = dict(tree["identity"])
+        except OSError as error:
+            raise DataError(f"weights file {str(path)!r}: {error.strerror}.") from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"weights file {str(path)!r} is not a reference fit written by `dpbayes tune`: "
+                f"{error!r}."
+            ) from None
+        if not all(math.isfinite(v) for v in numbers):
+            raise DataError(f"weights file {str(path)!r} holds numbers that are not finite.")
+        low, high, c1, c2 = numbers
+        return cls(make_draws(draws), low, high, identity, c1, c2, tree.get("tuning"))

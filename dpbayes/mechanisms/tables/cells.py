@@ -1,0 +1,251 @@
+"""Records as cells of a table: public levels and bins, one axis per column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpbayes.errors import DataError, GuaranteeError, SchemaError
+from dpbayes.mechanisms.dips_base import confidential
+from dpbayes.schema import Column, Schema
+
+BIN_RULES = ("log", "sqrt", "scott")
+MAX_CELLS = 5_000_000  # of one table; noise for a million cells takes OpenDP seven seconds
+Ints = NDArray[np.int64]
+BinRule = str | int | Sequence[float]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One column cut into public cells.
+
+    Attributes:
+        column: its declaration.
+        edges: of the bins of a numeric column, shape (size + 1,); None for levels. Bins are closed
+            on the left, the last one on both sides. Those of a count column lie between numbers.
+    """
+
+    column: Column
+    edges: NDArray[np.float64] | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of levels or bins."""
+        return len(self.column.levels) if self.edges is None else len(self.edges) - 1
+
+    def encode(self, values: pd.Series) -> Ints:
+        """Cell numbers, shape (n,), of validated values."""
+        if self.edges is None:
+            return np.asarray(values.cat.codes, dtype=np.int64)
+        found = np.searchsorted(self.edges, values.to_numpy(dtype=float), side="right") - 1
+        return np.asarray(np.minimum(found, self.size - 1), dtype=np.int64)
+
+    def decode(self, codes: Ints, rng: np.random.Generator) -> pd.Series:
+        """Levels, or numbers that are uniform inside each bin."""
+        if self.edges is None:
+            levels = pd.Index(self.column.levels, dtype=object)
+            return pd.Series(levels.to_numpy()[codes]).infer_objects()
+        low, high = self.edges[codes], self.edges[codes + 1]
+        if self.column.type == "count":
+            return pd.Series(rng.integers(np.ceil(low).astype(int), np.floor(high).astype(int) + 1))
+        return pd.Series(rng.uniform(low, high))
+
+
+def make_axis(column: Column, rule: BinRule, sigma: float | None, n: int) -> Axis:
+    """Cut a column by its levels, or by a bin rule that uses public facts only.
+
+    Rules: ``log`` ceil(ln n), ``sqrt`` ceil(sqrt n), ``scott`` width 3.5 sigma n^(-1/3) with a
+    public sigma, a number of bins, or their edges.
+
+    Raises:
+        SchemaError: a count without upper bound. GuaranteeError: a bad rule.
+    """
+    if column.levels:
+        return Axis(column)
+    lower, upper = require_bounds(column)
+    width = upper - lower + (1 if column.type == "count" else 0)  # whole numbers have width 1
+    if isinstance(rule, str):
+        bins = _count_bins(column, rule, sigma, width, n)
+    elif isinstance(rule, int):
+        if rule < 1:
+            raise GuaranteeError(f"bins of column {column.name!r}: {rule} must be at least 1.")
+        bins = rule
+    else:
+        return Axis(column, _given_edges(column, rule, lower, upper))
+    if column.type == "continuous":
+        return Axis(column, np.linspace(lower, upper, bins + 1))
+    cuts = np.round(np.linspace(0, width, min(bins, int(width)) + 1))
+    return Axis(column, lower + cuts - 0.5)
+
+
+def require_bounds(column: Column) -> tuple[float, float]:
+    """Public bounds of a numeric column; SchemaError if it has none."""
+    if column.lower is None or column.upper is None:
+        raise SchemaError(
+            f"column {column.name!r}: this mechanism needs a public upper bound; add upper = ... "
+            "(from documentation, never from the confidential data)."
+        )
+    return float(column.lower), float(column.upper)
+
+
+def _count_bins(column: Column, rule: str, sigma: float | None, width: float, n: int) -> int:
+    if rule == "log":
+        return max(1, math.ceil(math.log(n)))
+    if rule == "sqrt":
+        return math.ceil(math.sqrt(n))
+    if rule != "scott":
+        raise GuaranteeError(
+            f"bins = {rule!r} of column {column.name!r}: expected {', '.join(BIN_RULES)}, a number "
+            "of bins, or a list of edges."
+        )
+    if sigma is None or not 0 < sigma < math.inf:
+        raise GuaranteeError(
+            f"bins = 'scott' needs a public standard deviation of column {column.name!r}: "
+            f"sigma = {{{column.name} = ...}} (from documentation; the one of the confidential "
+            "data would be an unpaid disclosure)."
+        )
+    return max(1, math.ceil(width / (3.5 * sigma) * math.cbrt(n)))
+
+
+def _given_edges(
+    column: Column, edges: Sequence[float], lower: float, upper: float
+) -> NDArray[np.float64]:
+    try:
+        found = np.asarray(edges, dtype=float)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    good = found.ndim == 1 and found.size >= 2 and bool((np.diff(found) > 0).all())
+    if not good or (found[0], found[-1]) != (lower, upper):
+        raise GuaranteeError(
+            f"bins of column {column.name!r}: {edges!r} must be increasing edges from the lower "
+            f"bound {lower:g} to the upper bound {upper:g}."
+        )
+    if column.type == "continuous":
+        return found
+    if (found % 1 != 0).any():
+        raise GuaranteeError(f"bins of column {column.name!r}: edges of a count are whole numbers.")
+    # [a, b) and at last [a, b]: cut below each edge, and above the last.
+    return np.append(found[:-1] - 0.5, upper + 0.5)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cells of the synthesised columns within strata of the public ones.
+
+    Attributes:
+        given: axes of public columns; their combinations are the strata.
+        axes: axes of the columns to synthesise; their combinations are the cells.
+    """
+
+    given: tuple[Axis, ...]
+    axes: tuple[Axis, ...]
+
+    @classmethod
+    def of(
+        cls,
+        schema: Schema,
+        n: int,
+        bins: BinRule | Mapping[str, BinRule] = "sqrt",
+        sigma: Mapping[str, float] | None = None,
+    ) -> Cells:
+        """Axes for every column of a schema, by public rules.
+
+        Raises:
+            SchemaError, GuaranteeError: as ``make_axis``; or rules that name other columns.
+        """
+        for what, named in (("bins", bins), ("sigma", sigma or {})):
+            for name in named if isinstance(named, Mapping) else ():
+                if schema[name].levels:
+                    raise GuaranteeError(f"{what}: column {name!r} has levels and needs no bins.")
+
+        def axis(column: Column) -> Axis:
+            rule = bins.get(column.name, "sqrt") if isinstance(bins, Mapping) else bins
+            return make_axis(column, rule, (sigma or {}).get(column.name), n)
+
+        columns = schema.columns.values()
+        confidential = tuple(axis(c) for c in columns if not c.public)
+        return cls(tuple(axis(c) for c in columns if c.public), confidential)
+
+    @cached_property
+    def size(self) -> int:
+        """Number K of cells in one stratum; exact, it may be beyond any memory."""
+        return math.prod(axis.size for axis in self.axes)
+
+    @cached_property
+    def strata(self) -> int:
+        """Number of strata."""
+        return math.prod(axis.size for axis in self.given)
+
+    def describe(self) -> str:
+        """``2 x 16 x 41 = 1,312 cells``."""
+        sizes = [f"{axis.column.name} {axis.size}" for axis in (*self.given, *self.axes)]
+        return f"{' x '.join(sizes)} = {self.strata * self.size:,} cells"
+
+    def require_memory(self) -> None:
+        """Raise DataError if the table has more than ``MAX_CELLS`` cells."""
+        cells = self.strata * self.size
+        if cells > MAX_CELLS:
+            raise DataError(
+                f"the full cross-tabulation has {self.describe()}, {8 * cells / 2**30:.3g} GiB of "
+                f"counts; at most {MAX_CELLS:,} cells are held. Take fewer bins or merge levels in "
+                "the schema, leave columns out, or take a mechanism without a table "
+                "(multinomial-dirichlet, smoothed-histogram, modips with model sequential)."
+            )
+
+    def stratum(self, records: pd.DataFrame) -> Ints:
+        """Stratum number of each record, shape (n,)."""
+        return _ravel(self.given, records)
+
+    def codes(self, records: pd.DataFrame) -> NDArray[np.int64]:
+        """Cell of each record on each axis, shape (n, number of axes)."""
+        return np.column_stack([axis.encode(records[axis.column.name]) for axis in self.axes])
+
+    def cell(self, records: pd.DataFrame) -> Ints:
+        """Cell number of each record within its stratum, shape (n,)."""
+        return _ravel(self.axes, records)
+
+    def counts(self, records: pd.DataFrame) -> Ints:
+        """Records by stratum and cell, shape (strata, K)."""
+        self.require_memory()
+        number = self.stratum(records) * self.size + self.cell(records)
+        found = np.bincount(number, minlength=self.strata * self.size)
+        return found.reshape(self.strata, self.size)
+
+    def unravel(self, cells: Ints) -> NDArray[np.int64]:
+        """Cells on each axis, shape (n, number of axes), of cell numbers."""
+        return np.column_stack(np.unravel_index(cells, [axis.size for axis in self.axes]))
+
+    def decode(self, codes: NDArray[np.int64], rng: np.random.Generator) -> pd.DataFrame:
+        """Values of the synthesised columns for cells on each axis, shape (n, number of axes)."""
+        return pd.DataFrame(
+            {axis.column.name: axis.decode(codes[:, j], rng) for j, axis in enumerate(self.axes)}
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: number of levels or edges of the bins, by column."""
+        return {
+            axis.column.name: axis.size if axis.edges is None else axis.edges.tolist()
+            for axis in (*self.given, *self.axes)
+        }
+
+
+def check_cells(
+    schema: Schema, bins: BinRule | Mapping[str, BinRule], sigma: Mapping[str, float] | None
+) -> None:
+    """Raise SchemaError or GuaranteeError for columns and rules that make no cells."""
+    confidential(schema)
+    Cells.of(schema, 1000, bins, sigma)  # any number of records: there are none yet
+
+
+def _ravel(axes: tuple[Axis, ...], records: pd.DataFrame) -> Ints:
+    number = np.zeros(len(records), dtype=np.int64)
+    for axis in axes:
+        number = number * axis.size + axis.encode(records[axis.column.name])
+    return number

@@ -1,0 +1,221 @@
+"""Records drawn from an urn of the confidential records and α extra ones in every cell.
+
+Four mechanisms of the literature are this urn: with every drawn record doubled (Pólya's urn, the
+Dirichlet-multinomial distribution) or not, over K cells or two. Draws are exact in whole numbers:
+α is rounded up to a multiple of 2^-30, and every draw is a uniform whole number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpbayes.errors import SchemaError
+from dpbayes.mechanisms.dips_base import Dips, Prepared, check_records, confidential
+from dpbayes.mechanisms.tables.cells import BinRule, Cells, check_cells
+from dpbayes.privacy.guarantee import SECRET_DRAWS, Adjacency
+from dpbayes.privacy.noise import Noise
+from dpbayes.schema import Schema
+
+UNIT = 2**30  # balls that stand for one record
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Urn(Dips):
+    """Shared settings and the sampling.
+
+    Attributes:
+        epsilon: of one data set; it holds for both adjacencies.
+        adjacency: what epsilon is meant for.
+        bins, sigma: of numeric columns, as in ``histograms``.
+    """
+
+    epsilon: float
+    adjacency: Adjacency = "add-remove"
+    bins: BinRule | Mapping[str, BinRule] = "sqrt"
+    sigma: Mapping[str, float] | None = None
+    both: ClassVar[bool] = True
+    source: ClassVar[str] = SECRET_DRAWS
+    doubled: ClassVar[bool]
+
+    def least_alpha(self, size: int) -> float:
+        """Extra records per cell that epsilon needs for a data set of ``size`` records."""
+        raise NotImplementedError
+
+    def alpha(self, size: int) -> float:
+        """Extra records per cell: the least, rounded up to a multiple of 2^-30."""
+        return balls(self.least_alpha(size)) / UNIT
+
+    def check(self, schema: Schema) -> None:
+        check_cells(schema, self.bins, self.sigma)
+
+    def prepare(self, schema: Schema, records: pd.DataFrame) -> PreparedUrn:
+        check_records(records)
+        cells = Cells.of(schema, len(records), self.bins, self.sigma)
+        return PreparedUrn(self, cells, cells.stratum(records), cells.codes(records))
+
+
+class PreparedUrn(Prepared):
+    """Cells of the records on each axis, shape (n, axes)."""
+
+    def __init__(self, mechanism: _Urn, cells: Cells, stratum: Ints, codes: Ints) -> None:
+        self.mechanism = mechanism
+        self.cells = cells
+        self.codes = codes
+        sizes = np.bincount(stratum)
+        self.strata = [np.flatnonzero(stratum == g) for g in np.flatnonzero(sizes)]
+        alphas = sorted({mechanism.alpha(len(rows)) for rows in self.strata})
+        self.settings = {
+            "alpha": alphas[0] if len(alphas) == 1 else alphas,
+            "cells": cells.strata * cells.size,
+            "bins": cells.to_dict(),
+        }
+
+    def private(self, noise: Noise) -> Ints:
+        drawn = np.empty_like(self.codes)
+        sizes = [axis.size for axis in self.cells.axes]
+        for rows in self.strata:
+            extra = balls(self.mechanism.least_alpha(len(rows)))
+            drawn[rows] = draw_urn(
+                self.codes[rows], sizes, extra, len(rows), noise, doubled=self.mechanism.doubled
+            )
+        return drawn
+
+    def synthetic(self, output: Ints, rng: np.random.Generator) -> pd.DataFrame:
+        return self.cells.decode(output, rng)
+
+
+def _odds(x: float) -> float:
+    """1 / (e^x - 1), for large x too."""
+    return math.exp(-x) / -math.expm1(-x)
+
+
+def balls(alpha: float) -> int:
+    """Balls of one cell for ``alpha`` extra records, rounded up."""
+    return max(1, math.ceil(alpha * UNIT * (1 + 1e-12)))
+
+
+def draw_urn(
+    codes: Ints, sizes: list[int], extra: int, size: int, noise: Noise, *, doubled: bool
+) -> Ints:
+    """Cells of ``size`` synthetic records, shape (size, axes).
+
+    Args:
+        codes: cells of the n confidential records on each axis, shape (n, axes).
+        sizes: cells of each axis; all combinations hold ``extra`` balls each.
+        doubled: put every drawn record back with another one like it.
+    """
+    records = len(codes) * UNIT
+    cells = math.prod(sizes) * extra
+    order = np.arange(size)
+    ends = np.full(size, records + cells, dtype=object)
+    if doubled:
+        ends = ends + order.astype(object) * UNIT
+    ball = noise.below(ends)
+    of_record = np.array(ball < records, dtype=bool)
+    again = np.array(ball >= records + cells, dtype=bool)
+    drawn = np.empty((size, len(sizes)), dtype=np.int64)
+    drawn[of_record] = codes[(ball[of_record] // UNIT).astype(np.int64)]
+    blank = ~of_record & ~again
+    for axis, cells_of_axis in enumerate(sizes):  # uniform over all combinations
+        ends_of_axis = np.full(int(blank.sum()), cells_of_axis, dtype=object)
+        drawn[blank, axis] = noise.below(ends_of_axis).astype(np.int64)
+    earlier = ((ball[again] - records - cells) // UNIT).astype(np.int64)
+    for i, j in zip(order[again], earlier, strict=True):  # an earlier draw, which may be one too
+        drawn[i] = drawn[j]
+    return drawn
+
+
+@dataclass(frozen=True)
+class MultinomialDirichlet(_Urn):
+    """Cell probabilities from a Dirichlet posterior, counts from a multinomial: Pólya's urn.
+
+    Prior α = ñ / (e^ε - 1) in every cell, for ñ synthetic records.
+
+    Source: Machanavajjhala et al., ICDE 2008; Bowen & Liu, section 3.2.1; two cells: Abowd &
+    Vilhuber 2008, Charest 2010.
+
+    Sensitivity: a changed record moves the log probability of the synthetic counts by at most
+    log((a - 1 + ñ_j) / (a - 1)) <= log(1 + ñ / α), a - 1 >= α, less the gain of the cell that it
+    enters. Adding or removing one moves it by no more: the total of the urn moves the other way.
+
+    Guarantee: strict, epsilon for both adjacencies. The draws are the synthetic cells themselves;
+    probabilities are not released. Strata of public columns are separate urns.
+
+    Attributes:
+        epsilon, adjacency, bins, sigma: as in ``_Urn``.
+    """
+
+    name: ClassVar[str] = "multinomial-dirichlet"
+    summary: ClassVar[str] = "Dirichlet-multinomial cells with a prior for ε; strict ε-DP"
+    doubled: ClassVar[bool] = True
+
+    def least_alpha(self, size: int) -> float:
+        return size * _odds(self.epsilon)
+
+
+@dataclass(frozen=True)
+class SmoothedHistogram(_Urn):
+    """The empirical distribution mixed with the uniform one over all cells.
+
+    f* = (1 - λ) f + λ / K with λ = K / (K + ñ(e^{ε/ñ} - 1)) for ñ records, which is
+    (n_k + α) / (n + K α) with α = 1 / (e^{ε/ñ} - 1) where ñ = n.
+
+    Source: Wasserman & Zhou 2010; Bowen & Liu, equations (3.2) and (3.3).
+
+    Sensitivity: a changed record moves the log probability of one synthetic record by at most
+    log((n_k + α) / (n_k - 1 + α)) <= log(1 + 1/α) = ε/ñ; so does one added or removed.
+
+    Guarantee: strict, epsilon for both adjacencies, for ñ independent records together.
+
+    Attributes:
+        epsilon, adjacency, bins, sigma: as in ``_Urn``.
+    """
+
+    name: ClassVar[str] = "smoothed-histogram"
+    summary: ClassVar[str] = "histogram mixed with a uniform one; strict ε-DP"
+    doubled: ClassVar[bool] = False
+
+    def least_alpha(self, size: int) -> float:
+        return _odds(self.epsilon / size)
+
+
+def _require_binary(name: str, other: str, schema: Schema) -> None:
+    columns = confidential(schema)
+    if len(columns) != 1 or columns[0].type != "binary":
+        raise SchemaError(
+            f"{name} is for one confidential column of type binary; found "
+            f"{', '.join(f'{c.name} ({c.type})' for c in columns)}. Take {other}."
+        )
+
+
+@dataclass(frozen=True)
+class BetaBinomial(MultinomialDirichlet):
+    """``MultinomialDirichlet`` for one binary column. The model of ``from_synthetic_counts``."""
+
+    name: ClassVar[str] = "beta-binomial"
+    summary: ClassVar[str] = "multinomial-dirichlet for one binary column; strict ε-DP"
+
+    def check(self, schema: Schema) -> None:
+        _require_binary(self.name, "multinomial-dirichlet", schema)
+
+
+@dataclass(frozen=True)
+class BetaBinomialMR(SmoothedHistogram):
+    """``SmoothedHistogram`` for one binary column: p = (n_1 + α) / (n + 2α), not drawn.
+
+    Source: McClure & Reiter 2012; Bowen & Liu, section 3.2.1.
+    """
+
+    name: ClassVar[str] = "beta-binomial-mr"
+    summary: ClassVar[str] = "smoothed-histogram for one binary column; strict ε-DP"
+
+    def check(self, schema: Schema) -> None:
+        _require_binary(self.name, "smoothed-histogram", schema)

@@ -1,0 +1,1 @@
+"""The job, the gate that a release passes, and the budget ledger."""

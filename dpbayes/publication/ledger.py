@@ -1,0 +1,427 @@
+"""The privacy ledger: what each data set may cost, and every release that was paid for.
+
+It is confidential: it holds the salts that fingerprints of records are made with.
+
+An entry goes from ``reserved`` (its cost counts from here on) to ``writing`` (from here on data
+sets may exist outside memory) to ``released``. Only a reserved entry can become ``void``, which
+gives its cost back: no byte of a data set is written before the step to ``writing``, which fails
+on a void entry. A writing entry whose release cannot be found becomes ``lost``: it stays paid.
+"""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import math
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import sqlalchemy as sa
+
+from dpbayes.errors import BudgetError, GuaranteeError, LedgerError
+from dpbayes.privacy.accounting import Budget, Composition, Loss, check_delta, compose
+from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, check_epsilon
+from dpbayes.publication.database import DATASET, ENTRY, FINGERPRINT, VERSION, Database
+from dpbayes.schema.fingerprint import salted
+
+STATES = ("reserved", "writing", "released", "void", "lost")
+
+
+@dataclass(frozen=True)
+class Account:
+    """A data set with its budget and what was spent.
+
+    Attributes:
+        name: of the data set.
+        adjacency: the neighbour relation that the budget is for.
+        budget: bound and total so far, by that adjacency.
+        entries: number of entries by state.
+    """
+
+    id: int
+    name: str
+    adjacency: Adjacency
+    budget: Budget
+    entries: Mapping[str, int]
+
+    @property
+    def spent(self) -> tuple[float, Composition]:
+        """Epsilon spent, and the rule that gave it."""
+        return compose([(self.budget.spent, 1)], self.budget.delta)
+
+    @property
+    def left(self) -> float:
+        """Budget less what was spent; with δ > 0 later releases may fit that cost more alone."""
+        return max(0.0, self.budget.epsilon - self.spent[0])
+
+    def statement(self) -> str:
+        """One line for people."""
+        spent, rule = self.spent
+        at = f" at δ = {self.budget.delta:g} ({rule})" if self.budget.delta else ""
+        return (
+            f"Ledger: data set {self.name!r} has spent ε = {spent:.6g} of {self.budget.epsilon:g} "
+            f"({self.adjacency}){at}; {self.left:.6g} is left."
+        )
+
+    def cost(self, claim: Guarantee) -> tuple[Loss, Loss]:
+        """Losses of ``claim`` under this account's adjacency: once, and for each data set."""
+        if self.adjacency == "substitution":
+            return claim.once.substitution(), claim.each.substitution()
+        return claim.once, claim.each
+
+    def refusal(self, claim: Guarantee) -> str | None:
+        """Why the budget does not admit a release, with what still fits; None if it does."""
+        once, each = self.cost(claim)
+        cost = once.plus(each, claim.draws)
+        if self.budget.admits(cost):
+            return None
+        fits = self.budget.largest_count(once, each, claim.draws) * claim.nested
+        factor = self.budget.largest_factor(cost)
+        more = [f"{fits} data set(s) at this ε"] if fits else []
+        if factor:
+            smaller = _down(factor * claim.epsilon_setting)
+            more.append(f"--epsilon {smaller} for {claim.datasets} data set(s)")
+        return (
+            f"the budget does not admit this release, which costs ε = "
+            f"{compose([(cost, 1)], self.budget.delta)[0]:.6g}. {self.statement()} "
+            + ("What still fits: " + ", or ".join(more) + "." if more else "Nothing fits any more.")
+        )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One release: what it costs, who made it, and how far it came."""
+
+    number: int
+    id: str
+    dataset: str
+    state: str
+    actor: str
+    host: str
+    process: int
+    directory: Path
+
+
+class Ledger:
+    """An existing ledger in SQLite or PostgreSQL.
+
+    Every change is one serialisable transaction. SQLite needs a local disk, not a network share.
+
+    Args:
+        url: a file name, or an SQLAlchemy URL such as ``postgresql://user@host/database``.
+    Raises:
+        LedgerError: no ledger there, no permission, damaged, or of another version.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._database = Database(url)
+        self._database.require_file()
+        version = self._database.version()
+        if version is None:
+            raise LedgerError(f"{self.url} holds no ledger; make one with `dpbayes ledger create`.")
+        if version < VERSION:
+            raise LedgerError(
+                f"the ledger {self.url} has version {version}, this dpbayes writes {VERSION}: run "
+                "`dpbayes ledger upgrade` (after a backup) while nobody releases."
+            )
+        if version > VERSION:
+            raise LedgerError(
+                f"the ledger {self.url} has version {version}, newer than this dpbayes "
+                f"({VERSION}). Update dpbayes."
+            )
+
+    @property
+    def url(self) -> str:
+        """Where it is, without a password."""
+        return self._database.url
+
+    @classmethod
+    def create(cls, url: str) -> Ledger:
+        """Open a ledger, made first if there is none."""
+        database = Database(url)
+        database.make_file()
+        database.migrate(only_empty=True)
+        return cls(url)
+
+    @classmethod
+    def upgrade(cls, url: str) -> Ledger:
+        """Bring an older ledger to this version of the schema."""
+        database = Database(url)
+        database.require_file()
+        database.migrate(only_empty=False)
+        return cls(url)
+
+    def add_dataset(
+        self,
+        name: str,
+        epsilon: float,
+        delta: float = 0.0,
+        adjacency: Adjacency = "add-remove",
+    ) -> Account:
+        """Open an account: a bound on what all releases of a data set may cost together.
+
+        Raises:
+            LedgerError: the name is taken. GuaranteeError: a bad number.
+        """
+        check_epsilon(epsilon)
+        check_delta(delta)
+        if adjacency not in ADJACENCIES:
+            raise GuaranteeError(
+                f"adjacency = {adjacency!r} must be one of {', '.join(ADJACENCIES)}."
+            )
+        if not name.strip() or len(name) > 200:
+            raise LedgerError("the name of a data set must have 1 to 200 characters.")
+
+        def work(connection: sa.Connection) -> Account:
+            if connection.execute(sa.select(DATASET.c.id).where(DATASET.c.name == name)).first():
+                raise LedgerError(
+                    f"data set {name!r} is in the ledger already; a budget is never raised. "
+                    "See `dpbayes ledger show`."
+                )
+            connection.execute(
+                DATASET.insert().values(
+                    name=name,
+                    adjacency=adjacency,
+                    epsilon=float(epsilon),
+                    delta=float(delta),
+                    salt=secrets.token_hex(32),
+                    created=_now(),
+                )
+            )
+            return self._account(connection, name)
+
+        return self._database.serially(work)
+
+    def accounts(self) -> list[Account]:
+        """All data sets, in the order of their creation."""
+        with self._database.reading() as connection:
+            names = connection.scalars(sa.select(DATASET.c.name).order_by(DATASET.c.id)).all()
+            return [self._account(connection, name) for name in names]
+
+    def account(self, name: str) -> Account:
+        """One data set. Raises LedgerError if it is not there."""
+        with self._database.reading() as connection:
+            return self._account(connection, name)
+
+    def history(self, name: str | None = None) -> pd.DataFrame:
+        """All entries in the order in which they were reserved, whatever the clocks said."""
+        query = (
+            sa.select(DATASET.c.name.label("dataset"), ENTRY)
+            .join(DATASET, DATASET.c.id == ENTRY.c.dataset_id)
+            .order_by(ENTRY.c.number)
+        )
+        if name is not None:
+            self.account(name)
+            query = query.where(DATASET.c.name == name)
+        with self._database.reading() as connection:
+            found = connection.execute(query)
+            frame = pd.DataFrame(found.mappings().all(), columns=list(found.keys()))
+        return frame.drop(columns="dataset_id").set_index("number")
+
+    def check(self, name: str, claim: Guarantee, digest: bytes | None = None) -> None:
+        """Raise what ``reserve`` would raise now. Nothing is written."""
+        self._require_strict(claim)
+        with self._database.reading() as connection:
+            account = self._account(connection, name)
+            if digest is not None:
+                self._owner(connection, account, digest)
+        if refusal := account.refusal(claim):
+            raise BudgetError(refusal)
+
+    def reserve(
+        self,
+        name: str,
+        claim: Guarantee,
+        digest: bytes,
+        entry: str,
+        directory: Path,
+        note: str = "",
+    ) -> None:
+        """Record what a release costs, before anything is drawn.
+
+        Args:
+            name: of the data set.
+            claim: for all data sets of the release.
+            digest: ``fingerprint.content_digest`` of the records.
+            entry: a new random id, 32 hex digits.
+            directory: where ``release`` will be written.
+            note: for those who read the history.
+        Raises:
+            BudgetError: it would exceed the budget. LedgerError: the records belong to another
+            data set, or are not this one's.
+        """
+        self.check(name, claim, digest)  # also loads what is slow to load, outside the lock
+
+        def work(connection: sa.Connection) -> Account | None:
+            account = self._account(connection, name)
+            if not self._owner(connection, account, digest):
+                self._add_fingerprint(connection, account, digest)
+            once, each = account.cost(claim)
+            if not account.budget.admits(once.plus(each, claim.draws)):
+                return account
+            connection.execute(
+                ENTRY.insert().values(
+                    id=entry,
+                    dataset_id=account.id,
+                    state="reserved",
+                    mechanism=claim.mechanism,
+                    datasets=claim.draws,
+                    once_epsilon=once.epsilon,
+                    once_rho=once.rho,
+                    each_epsilon=each.epsilon,
+                    each_rho=each.rho,
+                    created=_now(),
+                    changed=_now(),
+                    actor=_actor(),
+                    host=socket.gethostname(),
+                    process=os.getpid(),
+                    directory=str(directory),
+                    note=note,
+                )
+            )
+            return None
+
+        refused = self._database.serially(work)
+        if refused is not None:
+            raise BudgetError(refused.refusal(claim))
+
+    def accept_version(self, name: str, digest: bytes) -> None:
+        """Take corrected records of the same persons into the account of a data set."""
+
+        def work(connection: sa.Connection) -> None:
+            account = self._account(connection, name)
+            if not self._owner(connection, account, digest, corrected=True):
+                self._add_fingerprint(connection, account, digest)
+
+        self._database.serially(work)
+
+    def writing(self, entry: str) -> None:
+        """From reserved to writing. Raises LedgerError if the entry was voided meanwhile."""
+        self._move(entry, ("reserved",), "writing")
+
+    def released(self, entry: str) -> None:
+        """From writing to released: it is where its readers find it."""
+        self._move(entry, ("writing",), "released")
+
+    def void(self, entry: str) -> None:
+        """From reserved to void: nothing was written, and the cost is given back."""
+        self._move(entry, ("reserved",), "void")
+
+    def lost(self, entry: str) -> None:
+        """From writing to lost: paid for, and not to be had."""
+        self._move(entry, ("writing",), "lost")
+
+    def unresolved(self) -> list[Entry]:
+        """Entries that are neither finished nor void."""
+        rows = self.history()
+        rows = rows[rows["state"].isin(["reserved", "writing"])]
+        names = ("id", "dataset", "state", "actor", "host", "process")
+        return [
+            Entry(
+                number=int(str(number)),
+                directory=Path(row["directory"]),
+                **{name: row[name] for name in names},
+            )
+            for number, row in rows.iterrows()
+        ]
+
+    def _move(self, entry: str, before: tuple[str, ...], after: str) -> None:
+        def work(connection: sa.Connection) -> None:
+            changed = connection.execute(
+                ENTRY.update()
+                .where(ENTRY.c.id == entry, ENTRY.c.state.in_(before))
+                .values(state=after, changed=_now())
+            ).rowcount
+            if not changed:
+                state = connection.scalar(sa.select(ENTRY.c.state).where(ENTRY.c.id == entry))
+                raise LedgerError(
+                    f"ledger entry {entry} is {state or 'not in the ledger'} and cannot become "
+                    f"{after}."
+                )
+
+        self._database.serially(work)
+
+    def _require_strict(self, claim: Guarantee) -> None:
+        if claim.basis != "strict" or not math.isfinite(claim.epsilon):
+            raise BudgetError(
+                f"a budget pays for strict guarantees only, and mechanism {claim.mechanism!r} "
+                f"(weights: {claim.weights}) has none. Choose censored or anchored, or release "
+                "without a ledger."
+            )
+
+    def _account(self, connection: sa.Connection, name: str) -> Account:
+        row = connection.execute(sa.select(DATASET).where(DATASET.c.name == name)).first()
+        if row is None:
+            names = connection.scalars(sa.select(DATASET.c.name).order_by(DATASET.c.id)).all()
+            raise LedgerError(
+                f"data set {name!r} is not in the ledger; it has "
+                f"{', '.join(map(repr, names)) or 'none yet'}."
+            )
+        entries = connection.execute(sa.select(ENTRY).where(ENTRY.c.dataset_id == row.id)).all()
+        spent = Loss(0.0, 0.0)
+        paid = [e for e in entries if e.state != "void"]
+        if paid:
+            spent = Loss(
+                math.fsum(e.once_epsilon + e.datasets * e.each_epsilon for e in paid),
+                math.fsum(e.once_rho + e.datasets * e.each_rho for e in paid),
+            )
+        states = [e.state for e in entries]
+        counts = {state: states.count(state) for state in STATES}
+        budget = Budget(row.epsilon, row.delta, spent)
+        return Account(row.id, row.name, row.adjacency, budget, counts)
+
+    def _owner(
+        self, connection: sa.Connection, account: Account, digest: bytes, corrected: bool = False
+    ) -> bool:
+        """True if the account knows the records, False if it knows none yet.
+
+        Raises LedgerError if they belong to another account, or this one knows only others.
+        """
+        known = {(row.dataset_id, row.value) for row in connection.execute(sa.select(FINGERPRINT))}
+        for row in connection.execute(sa.select(DATASET)):
+            if (row.id, salted(row.salt, digest)) in known:
+                if row.id == account.id:
+                    return True
+                raise LedgerError(
+                    f"these records are those of data set {row.name!r} in the ledger. Release "
+                    f"them as --dataset {row.name!r}: one set of persons has one budget."
+                )
+        if not corrected and any(dataset == account.id for dataset, _ in known):
+            raise LedgerError(
+                f"these records are not those that data set {account.name!r} stands for. If they "
+                "are a corrected version about the same persons, take them in with `dpbayes "
+                "ledger accept`; other persons need a data set of their own."
+            )
+        return False
+
+    def _add_fingerprint(self, connection: sa.Connection, account: Account, digest: bytes) -> None:
+        salt = connection.scalar(sa.select(DATASET.c.salt).where(DATASET.c.id == account.id))
+        assert salt is not None
+        connection.execute(
+            FINGERPRINT.insert().values(
+                dataset_id=account.id, value=salted(salt, digest), created=_now()
+            )
+        )
+
+
+def _down(epsilon: float) -> str:
+    """Four digits, never more than ``epsilon``."""
+    digits = max(0, 3 - math.floor(math.log10(epsilon)))
+    return f"{math.floor(epsilon * 10**digits) / 10**digits:.{digits}f}"
+
+
+def _now() -> str:
+    """For readers; nothing is decided by a clock."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _actor() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"

@@ -1,0 +1,1 @@
+"""Tables, figures and files of the confidential side."""

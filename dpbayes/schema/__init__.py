@@ -1,0 +1,5 @@
+"""What is public: columns, bounds and levels, and how records are read."""
+
+from dpbayes.schema.columns import COLUMN_TYPES, Column, ColumnType, Schema, read_records
+
+__all__ = ["COLUMN_TYPES", "Column", "ColumnType", "Schema", "read_records"]

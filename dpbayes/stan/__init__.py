@@ -1,0 +1,1 @@
+"""Stan programs and what turns records into their data."""

@@ -1,0 +1,271 @@
+"""A Stan program: its text with includes expanded, its hash, and the contract checked by name.
+
+What can be read off the text is checked here, so that the error can show the line to add or
+change; what the program does is checked in contract.py by running it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbayes.errors import ProgramError
+from dpbayes.stan.families import FAMILIES
+
+# Data that every program declares (stan_models/README.md), with the line to add.
+CONTRACT_DATA = {
+    "n": "int<lower=1> n;",
+    "weights": "vector<lower=0, upper=1>[n] weights;",
+    "anchor": "vector[n] anchor;",
+    "clip_lower": "real clip_lower;",
+    "clip_upper": "real clip_upper;",
+    "emit": "int<lower=0, upper=1> emit;",
+}
+# Declared only by programs that can leave out y_rep while they emit log_lik.
+OPTIONAL_DATA = ("emit_y_rep",)
+
+_INCLUDE = re.compile(r"^[ \t]*#include[ \t]+[<\"']?([\w./-]+)[>\"']?[ \t]*$", re.MULTILINE)
+_DECLARATION = re.compile(
+    r"(?:array\s*\[.*?\]\s*)?(?:int|real|complex|vector|row_vector|matrix|simplex|ordered|"
+    r"positive_ordered|unit_vector|cov_matrix|corr_matrix|cholesky_factor_\w+|sum_to_zero_vector)"
+    r"\s*(?:<.*?>)?\s*(?:\[.*?\])?\s+(\w+)\s*(?:=.*)?",
+    re.DOTALL,
+)
+_ASSIGNED = re.compile(r"(\w+)\s*(?:\[[^=]*\])?\s*[-+*/.]*$")
+
+
+def stan_directory() -> Path:
+    """Where the bundled programs are: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    for directory in (package / "stan_models", package.parent / "stan_models"):
+        if (directory / "include" / "pseudo_likelihood.stan").is_file():
+            return directory
+    raise ProgramError("the bundled Stan programs are missing: reinstall dpbayes.")
+
+
+@dataclass(frozen=True)
+class StanProgram:
+    """A Stan program.
+
+    Attributes:
+        name: file name without ending.
+        source: text as written.
+        text: text with includes expanded, each onto one line, so that line numbers stay the user's.
+        bundled: True for the programs in stan_models/, which the tests cover.
+    """
+
+    name: str
+    source: str
+    text: str
+    bundled: bool
+
+    @classmethod
+    def for_family(cls, family: str) -> StanProgram:
+        """The bundled program of a family."""
+        if family not in FAMILIES:
+            raise ProgramError(f"unknown family {family!r}; families: {', '.join(FAMILIES)}.")
+        return cls._read(stan_directory() / f"{family}.stan", bundled=True)
+
+    @classmethod
+    def for_inference(cls, name: str) -> StanProgram:
+        """A bundled program that analyses releases; the contract is not for it."""
+        return cls._read(stan_directory() / "inference" / f"{name}.stan", bundled=True)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> StanProgram:
+        """A user's program, with its ``#include`` lines expanded; checked by ``check_names``."""
+        program = cls._read(Path(path), bundled=False)
+        program.check_names()
+        return program
+
+    @classmethod
+    def _read(cls, path: Path, *, bundled: bool) -> StanProgram:
+        try:
+            source = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise ProgramError(f"Stan program {str(path)!r} does not exist.") from None
+        except OSError as error:
+            raise ProgramError(f"Stan program {str(path)!r}: {error.strerror}.") from None
+        except UnicodeDecodeError:
+            raise ProgramError(f"Stan program {str(path)!r} is not UTF-8 text.") from None
+        text = _expand(source, (path.parent, stan_directory() / "include"), seen=())
+        return cls(path.stem, source, text, bundled)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the expanded text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def block(self, name: str) -> str:
+        """Text of a block without comments; line breaks are kept. Empty if there is none."""
+        start, end = _block_span(_strip_comments(self.text), name)
+        return _strip_comments(self.text)[start:end]
+
+    def line_of(self, pattern: str, block: str | None = None) -> tuple[int, str] | None:
+        """Number (from 1) and text of the first line that matches, comments ignored."""
+        text = _strip_comments(self.text)
+        start, end = _block_span(text, block) if block else (0, len(text))
+        found = re.compile(pattern).search(text, start, end)
+        if found is None:
+            return None
+        number = text.count("\n", 0, found.start()) + 1
+        return number, self.text.splitlines()[number - 1].strip()
+
+    def declared(self, block: str) -> tuple[str, ...]:
+        """Names declared in a block."""
+        matches = (_DECLARATION.fullmatch(s) for s in _statements(self.block(block)))
+        return tuple(m[1] for m in matches if m)
+
+    def check_names(self) -> None:
+        """Check the contract of stan_models/README.md as far as the text shows it.
+
+        Raises:
+            ProgramError: with the line to add or to change.
+        """
+        if not re.search(r"\bpseudo_log_lik\s*\(", self.block("functions")):
+            raise self._broken(
+                "the shared pseudo-likelihood is not included. Add to the functions block:\n"
+                "  #include pseudo_likelihood.stan"
+            )
+        declared = self.declared("data")
+        missing = [text for name, text in CONTRACT_DATA.items() if name not in declared]
+        if missing:
+            raise self._broken(
+                "data declarations are missing. Add to the data block:\n  " + "\n  ".join(missing)
+            )
+        if not re.search(self.clamped, self.block("model")):
+            # Priors come first by habit: the last statement is likely the likelihood.
+            moves = [s for s in _statements(self.block("model")) if _moves_target(s)]
+            line = self._line_of_statement(moves[-1]) if moves else None
+            where = f" Line {line[0]} is now: {line[1]}" if line else ""
+            raise self._broken(
+                "the record log-likelihoods do not reach target through the clamp. "
+                "Put into the model block, in place of the likelihood:\n"
+                "  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);\n"
+                f"where log_lik_i is the vector[n] of record log-likelihoods.{where}"
+            )
+        for name, text in (
+            ("log_lik", "vector[emit ? n : 0] log_lik;"),
+            ("y_rep", "array[emit ? n : 0] real y_rep;"),
+        ):
+            if name not in self.declared("generated quantities"):
+                raise self._broken(
+                    f"{name} is missing. Add to the generated quantities block:\n  {text}\n"
+                    f"and fill it where emit is 1."
+                )
+        dropped = self.line_of(r"\b\w+_lup[dm]f\b")
+        if dropped:
+            fixed = re.sub(r"_lup([dm])f\b", r"_lp\1f", dropped[1])
+            raise self._broken(
+                f"line {dropped[0]} drops normalising constants, so that the clamp and the "
+                f"Lipschitz bounds apply to a shifted log-likelihood:\n  {dropped[1]}\n"
+                f"Change it to:\n  {fixed}"
+            )
+
+    @property
+    def clamped(self) -> str:
+        """Pattern of the statement by which records reach target: the clamp, or a sum of it.
+
+        A function that ``reduce_sum`` sums must return nothing but ``pseudo_log_lik(...)``.
+        """
+        functions = _functions(self.block("functions"))
+        sums = [
+            name
+            for name, body in functions
+            if set(re.findall(r"\breturn\s+(\w*)", body)) == {"pseudo_log_lik"}
+        ]
+        blocks = rf"|reduce_sum(?:_static)?\s*\(\s*(?:{'|'.join(sums)})\s*," if sums else ""
+        return rf"target\s*\+=\s*(?:pseudo_log_lik\s*\({blocks})"
+
+    def private_line(self, private: tuple[str, ...]) -> tuple[int, str] | None:
+        """The first model statement that brings private data to target past the clamp.
+
+        Follows assignments in transformed data and model: a name computed from a private one
+        is private.
+        """
+        tainted = set(private)
+        assignments = []
+        for statement in _statements(self.block("transformed data") + self.block("model")):
+            left, equals, right = statement.partition("=")
+            name = _ASSIGNED.search(left)
+            if equals and name and name[1] != "target":
+                assignments.append((name[1], set(re.findall(r"\w+", right))))
+        for _ in assignments:  # long enough for any chain of assignments
+            tainted |= {name for name, used in assignments if used & tainted}
+        clamped = self.clamped
+        for statement in _statements(self.block("model")):
+            past_clamp = _moves_target(statement) and not re.search(clamped, statement)
+            if past_clamp and tainted & set(re.findall(r"\w+", statement)):
+                return self._line_of_statement(statement)
+        return None
+
+    def _line_of_statement(self, statement: str) -> tuple[int, str] | None:
+        return self.line_of(re.escape(statement.splitlines()[0]), "model")
+
+    def _broken(self, message: str) -> ProgramError:
+        return ProgramError(f"{self.name}.stan breaks the contract: {message}")
+
+
+def _expand(source: str, directories: tuple[Path, ...], seen: tuple[str, ...]) -> str:
+    def include(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in seen:
+            raise ProgramError(f"#include {name} includes itself.")
+        for directory in directories:
+            if (directory / name).is_file():
+                text = (directory / name).read_text(encoding="utf-8")
+                text = _expand(text, directories, (*seen, name))
+                return " ".join(_strip_comments(text).split())
+        raise ProgramError(
+            f"#include {name}: no such file beside the program or among the bundled includes "
+            "(pseudo_likelihood.stan, linear_predictor.stan, beta_divergence.stan)."
+        )
+
+    return _INCLUDE.sub(include, source)
+
+
+def _strip_comments(text: str) -> str:
+    """Blank out comments; positions of the rest and line breaks stay as they are."""
+
+    def blank(match: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", " ", match[0])
+
+    return re.sub(r"//[^\n]*|/\*.*?\*/", blank, text, flags=re.DOTALL)
+
+
+def _functions(block: str) -> list[tuple[str, str]]:
+    """Names and bodies of the functions in a functions block."""
+    found = []
+    for head in re.finditer(r"\b(\w+)\s*\([^(){}]*\)\s*\{", block):
+        end = _closing(block, head.end())
+        found.append((head[1], block[head.end() : end]))
+    return found
+
+
+def _moves_target(statement: str) -> bool:
+    return re.search(r"~|target\s*\+=", statement) is not None
+
+
+def _statements(block: str) -> list[str]:
+    return [s.strip() for s in re.split(r"[;{}]", block) if s.strip()]
+
+
+def _block_span(text: str, name: str | None) -> tuple[int, int]:
+    """Start and end of a block's inside."""
+    prefix = r"(?<!transformed )" if name in ("data", "parameters") else ""
+    found = re.search(rf"(?<!\w){prefix}{name}\s*\{{", text)
+    if not found:
+        return (0, 0)
+    return found.end(), _closing(text, found.end())
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the brace that was opened before ``start`` is closed."""
+    depth = 1
+    for position in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        if depth == 0:
+            return position
+    return len(text)

@@ -1,0 +1,1 @@
+"""Studies of Bowen & Liu (2020)."""

@@ -1,0 +1,1 @@
+"""Studies of Charest (2011)."""

@@ -1,0 +1,1 @@
+"""Studies of Liu (2016)."""
