@@ -1,14 +1,15 @@
 """Bayesian data synthesis with a privacy guarantee, on Stan.
 
-schema -> program -> engine -> risk weights -> mechanism (refit) -> guarantee -> ledger -> release
-                                                   `-> utility, charts (confidential side)
+Three nouns: a ``Schema`` (what is public), a mechanism (what is drawn, at what loss), a
+``Release`` (what leaves). A model is an input of the mechanisms that need one.
 """
 
 from importlib import import_module
-from typing import Any
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
+from dpbayes import mechanisms
 from dpbayes.choice import choose_program
-from dpbayes.dips import DipsFit, DipsSynthesizer
 from dpbayes.engines import SamplerSettings
 from dpbayes.engines.contract import check_contract
 from dpbayes.errors import (
@@ -24,66 +25,56 @@ from dpbayes.errors import (
     SchemaError,
 )
 from dpbayes.fit import Fit
-from dpbayes.mechanisms import (
-    Anchored,
-    BetaBinomial,
-    BetaBinomialMR,
-    BetaDivergence,
-    Censored,
-    CensoredWeighted,
-    ClampedModips,
-    EmpiricalBootstrap,
-    Laplace,
-    Modips,
-    MultinomialDirichlet,
-    PerturbedHistogram,
-    SmoothedHistogram,
-    Unweighted,
-    Weighted,
-    WeightedE,
-)
+from dpbayes.mechanisms import *  # noqa: F403  # its __all__ is the list of mechanisms
 from dpbayes.mechanisms.posterior.weights import ConfidentialWeights, ConstantWeights, Reference
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.release import Release
 from dpbayes.schema import Column, Schema, read_records
+from dpbayes.stan.families import Family, register_family
+from dpbayes.stan.model import Program, Regression
 from dpbayes.stan.program import StanProgram
 from dpbayes.synthesizer import Synthesizer
 from dpbayes.tuning import tune
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from dpbayes.evaluate import utility
+    from dpbayes.publication.gate import publish
+    from dpbayes.publication.job import Job
+    from dpbayes.publication.ledger import Ledger
+    from dpbayes.publication.resolve import resolve
+    from dpbayes.report import charts
+
+__version__ = version("dpbayes")
+
+# Slow to import, and not needed by every command: name -> module, or module:name.
+_LAZY = {
+    "Job": "publication.job:Job",
+    "Ledger": "publication.ledger:Ledger",
+    "charts": "report.charts",
+    "publish": "publication.gate:publish",
+    "resolve": "publication.resolve:resolve",
+    "utility": "evaluate.utility",
+}
 
 __all__ = [
     # in the order of the flow
     "Column", "Schema", "read_records",
-    "StanProgram", "check_contract",
+    "Regression", "Program", "Family", "register_family", "StanProgram", "check_contract",
     "SamplerSettings",
     "ConstantWeights", "Reference", "ConfidentialWeights",
-    "Unweighted", "Weighted", "WeightedE", "Censored", "CensoredWeighted", "Anchored",
-    "BetaDivergence", "ClampedModips",
-    "Laplace", "PerturbedHistogram", "EmpiricalBootstrap", "MultinomialDirichlet",
-    "SmoothedHistogram", "BetaBinomial", "BetaBinomialMR", "Modips",
     "Guarantee",
-    "Synthesizer", "Fit", "DipsSynthesizer", "DipsFit", "Release", "tune",
-    "choose_program",
-    "Ledger", "publish", "resolve",
+    "Synthesizer", "Fit", "Release", "tune", "choose_program",
+    "Job", "Ledger", "publish", "resolve",
     "utility", "charts",
     "DpbayesError", "SchemaError", "DataError", "ProgramError", "EngineError",
     "ConvergenceError", "GuaranteeError", "OutputError", "LedgerError", "BudgetError",
 ]  # fmt: skip
-
-
-# Slow to import, and not needed by every command.
-_LAZY_MODULES = {"utility": "evaluate.utility", "charts": "report.charts"}
-_LAZY = {
-    "Ledger": "publication.ledger",
-    "resolve": "publication.gate",
-    "publish": "publication.gate",
-}
+__all__ += mechanisms.__all__
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY_MODULES:  # matplotlib is slow to import
-        return import_module(f"dpbayes.{_LAZY_MODULES[name]}")
-    if name in _LAZY:
-        return getattr(import_module(f"dpbayes.{_LAZY[name]}"), name)
-    raise AttributeError(f"module 'dpbayes' has no attribute {name!r}")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'dpbayes' has no attribute {name!r}")
+    module, _, attribute = _LAZY[name].partition(":")
+    found = import_module(f"dpbayes.{module}")
+    return getattr(found, attribute) if attribute else found

@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
-from scipy.special import logsumexp
 
 from dpbayes.engines import SamplerSettings
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.errors import GuaranteeError
+from dpbayes.heavy import pd, special
 from dpbayes.mechanisms import Unweighted
-from dpbayes.mechanisms.base import Window
+from dpbayes.mechanisms.posterior.fit import PosteriorFit
+from dpbayes.mechanisms.posterior.records import BoundRecords
+from dpbayes.mechanisms.posterior.stage import Window
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import Adjacency, check_epsilon
-from dpbayes.privacy.noise import Noise, SecureNoise, scale_for
+from dpbayes.privacy.noise import Noise, SecureNoise
+from dpbayes.privacy.statistic import scale_for
 from dpbayes.synthesizer import Synthesizer
 
 # Long enough for a thousand near-independent draws of a prior.
@@ -35,12 +37,12 @@ class Choice:
     """
 
     index: int
-    synthesizer: Synthesizer
+    synthesizer: Synthesizer[PosteriorFit]
     scores: tuple[float, ...]
 
 
 def choose_program(
-    candidates: Sequence[Synthesizer],
+    candidates: Sequence[Synthesizer[PosteriorFit]],
     records: pd.DataFrame,
     epsilon: float,
     *,
@@ -61,6 +63,8 @@ def choose_program(
     proportional to exp(score epsilon / w) is w-bounded-range at scale w / epsilon, by the argument
     of ``Censored``; a changed record costs twice as much.
 
+    Source: liu-2016, algorithm 1.
+
     Args:
         candidates: synthesizers of the same schema and outcome; families or programs differ.
         records: n confidential rows.
@@ -73,13 +77,7 @@ def choose_program(
         GuaranteeError: fewer than two candidates, other outcomes, or a bad number.
     """
     check_epsilon(epsilon)
-    if len(candidates) < 2:
-        raise GuaranteeError(f"{len(candidates)} candidate(s): a choice needs at least two.")
-    first = candidates[0]
-    for other in candidates[1:]:
-        same = other.schema.to_dict() == first.schema.to_dict()
-        if not same or other.formula.outcome != first.formula.outcome:
-            raise GuaranteeError("candidates must have the same schema and the same outcome.")
+    check_candidates(candidates)
     low, high = window
     if not -np.inf < low < high < np.inf:
         raise GuaranteeError(f"window = {window!r} must be two finite numbers, the smaller first.")
@@ -92,6 +90,18 @@ def choose_program(
     return Choice(index, candidates[index].having_paid(loss, "the choice of a program"), scores)
 
 
+def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
+    """Raise GuaranteeError unless they can be chosen among: two or more models of one outcome."""
+    if len(candidates) < 2:
+        raise GuaranteeError(f"{len(candidates)} candidate(s): a choice needs at least two.")
+    declared = [candidate.schema.to_dict() for candidate in candidates]
+    modelled = [candidate.model and candidate.model.outcomes for candidate in candidates]
+    if None in modelled:
+        raise GuaranteeError("candidates differ in their model; mechanisms without one have none.")
+    if any(found != declared[0] for found in declared) or len(set(modelled)) > 1:
+        raise GuaranteeError("candidates must have the same schema and the same outcome.")
+
+
 def choice_loss(epsilon: float, adjacency: Adjacency) -> Loss:
     """What ``choose_program`` costs when a record is added or removed."""
     check_epsilon(epsilon)
@@ -99,16 +109,19 @@ def choice_loss(epsilon: float, adjacency: Adjacency) -> Loss:
 
 
 def _score(
-    candidate: Synthesizer, records: pd.DataFrame, reference: pd.DataFrame | None, window: Window
+    candidate: Synthesizer[PosteriorFit],
+    records: pd.DataFrame,
+    reference: pd.DataFrame | None,
+    window: Window,
 ) -> float:
     plain = candidate.with_mechanism(Unweighted())
-    bound = plain.bind(records)
+    on = BoundRecords(plain.task(records))
     if reference is None:
-        n = len(records)
-        changes = {**contract_defaults(n), "weights": np.zeros(n)}
-        points = bound.rebind(**changes).sample(POINTS)
+        changes = {**contract_defaults(on.n), "weights": np.zeros(on.n)}
+        points = on.plain.rebind(**changes).sample(POINTS)
     else:
-        points = plain.with_settings(POINTS).fit(reference, allow_nonconvergence=True).draws
+        task = plain.with_settings(POINTS).task(reference, allow_nonconvergence=True)
+        points = BoundRecords(task).unweighted_released.draws
     # A point at which a density is not defined counts as the lower end for that record.
-    sums = [np.clip(np.nan_to_num(f, nan=window[0]), *window).sum() for f in bound.log_lik(points)]
-    return float(logsumexp(sums) - np.log(len(sums)))
+    sums = [np.clip(np.nan_to_num(f, nan=window[0]), *window).sum() for f in on.log_lik(points)]
+    return float(special.logsumexp(sums) - np.log(len(sums)))

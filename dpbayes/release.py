@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from dpbayes.errors import GuaranteeError
+from dpbayes.heavy import pd
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.schema import Schema
 

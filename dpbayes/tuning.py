@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from typing import Any
 
 from dpbayes.errors import GuaranteeError
+from dpbayes.heavy import pd
 from dpbayes.mechanisms import Unweighted, Weighted
+from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.risk import largest_scaling
 from dpbayes.mechanisms.posterior.weights import Reference
 from dpbayes.privacy.guarantee import check_epsilon
-from dpbayes.synthesizer import Synthesizer
+from dpbayes.synthesizer import Synthesizer, reference_fit
 
 STEPS = 8  # refits
 FACTOR = 2.0  # of the planned bound, until the target lies between two of them
 
 
-def tune(synthesizer: Synthesizer, records: pd.DataFrame, target_epsilon: float) -> Reference:
+def tune(synthesizer: Synthesizer[Any], records: pd.DataFrame, target_epsilon: float) -> Reference:
     """The pair (c1, c2) that keeps most weight while the weighted fit has 2Δ <= target_epsilon.
 
     For a planned bound on alpha_i f_i, f_i from the unweighted fit, the pair with the largest
     sum of weights is known (``risk.largest_scaling``). A refit moves f_i, so the plan is found by
-    bisection with a refit at each step. Pair and reference fit then serve later periods (Hu,
-    Williams & Savitsky, sections 4.4-4.5).
+    bisection with a refit at each step. Pair and reference fit then serve later periods.
+
+    Source: hu-williams-savitsky, section 4.5.
 
     Args:
         synthesizer: schema, formula and family of the later use; its mechanism is not used.
@@ -31,13 +34,13 @@ def tune(synthesizer: Synthesizer, records: pd.DataFrame, target_epsilon: float)
         GuaranteeError: no weights tried meet the target.
     """
     check_epsilon(target_epsilon)
-    unweighted = synthesizer.with_mechanism(Unweighted()).fit(records)
-    reference = synthesizer.reference(records)  # of the same fit, which is kept
+    task = synthesizer.with_mechanism(Unweighted()).task(records)
+    on = task.shared(BoundRecords)
+    reference = reference_fit(on)
 
     def try_plan(bound: float) -> tuple[float, Reference]:
-        tried = reference.with_scaling(*largest_scaling(unweighted.risk.sensitivity, bound))
-        fit = synthesizer.with_mechanism(Weighted(tried)).fit(records)
-        return fit.epsilon_local, tried
+        tried = reference.with_scaling(*largest_scaling(on.sensitivity(), bound))
+        return Weighted(tried).fit(task).epsilon_local, tried
 
     best: tuple[float, Reference] | None = None
     low, high = 0.0, float("inf")  # plans that meet the target and that do not

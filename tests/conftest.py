@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.engines.base import make_draws
+from dpbayes.engines.draws import make_draws
 from dpbayes.engines.recorded import RecordedEngine
 from tests.cmdstan import NO_CMDSTAN
 

@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import NamedTuple
+
 from dpbayes.engines.base import Engine, SamplerSettings
 from dpbayes.errors import EngineError
 
-# name -> what it is, for `dpbayes list`
+
+class EngineEntry(NamedTuple):
+    """An engine that is imported when asked for: some need more packages, all take time to load.
+
+    Attributes:
+        target: ``module:class``, made without arguments.
+        summary: what it is, for `dpbayes list`.
+    """
+
+    target: str
+    summary: str
+
+
 ENGINES = {
-    "embedded": "stanli, in process; needs no compiler (default)",
-    "cmdstan": "CmdStan through cmdstanpy; needs the extra 'cmdstan', CmdStan and a C++ compiler",
-    "exact": "posterior on a public grid, no Markov chain; up to 3 parameters",
-    "recorded": "replays stored draws; from Python only (RecordedEngine)",
+    "embedded": EngineEntry(
+        "dpbayes.engines.embedded:EmbeddedEngine",
+        "stanli, in process; needs no compiler (default)",
+    ),
+    "cmdstan": EngineEntry(
+        "dpbayes.engines.cmdstan:CmdStanEngine",
+        "CmdStan through cmdstanpy; needs the extra 'cmdstan', CmdStan and a C++ compiler",
+    ),
+    "exact": EngineEntry(
+        "dpbayes.engines.grid:ExactEngine",
+        "posterior on a public grid, no Markov chain; up to 3 parameters",
+    ),
+    "recorded": EngineEntry(
+        "dpbayes.engines.recorded:RecordedEngine",
+        "replays stored draws; from Python only (RecordedEngine)",
+    ),
 }
 
 
 def get_engine(engine: str | Engine) -> Engine:
-    """An engine by name, or the engine itself."""
+    """An engine by name, or the engine itself.
+
+    Raises:
+        EngineError: an unknown name, or an engine that is not installed.
+    """
     if not isinstance(engine, str):
         return engine
-    # Imported when asked for: cmdstanpy is optional, and each takes time to load.
-    if engine == "embedded":
-        from dpbayes.engines.embedded import EmbeddedEngine
-
-        return EmbeddedEngine()
-    if engine == "exact":
-        from dpbayes.engines.grid import ExactEngine
-
-        return ExactEngine()
-    if engine == "cmdstan":
-        from dpbayes.engines.cmdstan import CmdStanEngine
-
-        return CmdStanEngine()
-    if engine == "recorded":
-        raise EngineError(
-            "the recorded engine replays your draws: pass RecordedEngine(draws, ...)."
-        )
-    raise EngineError(f"unknown engine {engine!r}; engines: {', '.join(ENGINES)}.")
+    if engine not in ENGINES:
+        raise EngineError(f"unknown engine {engine!r}; engines: {', '.join(ENGINES)}.")
+    module, _, kind = ENGINES[engine].target.partition(":")
+    made: Engine = getattr(import_module(module), kind)()
+    return made
 
 
-__all__ = ["ENGINES", "Engine", "SamplerSettings", "get_engine"]
+__all__ = ["ENGINES", "Engine", "EngineEntry", "SamplerSettings", "get_engine"]

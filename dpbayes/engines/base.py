@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import json
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
+from dpbayes.arrays import Vector
 from dpbayes.errors import EngineError, ProgramError
+from dpbayes.heavy import xr
+from dpbayes.privacy.guarantee import Draw
 from dpbayes.stan.program import StanProgram
 
 StanData = Mapping[str, Any]
 
-# CmdStan's sampler columns and their ArviZ names.
-SAMPLER_STATS = {
-    "lp__": "lp",
-    "accept_stat__": "acceptance_rate",
-    "stepsize__": "step_size",
-    "treedepth__": "tree_depth",
-    "n_leapfrog__": "n_steps",
-    "divergent__": "diverging",
-    "energy__": "energy",
-}
 # The model's switches, set by the engine for each task and by nobody else.
 _SWITCHES = ("emit", "emit_y_rep")
 # log_lik values written, read or held at once by an engine that works in blocks of draws.
@@ -86,9 +79,20 @@ class SamplerSettings:
 
 
 class Engine(Protocol):
-    """Compiles Stan programs."""
+    """Compiles Stan programs.
+
+    Attributes:
+        name: as in ``get_engine``.
+        draw: where draws come from: a Markov ``chain``, which has to converge, or the posterior
+            on a ``grid``, which is exact there.
+    """
 
     name: str
+    draw: Draw
+
+    def versions(self) -> dict[str, str]:
+        """Of the packages and programs that draw, by name."""
+        ...
 
     def compile(self, program: StanProgram) -> CompiledModel:
         """Compile once; bind data as often as needed.
@@ -107,11 +111,33 @@ class CompiledModel(Protocol):
         ...
 
 
+M = TypeVar("M", bound=CompiledModel)
+
+
+class CompilesOnce(ABC, Generic[M]):
+    """Base of engines that keep what they have compiled, for all models and fits that use them."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[StanProgram, M] = {}
+
+    @abstractmethod
+    def translate(self, program: StanProgram) -> M:
+        """Compile a program that this engine has not seen; raises as ``Engine.compile``."""
+
+    def compile(self, program: StanProgram) -> M:
+        """The compiled program; each is compiled once."""
+        found = self._compiled.get(program)
+        if found is None:
+            # Two threads may come here with one program: both go on with the same model.
+            found = self._compiled.setdefault(program, self.translate(program))
+        return found
+
+
 class BoundModel(Protocol):
     """A compiled program with data.
 
     ``draws`` are DataTrees whose ``posterior`` group holds at least the program's parameters,
-    with axes chain, draw, then the parameter's own. ``index`` counts draws over (chain, draw).
+    as in ``draws.py``. ``index`` counts draws over (chain, draw).
     """
 
     def rebind(self, **changes: Any) -> BoundModel:
@@ -129,14 +155,14 @@ class BoundModel(Protocol):
         """``count`` points with unconstrained coordinates uniform on (-2, 2), Stan's inits."""
         ...
 
-    def log_prob(self, draws: xr.DataTree) -> NDArray[np.float64]:
+    def log_prob(self, draws: xr.DataTree) -> Vector:
         """Log density with Jacobian, up to a constant, at every draw: shape (S,).
 
         -inf where the program rejects the point.
         """
         ...
 
-    def log_lik(self, draws: xr.DataTree) -> Iterator[NDArray[np.float64]]:
+    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
         """Record log-likelihoods draw by draw, in order: S arrays of shape (n,).
 
         NaN where the program rejects the point.
@@ -148,94 +174,47 @@ class BoundModel(Protocol):
         ...
 
 
-def make_draws(
-    posterior: Mapping[str, NDArray[Any]], stats: Mapping[str, NDArray[Any]] | None = None
-) -> xr.DataTree:
-    """DataTree from arrays with leading axes (chain, draw); arrays without entries are left out.
+@dataclass(frozen=True, repr=False)
+class EncodedData:
+    """A program's data as JSON text per entry, so that a change encodes no more than it changes.
 
-    ``stats`` are keyed by CmdStan's column names.
+    Attributes:
+        n: number of records.
+        entries: text by name, without the switches.
     """
-    from arviz_base import from_dict  # slow to import, not needed for `dpbayes --help`
 
-    groups: dict[str, dict[str, NDArray[Any]]] = {
-        "posterior": {name: values for name, values in posterior.items() if values.size}
-    }
-    if stats is not None:
-        groups["sample_stats"] = {
-            name: (stats[key].astype(bool) if name == "diverging" else stats[key])
-            for key, name in SAMPLER_STATS.items()
-        }
-    return from_dict(groups)
+    n: int
+    entries: Mapping[str, str]
 
+    @classmethod
+    def of(cls, program: StanProgram, declared: Iterable[str], data: StanData) -> EncodedData:
+        """Encode data for a program.
 
-def netcdf(draws: xr.DataTree) -> bytes:
-    """A NetCDF file, in memory: on a full disk the HDF5 library fails without an OSError."""
-    return bytes(draws.to_netcdf(None, engine="h5netcdf"))
+        Raises:
+            ProgramError: an entry that the program declares is not given.
+            EngineError: an entry that is not numeric.
+        """
+        for name in declared:
+            if name not in _SWITCHES and name not in data:
+                raise ProgramError(
+                    f"{program.name}.stan declares data {name!r}, which was not given. Pass it "
+                    f'with constants={{"{name}": ...}} (public), or remove the declaration.'
+                )
+        encoded = {k: _to_json(k, v) for k, v in data.items() if k not in _SWITCHES}
+        return cls(int(data["n"]), encoded)
 
+    def changed(self, **changes: Any) -> EncodedData:
+        """With other values of some entries."""
+        encoded = {key: _to_json(key, value) for key, value in changes.items()}
+        return EncodedData(self.n, {**self.entries, **encoded})
 
-def count_draws(draws: xr.DataTree) -> int:
-    """Number of draws S over all chains."""
-    sizes = draws["posterior"].sizes
-    return int(sizes["chain"] * sizes["draw"])
-
-
-def stacked(draws: xr.DataTree, name: str) -> NDArray[Any]:
-    """One variable with chains laid end to end: shape (S, ...)."""
-    values = draws["posterior"][name].to_numpy()
-    return np.asarray(values.reshape(-1, *values.shape[2:]))
-
-
-def columns(draws: xr.DataTree, names: list[str]) -> NDArray[np.float64]:
-    """Stan's flat columns ("beta.2.1") side by side: shape (S, len(names))."""
-    cache: dict[str, NDArray[Any]] = {}
-    out = np.empty((count_draws(draws), len(names)))
-    for k, name in enumerate(names):
-        base, *index = name.split(".")
-        if base not in cache:
-            cache[base] = stacked(draws, base)
-        at: Any = (..., *(int(i) - 1 for i in index))
-        out[:, k] = cache[base][at]
-    return out
+    def text(self, **switches: int) -> str:
+        """All of it, with the switches."""
+        entries = {**self.entries, **{key: str(value) for key, value in switches.items()}}
+        return "{" + ",".join(f'"{key}":{value}' for key, value in entries.items()) + "}"
 
 
-def uncolumn(names: list[str], values: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """The inverse of ``columns``: (chain, draw, column) to variables with their own axes."""
-    found: dict[str, list[tuple[tuple[int, ...], int]]] = {}
-    for k, name in enumerate(names):
-        base, *index = name.split(".")
-        found.setdefault(base, []).append((tuple(int(i) - 1 for i in index), k))
-    out = {}
-    for base, entries in found.items():
-        shape = [1 + max(axis) for axis in zip(*(at for at, _ in entries), strict=True)]
-        variable = np.empty((*values.shape[:2], *shape))
-        for at, k in entries:
-            entry: Any = (..., *at)
-            variable[entry] = values[:, :, k]
-        out[base] = variable
-    return out
-
-
-def require_data(program: StanProgram, declared: Iterable[str], data: StanData) -> None:
-    """Raise ProgramError if a declared data entry, switches excepted, is not given."""
-    for name in declared:
-        if name not in _SWITCHES and name not in data:
-            raise ProgramError(
-                f"{program.name}.stan declares data {name!r}, which was not given. Pass it with "
-                f'data={{"{name}": ...}} (a public constant), or remove the declaration.'
-            )
-
-
-def variables(draws: xr.DataTree, index: int) -> dict[str, NDArray[Any]]:
-    """All variables at one draw, counted over chains."""
-    return {str(name): stacked(draws, str(name))[index] for name in draws["posterior"].data_vars}
-
-
-def without_switches(data: StanData) -> dict[str, Any]:
-    """Copy of data without the switches."""
-    return {key: value for key, value in data.items() if key not in _SWITCHES}
-
-
-def to_json(key: str, value: Any) -> str:
+def _to_json(key: str, value: Any) -> str:
     """One data entry as JSON; infinities become the strings that Stan reads as such."""
     array = np.asarray(value)
     if array.dtype.kind not in "iufb":
@@ -245,3 +224,12 @@ def to_json(key: str, value: Any) -> str:
             raise EngineError(f"data entry {key!r} holds NaN or infinite values.")
         return '"Infinity"' if array > 0 else '"-Infinity"'
     return json.dumps(array.astype(int).tolist() if array.dtype.kind == "b" else array.tolist())
+
+
+def require_entries(program: StanProgram, variable: str, found: int, n: int) -> None:
+    """Raise ProgramError unless a generated quantity has an entry for each of n records."""
+    if found != n:
+        raise ProgramError(
+            f"{program.name}.stan breaks the contract: {variable} has {found} entries for {n} "
+            "records. Declare it with size [emit ? n : 0]."
+        )

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import re
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import xarray as xr
 
-from dpbayes.engines.base import BoundModel, SamplerSettings, netcdf, variables
+from dpbayes.engines.base import BoundModel, SamplerSettings
+from dpbayes.engines.draws import netcdf, variables
 from dpbayes.errors import OutputError
+from dpbayes.heavy import xr
 from dpbayes.schema.fingerprint import hash_of
 
 # Settings that do not change the draws.
 _IDLE = ("progress", "parallel_chains")
 _INPUTS = "inputs.json"
+_OLD = ".old-"  # between a directory's name and a number, where chains are set aside
 
 
 @runtime_checkable
@@ -54,11 +58,14 @@ class Checkpoint:
 
     Attributes:
         reused: chains that were read instead of sampled.
+        set_aside: where chains of a fit with other inputs went, in a sentence; None if there were
+            none.
     """
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = Path(directory)
         self.reused = 0
+        self.set_aside: str | None = None
         self._cleared = False
         self._inputs = ""
         self._lock = threading.Lock()
@@ -66,37 +73,57 @@ class Checkpoint:
     def begin(self, inputs: Mapping[str, str], seed: int | None) -> int:
         """The seed of the fit: that of an earlier run with the same inputs, or a new one.
 
+        Chains of other inputs, or of another seed, are set aside: the directory is renamed to
+        ``DIRECTORY.old-1``, -2, ... beside it, and a new one is begun.
+
         Args:
             inputs: a hash or description of each input, under the name that users know it by.
             seed: None takes a new one from the operating system.
         Raises:
-            OutputError: the directory holds a fit of other inputs.
+            OutputError: the directory cannot be read or renamed.
         """
-        try:
-            before = json.loads((self._directory / _INPUTS).read_text(encoding="utf-8"))
-            entropy = int(before.pop("seed"))
-        except FileNotFoundError:
-            entropy = secrets.randbits(128) if seed is None else seed
-            self._inputs = json.dumps({**inputs, "seed": entropy}, indent=1)
-            return entropy
-        except (ValueError, KeyError, AttributeError):
-            before = {}
-        other = [name for name in inputs if before.get(name) != inputs[name]]
-        if seed is not None and not other and entropy != seed:
-            other = ["seed"]
-        if other:
-            raise OutputError(
-                f"{str(self._directory)!r} holds unfinished chains of a fit with other inputs "
-                f"({', '.join(other)}). Give the same inputs to continue it, name another "
-                "directory, or remove this one."
-            )
+        with self._as_output_error():
+            before = self._read_inputs()
+            if before is not None:
+                other = [name for name in inputs if before.get(name) != inputs[name]]
+                entropy = before.get("seed")
+                if not other and entropy is not None and seed in (None, entropy):
+                    return int(entropy)
+                self._put_aside(other or ["seed"])
+        entropy = secrets.randbits(128) if seed is None else seed
+        self._inputs = json.dumps({**inputs, "seed": entropy}, indent=1)
         return entropy
 
+    def _read_inputs(self) -> dict[str, Any] | None:
+        """Those of the chains on disk, and their seed; None if there are no chains.
+
+        Empty if the file is damaged, so that it counts as one of other inputs.
+        """
+        try:
+            found = json.loads((self._directory / _INPUTS).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            return {}
+        whole = isinstance(found, dict) and isinstance(found.get("seed"), int)
+        return found if whole else {}
+
+    def _put_aside(self, changed: Sequence[str]) -> None:
+        names = (f"{self._directory.name}{_OLD}{number}" for number in itertools.count(1))
+        place = next(p for p in map(self._directory.with_name, names) if not p.exists())
+        self._directory.rename(place)
+        self.set_aside = (
+            f"Unfinished chains of a fit with other {', '.join(changed)} were set aside in {place}."
+        )
+
     def clear(self) -> None:
-        """Remove the directory, and those above it that this leaves empty."""
+        """Remove the directory, what was set aside, and directories that this leaves empty."""
         self._cleared = True
-        shutil.rmtree(self._directory, ignore_errors=True)
+        old = re.compile(re.escape(self._directory.name + _OLD) + r"\d+")
         with contextlib.suppress(OSError):
+            for path in list(self._directory.parent.iterdir()):
+                if path == self._directory or old.fullmatch(path.name):
+                    shutil.rmtree(path, ignore_errors=True)
             self._directory.parent.rmdir()
             self._directory.parent.parent.rmdir()
 
@@ -161,6 +188,15 @@ class Checkpoint:
             raise OutputError(
                 f"{str(self._directory)!r}: {error.strerror}. Chains that are done are kept there; "
                 "repeat the command when there is room."
+            ) from None
+
+    @contextlib.contextmanager
+    def _as_output_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OutputError(
+                f"{str(self._directory)!r}: {error.strerror}. Name another directory."
             ) from None
 
     def _load(self, path: Path) -> xr.DataTree | None:

@@ -16,52 +16,45 @@ import platform
 import re
 import subprocess
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
+from dpbayes.arrays import Floats, Vector
 from dpbayes.engines.base import (
     BLOCK_VALUES,
-    SAMPLER_STATS,
+    CompilesOnce,
+    EncodedData,
     SamplerSettings,
     StanData,
-    make_draws,
-    require_data,
-    stacked,
-    to_json,
-    uncolumn,
-    variables,
-    without_switches,
+    require_entries,
 )
+from dpbayes.engines.cmdstan_run import (
+    DIGITS,
+    SOURCE,
+    RejectionError,
+    Run,
+    read_table,
+    task_failed,
+)
+from dpbayes.engines.draws import SAMPLER_STATS, make_draws, stacked, uncolumn, variables
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
+from dpbayes.heavy import xr
+from dpbayes.privacy.guarantee import Draw
 from dpbayes.schema.fingerprint import hash_of
 from dpbayes.stan.program import StanProgram
 
 # The release this was written and tested with; older ones may lack arguments used here.
 _OLDEST = (2, 35)
-_DIGITS = 17  # enough to give back every double exactly
-_EXACT = f"%.{_DIGITS}g"
-_SOURCE = "model.stan"
+_EXACT = f"%.{DIGITS}g"
 _GENERATE = ["generate_quantities", "fitted_params=points.csv"]
-_FAILED = {
-    "sample": "sampling failed",
-    "log_prob": "the log density cannot be evaluated",
-    "generate_quantities": "the generated quantities cannot be evaluated",
-}
 
 
-class _RejectionError(EngineError):
-    """The program itself raised an error at a point."""
-
-
-class CmdStanEngine:
+class CmdStanEngine(CompilesOnce["CmdStanModel"]):
     """Compiles Stan programs with an installed CmdStan and runs them as processes.
 
     Compiled programs are kept in $XDG_CACHE_HOME/dpbayes/stan (by default ~/.cache/dpbayes/stan).
@@ -71,8 +64,10 @@ class CmdStanEngine:
     """
 
     name = "cmdstan"
+    draw: Draw = "chain"
 
     def __init__(self) -> None:
+        super().__init__()
         try:
             import cmdstanpy
         except ImportError:
@@ -95,7 +90,10 @@ class CmdStanEngine:
                 f"(no {self._stanc.name}). {install}."
             )
 
-    def compile(self, program: StanProgram) -> CmdStanModel:
+    def versions(self) -> dict[str, str]:
+        return {"cmdstanpy": self._cmdstanpy.__version__, "cmdstan": self.version}
+
+    def translate(self, program: StanProgram) -> CmdStanModel:
         model = CmdStanModel(self, program, self._check(program))
         model.executable(threads=False)
         return model
@@ -109,7 +107,7 @@ class CmdStanEngine:
             # A scratch directory beside the target, so that the finished file moves into place
             # in one step: processes that compile the same program do not see each other's halves.
             with _scratch(directory) as scratch:
-                source = scratch / _SOURCE
+                source = scratch / SOURCE
                 source.write_text(program.text, encoding="utf-8")
                 try:
                     with self._cmdstanpy.disable_logging():
@@ -121,7 +119,7 @@ class CmdStanEngine:
                     raise EngineError(
                         f"the C++ compiler failed on {program.name}.stan:\n{last}"
                     ) from None
-                os.replace(source, directory / _SOURCE)
+                os.replace(source, directory / SOURCE)
                 os.replace(built, target)
         return target
 
@@ -134,7 +132,7 @@ class CmdStanEngine:
     def _check(self, program: StanProgram) -> dict[str, Any]:
         """What stanc says of a program: names and types, block by block."""
         with tempfile.TemporaryDirectory() as directory:
-            source = Path(directory) / _SOURCE
+            source = Path(directory) / SOURCE
             source.write_text(program.text, encoding="utf-8")
             name = f"--filename-in-msg={program.name}.stan"
             command = [str(self._stanc), "--info", name, str(source)]
@@ -166,30 +164,29 @@ class CmdStanModel:
         return self._executables[threads]
 
     def bind(self, data: StanData) -> CmdStanBinding:
-        require_data(self.program, self.data, data)
-        encoded = {key: to_json(key, value) for key, value in without_switches(data).items()}
-        return CmdStanBinding(self, int(data["n"]), encoded)
+        return CmdStanBinding(self, EncodedData.of(self.program, self.data, data))
 
 
 class CmdStanBinding:
-    """A program with data, kept as JSON text per entry so that rebinding encodes only changes.
+    """A program with data.
 
     Data and output are on disk only while a method runs, in a directory that only the user can
     enter.
     """
 
-    def __init__(self, model: CmdStanModel, n: int, encoded: dict[str, str]) -> None:
+    def __init__(self, model: CmdStanModel, data: EncodedData) -> None:
         self._model = model
-        self._n = n
-        self._encoded = encoded
+        self._data = data
+        self._n = data.n
 
     def rebind(self, **changes: Any) -> CmdStanBinding:
-        encoded = {key: to_json(key, value) for key, value in changes.items()}
-        return CmdStanBinding(self._model, self._n, {**self._encoded, **encoded})
+        return CmdStanBinding(self._model, self._data.changed(**changes))
 
     def identity(self) -> str:
         """Hash of engine, program and data."""
-        return hash_of("cmdstan", self._model.version, self._model.program.sha256, self._encoded)
+        return hash_of(
+            "cmdstan", self._model.version, self._model.program.sha256, self._data.entries
+        )
 
     def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
         names, values = self._sample(settings, range(settings.chains), starts)
@@ -205,7 +202,7 @@ class CmdStanBinding:
         """Each chain is a process anyway."""
 
         def finished(chain: int, table: Path) -> None:
-            names, values = _read(table)
+            names, values = read_table(table)
             done(chain, self._tree(names, values[None]))
 
         self._sample(settings, chains, starts, finished)
@@ -216,7 +213,7 @@ class CmdStanBinding:
         chains: Sequence[int],
         starts: xr.DataTree | None,
         finished: Callable[[int, Path], None] | None = None,
-    ) -> tuple[list[str], NDArray[np.float64]]:
+    ) -> tuple[list[str], Floats]:
         adapt = [f"delta={settings.adapt_delta!r}"] if settings.warmup else ["engaged=0"]
         arguments = [
             *("sample", f"num_warmup={settings.warmup}", f"num_samples={settings.draws}"),
@@ -225,20 +222,18 @@ class CmdStanBinding:
             *("engine=nuts", f"max_depth={settings.max_treedepth}"),
         ]
         with self._files(emit=0, emit_y_rep=0) as folder, SamplingProgress(settings) as progress:
-            return self._chains(
+            run = self._run(
                 folder,
-                arguments,
-                starts=starts,
-                chains=chains,
-                seed=settings.resolved_seed(),
+                settings.resolved_seed(),
                 parallel=settings.parallel_chains or os.cpu_count() or 1,
                 threads=settings.threads_per_chain,
                 refresh=progress.refresh,
                 watch=lambda chain, line: progress.lines.write(f"Chain [{chain + 1}] {line}"),
                 finished=finished,
             )
+            return _chains(run, arguments, chains, starts)
 
-    def _tree(self, names: list[str], values: NDArray[np.float64]) -> xr.DataTree:
+    def _tree(self, names: list[str], values: Floats) -> xr.DataTree:
         stats = {key: values[:, :, names.index(key)] for key in SAMPLER_STATS}
         return make_draws(_variables(names, values, self._model.sampled), stats)
 
@@ -247,20 +242,19 @@ class CmdStanBinding:
         # Points that are rejected or have density 0 are drawn again, up to 100 times.
         arguments = ["sample", "num_warmup=0", "num_samples=1", "algorithm=fixed_param"]
         with self._files(emit=0, emit_y_rep=0) as folder:
-            names, values = self._chains(
-                folder, arguments, chains=range(count), seed=seed, parallel=os.cpu_count() or 1
-            )
+            run = self._run(folder, seed, parallel=os.cpu_count() or 1)
+            names, values = _chains(run, arguments, range(count))
         points = values.swapaxes(0, 1)  # one chain of points
         return make_draws(_variables(names, points, self._model.parameters))
 
-    def log_prob(self, draws: xr.DataTree) -> NDArray[np.float64]:
+    def log_prob(self, draws: xr.DataTree) -> Vector:
         names, points = self._constrained(draws)
         arguments = ["log_prob", "constrained_params=points.csv", "jacobian=1"]
         with self._files(emit=0, emit_y_rep=0) as folder:
             rows = self._rows(folder, arguments, names, points, "lp__", np.array([-np.inf]))
         return np.concatenate(rows)
 
-    def log_lik(self, draws: xr.DataTree) -> Iterator[NDArray[np.float64]]:
+    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
         names, points = self._constrained(draws)
         block = max(1, BLOCK_VALUES // self._n)
         rejected = np.full(self._n, np.nan)
@@ -281,20 +275,21 @@ class CmdStanBinding:
         folder: Path,
         arguments: list[str],
         names: list[str],
-        points: NDArray[np.float64],
+        points: Floats,
         variable: str,
-        rejected: NDArray[np.float64] | None,
+        rejected: Floats | None,
         seed: int = 0,
-    ) -> list[NDArray[np.float64]]:
+    ) -> list[Floats]:
         """One variable of CmdStan's output at every point.
 
         ``rejected`` stands where the program rejects the point; None raises an EngineError.
         """
         header = ",".join(names)
         np.savetxt(folder / "points.csv", points, _EXACT, ",", header=header, comments="")
+        run = self._run(folder, seed)
         try:
-            (table,), (printed,) = self._call(folder, {0: arguments}, seed)
-        except _RejectionError:
+            (table,), (printed,) = run.tables({0: arguments})
+        except RejectionError:
             if rejected is None:
                 raise
             # CmdStan stops at the first point rejected and does not say which it was.
@@ -306,106 +301,26 @@ class CmdStanBinding:
         # Generated quantities that raise an error are NaN; CmdStan prints why and goes on.
         failed = re.search(r"^Exception: .*", printed, re.MULTILINE)
         if failed and rejected is None:
-            raise EngineError(f"{_FAILED[arguments[0]]}: {self._named(failed[0])}")
-        columns, values = _read(table)
+            raise EngineError(f"{task_failed(arguments)}: {run.named(failed[0])}")
+        columns, values = read_table(table)
         chosen = [k for k, column in enumerate(columns) if column.split(".")[0] == variable]
-        if variable != "lp__" and len(chosen) != self._n:
-            raise ProgramError(
-                f"{self._model.program.name}.stan breaks the contract: {variable} has "
-                f"{len(chosen)} entries for {self._n} records. Declare it with size "
-                "[emit ? n : 0]."
-            )
+        if variable != "lp__":
+            require_entries(self._model.program, variable, len(chosen), self._n)
         return list(values[:, chosen[0] : chosen[-1] + 1])
 
-    def _chains(
-        self,
-        folder: Path,
-        arguments: list[str],
-        *,
-        chains: Sequence[int],
-        seed: int,
-        parallel: int,
-        starts: xr.DataTree | None = None,
-        threads: int = 1,
-        refresh: int = 0,
-        watch: Callable[[int, str], Any] | None = None,
-        finished: Callable[[int, Path], None] | None = None,
-    ) -> tuple[list[str], NDArray[np.float64]]:
-        """Column names and draws of some chains, counted from 0: shape (chain, draw, column)."""
-        calls = dict.fromkeys(chains, arguments)
-        if starts is not None:
-            for c in chains:
-                calls[c] = [*arguments, f"init=start-{c}.json"]
-                values = {k: v.tolist() for k, v in variables(starts, c).items()}
-                (folder / f"start-{c}.json").write_text(json.dumps(values), encoding="utf-8")
-        tables, _ = self._call(folder, calls, seed, parallel, threads, refresh, watch, finished)
-        found = [_read(table) for table in tables]
-        return found[0][0], np.stack([values for _, values in found])
-
-    def _call(
-        self,
-        folder: Path,
-        calls: Mapping[int, list[str]],
-        seed: int,
-        parallel: int = 1,
-        threads: int = 1,
-        refresh: int = 0,
-        watch: Callable[[int, str], Any] | None = None,
-        finished: Callable[[int, Path], None] | None = None,
-    ) -> tuple[list[Path], list[str]]:
-        """Run CmdStan once per chain and its arguments; the tables written and what was printed."""
+    def _run(self, folder: Path, seed: int, *, threads: int = 1, **how: Any) -> Run:
         executable = self._model.executable(threads=threads > 1)
-        tables = [folder / f"output-{chain + 1}.csv" for chain in calls]
-        commands = [
-            [
-                *(str(executable), f"id={chain + 1}", *arguments),
-                *("data", "file=data.json", "random", f"seed={seed}"),
-                *("output", f"file={table.name}", f"sig_figs={_DIGITS}"),
-                *(f"refresh={refresh}", f"num_threads={threads}"),
-            ]
-            for (chain, arguments), table in zip(calls.items(), tables, strict=True)
-        ]
-        numbers = list(calls)
-
-        def line_of(command: int, line: str) -> None:
-            if watch is not None:
-                watch(numbers[command], line)
-
-        def end_of(command: int) -> None:
-            if finished is not None:
-                finished(numbers[command], tables[command])
-
-        for table in tables:
-            table.unlink(missing_ok=True)
-        try:
-            return tables, _run(commands, folder, parallel, line_of, end_of)
-        except OSError as error:
-            raise EngineError(f"{_FAILED[calls[numbers[0]][0]]}: {error}") from None
-        except subprocess.CalledProcessError as error:
-            message = self._named(error.stderr.strip())
-            # CmdStan opens its output once the model has accepted the data.
-            if message.startswith("Exception: ") and not any(table.exists() for table in tables):
-                raise ProgramError(
-                    f"{self._model.program.name}.stan does not accept the data: "
-                    f"{message.removeprefix('Exception: ')}"
-                ) from None
-            reasons = re.findall(r"^Exception: .*", error.stdout, re.MULTILINE)
-            because = f"\n{self._named(reasons[-1])}" if reasons else ""
-            message = message or f"CmdStan ended with code {error.returncode}"
-            kind = _RejectionError if "Exception: " in message else EngineError
-            raise kind(f"{_FAILED[calls[numbers[0]][0]]}: {message}{because}") from None
+        return Run(executable, self._model.program.name, folder, seed, threads=threads, **how)
 
     @contextlib.contextmanager
     def _files(self, **switches: int) -> Iterator[Path]:
         """A private directory that holds the data, removed at the end."""
-        encoded = {**self._encoded, **{key: str(value) for key, value in switches.items()}}
-        text = "{" + ",".join(f'"{key}":{value}' for key, value in encoded.items()) + "}"
         with tempfile.TemporaryDirectory(prefix="dpbayes-") as directory:
             folder = Path(directory)
-            (folder / "data.json").write_text(text, encoding="utf-8")
+            (folder / "data.json").write_text(self._data.text(**switches), encoding="utf-8")
             yield folder
 
-    def _constrained(self, draws: xr.DataTree) -> tuple[list[str], NDArray[np.float64]]:
+    def _constrained(self, draws: xr.DataTree) -> tuple[list[str], Floats]:
         """Stan's flat names of the parameters ("beta.2.1") and their values: shape (S, columns)."""
         names: list[str] = []
         blocks = []
@@ -418,10 +333,20 @@ class CmdStanBinding:
                 blocks.append(values.reshape(len(values), -1, order="F"))
         return names, np.concatenate(blocks, axis=1)
 
-    def _named(self, message: str) -> str:
-        """A message about the cached source, told in the user's terms."""
-        message = re.sub(r"\w+_namespace::\w+: ", "", message)
-        return message.replace(f"'{_SOURCE}'", f"'{self._model.program.name}.stan'")
+
+def _chains(
+    run: Run, arguments: list[str], chains: Sequence[int], starts: xr.DataTree | None = None
+) -> tuple[list[str], Floats]:
+    """Column names and draws of some chains, counted from 0: shape (chain, draw, column)."""
+    calls = dict.fromkeys(chains, arguments)
+    if starts is not None:
+        for c in chains:
+            calls[c] = [*arguments, f"init=start-{c}.json"]
+            values = {k: v.tolist() for k, v in variables(starts, c).items()}
+            (run.folder / f"start-{c}.json").write_text(json.dumps(values), encoding="utf-8")
+    tables, _ = run.tables(calls)
+    found = [read_table(table) for table in tables]
+    return found[0][0], np.stack([values for _, values in found])
 
 
 def _cache_directory() -> Path:
@@ -444,85 +369,7 @@ def _scratch(directory: Path) -> Iterator[Path]:
         yield Path(path)
 
 
-def _variables(
-    names: list[str], values: NDArray[np.float64], wanted: Sequence[str]
-) -> dict[str, NDArray[Any]]:
+def _variables(names: list[str], values: Floats, wanted: Sequence[str]) -> dict[str, NDArray[Any]]:
     """The wanted variables among the columns of (chain, draw, column)."""
     chosen = [k for k, name in enumerate(names) if name.split(".")[0] in wanted]
     return uncolumn([names[k] for k in chosen], values[:, :, chosen])
-
-
-def _read(path: Path) -> tuple[list[str], NDArray[np.float64]]:
-    """Column names and rows of a Stan CSV file; comments may stand anywhere."""
-    with path.open(encoding="utf-8") as lines:
-        header = next(line for line in lines if not line.startswith("#"))
-        # Unlike older pandas, loadtxt reads back exactly the double that was written.
-        values = np.loadtxt(lines, delimiter=",", comments="#", ndmin=2)
-    return header.strip().split(","), values
-
-
-def _run(
-    commands: Sequence[list[str]],
-    folder: Path,
-    parallel: int = 1,
-    watch: Callable[[int, str], Any] | None = None,
-    finished: Callable[[int], Any] | None = None,
-) -> list[str]:
-    """Run commands in ``folder``, at most ``parallel`` at a time; what each printed.
-
-    ``watch`` takes a command's number (from 0) and each line, ``finished`` the number when it has
-    succeeded. If one command fails, or on Ctrl-C, the rest are killed: they hold confidential data
-    and would outlive the call.
-
-    Raises:
-        subprocess.CalledProcessError: of the first that failed.
-    """
-    # A number of threads left by another tool would contradict the argument num_threads.
-    environment = {k: v for k, v in os.environ.items() if k != "STAN_NUM_THREADS"}
-    running: list[subprocess.Popen[str]] = []
-    starting = threading.Lock()
-    stopped = threading.Event()
-
-    def run(number: int) -> str:
-        errors = folder / f"errors-{number}.txt"
-        with starting, errors.open("w", encoding="utf-8") as stream:
-            if stopped.is_set():
-                return ""
-            process = subprocess.Popen(
-                commands[number],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=stream,
-                encoding="utf-8",
-                errors="replace",
-            )
-            running.append(process)
-        printed = []
-        with process:
-            assert process.stdout is not None  # a pipe
-            for line in process.stdout:
-                printed.append(line)
-                if watch is not None:
-                    watch(number, line)
-        text = "".join(printed)
-        if process.returncode:
-            message = errors.read_text(encoding="utf-8", errors="replace")
-            raise subprocess.CalledProcessError(process.returncode, process.args, text, message)
-        if finished is not None:
-            finished(number)
-        return text
-
-    with ThreadPoolExecutor(min(parallel, len(commands))) as pool:
-        try:
-            futures = [pool.submit(run, number) for number in range(len(commands))]
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
-            with starting:
-                stopped.set()
-                for process in running:
-                    process.kill()
-            raise
-        return [future.result() for future in futures]

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
+from dpbayes.arrays import Floats
 from dpbayes.engines.base import BoundModel, CompiledModel, SamplerSettings
 from dpbayes.errors import DataError, EngineError, ProgramError
+from dpbayes.heavy import xr
 from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram
 
 POINTS = 5
@@ -123,8 +124,8 @@ class _Probe:
     program: StanProgram
     bound: BoundModel
     draws: xr.DataTree
-    base: NDArray[np.float64]  # (points,)
-    log_lik: NDArray[np.float64]  # (points, n)
+    base: Floats  # (points,)
+    log_lik: Floats  # (points, n)
     rng: np.random.Generator
 
     @classmethod
@@ -246,9 +247,7 @@ class _Probe:
                 "scaled or ranked by its own values?). Use public constants passed as data instead."
             )
 
-    def _evaluate(
-        self, function: Callable[[xr.DataTree], NDArray[np.float64]]
-    ) -> NDArray[np.float64]:
+    def _evaluate(self, function: Callable[[xr.DataTree], Floats]) -> Floats:
         try:
             return function(self.draws)
         except (EngineError, RuntimeError) as error:
@@ -258,7 +257,5 @@ class _Probe:
         return ProgramError(f"{self.program.name}.stan breaks the contract: {message}")
 
 
-def _close(
-    a: NDArray[np.float64], b: NDArray[np.float64], size: float | NDArray[np.float64]
-) -> bool:
+def _close(a: Floats, b: Floats, size: float | Floats) -> bool:
     return bool((np.abs(a - b) <= TOLERANCE * np.maximum(1.0, size)).all())

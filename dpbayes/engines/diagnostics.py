@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from dpbayes.errors import ConvergenceError
+from dpbayes.heavy import xr
 
 # Each pair: aim, reported when missed, and limit, at which a fit is refused. Aims for R-hat and
 # ESS: Vehtari et al. 2021, Bayesian Analysis 16(2), section 4. At the smallest ESS aimed at, R-hat
@@ -24,6 +26,8 @@ DIVERGENCE_SHARE = 0.005
 @dataclass(frozen=True)
 class Diagnostics:
     """Rank-normalised split R-hat, ESS (smallest over parameters) and NUTS statistics.
+
+    Source: vehtari-2021; betancourt-2016.
 
     Attributes:
         max_rhat: largest R-hat; min_ess_bulk, min_ess_tail: smallest effective sample sizes.
@@ -79,24 +83,64 @@ def load_checks() -> None:
     import arviz_stats  # noqa: F401
 
 
+class _Mixing(NamedTuple):
+    """Of one parameter entry."""
+
+    rhat: float
+    bulk: float  # effective sample sizes
+    tail: float
+
+
+def _mixing(draws: xr.DataTree) -> dict[str, _Mixing]:
+    """R-hat and effective sample sizes by entry, such as ``beta[0]``."""
+    from arviz_stats.base import array_stats  # slow to import: load_checks
+
+    found = {}
+    for name, variable in draws["posterior"].data_vars.items():
+        values = variable.to_numpy()
+        for index in np.ndindex(values.shape[2:]):
+            one = values[(slice(None), slice(None), *index)]
+            over: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
+            found[f"{name}{list(index)}" if index else str(name)] = _Mixing(
+                float(array_stats.rhat(one, **over)),
+                float(array_stats.ess(one, **over, method="bulk")),
+                float(array_stats.ess(one, **over, method="tail", prob=(0.05, 0.95))),
+            )
+    return found
+
+
+class _Check(NamedTuple):
+    """A value that should be at or above its aim, and must be so with its limit."""
+
+    value: float
+    aim: float
+    limit: float
+    text: str
+
+
+def _checks(found: dict[str, _Mixing], worst: str, chains: int, ebfmi: float) -> Iterator[_Check]:
+    """Those with an aim and a limit; the texts say the aim."""
+    rhat = found[worst].rhat
+    aim, limit = RHAT
+    text = f"R-hat of {worst} is {rhat:.3f} (aim below {aim:g})"
+    yield _Check(-rhat, -aim, -limit, text)  # the smaller the better
+    aim, limit = ESS_PER_CHAIN
+    for kind in ("bulk", "tail"):
+        sizes = ((label, float(getattr(one, kind))) for label, one in found.items())
+        least, ess = min(sizes, key=itemgetter(1))
+        text = f"{kind} ESS of {least} is {ess:.0f} (aim {aim:g} per chain)"
+        yield _Check(ess / chains, aim, limit, text)
+    aim, limit = EBFMI
+    yield _Check(ebfmi, aim, limit, f"E-BFMI is {ebfmi:.2f} (aim {aim:g})")
+
+
 def diagnose(draws: xr.DataTree, max_treedepth: int) -> Diagnostics:
     """Compute all checks for one fit."""
     from arviz_stats.base import array_stats  # slow to import: load_checks
 
     chains = int(draws["posterior"].sizes["chain"])
-    rhat, bulk, tail = {}, {}, {}
-    for name, variable in draws["posterior"].data_vars.items():
-        values = variable.to_numpy()
-        for index in np.ndindex(values.shape[2:]):
-            one = values[(slice(None), slice(None), *index)]
-            label = f"{name}{list(index)}" if index else str(name)
-            rhat[label] = float(array_stats.rhat(one, chain_axis=0, draw_axis=1))
-            bulk[label] = float(array_stats.ess(one, chain_axis=0, draw_axis=1, method="bulk"))
-            tail[label] = float(
-                array_stats.ess(one, chain_axis=0, draw_axis=1, method="tail", prob=(0.05, 0.95))
-            )
-    worst = max(rhat, key=lambda label: np.nan_to_num(rhat[label], nan=np.inf))
-
+    found = _mixing(draws)
+    worst = max(found, key=lambda label: np.nan_to_num(found[label].rhat, nan=np.inf))
     stats = draws["sample_stats"]
     divergences = int(stats["diverging"].sum())
     hits = int((stats["tree_depth"] >= max_treedepth).sum())
@@ -104,26 +148,12 @@ def diagnose(draws: xr.DataTree, max_treedepth: int) -> Diagnostics:
     ebfmi = float(np.min(array_stats.bfmi(energy)))
     transitions = energy.size
 
-    least_bulk, least_tail = (min(ess, key=lambda k: ess[k]) for ess in (bulk, tail))
-    checks = [
-        (rhat[worst], RHAT, -1, f"R-hat of {worst} is {rhat[worst]:.3f} (aim below {{:g}})"),
-        *(
-            (
-                ess[least] / chains,
-                ESS_PER_CHAIN,
-                1,
-                f"{kind} ESS of {least} is {ess[least]:.0f} (aim {{:g}} per chain)",
-            )
-            for kind, ess, least in (("bulk", bulk, least_bulk), ("tail", tail, least_tail))
-        ),
-        (ebfmi, EBFMI, 1, f"E-BFMI is {ebfmi:.2f} (aim {{:g}})"),
-    ]
     problems, notes = [], []
-    for value, (aim, limit), sign, text in checks:
-        if not sign * value >= sign * limit:  # NaN is a failure too
-            problems.append(text.format(aim))
-        elif sign * value < sign * aim:
-            notes.append(text.format(aim))
+    for check in _checks(found, worst, chains, ebfmi):
+        if not check.value >= check.limit:  # NaN is a failure too
+            problems.append(check.text)
+        elif check.value < check.aim:
+            notes.append(check.text)
     if divergences:
         share = divergences > DIVERGENCE_SHARE * transitions
         (problems if share else notes).append(f"{divergences} of {transitions} draws diverged")
@@ -132,10 +162,10 @@ def diagnose(draws: xr.DataTree, max_treedepth: int) -> Diagnostics:
     return Diagnostics(
         chains=chains,
         transitions=transitions,
-        max_rhat=rhat[worst],
+        max_rhat=found[worst].rhat,
         worst=worst,
-        min_ess_bulk=min(bulk.values()),
-        min_ess_tail=min(tail.values()),
+        min_ess_bulk=min(one.bulk for one in found.values()),
+        min_ess_tail=min(one.tail for one in found.values()),
         divergences=divergences,
         treedepth_hits=hits,
         min_ebfmi=ebfmi,

@@ -4,49 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import stanli
-import xarray as xr
 from numpy.typing import NDArray
 
-from dpbayes.engines import worker
+from dpbayes.arrays import Floats, Vector
 from dpbayes.engines.base import (
+    CompilesOnce,
+    EncodedData,
     SamplerSettings,
     StanData,
-    columns,
-    make_draws,
-    require_data,
-    to_json,
-    uncolumn,
-    variables,
-    without_switches,
+    require_entries,
 )
+from dpbayes.engines.draws import columns, make_draws, uncolumn, variables
+from dpbayes.engines.embedded_chain import run_chain
+from dpbayes.engines.processes import Processes, run_each
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
+from dpbayes.heavy import xr
+from dpbayes.privacy.guarantee import Draw
 from dpbayes.schema.fingerprint import hash_of
 from dpbayes.stan.program import StanProgram
-
-Vector = NDArray[np.float64]
 
 _SHORT = 2_000_000  # records times iterations: about a second of sampling
 _SILENT = {"emit": 0, "emit_y_rep": 0}
 _THREADED = 1000  # points from which log densities are evaluated on all cores
 
 
-class EmbeddedEngine:
+class EmbeddedEngine(CompilesOnce["EmbeddedModel"]):
     """Interprets Stan programs in process."""
 
     name = "embedded"
+    draw: Draw = "chain"
 
-    def compile(self, program: StanProgram) -> EmbeddedModel:
+    def versions(self) -> dict[str, str]:
+        return {"stanli": stanli.__version__}
+
+    def translate(self, program: StanProgram) -> EmbeddedModel:
         try:
             return EmbeddedModel(program, stanli.stan_to_mir(program.text))
         except RuntimeError as error:
@@ -62,26 +60,24 @@ class EmbeddedModel:
         self.mir = mir
 
     def bind(self, data: StanData) -> EmbeddedBinding:
-        require_data(self.program, self.program.declared("data"), data)
-        encoded = {key: to_json(key, value) for key, value in without_switches(data).items()}
-        return EmbeddedBinding(self, int(data["n"]), encoded)
+        declared = self.program.declared("data")
+        return EmbeddedBinding(self, EncodedData.of(self.program, declared, data))
 
 
 class EmbeddedBinding:
-    """A program with data, kept as JSON text per entry so that rebinding encodes only changes."""
+    """A program with data."""
 
-    def __init__(self, model: EmbeddedModel, n: int, encoded: dict[str, str]) -> None:
+    def __init__(self, model: EmbeddedModel, data: EncodedData) -> None:
         self._model = model
-        self._n = n
-        self._encoded = encoded
+        self._data = data
+        self._n = data.n
 
     def rebind(self, **changes: Any) -> EmbeddedBinding:
-        encoded = {key: to_json(key, value) for key, value in changes.items()}
-        return EmbeddedBinding(self._model, self._n, {**self._encoded, **encoded})
+        return EmbeddedBinding(self._model, self._data.changed(**changes))
 
     def identity(self) -> str:
         """Hash of engine, program and data."""
-        return hash_of("stanli", stanli.__version__, self._model.program.sha256, self._encoded)
+        return hash_of("stanli", stanli.__version__, self._model.program.sha256, self._data.entries)
 
     def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
         model = self._build(stanli.Model, **_SILENT)
@@ -115,62 +111,24 @@ class EmbeddedBinding:
                 done(chain, draws.isel(chain=[chain]))
             return
         inits = self._inits(self._build(stanli.Model, **_SILENT), settings, starts)
-        running: list[subprocess.Popen[bytes]] = []
-        lock = threading.Lock()
-        stopped = threading.Event()
-
-        def run(chain: int) -> None:
+        with SamplingProgress(settings) as progress:
             job = {
-                "chain": chain + 1,
                 "mir": self._model.mir,
-                "data": self._data(**_SILENT),
-                "start": None if inits is None else inits[chain],
+                "data": self._data.text(**_SILENT),
                 "arguments": _arguments(settings, progress.refresh),
             }
-            with lock:
-                if stopped.is_set():
-                    return
-                process = subprocess.Popen(
-                    [sys.executable, worker.__file__],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # Ctrl-C reaches this process, which ends them all
-                )
-                running.append(process)
-            with process:
-                assert process.stdin is not None  # a pipe
-                assert process.stdout is not None
-                with contextlib.suppress(BrokenPipeError):  # it has ended; see its code
-                    pickle.dump(job, process.stdin)
-                    process.stdin.flush()
-                for line in process.stdout:
-                    if line == worker.RESULT:
-                        result, message = pickle.loads(process.stdout.read())
-                        break
-                    progress.lines.write(line.decode())
-                else:
-                    message = f"chain {chain + 1} ended with code {process.wait()}"
-            if message:
-                raise EngineError(f"sampling failed: {message}")
-            done(chain, _tree(result["draws"], result["stats"]))
 
-        workers = settings.parallel_chains or os.cpu_count() or 1
-        with SamplingProgress(settings) as progress, ThreadPoolExecutor(workers) as pool:
-            try:
-                futures = [pool.submit(run, chain) for chain in chains]
-                for future in as_completed(futures):
-                    future.result()
-            except BaseException:
-                with lock:
-                    stopped.set()
-                    for process in running:
-                        process.kill()
-                raise
+            def run(chain: int, processes: Processes) -> None:
+                start = None if inits is None else inits[chain]
+                this = {**job, "chain": chain + 1, "start": start}
+                found = run_chain(this, processes, progress.lines.write)
+                done(chain, _tree(found["draws"], found["stats"]))
+
+            run_each(run, chains, settings.parallel_chains or os.cpu_count() or 1)
 
     def _inits(
         self, model: Any, settings: SamplerSettings, starts: xr.DataTree | None
-    ) -> list[NDArray[np.float64]] | None:
+    ) -> list[Vector] | None:
         if starts is None:
             return None
         # Parameters without entries are not in the tree, and have to be named.
@@ -190,17 +148,17 @@ class EmbeddedBinding:
         ]
         return make_draws(uncolumn(names, np.stack(points)[None]))
 
-    def log_prob(self, draws: xr.DataTree) -> NDArray[np.float64]:
+    def log_prob(self, draws: xr.DataTree) -> Vector:
         points = columns(draws, _names(self._evaluator(emit=0)))
         return self._log_density(points, constrained=True)
 
-    def log_density(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def log_density(self, points: Floats) -> Vector:
         """As ``log_prob`` at unconstrained points of shape (S, d): the way there and back costs
         three times the density itself."""
         return self._log_density(points, constrained=False)
 
-    def _log_density(self, points: NDArray[np.float64], *, constrained: bool) -> Vector:
-        def evaluate(part: NDArray[np.float64]) -> Vector:
+    def _log_density(self, points: Floats, *, constrained: bool) -> Vector:
+        def evaluate(part: Floats) -> Vector:
             model = self._evaluator(emit=0)
             out = np.empty(len(part))
             for s, point in enumerate(part):
@@ -215,12 +173,12 @@ class EmbeddedBinding:
         with ThreadPoolExecutor(workers) as pool:
             return np.concatenate(list(pool.map(evaluate, np.array_split(points, workers))))
 
-    def unconstrain(self, draws: xr.DataTree) -> NDArray[np.float64]:
+    def unconstrain(self, draws: xr.DataTree) -> Floats:
         """Draws in Stan's unconstrained coordinates, shape (S, d)."""
         model = self._evaluator(emit=0)
         return np.stack([model.param_unconstrain(p) for p in columns(draws, _names(model))])
 
-    def constrain(self, points: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    def constrain(self, points: Floats) -> dict[str, NDArray[Any]]:
         """Parameters and transformed parameters at points of shape (chain, draw, d)."""
         model = self._evaluator(emit=0)
         names = [name for name in model.param_names(include_tp=True) if name]
@@ -228,7 +186,7 @@ class EmbeddedBinding:
         out = np.stack([model.param_constrain(point, include_tp=True) for point in flat])
         return uncolumn(names, out.reshape(*points.shape[:-1], len(names)))
 
-    def log_lik(self, draws: xr.DataTree) -> Iterator[NDArray[np.float64]]:
+    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
         model = self._evaluator(emit=1)
         emit = self._slice(model, "log_lik")
         out = np.empty(model.param_num(include_tp=True, include_gq=True))
@@ -268,15 +226,11 @@ class EmbeddedBinding:
 
     def _build(self, factory: Any, **switches: int) -> Any:
         try:
-            return factory(mir=self._model.mir, data=self._data(**switches))
+            return factory(mir=self._model.mir, data=self._data.text(**switches))
         except RuntimeError as error:
             raise ProgramError(
                 f"{self._model.program.name}.stan does not accept the data: {error}"
             ) from None
-
-    def _data(self, **switches: int) -> str:
-        encoded = {**self._encoded, **{key: str(value) for key, value in switches.items()}}
-        return "{" + ",".join(f'"{key}":{value}' for key, value in encoded.items()) + "}"
 
     def _slice(self, model: Any, name: str) -> slice:
         """Where an n-vector of the generated quantities stands among all columns."""
@@ -289,11 +243,7 @@ class EmbeddedBinding:
                 "is 1, or generated quantities use a function that this engine lacks (named "
                 "above): rewrite it, or use the cmdstan engine."
             )
-        if count != self._n:
-            raise ProgramError(
-                f"{program.name}.stan breaks the contract: {name} has {count} entries for "
-                f"{self._n} records. Declare it with size [emit ? n : 0]."
-            )
+        require_entries(program, name, count, self._n)
         start = flat.index(f"{name}.1")
         return slice(start, start + self._n)
 
@@ -312,7 +262,7 @@ def _arguments(settings: SamplerSettings, refresh: int) -> dict[str, Any]:
     }
 
 
-def _tree(draws: dict[str, NDArray[Any]], stats: NDArray[np.float64]) -> xr.DataTree:
+def _tree(draws: dict[str, NDArray[Any]], stats: Floats) -> xr.DataTree:
     return make_draws(draws, {key: stats[:, :, i] for i, key in enumerate(stanli.SAMPLER_COLUMNS)})
 
 

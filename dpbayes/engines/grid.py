@@ -8,13 +8,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
-from dpbayes.engines.base import SAMPLER_STATS, SamplerSettings, StanData, make_draws
+from dpbayes.arrays import Floats, Vector
+from dpbayes.engines.base import SamplerSettings, StanData
+from dpbayes.engines.draws import SAMPLER_STATS, make_draws
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
 from dpbayes.errors import EngineError
+from dpbayes.heavy import special, xr
+from dpbayes.privacy.guarantee import Draw
 from dpbayes.stan.program import StanProgram
 
 MOST_PARAMETERS = 3
@@ -38,18 +40,20 @@ class Grid:
         draws: the same points as constrained parameters, one chain of G draws.
     """
 
-    axes: tuple[NDArray[np.float64], ...]
-    points: NDArray[np.float64]
+    axes: tuple[Vector, ...]
+    points: Floats
     draws: xr.DataTree
 
     @property
-    def cell(self) -> NDArray[np.float64]:
+    def cell(self) -> Vector:
         """Shape (d,), widths of a cell."""
         return np.array([axis[1] - axis[0] for axis in self.axes])
 
 
 class ExactEngine:
     """Draws from the posterior restricted to a grid: exact, for up to three parameters.
+
+    Source: mcsherry-talwar-2007; hu-williams-savitsky, definition 2; eq. 1.1.
 
     Guarantee: with each record's term in a window of width w, the normalised probability of every
     grid point changes by at most a factor exp(w) when one record is added or removed, and each
@@ -68,6 +72,7 @@ class ExactEngine:
     """
 
     name = "exact"
+    draw: Draw = "grid"
 
     def __init__(self, points: int | None = None, *, jitter: bool = False) -> None:
         if points is not None and (not isinstance(points, int) or points < 8):
@@ -75,6 +80,9 @@ class ExactEngine:
         self.points = points
         self.jitter = jitter
         self._embedded = EmbeddedEngine()
+
+    def versions(self) -> dict[str, str]:
+        return self._embedded.versions()
 
     def compile(self, program: StanProgram) -> ExactModel:
         return ExactModel(self, self._embedded.compile(program))
@@ -108,7 +116,7 @@ class ExactBinding:
         """The public grid of this program with this n and these public constants."""
         return self._maker.grid
 
-    def log_posterior(self, grid: Grid) -> NDArray[np.float64]:
+    def log_posterior(self, grid: Grid) -> Vector:
         """Log probabilities of the grid's points, shape (G,), normalised over the grid.
 
         ``grid`` may come from another binding, such as that of a neighbouring data set.
@@ -119,7 +127,7 @@ class ExactBinding:
         else:
             log_density = self._bound.log_prob(grid.draws)
         log_density[np.isnan(log_density)] = -np.inf
-        total = logsumexp(log_density)
+        total = special.logsumexp(log_density)
         if not np.isfinite(total):
             raise EngineError("the density is 0 or infinite at every point of the grid.")
         return np.asarray(log_density - total)
@@ -149,16 +157,16 @@ class ExactBinding:
     def random_points(self, count: int, seed: int) -> xr.DataTree:
         return self._bound.random_points(count, seed)
 
-    def log_prob(self, draws: xr.DataTree) -> NDArray[np.float64]:
+    def log_prob(self, draws: xr.DataTree) -> Vector:
         return self._bound.log_prob(draws)
 
-    def log_lik(self, draws: xr.DataTree) -> Iterator[NDArray[np.float64]]:
+    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
         return self._bound.log_lik(draws)
 
     def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
         return self._bound.y_rep(draws, index, seed)
 
-    def _check(self, grid: Grid, probability: NDArray[np.float64]) -> None:
+    def _check(self, grid: Grid, probability: Vector) -> None:
         """Refuse a grid that cannot show the posterior; the grid itself is never changed by it."""
         cube = probability.reshape([axis.size for axis in grid.axes])
         for k, axis in enumerate(grid.axes):

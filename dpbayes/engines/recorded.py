@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
-from dpbayes.engines.base import SamplerSettings, StanData, count_draws
+from dpbayes.arrays import Vector
+from dpbayes.engines.base import SamplerSettings, StanData
+from dpbayes.engines.draws import count_draws
 from dpbayes.errors import EngineError
+from dpbayes.heavy import xr
+from dpbayes.privacy.guarantee import Draw
 from dpbayes.stan.program import StanProgram
 
 _GROUPS = ("posterior", "sample_stats", "log_likelihood", "posterior_predictive")
@@ -20,22 +23,33 @@ class RecordedEngine:
     """Returns recorded fits: the unweighted one, and refits in the order given.
 
     Args:
-        unweighted: DataTree with the groups posterior, sample_stats, log_likelihood (variable
-            log_lik, axes chain, draw, record: plain, unweighted) and posterior_predictive
-            (variable y_rep, same axes, on the program's scale). Recordings are trusted: whether
-            they are draws of what they should be cannot be checked here.
-        refits: the same for fits with weights or a window.
+        recordings: the unweighted fit, then those with weights or a window. Each is a DataTree with
+            the groups posterior, sample_stats, log_likelihood (variable log_lik, axes chain, draw,
+            record: plain, unweighted) and posterior_predictive (variable y_rep, same axes, on the
+            program's scale). They are trusted: whether they are draws of what they should be cannot
+            be checked here.
+
+    Raises:
+        EngineError: nothing is recorded, or a group is missing.
     """
 
     name = "recorded"
+    draw: Draw = "chain"
 
-    def __init__(self, unweighted: xr.DataTree, *refits: xr.DataTree) -> None:
-        self.recordings = (unweighted, *refits)
+    def __init__(self, *recordings: xr.DataTree) -> None:
+        if not recordings:
+            raise EngineError(
+                "the recorded engine replays your draws: pass RecordedEngine(draws, ...)."
+            )
+        self.recordings = recordings
         for i, recording in enumerate(self.recordings):
             missing = [group for group in _GROUPS if group not in recording.children]
             if missing:
                 raise EngineError(f"recording {i} has no group {', '.join(missing)}.")
-        self.refits = iter(refits)
+        self.refits = iter(recordings[1:])
+
+    def versions(self) -> dict[str, str]:
+        return {}
 
     def compile(self, program: StanProgram) -> RecordedEngine:
         return self
@@ -71,10 +85,10 @@ class RecordedBinding:
     def random_points(self, count: int, seed: int) -> xr.DataTree:
         raise EngineError("the recorded engine cannot evaluate a program at new points.")
 
-    def log_prob(self, draws: xr.DataTree) -> NDArray[np.float64]:
+    def log_prob(self, draws: xr.DataTree) -> Vector:
         raise EngineError("the recorded engine cannot evaluate a program at new points.")
 
-    def log_lik(self, draws: xr.DataTree) -> Iterator[NDArray[np.float64]]:
+    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
         stored = self._find(draws)["log_likelihood"]["log_lik"].to_numpy()
         yield from stored.reshape(-1, stored.shape[-1])
 

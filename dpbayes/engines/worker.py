@@ -1,4 +1,4 @@
-"""One chain of the embedded engine in a process of its own. Run as a script by embedded.py.
+"""One chain of the embedded engine in a process of its own. Run as a script by embedded_chain.py.
 
 stanli samples several chains at once only within one call, which returns when all are done. Here
 each chain is a call, so that it can be kept as soon as it is done.

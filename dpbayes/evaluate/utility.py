@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from dpbayes.heavy import pd
 from dpbayes.schema import Column
 
 QUANTILES = {"median": 0.5, "q15": 0.15, "q90": 0.9}
@@ -29,13 +29,16 @@ def _ecdf_difference(original: ArrayLike, synthetic: ArrayLike) -> NDArray[np.fl
 def max_ecdf(original: ArrayLike, synthetic: ArrayLike) -> float:
     """Largest absolute difference of the ECDFs over the pooled values.
 
-    Source: Woo et al. 2009; Hu, Williams & Savitsky, section 4.3.
+    Source: woo-2009; hu-williams-savitsky, section 4.3.
     """
     return float(np.abs(_ecdf_difference(original, synthetic)).max())
 
 
 def avg_ecdf(original: ArrayLike, synthetic: ArrayLike) -> float:
-    """Mean squared difference of the ECDFs over the pooled values (same sources)."""
+    """Mean squared difference of the ECDFs over the pooled values.
+
+    Source: woo-2009; hu-williams-savitsky, section 4.3.
+    """
     return float(np.mean(_ecdf_difference(original, synthetic) ** 2))
 
 

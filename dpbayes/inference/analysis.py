@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from dpbayes.errors import InferenceError
+from dpbayes.heavy import pd
 from dpbayes.inference.combining import RULES, Combined, combine
 from dpbayes.inference.counts import (
     CountsPosterior,
@@ -47,7 +47,7 @@ MODELS = ("ols", "logit", "poisson")
 
 
 @dataclass(frozen=True)
-class Released:
+class ReleasedData:
     """Data sets of a release with what its statement says.
 
     Attributes:
@@ -63,7 +63,7 @@ class Released:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_release(directory: str | Path) -> Released:
+def read_release(directory: str | Path) -> ReleasedData:
     """Read a release folder: synthetic_1.csv ... and guarantee.json.
 
     Raises:
@@ -75,7 +75,7 @@ def read_release(directory: str | Path) -> Released:
         count = int(statement["datasets"])
         frames = tuple(pd.read_csv(directory / f"synthetic_{i}.csv") for i in range(1, count + 1))
         mechanism, basis = str(statement["mechanism"]), str(statement["basis"])
-        return Released(frames, mechanism, basis, dict(statement.get("settings", {})))
+        return ReleasedData(frames, mechanism, basis, dict(statement.get("settings", {})))
     except OSError as error:
         raise InferenceError(
             f"release {str(directory)!r}: {error.strerror} ({Path(str(error.filename)).name}). "
@@ -86,7 +86,7 @@ def read_release(directory: str | Path) -> Released:
 
 
 def analyse(
-    release: Release | Released | str | Path | Sequence[pd.DataFrame],
+    release: Release | ReleasedData | str | Path | Sequence[pd.DataFrame],
     function: Callable[[pd.DataFrame], Any],
     rule: str | None = None,
 ) -> Combined:
@@ -119,7 +119,7 @@ def analyse(
 
 
 def share_posterior(
-    release: Release | Released | str | Path,
+    release: Release | ReleasedData | str | Path,
     level: Any,
     prior: tuple[float, float] = (1.0, 1.0),
 ) -> CountsPosterior:
@@ -173,7 +173,7 @@ def share_posterior(
     )
 
 
-def _level_counts(released: Released, column: str, level: Any) -> list[int]:
+def _level_counts(released: ReleasedData, column: str, level: Any) -> list[int]:
     """Records with a level, by data set."""
     values = [data[column].astype(str) for data in released.datasets]
     if not any((v == str(level)).any() for v in values):
@@ -181,7 +181,9 @@ def _level_counts(released: Released, column: str, level: Any) -> list[int]:
     return [int((v == str(level)).sum()) for v in values]
 
 
-def _urn_posterior(released: Released, level: Any, prior: tuple[float, float]) -> CountsPosterior:
+def _urn_posterior(
+    released: ReleasedData, level: Any, prior: tuple[float, float]
+) -> CountsPosterior:
     settings = released.settings
     columns, alpha = settings.get("synthesised", []), settings.get("alpha")
     if len(columns) != 1 or settings.get("cells") != 2 or not isinstance(alpha, int | float):
@@ -223,18 +225,18 @@ def formula_fit(formula: str, model: str = "ols") -> Callable[[pd.DataFrame], An
     return fit
 
 
-def _as_released(release: Any) -> Released:
-    if isinstance(release, Released):
+def _as_released(release: Any) -> ReleasedData:
+    if isinstance(release, ReleasedData):
         return release
     if isinstance(release, Release):
         claim = release.guarantee
-        return Released(release.datasets, claim.mechanism, claim.basis, release.settings)
+        return ReleasedData(release.datasets, claim.mechanism, claim.basis, release.settings)
     if isinstance(release, str | Path):
         return read_release(release)
     frames = tuple(release) if isinstance(release, Iterable) else ()
     if not frames or not all(isinstance(frame, pd.DataFrame) for frame in frames):
         raise InferenceError("expected a Release, its folder, or a list of data frames.")
-    return Released(frames)
+    return ReleasedData(frames)
 
 
 def _pair(result: Any) -> tuple[Any, Any]:

@@ -8,43 +8,49 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import xarray as xr
-from numpy.typing import NDArray
-from scipy import stats
 
+from dpbayes.arrays import Floats
 from dpbayes.errors import InferenceError
-
-Array = NDArray[np.float64]
+from dpbayes.heavy import pd, stats, xr
 
 # (variance T, degrees of freedom) from W, B and m; B > 0 is not assumed.
-Rule = Callable[[Array, Array, int], tuple[Array, Array]]
+Rule = Callable[[Floats, Floats, int], tuple[Floats, Floats]]
 
 
-def _modips(W: Array, B: Array, m: int) -> tuple[Array, Array]:
-    """T = W + B/m, t with (m-1)(1 + mW/B)^2. Liu, theorem 7; Reiter 2003."""
+def _modips(W: Floats, B: Floats, m: int) -> tuple[Floats, Floats]:
+    """T = W + B/m, t with (m-1)(1 + mW/B)^2.
+
+    Source: liu-2016, theorem 7; bowen-liu-2020, eq. 3.6; eq. 3.7; reiter-2003.
+    """
     return W + B / m, (m - 1) * (1 + _ratio(m * W, B)) ** 2
 
 
-def _rubin(W: Array, B: Array, m: int) -> tuple[Array, Array]:
-    """T = W + (1 + 1/m)B, for missing data. Rubin 1987."""
+def _rubin(W: Floats, B: Floats, m: int) -> tuple[Floats, Floats]:
+    """T = W + (1 + 1/m)B, for missing data.
+
+    Source: rubin-1987; charest-2011, eq. 2; liu-2016, section 5.2; bowen-liu-2020, section 3.3.
+    """
     return W + (1 + 1 / m) * B, (m - 1) * (1 + _ratio(W, (1 + 1 / m) * B)) ** 2
 
 
-def _raghunathan(W: Array, B: Array, m: int) -> tuple[Array, Array]:
+def _raghunathan(W: Floats, B: Floats, m: int) -> tuple[Floats, Floats]:
     """T = (1 + 1/m)B - W, for populations synthesised in full; may be negative.
 
-    Raghunathan, Reiter & Rubin 2003.
+    Source: raghunathan-reiter-rubin-2003; charest-2011, eq. 3; liu-2016, section 5.2;
+    bowen-liu-2020, section 3.3; park-ghosh-2014, section 2.1.
     """
     return (1 + 1 / m) * B - W, (m - 1) * (1 - _ratio(W, (1 + 1 / m) * B)) ** 2
 
 
-def _raab(W: Array, B: Array, m: int) -> tuple[Array, Array]:
-    """T = (1 + 2/m)W, normal. Raab, Nowok & Dibben 2017, synthetic sets of the original's size."""
+def _raab(W: Floats, B: Floats, m: int) -> tuple[Floats, Floats]:
+    """T = (1 + 2/m)W, normal, for synthetic sets of the original's size.
+
+    Source: raab-nowok-dibben-2017; liu-2016, section 5.2; bowen-liu-2020, section 3.3.
+    """
     return (1 + 2 / m) * W, np.full_like(W, np.inf)
 
 
-def _ratio(numerator: Array, denominator: Array) -> Array:
+def _ratio(numerator: Floats, denominator: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         # 0/0: neither variance is there, and the df are as good as infinite.
         return np.where(denominator > 0, numerator / denominator, np.inf)
@@ -88,7 +94,7 @@ class Combined:
     between: Any
     rule: str
     datasets: int
-    _label: Callable[[Array], Any] = field(repr=False, default=lambda a: a)
+    _label: Callable[[Floats], Any] = field(repr=False, default=lambda a: a)
 
     @property
     def standard_error(self) -> Any:
@@ -135,6 +141,8 @@ def combine(
     strict_dp: bool = False,
 ) -> Combined:
     """Combine estimates and their variances from m synthetic data sets.
+
+    Source: bowen-liu-2020, eq. 3.5; charest-2011, section 3.1; eq. 4; reiter-2002.
 
     Args:
         estimates, variances: m along the first axis (rows of a DataFrame, dimension ``dataset``
@@ -186,7 +194,7 @@ def combine(
     return Combined(label(q.mean(axis=0)), label(T), label(df), label(W), label(B), rule, m, label)
 
 
-def _read(values: Any, name: str) -> tuple[Array, Callable[[Array], Any]]:
+def _read(values: Any, name: str) -> tuple[Floats, Callable[[Floats], Any]]:
     """Values with m along the first axis, and how to label what is left."""
     if isinstance(values, xr.DataArray):
         if "dataset" not in values.dims:
@@ -195,20 +203,20 @@ def _read(values: Any, name: str) -> tuple[Array, Callable[[Array], Any]]:
         first = values.isel(dataset=0, drop=True)
         array = values.to_numpy()
 
-        def label(a: Array) -> Any:
+        def label(a: Floats) -> Any:
             return first.copy(data=np.asarray(a, dtype=float))
 
     elif isinstance(values, pd.DataFrame):
         columns = values.columns
         array = values.to_numpy()
 
-        def label(a: Array) -> Any:
+        def label(a: Floats) -> Any:
             return pd.Series(np.asarray(a), index=columns)
 
     else:
         array = values
 
-        def label(a: Array) -> Any:
+        def label(a: Floats) -> Any:
             return np.asarray(a)[()]  # a number where there is one
 
     try:

@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import xarray as xr
-from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, stats
-from scipy.special import gammaln, log_expit, logsumexp
+from numpy.typing import ArrayLike
 
+from dpbayes.arrays import Floats, Ints
 from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.errors import InferenceError
+from dpbayes.heavy import optimize, special, stats, xr
 from dpbayes.stan.program import StanProgram
 
-Array = NDArray[np.float64]
 MOST_COUNTS = 2_000_000  # possible x times cells that are held at once
 NEGLIGIBLE = 1e-14  # weight of mixture parts that are left out of distribution functions
 GRID = 4001  # points of the quadrature over the logit of a released probability
@@ -38,17 +36,17 @@ class CountsPosterior:
         model: data of ``stan_models/inference/synthetic_counts.stan``, where that is the model.
     """
 
-    weights: Array
-    parameters: Array
+    weights: Floats
+    parameters: Floats
     model: Mapping[str, Any] | None = None
 
     @property
-    def mean(self) -> Array:
+    def mean(self) -> Floats:
         """Posterior means, shape (..., K)."""
         return np.asarray(self.weights @ self._means())
 
     @property
-    def variance(self) -> Array:
+    def variance(self) -> Floats:
         """Posterior variances, shape (..., K)."""
         total = self.parameters.sum(axis=1, keepdims=True)
         means = self._means()
@@ -56,11 +54,11 @@ class CountsPosterior:
         return np.asarray(self.weights @ second - (self.weights @ means) ** 2)
 
     @property
-    def sd(self) -> Array:
+    def sd(self) -> Floats:
         """Posterior standard deviations, shape (..., K)."""
         return np.sqrt(self.variance)
 
-    def cdf(self, p: float, cell: int = 0) -> Array:
+    def cdf(self, p: float, cell: int = 0) -> Floats:
         """P(p_cell <= p), shape (...)."""
         a = self.parameters[:, cell]
         parts = stats.beta.cdf(p, a, self.parameters.sum(axis=1) - a)
@@ -80,7 +78,7 @@ class CountsPosterior:
 
         return quantile((1 - level) / 2), quantile((1 + level) / 2)
 
-    def sample(self, size: int, seed: int | None = None) -> Array:
+    def sample(self, size: int, seed: int | None = None) -> Floats:
         """Independent draws, shape (size, K); one release only."""
         if self.weights.ndim > 1:
             raise InferenceError("sample() takes one release at a time.")
@@ -99,7 +97,7 @@ class CountsPosterior:
         bound = get_engine(engine).compile(program).bind(self.model)
         return bound.sample(settings or SamplerSettings())
 
-    def _means(self) -> Array:
+    def _means(self) -> Floats:
         return np.asarray(self.parameters / self.parameters.sum(axis=1, keepdims=True))
 
 
@@ -114,8 +112,10 @@ def from_synthetic_counts(
     """Posterior of p from counts of the multinomial-Dirichlet (two cells: beta-binomial) mechanism.
 
     p ~ Dirichlet(prior), x ~ Multinomial(n, p), and for each data set m: p_m ~ Dirichlet(noise +
-    weight x), synthetic_m ~ Multinomial(., p_m). Charest 2010, section 4, with x summed out
-    instead of sampled, for K cells, and for n unknown.
+    weight x), synthetic_m ~ Multinomial(., p_m). The paper has two cells and samples x; here x is
+    summed out, and n may be unknown.
+
+    Source: charest-2011, section 4.
 
     Args:
         synthetic: released counts, shape (M, K), or (..., M, K) for many releases at once.
@@ -139,9 +139,9 @@ def from_synthetic_counts(
     seen = np.zeros((*counts.shape[:-2], len(x)))
     for m in range(counts.shape[-2]):
         one = counts[..., m, None, :]
-        seen = seen + gammaln(total) - gammaln(total + one.sum(axis=-1))
+        seen = seen + special.gammaln(total) - special.gammaln(total + one.sum(axis=-1))
         for k in range(K):
-            seen += gammaln(given[:, k] + one[..., k]) - gammaln(given[:, k])
+            seen += special.gammaln(given[:, k] + one[..., k]) - special.gammaln(given[:, k])
     model = None
     if counts.ndim == 2:
         model = {
@@ -187,40 +187,32 @@ def from_clamped_draws(
         )
     gamma = _positive(prior, 2, "prior")
     x, log_prior = _possible(n, 2)
-    logit = np.linspace(-30.0, 30.0, GRID)
-    density = clamped_density(x, logit, weight, window, synthesis_prior)
-    log_cell = math.log(logit[1] - logit[0])
-    log_norm = logsumexp(density + log_cell, axis=1)  # (R,)
+
+    def density(logit: Floats) -> Floats:
+        return clamped_density(x, logit, weight, window, synthesis_prior)
+
+    grid = np.linspace(-30.0, 30.0, GRID)
+    mass = density(grid) + math.log(grid[1] - grid[0])  # (R, G)
+    log_norm = special.logsumexp(mass, axis=1)[:, None]
     if draws is not None:
-        theta = np.atleast_1d(np.asarray(draws, dtype=float))
-        if not theta.size or not ((theta > 0) & (theta < 1)).all():
-            raise InferenceError("draws must be probabilities strictly between 0 and 1.")
-        at = np.log(theta) - np.log1p(-theta)
-        each = clamped_density(x, at.ravel(), weight, window, synthesis_prior) - log_norm[:, None]
+        theta = _probabilities(draws)
+        each = density((np.log(theta) - np.log1p(-theta)).ravel()) - log_norm
         seen = each.T.reshape(*theta.shape, len(x)).sum(axis=-2)
     else:
         size = n if size is None else size
-        ones = np.atleast_1d(np.asarray(counts))
-        if not ones.size or (ones < 0).any() or (ones > size).any() or (ones != ones.round()).any():
-            raise InferenceError(f"counts must be whole numbers from 0 to size = {size}.")
-        posterior = np.exp(density + log_cell - log_norm[:, None])  # (R, G)
-        possible = np.arange(size + 1.0)[:, None]
-        terms = possible * log_expit(logit) + (size - possible) * log_expit(-logit)
-        terms -= terms.max(axis=1, keepdims=True)
-        with np.errstate(divide="ignore"):
-            table = np.log(posterior @ np.exp(terms).T)  # (R, size + 1)
-        seen = table.T[ones.astype(int)].sum(axis=-2)
+        ones = _counts_up_to(size, counts)
+        seen = _log_binomial(size, grid, np.exp(mass - log_norm)).T[ones].sum(axis=-2)
     log_weight = log_prior + _log_marginal(x, gamma) + seen
     return CountsPosterior(_normalise(log_weight), gamma + x)
 
 
 def clamped_density(
-    x: Array,
-    logit: Array,
+    x: Floats,
+    logit: Floats,
     weight: float,
     window: tuple[float, float],
     synthesis_prior: tuple[float, float],
-) -> Array:
+) -> Floats:
     """Log density of the synthesizer's posterior of logit θ, up to a constant for each x.
 
     Args:
@@ -231,12 +223,42 @@ def clamped_density(
     """
     return np.asarray(
         stats.norm.logpdf(logit, *synthesis_prior)
-        + x[:, :1] * np.clip(weight * log_expit(logit), *window)
-        + x[:, 1:] * np.clip(weight * log_expit(-logit), *window)
+        + x[:, :1] * np.clip(weight * special.log_expit(logit), *window)
+        + x[:, 1:] * np.clip(weight * special.log_expit(-logit), *window)
     )
 
 
-def _possible(n: int | Mapping[int, float], K: int) -> tuple[Array, Array]:
+def _log_binomial(size: int, logit: Floats, posterior: Floats) -> Floats:
+    """Log probability of every count of ones among ``size`` records, up to a constant by count.
+
+    Args:
+        logit: of θ, shape (G,).
+        posterior: probabilities of its values, shape (R, G).
+    Returns:
+        shape (R, size + 1).
+    """
+    ones = np.arange(size + 1.0)[:, None]
+    terms = ones * special.log_expit(logit) + (size - ones) * special.log_expit(-logit)
+    terms -= terms.max(axis=1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(posterior @ np.exp(terms).T))
+
+
+def _probabilities(draws: ArrayLike) -> Floats:
+    theta = np.atleast_1d(np.asarray(draws, dtype=float))
+    if not theta.size or not ((theta > 0) & (theta < 1)).all():
+        raise InferenceError("draws must be probabilities strictly between 0 and 1.")
+    return theta
+
+
+def _counts_up_to(size: int, counts: ArrayLike | None) -> Ints:
+    ones = np.atleast_1d(np.asarray(counts))
+    if not ones.size or (ones < 0).any() or (ones > size).any() or (ones != ones.round()).any():
+        raise InferenceError(f"counts must be whole numbers from 0 to size = {size}.")
+    return ones.astype(np.int64)
+
+
+def _possible(n: int | Mapping[int, float], K: int) -> tuple[Floats, Floats]:
     """Every x, shape (R, K), and the log prior of its total."""
     prior = dict(n) if isinstance(n, Mapping) else {n: 1.0}
     rows = 0
@@ -259,7 +281,7 @@ def _possible(n: int | Mapping[int, float], K: int) -> tuple[Array, Array]:
     return np.concatenate(parts), np.concatenate(logs)
 
 
-def _compositions(total: int, K: int) -> Array:
+def _compositions(total: int, K: int) -> Floats:
     """All K counts that sum to ``total``, first cell descending."""
     if K == 2:
         first = np.arange(total, -1, -1.0)
@@ -270,23 +292,23 @@ def _compositions(total: int, K: int) -> Array:
     return np.diff(edges, axis=1) - 1
 
 
-def _log_marginal(x: Array, gamma: Array) -> Array:
+def _log_marginal(x: Floats, gamma: Floats) -> Floats:
     """Log Dirichlet-multinomial probability of x, shape (R,)."""
     n, g = x.sum(axis=1), gamma.sum()
     return np.asarray(
-        gammaln(n + 1)
-        - gammaln(x + 1).sum(axis=1)
-        + gammaln(g)
-        - gammaln(n + g)
-        + (gammaln(x + gamma) - gammaln(gamma)).sum(axis=1)
+        special.gammaln(n + 1)
+        - special.gammaln(x + 1).sum(axis=1)
+        + special.gammaln(g)
+        - special.gammaln(n + g)
+        + (special.gammaln(x + gamma) - special.gammaln(gamma)).sum(axis=1)
     )
 
 
-def _normalise(log_weight: Array) -> Array:
-    return np.asarray(np.exp(log_weight - logsumexp(log_weight, axis=-1, keepdims=True)))
+def _normalise(log_weight: Floats) -> Floats:
+    return np.asarray(np.exp(log_weight - special.logsumexp(log_weight, axis=-1, keepdims=True)))
 
 
-def _counts(values: ArrayLike) -> Array:
+def _counts(values: ArrayLike) -> Floats:
     counts = np.asarray(values, dtype=float)
     if counts.ndim < 2 or counts.shape[-1] < 2 or not counts.size:
         raise InferenceError(
@@ -298,7 +320,7 @@ def _counts(values: ArrayLike) -> Array:
     return counts
 
 
-def _positive(values: ArrayLike, K: int, name: str) -> Array:
+def _positive(values: ArrayLike, K: int, name: str) -> Floats:
     array = np.asarray(values, dtype=float)
     if array.shape not in ((), (K,)) or not np.isfinite(array).all() or (array <= 0).any():
         raise InferenceError(f"{name} = {values!r}: expected one number above 0, or {K} of them.")

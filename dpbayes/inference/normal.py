@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from dpbayes.errors import InferenceError
+from dpbayes.heavy import stats
 
 
 @dataclass(frozen=True)

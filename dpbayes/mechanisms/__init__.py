@@ -1,19 +1,25 @@
-"""Mechanisms, by name."""
+"""Mechanisms, by name.
+
+To add one: a module in one of the folders, and its class here. From outside the package:
+``register_mechanism``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.base import NO_WINDOW, Mechanism, Problem, Stage, StanMechanism
-from dpbayes.mechanisms.dips_base import Dips
-from dpbayes.mechanisms.modips.mechanism import ClampedModips, Modips
+from dpbayes.mechanisms.base import Fitted, Mechanism, PureMechanism, Task
+from dpbayes.mechanisms.modips.clamped import ClampedModips
+from dpbayes.mechanisms.modips.mechanism import Modips
 from dpbayes.mechanisms.posterior.anchored import Anchored
+from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.beta_divergence import BetaDivergence
 from dpbayes.mechanisms.posterior.censored import Censored, CensoredWeighted
 from dpbayes.mechanisms.posterior.pseudo import Unweighted, Weighted, WeightedE
-from dpbayes.mechanisms.tables.noisy import EmpiricalBootstrap, Laplace, PerturbedHistogram
+from dpbayes.mechanisms.tables.bootstrap import EmpiricalBootstrap
+from dpbayes.mechanisms.tables.noisy import Laplace, PerturbedHistogram
 from dpbayes.mechanisms.tables.urns import (
     BetaBinomial,
     BetaBinomialMR,
@@ -21,15 +27,26 @@ from dpbayes.mechanisms.tables.urns import (
     SmoothedHistogram,
 )
 
-_KINDS = (
+Kind = TypeVar("Kind", bound=type[Mechanism[Any]])
+MECHANISMS: dict[str, type[Mechanism[Any]]] = {}
+
+
+def register_mechanism(kind: Kind) -> Kind:
+    """Enter a mechanism under its name; a decorator. GuaranteeError if the name is taken."""
+    if MECHANISMS.setdefault(kind.name, kind) is not kind:
+        raise GuaranteeError(f"a mechanism {kind.name!r} is registered already.")
+    return kind
+
+
+for _kind in (
     Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, BetaDivergence,
     Laplace, PerturbedHistogram, EmpiricalBootstrap, MultinomialDirichlet, SmoothedHistogram,
     BetaBinomial, BetaBinomialMR, Modips,
-)  # fmt: skip
-MECHANISMS: dict[str, type[Mechanism]] = {kind.name: kind for kind in _KINDS}
+):  # fmt: skip
+    register_mechanism(_kind)
 
 
-def get_mechanism(name: str, **settings: Any) -> Mechanism:
+def get_mechanism(name: str, **settings: Any) -> Mechanism[Any]:
     """Build a mechanism by name; settings that are None are left at their defaults.
 
     Raises:
@@ -37,11 +54,9 @@ def get_mechanism(name: str, **settings: Any) -> Mechanism:
     """
     if name not in MECHANISMS:
         raise GuaranteeError(f"unknown mechanism {name!r}; mechanisms: {', '.join(MECHANISMS)}.")
-    kind = MECHANISMS[name]
-    if name == "modips" and settings.get("draw") == "clamped":
-        kind = ClampedModips
-    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # all are dataclasses
     given = {key: value for key, value in settings.items() if value is not None}
+    kind = MECHANISMS[name].variant(given)
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # all are dataclasses
     for key in given:
         if key not in known:
             takes = f"takes {', '.join(known)}" if known else "takes no settings"
@@ -52,9 +67,9 @@ def get_mechanism(name: str, **settings: Any) -> Mechanism:
 
 
 __all__ = [
-    "MECHANISMS", "NO_WINDOW", "Anchored", "BetaBinomial", "BetaBinomialMR", "BetaDivergence",
-    "Censored", "CensoredWeighted", "ClampedModips", "Dips", "EmpiricalBootstrap", "Laplace",
-    "Mechanism", "Modips", "MultinomialDirichlet", "PerturbedHistogram", "Problem",
-    "SmoothedHistogram", "Stage", "StanMechanism", "Unweighted", "Weighted", "WeightedE",
-    "get_mechanism",
+    "MECHANISMS", "Anchored", "BetaBinomial", "BetaBinomialMR", "BetaDivergence", "Censored",
+    "CensoredWeighted", "ClampedModips", "EmpiricalBootstrap", "Fitted", "Laplace", "Mechanism",
+    "Modips", "MultinomialDirichlet", "PerturbedHistogram", "PosteriorMechanism", "PureMechanism",
+    "SmoothedHistogram", "Task", "Unweighted", "Weighted", "WeightedE", "get_mechanism",
+    "register_mechanism",
 ]  # fmt: skip

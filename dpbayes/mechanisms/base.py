@@ -1,130 +1,301 @@
-"""What a mechanism is: a claim; with a Stan program also stages of weights, anchor and window."""
+"""What a mechanism is: a claim, and a fit to records that private outputs are drawn from.
+
+A mechanism is a frozen dataclass of public settings. ``fit`` turns a ``Task`` (records, and what
+may be used to model them) into a ``Fitted``; a release asks it for private outputs, which epsilon
+pays for, and for synthetic columns, which are computed from an output and cost nothing more.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
+
+from dpbayes.arrays import Vector
+from dpbayes.engines.base import Engine, SamplerSettings
+from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.posterior.weights import (
-    NO_WEIGHTS,
-    ConstantWeights,
-    Reference,
-    WeightSource,
+from dpbayes.heavy import pd, xr
+from dpbayes.privacy.accounting import NOTHING, Loss
+from dpbayes.privacy.guarantee import (
+    ADJACENCIES,
+    PUBLIC_INPUTS,
+    SECRET_NOISE,
+    Adjacency,
+    Guarantee,
+    check_epsilon,
 )
-from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, check_epsilon
+from dpbayes.privacy.noise import Noise, opendp
+from dpbayes.release import versions
+from dpbayes.schema import Column, Schema
+from dpbayes.stan.model import Model
 
-NO_WINDOW = (-math.inf, math.inf)
-Window = tuple[float, float]
-WindowRule = Literal["symmetric", "negative"] | Window
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Public facts that a mechanism's settings may depend on.
+class Task:
+    """Records to be protected, and what a mechanism may use to model them. Confidential.
 
     Attributes:
-        n: number of records.
-        parameters: entries of intercept, dispersion, coefficients and group effects.
-        discrete: the record likelihood is a probability mass function, so that f <= 0.
+        schema: what is public.
+        records: validated, shape (n, columns of the schema).
+        model: for mechanisms that need one.
+        engine, settings: for posteriors.
+        entropy: of every random number of the fit; as secret as the records.
+        checkpoint: where finished chains are kept, or None.
+        allow_nonconvergence: go on although chains have not converged.
     """
 
-    n: int
-    parameters: int
-    discrete: bool
+    schema: Schema
+    records: pd.DataFrame
+    model: Model | None
+    engine: Engine
+    settings: SamplerSettings
+    entropy: int
+    checkpoint: Checkpoint | None = None
+    allow_nonconvergence: bool = False
+    _shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def shared(self, make: Callable[[Task], T]) -> T:
+        """What several mechanisms compute alike from these records; it is computed once."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        found: T = self._shared[make]
+        return found
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One posterior: proportional to prior x exp sum_i clip(weights_i (f_i - anchor_i), window).
+class Findings:
+    """What a fit says of the records, for reports on the confidential side.
 
-    ``anchor``: ``none`` (0), ``draw`` (f_i at one draw of the stage before), or a reference fit
-    (f_i at its posterior mean). With ``divergence`` b > 0 the score of the beta-divergence,
-    beta = b + 1, stands in place of f_i.
+    Attributes:
+        summary: for JSON.
+        lines: for the screen.
+        measures: rows of Hu, Williams & Savitsky's Table 2 that only some mechanisms have.
+        by_record: a row for each record.
+        draws: of the posterior.
+        bounds: by-record Lipschitz bounds by label, and the epsilon to draw beside them.
+        epsilon: the width that bounds were clamped to, or None.
     """
 
-    weights: WeightSource = NO_WEIGHTS
-    window: Window = NO_WINDOW
-    divergence: float = 0.0
-    anchor: Literal["none", "draw"] | Reference = "none"
-
-    @property
-    def plain(self) -> bool:
-        """True for the unweighted posterior."""
-        return self == UNWEIGHTED
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON: public settings. An infinite end of the window becomes null."""
-        return {
-            "weights": self.weights.name,
-            "alpha": self.weights.alpha if isinstance(self.weights, ConstantWeights) else None,
-            "window": [end if math.isfinite(end) else None for end in self.window],
-            "divergence": self.divergence,
-            "anchor": "reference" if isinstance(self.anchor, Reference) else self.anchor,
-        }
+    summary: Mapping[str, Any]
+    lines: tuple[str, ...] = ()
+    measures: Mapping[str, float] = field(default_factory=dict)
+    by_record: pd.DataFrame | None = None
+    draws: xr.DataTree | None = None
+    bounds: Mapping[str, Vector] = field(default_factory=dict)
+    epsilon: float | None = None
 
 
-UNWEIGHTED = Stage()
+class Fitted(ABC):
+    """A mechanism with the records that it is applied to. Confidential.
+
+    Attributes:
+        settings: what a release says of it; public.
+        synthesised: columns whose values are synthetic.
+    """
+
+    settings: Mapping[str, Any]
+    synthesised: tuple[Column, ...]
+
+    @abstractmethod
+    def private(self, noise: Noise) -> Any:
+        """One private output: what epsilon is paid for."""
+
+    def outputs(self, count: int, noise: Noise) -> Iterator[Any]:
+        """``count`` private outputs."""
+        return (self.private(noise) for _ in range(count))
+
+    @abstractmethod
+    def synthetic(self, output: Any, rng: np.random.Generator) -> pd.DataFrame:
+        """Synthesised columns for every row of the public ones; uses no confidential value."""
+
+    def guarantee(self, claimed: Guarantee) -> Guarantee:
+        """What is claimed, with what this fit has to add to it."""
+        return claimed
+
+    def versions(self) -> Mapping[str, str]:
+        """Of the packages that outputs are drawn by, dpbayes excepted."""
+        return {}
+
+    def bound_stages(self, records: pd.DataFrame | None = None) -> Sequence[Any]:
+        """The programs with data that were sampled (``posterior.records.BoundStage``), in order.
+
+        Args:
+            records: others than its own, of which the same functions make other bindings.
+        Raises:
+            GuaranteeError: there is no posterior.
+        """
+        raise GuaranteeError(
+            "the mechanism has no posterior to look at; the audit is for Stan programs. "
+            "Sensitivities of the others are tested by brute force over neighbours."
+        )
+
+    def findings(self) -> Findings:
+        """For the confidential report."""
+        return Findings({"settings": dict(self.settings)})
 
 
-class Mechanism:
-    """Base of the mechanisms. Subclasses are frozen dataclasses of public settings."""
+# What a mechanism makes of records: a Fit of a posterior mechanism has draws, and so on.
+F_co = TypeVar("F_co", bound=Fitted, covariant=True)
+
+
+class Mechanism(ABC, Generic[F_co]):
+    """Base of the mechanisms. Subclasses are frozen dataclasses of public settings.
+
+    Attributes:
+        name, summary: for `dpbayes list`: what it does and what it guarantees, in a line.
+        reproducible: a release may be drawn from a secret seed, which the confidential side keeps.
+            Not so where the operating system's random numbers are part of the guarantee.
+    """
 
     name: ClassVar[str]
-    summary: ClassVar[str]  # one line for `dpbayes list`: what it does and what it guarantees
+    summary: ClassVar[str]
+    reproducible: ClassVar[bool] = False
 
+    @classmethod
+    def variant(cls, settings: Mapping[str, Any]) -> type[Mechanism[Any]]:
+        """The class that has these settings, where some of them ask for another one."""
+        return cls
+
+    @abstractmethod
     def guarantee(self) -> Guarantee:
         """The claim for one data set, before anything is computed from records."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def check(self, schema: Schema, model: Model | None) -> None:
+        """Raise SchemaError or GuaranteeError unless it can synthesise these columns."""
+
+    @abstractmethod
+    def fit(self, task: Task) -> F_co:
+        """Take the records."""
+
+    def check_datasets(self, datasets: int, settings: SamplerSettings) -> None:
+        """Raise GuaranteeError unless so many data sets can be drawn."""
+
+    def check_release(self, seed: int | None) -> None:
+        """Raise GuaranteeError unless a release can be drawn, with this seed if there is one."""
+
+    @property
+    def sets_per_output(self) -> int | None:
+        """Data sets made of each private output; None if all of them come from one."""
+        return 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the settings that were chosen; public."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        plain = (str, int, float, Mapping, list, tuple)
+        return {key: value for key, value in given.items() if isinstance(value, plain)}
 
 
-class StanMechanism(Mechanism):
-    """Base of the mechanisms that draw from a posterior of a Stan program."""
+class PureMechanism(Mechanism[Fitted]):
+    """Base of mechanisms whose private outputs are epsilon-DP without any posterior.
 
-    def stages(self, problem: Problem) -> tuple[Stage, ...]:
-        """Posteriors in order; data sets are drawn from the last, one draw is taken from others."""
-        raise NotImplementedError
+    They synthesise every confidential column of the schema, given the public ones.
 
-
-def window_width(epsilon: float, adjacency: Adjacency) -> float:
-    """Width w of the window such that ``epsilon`` is met under ``adjacency``.
-
-    One draw costs w when a record is added or removed, and 2w when one is changed.
+    Attributes:
+        epsilon: of one private output, for ``adjacency``.
+        adjacency: what epsilon is for.
+        both: epsilon holds for both adjacencies.
+        halves: adding or removing a record costs half of changing one.
+        randomness: where its random numbers come from, as the guarantee says it.
     """
-    if adjacency not in ADJACENCIES:
-        raise GuaranteeError(f"adjacency = {adjacency!r} must be one of {', '.join(ADJACENCIES)}.")
-    return check_epsilon(epsilon) / (1 if adjacency == "add-remove" else 2)
 
+    epsilon: float
+    adjacency: Adjacency
+    both: ClassVar[bool] = False
+    randomness: ClassVar[str] = SECRET_NOISE
 
-def check_window(window: WindowRule | None, width: float) -> None:
-    """Raise GuaranteeError unless ``window`` is a rule, or an interval of exactly ``width``."""
-    if window is None or window in ("symmetric", "negative"):
-        return
-    if isinstance(window, str) or len(window) != 2 or not all(map(math.isfinite, window)):
-        raise GuaranteeError(
-            f"window = {window!r} must be 'symmetric', 'negative' or two finite numbers."
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        if self.adjacency not in ADJACENCIES:
+            raise GuaranteeError(
+                f"adjacency = {self.adjacency!r} must be one of {', '.join(ADJACENCIES)}."
+            )
+
+    @abstractmethod
+    def check_columns(self, schema: Schema) -> None:
+        """Raise SchemaError unless the mechanism can synthesise these columns."""
+
+    @abstractmethod
+    def prepare(self, schema: Schema, records: pd.DataFrame) -> Fitted:
+        """Take validated records, shape (n, columns of the schema)."""
+
+    def check(self, schema: Schema, model: Model | None) -> None:
+        if model is not None:
+            raise GuaranteeError(
+                f"mechanism {self.name!r} synthesises every confidential column of the schema "
+                "without a Stan program: leave out the model (--formula, --family, --program, "
+                "--data, --priors)."
+            )
+        self.check_columns(schema)
+
+    def fit(self, task: Task) -> Fitted:
+        return self.prepare(task.schema, task.records)
+
+    def check_release(self, seed: int | None) -> None:
+        if seed is not None:
+            raise GuaranteeError(
+                f"mechanism {self.name!r} draws its noise from the operating "
+                "system for a release; a seed is for studies (fit.sample). Leave it out."
+            )
+        if self.noisy:
+            opendp()
+
+    @property
+    def loss(self) -> Loss:
+        """Of one private output.
+
+        Without ``both``, epsilon for add/remove bounds twice as much for substitution, and epsilon
+        for substitution bounds half of it for add/remove only where ``halves``.
+        """
+        if self.both:
+            return Loss.pure(self.epsilon, changed=self.epsilon)
+        if self.adjacency == "add-remove":
+            return Loss.pure(self.epsilon)
+        return Loss.pure(self.epsilon / 2 if self.halves else self.epsilon, changed=self.epsilon)
+
+    @property
+    def halves(self) -> bool:
+        """Adding or removing a record costs half of changing one."""
+        return False
+
+    @property
+    def noisy(self) -> bool:
+        """It needs OpenDP."""
+        return self.randomness == SECRET_NOISE
+
+    def guarantee(self) -> Guarantee:
+        claim = Guarantee(
+            self.name,
+            self.loss,
+            "strict",
+            (PUBLIC_INPUTS, self.randomness),
+            adjacency=self.adjacency,
         )
-    lower, upper = window
-    if not math.isclose(upper - lower, width, rel_tol=1e-12):
-        than = "wider" if upper - lower > width else "narrower"
-        raise GuaranteeError(
-            f"window = ({lower:g}, {upper:g}) has width {upper - lower:g}, {than} than the "
-            f"{width:g} that epsilon and adjacency pay for. Take ({lower:g}, {lower + width:g})."
-        )
+        if self.sets_per_output is not None:
+            return replace(claim, nested=self.sets_per_output)
+        return replace(claim, once=self.loss, each=NOTHING, once_for="the sanitised distribution")
 
 
-def place_window(window: WindowRule | None, width: float, *, negative: bool) -> Window:
-    """The interval. By default [-width/2, width/2]; [-width, 0] where terms are never above 0.
+class PureFitted(Fitted):
+    """A ``PureMechanism`` with the records that it is applied to. Confidential.
 
-    Any public interval of this width costs the same (mechanisms.md section 4 of the design: the
-    removed term g enters the log ratio as g - log E[exp g]).
+    Args:
+        schema: its confidential columns are synthesised.
+        settings: public, beside those of the mechanism.
     """
-    check_window(window, width)
-    if window is None:
-        window = "negative" if negative else "symmetric"
-    if window == "negative":
-        return (-width, 0.0)
-    if window == "symmetric":
-        return (-width / 2, width / 2)
-    return window
+
+    def __init__(
+        self, mechanism: PureMechanism, schema: Schema, settings: Mapping[str, Any]
+    ) -> None:
+        self.mechanism = mechanism
+        self.settings = {**mechanism.to_dict(), **settings}
+        self.synthesised = tuple(schema.confidential())
+
+    def versions(self) -> Mapping[str, str]:
+        return versions("opendp") if self.mechanism.noisy else {}

@@ -30,7 +30,9 @@ class Loss:
 
     @classmethod
     def pure(cls, epsilon: float, changed: float | None = None) -> Loss:
-        """An epsilon-DP output, which is epsilon**2 / 2-zCDP (Bun & Steinke, TCC 2016).
+        """An epsilon-DP output, which is epsilon**2 / 2-zCDP.
+
+        Source: bun-steinke-2016.
 
         Args:
             changed: its epsilon where one record's values change.
@@ -43,7 +45,9 @@ class Loss:
         """One exact draw from a density whose log changes by a term in an interval of ``width``.
 
         Guarantee: pure width-DP, and rho = width**2 / 8, because the log density ratio itself has
-        range ``width`` (Dong, Durfee & Rogers, ICML 2020; Cesar & Rogers, ALT 2021).
+        range ``width``.
+
+        Source: dong-durfee-rogers-2020; cesar-rogers-2021.
         """
         return cls(width, width**2 / 8)
 
@@ -81,6 +85,8 @@ def check_delta(delta: float) -> float:
 def compose(losses: Iterable[tuple[Loss, int]], delta: float = 0.0) -> tuple[float, Composition]:
     """Total epsilon of independent outputs at ``delta``, and the rule that gave it.
 
+    Source: mcsherry-2009; bowen-liu-2020, theorem 2.2; liu-2016, section 2.1.
+
     Args:
         losses: each loss with how many outputs have it.
         delta: 0 for pure composition; otherwise the smaller of pure composition and zCDP.
@@ -98,8 +104,9 @@ def compose(losses: Iterable[tuple[Loss, int]], delta: float = 0.0) -> tuple[flo
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Smallest epsilon found such that rho-zCDP implies (epsilon, delta)-DP; an upper bound.
 
-    By Rényi orders 1.01 to 1e5 (Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12), through
-    dp-accounting.
+    By Rényi orders 1.01 to 1e5, through dp-accounting.
+
+    Source: canonne-kamath-steinke-2020, proposition 12; bowen-liu-2020, definition 2.5; eq. 2.3.
     """
     import dp_accounting  # takes seconds to import, and is needed only here
     from dp_accounting.rdp import RdpAccountant
@@ -129,11 +136,6 @@ class Budget:
     epsilon: float
     delta: float
     spent: Loss
-
-    @property
-    def spent_epsilon(self) -> float:
-        """Of what was spent, at ``delta``."""
-        return compose([(self.spent, 1)], self.delta)[0]
 
     def admits(self, loss: Loss) -> bool:
         """True if the total stays within the budget with ``loss`` added."""

@@ -46,7 +46,11 @@ SECRET_DRAWS = (
     "draws are exact in whole numbers, from the operating system's secret random numbers; how long "
     "they take is not observed"
 )
-STRICT = (EXACT_DRAW, PUBLIC_INPUTS, PROPER_PRIOR, SECRET_SEED)
+POSTERIOR = (PUBLIC_INPUTS, PROPER_PRIOR, SECRET_SEED)  # what every posterior's claim rests on
+# How a data set's parameters are drawn, and what that asks of the reader. Other outputs than
+# posterior draws say among their assumptions where their random numbers come from.
+Draw = Literal["chain", "grid"]
+DRAWS: dict[Draw | None, tuple[str, ...]] = {"chain": (EXACT_DRAW,), "grid": (GRID_DRAW,), None: ()}
 
 
 def check_epsilon(epsilon: float) -> float:
@@ -61,26 +65,29 @@ def check_epsilon(epsilon: float) -> float:
 class Guarantee:
     """What holds for a release, and on what grounds.
 
+    Source: hu-williams-savitsky, definition 1; liu-2016, definition 1; bowen-liu-2020,
+    definition 2.1; eq. 2.1; charest-2011, eq. 1; park-ghosh-2014, section 2.2.
+
     Attributes:
         mechanism: name of the mechanism.
         each: loss of one data set when one record is added or removed; infinite without a claim.
         basis: ``strict``, a theorem for every data set under the assumptions; ``asymptotic``, as
             n grows, with no finite-sample bound; ``none``.
-        assumptions: what the claim rests on and the code cannot check.
+        more: further assumptions, which the code cannot check (``assumptions`` has them all).
+        draw: how parameters are drawn from a posterior, or None where there is none.
         once: loss paid once however many data sets there are, for ``once_for`` (a drawn anchor).
         adjacency: the neighbour relation that the user's epsilon is meant for.
         weights: where the record weights come from: ``constant``, ``reference``, ``confidential``.
         datasets: number of synthetic data sets that epsilon pays for.
         nested: data sets made of each private draw; only the first of them costs.
         delta: 0 for pure ε-DP; otherwise losses compose by the smaller of pure and zCDP.
-        epsilon_local: the local epsilon_x = 2 Δ found on these records, per data set. It is
-            computed from the confidential records: never part of a release (``public``).
     """
 
     mechanism: str
     each: Loss
     basis: Basis
-    assumptions: tuple[str, ...]
+    more: tuple[str, ...]
+    draw: Draw | None = None
     once: Loss = NOTHING
     adjacency: Adjacency = "add-remove"
     weights: str = "constant"
@@ -88,7 +95,11 @@ class Guarantee:
     datasets: int = 1
     nested: int = 1
     delta: float = 0.0
-    epsilon_local: float | None = None
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the claim rests on and the code cannot check."""
+        return (*DRAWS[self.draw], *self.more)
 
     @property
     def draws(self) -> int:
@@ -146,22 +157,22 @@ class Guarantee:
                 f'accept="{self.basis}" (--accept {self.basis}).'
             )
 
-    def public(self) -> Guarantee:
-        """Without what was computed from the confidential records."""
-        return replace(self, epsilon_local=None)
-
     def assuming(self, *more: str) -> Guarantee:
         """With further assumptions."""
-        return replace(self, assumptions=(*self.assumptions, *more))
+        return replace(self, more=(*self.more, *more))
 
-    def drawn_on_grid(self) -> Guarantee:
-        """For draws of the exact engine, which need no convergence."""
-        swapped = tuple(GRID_DRAW if a == EXACT_DRAW else a for a in self.assumptions)
-        return replace(self, assumptions=swapped)
+    def drawn_by(self, draw: Draw) -> Guarantee:
+        """The same where parameters are drawn otherwise."""
+        return self if self.draw is None else replace(self, draw=draw)
+
+    def having_paid(self, loss: Loss, what: str) -> Guarantee:
+        """With a loss that is paid once besides, for ``what``."""
+        what = f"{self.once_for} and {what}" if self.once.epsilon else what
+        return replace(self, once=self.once.plus(loss), once_for=what)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: an infinite epsilon, which JSON lacks, becomes null, with basis to match."""
-        tree: dict[str, Any] = {
+        return {
             "mechanism": self.mechanism,
             "basis": self.basis,
             "epsilon": _or_none(self.epsilon),
@@ -177,9 +188,6 @@ class Guarantee:
             "assumptions": list(self.assumptions),
             "statement": self.paragraph(),
         }
-        if self.epsilon_local is not None:
-            tree["epsilon_local"] = self.epsilon_local
-        return tree
 
     def to_json(self) -> str:
         """The tree of ``to_dict`` as text."""
@@ -187,10 +195,7 @@ class Guarantee:
 
     def __str__(self) -> str:
         """One line."""
-        local = ""
-        if self.epsilon_local is not None:
-            local = f"; local ε_x = 2Δ = {self.epsilon_local:.3g} on these records (confidential)"
-        return f"{self.mechanism}: {self._claim()}{local}"
+        return f"{self.mechanism}: {self._claim()}"
 
     def _claim(self) -> str:
         if self.basis == "none":
@@ -204,12 +209,8 @@ class Guarantee:
         )
         if self.basis == "asymptotic":
             return f"target {both}; asymptotic, not ε-DP"
-        draw = ""
-        if GRID_DRAW in self.assumptions:
-            draw = " on the grid"
-        elif EXACT_DRAW in self.assumptions:
-            draw = " for an exact draw"
-        return f"{both}; strict {'(ε, δ)' if self.delta else 'ε'}-DP{draw}"
+        how = {"grid": " on the grid", "chain": " for an exact draw", None: ""}[self.draw]
+        return f"{both}; strict {'(ε, δ)' if self.delta else 'ε'}-DP{how}"
 
     def _at_delta(self) -> str:
         return f" at δ = {self.delta:g}" if self.delta else ""

@@ -6,14 +6,13 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-import sqlalchemy as sa
-from sqlalchemy import event, exc
-
 from dpbayes.errors import LedgerError
+from dpbayes.heavy import sa
 
 T = TypeVar("T")
 
@@ -22,32 +21,53 @@ WAIT = 120.0  # seconds that a transaction waits for others before it gives up
 _MIGRATION_LOCK = 20_240_935  # any number that other programs are unlikely to take
 _SERIALIZATION_FAILURES = ("40001", "40P01")
 
-TABLES = sa.MetaData()
-DATASET = sa.Table(
-    "dataset",
-    TABLES,
-    sa.Column("id", sa.Integer, primary_key=True),
-    *(sa.Column(name, sa.String) for name in ("name", "adjacency", "salt", "created")),
-    *(sa.Column(name, sa.Double) for name in ("epsilon", "delta")),
-)
-FINGERPRINT = sa.Table(
-    "fingerprint",
-    TABLES,
-    sa.Column("dataset_id", sa.Integer, primary_key=True),
-    sa.Column("value", sa.String, primary_key=True),
-    sa.Column("created", sa.String),
-)
 # By the adjacency of the data set's account; ``datasets`` counts the private draws.
 LOSSES = ("once_epsilon", "once_rho", "each_epsilon", "each_rho")
-ENTRY = sa.Table(
-    "entry",
-    TABLES,
-    sa.Column("number", sa.Integer, primary_key=True),
-    *(sa.Column(name, sa.String) for name in ("id", "state", "mechanism", "created", "changed")),
-    *(sa.Column(name, sa.String) for name in ("actor", "host", "directory", "note")),
-    *(sa.Column(name, sa.Integer) for name in ("dataset_id", "datasets", "process")),
-    *(sa.Column(name, sa.Double) for name in LOSSES),
-)
+
+
+class Tables:
+    """The ledger's tables, each described when first asked for: SQLAlchemy is slow to load."""
+
+    @cached_property
+    def dataset(self) -> sa.Table:
+        """Accounts: a data set with its budget."""
+        return _table(
+            "dataset",
+            {"id": sa.Integer},
+            dict.fromkeys(("name", "adjacency", "salt", "created"), sa.String),
+            dict.fromkeys(("epsilon", "delta"), sa.Double),
+        )
+
+    @cached_property
+    def fingerprint(self) -> sa.Table:
+        """Records that a data set is known by, salted and hashed."""
+        return _table(
+            "fingerprint",
+            {"dataset_id": sa.Integer, "value": sa.String},
+            {"created": sa.String},
+        )
+
+    @cached_property
+    def entry(self) -> sa.Table:
+        """Releases: what each costs, who made it, how far it came."""
+        return _table(
+            "entry",
+            {"number": sa.Integer},
+            dict.fromkeys(("id", "state", "mechanism", "created", "changed"), sa.String),
+            dict.fromkeys(("actor", "host", "directory", "note"), sa.String),
+            dict.fromkeys(("dataset_id", "datasets", "process"), sa.Integer),
+            dict.fromkeys(LOSSES, sa.Double),
+        )
+
+
+def _table(name: str, keys: Mapping[str, Any], *others: Mapping[str, Any]) -> sa.Table:
+    """A table with columns of given names and types, ``keys`` its primary key."""
+    columns = [sa.Column(key, kind, primary_key=True) for key, kind in keys.items()]
+    columns += [sa.Column(key, kind) for group in others for key, kind in group.items()]
+    return sa.Table(name, sa.MetaData(), *columns)
+
+
+TABLES = Tables()
 
 
 class Database:
@@ -137,7 +157,7 @@ class Database:
                             else f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"
                         )
                     return work(connection)
-            except exc.DBAPIError as error:
+            except sa.exc.DBAPIError as error:
                 code = getattr(error.orig, "sqlstate", None)
                 if code not in _SERIALIZATION_FAILURES or time.monotonic() > deadline:
                     with self._errors():
@@ -148,7 +168,7 @@ class Database:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except exc.DBAPIError as error:
+        except sa.exc.DBAPIError as error:
             raise LedgerError(_explain(self.url, error)) from None
 
 
@@ -157,7 +177,7 @@ def _parse(text: str) -> sa.URL:
         text = f"sqlite:///{text}"
     try:
         url = sa.make_url(text)
-    except (exc.ArgumentError, ValueError):
+    except (sa.exc.ArgumentError, ValueError):
         raise LedgerError(
             "the ledger's URL cannot be read; expected a file name, sqlite:///FILE or "
             "postgresql://USER@HOST/DATABASE."
@@ -186,7 +206,7 @@ def _connect(url: sa.URL) -> sa.Engine:
         ) from None
     if sqlite:
 
-        @event.listens_for(engine, "connect")
+        @sa.event.listens_for(engine, "connect")
         def prepare(connection: Any, _record: Any) -> None:
             connection.isolation_level = None  # transactions begin below, not where Python likes
             try:
@@ -196,7 +216,7 @@ def _connect(url: sa.URL) -> sa.Engine:
                 connection.close()
                 raise
 
-        @event.listens_for(engine, "begin")
+        @sa.event.listens_for(engine, "begin")
         def begin(connection: sa.Connection) -> None:
             reads = connection.get_execution_options().get("reads")
             connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
@@ -204,7 +224,7 @@ def _connect(url: sa.URL) -> sa.Engine:
     return engine
 
 
-def _explain(url: str, error: exc.DBAPIError) -> str:
+def _explain(url: str, error: sa.exc.DBAPIError) -> str:
     said = " ".join(str(error.orig).split())
     low = said.lower()
     for sign, meaning in (

@@ -16,81 +16,18 @@ import math
 import os
 import secrets
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-import sqlalchemy as sa
-
 from dpbayes.errors import BudgetError, GuaranteeError, LedgerError
-from dpbayes.privacy.accounting import Budget, Composition, Loss, check_delta, compose
+from dpbayes.heavy import pd, sa
+from dpbayes.privacy.accounting import Budget, Loss, check_delta
 from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, check_epsilon
-from dpbayes.publication.database import DATASET, ENTRY, FINGERPRINT, VERSION, Database
+from dpbayes.publication.account import Account
+from dpbayes.publication.database import TABLES, VERSION, Database
 from dpbayes.schema.fingerprint import salted
 
 STATES = ("reserved", "writing", "released", "void", "lost")
-
-
-@dataclass(frozen=True)
-class Account:
-    """A data set with its budget and what was spent.
-
-    Attributes:
-        name: of the data set.
-        adjacency: the neighbour relation that the budget is for.
-        budget: bound and total so far, by that adjacency.
-        entries: number of entries by state.
-    """
-
-    id: int
-    name: str
-    adjacency: Adjacency
-    budget: Budget
-    entries: Mapping[str, int]
-
-    @property
-    def spent(self) -> tuple[float, Composition]:
-        """Epsilon spent, and the rule that gave it."""
-        return compose([(self.budget.spent, 1)], self.budget.delta)
-
-    @property
-    def left(self) -> float:
-        """Budget less what was spent; with δ > 0 later releases may fit that cost more alone."""
-        return max(0.0, self.budget.epsilon - self.spent[0])
-
-    def statement(self) -> str:
-        """One line for people."""
-        spent, rule = self.spent
-        at = f" at δ = {self.budget.delta:g} ({rule})" if self.budget.delta else ""
-        return (
-            f"Ledger: data set {self.name!r} has spent ε = {spent:.6g} of {self.budget.epsilon:g} "
-            f"({self.adjacency}){at}; {self.left:.6g} is left."
-        )
-
-    def cost(self, claim: Guarantee) -> tuple[Loss, Loss]:
-        """Losses of ``claim`` under this account's adjacency: once, and for each data set."""
-        if self.adjacency == "substitution":
-            return claim.once.substitution(), claim.each.substitution()
-        return claim.once, claim.each
-
-    def refusal(self, claim: Guarantee) -> str | None:
-        """Why the budget does not admit a release, with what still fits; None if it does."""
-        once, each = self.cost(claim)
-        cost = once.plus(each, claim.draws)
-        if self.budget.admits(cost):
-            return None
-        fits = self.budget.largest_count(once, each, claim.draws) * claim.nested
-        factor = self.budget.largest_factor(cost)
-        more = [f"{fits} data set(s) at this ε"] if fits else []
-        if factor:
-            smaller = _down(factor * claim.epsilon_setting)
-            more.append(f"--epsilon {smaller} for {claim.datasets} data set(s)")
-        return (
-            f"the budget does not admit this release, which costs ε = "
-            f"{compose([(cost, 1)], self.budget.delta)[0]:.6g}. {self.statement()} "
-            + ("What still fits: " + ", or ".join(more) + "." if more else "Nothing fits any more.")
-        )
 
 
 @dataclass(frozen=True)
@@ -178,13 +115,15 @@ class Ledger:
             raise LedgerError("the name of a data set must have 1 to 200 characters.")
 
         def work(connection: sa.Connection) -> Account:
-            if connection.execute(sa.select(DATASET.c.id).where(DATASET.c.name == name)).first():
+            if connection.execute(
+                sa.select(TABLES.dataset.c.id).where(TABLES.dataset.c.name == name)
+            ).first():
                 raise LedgerError(
                     f"data set {name!r} is in the ledger already; a budget is never raised. "
                     "See `dpbayes ledger show`."
                 )
             connection.execute(
-                DATASET.insert().values(
+                TABLES.dataset.insert().values(
                     name=name,
                     adjacency=adjacency,
                     epsilon=float(epsilon),
@@ -200,7 +139,9 @@ class Ledger:
     def accounts(self) -> list[Account]:
         """All data sets, in the order of their creation."""
         with self._database.reading() as connection:
-            names = connection.scalars(sa.select(DATASET.c.name).order_by(DATASET.c.id)).all()
+            names = connection.scalars(
+                sa.select(TABLES.dataset.c.name).order_by(TABLES.dataset.c.id)
+            ).all()
             return [self._account(connection, name) for name in names]
 
     def account(self, name: str) -> Account:
@@ -211,13 +152,13 @@ class Ledger:
     def history(self, name: str | None = None) -> pd.DataFrame:
         """All entries in the order in which they were reserved, whatever the clocks said."""
         query = (
-            sa.select(DATASET.c.name.label("dataset"), ENTRY)
-            .join(DATASET, DATASET.c.id == ENTRY.c.dataset_id)
-            .order_by(ENTRY.c.number)
+            sa.select(TABLES.dataset.c.name.label("dataset"), TABLES.entry)
+            .join(TABLES.dataset, TABLES.dataset.c.id == TABLES.entry.c.dataset_id)
+            .order_by(TABLES.entry.c.number)
         )
         if name is not None:
             self.account(name)
-            query = query.where(DATASET.c.name == name)
+            query = query.where(TABLES.dataset.c.name == name)
         with self._database.reading() as connection:
             found = connection.execute(query)
             frame = pd.DataFrame(found.mappings().all(), columns=list(found.keys()))
@@ -265,7 +206,7 @@ class Ledger:
             if not account.budget.admits(once.plus(each, claim.draws)):
                 return account
             connection.execute(
-                ENTRY.insert().values(
+                TABLES.entry.insert().values(
                     id=entry,
                     dataset_id=account.id,
                     state="reserved",
@@ -333,12 +274,14 @@ class Ledger:
     def _move(self, entry: str, before: tuple[str, ...], after: str) -> None:
         def work(connection: sa.Connection) -> None:
             changed = connection.execute(
-                ENTRY.update()
-                .where(ENTRY.c.id == entry, ENTRY.c.state.in_(before))
+                TABLES.entry.update()
+                .where(TABLES.entry.c.id == entry, TABLES.entry.c.state.in_(before))
                 .values(state=after, changed=_now())
             ).rowcount
             if not changed:
-                state = connection.scalar(sa.select(ENTRY.c.state).where(ENTRY.c.id == entry))
+                state = connection.scalar(
+                    sa.select(TABLES.entry.c.state).where(TABLES.entry.c.id == entry)
+                )
                 raise LedgerError(
                     f"ledger entry {entry} is {state or 'not in the ledger'} and cannot become "
                     f"{after}."
@@ -355,14 +298,20 @@ class Ledger:
             )
 
     def _account(self, connection: sa.Connection, name: str) -> Account:
-        row = connection.execute(sa.select(DATASET).where(DATASET.c.name == name)).first()
+        row = connection.execute(
+            sa.select(TABLES.dataset).where(TABLES.dataset.c.name == name)
+        ).first()
         if row is None:
-            names = connection.scalars(sa.select(DATASET.c.name).order_by(DATASET.c.id)).all()
+            names = connection.scalars(
+                sa.select(TABLES.dataset.c.name).order_by(TABLES.dataset.c.id)
+            ).all()
             raise LedgerError(
                 f"data set {name!r} is not in the ledger; it has "
                 f"{', '.join(map(repr, names)) or 'none yet'}."
             )
-        entries = connection.execute(sa.select(ENTRY).where(ENTRY.c.dataset_id == row.id)).all()
+        entries = connection.execute(
+            sa.select(TABLES.entry).where(TABLES.entry.c.dataset_id == row.id)
+        ).all()
         spent = Loss(0.0, 0.0)
         paid = [e for e in entries if e.state != "void"]
         if paid:
@@ -382,14 +331,16 @@ class Ledger:
 
         Raises LedgerError if they belong to another account, or this one knows only others.
         """
-        known = {(row.dataset_id, row.value) for row in connection.execute(sa.select(FINGERPRINT))}
-        for row in connection.execute(sa.select(DATASET)):
+        known = {
+            (row.dataset_id, row.value) for row in connection.execute(sa.select(TABLES.fingerprint))
+        }
+        for row in connection.execute(sa.select(TABLES.dataset)):
             if (row.id, salted(row.salt, digest)) in known:
                 if row.id == account.id:
                     return True
                 raise LedgerError(
                     f"these records are those of data set {row.name!r} in the ledger. Release "
-                    f"them as --dataset {row.name!r}: one set of persons has one budget."
+                    f"them as --account {row.name!r}: one set of persons has one budget."
                 )
         if not corrected and any(dataset == account.id for dataset, _ in known):
             raise LedgerError(
@@ -400,19 +351,15 @@ class Ledger:
         return False
 
     def _add_fingerprint(self, connection: sa.Connection, account: Account, digest: bytes) -> None:
-        salt = connection.scalar(sa.select(DATASET.c.salt).where(DATASET.c.id == account.id))
+        salt = connection.scalar(
+            sa.select(TABLES.dataset.c.salt).where(TABLES.dataset.c.id == account.id)
+        )
         assert salt is not None
         connection.execute(
-            FINGERPRINT.insert().values(
+            TABLES.fingerprint.insert().values(
                 dataset_id=account.id, value=salted(salt, digest), created=_now()
             )
         )
-
-
-def _down(epsilon: float) -> str:
-    """Four digits, never more than ``epsilon``."""
-    digits = max(0, 3 - math.floor(math.log10(epsilon)))
-    return f"{math.floor(epsilon * 10**digits) / 10**digits:.{digits}f}"
 
 
 def _now() -> str:

@@ -6,18 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
-from scipy import stats
 
-from dpbayes.fit import Fit
+from dpbayes.arrays import Floats
+from dpbayes.heavy import pd, stats
 from dpbayes.schema import Column
 
-# Okabe & Ito's palette, in an order that also separates in grey.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-LINES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+# Okabe & Ito's palette and Tol's wine, in an order that also separates in grey.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255")
+LINES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2, 2, 2)))
 _STYLES = (("#333333", "-"), *zip(COLOURS * 4, LINES * 4, strict=True))  # the data first
 
 
@@ -35,31 +34,39 @@ def _clean(ax: Axes) -> None:
     ax.set_axisbelow(True)
 
 
+def mark(figure: Figure, text: str) -> Figure:
+    """The figure with a small line at its lower edge: whose eyes it is for, n and ε."""
+    figure.supxlabel(text, x=0.995, ha="right", fontsize=7, color="0.4")
+    return figure
+
+
 def lipschitz_violin(
-    fits: Mapping[str, Fit | ArrayLike], epsilon: float | None = None, ax: Axes | None = None
+    bounds: Mapping[str, ArrayLike],
+    epsilon: float | None = None,
+    ax: Axes | None = None,
+    *,
+    line: str = "ε/2",
 ) -> Figure:
     """Violins of Lipschitz bounds, one per synthesizer; dashed line at epsilon/2.
 
     Args:
-        fits: by label: a Fit (its n by-record bounds after the refit), or any array of bounds,
-            such as one per Monte Carlo replicate.
+        bounds: by label: of each record (``fit.fitted.lipschitz``), or of each Monte Carlo
+            replicate.
         epsilon: target; None draws no line.
         ax: axes to draw on.
+        line: what the dashed line is called.
     Returns:
         the figure. Confidential: bounds are computed from the records.
     """
-    bounds = {
-        label: np.asarray(fit.lipschitz if isinstance(fit, Fit) else fit, dtype=float)
-        for label, fit in fits.items()
-    }
-    figure, ax = _axes(ax, width=1.6 + 1.35 * max(2, len(bounds)))
-    _violins(ax, bounds, _colours(bounds), maxima=True)
+    values = {label: np.asarray(found, dtype=float) for label, found in bounds.items()}
+    figure, ax = _axes(ax, width=1.6 + 1.35 * max(2, len(values)))
     if epsilon is not None:
         ax.axhline(epsilon / 2, color="black", linestyle="--", linewidth=1)
         ax.annotate(
-            f"ε/2 = {epsilon / 2:g}", (0, epsilon / 2), (4, 3), xycoords=("axes fraction", "data"),
-            textcoords="offset points", ha="left", va="bottom", fontsize=8,
+            f"{line} = {epsilon / 2:.3g}", (0, epsilon / 2), (4, 3), ha="left", va="bottom",
+            xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8,
         )  # fmt: skip
+    _violins(ax, values, _colours(values), maxima=True)
     ax.set_ylim(bottom=0)
     ax.set_ylabel("Lipschitz bound  max |α log-likelihood|")
     _clean(ax)
@@ -67,7 +74,7 @@ def lipschitz_violin(
 
 
 def _violins(
-    ax: Axes, groups: Mapping[str, np.ndarray], colours: Mapping[str, str], *, maxima: bool
+    ax: Axes, groups: Mapping[str, Floats], colours: Mapping[str, str], *, maxima: bool
 ) -> None:
     """A violin with quartiles for each group; with its largest value if ``maxima``."""
     for position, (name, values) in enumerate(groups.items()):
@@ -83,6 +90,7 @@ def _violins(
             ax.annotate(
                 f"{values.max():.2f}", (position, values.max()), (0, 3), ha="center", va="bottom",
                 textcoords="offset points", fontsize=8,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},  # over the line
             )  # fmt: skip
     ax.set_xticks(range(len(groups)), list(groups))
     ax.set_xlim(-0.6, len(groups) - 0.4)
@@ -94,7 +102,7 @@ def _colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def violin_panels(
-    panels: Mapping[str, Mapping[str, np.ndarray]],
+    panels: Mapping[str, Mapping[str, Floats]],
     label: str,
     lines: Mapping[str, float] | None = None,
 ) -> Figure:
@@ -153,7 +161,7 @@ def density_overlay(
 
 
 def density_lines(
-    curves: Mapping[str, tuple[np.ndarray, np.ndarray]], label: str, ax: Axes | None = None
+    curves: Mapping[str, tuple[Floats, Floats]], label: str, ax: Axes | None = None
 ) -> Figure:
     """Densities as lines; that of the data is filled.
 
@@ -174,6 +182,40 @@ def density_lines(
     return figure
 
 
+def density_panels(
+    column: Column, original: pd.Series, synthetic: Mapping[str, pd.Series], across: int = 4
+) -> Figure:
+    """``density_overlay`` with a panel for each synthetic outcome, the label above it."""
+    down = -(-len(synthetic) // across)
+    figure = Figure(figsize=(2.7 * across, 2.5 * down), dpi=150, layout="constrained")
+    axes = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
+    for ax in axes[len(synthetic) :]:
+        ax.set_axis_off()
+    for number, (label, values) in enumerate(synthetic.items()):
+        ax = axes[number]
+        density_overlay(column, original, {"synthetic": values}, ax)
+        ax.set_title(label, fontsize=9)
+        if number % across:
+            ax.set_ylabel("")
+        lowest = number + across >= len(synthetic)
+        ax.tick_params(labelbottom=lowest)
+        ax.set_xlabel(column.name if lowest else "")
+    axes[0].autoscale(axis="y")  # each panel had fixed the scale that all share
+    axes[0].set_ylim(bottom=0)
+    _one_legend(figure, list(axes[: len(synthetic)]))
+    return figure
+
+
+def _one_legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    """The legend that axes share, above all of them."""
+    for ax in axes:
+        legend = ax.get_legend()
+        assert legend is not None
+        legend.remove()
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+
+
 MOST_PANELS = 12
 
 
@@ -189,17 +231,12 @@ def density_overlays(
         ax = figure.add_subplot(down, across, number)
         values = {label: data[column.name] for label, data in synthetic.items()}
         density_overlay(column, original[column.name], values, ax)
-        legend = ax.get_legend()
-        assert legend is not None
-        if len(shown) > 1:  # one for all
-            legend.remove()
     if len(shown) > 1:
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+        _one_legend(figure, figure.axes)
     return figure
 
 
-def density(values: np.ndarray, column: Column) -> tuple[np.ndarray, np.ndarray]:
+def density(values: Floats, column: Column) -> tuple[Floats, Floats]:
     """Kernel density on the declared range, reflected at the bounds so that no mass leaves it."""
     assert column.lower is not None
     assert column.upper is not None

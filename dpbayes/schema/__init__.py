@@ -1,5 +1,6 @@
 """What is public: columns, bounds and levels, and how records are read."""
 
-from dpbayes.schema.columns import COLUMN_TYPES, Column, ColumnType, Schema, read_records
+from dpbayes.schema.columns import COLUMN_TYPES, Column, ColumnType, Schema
+from dpbayes.schema.readers import read_records
 
 __all__ = ["COLUMN_TYPES", "Column", "ColumnType", "Schema", "read_records"]

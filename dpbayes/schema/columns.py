@@ -6,7 +6,6 @@ confidential records: a bound read off the data would be an unpaid disclosure.
 
 from __future__ import annotations
 
-import csv
 import difflib
 import math
 import tomllib
@@ -16,10 +15,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import pandas as pd
 import tomli_w
 
 from dpbayes.errors import DataError, SchemaError
+from dpbayes.heavy import pd
 
 ColumnType = Literal["continuous", "count", "binary", "categorical", "ordinal"]
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
@@ -226,6 +225,13 @@ class Schema:
                 f"declared: {', '.join(self.columns)}."
             ) from None
 
+    def confidential(self) -> list[Column]:
+        """Columns that are not public, in schema order; SchemaError if there are none."""
+        columns = [column for column in self.columns.values() if not column.public]
+        if not columns:
+            raise SchemaError("every column is public; there is nothing to synthesise.")
+        return columns
+
     def validate(self, records: pd.DataFrame) -> pd.DataFrame:
         """Check every declared column; return them, typed, in schema order.
 
@@ -251,36 +257,6 @@ class Schema:
         return pd.DataFrame(
             {name: column.validate(records[name]) for name, column in self.columns.items()}
         )
-
-
-def read_records(path: str | Path) -> pd.DataFrame:
-    """Read a CSV file as text columns, without guessing types or renaming duplicate columns."""
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as stream:
-            header = next(csv.reader(stream), [])
-        if not header:
-            raise DataError(f"data file {str(path)!r} is empty.")
-        repeated = sorted({name for name in header if header.count(name) > 1})
-        if repeated:  # pandas would rename them silently
-            raise DataError(
-                f"data file {str(path)!r}: duplicate column names: {repeated}. Rename or drop them."
-            )
-        # Only an empty field is missing: "NA" can be a level (Namibia), and NaN is not a number.
-        return pd.read_csv(
-            path,
-            dtype=str,
-            encoding="utf-8-sig",
-            keep_default_na=False,
-            na_values=["", "NaN", "nan"],
-        )
-    except FileNotFoundError:
-        raise DataError(f"data file {str(path)!r} does not exist.") from None
-    except OSError as error:
-        raise DataError(f"data file {str(path)!r}: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"data file {str(path)!r} is not UTF-8 text: {error}.") from None
-    except pd.errors.ParserError as error:
-        raise DataError(f"data file {str(path)!r} is not a regular CSV file: {error}.") from None
 
 
 def _refuse_unknown_keys(tree: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:

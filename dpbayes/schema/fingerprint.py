@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
+
+from dpbayes.heavy import pd
 
 
 def content_digest(records: pd.DataFrame) -> bytes:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from dpbayes.errors import DataError, SchemaError
+from dpbayes.heavy import pd
 from dpbayes.schema import Column, ColumnType
 
 Prior = float | tuple[float, float]
@@ -26,14 +27,27 @@ _LOCATED = ("intercept", "cutpoint")
 
 @dataclass(frozen=True)
 class Family:
-    """An outcome family.
+    """An outcome family. Another one is entered with ``register_family``.
 
-    ``scaling`` says how the outcome enters the program, always by declared bounds:
-    ``range`` (y - lower) / (upper - lower), ``upper`` y / upper, ``none`` as it is. Record
-    log-likelihoods are log densities on that scale, which fixes what the clamp at ±epsilon/2
-    means; a density in other units would differ by a constant.
+    Attributes:
+        name: also of its Stan file, where ``program`` is not given.
+        density: for `dpbayes list`.
+        column_type: of the outcome.
+        scaling: how the outcome enters the program, always by declared bounds: ``range``
+            (y - lower) / (upper - lower), ``upper`` y / upper, ``none`` as it is. Record
+            log-likelihoods are log densities on that scale, which fixes what the clamp at
+            ±epsilon/2 means; a density in other units would differ by a constant.
+        priors: the defaults, passed to the program as ``prior_NAME``.
+        open_at: ends of the scaled outcome's range at which the density is not finite.
+        divergence: the program scores outcomes by the beta-divergence where it is asked to
+            (``switches``), for probability mass functions only, which 1 bounds publicly. Of a
+            program outside the package this is the author's claim; the contract check does not
+            try it.
+        program: a Stan file outside the package, which has to keep the contract of
+            stan_models/README.md; None for a bundled one.
 
-    ``priors`` are the defaults, passed to the program as ``prior_NAME``.
+    Raises:
+        SchemaError: scaling or divergence that outcomes of this type do not have.
     """
 
     name: str
@@ -41,6 +55,21 @@ class Family:
     column_type: ColumnType
     scaling: Literal["range", "upper", "none"]
     priors: Mapping[str, Prior]
+    open_at: tuple[Literal["lower", "upper"], ...] = ()
+    divergence: bool = False
+    program: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.column_type != "continuous" and self.scaling != "none":
+            raise SchemaError(
+                f"family {self.name!r}: scaling = {self.scaling!r} is for continuous outcomes; "
+                f"that of a {self.column_type} outcome is 'none'."
+            )
+        if self.column_type == "continuous" and self.divergence:
+            raise SchemaError(
+                f"family {self.name!r}: divergence needs outcomes with probabilities, whose public "
+                "bound is 1; the density of a continuous outcome has none."
+            )
 
     def check_column(self, column: Column) -> None:
         """Raise SchemaError if the outcome's declaration does not fit the family."""
@@ -62,15 +91,15 @@ class Family:
         if self.scaling == "none":
             return y
         location, scale = self._affine(column)
-        inside = values > location
-        edge = "the lower bound" if self.scaling == "range" else "0"
-        if self.name == "beta":
+        inside = pd.Series(True, index=values.index)
+        if "lower" in self.open_at:
+            inside &= values > location
+        if "upper" in self.open_at:
             inside &= values < location + scale
-            edge = "a declared bound"
-        if self.name != "normal" and not inside.all():
+        if not inside.all():
             count = int((~inside).sum())
             raise DataError(
-                f"column {column.name!r}: {count} of {len(values)} rows lie on {edge} "
+                f"column {column.name!r}: {count} of {len(values)} rows lie on {self._edge()} "
                 f"(for example {values[~inside].iloc[0]:g}), where the {self.name} density is not "
                 "finite. Widen the bounds in the schema from public knowledge, or choose "
                 "another family."
@@ -92,7 +121,7 @@ class Family:
         if column.type in ("categorical", "ordinal"):
             data["C"] = len(column.levels)
         data |= self.switches
-        if column.type == "count" and column.upper is not None:
+        if "y_upper" in data and column.upper is not None:
             data["y_upper"] = int(column.upper)
         return data
 
@@ -100,16 +129,22 @@ class Family:
     def switches(self) -> dict[str, float]:
         """Program data that a mechanism may change, at their defaults.
 
-        ``divergence`` is beta - 1 of the beta-divergence; 0 is the log-likelihood. Families of
-        probability mass functions have it: 1 bounds them publicly. A count's is summed up to
-        ``y_upper``, its declared bound.
+        ``divergence`` is beta - 1 of the beta-divergence; 0 is the log-likelihood. A count's score
+        is summed up to ``y_upper``, its declared bound.
         """
-        if self.column_type == "continuous":
+        if not self.divergence:
             return {}
         return {"divergence": 0.0, **({"y_upper": 0} if self.column_type == "count" else {})}
 
+    def _edge(self) -> str:
+        if len(self.open_at) > 1:
+            return "a declared bound"
+        if "upper" in self.open_at:
+            return "the upper bound"
+        return "the lower bound" if self.scaling == "range" else "0"
+
     def _affine(self, column: Column) -> tuple[float, float]:
-        assert column.lower is not None  # checked by the schema
+        assert column.lower is not None  # continuous: checked by the schema
         assert column.upper is not None
         if self.scaling == "range":
             return column.lower, column.upper - column.lower
@@ -170,35 +205,43 @@ FAMILIES: dict[str, Family] = {
         ),
         Family(
             "lognormal", "log(y) ~ normal(eta, sigma)", "continuous", "upper",
-            {"intercept": (-1.0, 2.0), **_COMMON, "sigma": 2.0},
+            {"intercept": (-1.0, 2.0), **_COMMON, "sigma": 2.0}, open_at=("lower",),
         ),
         Family(
             "beta", "y ~ beta(mu lambda, (1 - mu) lambda), logit mu = eta", "continuous", "range",
-            {"intercept": (0.0, 1.0), **_COMMON, "lambda": (0.1, 1.5)},
+            {"intercept": (0.0, 1.0), **_COMMON, "lambda": (0.1, 1.5)}, open_at=("lower", "upper"),
         ),
         Family(
             "gamma", "y ~ gamma(shape, shape / mu), log mu = eta", "continuous", "upper",
-            {"intercept": (-1.0, 2.0), **_COMMON, "shape": (2.0, 0.1)},
+            {"intercept": (-1.0, 2.0), **_COMMON, "shape": (2.0, 0.1)}, open_at=("lower",),
         ),
         Family(
             "bernoulli", "y ~ bernoulli(p), logit p = eta", "binary", "none",
-            {"intercept": (0.0, 2.5), **_COMMON},
+            {"intercept": (0.0, 2.5), **_COMMON}, divergence=True,
         ),
         Family(
             "poisson", "y ~ poisson(mu), log mu = eta", "count", "none",
-            {"intercept": (0.0, 5.0), **_COMMON},
+            {"intercept": (0.0, 5.0), **_COMMON}, divergence=True,
         ),
         Family(
             "neg_binomial", "y ~ neg_binomial_2(mu, phi), log mu = eta", "count", "none",
-            {"intercept": (0.0, 5.0), **_COMMON, "phi": (2.0, 0.1)},
+            {"intercept": (0.0, 5.0), **_COMMON, "phi": (2.0, 0.1)}, divergence=True,
         ),
         Family(
             "categorical", "y ~ categorical(softmax(eta))", "categorical", "none",
-            {"intercept": (0.0, 2.5), **_COMMON},
+            {"intercept": (0.0, 2.5), **_COMMON}, divergence=True,
         ),
         Family(
             "ordinal", "P(y <= c) = inv_logit(cutpoint_c - eta)", "ordinal", "none",
-            {"cutpoint": (0.0, 5.0), **_COMMON},
+            {"cutpoint": (0.0, 5.0), **_COMMON}, divergence=True,
         ),
     )
 }  # fmt: skip
+
+
+def register_family(family: Family) -> None:
+    """Enter a family of one's own; SchemaError if another one has its name."""
+    if FAMILIES.setdefault(family.name, family) != family:
+        raise SchemaError(
+            f"a family {family.name!r} is there already; families: {', '.join(FAMILIES)}."
+        )

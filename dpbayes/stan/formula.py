@@ -6,13 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import formulaic
-import formulaic.errors
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from dpbayes.errors import DataError, SchemaError
+from dpbayes.heavy import formulaic, pd
 from dpbayes.schema import Column, Schema
 
 _GROUP_TERM = re.compile(r"\(\s*1\s*\|\s*([^)|]+?)\s*\)")
@@ -124,16 +122,12 @@ class Formula:
         return column
 
     def _prepare(self, right: str) -> tuple[Any, NDArray[np.float64], NDArray[np.float64]]:
-        words = [a or b for a, b in re.findall(r"`([^`]+)`|(\w+)", right)]
-        used = {word: self._public(word) for word in words if word in self._schema.columns}
+        used = {name: self._public(name) for name in _names(right)}
         try:
             matrix = formulaic.model_matrix(
                 right, _domain_sample(used), na_action="ignore", context={}
             )
         except formulaic.errors.FormulaicError as error:
-            unknown = re.search(r"`([^`]+)` is not present|name '(\w+)' is not defined", str(error))
-            if unknown:
-                self._schema[unknown[1] or unknown[2]]  # raises, with a suggestion
             raise SchemaError(f"formula {self.text!r}: {str(error).splitlines()[0]}") from None
         spec = matrix.model_spec
         if any(spec.transform_state.values()):
@@ -182,6 +176,12 @@ class Formula:
             group=group,
             group_levels=levels,
         )
+
+
+def _names(right: str) -> list[str]:
+    """Names of columns: words that are neither functions, nor settings of one, nor numbers."""
+    words = re.findall(r"`([^`]+)`|(?<![\w.])([^\W\d]\w*)(?!\w|\s*[(=.])", right)
+    return list(dict.fromkeys(quoted or word for quoted, word in words))
 
 
 def _domain_sample(columns: dict[str, Column]) -> pd.DataFrame:

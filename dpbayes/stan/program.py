@@ -63,10 +63,26 @@ class StanProgram:
 
     @classmethod
     def for_family(cls, family: str) -> StanProgram:
-        """The bundled program of a family."""
+        """The program of a family: a bundled one, or the file that the family names.
+
+        Raises:
+            ProgramError: an unknown family, or a file as in ``from_file``, or without the data that
+            the family's mechanisms change.
+        """
         if family not in FAMILIES:
             raise ProgramError(f"unknown family {family!r}; families: {', '.join(FAMILIES)}.")
-        return cls._read(stan_directory() / f"{family}.stan", bundled=True)
+        path = FAMILIES[family].program
+        if path is None:
+            return cls._read(stan_directory() / f"{family}.stan", bundled=True)
+        program = cls.from_file(path)
+        for name in FAMILIES[family].switches:
+            if name not in program.declared("data"):
+                raise program._broken(
+                    f"family {family!r} says that it has the beta-divergence, but its data block "
+                    f"does not declare {name!r}. Take divergence=False, or declare and use it as "
+                    "stan_models/bernoulli.stan does."
+                )
+        return program
 
     @classmethod
     def for_inference(cls, name: str) -> StanProgram:

@@ -1,96 +1,134 @@
-"""The main job on real data: six synthesizers on a sample of the Current Population Survey."""
+"""The main job on real data: seven synthesizers on a sample of the Current Population Survey.
+
+The table's fits have a public seed, because the records are public and nothing of them is released.
+The release is of a fit of its own, whose seed nobody knows.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib.resources import files
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
-
-from dpbayes.dips import DipsFit, DipsSynthesizer
 from dpbayes.engines import SamplerSettings
+from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.fit import Fit
-from dpbayes.mechanisms import (
-    Censored,
-    CensoredWeighted,
-    PerturbedHistogram,
-    Unweighted,
-    Weighted,
-    WeightedE,
-)
+from dpbayes.heavy import pd
+from dpbayes.mechanisms import Anchored, PerturbedHistogram, Unweighted
+from dpbayes.mechanisms.posterior.fit import PosteriorFit
+from dpbayes.publication.gate import Terms, release_into
+from dpbayes.publication.output import Output, held
 from dpbayes.release import Release
 from dpbayes.report import charts
-from dpbayes.report.report import comparison_table
-from dpbayes.schema import Schema, read_records
+from dpbayes.report.report import confidential_mark, png
+from dpbayes.report.tables import comparison_table
+from dpbayes.schema import Schema
+from dpbayes.studies.datasets import EARNINGS_MODEL, alone, earnings
+from dpbayes.studies.hu_williams_savitsky.sdr import EPSILON, POSTERIORS
 from dpbayes.synthesizer import Synthesizer
 
-FORMULA = "earnings ~ age + I(age**2) + gender + education + region"
-EPSILON = 5.0
-SEED = 20260101  # the data are public, so is the seed
+SEED = 20260101
+PRIVACY = {"strict": "strict ε-DP", "asymptotic": "asymptotic", "none": "no privacy"}
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Fits, releases and the table of Hu, Williams & Savitsky's Table 2, by synthesizer."""
+    """Fits, releases and the table of Hu, Williams & Savitsky's Table 2, by synthesizer.
 
-    fits: dict[str, Fit]
-    histogram: DipsFit
-    releases: dict[str, Release]
+    Attributes:
+        posteriors: of the synthesizers that draw from one.
+        histogram: of earnings alone, as in the paper.
+        releases: one data set each.
+        table: measures by data and synthesizers.
+    """
+
+    posteriors: Mapping[str, Fit[PosteriorFit]]
+    histogram: Fit[Any]
+    releases: Mapping[str, Release]
     table: pd.DataFrame
 
+    @property
+    def fits(self) -> dict[str, Fit[Any]]:
+        """Every synthesizer's."""
+        return {**self.posteriors, self.histogram.mechanism.name: self.histogram}
 
-def earnings(*, whole: bool = False) -> tuple[pd.DataFrame, Schema]:
-    """The shipped records and their schema; see data/PROVENANCE.md.
+    @property
+    def n(self) -> int:
+        """Number of records."""
+        return len(self.histogram.records)
 
-    Args:
-        whole: all 61,395 records, not the sample of 1,601.
-    """
-    folder = Path(str(files("dpbayes") / "data"))
-    if whole:
-        records = pd.read_csv(folder / "cps_earnings_full.csv.gz")
-    else:
-        records = read_records(folder / "cps_earnings.csv")
-    return records, Schema.from_toml(folder / "cps_earnings.toml")
+    @property
+    def title(self) -> str:
+        """Model, number of records and ε."""
+        model = f"{EARNINGS_MODEL.formula}, {EARNINGS_MODEL.family} regression"
+        return f"{model}, n = {self.n:,}, ε = {EPSILON:g} of each data set"
+
+    @property
+    def lines(self) -> list[str]:
+        """What each synthesizer guarantees for one data set."""
+        return [str(fit.guarantee) for fit in self.fits.values()]
+
+    @property
+    def diagnostics(self) -> dict[str, Diagnostics]:
+        """Of the chains, by synthesizer."""
+        return {name: fit.fitted.diagnostics for name, fit in self.posteriors.items()}
 
 
-def run_demo(*, quick: bool = False, progress: bool = False) -> Demo:
-    """Fit all six synthesizers at epsilon = 5 and draw one data set from each.
-
-    The perturbed histogram is of earnings alone, as in the paper.
+def run_demo(*, quick: bool = False, progress: bool = False, out: Path | None = None) -> Demo:
+    """Fit all synthesizers at epsilon = 5, draw one data set from each, and release one for good.
 
     Args:
         quick: every fourth record and shorter chains, to see it work.
         progress: show progress bars.
+        out: a new folder. OUT/release is for a release by ``anchored``; OUT/confidential for what
+            is kept about its fit, the table and its figures.
+    Raises:
+        OutputError: the folder holds a release already, or cannot be written.
     """
     records, schema = earnings()
-    settings = SamplerSettings(seed=SEED, progress=progress)
+    settings = SamplerSettings(progress=progress)
     if quick:
         records = records.iloc[::4]
-        settings = SamplerSettings(warmup=500, draws=500, seed=SEED, progress=progress)
-    synthesizer = Synthesizer(schema, FORMULA, "beta", Unweighted(), settings=settings)
-    mechanisms = (
-        Unweighted(),
-        Weighted(),
-        WeightedE(EPSILON),
-        CensoredWeighted(EPSILON),
-        Censored(EPSILON),
-    )
-    fits = {m.name: synthesizer.with_mechanism(m).fit(records) for m in mechanisms}
-    outcome = synthesizer.formula.outcome
-    alone = Schema({outcome.name: outcome})
-    histogram = DipsSynthesizer(alone, PerturbedHistogram(EPSILON)).fit(records)
-    every: dict[str, Fit | DipsFit] = {**fits, PerturbedHistogram.name: histogram}
-    releases = {name: fit.sample(seed=SEED, accept="none") for name, fit in every.items()}
-    return Demo(fits, histogram, releases, comparison_table(every, releases))
+        settings = replace(settings, warmup=500, draws=500)
+    if out is None:
+        return _compare(records, schema, settings)
+    with held(out) as output:
+        demo = _compare(records, schema, settings)
+        synthesizer = Synthesizer(schema, Anchored(EPSILON), EARNINGS_MODEL, settings=settings)
+        release_into(output, synthesizer.fit(records), Terms())
+        _write(demo, output)
+    return demo
 
 
-def write_figures(demo: Demo, folder: Path) -> list[Path]:
-    """The Lipschitz violins and the density overlay."""
-    column = next(iter(demo.fits.values())).synthesizer.formula.outcome
-    original = next(iter(demo.fits.values())).records[column.name]
-    paths = [folder / "lipschitz.png", folder / "density.png"]
-    charts.lipschitz_violin(demo.fits, EPSILON).savefig(paths[0])
-    synthetic = {name: r.datasets[0][column.name] for name, r in demo.releases.items()}
-    charts.density_overlay(column, original, synthetic).savefig(paths[1])
-    return paths
+def _compare(records: pd.DataFrame, schema: Schema, settings: SamplerSettings) -> Demo:
+    seeded = replace(settings, seed=SEED)
+    base = Synthesizer(schema, Unweighted(), EARNINGS_MODEL, settings=seeded)
+    plain = base.fit(records)
+    posteriors = {plain.mechanism.name: plain}
+    for name, mechanism in POSTERIORS.items():
+        posteriors[name] = base.with_mechanism(mechanism).refit(plain)
+    (outcome,) = plain.synthesised
+    one, of_one = alone(outcome.name, records, schema)
+    histogram = Synthesizer(of_one, PerturbedHistogram(EPSILON)).fit(one)
+    fits: dict[str, Fit[Any]] = {**posteriors, PerturbedHistogram.name: histogram}
+    releases = {name: fit.sample(seed=SEED, accept="none") for name, fit in fits.items()}
+    return Demo(posteriors, histogram, releases, comparison_table(fits, releases))
+
+
+def _write(demo: Demo, output: Output) -> None:
+    """The table and two figures of all synthesizers, beside what the release keeps for itself."""
+    (column,) = demo.histogram.synthesised
+    original = demo.histogram.records[column.name]
+    labels = {name: f"{name}\n{PRIVACY[fit.guarantee.basis]}" for name, fit in demo.fits.items()}
+    bounds = {labels[name]: fit.fitted.lipschitz for name, fit in demo.posteriors.items()}
+    synthetic = {labels[name]: r.datasets[0][column.name] for name, r in demo.releases.items()}
+    mark = confidential_mark(demo.n, demo.releases[Anchored.name].guarantee.to_dict())
+    files = {
+        "comparison.csv": demo.table.to_csv().encode(),
+        "comparison-lipschitz.png": png(charts.lipschitz_violin(bounds, EPSILON), mark),
+        "comparison-density.png": png(charts.density_panels(column, original, synthetic), mark),
+    }
+    for name, content in files.items():
+        (output.confidential / name).write_bytes(content)
+    output.protect()

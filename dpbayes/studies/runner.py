@@ -20,14 +20,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from matplotlib.figure import Figure
 
 from dpbayes.errors import EngineError, OutputError, StudyError
+from dpbayes.heavy import pd
 from dpbayes.release import versions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ATTEMPTS = 2
 TIMEOUT = 10.0  # seconds to reach a scheduler

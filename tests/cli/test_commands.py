@@ -1,66 +1,17 @@
 """The command as users run it: real subprocesses, exit codes, files, messages."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+import dpbayes as dpb
 from dpbayes.mechanisms import MECHANISMS
-from tests.conftest import make_records
+from tests.cli.command import SCHEMA, dpbayes, options, records
 
-COMMAND = str(Path(sys.executable).with_name("dpbayes"))
-SCHEMA = """
-[columns.y]
-type = "continuous"
-lower = 0
-upper = 10
-[columns.age]
-type = "count"
-lower = 20
-upper = 60
-public = true
-[columns.sex]
-type = "categorical"
-levels = ["f", "m"]
-public = true
-[columns.ill]
-type = "binary"
-levels = ["no", "yes"]
-"""
 PROGRAM = (Path(__file__).parents[1] / "unit" / "test_program.py").read_text()
 PROGRAM = PROGRAM.split('GOOD = """', 1)[1].split('"""', 1)[0]
-
-
-def dpbayes(*arguments, cwd=None):
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
-    return subprocess.run(
-        [COMMAND, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, check=False,
-        env=environment, timeout=300,
-    )  # fmt: skip
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "schema.toml").write_text(SCHEMA)
-    make_records(150)[["y", "age", "sex", "ill"]].to_csv(tmp_path / "data.csv", index=False)
-    return tmp_path
-
-
-def options(folder, **changes):
-    given = {
-        "schema": folder / "schema.toml", "formula": "y ~ age + sex", "family": "beta",
-        "mechanism": "censored", "epsilon": 6, "out": folder / "out", "warmup": 500, "draws": 500,
-        **changes,
-    }  # fmt: skip
-    flags = []
-    for key, value in given.items():
-        if value is not None:
-            flags += [f"--{key.replace('_', '-')}", value]
-    return flags
 
 
 def test_synthesize_writes_a_release(folder):
@@ -169,7 +120,7 @@ def test_check_good_and_bad_programs(folder):
     data = {"n": 6, "y": [0.1, 0.5, -0.3, 1.2, 2.0, 0.0]}
     (folder / "data.json").write_text(json.dumps(data))
     (folder / "good.stan").write_text(PROGRAM)
-    done = dpbayes("check", folder / "good.stan", "--data", folder / "data.json")
+    done = dpbayes("check", folder / "good.stan", "--constants", folder / "data.json")
     assert done.returncode == 0, done.stderr
     assert "good.stan keeps the contract at 5 random points" in done.stdout
     for name, old, new, message in (
@@ -178,7 +129,7 @@ def test_check_good_and_bad_programs(folder):
         ("loglik", "log_lik;", "ll;", "log_lik is missing"),
     ):
         (folder / f"{name}.stan").write_text(PROGRAM.replace(old, new, 1))
-        done = dpbayes("check", folder / f"{name}.stan", "--data", folder / "data.json")
+        done = dpbayes("check", folder / f"{name}.stan", "--constants", folder / "data.json")
         assert done.returncode == 2
         assert message in done.stderr
         assert f"{name}.stan" in done.stderr
@@ -195,7 +146,9 @@ def test_synthesize_with_a_program(folder):
     done = dpbayes("synthesize", folder / "data.csv", *flags)
     assert done.returncode == 2
     assert "declares data 'prior_sd', which was not given" in done.stderr
-    done = dpbayes("synthesize", folder / "data.csv", *flags, "--data", folder / "constants.json")
+    done = dpbayes(
+        "synthesize", folder / "data.csv", *flags, "--constants", folder / "constants.json"
+    )
     assert done.returncode == 0, done.stderr
     assert "contract check at random points" in " ".join(done.stdout.split())
 
@@ -207,11 +160,16 @@ def test_list_names_everything():
         assert f"  {name} " in done.stdout
 
 
-@pytest.mark.parametrize("command", [(), ("synthesize",), ("demo",), ("check",)])
+@pytest.mark.parametrize("command", [(), ("synthesize",), ("demo",), ("check",), ("ledger",)])
 def test_help(command):
     done = dpbayes(*command, "--help")
     assert done.returncode == 0
     assert "Usage: dpbayes" in done.stdout
+
+
+def test_version():
+    done = dpbayes("--version")
+    assert (done.returncode, done.stdout) == (0, f"dpbayes {dpb.__version__}\n")
 
 
 def test_quick_demo(tmp_path):
@@ -239,7 +197,7 @@ def test_weaker_claims_have_to_be_accepted(folder):
 
 def test_tune_then_weights_and_anchor_from_its_file(folder):
     """The period-to-period procedure: tune on old records, use the file on new ones."""
-    make_records(300).iloc[150:][["y", "age", "sex", "ill"]].to_csv(folder / "old.csv", index=False)
+    records(300).iloc[150:].to_csv(folder / "old.csv", index=False)
     model = ("--schema", folder / "schema.toml", "--formula", "y ~ sex", "--family", "beta")
     tuned = dpbayes("tune", "--reference", folder / "old.csv", *model, "--target-epsilon", 2,
                     "--out", folder / "w.json", "--seed", 1)  # fmt: skip
@@ -299,7 +257,7 @@ def test_audit_exit_codes(folder):
     [
         ({"window": "-1,1"}, "narrower than the 6"),
         ({"window": "-9,1"}, "wider than the 6"),
-        ({"window": "-1,x"}, "expected two numbers"),
+        ({"window": "-1,x"}, "must be symmetric, negative, or two numbers"),
         ({"delta": 1.5}, "delta = 1.5 must lie in"),
         ({"adjacency": "swap"}, "adjacency = 'swap' must be one of"),
         ({"accept": "anything"}, "accept = 'anything' must be one of"),
@@ -320,7 +278,7 @@ def test_bad_settings_of_strict_mechanisms(folder, changes, message):
 
 
 def test_anchor_outside_the_parameter_space(folder):
-    make_records(300).iloc[150:][["y", "age", "sex", "ill"]].to_csv(folder / "old.csv", index=False)
+    records(300).iloc[150:].to_csv(folder / "old.csv", index=False)
     model = ("--schema", folder / "schema.toml", "--formula", "y ~ sex", "--family", "beta")
     path = folder / "w.json"
     dpbayes("tune", "--reference", folder / "old.csv", *model, "--target-epsilon", 2,

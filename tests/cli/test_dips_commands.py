@@ -1,11 +1,13 @@
 """Mechanisms without a Stan program, as users run them."""
 
 import json
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
 
-from tests.cli.test_commands import dpbayes, folder  # noqa: F401  # fixture
+from tests.cli.command import dpbayes
 
 BINARY = """
 [columns.ill]
@@ -14,14 +16,14 @@ levels = ["no", "yes"]
 """
 
 
-def run(folder, mechanism, *more, epsilon=1.0, schema="schema.toml"):  # noqa: F811
+def run(folder, mechanism, *more, epsilon=1.0, schema="schema.toml"):
     return dpbayes(
         "synthesize", folder / "data.csv", "--schema", folder / schema, "--mechanism", mechanism,
         "--epsilon", epsilon, "--out", folder / "out", *more,
     )  # fmt: skip
 
 
-def test_a_table_release(folder):  # noqa: F811
+def test_a_table_release(folder):
     done = run(folder, "perturbed-histogram", "--set", "bins={y=10, age=4}", "--datasets", 2)
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
@@ -45,14 +47,14 @@ def test_a_table_release(folder):  # noqa: F811
     assert set(utility["synthetic_1"]) == {"y", "ill"}
 
 
-def test_a_ledger_charges_private_draws_by_its_adjacency(folder):  # noqa: F811
+def test_a_ledger_charges_private_draws_by_its_adjacency(folder):
     (folder / "ill.toml").write_text(BINARY)
     added = dpbayes(
-        "ledger", "create", folder / "l.db", "--dataset", "ill", "--epsilon", 1.5,
+        "ledger", "create", folder / "l.db", "--account", "ill", "--epsilon", 1.5,
         "--adjacency", "substitution",
     )  # fmt: skip
     assert added.returncode == 0, added.stderr
-    more = ("--ledger", folder / "l.db", "--dataset", "ill", "--datasets", 4)
+    more = ("--ledger", folder / "l.db", "--account", "ill", "--datasets", 4)
     model = ("--set", "model=bernoulli", "--set", "nested=4", "--set", "settings={prior=[1, 1]}")
     done = run(folder, "modips", *model, *more, schema="ill.toml")
     assert done.returncode == 0, done.stderr
@@ -68,7 +70,7 @@ def test_a_ledger_charges_private_draws_by_its_adjacency(folder):  # noqa: F811
     assert not (folder / "more").exists()
 
 
-def test_modips_with_a_clamped_posterior(folder):  # noqa: F811
+def test_modips_with_a_clamped_posterior(folder):
     done = run(
         folder, "modips", "--set", "draw=clamped", "--set", "nested=2", "--formula", "y ~ age",
         "--family", "beta", "--warmup", 300, "--draws", 300, "--datasets", 2, epsilon=4.0,
@@ -78,7 +80,7 @@ def test_modips_with_a_clamped_posterior(folder):  # noqa: F811
     assert "come from 1 private draw(s)" in " ".join(done.stdout.split())
 
 
-def test_a_family_is_chosen_and_paid_for(folder):  # noqa: F811
+def test_a_family_is_chosen_and_paid_for(folder):
     more = ("--formula", "y ~ age", "--warmup", 300, "--draws", 300, "--choose-epsilon", 0.5)
     done = run(folder, "censored", *more, "--choose-from", "beta,normal", epsilon=6)
     assert done.returncode == 0, done.stderr
@@ -115,7 +117,7 @@ def test_a_family_is_chosen_and_paid_for(folder):  # noqa: F811
         ("laplace", ["--choose-from", "a,b", "--choose-epsilon", 1], "leave out --choose-from"),
     ],
 )
-def test_bad_input_is_one_message_and_writes_nothing(folder, mechanism, more, message):  # noqa: F811
+def test_bad_input_is_one_message_and_writes_nothing(folder, mechanism, more, message):
     done = run(folder, mechanism, *more)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
@@ -124,7 +126,7 @@ def test_bad_input_is_one_message_and_writes_nothing(folder, mechanism, more, me
     assert not (folder / "out").exists()
 
 
-def test_an_audit_is_for_posteriors(folder):  # noqa: F811
+def test_an_audit_is_for_posteriors(folder):
     done = dpbayes(
         "audit", folder / "data.csv", "--schema", folder / "schema.toml", "--mechanism", "laplace",
         "--epsilon", 1,
@@ -133,10 +135,7 @@ def test_an_audit_is_for_posteriors(folder):  # noqa: F811
     assert "has no posterior to look at" in " ".join(done.stderr.split())
 
 
-def test_a_missing_opendp_is_said_before_anything_is_paid(folder):  # noqa: F811
-    import subprocess
-    import sys
-
+def test_a_missing_opendp_is_said_before_anything_is_paid(folder):
     program = (
         "import sys; sys.modules['opendp'] = None; sys.modules['opendp.prelude'] = None; "
         "from dpbayes.cli import main; main()"

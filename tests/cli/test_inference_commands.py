@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dpbayes.studies.catalogue import STUDIES
-from tests.cli.test_commands import dpbayes
+from tests.cli.command import dpbayes
 
 
 @pytest.fixture

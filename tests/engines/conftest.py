@@ -44,27 +44,13 @@ def cmdstan(request):
     return request.param()
 
 
-@pytest.fixture(scope="session")
-def compiled():
-    """``compiled(engine, program)``: each program once per engine and session."""
-    models = {}
-
-    def compile_once(engine, program):
-        key = (engine.name, program.sha256)
-        if key not in models:
-            models[key] = engine.compile(program)
-        return models[key]
-
-    return compile_once
-
-
 @pytest.fixture
-def bind(compiled):
+def bind():
     """``bind(engine, family, K, J)``: a bundled program with data, and the data."""
 
     def bind_family(engine, family, K=0, J=0, n=40, **changes):
         data = {**family_data(family, K, J, n), **changes}
-        return compiled(engine, StanProgram.for_family(family)).bind(data), data
+        return engine.compile(StanProgram.for_family(family)).bind(data), data
 
     return bind_family
 

@@ -10,6 +10,7 @@ import stat
 import sys
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,12 @@ import xarray as xr
 from arviz_stats import mcse
 from scipy import special, stats
 
-from dpbayes.engines import SamplerSettings, worker
-from dpbayes.engines.base import SAMPLER_STATS, make_draws, stacked
+from dpbayes.engines import ENGINES, SamplerSettings, get_engine, worker
 from dpbayes.engines.checkpoint import Checkpoint
-from dpbayes.engines.cmdstan import CmdStanEngine, _run
+from dpbayes.engines.cmdstan import CmdStanEngine
+from dpbayes.engines.cmdstan_run import run_commands
 from dpbayes.engines.contract import check_contract, contract_defaults
+from dpbayes.engines.draws import SAMPLER_STATS, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.engines.recorded import RecordedEngine
@@ -84,8 +86,8 @@ def coin_program(tmp_path_factory):
 
 
 @pytest.fixture
-def coin(engine, compiled, coin_program):
-    return compiled(engine, coin_program).bind(coin_data())
+def coin(engine, coin_program):
+    return engine.compile(coin_program).bind(coin_data())
 
 
 def coin_data(n=30):
@@ -393,7 +395,7 @@ def test_infinite_window_is_no_clamp(coin):
     np.testing.assert_allclose(coin.log_prob(points), wide.log_prob(points), rtol=1e-12)
 
 
-def test_rebind_equals_bind(engine, bind, compiled):
+def test_rebind_equals_bind(engine, bind):
     binding, data = bind(engine, "gamma", K=2, J=3)
     points = binding.random_points(3, seed=1)
     rng = np.random.default_rng(2)
@@ -404,7 +406,7 @@ def test_rebind_equals_bind(engine, bind, compiled):
         "clip_upper": np.float64(0.5),
     }
     rebound = binding.rebind(**changes)
-    bound = compiled(engine, StanProgram.for_family("gamma")).bind({**data, **changes})
+    bound = engine.compile(StanProgram.for_family("gamma")).bind({**data, **changes})
     assert (rebound.log_prob(points) == bound.log_prob(points)).all()
     assert (rows(rebound.log_lik(points)) == rows(bound.log_lik(points))).all()
     assert (rebound.log_prob(points) != binding.log_prob(points)).all()
@@ -458,10 +460,8 @@ def test_generated_quantities_of_another_length_are_a_program_error(coin):
         empty.y_rep(points, 0, seed=1)
 
 
-def test_every_engine_passes_the_contract_check(engine, compiled, coin_program):
-    report = check_contract(
-        coin_program, compiled(engine, coin_program), coin_data(), private=["y"]
-    )
+def test_every_engine_passes_the_contract_check(engine, coin_program):
+    report = check_contract(coin_program, engine.compile(coin_program), coin_data(), private=["y"])
     assert report.points == 5
 
 
@@ -520,9 +520,9 @@ def test_y_rep_of_a_program_without_its_switch(coin):
     assert set(y) <= {0, 1}
 
 
-def test_a_recording_of_an_engine_answers_as_the_engine_did(engine, compiled, coin_program):
+def test_a_recording_of_an_engine_answers_as_the_engine_did(engine, coin_program):
     data = coin_data()
-    live = compiled(engine, coin_program).bind(data)
+    live = engine.compile(coin_program).bind(data)
     draws = live.sample(SamplerSettings(chains=2, warmup=50, draws=4, seed=1))
     log_lik = rows(live.log_lik(draws))
     y_rep = np.stack([live.y_rep(draws, s, seed=s) for s in range(8)])
@@ -545,6 +545,38 @@ def test_a_recording_of_an_engine_answers_as_the_engine_did(engine, compiled, co
         replay.log_prob(replayed)
 
 
+# Engines by name, and programs that are compiled once
+
+
+def test_a_program_is_compiled_once_by_an_engine(engine, coin_program):
+    model = engine.compile(coin_program)
+    assert engine.compile(replace(coin_program)) is model  # an equal program
+    assert engine.compile(replace(coin_program, name="other")) is not model  # messages name it
+
+
+def test_an_engine_says_what_draws(engine):
+    assert engine.draw == "chain"
+    assert engine.name in ENGINES
+    packages = {"embedded": ["stanli"], "cmdstan": ["cmdstanpy", "cmdstan"]}[engine.name]
+    assert list(engine.versions()) == packages
+    assert all(re.match(r"\d+\.\d+", version) for version in engine.versions().values())
+
+
+@pytest.mark.parametrize("name", ["embedded", "exact"])
+def test_engines_by_name(name):
+    made = get_engine(name)
+    assert (made.name, made.draw) == (name, "grid" if name == "exact" else "chain")
+    assert list(made.versions()) == ["stanli"]
+    assert get_engine(made) is made
+
+
+def test_engines_that_cannot_be_made_by_name():
+    with pytest.raises(EngineError, match="unknown engine 'nuts'; engines: embedded, cmdstan"):
+        get_engine("nuts")
+    with pytest.raises(EngineError, match=r"pass RecordedEngine\(draws, ...\)"):
+        get_engine("recorded")
+
+
 # Errors
 
 
@@ -563,10 +595,10 @@ def test_a_syntax_error_shows_the_compilers_message(engine, wrong, message, line
 
 
 @pytest.mark.parametrize("name", ["prior_sigma", "y", "K"])
-def test_missing_data_are_named(engine, compiled, bind, name):
+def test_missing_data_are_named(engine, bind, name):
     _, data = bind(engine, "normal", K=2, J=3)
     del data[name]
-    model = compiled(engine, StanProgram.for_family("normal"))
+    model = engine.compile(StanProgram.for_family("normal"))
     with pytest.raises(ProgramError, match=f"declares data '{name}', which was not given"):
         model.bind(data).sample(SHORT)
 
@@ -659,8 +691,8 @@ def test_a_cmdstan_that_is_not_built_is_refused(monkeypatch, tmp_path):
         CmdStanEngine()
 
 
-def test_compiled_programs_are_kept(cmdstan, compiled, coin_program, monkeypatch):
-    compiled(cmdstan, coin_program)
+def test_compiled_programs_are_kept(cmdstan, coin_program, monkeypatch):
+    cmdstan.compile(coin_program)
     monkeypatch.setattr("cmdstanpy.compile_stan_file", lambda *_, **__: pytest.fail("compiled"))
     assert CmdStanEngine().compile(coin_program).bind(coin_data()).random_points(1, 1)
 
@@ -690,7 +722,7 @@ def test_a_cache_that_cannot_be_written_is_explained(cmdstan, coin_program, monk
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(EngineError, match="Set XDG_CACHE_HOME"):
-        cmdstan.compile(coin_program)
+        CmdStanEngine().compile(coin_program)
 
 
 def test_a_failing_cpp_compiler_is_an_engine_error(cmdstan, coin_program, monkeypatch, tmp_path):
@@ -700,7 +732,7 @@ def test_a_failing_cpp_compiler_is_an_engine_error(cmdstan, coin_program, monkey
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("cmdstanpy.compile_stan_file", fail)
     with pytest.raises(EngineError, match=r"(?s)C\+\+ compiler failed on coin\.stan.*no memory"):
-        cmdstan.compile(coin_program)
+        CmdStanEngine().compile(coin_program)
 
 
 def test_settings_of_other_tools_are_left_alone(cmdstan, bind, monkeypatch):
@@ -736,11 +768,12 @@ def test_interrupt_stops_every_process(tmp_path):
         if both.wait() == 0:  # once both are running
             os.kill(os.getpid(), signal.SIGINT)
 
+    commands = {number: [sys.executable, "-c", code] for number in range(3)}
     # A shell's background jobs inherit SIGINT ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            _run([[sys.executable, "-c", code]] * 3, tmp_path, parallel=2, watch=watch)
+            run_commands(commands, tmp_path, parallel=2, watch=watch)
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(started) == 2  # the third never ran
@@ -753,7 +786,7 @@ def test_one_failing_process_stops_the_others(tmp_path):
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     fail = [sys.executable, "-c", "import sys; print('out'); sys.exit('why')"]
     with pytest.raises(Exception, match="exit status 1") as caught:
-        _run([sleep, fail, sleep], tmp_path, parallel=2)
+        run_commands({0: sleep, 1: fail, 2: sleep}, tmp_path, parallel=2)
     assert (caught.value.stdout, caught.value.stderr) == ("out\n", "why\n")
 
 

@@ -205,8 +205,8 @@ def test_bad_number_of_points(points):
 
 def test_release_by_the_exact_engine_needs_no_convergence(schema):
     synthesizer = dpb.Synthesizer(
-        schema, "ill ~ sex", "bernoulli", dpb.Censored(1.0), engine=ExactEngine(2**12),
-        settings=dpb.SamplerSettings(seed=1),
+        schema, dpb.Censored(1.0), dpb.Regression("ill ~ sex", "bernoulli"),
+        engine=ExactEngine(2**12), settings=dpb.SamplerSettings(seed=1),
     )  # fmt: skip
     release = synthesizer.fit(make_records(300)).sample(seed=1)
     assert set(release.datasets[0]["ill"]) == {"no", "yes"}

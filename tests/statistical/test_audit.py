@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.evaluate.audit import _log_ratio_bound, audit, audit_sampled
+from dpbayes.evaluate.audit import audit
+from dpbayes.evaluate.audit_sampled import _log_ratio_bound, audit_sampled
 
 SCHEMA = dpb.Schema.from_dict(
     {
@@ -30,8 +31,16 @@ RECORDS, REFERENCE = draw(1), draw(2)
 @pytest.fixture(scope="module")
 def synthesizer():
     return dpb.Synthesizer(
-        SCHEMA, "y ~ 1", "beta", dpb.Unweighted(), settings=dpb.SamplerSettings(seed=1)
-    )
+        SCHEMA, dpb.Unweighted(), dpb.Regression("y ~ 1", "beta"),
+        settings=dpb.SamplerSettings(seed=1),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fit(synthesizer):
+    """``fit(mechanism)``: the same records under every mechanism."""
+    plain = synthesizer.fit(RECORDS)
+    return lambda mechanism: synthesizer.with_mechanism(mechanism).refit(plain)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +50,7 @@ def reference(synthesizer):
 
 @pytest.mark.parametrize(("adjacency", "epsilon"), [("add-remove", 5.0), ("substitution", 0.5)])
 @pytest.mark.parametrize("kind", ["censored", "reference", "constant", "none", "two-stage", "ref"])
-def test_strict_mechanisms_keep_their_epsilon(synthesizer, reference, kind, epsilon, adjacency):
+def test_strict_mechanisms_keep_their_epsilon(fit, reference, kind, epsilon, adjacency):
     """To 1e-6, for the worst of the records tried, under both adjacencies."""
     mechanism = {
         "censored": lambda **o: dpb.Censored(epsilon, **o),
@@ -57,37 +66,37 @@ def test_strict_mechanisms_keep_their_epsilon(synthesizer, reference, kind, epsi
     assert claim.basis == "strict"
     nominal = claim.epsilon if adjacency == "add-remove" else claim.epsilon_substitution
     assert nominal == pytest.approx(epsilon)
-    found = audit(synthesizer.with_mechanism(mechanism), RECORDS, candidates=20)
+    found = audit(fit(mechanism), candidates=20)
     assert not found.violated, str(found)
     # Not vacuous: the search comes near the bound where the clamp is meant to act.
     assert found.add_remove > 0.3 * claim.epsilon
     assert found.substitution >= found.add_remove * 0.9
 
 
-def test_confidential_weights_exceed_their_nominal_epsilon(synthesizer):
-    found = audit(synthesizer.with_mechanism(dpb.CensoredWeighted(5)), RECORDS, candidates=20)
+def test_confidential_weights_exceed_their_nominal_epsilon(fit):
+    found = audit(fit(dpb.CensoredWeighted(5)), candidates=20)
     assert found.violated
     assert found.add_remove > 20
     assert "EXCEEDED" in str(found)
 
 
 def test_a_program_without_a_clamp_is_caught(synthesizer):
-    broken = synthesizer.with_mechanism(dpb.Censored(5))
-    program = synthesizer.program
+    program = synthesizer.model.program
     term = "weights .* (log_lik - anchor)"
     text = program.text.replace(f"fmin(fmax({term}, clip_lower), clip_upper)", term)
     assert text != program.text
-    broken.program = replace(program, text=text)
-    broken._model = None
-    found = audit(broken, RECORDS, candidates=20)
+    model = replace(synthesizer.model, program=replace(program, text=text))
+    broken = replace(synthesizer, mechanism=dpb.Censored(5), model=model)
+    found = audit(broken.fit(RECORDS), candidates=20)
     assert found.violated
     assert found.add_remove > 10
 
 
 def test_discrete_outcome_and_negative_window():
     for mechanism in (dpb.Censored(0.7), dpb.Anchored(0.7)):
-        synthesizer = dpb.Synthesizer(SCHEMA, "ill ~ 1", "bernoulli", mechanism)
-        found = audit(synthesizer, RECORDS, candidates=8)
+        model = dpb.Regression("ill ~ 1", "bernoulli")
+        synthesizer = dpb.Synthesizer(SCHEMA, mechanism, model, settings=dpb.SamplerSettings(seed=1))
+        found = audit(synthesizer.fit(RECORDS), candidates=8)
         assert not found.violated, str(found)
         assert found.add_remove > 0.2
 
@@ -97,7 +106,9 @@ def test_sampled_audit_bounds_from_below():
     settings = dpb.SamplerSettings(seed=1)
     few = RECORDS.iloc[:30]
     extreme = pd.DataFrame({"y": [1e-9], "ill": ["no"]})
-    strict = dpb.Synthesizer(SCHEMA, "y ~ 1", "beta", dpb.Censored(1.0), settings=settings)
+    strict = dpb.Synthesizer(
+        SCHEMA, dpb.Censored(1.0), dpb.Regression("y ~ 1", "beta"), settings=settings
+    )
     assert not audit_sampled(strict, few, extreme, runs=30).violated
     loose = strict.with_mechanism(dpb.Unweighted())
     found = audit_sampled(loose, few, pd.DataFrame({"y": [1 - 1e-9], "ill": ["no"]}), runs=60)

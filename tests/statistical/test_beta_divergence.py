@@ -6,7 +6,8 @@ import pytest
 from scipy import special, stats
 
 import dpbayes as dpb
-from dpbayes.engines.base import stacked
+from dpbayes.engines import get_engine
+from dpbayes.engines.draws import stacked
 from dpbayes.evaluate.audit import audit
 from tests.engines.conftest import family_data
 
@@ -41,7 +42,7 @@ def test_target_moves_by_the_score(family, b):
     data = family_data(family, 2, 0, 40)
     if "y_upper" in data:
         data |= {"y": np.minimum(data["y"], 12), "y_upper": 12}
-    model = dpb.engines.get_engine("embedded").compile(dpb.StanProgram.for_family(family))
+    model = get_engine("embedded").compile(dpb.StanProgram.for_family(family))
     bound = model.bind(data).rebind(divergence=b)
     draws = bound.random_points(5, seed=3)
     moved = bound.log_prob(draws) - bound.rebind(weights=np.zeros(40)).log_prob(draws)
@@ -56,6 +57,8 @@ def test_target_moves_by_the_score(family, b):
 
 
 SCHEMA = dpb.Schema.from_dict({"columns": {"ill": {"type": "binary", "levels": ["no", "yes"]}}})
+ILL = dpb.Regression("ill ~ 1", "bernoulli")
+SETTINGS = dpb.SamplerSettings(seed=1)
 RECORDS = pd.DataFrame({"ill": np.random.default_rng(1).choice(["no", "yes"], 400, p=[0.8, 0.2])})
 
 
@@ -66,19 +69,16 @@ def test_audit_confirms_the_bound(beta, adjacency):
     claim = mechanism.guarantee()
     nominal = claim.epsilon if adjacency == "add-remove" else claim.epsilon_substitution
     assert nominal == pytest.approx(0.8)
-    found = audit(dpb.Synthesizer(SCHEMA, "ill ~ 1", "bernoulli", mechanism), RECORDS, 6)
+    fit = dpb.Synthesizer(SCHEMA, mechanism, ILL, settings=SETTINGS).fit(RECORDS)
+    found = audit(fit, candidates=6)
     assert not found.violated, str(found)
     assert found.add_remove > 0.2 * claim.epsilon
 
 
 def test_posterior_mean_is_near_the_share():
     """Five posterior sds: the score is proper, so it is centred where the likelihood is."""
-    synthesizer = dpb.Synthesizer(
-        SCHEMA, "ill ~ 1", "bernoulli", dpb.BetaDivergence(2.0),
-        settings=dpb.SamplerSettings(seed=1),
-    )  # fmt: skip
-    fit = synthesizer.fit(RECORDS)
-    draws = fit.draws["posterior"]["intercept"].to_numpy()
+    fit = dpb.Synthesizer(SCHEMA, dpb.BetaDivergence(2.0), ILL, settings=SETTINGS).fit(RECORDS)
+    draws = fit.fitted.draws["posterior"]["intercept"].to_numpy()
     share = (RECORDS["ill"] == "yes").mean()
     assert abs(draws.mean() - special.logit(share)) < 5 * draws.std()
     assert draws.std() < 1
@@ -91,12 +91,13 @@ def test_counts_need_a_declared_bound_and_keep_epsilon():
     column = {"type": "count", "lower": 0}
     for upper, says in (({"upper": 15}, ""), ({}, "declare one in the schema")):
         schema = dpb.Schema.from_dict({"columns": {"visits": {**column, **upper}}})
-        synthesizer = dpb.Synthesizer(schema, "visits ~ 1", "poisson", dpb.BetaDivergence(1.0))
+        model = dpb.Regression("visits ~ 1", "poisson")
+        synthesizer = dpb.Synthesizer(schema, dpb.BetaDivergence(1.0), model, settings=SETTINGS)
         if says:
             with pytest.raises(dpb.GuaranteeError, match=says):
                 synthesizer.fit(records)
         else:
-            found = audit(synthesizer, records, 16)
+            found = audit(synthesizer.fit(records), candidates=16)
             assert not found.violated, str(found)
             assert found.add_remove > 0.2
 
@@ -107,7 +108,7 @@ def test_continuous_outcome_is_refused():
     )
     records = pd.DataFrame({"y": [0.1, 0.4, 0.7]})
     with pytest.raises(dpb.GuaranteeError, match="needs an outcome with levels or a count"):
-        dpb.Synthesizer(schema, "y ~ 1", "beta", dpb.BetaDivergence(1.0)).fit(records)
+        dpb.Synthesizer(schema, dpb.BetaDivergence(1.0), dpb.Regression("y ~ 1", "beta")).fit(records)
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.5, np.inf, np.nan])

@@ -7,10 +7,10 @@ answer every time; up to two misses of eighteen are allowed (P(more) < 0.01 if t
 """
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.studies.datasets import SKEWED_MODEL, SKEWED_SCHEMA, skewed
 
 # censoring_table1.csv, table 1: synthesizer, epsilon -> min, max
 RANGES = {
@@ -24,37 +24,31 @@ RANGES = {
 pytestmark = pytest.mark.statistical
 
 
-def test_counts_are_in_the_printed_ranges():
-    schema = dpb.Schema.from_dict(
-        {"columns": {"y": {"type": "continuous", "lower": 0, "upper": 1}}}
-    )
-    synthesizer = dpb.Synthesizer(
-        schema, "y ~ 1", "beta", dpb.Unweighted(), settings=dpb.SamplerSettings(seed=1)
-    )
+@pytest.fixture(scope="module")
+def synthesizer():
+    settings = dpb.SamplerSettings(seed=1)
+    return dpb.Synthesizer(SKEWED_SCHEMA, dpb.Unweighted(), SKEWED_MODEL, settings=settings)
+
+
+def test_counts_are_in_the_printed_ranges(synthesizer):
     misses = []
     for seed in (1, 2, 3):
-        records = pd.DataFrame({"y": np.random.default_rng(seed).beta(0.5, 3, 2000)})
+        plain = synthesizer.fit(skewed(2000, np.random.default_rng(seed)))
         for (name, epsilon), (low, high) in RANGES.items():
             kind = dpb.Censored if name == "censored" else dpb.WeightedE
-            fit = synthesizer.with_mechanism(kind(epsilon)).fit(records)
+            fit = synthesizer.with_mechanism(kind(epsilon)).refit(plain).fitted
             count = fit.n_censored if name == "censored" else fit.n_truncated
             if not low <= count <= high:
                 misses.append((seed, name, epsilon, count, (low, high)))
     assert len(misses) <= 2, misses
 
 
-def test_weighting_and_clamping_lower_the_bound():
+def test_weighting_and_clamping_lower_the_bound(synthesizer):
     """Unweighted bounds of about 7.5 to 15, weighted ones of about 2 to 3.5 (section 4.2)."""
-    schema = dpb.Schema.from_dict(
-        {"columns": {"y": {"type": "continuous", "lower": 0, "upper": 1}}}
-    )
-    records = pd.DataFrame({"y": np.random.default_rng(1).beta(0.5, 3, 2000)})
-    synthesizer = dpb.Synthesizer(
-        schema, "y ~ 1", "beta", dpb.Weighted(), settings=dpb.SamplerSettings(seed=1)
-    )
-    fit = synthesizer.fit(records)
+    weighted = synthesizer.with_mechanism(dpb.Weighted())
+    fit = weighted.fit(skewed(2000, np.random.default_rng(1)))
     # The printed ranges, widened by a quarter on either side: they are read off a violin plot.
-    assert 7.5 / 1.25 < fit.lipschitz_bound_unweighted < 15 * 1.25
-    assert 2 / 1.25 < fit.lipschitz_bound < 3.5 * 1.25
-    censored = synthesizer.with_mechanism(dpb.Censored(5)).fit(records)
-    assert censored.lipschitz_bound == 2.5
+    assert 7.5 / 1.25 < fit.fitted.lipschitz_bound_unweighted < 15 * 1.25
+    assert 2 / 1.25 < fit.fitted.lipschitz_bound < 3.5 * 1.25
+    censored = synthesizer.with_mechanism(dpb.Censored(5)).refit(fit)
+    assert censored.fitted.lipschitz_bound == 2.5

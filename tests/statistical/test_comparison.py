@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpbayes.studies.bowen_liu import comparison, fertility
+from dpbayes.studies.bowen_liu import comparison, comparison_1, comparison_2, fertility
 from dpbayes.studies.liu import allocation
 
 pytestmark = pytest.mark.statistical
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.statistical
 
 @pytest.fixture(scope="module")
 def binary():
-    found = comparison.run_binary(3000, seed=1)
+    found = comparison_1.run(3000, seed=1)
     return found.set_index(["method", "n", "truth", "epsilon"])
 
 
@@ -25,13 +25,11 @@ def log(k):
     return comparison.EPSILONS[k + 4]
 
 
-@pytest.mark.parametrize("n", comparison.BINARY_N)
+@pytest.mark.parametrize("n", comparison_1.SIZES)
 @pytest.mark.parametrize("truth", [0.10, 0.25])
 def test_shares_away_from_one_half(binary, n, truth):
     """Bowen & Liu, section 4.1, results 1, 4, 6 and 7."""
-    at = {
-        k: {m: binary.loc[m, n, truth, log(k)] for m in comparison.BINARY_METHODS} for k in (0, 4)
-    }
+    at = {k: {m: binary.loc[m, n, truth, log(k)] for m in comparison_1.METHODS} for k in (0, 4)}
     # 1: MODIPS and Laplace are alike, and better than the other two.
     for worse in ("beta-binomial", "beta-binomial-mr"):
         for better in ("modips", "laplace"):
@@ -45,7 +43,7 @@ def test_shares_away_from_one_half(binary, n, truth):
     assert at[4]["beta-binomial-mr"].coverage < original - 0.05
 
 
-@pytest.mark.parametrize("n", comparison.BINARY_N)
+@pytest.mark.parametrize("n", comparison_1.SIZES)
 def test_a_share_of_one_half_agrees_with_the_prior(binary, n):
     """Result 6: the prior's mean is right by chance, and less ε is better than the data."""
     small, large = (binary.loc["beta-binomial", n, 0.5, log(k)] for k in (-4, 4))
@@ -65,7 +63,7 @@ def test_noise_matters_less_in_many_records_except_for_priors(binary):
 
 def test_widths_at_small_epsilon(binary):
     """Result 8: wide intervals of MODIPS and Laplace below ε = 1/e."""
-    for truth in comparison.SHARES:
+    for truth in comparison_1.SHARES:
         wide, narrow = (
             binary.loc[m, 100, truth, log(-2)].width for m in ("modips", "beta-binomial")
         )
@@ -74,9 +72,9 @@ def test_widths_at_small_epsilon(binary):
 
 def test_without_noise_the_methods_meet_what_they_are_made_of():
     """Second path: at a huge ε ``laplace`` is the data, ``modips`` is plain synthesis."""
-    found = comparison.run_binary(4000, seed=2, epsilons=(1e4,)).set_index(["method", "n", "truth"])
-    for n in comparison.BINARY_N:
-        for truth in comparison.SHARES:
+    found = comparison_1.run(4000, seed=2, epsilons=(1e4,)).set_index(["method", "n", "truth"])
+    for n in comparison_1.SIZES:
+        for truth in comparison_1.SHARES:
             same = found.loc["laplace", n, truth], found.loc["original", n, truth]
             assert same[0].rmse == pytest.approx(same[1].rmse, rel=1e-9)
             plain = found.loc["modips", n, truth].rmse / found.loc["MS", n, truth].rmse
@@ -89,13 +87,13 @@ def test_without_noise_the_methods_meet_what_they_are_made_of():
 @pytest.fixture(scope="module")
 def normal():
     epsilons = (log(-2), log(0), log(4))
-    found = comparison.run_normal(600, seed=1, epsilons=epsilons)
+    found = comparison_2.run(600, seed=1, epsilons=epsilons)
     return found.set_index(["parameter", "method", "n", "truth", "epsilon"])
 
 
 def test_means_and_variances(normal):
     """Bowen & Liu, section 4.2, results 1 to 3 and 5."""
-    for variance in comparison.VARIANCES:
+    for variance in comparison_2.VARIANCES:
 
         def at(parameter, method, n, k, variance=variance):
             return normal.loc[parameter, method, n, variance, log(k)]
@@ -108,7 +106,7 @@ def test_means_and_variances(normal):
         # 3: the bounds' asymmetry pulls means up.
         assert at("mean", "perturbed-histogram", 100, -2).bias > 0.1
         # 5: MODIPS covers, with wide intervals; the smoothed histogram does not.
-        for n in comparison.NORMAL_N:
+        for n in comparison_2.SIZES:
             for parameter in ("mean", "variance"):
                 assert at(parameter, "modips", n, 0).coverage > 0.85
         assert at("variance", "smoothed-histogram", 1000, 0).coverage < 0.01
@@ -122,8 +120,8 @@ def test_means_and_variances(normal):
 
 def test_results_scale_with_sigma(normal):
     """The mechanisms are equivariant: nothing but the draws differs between variances."""
-    for method in comparison.NORMAL_METHODS:
-        rmse = [normal.loc["mean", method, 100, v, log(0)].rmse for v in comparison.VARIANCES]
+    for method in comparison_2.METHODS:
+        rmse = [normal.loc["mean", method, 100, v, log(0)].rmse for v in comparison_2.VARIANCES]
         assert max(rmse) / min(rmse) < 1.25
 
 

@@ -5,9 +5,9 @@ import pytest
 from scipy import integrate, stats
 
 import dpbayes as dpb
-from dpbayes.engines.base import stacked
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.diagnostics import diagnose
+from dpbayes.engines.draws import stacked
 from dpbayes.engines.embedded import EmbeddedEngine
 
 pytestmark = pytest.mark.statistical

@@ -1,23 +1,25 @@
-"""Imports point upstream only, in the order of the flow."""
+"""The package is a house: a module imports from the floors above it in the list, and its own."""
 
 import ast
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 import dpbayes
 
 PACKAGE = Path(dpbayes.__file__).parent
-# Each may import from itself, from the lines above, and (within a folder) from its own folder.
-ORDER = [
-    ["errors"],
+FLOORS = [
+    ["errors", "arrays", "heavy"],
     ["schema"],
+    ["privacy"],
     ["stan"],
     ["engines"],
-    ["privacy"],
-    ["mechanisms"],
     ["release"],
-    ["fit", "dips"],
-    ["synthesizer"],
-    ["tuning", "choice"],
+    ["mechanisms"],
+    ["synthesizer", "fit", "choice", "tuning"],
     ["evaluate"],
     ["report"],
     ["publication"],
@@ -25,38 +27,260 @@ ORDER = [
     ["studies"],
     ["cli"],
 ]
-LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+TOP = len(FLOORS)  # dpbayes/__init__.py, which is above all and imported by nobody
+# Within mechanisms: base is below the folders, and modips draws from the other two.
+ROOMS = [["base"], ["posterior", "tables"], ["modips"], ["options", "__init__"]]
+ROOM = {room: number for number, rooms in enumerate(ROOMS) for room in rooms}
+LONGEST_FUNCTION, LONGEST_FILE = 60, 450
 
 
-def imports():
+@dataclass(frozen=True)
+class Module:
+    """A source file of the package, by its dotted name without ``dpbayes.``; "" for the package."""
+
+    name: str
+    text: str
+    folder: bool = False  # an __init__.py
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+
+def modules() -> dict[str, Module]:
+    """Every source file of the package."""
+    found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
-        if parts == ("__init__",):
-            continue
-        tree = ast.parse(path.read_text())
-        # Names that only type checkers read make no dependency.
-        tree.body = [n for n in tree.body if not ast.unparse(n).startswith("if TYPE_CHECKING")]
-        for node in ast.walk(tree):
-            names = []
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module]
-                if node.module == "dpbayes":
-                    names = [f"dpbayes.{alias.name}" for alias in node.names]
-            elif isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            for name in names:
-                if name.startswith("dpbayes."):
-                    yield parts[0], name.split(".")[1], path
+        folder = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if folder else parts)
+        found[name] = Module(name, path.read_text(encoding="utf-8"), folder)
+    return found
 
 
-def test_imports_point_upstream():
-    found = list(imports())
-    assert len(found) > 30
-    for importer, imported, path in found:
-        if importer != imported:
-            assert LEVEL[imported] < LEVEL[importer], f"{path} imports dpbayes.{imported}"
+ALL = modules()
+
+
+def import_nodes(module: Module, *, run_time: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Import statements; at run time without those for type checkers."""
+
+    def walk(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+        children = list(ast.iter_child_nodes(node))
+        if run_time and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            children = list(node.orelse)
+        for child in children:
+            if isinstance(child, ast.Import | ast.ImportFrom):
+                yield child
+            yield from walk(child)
+
+    yield from walk(module.tree)
+
+
+def imported(module: Module, known: dict[str, Module], *, run_time: bool = False) -> set[str]:
+    """Modules of the package that a module imports; "" for the package itself."""
+    found = set()
+    for node in import_nodes(module, run_time=run_time):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            base = node.module or ""
+            if node.level:  # relative
+                parts = f"dpbayes.{module.name}".split(".")
+                parts = parts[: len(parts) - node.level + module.folder]
+                base = ".".join([*parts, *([base] if base else [])])
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        for name in names:
+            if name.partition(".")[0] != "dpbayes":
+                continue
+            # A name that is no module is taken from its folder's __init__.
+            target = name.partition(".")[2]
+            while target and target not in known:
+                target = target.rpartition(".")[0]
+            found.add(target)
+    return found - {module.name}
+
+
+def texts(module: Module) -> set[str]:
+    """Modules that are named in strings, to be imported later: ``dpbayes.x.y:Name``."""
+    found = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            name = node.value.partition(":")[0]
+            if name.startswith("dpbayes.") and name.removeprefix("dpbayes.") in ALL:
+                found.add(name.removeprefix("dpbayes."))
+    return found
+
+
+def floor(name: str) -> int:
+    return FLOOR[name.partition(".")[0]] if name else TOP
+
+
+def room(name: str) -> int:
+    """Within mechanisms."""
+    rest = name.partition(".")[2].partition(".")[0]
+    return ROOM[rest or "__init__"]
+
+
+def forbidden(module: Module, known: dict[str, Module]) -> list[str]:
+    """What a module imports and must not."""
+    found = []
+    for target in sorted(imported(module, known) | texts(module)):
+        up = floor(target) > floor(module.name)
+        both = {module.name.partition(".")[0], target.partition(".")[0]} == {"mechanisms"}
+        if up or (both and room(target) > room(module.name)):
+            found.append(f"{module.name} imports {target}")
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Strongly connected components of more than one module (Tarjan)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+    count = itertools.count()
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = next(count)
+        stack.append(node)
+        for other in graph.get(node, ()):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            component = []
+            while not component or component[-1] != node:
+                component.append(stack.pop())
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return found
+
+
+def test_every_file_belongs_to_a_floor():
+    files = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
+    ends = {True: "/__init__.py", False: ".py"}
+    assert files == {
+        (name.replace(".", "/") + ends[module.folder]).lstrip("/") for name, module in ALL.items()
+    }
+    assert {name.partition(".")[0] for name in ALL if name} == set(FLOOR)
+    inside = {name.split(".")[1] for name in ALL if name.startswith("mechanisms.")}
+    assert inside | {"__init__"} == set(ROOM)
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name])
+def test_imports_come_from_the_floors_above(name):
+    """Those for type checkers and inside functions too."""
+    assert not forbidden(ALL[name], ALL)
+
+
+def test_imports_have_no_circle():
+    """Neither when modules are loaded nor when functions run."""
+    graph = {name: imported(module, ALL, run_time=True) for name, module in ALL.items()}
+    # A folder's __init__ runs before its modules, and may import them.
+    assert circles(graph) == []
+
+
+def functions(module: Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{module.name}.{node.name}", node  # type: ignore[misc]
+
+
+def lines(module: Module, node: ast.FunctionDef) -> int:
+    """Of a function; those of the option list of a command apart."""
+    first = node.lineno
+    if module.name.startswith("cli") and node.decorator_list:
+        first = node.body[0].lineno
+    assert node.end_lineno is not None
+    return node.end_lineno - first + 1
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_functions_and_files_are_short(name):
+    module = ALL[name]
+    assert len(module.text.splitlines()) <= LONGEST_FILE
+    long = {n: lines(module, node) for n, node in functions(module)}
+    assert {n: length for n, length in long.items() if length > LONGEST_FUNCTION} == {}
 
 
 def test_public_names_exist():
     for name in dpbayes.__all__:
         assert getattr(dpbayes, name) is not None
+
+
+# The test of the test.
+
+
+def made_up(text, name="schema.made_up", **more):
+    module = Module(name, text, **more)
+    return module, {**ALL, name: module}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from dpbayes.mechanisms import Censored",
+        "import dpbayes.mechanisms.base",
+        "from dpbayes import fit",
+        "from dpbayes import Censored",
+        "import dpbayes",
+        "from dpbayes.cli.app import *",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dpbayes.fit import Fit",
+        "def f():\n    from dpbayes.fit import Fit\n    return Fit",
+        "class A:\n    def f(self):\n        import dpbayes.fit as g\n        return g",
+        "from ..fit import Fit",
+        "from .. import fit",
+        "LATER = 'dpbayes.engines.embedded:EmbeddedEngine'",
+    ],
+)
+def test_a_forbidden_import_is_found(text):
+    assert forbidden(*made_up(text))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "bad"),
+    [
+        ("schema.made_up", "from dpbayes.errors import SchemaError", False),
+        ("schema.made_up", "from dpbayes.schema.columns import Column", False),
+        ("schema.made_up", "from .columns import Column", False),
+        ("mechanisms.tables.made_up", "from dpbayes.mechanisms.base import Mechanism", False),
+        ("mechanisms.tables.made_up", "from dpbayes.mechanisms.posterior import stage", False),
+        ("mechanisms.tables.made_up", "from dpbayes.mechanisms.modips import grid", True),
+        ("mechanisms.tables.made_up", "from dpbayes.mechanisms import get_mechanism", True),
+        ("mechanisms.base.made_up", "from dpbayes.mechanisms.tables import cells", True),
+        ("mechanisms.modips.made_up", "from dpbayes.mechanisms.tables import cells", False),
+        ("cli.made_up", "from dpbayes.studies.runner import Study", False),
+        ("studies.made_up", "from dpbayes.cli import main", True),
+    ],
+)
+def test_what_is_allowed_and_what_is_not(name, text, bad):
+    assert bool(forbidden(*made_up(text, name))) is bad
+
+
+def test_a_circle_is_found():
+    first, _ = made_up("from dpbayes.schema.two import x", "schema.one")
+    second, _ = made_up("def f():\n    from dpbayes.schema import one", "schema.two")
+    known = {**ALL, "schema.one": first, "schema.two": second}
+    graph = {name: imported(module, known, run_time=True) for name, module in known.items()}
+    assert ["schema.one", "schema.two"] in circles(graph)
+    third, _ = made_up(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dpbayes.schema import one",
+        "schema.two",
+    )
+    assert imported(third, known) == {"schema.one"}
+    assert imported(third, known, run_time=True) == set()
+
+
+def test_a_long_function_is_found():
+    module, _ = made_up("def f():\n" + "    x = 1\n" * LONGEST_FUNCTION)
+    assert [lines(module, node) for _, node in functions(module)] == [LONGEST_FUNCTION + 1]
+    command = "@app.command()\ndef f(\n" + "    a=1,\n" * 80 + "):\n    return a\n"
+    module, _ = made_up(command, "cli.made_up")
+    assert [lines(module, node) for _, node in functions(module)] == [1]

@@ -15,7 +15,9 @@ SCHEMA = dpb.Schema.from_dict(
 
 def synthesizers(formula, families, mechanism=None):
     return [
-        dpb.Synthesizer(SCHEMA, formula, family, mechanism or dpb.Censored(1.0), priors=priors)
+        dpb.Synthesizer(
+            SCHEMA, mechanism or dpb.Censored(1.0), dpb.Regression(formula, family, priors)
+        )
         for family, priors in families
     ]
 
@@ -70,14 +72,14 @@ def test_the_better_program_is_chosen_and_paid_for():
     for ones, expected in ((10, 0), (70, 1)):
         found = choose_program(candidates, records(ones, 80), 0.5, noise=Scores(1))
         assert found.index == expected
-    claim = found.synthesizer.claim()
+    claim = found.synthesizer.guarantee()
     assert claim.once.epsilon == 0.5
     assert claim.for_datasets(3).epsilon == pytest.approx(0.5 + 3 * 1.0)
     assert "paid once, for the choice of a program" in claim.for_datasets(3).paragraph()
     fit = found.synthesizer.fit(records(70, 80), allow_nonconvergence=True)
-    assert fit.claim(3).epsilon == pytest.approx(3.5)
+    assert fit.guarantee.for_datasets(3).epsilon == pytest.approx(3.5)
     assert fit.sample(2, seed=1).guarantee.epsilon == pytest.approx(2.5)
-    assert fit.claim().epsilon_substitution == pytest.approx(3.0)
+    assert fit.guarantee.epsilon_substitution == pytest.approx(3.0)
 
 
 def test_after_a_drawn_anchor_both_are_named():
@@ -85,7 +87,7 @@ def test_after_a_drawn_anchor_both_are_named():
     found = choose_program(
         candidates, records(3, 30), 0.4, adjacency="substitution", noise=Scores(1)
     )
-    claim = found.synthesizer.claim()
+    claim = found.synthesizer.guarantee()
     assert claim.once.epsilon == pytest.approx(0.2 + 0.2)  # half of 0.4 for add/remove
     assert "for the anchor and the choice of a program" in claim.paragraph()
 
@@ -115,10 +117,12 @@ def test_the_release_noise_is_opendps(monkeypatch):
 def test_bad_input():
     good = synthesizers("x ~ 1", BINARY)
     data = records(2, 5)
-    other = dpb.Synthesizer(SCHEMA, "y ~ 1", "normal", dpb.Censored(1))
+    other = dpb.Synthesizer(SCHEMA, dpb.Censored(1), dpb.Regression("y ~ 1", "normal"))
+    without = dpb.Synthesizer(SCHEMA, dpb.Laplace(1))
     for candidates, epsilon, window, message in (
         (good[:1], 1.0, (-1, 1), "a choice needs at least two"),
         ([good[0], other], 1.0, (-1, 1), "the same schema and the same outcome"),
+        ([without, without], 1.0, (-1, 1), "candidates differ in their model"),
         (good, 0.0, (-1, 1), "epsilon = 0"),
         (good, 1.0, (1, -1), "two finite numbers, the smaller first"),
         (good, 1.0, (-np.inf, 0), "two finite numbers"),

@@ -27,9 +27,9 @@ def test_a_good_program_passes(tmp_path):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_bundled_programs_keep_the_contract(family, formula, schema, records):
     formula = formula.format(OUTCOME[family])
-    synthesizer = dpb.Synthesizer(schema, formula, family, dpb.Censored(1))
-    _, data = synthesizer.stan_data(schema.validate(records))
-    assert check(synthesizer.program, data).private == ("y",)
+    model = dpb.Regression(formula, family).on(schema)
+    _, data = model.data(schema.validate(records))
+    assert check(model.program, data).private == ("y",)
 
 
 CALL = "target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);"
@@ -122,12 +122,10 @@ def test_a_program_that_sums_over_blocks(tmp_path):
 def test_bundled_programs_sum_over_blocks(family, schema, records):
     """Several thousand records are several blocks; more than one thread adds them up."""
     n = 10_000
-    synthesizer = dpb.Synthesizer(
-        schema, f"{OUTCOME[family]} ~ age + sex + (1 | region)", family, dpb.Censored(1)
-    )
+    model = dpb.Regression(f"{OUTCOME[family]} ~ age + sex + (1 | region)", family).on(schema)
     many = records.sample(n, replace=True, random_state=1, ignore_index=True)
-    _, data = synthesizer.stan_data(schema.validate(many))
-    assert check(synthesizer.program, data, threads=2).points == 5
+    _, data = model.data(schema.validate(many))
+    assert check(model.program, data, threads=2).points == 5
 
 
 def test_data_that_cannot_show_it(tmp_path):

@@ -12,10 +12,10 @@ from scipy.special import gammaln
 import dpbayes as dpb
 from dpbayes.mechanisms.modips import grid as gridded
 from dpbayes.mechanisms.modips.conjugate import Bernoulli
-from dpbayes.mechanisms.modips.grid import Grid
+from dpbayes.mechanisms.modips.grid import CellGrid
 from dpbayes.mechanisms.modips.regression import fit_logistic
 from dpbayes.mechanisms.tables import urns
-from dpbayes.mechanisms.tables.noisy import bootstrap_epsilon, bootstrap_loss
+from dpbayes.mechanisms.tables.bootstrap import bootstrap_epsilon, bootstrap_loss
 from dpbayes.mechanisms.tables.urns import balls, draw_urn
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
 
@@ -215,7 +215,7 @@ def test_a_cell_of_the_grid_by_enumeration(epsilon):
     for ones in range(7):
         records = schema.validate(pd.DataFrame({"x": [1] * ones + [0] * (6 - ones)}))
         fitted = Bernoulli().fit(schema, records, 1.0)
-        gridded.sdd(fitted, Grid.over(fitted.ranges(), 20), bound, epsilon, Scores())
+        gridded.sdd(fitted, CellGrid.over(fitted.ranges(), 20), bound, epsilon, Scores())
     worst = max(np.abs(a - b).max() for a, b in itertools.combinations(logs, 2))
     assert 0.4 * epsilon < worst <= epsilon
 
@@ -236,7 +236,7 @@ def test_histograms_of_posterior_draws_move_by_no_more_than_the_noise_is_for(dra
     for ones, seed in itertools.product(range(7), range(3)):
         records = schema.validate(pd.DataFrame({"x": [1] * ones + [0] * (6 - ones)}))
         fitted = Bernoulli().fit(schema, records, 1.0)
-        grid = Grid.over(fitted.ranges(), 10)
+        grid = CellGrid.over(fitted.ranges(), 10)
         gridded.GRIDDED[draw](fitted, grid, bound, epsilon, Spy(seed), 50)
     (scale,) = {s for _, s in seen}
     worst = max(np.abs(a - b).sum() for (a, _), (b, _) in itertools.combinations(seen, 2))
@@ -273,10 +273,10 @@ def test_model_statistics_compose_to_epsilon():
             modips = dpb.Modips(
                 0.8, "glom", adjacency=adjacency, allocation=allocation, weights=weights
             )
-            fit = dpb.DipsSynthesizer(schema, modips).fit(records)
+            fit = dpb.Synthesizer(schema, modips).fit(records)
             Spy.spent = 0.0
-            Spy.changes = (s.change[adjacency] for s in fit.prepared.fitted.statistics)
-            fit.prepared.private(Spy(1))
+            Spy.changes = (s.change[adjacency] for s in fit.fitted.model.statistics)
+            fit.fitted.private(Spy(1))
             assert Spy.spent == pytest.approx(0.8, rel=1e-9)
             assert Spy.spent <= 0.8
 

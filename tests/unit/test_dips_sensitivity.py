@@ -10,6 +10,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.mechanisms.modips.mechanism import MODELS, get_model
 from dpbayes.mechanisms.modips.regression import Linear, Logistic, Slomag, fit_logistic
+from dpbayes.privacy.statistic import Statistic
 from dpbayes.studies.bowen_liu import comparison_4 as slomag
 from dpbayes.studies.bowen_liu import mixed
 
@@ -126,7 +127,7 @@ def test_mean_and_variance_for_several_n(n):
         x = records["x"].to_numpy()
         values = (x.mean(), x.var(ddof=1))
         return [
-            dpb.privacy.noise.Statistic(s.name, np.array(v), s.change, s.lower, s.upper)
+            Statistic(s.name, np.array(v), s.change, s.lower, s.upper)
             for s, v in zip(declared, values, strict=True)
         ]
 

@@ -23,7 +23,7 @@ from dpbayes.inference import (
     read_release,
     share_posterior,
 )
-from dpbayes.inference.analysis import Released, formula_fit
+from dpbayes.inference.analysis import ReleasedData, formula_fit
 from dpbayes.inference.counts import clamped_density
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.program import StanProgram
@@ -297,8 +297,8 @@ def test_the_rule_and_its_warnings_follow_the_mechanism(datasets, tmp_path):
         ("multinomial-dirichlet", "from_synthetic_counts"),
     ):
         with pytest.warns(UserWarning, match=says):
-            analyse(Released(tuple(datasets), mechanism, "strict"), mean)
-    good = Released(tuple(datasets), "anchored", "strict")
+            analyse(ReleasedData(tuple(datasets), mechanism, "strict"), mean)
+    good = ReleasedData(tuple(datasets), "anchored", "strict")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert analyse(good, mean).rule == "modips"
@@ -315,7 +315,9 @@ def test_the_rule_and_its_warnings_follow_the_mechanism(datasets, tmp_path):
 
 def test_a_release_in_memory_is_understood(schema):
     settings = dpb.SamplerSettings(warmup=300, draws=200, seed=1)
-    synthesizer = dpb.Synthesizer(schema, "y ~ age", "beta", dpb.Anchored(3.0), settings=settings)
+    synthesizer = dpb.Synthesizer(
+        schema, dpb.Anchored(3.0), dpb.Regression("y ~ age", "beta"), settings=settings
+    )
     fit = synthesizer.fit(make_records(100), allow_nonconvergence=True)
     release = fit.sample(3, seed=1)
     found = analyse(release, formula_fit("y ~ age"))
@@ -329,7 +331,7 @@ def test_a_share_from_what_a_release_says(mechanism, tmp_path):
     schema = dpb.Schema.from_dict({"columns": {"ill": {"type": "binary", "levels": ["no", "yes"]}}})
     records = pd.DataFrame({"ill": ["yes"] * 30 + ["no"] * 70})
     synthesizer = dpb.Synthesizer(
-        schema, "ill ~ 1", "bernoulli", mechanism, engine="exact",
+        schema, mechanism, dpb.Regression("ill ~ 1", "bernoulli"), engine="exact",
         settings=dpb.SamplerSettings(seed=1),
     )  # fmt: skip
     fit = synthesizer.fit(records)
@@ -356,7 +358,8 @@ def test_shares_that_a_release_does_not_tell(schema):
         ("ill ~ 1", "bernoulli", dpb.Anchored(1.0), "hides its anchor"),
         ("ill ~ 1", "bernoulli", dpb.CensoredWeighted(1.0), "weighs records one by one"),
     ):
-        synthesizer = dpb.Synthesizer(schema, formula, family, mechanism, settings=settings)
+        model = dpb.Regression(formula, family)
+        synthesizer = dpb.Synthesizer(schema, mechanism, model, settings=settings)
         fit = synthesizer.fit(make_records(60), allow_nonconvergence=True)
         with pytest.raises(InferenceError, match=message):
             share_posterior(fit.sample(2, accept="none", seed=1), "yes")
@@ -367,7 +370,7 @@ def test_the_share_of_an_urns_release_is_read_from_it(tmp_path):
     schema = dpb.Schema.from_dict({"columns": columns})
     records = pd.DataFrame({"ill": ["yes"] * 30 + ["no"] * 70})
     for mechanism in (dpb.BetaBinomial(2.0), dpb.MultinomialDirichlet(2.0)):
-        fit = dpb.DipsSynthesizer(schema, mechanism).fit(records)
+        fit = dpb.Synthesizer(schema, mechanism).fit(records)
         out = tmp_path / mechanism.name
         dpb.publish(fit, out, 3)
         release = read_release(out / "release")
@@ -379,9 +382,7 @@ def test_the_share_of_an_urns_release_is_read_from_it(tmp_path):
             analyse(release, lambda d: (float((d["ill"] == "yes").mean()), 0.002))
     sex = {"type": "binary", "levels": ["f", "m"], "public": True}
     strata = dpb.Schema.from_dict({"columns": {**columns, "sex": sex}})
-    fit = dpb.DipsSynthesizer(strata, dpb.BetaBinomial(2.0)).fit(
-        records.assign(sex=["f", "m"] * 50)
-    )
+    fit = dpb.Synthesizer(strata, dpb.BetaBinomial(2.0)).fit(records.assign(sex=["f", "m"] * 50))
     with pytest.raises(InferenceError, match="without public columns beside it"):
         share_posterior(fit.sample(2, seed=1), "yes")
 

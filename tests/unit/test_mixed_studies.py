@@ -13,6 +13,7 @@ from dpbayes.studies.bowen_liu import comparison, mixed
 from dpbayes.studies.bowen_liu import comparison_3 as location
 from dpbayes.studies.bowen_liu import comparison_4 as slomag
 from dpbayes.studies.bowen_liu.firth import AT_ONCE, fit_firth
+from dpbayes.studies.coverage import BUDGET, MEASURES, summarise
 
 
 def design(rng, sets, n):
@@ -161,12 +162,11 @@ def test_the_papers_noise_has_the_papers_length():
     data = slomag.draw(np.random.default_rng(7))
     where, records = mixed.schema((2, 2, 3)), mixed.frame(data, (2, 2, 3))
     epsilon = 2.0
-    prepared = slomag.Modips(epsilon / 5, slomag.Slomag(slomag.LAMBDA / mixed.N)).prepare(
-        where, records
-    )
-    exact = mixed.unsanitised(prepared, StudyNoise(1))
+    weak = slomag.Slomag(slomag.LAMBDA / mixed.N)
+    fitted = slomag.Modips(epsilon / 5, weak).prepare(where, records)
+    exact = mixed.unsanitised(fitted, StudyNoise(1))
     noise = StudyNoise(2)
-    drawn = [slomag.papers_noise(prepared, noise) for _ in range(400)]
+    drawn = [slomag.papers_noise(fitted, noise) for _ in range(400)]
     for name, d in (("w1", 3), ("w2", 4), ("w3", 15)):
         away = np.array(
             [one[f"{name} coefficients"] - exact[f"{name} coefficients"] for one in drawn]
@@ -249,7 +249,7 @@ def test_sums_of_pieces_merge_to_what_all_replicates_give():
     merged = mixed.measures(pd.concat(sums)).set_index("parameter")
     for j, (name, truth) in enumerate(truths.items()):
         kept = np.isfinite(parts[0, :, :, j]).all(axis=0)
-        expected = comparison.summarise(*parts[:, :, kept, j], truth)
+        expected = summarise(*parts[:, :, kept, j], truth)
         assert dict(merged.loc[name, list(expected)]) == pytest.approx(expected)
     assert merged.loc["b", "missing"] == pytest.approx(1 / 30)
     assert merged.loc["b", "replicates"] == 30
@@ -259,12 +259,12 @@ def test_figures_leave_out_what_most_replicates_have_no_estimate_for():
     rows = pd.DataFrame(
         {
             "parameter": "a", "method": "modips", "epsilon": [0.1, 1.0, 10.0, 100.0],
-            "missing": [0.0, 0.6, 0.5, 0.0], **dict.fromkeys(comparison.MEASURES, 0.9),
+            "missing": [0.0, 0.6, 0.5, 0.0], **dict.fromkeys(MEASURES, 0.9),
         }
     )  # fmt: skip
     found = mixed.chart(rows, ["a"], least=0.5)
     assert list(found.data["epsilon"]) == [1.0, 10.0, 100.0]
-    for measure in comparison.MEASURES:
+    for measure in MEASURES:
         assert list(found.data[measure].isna()) == [True, False, False]
 
 
@@ -294,6 +294,6 @@ def test_reports(study, panels):
     assert {name: len(c.figure.axes) // 4 for name, c in found.figures.items()} == panels
     for chart in found.figures.values():
         assert (chart.data["rmse"].isna() == (chart.data["missing"] > 0.5)).all()
-    assert comparison.BUDGET in found.text
+    assert BUDGET in found.text
     assert "2 replicates" in found.text
     assert (mixed.NOT_PRIVATE in found.text) == (study is slomag.STUDY)

@@ -7,17 +7,8 @@ import pytest
 from scipy import stats
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.privacy.noise import (
-    Change,
-    SecureNoise,
-    Statistic,
-    StudyNoise,
-    _opendp_laplace,
-    opendp,
-    shares,
-    truncated_cost,
-    truncated_scale,
-)
+from dpbayes.privacy.noise import SecureNoise, StudyNoise, _opendp_laplace, opendp
+from dpbayes.privacy.statistic import Change, Statistic, shares, truncated_cost, truncated_scale
 
 SOURCES = [SecureNoise, lambda: StudyNoise(11)]
 ids = ["secure", "study"]

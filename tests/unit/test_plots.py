@@ -2,39 +2,134 @@
 
 import numpy as np
 import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import dpbayes as dpb
-from dpbayes.report import charts as plots
+from dpbayes.report import charts
+from dpbayes.report.report import confidential_mark, png
+
+
+def texts(ax):
+    return {text.get_text() for text in ax.texts}
+
+
+def heights(ax):
+    """Heights of the bars by series and position on the axis."""
+    return {
+        bars.get_label(): {round(p.get_x() + p.get_width() / 2): p.get_height() for p in bars}
+        for bars in ax.containers
+    }
+
+
+@pytest.fixture
+def amounts():
+    """A numeric column, with original and synthetic values."""
+    rng = np.random.default_rng(1)
+    data = pd.Series(rng.gamma(2, 8, 500)).clip(0.01, 79)
+    return dpb.Column("y", "continuous", lower=0, upper=80), data, data * 0.9
 
 
 def test_violin_labels_maxima_and_target():
     bounds = {"weighted": np.linspace(0, 3, 50), "censored": np.full(50, 2.5)}
-    ax = plots.lipschitz_violin(bounds, epsilon=5).axes[0]
+    ax = charts.lipschitz_violin(bounds, epsilon=5).axes[0]
     assert [t.get_text() for t in ax.get_xticklabels()] == ["weighted", "censored"]
-    texts = {t.get_text() for t in ax.texts}
-    assert {"3.00", "2.50", "ε/2 = 2.5"} <= texts
+    assert texts(ax) == {"3.00", "2.50", "ε/2 = 2.5"}
     dashed = [line for line in ax.lines if line.get_linestyle() == "--"]
     assert [line.get_ydata()[0] for line in dashed] == [2.5]
-    assert "ε/2 = 2.5" not in {t.get_text() for t in plots.lipschitz_violin(bounds).axes[0].texts}
+    medians = [line for line in ax.lines if line.get_marker() == "o"]
+    assert [float(line.get_ydata()[0]) for line in medians] == [1.5, 2.5]
+    ax = charts.lipschitz_violin(bounds).axes[0]
+    assert texts(ax) == {"3.00", "2.50"}
+    assert not [line for line in ax.lines if line.get_linestyle() == "--"]
 
 
-def test_density_overlay_integrates_to_one():
-    rng = np.random.default_rng(1)
-    column = dpb.Column("y", "continuous", lower=0, upper=80)
-    data = pd.Series(rng.gamma(2, 8, 500)).clip(0.01, 79)
-    ax = plots.density_overlay(column, data, {"censored": data * 0.9}).axes[0]
+def test_violin_panels_have_one_scale_and_a_line_each():
+    panels = {"ε = 5": {"censored": np.linspace(0, 1, 9)}, "ε = 3": {"censored": np.ones(9)}}
+    left, right = charts.violin_panels(panels, "bound", {"ε = 5": 2.5, "ε = 3": 1.5}).axes
+    assert (left.get_title(), right.get_title()) == ("ε = 5", "ε = 3")
+    assert left.get_ylabel() == "bound"
+    assert left.get_ylim() == right.get_ylim()
+    for ax, height in ((left, 2.5), (right, 1.5)):
+        assert [2 * [height]] == [
+            list(line.get_ydata()) for line in ax.lines if line.get_linestyle() == "--"
+        ]
+
+
+def test_density_overlay_integrates_to_one(amounts):
+    column, data, other = amounts
+    ax = charts.density_overlay(column, data, {"censored": other}).axes[0]
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["data", "censored"]
     for line in ax.lines:
         area = np.trapezoid(line.get_ydata(), line.get_xdata())
         assert abs(area - 1) < 0.02  # the range shown ends a tenth above the largest value
 
 
+def test_a_panel_for_each_synthetic_outcome(amounts):
+    column, data, other = amounts
+    series = {"one": other, "two": data, "three": other / 10}
+    figure = charts.density_panels(column, data, series, across=2)
+    shown = [ax for ax in figure.axes if ax.axison]
+    assert [ax.get_title() for ax in shown] == list(series)
+    for ax, values in zip(shown, series.values(), strict=True):
+        original, synthetic = ax.lines
+        np.testing.assert_array_equal(
+            original.get_ydata(), charts.density(data.to_numpy(), column)[1]
+        )
+        np.testing.assert_array_equal(
+            synthetic.get_ydata(), charts.density(values.to_numpy(), column)[1]
+        )
+        low, high = ax.get_ylim()
+        assert low == 0
+        assert high > shown[2].lines[1].get_ydata().max()  # the tallest of all panels
+    (legend,) = figure.legends
+    assert [t.get_text() for t in legend.get_texts()] == ["data", "synthetic"]
+    # Panels with none below them say what the axis is.
+    assert [ax.get_xlabel() for ax in shown] == ["", "y", "y"]
+
+
 def test_shares_for_counts_and_levels():
     column = dpb.Column("c", "categorical", levels=("a", "b"))
-    ax = plots.density_overlay(column, pd.Series(list("aab")), {"s": pd.Series(list("bbb"))}).axes[
+    ax = charts.density_overlay(column, pd.Series(list("aab")), {"s": pd.Series(list("bbb"))}).axes[
         0
     ]
-    assert sorted(p.get_height() for p in ax.patches) == [0, 1 / 3, 2 / 3, 1]
+    assert heights(ax) == {"data": {0: 2 / 3, 1: 1 / 3}, "s": {0: 0, 1: 1}}
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["a", "b"]
     counts = dpb.Column("n", "count", upper=100)
-    ax = plots.density_overlay(counts, pd.Series([0, 1, 2]), {"s": pd.Series([2, 2, 2])}).axes[0]
-    assert len(ax.patches) == 6
+    ax = charts.density_overlay(counts, pd.Series([0, 1, 2]), {"s": pd.Series([2, 2, 2])}).axes[0]
+    assert heights(ax) == {"data": dict.fromkeys(range(3), 1 / 3), "s": {0: 0, 1: 0, 2: 1}}
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1", "2"]
+
+
+def test_columns_have_a_panel_each_and_one_legend(amounts):
+    column, data, other = amounts
+    sex = dpb.Column("sex", "binary", levels=("f", "m"))
+    original = pd.DataFrame({"y": data, "sex": ["f", "m"] * 250})
+    synthetic = {"synthetic 1": pd.DataFrame({"y": other, "sex": ["f"] * 500})}
+    figure = charts.density_overlays([column, sex], original, synthetic)
+    left, right = figure.axes
+    assert (left.get_xlabel(), right.get_xlabel()) == ("y", "sex")
+    assert heights(right) == {"data": {0: 0.5, 1: 0.5}, "synthetic 1": {0: 1, 1: 0}}
+    assert left.get_legend() is right.get_legend() is None
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["data", "synthetic 1"]
+
+
+@pytest.mark.parametrize(
+    ("claim", "said"),
+    [
+        ({"epsilon": 5.0, "basis": "strict"}, "CONFIDENTIAL · n = 1,601 · ε = 5 (add/remove)"),
+        (
+            {"epsilon": 5.0, "basis": "asymptotic"},
+            "CONFIDENTIAL · n = 1,601 · target ε = 5 (add/remove)",
+        ),
+        ({"epsilon": None, "basis": "none"}, "CONFIDENTIAL · n = 1,601 · no ε"),
+    ],
+)
+def test_a_figure_of_the_confidential_side_is_marked_below_its_axes(claim, said):
+    figure = charts.lipschitz_violin({"censored": np.linspace(0, 1, 9)})
+    content = png(figure, confidential_mark(1601, claim))
+    assert figure.get_supxlabel() == said
+    (shown,) = (text for text in figure.texts if text.get_text() == said)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    assert shown.get_window_extent(renderer).y1 < figure.axes[0].get_tightbbox(renderer).y0
+    assert content.startswith(b"\x89PNG")

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.dips import DipsFit
-from dpbayes.mechanisms import MECHANISMS, Dips
+from dpbayes.mechanisms import MECHANISMS, PosteriorMechanism, PureMechanism
 from dpbayes.mechanisms.modips.mechanism import DRAWS, MODELS
 
 N = 60
@@ -40,7 +39,7 @@ def records():
 ALL = columns("sex", "kids", "income")
 BARE = columns("sex", "kids", "income", public=False)
 SEX = columns("sex", public=False)
-DIPS = [
+PURE = [
     (dpb.Laplace(1.0, bins="log"), ALL),
     (dpb.Laplace(1.0, out_of_range="truncate"), SEX),
     (dpb.PerturbedHistogram(1.0, bins={"income": 5}), ALL),
@@ -70,24 +69,22 @@ STAN = [
 
 
 def test_every_mechanism_model_and_draw_is_covered():
-    assert {m.name for m in STAN} | {m.name for m, _ in DIPS} == set(MECHANISMS)
-    modips = [m for m, _ in DIPS if m.name == "modips"]
+    assert {m.name for m in STAN} | {m.name for m, _ in PURE} == set(MECHANISMS)
+    modips = [m for m, _ in PURE if m.name == "modips"]
     assert {m.model.name for m in modips} == set(MODELS)
     assert {m.draw for m in (*modips, *STAN) if m.name == "modips"} == set(DRAWS)
-    assert all(issubclass(MECHANISMS[m.name], Dips) for m, _ in DIPS)
+    assert all(isinstance(m, PureMechanism) for m, _ in PURE)
+    assert all(isinstance(m, PosteriorMechanism) for m in STAN)
 
 
 @pytest.fixture(scope="module")
 def stan_fit():
     schema = columns("sex")
     settings = dpb.SamplerSettings(chains=2, warmup=100, draws=20, seed=1)
-    base = dpb.Synthesizer(schema, "sex ~ region", "bernoulli", dpb.Unweighted(), settings=settings)
-
-    def fit(mechanism):
-        found = base.with_mechanism(mechanism).fit(records(), allow_nonconvergence=True)
-        return found, schema
-
-    return fit
+    model = dpb.Regression("sex ~ region", "bernoulli")
+    base = dpb.Synthesizer(schema, dpb.Unweighted(), model, settings=settings)
+    plain = base.fit(records(), allow_nonconvergence=True)
+    return lambda mechanism: (base.with_mechanism(mechanism).refit(plain), schema)
 
 
 def check_release(fit, schema, seed):
@@ -106,8 +103,9 @@ def check_release(fit, schema, seed):
                 assert list(data[name]) != list(original[name])  # another order
         json.dumps(data.astype(str).to_dict())
     assert claim.datasets == 4
-    assert claim.epsilon_local is None
-    assert claim.mechanism == fit.synthesizer.mechanism.name
+    assert claim.mechanism == fit.mechanism.name
+    assert claim == fit.guarantee.for_datasets(4)
+    assert [c.name for c in fit.synthesised] == [n for n, c in schema.columns.items() if not c.public]
     assert release.settings["n"] == N
     json.dumps(dict(release.settings), allow_nan=False)
     text = claim.paragraph()
@@ -131,11 +129,11 @@ def test_stan_mechanisms(stan_fit, mechanism):
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "schema"), DIPS, ids=lambda v: getattr(v, "name", None) or "schema"
+    ("mechanism", "schema"), PURE, ids=lambda v: getattr(v, "name", None) or "schema"
 )
-def test_mechanisms_without_a_program(mechanism, schema):
-    fit = dpb.DipsSynthesizer(schema, mechanism).fit(records())
-    assert isinstance(fit, DipsFit)
+def test_mechanisms_without_a_model(mechanism, schema):
+    fit = dpb.Synthesizer(schema, mechanism).fit(records())
+    assert type(fit) is dpb.Fit
     study = check_release(fit, schema, seed=2)
     for a, b in zip(study.datasets, fit.sample(4, seed=2).datasets, strict=True):
         pd.testing.assert_frame_equal(a, b)
@@ -154,14 +152,14 @@ def test_a_release_holds_nothing_of_one_record():
     """The most and least unusual values of the confidential file appear nowhere in it."""
     data = records()
     data.loc[0, "income"] = 99.87654
-    fit = dpb.DipsSynthesizer(ALL, dpb.PerturbedHistogram(1.0)).fit(data)
+    fit = dpb.Synthesizer(ALL, dpb.PerturbedHistogram(1.0)).fit(data)
     files = b"".join(fit.sample().files().values())
     for value in (99.87654, data["income"].min(), data["income"].median()):
         assert f"{value:.4f}".encode() not in files
 
 
 def test_a_seed_is_refused_before_anything_is_written(tmp_path):
-    fit = dpb.DipsSynthesizer(SEX, dpb.Laplace(1.0)).fit(records())
+    fit = dpb.Synthesizer(SEX, dpb.Laplace(1.0)).fit(records())
     with pytest.raises(dpb.GuaranteeError, match="a seed is for studies"):
         dpb.publish(fit, tmp_path / "out", seed=1)
     assert not (tmp_path / "out").exists()
@@ -171,17 +169,17 @@ def test_a_seed_is_refused_before_anything_is_written(tmp_path):
 
 
 def test_nested_data_sets_share_a_private_draw(monkeypatch):
-    fit = dpb.DipsSynthesizer(SEX, dpb.Modips(1.0, "bernoulli", draw="sdd", bound=3.0, nested=3))
-    fitted, outputs = fit.fit(records()), []
-    private, synthetic = fitted.prepared.private, fitted.prepared.synthetic
-    monkeypatch.setattr(fitted.prepared, "private", lambda noise: (len(outputs), private(noise)))
+    fit = dpb.Synthesizer(SEX, dpb.Modips(1.0, "bernoulli", draw="sdd", bound=3.0, nested=3))
+    fit, outputs = fit.fit(records()), []
+    private, synthetic = fit.fitted.private, fit.fitted.synthetic
+    monkeypatch.setattr(fit.fitted, "private", lambda noise: (len(outputs), private(noise)))
 
     def spy(output, rng):
         outputs.append(output[0])
         return synthetic(output[1], rng)
 
-    monkeypatch.setattr(fitted.prepared, "synthetic", spy)
-    release = fitted.sample(6, seed=3)
+    monkeypatch.setattr(fit.fitted, "synthetic", spy)
+    release = fit.sample(6, seed=3)
     assert outputs == [0, 0, 0, 3, 3, 3]
     assert release.guarantee.epsilon == 2.0
 
@@ -218,9 +216,6 @@ def test_bad_settings(make, message):
 
 
 def test_bad_columns():
-    def synthesizer(mechanism, schema):
-        return dpb.DipsSynthesizer(schema, mechanism)
-
     unbounded = dpb.Schema.from_dict({"columns": {"kids": {"type": "count"}}})
     public = dpb.Schema.from_dict({"columns": {"region": COLUMNS["region"]}})
     for mechanism, schema, error, message in (
@@ -243,12 +238,13 @@ def test_bad_columns():
         (dpb.Modips(1, "glom", weights=[0.5, 0.6]), BARE, dpb.GuaranteeError, "needs 6: counts"),
         (dpb.Modips(1, "normal", weights=[0.5, 0.6]), columns("income", public=False),
          dpb.GuaranteeError, "must be numbers above 0 that sum to 1; they sum to 1.1"),
-        (dpb.Censored(1), ALL, dpb.GuaranteeError, "draws from a Stan program: use Synthesizer"),
+        (dpb.Censored(1), ALL, dpb.GuaranteeError, "draws from a posterior and needs a model"),
     ):  # fmt: skip
         with pytest.raises(error, match=message):
-            synthesizer(mechanism, schema)
-    with pytest.raises(dpb.GuaranteeError, match="use DipsSynthesizer"):
-        dpb.Synthesizer(columns("sex"), "sex ~ region", "bernoulli", dpb.Laplace(1))
+            dpb.Synthesizer(schema, mechanism)
+    model = dpb.Regression("sex ~ region", "bernoulli")
+    with pytest.raises(dpb.GuaranteeError, match="without a Stan program: leave out the model"):
+        dpb.Synthesizer(columns("sex"), dpb.Laplace(1), model)
 
 
 def test_bad_records():
@@ -273,9 +269,9 @@ def test_bad_records():
         (dpb.Modips(1, "multinomial"), wide, answers, "leave columns out, or take"),
     ):  # fmt: skip
         with pytest.raises(dpb.DataError, match=message):
-            dpb.DipsSynthesizer(schema, mechanism).fit(data)
+            dpb.Synthesizer(schema, mechanism).fit(data)
     # The remedy that the message names.
-    release = dpb.DipsSynthesizer(wide, dpb.MultinomialDirichlet(1)).fit(answers).sample()
+    release = dpb.Synthesizer(wide, dpb.MultinomialDirichlet(1)).fit(answers).sample()
     wide.validate(release.datasets[0])
 
 
@@ -286,13 +282,13 @@ def test_cells_without_records_are_no_special_case():
         dpb.Laplace(0.001), dpb.PerturbedHistogram(0.001), dpb.EmpiricalBootstrap(0.001),
         dpb.MultinomialDirichlet(1.0), dpb.Modips(0.001, "sequential"),
     ):  # fmt: skip
-        release = dpb.DipsSynthesizer(ALL, mechanism).fit(data).sample(seed=1)
+        release = dpb.Synthesizer(ALL, mechanism).fit(data).sample(seed=1)
         ALL.validate(release.datasets[0])
     few = data.head(4)  # fewer records than cells
-    release = dpb.DipsSynthesizer(BARE, dpb.Modips(0.001, "glom")).fit(few).sample(seed=1)
+    release = dpb.Synthesizer(BARE, dpb.Modips(0.001, "glom")).fit(few).sample(seed=1)
     BARE.validate(release.datasets[0])
     for model in ("glom", "slomag", "multinomial"):
-        release = dpb.DipsSynthesizer(BARE, dpb.Modips(0.001, model)).fit(data).sample(seed=1)
+        release = dpb.Synthesizer(BARE, dpb.Modips(0.001, model)).fit(data).sample(seed=1)
         BARE.validate(release.datasets[0])
 
 
@@ -305,7 +301,7 @@ def test_cells_without_records_are_no_special_case():
 def test_with_much_epsilon_the_data_come_back(mechanism, schema):
     """Means within 6 standard errors of n = 2000 records (about 1 in 10^8 by chance)."""
     big = pd.concat([records()] * 34, ignore_index=True).iloc[:2000]
-    (data,) = dpb.DipsSynthesizer(schema, mechanism).fit(big).sample(seed=4).datasets
+    (data,) = dpb.Synthesizer(schema, mechanism).fit(big).sample(seed=4).datasets
     assert abs((data["sex"] == "m").mean() - (big["sex"] == "m").mean()) < 6 * 0.015
     for name in ("kids", "income"):
         bin_width = {"kids": 0.0, "income": 5.0}[name] if mechanism.name != "modips" else 0.0

@@ -28,6 +28,14 @@ def test_levels_match_across_text_and_numbers():
         column.validate(pd.Series(["yes", "no"]))
 
 
+def test_confidential_columns(schema):
+    names = [column.name for column in schema.confidential()]
+    assert names == ["y", "visits", "ill", "party", "health"]  # in schema order
+    public = dpb.Schema({"age": dpb.Column("age", "count", public=True)})
+    with pytest.raises(dpb.SchemaError, match="every column is public"):
+        public.confidential()
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpbayes.studies.demo import earnings
+from dpbayes.studies.datasets import earnings
 from dpbayes.studies.hu_williams_savitsky import sdr
 
 SEED = np.random.SeedSequence(1)

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from dpbayes.studies import catalogue
-from dpbayes.studies.bowen_liu import comparison, fertility
+from dpbayes.studies.bowen_liu import comparison, comparison_1, comparison_2, fertility
+from dpbayes.studies.coverage import MEASURES
 from dpbayes.studies.liu import allocation
 from dpbayes.studies.ours import anchored, earnings
 
@@ -47,20 +48,16 @@ def test_anchored():
 
 
 @pytest.mark.parametrize(
-    ("run", "report", "parameters"),
-    [
-        (comparison.run_binary, comparison.report_binary, ["share"]),
-        (comparison.run_normal, comparison.report_normal, ["mean", "variance"]),
-    ],
+    ("study", "parameters"), [(comparison_1, ["share"]), (comparison_2, ["mean", "variance"])]
 )
-def test_curves(run, report, parameters):
+def test_curves(study, parameters):
     epsilons = [comparison.EPSILONS[k] for k in (8, 0)]  # pieces may come in any order
-    found = report(run(20, 1, epsilons).assign(piece=0))
+    found = study.report(study.run(20, 1, epsilons).assign(piece=0))
     assert set(found.figures) == set(found.tables) == set(parameters)
     for name, chart in found.figures.items():
         figure, table = chart.figure, chart.data
         scenarios = 9 if name == "share" else 3
-        assert len(figure.axes) == scenarios * len(comparison.MEASURES)
+        assert len(figure.axes) == scenarios * len(MEASURES)
         assert found.tables[name]["epsilon"].is_monotonic_increasing
         line = figure.axes[0].lines[0]
         assert list(np.round(line.get_xdata())) == [-4, 4]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.engines.base import make_draws
+from dpbayes.engines.draws import make_draws
 from dpbayes.mechanisms.posterior.weights import Reference
 
 IDENTITY = {"program": "beta", "formula": "y ~ 1"}
@@ -104,11 +104,14 @@ def test_tune_meets_the_target_and_keeps_more_weight_than_scaling_alone():
     )
     records = pd.DataFrame({"y": np.random.default_rng(3).beta(0.5, 3, 300)})
     settings = dpb.SamplerSettings(warmup=300, draws=300, seed=1)
-    synthesizer = dpb.Synthesizer(schema, "y ~ 1", "beta", dpb.Unweighted(), settings=settings)
-    paper = synthesizer.with_mechanism(dpb.Weighted()).fit(records)
+    synthesizer = dpb.Synthesizer(
+        schema, dpb.Unweighted(), dpb.Regression("y ~ 1", "beta"), settings=settings
+    )
+    fit = synthesizer.with_mechanism(dpb.Weighted()).fit(records)
+    paper = fit.fitted
     tuned = dpb.tune(synthesizer, records, paper.epsilon_local)
     assert 0.8 * paper.epsilon_local < tuned.tuning["local_epsilon"] <= paper.epsilon_local
-    ours = synthesizer.with_mechanism(dpb.Weighted(tuned)).fit(records)
+    ours = synthesizer.with_mechanism(dpb.Weighted(tuned)).refit(fit).fitted
     assert ours.epsilon_local == pytest.approx(tuned.tuning["local_epsilon"])
     assert ours.weights.sum() > paper.weights.sum()
 
@@ -117,7 +120,9 @@ def test_tune_takes_all_weight_where_nothing_is_at_risk(monkeypatch):
     schema = dpb.Schema.from_dict({"columns": {"y": {"type": "binary", "levels": ["no", "yes"]}}})
     records = pd.DataFrame({"y": ["no", "yes"] * 100})
     settings = dpb.SamplerSettings(warmup=300, draws=300, seed=1)
-    synthesizer = dpb.Synthesizer(schema, "y ~ 1", "bernoulli", dpb.Unweighted(), settings=settings)
+    synthesizer = dpb.Synthesizer(
+        schema, dpb.Unweighted(), dpb.Regression("y ~ 1", "bernoulli"), settings=settings
+    )
     tuned = dpb.tune(synthesizer, records, 10.0)
     assert (tuned.c1, tuned.c2) == (0.0, 1.0)
     # The posterior is then nearly the prior, whose draws make records riskier than planned.

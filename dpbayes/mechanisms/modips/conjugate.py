@@ -7,134 +7,39 @@ replicates at once.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
-from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from numpy.typing import ArrayLike
 
-from dpbayes.errors import DataError, GuaranteeError, SchemaError
-from dpbayes.mechanisms.dips_base import confidential
+from dpbayes.arrays import Floats
+from dpbayes.errors import DataError
+from dpbayes.heavy import pd, stats
+from dpbayes.mechanisms.modips.settings import positive
+from dpbayes.mechanisms.modips.statistic_model import (
+    FittedStatistics,
+    Sanitised,
+    Scalar,
+    StatisticModel,
+    no_public,
+    only_column,
+)
 from dpbayes.mechanisms.tables.cells import BinRule, Cells, check_cells, require_bounds
 from dpbayes.mechanisms.tables.noisy import IN_ONE_CELL, draw_cells
-from dpbayes.privacy.noise import Statistic, same_change
-from dpbayes.schema import Column, ColumnType, Schema
-
-Floats = NDArray[np.float64]
-Sanitised = Mapping[str, NDArray[Any]]
-
-
-class Fitted(ABC):
-    """A model with its statistics of the records. Confidential.
-
-    Attributes:
-        statistics: what noise is added to; those with the same ``part`` share a budget.
-        settings: public.
-    """
-
-    statistics: list[Statistic]
-    settings: dict[str, Any]
-
-    def part(self, name: str) -> str:
-        """Which budget a statistic belongs to."""
-        return name
-
-    @abstractmethod
-    def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> Any:
-        """Parameters from the posterior given sanitised statistics."""
-
-    @abstractmethod
-    def predict(self, parameters: Any, rng: np.random.Generator) -> pd.DataFrame:
-        """One data set given parameters."""
-
-
-class Model(ABC):
-    """Base of the models. Subclasses are frozen dataclasses of public settings.
-
-    ``both``: its statistics change by no more when a record changes than when it is removed.
-    ``halves``: they change by half when a record is added or removed.
-    ``few``: one column with few parameters (``Scalar``), which can be put on a grid.
-    """
-
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    both: ClassVar[bool] = False
-    halves: ClassVar[bool] = False
-    few: ClassVar[bool] = False
-
-    @abstractmethod
-    def check(self, schema: Schema) -> None:
-        """Raise SchemaError unless the model fits the columns."""
-
-    @abstractmethod
-    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> Fitted:
-        """Statistics of validated records; public settings may depend on n and epsilon."""
-
-    def parts(self, schema: Schema) -> list[str]:
-        """Names of the budgets, in order."""
-        raise NotImplementedError
-
-
-class Scalar(Fitted):
-    """A model of one column with few parameters, which can also be put on a grid."""
-
-    column: Column
-    n: int
-    parameters: tuple[str, ...]
-
-    @abstractmethod
-    def ranges(self) -> list[tuple[float, float]]:
-        """Public range of each parameter."""
-
-    @abstractmethod
-    def log_density(self, points: Floats) -> Floats:
-        """Log posterior density given the records, up to a constant, shape (points,)."""
-
-
-def only_column(schema: Schema, kind: ColumnType, model: str) -> Column:
-    """The one confidential column, or SchemaError."""
-    columns = confidential(schema)
-    if len(columns) != 1 or columns[0].type != kind:
-        raise SchemaError(
-            f"model {model!r} is for one confidential column of type {kind}; found "
-            f"{', '.join(f'{c.name} ({c.type})' for c in columns)}."
-        )
-    no_public(schema, model)
-    return columns[0]
-
-
-def no_public(schema: Schema, model: str) -> None:
-    """Raise SchemaError if there are public columns, which the model cannot condition on."""
-    public = [c.name for c in schema.columns.values() if c.public]
-    if public:
-        raise SchemaError(
-            f"model {model!r} has no place for public columns ({', '.join(public)}): they would be "
-            "released without any relation to the rest. Take model 'sequential', or drop them."
-        )
-
-
-def positive(values: Any, size: int, what: str) -> tuple[float, ...]:
-    """Numbers above 0, or GuaranteeError."""
-    try:
-        found = tuple(float(v) for v in np.atleast_1d(values))
-    except (TypeError, ValueError):
-        found = ()
-    if len(found) != size or not all(0 < v < math.inf for v in found):
-        raise GuaranteeError(f"{what} = {values!r}: expected {size} number(s) above 0.")
-    return found
+from dpbayes.privacy.statistic import Statistic, same_change
+from dpbayes.schema import Column, Schema
 
 
 @dataclass(frozen=True)
-class Bernoulli(Model):
+class Bernoulli(StatisticModel):
     """One binary column: x_i ~ Bernoulli(p), p ~ Beta(a, b).
 
     Statistic: the count n_1 of the second level. Sensitivity 1: a record added, removed or changed
-    moves it by at most 1 (n is public). Source: Liu, section 5.1; Bowen & Liu, section 4.1, whose
-    prior Beta(1/3, 1/3) is the default.
+    moves it by at most 1 (n is public). The default prior is that of Bowen & Liu.
+
+    Source: liu-2016, section 5.1; bowen-liu-2020, section 4.1.
     """
 
     prior: tuple[float, float] = (1 / 3, 1 / 3)
@@ -193,7 +98,7 @@ def draw_share(
 
 
 @dataclass(frozen=True)
-class PoissonGamma(Model):
+class PoissonGamma(StatisticModel):
     """One count column above its lower bound L: x_i - L ~ Poisson(r), r ~ Gamma(shape, rate).
 
     Statistic: the sum of x_i - L. Sensitivity U - L with the public upper bound U, for a record
@@ -254,12 +159,14 @@ class FittedPoissonGamma(Scalar):
 
 
 @dataclass(frozen=True)
-class Normal(Model):
+class Normal(StatisticModel):
     """One continuous column: x_i ~ Normal(μ, σ²), prior density proportional to 1/σ².
 
     Statistics: mean and variance S² (divisor n - 1). Sensitivities (c1 - c0)/n and (c1 - c0)²/n for
     public bounds c0, c1; they hold for a changed record and, for n >= 3, for one added or removed
-    (brute force in the tests). Source: Liu, section 5.3; Bowen & Liu, section 4.2.
+    (brute force in the tests).
+
+    Source: liu-2016, section 5.3; bowen-liu-2020, section 4.2.
     """
 
     name: ClassVar[str] = "normal"
@@ -337,11 +244,13 @@ class FittedNormal(Scalar):
 
 
 @dataclass(frozen=True)
-class Multinomial(Model):
+class Multinomial(StatisticModel):
     """All columns as one table, saturated: cells ~ Multinomial(n, π), π ~ Dirichlet(α, ..., α).
 
     Numeric columns enter by their bins. Statistic: the cell counts, sensitivity 1 for add/remove
-    and 2 for substitution. Source: Bowen & Liu, sections 4.3.1 and 5.
+    and 2 for substitution.
+
+    Source: bowen-liu-2020, section 5.
     """
 
     alpha: float = 0.5
@@ -366,7 +275,7 @@ class Multinomial(Model):
         return FittedMultinomial(self, cells, records)
 
 
-class FittedMultinomial(Fitted):
+class FittedMultinomial(FittedStatistics):
     """Cell counts, shape (K,)."""
 
     def __init__(self, model: Multinomial, cells: Cells, records: pd.DataFrame) -> None:

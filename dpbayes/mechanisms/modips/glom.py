@@ -7,27 +7,24 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
-from scipy import stats
 
+from dpbayes.arrays import Floats
 from dpbayes.errors import SchemaError
-from dpbayes.mechanisms.dips_base import confidential
-from dpbayes.mechanisms.modips.conjugate import (
-    Fitted,
-    Model,
+from dpbayes.heavy import pd, stats
+from dpbayes.mechanisms.modips.conjugate import draw_dirichlet
+from dpbayes.mechanisms.modips.settings import positive
+from dpbayes.mechanisms.modips.statistic_model import (
+    FittedStatistics,
     Sanitised,
-    draw_dirichlet,
+    StatisticModel,
     no_public,
-    positive,
 )
 from dpbayes.mechanisms.tables.cells import Cells, require_bounds
 from dpbayes.mechanisms.tables.noisy import IN_ONE_CELL, draw_cells
 from dpbayes.privacy.guarantee import Adjacency
-from dpbayes.privacy.noise import Change, Statistic
+from dpbayes.privacy.statistic import Change, Statistic
 from dpbayes.schema import Column, Schema
 
-Floats = NDArray[np.float64]
 # Sums by cell of numbers in [-1, 1].
 ONE_SUM: dict[Adjacency, Change] = {"add-remove": Change(1), "substitution": Change(1, 2)}
 
@@ -87,7 +84,7 @@ def draw_covariance(
 
 
 @dataclass(frozen=True)
-class Glom(Model):
+class Glom(StatisticModel):
     """Cells of the levels ~ Multinomial(n, π); numbers in cell k ~ Normal(μ_k, Σ), one Σ for all.
 
     Statistics, numbers on [-1, 1] by their public bounds: cell counts; sums by cell, one array per
@@ -96,10 +93,11 @@ class Glom(Model):
     Sensitivities: counts 1 (add/remove) and 2 (substitution); sums 1 and 2, because a record is in
     one cell; squares 4 and 4, products 4 and 8 (``product_statistics``).
 
-    Source: Bowen & Liu, section 4.3.1, with one change that the guarantee needs: they add noise of
-    scale (c1 - c0) / (n_k ε) to cell means, but the count n_k is confidential, and a record that
-    changes cells moves two of them. Here the sums get the noise, and means are ratios of noisy
-    numbers.
+    One change that the guarantee needs: the paper adds noise of scale (c1 - c0) / (n_k ε) to cell
+    means, but the count n_k is confidential, and a record that changes cells moves two of them.
+    Here the sums get the noise, and means are ratios of noisy numbers.
+
+    Source: bowen-liu-2020, section 4.3.1.
 
     Attributes:
         alpha: of the Dirichlet prior.
@@ -125,7 +123,7 @@ class Glom(Model):
 
 def split_columns(schema: Schema) -> tuple[list[Column], list[Column]]:
     """Confidential numeric columns, and those with levels. SchemaError without bounds."""
-    columns = confidential(schema)
+    columns = schema.confidential()
     numeric = [c for c in columns if not c.levels]
     for column in numeric:
         require_bounds(column)
@@ -143,7 +141,7 @@ def require_both_kinds(schema: Schema, model: str, instead: str) -> None:
         )
 
 
-class FittedGlom(Fitted):
+class FittedGlom(FittedStatistics):
     """Counts and sums by cell, pooled products."""
 
     def __init__(self, model: Glom, schema: Schema, records: pd.DataFrame) -> None:

@@ -7,24 +7,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import logsumexp
 
-from dpbayes.mechanisms.modips.conjugate import Scalar
+from dpbayes.arrays import Floats
+from dpbayes.heavy import special
+from dpbayes.mechanisms.modips.statistic_model import Scalar
 from dpbayes.mechanisms.tables.noisy import proportions
-from dpbayes.privacy.noise import Noise, scale_for
-
-Floats = NDArray[np.float64]
+from dpbayes.privacy.noise import Noise
+from dpbayes.privacy.statistic import scale_for
 
 
 @dataclass(frozen=True)
-class Grid:
+class CellGrid:
     """Equal cells over the public ranges of the parameters."""
 
     edges: list[Floats]
 
     @classmethod
-    def over(cls, ranges: list[tuple[float, float]], cells: int) -> Grid:
+    def over(cls, ranges: list[tuple[float, float]], cells: int) -> CellGrid:
         """``cells`` for each parameter."""
         return cls([np.linspace(low, high, cells + 1) for low, high in ranges])
 
@@ -46,30 +45,37 @@ class Grid:
         )
 
     def log_density(self, fitted: Scalar) -> Floats:
-        """Log posterior density at the midpoints, normalised over the grid."""
+        """Log posterior density at the midpoints, normalised over the grid.
+
+        Source: liu-2016, section 3.3 midpoint.
+        """
         found = fitted.log_density(self.midpoints())
-        return np.asarray(found - logsumexp(found) - math.log(self.volume))
+        return np.asarray(found - special.logsumexp(found) - math.log(self.volume))
 
 
-def sdd(fitted: Scalar, grid: Grid, bound: float, epsilon: float, noise: Noise) -> Floats:
+def sdd(fitted: Scalar, grid: CellGrid, bound: float, epsilon: float, noise: Noise) -> Floats:
     """A cell by the exponential mechanism on log mass, then a point inside (algorithm 2).
 
     Log densities are cut to [-bound, bound] = [-A, A], so that A need not be true for every data
     set: it holds.
 
+    Source: liu-2016, algorithm 2; proposition 3; mcsherry-talwar-2007.
+
     Sensitivity: 2A (proposition 3), the whole range of the utility. So epsilon holds between any
     two data sets, not only neighbours, and more records buy no accuracy.
 
-    Guarantee: epsilon-DP, scale 2 x 2A / epsilon (McSherry & Talwar 2007).
+    Guarantee: epsilon-DP, scale 2 x 2A / epsilon.
     """
     utility = np.clip(grid.log_density(fitted), -bound, bound)  # + log volume, equal for all
     return grid.inside(noise.select(utility, scale_for(2 * (2 * bound), epsilon)), noise.rng)
 
 
 def sdd_mc(
-    fitted: Scalar, grid: Grid, bound: float, epsilon: float, noise: Noise, samples: int
+    fitted: Scalar, grid: CellGrid, bound: float, epsilon: float, noise: Noise, samples: int
 ) -> Floats:
     """Laplace noise on the logs of a histogram of posterior draws (algorithm 3).
+
+    Source: liu-2016, algorithm 3; proposition 4.
 
     Sensitivity: 2A for one of the b cells (proposition 4), and all of them move when a record
     does. The paper's noise of scale 2A / epsilon in each costs b epsilon; here it is 2A b /
@@ -85,11 +91,13 @@ def sdd_mc(
 
 
 def sphc(
-    fitted: Scalar, grid: Grid, bound: float, epsilon: float, noise: Noise, samples: int
+    fitted: Scalar, grid: CellGrid, bound: float, epsilon: float, noise: Noise, samples: int
 ) -> Floats:
     """Laplace noise on the counts of a histogram of posterior draws (algorithm 4).
 
     Counts are cut at N G V, for a density of at most G = ``bound`` on cells of volume V.
+
+    Source: liu-2016, algorithm 4; proposition 5.
 
     Sensitivity: N G V for one cell (proposition 5); for all together the sum over cells, and never
     above 2N. The paper's noise of scale N G V / epsilon in each cell costs as many epsilons as
@@ -104,7 +112,7 @@ def sphc(
     return _draw(np.maximum(noisy, 0).astype(float), grid, noise.rng)
 
 
-def _histogram(fitted: Scalar, grid: Grid, samples: int, rng: np.random.Generator) -> Floats:
+def _histogram(fitted: Scalar, grid: CellGrid, samples: int, rng: np.random.Generator) -> Floats:
     exact = {s.name: np.full(samples, s.value) for s in fitted.statistics}
     points = np.reshape(fitted.draw(exact, rng), (len(grid.edges), samples))
     inside = [np.clip(p, e[0], e[-1]) for p, e in zip(points, grid.edges, strict=True)]
@@ -112,9 +120,8 @@ def _histogram(fitted: Scalar, grid: Grid, samples: int, rng: np.random.Generato
     return np.asarray(found.ravel())
 
 
-def _draw(weights: Floats, grid: Grid, rng: np.random.Generator) -> Floats:
+def _draw(weights: Floats, grid: CellGrid, rng: np.random.Generator) -> Floats:
     return grid.inside(int(rng.choice(weights.size, p=proportions(weights))), rng)
 
 
-Draw = Callable[..., Floats]
-GRIDDED: dict[str, Draw] = {"sdd": sdd, "sdd-mc": sdd_mc, "sphc": sphc}
+GRIDDED: dict[str, Callable[..., Floats]] = {"sdd": sdd, "sdd-mc": sdd_mc, "sphc": sphc}

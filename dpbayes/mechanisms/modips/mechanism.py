@@ -4,42 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import pandas as pd
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.base import Problem, Stage, StanMechanism
-from dpbayes.mechanisms.dips_base import Dips, Prepared, check_records
-from dpbayes.mechanisms.modips.conjugate import (
-    Bernoulli,
-    Fitted,
-    Model,
-    Multinomial,
-    Normal,
-    PoissonGamma,
-    Scalar,
-)
+from dpbayes.heavy import pd
+from dpbayes.mechanisms.base import Mechanism, PureFitted, PureMechanism
+from dpbayes.mechanisms.modips.clamped import ClampedModips
+from dpbayes.mechanisms.modips.conjugate import Bernoulli, Multinomial, Normal, PoissonGamma
 from dpbayes.mechanisms.modips.glom import Glom
-from dpbayes.mechanisms.modips.grid import GRIDDED, Grid
+from dpbayes.mechanisms.modips.grid import GRIDDED, CellGrid
 from dpbayes.mechanisms.modips.regression import Sequential, Slomag
-from dpbayes.mechanisms.posterior.anchored import Anchored
-from dpbayes.mechanisms.posterior.censored import Censored
-from dpbayes.mechanisms.posterior.weights import Reference
-from dpbayes.privacy.guarantee import Adjacency, Guarantee
-from dpbayes.privacy.noise import OUT_OF_RANGE, Noise, OutOfRange, shares
+from dpbayes.mechanisms.modips.settings import check_nested, one_of
+from dpbayes.mechanisms.modips.statistic_model import FittedStatistics, Scalar, StatisticModel
+from dpbayes.privacy.guarantee import Adjacency
+from dpbayes.privacy.noise import Noise
+from dpbayes.privacy.statistic import OUT_OF_RANGE, OutOfRange, shares
 from dpbayes.schema import Schema
 
 _MODELS = (Bernoulli, PoissonGamma, Normal, Multinomial, Glom, Slomag, Sequential)
-MODELS: dict[str, type[Model]] = {model.name: model for model in _MODELS}
+MODELS: dict[str, type[StatisticModel]] = {model.name: model for model in _MODELS}
 DRAWS = ("sbs", *GRIDDED, "clamped")
 
 
-def get_model(model: str | Model, settings: Mapping[str, Any] | None) -> Model:
+def get_model(model: str | StatisticModel, settings: Mapping[str, Any] | None) -> StatisticModel:
     """A model by name and settings. GuaranteeError for unknown ones."""
-    if isinstance(model, Model):
+    if isinstance(model, StatisticModel):
         return model
     if model not in MODELS:
         raise GuaranteeError(f"model = {model!r}: expected one of {', '.join(MODELS)}.")
@@ -52,16 +44,16 @@ def get_model(model: str | Model, settings: Mapping[str, Any] | None) -> Model:
 
 
 @dataclass(frozen=True)
-class Modips(Dips):
+class Modips(PureMechanism):
     """A private draw of a model's parameters for each data set, then predictions from it.
 
     Private draws: ``sbs`` sanitises sufficient statistics with Laplace noise and draws from the
     posterior given them; ``sdd``, ``sdd-mc`` and ``sphc`` choose a cell of a public grid over the
-    parameters (``gridded``; models with one column). For ``clamped``, the package's own posteriors
+    parameters (``grid.py``; models with one column). For ``clamped``, the package's own posteriors
     of any Stan program, see ``ClampedModips``.
 
-    Source: Liu, "Model-based differentially private data synthesis", algorithms 1 to 4 and
-    definitions 5 and 6; nested releases: t data sets per sanitised posterior.
+    Source: liu-2016, algorithm 1; proposition 1; section 3.3 sufficiency; proposition 2; figure 2;
+    figure 3; figure 4; bowen-liu-2020, section 3.2.2; figure 1.
 
     Sensitivity: of each statistic in its model's docstring.
 
@@ -70,8 +62,8 @@ class Modips(Dips):
     epsilon. Posterior draws and predictions are post-processing.
 
     Attributes:
-        epsilon, adjacency: as in ``Dips``, of one private draw.
-        model: name or Model.
+        epsilon, adjacency: as in ``PureMechanism``, of one private draw.
+        model: name or StatisticModel.
         settings: of a model given by name, such as ``{"prior": [0.5, 0.5]}``.
         draw: ``sbs``, ``sdd``, ``sdd-mc`` or ``sphc``.
         allocation: ``individual`` or ``communal``.
@@ -84,7 +76,7 @@ class Modips(Dips):
     """
 
     epsilon: float
-    model: str | Model = "sequential"
+    model: str | StatisticModel = "sequential"
     adjacency: Adjacency = "add-remove"
     settings: Mapping[str, Any] | None = None
     draw: Literal["sbs", "sdd", "sdd-mc", "sphc", "clamped"] = "sbs"
@@ -98,12 +90,16 @@ class Modips(Dips):
     name: ClassVar[str] = "modips"
     summary: ClassVar[str] = "private posterior draw of a model, then predictions; strict ε-DP"
 
+    @classmethod
+    def variant(cls, settings: Mapping[str, Any]) -> type[Mechanism[Any]]:
+        return ClampedModips if settings.get("draw") == "clamped" else cls
+
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "model", get_model(self.model, self.settings))
-        _one_of("draw", self.draw, DRAWS)
-        _one_of("allocation", self.allocation, ("individual", "communal"))
-        _one_of("out_of_range", self.out_of_range, OUT_OF_RANGE)
+        one_of("draw", self.draw, DRAWS)
+        one_of("allocation", self.allocation, ("individual", "communal"))
+        one_of("out_of_range", self.out_of_range, OUT_OF_RANGE)
         check_nested(self.nested)
         for what, value in (("cells", self.cells), ("samples", self.samples)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 2:
@@ -127,8 +123,8 @@ class Modips(Dips):
             )
 
     @property
-    def _model(self) -> Model:
-        assert isinstance(self.model, Model)
+    def _model(self) -> StatisticModel:
+        assert isinstance(self.model, StatisticModel)
         return self.model
 
     @property
@@ -141,21 +137,23 @@ class Modips(Dips):
         return self._model.halves and self.out_of_range == "bit"
 
     @property
-    def sets_per_draw(self) -> int:
+    def sets_per_output(self) -> int | None:
         return self.nested
 
-    def check(self, schema: Schema) -> None:
+    def check_columns(self, schema: Schema) -> None:
         self._model.check(schema)
         if self.draw == "sbs" and self.allocation == "individual":
             parts = self._model.parts(schema)
             shares(parts, self.weights, f"model {self._model.name!r}")
 
-    def prepare(self, schema: Schema, records: pd.DataFrame) -> PreparedModel:
-        check_records(records)
-        return PreparedModel(self, schema, self._model.fit(schema, records, self.epsilon))
+    def prepare(self, schema: Schema, records: pd.DataFrame) -> FittedModel:
+        return FittedModel(self, schema, self._model.fit(schema, records, self.epsilon))
 
-    def budget(self, schema: Schema, fitted: Fitted) -> dict[str, float]:
-        """Part of epsilon of each statistic; they sum to 1."""
+    def budget(self, schema: Schema, fitted: FittedStatistics) -> dict[str, float]:
+        """Part of epsilon of each statistic; they sum to 1.
+
+        Source: liu-2016, definition 5; definition 6; remark 6.
+        """
         found = fitted.statistics
         if self.allocation == "communal":
             reach = {s.name: s.change[self.adjacency].l1 for s in found}
@@ -168,21 +166,27 @@ class Modips(Dips):
         }
 
 
-class PreparedModel(Prepared):
-    """A model's statistics of the records."""
+class FittedModel(PureFitted):
+    """A model's statistics of the records.
 
-    def __init__(self, mechanism: Modips, schema: Schema, fitted: Fitted) -> None:
-        self.mechanism = mechanism
-        self.fitted = fitted
-        self.budget = mechanism.budget(schema, fitted) if mechanism.draw == "sbs" else {}
-        self.settings = {
+    Attributes:
+        budget: part of epsilon of each statistic; empty for draws on a grid.
+    """
+
+    mechanism: Modips
+
+    def __init__(self, mechanism: Modips, schema: Schema, model: FittedStatistics) -> None:
+        self.model = model
+        self.budget = mechanism.budget(schema, model) if mechanism.draw == "sbs" else {}
+        settings = {
             "model": mechanism._model.name,
             "draw": mechanism.draw,
-            **fitted.settings,
+            **model.settings,
             "budget": self.budget,
         }
         if mechanism.draw != "sbs":
-            self.settings |= {"bound": mechanism.bound, "cells": mechanism.cells}
+            settings |= {"bound": mechanism.bound, "cells": mechanism.cells}
+        super().__init__(mechanism, schema, settings)
 
     def private(self, noise: Noise) -> Any:
         how = self.mechanism
@@ -191,74 +195,15 @@ class PreparedModel(Prepared):
                 s.name: s.sanitised(
                     self.budget[s.name] * how.epsilon, how.adjacency, noise, how.out_of_range
                 )
-                for s in self.fitted.statistics
+                for s in self.model.statistics
             }
-        assert isinstance(self.fitted, Scalar)
+        assert isinstance(self.model, Scalar)
         assert how.bound is not None
-        grid = Grid.over(self.fitted.ranges(), how.cells)
+        grid = CellGrid.over(self.model.ranges(), how.cells)
         more = () if how.draw == "sdd" else (how.samples,)
-        return GRIDDED[how.draw](self.fitted, grid, how.bound, how.epsilon, noise, *more)
+        return GRIDDED[how.draw](self.model, grid, how.bound, how.epsilon, noise, *more)
 
     def synthetic(self, output: Any, rng: np.random.Generator) -> pd.DataFrame:
         if self.mechanism.draw == "sbs":
-            return self.fitted.predict(self.fitted.draw(output, rng), rng)
-        return self.fitted.predict(output, rng)
-
-
-@dataclass(frozen=True)
-class ClampedModips(StanMechanism):
-    """MODIPS with a clamped posterior of a Stan program as the private draw.
-
-    Guarantee: strict, that of ``Anchored`` or ``Censored`` for each private draw, with t data sets
-    per draw.
-
-    Attributes:
-        epsilon, adjacency: of one private draw.
-        posterior: ``anchored`` or ``censored``.
-        nested: data sets t per private draw.
-        anchor, range, share: for ``anchored``.
-        draw: always ``clamped``.
-    """
-
-    epsilon: float
-    posterior: Literal["anchored", "censored"] = "anchored"
-    nested: int = 1
-    adjacency: Adjacency = "add-remove"
-    anchor: Literal["two-stage", "none"] | Reference | None = None
-    range: float | None = None
-    share: float | None = None
-    draw: Literal["clamped"] = "clamped"
-    name: ClassVar[str] = "modips"
-    summary: ClassVar[str] = "clamped posterior as the private draw; strict ε-DP"
-
-    def __post_init__(self) -> None:
-        _one_of("posterior", self.posterior, ("anchored", "censored"))
-        _one_of("draw", self.draw, ("clamped",))
-        check_nested(self.nested)
-        if self.posterior == "censored" and (self.anchor, self.range, self.share) != (None,) * 3:
-            raise GuaranteeError("anchor, range and share are for posterior 'anchored'.")
-        self._inner()
-
-    def _inner(self) -> Anchored | Censored:
-        if self.posterior == "censored":
-            return Censored(self.epsilon, adjacency=self.adjacency)
-        given = {"anchor": self.anchor, "range": self.range, "share": self.share}
-        chosen: dict[str, Any] = {key: v for key, v in given.items() if v is not None}
-        return Anchored(self.epsilon, adjacency=self.adjacency, **chosen)
-
-    def stages(self, problem: Problem) -> tuple[Stage, ...]:
-        return self._inner().stages(problem)
-
-    def guarantee(self) -> Guarantee:
-        return replace(self._inner().guarantee(), mechanism=self.name, nested=self.nested)
-
-
-def check_nested(nested: int) -> None:
-    """Raise GuaranteeError unless it is a whole number of data sets per draw."""
-    if isinstance(nested, bool) or not isinstance(nested, int) or nested < 1:
-        raise GuaranteeError(f"nested = {nested!r} must be a whole number, at least 1.")
-
-
-def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise GuaranteeError(f"{what} = {value!r} must be one of {', '.join(known)}.")
+            return self.model.predict(self.model.draw(output, rng), rng)
+        return self.model.predict(output, rng)

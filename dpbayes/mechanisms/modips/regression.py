@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
-from scipy.special import logsumexp, softmax
 
+from dpbayes.arrays import Floats, Ints
 from dpbayes.errors import DataError, GuaranteeError
-from dpbayes.mechanisms.dips_base import confidential
-from dpbayes.mechanisms.modips.conjugate import Fitted, Model, Sanitised, draw_dirichlet
+from dpbayes.heavy import pd, special
+from dpbayes.mechanisms.modips.conjugate import draw_dirichlet
 from dpbayes.mechanisms.modips.glom import (
     draw_covariance,
     from_unit,
@@ -24,14 +22,13 @@ from dpbayes.mechanisms.modips.glom import (
     split_columns,
     unit,
 )
+from dpbayes.mechanisms.modips.statistic_model import FittedStatistics, Sanitised, StatisticModel
 from dpbayes.mechanisms.tables.cells import require_bounds
 from dpbayes.mechanisms.tables.noisy import IN_ONE_CELL
 from dpbayes.privacy.guarantee import Adjacency
-from dpbayes.privacy.noise import Change, Statistic
+from dpbayes.privacy.statistic import Change, Statistic
 from dpbayes.schema import Column, Schema
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 PRIOR_COUNT = 0.5  # Dirichlet prior of a column without predictors
 GRADIENT = 1e-6  # largest norm left at a mode
 NEWTON_STEPS = 200
@@ -60,6 +57,8 @@ def fit_logistic(x: Floats, y: Ints, classes: int, ridge: float) -> Floats:
     Two classes have one row of coefficients, more have one row each. The gradient's norm is at most
     ``GRADIENT``, so that |B - mode| <= GRADIENT / ridge: the objective's curvature is at least
     ``ridge``, which also makes Newton's method with step halving converge from anywhere.
+
+    Source: bowen-liu-2020, eq. 4.1; eq. 4.2; eq. 4.3.
 
     Returns:
         B, shape (1 or classes, d).
@@ -97,13 +96,13 @@ def default_ridge(n: int, epsilon: float) -> float:
 def probabilities(eta: Floats) -> Floats:
     """Shape (n, classes): softmax of the rows' linear predictors, of two classes (0, eta)."""
     logits = eta if eta.shape[1] > 1 else np.hstack([np.zeros_like(eta), eta])
-    return np.asarray(softmax(logits, axis=1))
+    return np.asarray(special.softmax(logits, axis=1))
 
 
 def _objective(x: Floats, hot: Floats, b: Floats, ridge: float) -> tuple[float, Floats]:
     eta = x @ b.T
     logits = eta if len(b) > 1 else np.hstack([np.zeros_like(eta), eta])
-    loss = (logsumexp(logits, axis=1) - (hot * eta).sum(axis=1)).sum()
+    loss = (special.logsumexp(logits, axis=1) - (hot * eta).sum(axis=1)).sum()
     return float(loss + ridge / 2 * (b**2).sum()), probabilities(eta)[:, -len(b) :]
 
 
@@ -125,9 +124,11 @@ def coefficient_change(
 
     A record's gradient (p - y) x has norm below |x| <= 1, with more than two classes below sqrt 2
     because |p - y| is. The objective is strongly convex with modulus ``ridge``, so one record less
-    moves the mode by less than that over ridge, and a changed one by twice as much (Chaudhuri &
-    Monteleoni 2009: 2 / (n λ)). What was computed is within GRADIENT / ridge of the mode, for both
-    neighbours. In L1 all is at most sqrt(dimension) times as much.
+    moves the mode by less than that over ridge, and a changed one by twice as much, 2 / (n λ). What
+    was computed is within GRADIENT / ridge of the mode, for both neighbours. In L1 all is at most
+    sqrt(dimension) times as much.
+
+    Source: chaudhuri-monteleoni-2009.
     """
     reach = 1.0 if classes == 2 else math.sqrt(2)
     root = math.sqrt(math.prod(shape))
@@ -139,7 +140,10 @@ def coefficient_change(
 
 @dataclass(frozen=True)
 class Logistic:
-    """A column with levels given others: ridge logistic regression by output perturbation."""
+    """A column with levels given others: ridge logistic regression by output perturbation.
+
+    Source: chaudhuri-monteleoni-2009, algorithm 1.
+    """
 
     column: Column
     before: list[Column]
@@ -264,7 +268,7 @@ def as_levels(column: Column, codes: Ints) -> pd.Series:
 
 
 @dataclass(frozen=True)
-class Sequential(Model):
+class Sequential(StatisticModel):
     """Each confidential column given the public ones and those before it, in the schema's order.
 
     Levels by ridge logistic regression with output perturbation, numbers by normal regression with
@@ -273,8 +277,9 @@ class Sequential(Model):
 
     Sensitivities: ``coefficient_change``, ``Linear``; counts 1 and 2.
 
-    Source: Bowen & Liu, section 3.2.3; Chaudhuri & Monteleoni, NeurIPS 2009, algorithm 1, with
-    these changes. The mode gets the noise, not a posterior draw, and the posterior's spread is
+    Source: bowen-liu-2020, section 3.2.3; chaudhuri-monteleoni-2009, algorithm 1.
+
+    With these changes. The mode gets the noise, not a posterior draw, and the posterior's spread is
     added afterwards from synthetic predictors: no claim rests on Markov chains. The prior is
     Normal(0, 1 / (n λ)), the one that goes with sensitivity 2 / (n λ); with the variance 1 / λ of
     Bowen & Liu, section 4.3.2, it would be 2 / λ. The noise is Laplace by coordinate, sqrt d times
@@ -296,16 +301,16 @@ class Sequential(Model):
         for column in schema.columns.values():
             if not column.levels:
                 require_bounds(column)
-        confidential(schema)
+        schema.confidential()
 
     def parts(self, schema: Schema) -> list[str]:
-        return [c.name for c in confidential(schema)]
+        return [c.name for c in schema.confidential()]
 
     def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedSequence:
         done = [c for c in schema.columns.values() if c.public]
         ridge = self.ridge or default_ridge(len(records), epsilon)
         steps: list[Step] = []
-        for column in confidential(schema):
+        for column in schema.confidential():
             if not column.levels:
                 steps.append(Linear(column, list(done)))
             elif done:
@@ -316,7 +321,7 @@ class Sequential(Model):
         return FittedSequence(steps, ridge, records)
 
 
-class FittedSequence(Fitted):
+class FittedSequence(FittedStatistics):
     """Statistics of every step."""
 
     def __init__(self, steps: list[Step], ridge: float, records: pd.DataFrame) -> None:
@@ -349,7 +354,7 @@ def _before(step: Step) -> list[Column]:
 
 
 @dataclass(frozen=True)
-class Slomag(Model):
+class Slomag(StatisticModel):
     """Numbers ~ Normal(μ, Σ) together, then each column of levels by logistic regression.
 
     Statistics: sums of each number, on [-1, 1]; sums of squares and products about the mean;
@@ -358,7 +363,9 @@ class Slomag(Model):
     Sensitivities: sums 1 (add/remove) and 2 (substitution), squares 4 and 4, products 4 and 8
     (``product_statistics``), coefficients as ``coefficient_change``.
 
-    Source: Bowen & Liu, section 4.3.2, with the changes of ``Sequential``.
+    With the changes of ``Sequential``.
+
+    Source: bowen-liu-2020, section 4.3.2.
 
     Attributes:
         ridge: λ of the regressions, public; by default ``default_ridge``.
@@ -384,7 +391,7 @@ class Slomag(Model):
         return FittedSlomag(ridge, schema, records)
 
 
-class FittedSlomag(Fitted):
+class FittedSlomag(FittedStatistics):
     """Moments of the numbers, coefficients of the levels."""
 
     def __init__(self, ridge: float, schema: Schema, records: pd.DataFrame) -> None:
@@ -395,7 +402,7 @@ class FittedSlomag(Fitted):
         for column in levels:
             self.steps.append(Logistic(column, list(before), ridge * self.n))
             before.append(column)
-        self.order = [c.name for c in confidential(schema)]
+        self.order = [c.name for c in schema.confidential()]
         z = np.column_stack([unit(c, records[c.name]) for c in self.numeric])
         away = z - z.mean(axis=0)
         one: dict[Adjacency, Change] = {"add-remove": Change(1), "substitution": Change(2)}

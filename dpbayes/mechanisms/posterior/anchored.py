@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.base import Problem, Stage, StanMechanism, place_window, window_width
+from dpbayes.mechanisms.posterior.base import PosteriorMechanism
+from dpbayes.mechanisms.posterior.stage import Problem, Stage, place_window, window_width
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.privacy.accounting import NOTHING, Loss
-from dpbayes.privacy.guarantee import REFERENCE, STRICT, Adjacency, Guarantee
+from dpbayes.privacy.guarantee import POSTERIOR, REFERENCE, Adjacency, Guarantee
 
 # Public range L of |f - h| that stays unclamped, by anchor.
 RANGE_NONE = 6.0
@@ -18,7 +19,7 @@ RANGE_REFERENCE = 0.9
 
 
 @dataclass(frozen=True)
-class Anchored(StanMechanism):
+class Anchored(PosteriorMechanism):
     """Tempered log-likelihood ratios to an anchor θ0, clamped: sum_i clip(α (f_i - h_i), ±w/2).
 
     h_i = f_θ0(x_i). Subtracting it changes nothing without the clamp; with it, terms near the
@@ -93,7 +94,8 @@ class Anchored(StanMechanism):
             self.name,
             Loss.bounded_range(last),
             "strict",
-            (*STRICT, *((REFERENCE,) if isinstance(self.anchor, Reference) else ())),
+            (*POSTERIOR, *((REFERENCE,) if isinstance(self.anchor, Reference) else ())),
+            "chain",
             once=Loss.bounded_range(first) if first else NOTHING,
             adjacency=self.adjacency,
             weights="constant",

@@ -7,21 +7,24 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.base import Problem, Stage, StanMechanism, window_width
+from dpbayes.mechanisms.posterior.base import PosteriorMechanism
+from dpbayes.mechanisms.posterior.stage import Problem, Stage, window_width
 from dpbayes.mechanisms.posterior.weights import ConstantWeights
 from dpbayes.privacy.accounting import Loss
-from dpbayes.privacy.guarantee import STRICT, Adjacency, Guarantee
+from dpbayes.privacy.guarantee import POSTERIOR, Adjacency, Guarantee
 
 
 @dataclass(frozen=True)
-class BetaDivergence(StanMechanism):
+class BetaDivergence(PosteriorMechanism):
     """One draw from exp(sum_i alpha s_i) with the beta-divergence score s (levels and counts).
 
     s_i = (p_i^b - 1) / b - (sum_c p_ic^(b+1) - 1) / (b + 1), b = beta - 1, lies in
     [-1/b, 1/(b+1)]: bounded by itself where a log-likelihood is not.
 
-    Source: Jewson, Ghalebikesabi & Holmes, NeurIPS 2023, whose bound for a density below B is
-    2 alpha B^b / b under substitution; here B = 1. The sum over c ends at a count's declared bound.
+    The paper's bound for a density below B is 2 alpha B^b / b under substitution; here B = 1. The
+    sum over c ends at a count's declared bound.
+
+    Source: jewson-ghalebikesabi-holmes-2023; basu-1998.
 
     Guarantee: strict. alpha s_i lies in a window of width alpha (1/b + 1/(b+1)), which the program
     also enforces, so the argument of ``Censored`` holds. This charges substitution a little more
@@ -61,6 +64,7 @@ class BetaDivergence(StanMechanism):
             self.name,
             Loss.bounded_range(upper - lower),
             "strict",
-            STRICT,
+            POSTERIOR,
+            "chain",
             adjacency=self.adjacency,
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpbayes.mechanisms.base import (
+from dpbayes.mechanisms.posterior.base import PosteriorMechanism
+from dpbayes.mechanisms.posterior.stage import (
     Problem,
     Stage,
-    StanMechanism,
     WindowRule,
     check_window,
     place_window,
@@ -16,7 +16,7 @@ from dpbayes.mechanisms.base import (
 )
 from dpbayes.mechanisms.posterior.weights import NO_WEIGHTS, PAPER_WEIGHTS, WeightSource
 from dpbayes.privacy.accounting import Loss
-from dpbayes.privacy.guarantee import REFERENCE, STRICT, Adjacency, Guarantee
+from dpbayes.privacy.guarantee import POSTERIOR, REFERENCE, Adjacency, Guarantee
 
 NEGLIGIBLE_INFLUENCE = (
     "one record has a negligible influence on the other records' weights, which are computed from "
@@ -25,7 +25,7 @@ NEGLIGIBLE_INFLUENCE = (
 
 
 @dataclass(frozen=True)
-class _Clamped(StanMechanism):
+class _Clamped(PosteriorMechanism):
     """Shared by both: one stage, a window of public width."""
 
     epsilon: float
@@ -41,22 +41,23 @@ class _Clamped(StanMechanism):
         return window_width(self.epsilon, self.adjacency)
 
     @property
-    def source(self) -> WeightSource:
+    def weight_source(self) -> WeightSource:
         """Where the weights come from."""
         return NO_WEIGHTS
 
     def stages(self, problem: Problem) -> tuple[Stage, ...]:
         window = place_window(self.window, self.width, negative=problem.discrete)
-        return (Stage(self.source, window),)
+        return (Stage(self.weight_source, window),)
 
     def guarantee(self) -> Guarantee:
-        source = self.source
+        source = self.weight_source
         more = (REFERENCE,) if source.name == "reference" else ()
         return Guarantee(
             self.name,
             Loss.bounded_range(self.width),
             "strict" if source.strict else "asymptotic",
-            (*STRICT, *(more if source.strict else (NEGLIGIBLE_INFLUENCE,))),
+            (*POSTERIOR, *(more if source.strict else (NEGLIGIBLE_INFLUENCE,))),
+            "chain",
             adjacency=self.adjacency,
             weights=source.name,
         )
@@ -64,7 +65,9 @@ class _Clamped(StanMechanism):
 
 @dataclass(frozen=True)
 class Censored(_Clamped):
-    """Each record's log-likelihood clamped to a window of width epsilon, eqs. (3.5)-(3.6).
+    """Each record's log-likelihood clamped to a window of width epsilon.
+
+    Source: hu-williams-savitsky, eq. 3.5; eq. 3.6.
 
     Guarantee: strict. Precondition: proper prior, each term a function of one record, public data
     and the parameters. Removing a record takes away a term g(θ) in a window of width w, so the
@@ -84,7 +87,9 @@ class Censored(_Clamped):
 
 @dataclass(frozen=True)
 class CensoredWeighted(_Clamped):
-    """Record weights inside the clamp, eqs. (3.5)-(3.6).
+    """Record weights inside the clamp.
+
+    Source: hu-williams-savitsky, eq. 3.5; eq. 3.6.
 
     Guarantee: strict, as for ``Censored``, with weights from a reference fit or constant ones.
     With weights from the confidential records (the paper's, and the default) asymptotic, although
@@ -105,5 +110,5 @@ class CensoredWeighted(_Clamped):
     )
 
     @property
-    def source(self) -> WeightSource:
+    def weight_source(self) -> WeightSource:
         return self.weights

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpbayes.mechanisms.base import Problem, Stage, StanMechanism, window_width
+from dpbayes.mechanisms.posterior.base import PosteriorMechanism
+from dpbayes.mechanisms.posterior.stage import Problem, Stage, window_width
 from dpbayes.mechanisms.posterior.weights import (
     PAPER_WEIGHTS,
     ConfidentialWeights,
@@ -14,11 +15,11 @@ from dpbayes.mechanisms.posterior.weights import (
     WeightSource,
 )
 from dpbayes.privacy.accounting import Loss
-from dpbayes.privacy.guarantee import EXACT_DRAW, REFERENCE, STRICT, Adjacency, Guarantee
+from dpbayes.privacy.guarantee import POSTERIOR, REFERENCE, Adjacency, Guarantee
 
 NO_CLAIM = Loss.bounded_range(math.inf)
 _ASYMPTOTIC = (
-    *STRICT,
+    *POSTERIOR,
     "the number of records is large enough for the posterior to have contracted, which cannot be "
     "checked",
 )
@@ -26,7 +27,7 @@ _CONFIDENTIAL = "the weights are computed from the confidential records"
 
 
 @dataclass(frozen=True)
-class Unweighted(StanMechanism):
+class Unweighted(PosteriorMechanism):
     """The posterior itself.
 
     Guarantee: none. The local ε_x = 2Δ describes these records only.
@@ -39,15 +40,17 @@ class Unweighted(StanMechanism):
         return (Stage(),)
 
     def guarantee(self) -> Guarantee:
-        return Guarantee(self.name, NO_CLAIM, "none", (EXACT_DRAW,))
+        return Guarantee(self.name, NO_CLAIM, "none", (), "chain")
 
 
 @dataclass(frozen=True)
-class Weighted(StanMechanism):
-    """The pseudo-posterior with risk weights, eq. (2.3).
+class Weighted(PosteriorMechanism):
+    """The pseudo-posterior with risk weights.
 
-    Guarantee: asymptotic. The local ε_x = 2Δ_α after the refit becomes global as n grows
-    (Savitsky, Williams & Hu, JMLR 23, 2022); it is itself confidential.
+    Source: hu-williams-savitsky, eq. 2.3; savitsky-williams-hu-2022.
+
+    Guarantee: asymptotic. The local ε_x = 2Δ_α after the refit becomes global as n grows; it is
+    itself confidential.
 
     Attributes:
         weights: their source; by default the confidential records, as in the paper.
@@ -67,13 +70,16 @@ class Weighted(StanMechanism):
             NO_CLAIM,
             "asymptotic",
             (*_ASYMPTOTIC, *source.get(self.weights.name, ())),
+            "chain",
             weights=self.weights.name,
         )
 
 
 @dataclass(frozen=True)
-class WeightedE(StanMechanism):
-    """Risk weights, set to 0 where they leave a record above epsilon/2, section 2.2.
+class WeightedE(PosteriorMechanism):
+    """Risk weights, set to 0 where they leave a record above epsilon/2.
+
+    Source: hu-williams-savitsky, section 2.2.
 
     Guarantee: asymptotic towards epsilon; the local ε_x may exceed it.
 
@@ -101,6 +107,7 @@ class WeightedE(StanMechanism):
             Loss.bounded_range(window_width(self.epsilon, self.adjacency)),
             "asymptotic",
             (*_ASYMPTOTIC, _CONFIDENTIAL),
+            "chain",
             adjacency=self.adjacency,
             weights="confidential",
         )

@@ -10,11 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpbayes.arrays import Mask, Vector
 from dpbayes.errors import GuaranteeError
-
-Vector = NDArray[np.float64]
 
 LARGEST_C1 = 8.0  # of the search: beyond it nearly all weights are 0 or 1
 
@@ -31,11 +29,14 @@ class RecordRisk:
 
     sensitivity: Vector
     lipschitz: Vector
-    censored: NDArray[np.bool_]
+    censored: Mask
 
     @property
     def bound(self) -> float:
-        """The local Lipschitz bound: max over records (Hu, Williams & Savitsky, section 2.1)."""
+        """The local Lipschitz bound: max over records.
+
+        Source: hu-williams-savitsky, section 2.1.
+        """
         return float(self.lipschitz.max())
 
 
@@ -45,6 +46,8 @@ def record_risk(
     window: tuple[float, float] = (-np.inf, np.inf),
 ) -> RecordRisk:
     """Sensitivities and by-record Lipschitz bounds over draws.
+
+    Source: hu-williams-savitsky, section 2.1.
 
     Args:
         log_lik: S arrays of shape (n,), the record log-likelihoods f at each draw.
@@ -88,8 +91,8 @@ def linear_weights(sensitivity: Vector, c1: float = 1.0, c2: float = 0.0) -> Vec
     f_i is scaled to [0, 1] by its smallest and largest finite value over the records, so each
     weight depends on all records. Records with a non-finite sensitivity get weight 0; if all
     sensitivities are equal the weight is clip(c1 + c2, 0, 1).
-    Source: Savitsky, Williams & Hu, JMLR 23 (2022), Algorithm 1; scaling c1 and shift c2, Hu,
-    Williams & Savitsky, section 4.4.
+
+    Source: savitsky-williams-hu-2022, algorithm 1; hu-williams-savitsky, section 2.1; section 4.4.
 
     Args:
         sensitivity: shape (n,), max over draws of |f_i| under the unweighted fit.
@@ -137,12 +140,12 @@ def largest_scaling(sensitivity: Vector, bound: float) -> tuple[float, float]:
     return pairs[int(np.argmax(totals))]
 
 
-def truncated_weights(
-    weights: Vector, sensitivity: Vector, width: float
-) -> tuple[Vector, NDArray[np.bool_]]:
+def truncated_weights(weights: Vector, sensitivity: Vector, width: float) -> tuple[Vector, Mask]:
     """Weighted-e: weight 0 where alpha_i f_i > width / 2, f_i from the unweighted fit.
 
-    Source: Hu, Williams & Savitsky, section 2.2, with width = epsilon.
+    The paper's width is epsilon.
+
+    Source: hu-williams-savitsky, section 2.2.
 
     Returns:
         the new weights and a mask of the truncated records, both shape (n,).

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import xarray as xr
-from numpy.typing import NDArray
 
-from dpbayes.engines.base import count_draws, make_draws, stacked
+from dpbayes.arrays import Mask, Vector
+from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.errors import DataError, GuaranteeError
+from dpbayes.heavy import xr
 from dpbayes.mechanisms.posterior.risk import (
-    Vector,
     check_scaling,
     linear_weights,
     record_risk,
@@ -47,7 +46,7 @@ class Weighting:
     """Record weights, shape (n,), and which records Weighted-e truncated to 0."""
 
     weights: Vector
-    truncated: NDArray[np.bool_]
+    truncated: Mask
 
 
 class WeightSource:
@@ -88,8 +87,10 @@ class ConfidentialWeights(WeightSource):
     Every weight depends on all records through the smallest and largest sensitivity, so nothing
     that uses them has a finite-sample guarantee.
 
+    Source: hu-williams-savitsky, section 4.4.
+
     Attributes:
-        c1, c2: scaling and shift (Hu, Williams & Savitsky, section 4.4).
+        c1, c2: scaling and shift.
     """
 
     c1: float = 1.0

@@ -9,16 +9,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
+from dpbayes.arrays import Floats, Ints
 from dpbayes.errors import DataError, GuaranteeError, SchemaError
-from dpbayes.mechanisms.dips_base import confidential
+from dpbayes.heavy import pd
 from dpbayes.schema import Column, Schema
 
 BIN_RULES = ("log", "sqrt", "scott")
 MAX_CELLS = 5_000_000  # of one table; noise for a million cells takes OpenDP seven seconds
-Ints = NDArray[np.int64]
 BinRule = str | int | Sequence[float]
 
 
@@ -33,7 +31,7 @@ class Axis:
     """
 
     column: Column
-    edges: NDArray[np.float64] | None = None
+    edges: Floats | None = None
 
     @property
     def size(self) -> int:
@@ -63,6 +61,8 @@ def make_axis(column: Column, rule: BinRule, sigma: float | None, n: int) -> Axi
 
     Rules: ``log`` ceil(ln n), ``sqrt`` ceil(sqrt n), ``scott`` width 3.5 sigma n^(-1/3) with a
     public sigma, a number of bins, or their edges.
+
+    Source: scott-1992; bowen-liu-2020, section 4.2.
 
     Raises:
         SchemaError: a count without upper bound. GuaranteeError: a bad rule.
@@ -114,9 +114,7 @@ def _count_bins(column: Column, rule: str, sigma: float | None, width: float, n:
     return max(1, math.ceil(width / (3.5 * sigma) * math.cbrt(n)))
 
 
-def _given_edges(
-    column: Column, edges: Sequence[float], lower: float, upper: float
-) -> NDArray[np.float64]:
+def _given_edges(column: Column, edges: Sequence[float], lower: float, upper: float) -> Floats:
     try:
         found = np.asarray(edges, dtype=float)
     except (TypeError, ValueError):
@@ -203,7 +201,7 @@ class Cells:
         """Stratum number of each record, shape (n,)."""
         return _ravel(self.given, records)
 
-    def codes(self, records: pd.DataFrame) -> NDArray[np.int64]:
+    def codes(self, records: pd.DataFrame) -> Ints:
         """Cell of each record on each axis, shape (n, number of axes)."""
         return np.column_stack([axis.encode(records[axis.column.name]) for axis in self.axes])
 
@@ -218,11 +216,11 @@ class Cells:
         found = np.bincount(number, minlength=self.strata * self.size)
         return found.reshape(self.strata, self.size)
 
-    def unravel(self, cells: Ints) -> NDArray[np.int64]:
+    def unravel(self, cells: Ints) -> Ints:
         """Cells on each axis, shape (n, number of axes), of cell numbers."""
         return np.column_stack(np.unravel_index(cells, [axis.size for axis in self.axes]))
 
-    def decode(self, codes: NDArray[np.int64], rng: np.random.Generator) -> pd.DataFrame:
+    def decode(self, codes: Ints, rng: np.random.Generator) -> pd.DataFrame:
         """Values of the synthesised columns for cells on each axis, shape (n, number of axes)."""
         return pd.DataFrame(
             {axis.column.name: axis.decode(codes[:, j], rng) for j, axis in enumerate(self.axes)}
@@ -240,7 +238,7 @@ def check_cells(
     schema: Schema, bins: BinRule | Mapping[str, BinRule], sigma: Mapping[str, float] | None
 ) -> None:
     """Raise SchemaError or GuaranteeError for columns and rules that make no cells."""
-    confidential(schema)
+    schema.confidential()
     Cells.of(schema, 1000, bins, sigma)  # any number of records: there are none yet
 
 

@@ -8,33 +8,33 @@ Dirichlet-multinomial distribution) or not, over K cells or two. Draws are exact
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
+from dpbayes.arrays import Ints
 from dpbayes.errors import SchemaError
-from dpbayes.mechanisms.dips_base import Dips, Prepared, check_records, confidential
+from dpbayes.heavy import pd
+from dpbayes.mechanisms.base import PureFitted, PureMechanism
 from dpbayes.mechanisms.tables.cells import BinRule, Cells, check_cells
 from dpbayes.privacy.guarantee import SECRET_DRAWS, Adjacency
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Schema
 
 UNIT = 2**30  # balls that stand for one record
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class _Urn(Dips):
+class Urn(PureMechanism):
     """Shared settings and the sampling.
 
     Attributes:
         epsilon: of one data set; it holds for both adjacencies.
         adjacency: what epsilon is meant for.
-        bins, sigma: of numeric columns, as in ``histograms``.
+        bins, sigma: of numeric columns, as in ``Table``.
     """
 
     epsilon: float
@@ -42,41 +42,46 @@ class _Urn(Dips):
     bins: BinRule | Mapping[str, BinRule] = "sqrt"
     sigma: Mapping[str, float] | None = None
     both: ClassVar[bool] = True
-    source: ClassVar[str] = SECRET_DRAWS
+    randomness: ClassVar[str] = SECRET_DRAWS
     doubled: ClassVar[bool]
 
+    @abstractmethod
     def least_alpha(self, size: int) -> float:
         """Extra records per cell that epsilon needs for a data set of ``size`` records."""
-        raise NotImplementedError
 
     def alpha(self, size: int) -> float:
         """Extra records per cell: the least, rounded up to a multiple of 2^-30."""
         return balls(self.least_alpha(size)) / UNIT
 
-    def check(self, schema: Schema) -> None:
+    def check_columns(self, schema: Schema) -> None:
         check_cells(schema, self.bins, self.sigma)
 
-    def prepare(self, schema: Schema, records: pd.DataFrame) -> PreparedUrn:
-        check_records(records)
+    def prepare(self, schema: Schema, records: pd.DataFrame) -> FittedUrn:
         cells = Cells.of(schema, len(records), self.bins, self.sigma)
-        return PreparedUrn(self, cells, cells.stratum(records), cells.codes(records))
+        return FittedUrn(self, schema, cells, records)
 
 
-class PreparedUrn(Prepared):
-    """Cells of the records on each axis, shape (n, axes)."""
+class FittedUrn(PureFitted):
+    """Cells of the n records on each axis, shape (n, axes).
 
-    def __init__(self, mechanism: _Urn, cells: Cells, stratum: Ints, codes: Ints) -> None:
-        self.mechanism = mechanism
-        self.cells = cells
-        self.codes = codes
-        sizes = np.bincount(stratum)
-        self.strata = [np.flatnonzero(stratum == g) for g in np.flatnonzero(sizes)]
+    Attributes:
+        strata: row numbers of the records in each stratum that has some; public.
+    """
+
+    mechanism: Urn
+
+    def __init__(self, mechanism: Urn, schema: Schema, cells: Cells, records: pd.DataFrame) -> None:
+        stratum = cells.stratum(records)
+        self.strata = [np.flatnonzero(stratum == g) for g in np.unique(stratum)]
         alphas = sorted({mechanism.alpha(len(rows)) for rows in self.strata})
-        self.settings = {
+        settings = {
             "alpha": alphas[0] if len(alphas) == 1 else alphas,
             "cells": cells.strata * cells.size,
             "bins": cells.to_dict(),
         }
+        super().__init__(mechanism, schema, settings)
+        self.cells = cells
+        self.codes = cells.codes(records)
 
     def private(self, noise: Noise) -> Ints:
         drawn = np.empty_like(self.codes)
@@ -134,13 +139,12 @@ def draw_urn(
 
 
 @dataclass(frozen=True)
-class MultinomialDirichlet(_Urn):
+class MultinomialDirichlet(Urn):
     """Cell probabilities from a Dirichlet posterior, counts from a multinomial: Pólya's urn.
 
     Prior α = ñ / (e^ε - 1) in every cell, for ñ synthetic records.
 
-    Source: Machanavajjhala et al., ICDE 2008; Bowen & Liu, section 3.2.1; two cells: Abowd &
-    Vilhuber 2008, Charest 2010.
+    Source: machanavajjhala-2008; bowen-liu-2020, section 3.2.1.
 
     Sensitivity: a changed record moves the log probability of the synthetic counts by at most
     log((a - 1 + ñ_j) / (a - 1)) <= log(1 + ñ / α), a - 1 >= α, less the gain of the cell that it
@@ -150,7 +154,7 @@ class MultinomialDirichlet(_Urn):
     probabilities are not released. Strata of public columns are separate urns.
 
     Attributes:
-        epsilon, adjacency, bins, sigma: as in ``_Urn``.
+        epsilon, adjacency, bins, sigma: as in ``Urn``.
     """
 
     name: ClassVar[str] = "multinomial-dirichlet"
@@ -162,13 +166,13 @@ class MultinomialDirichlet(_Urn):
 
 
 @dataclass(frozen=True)
-class SmoothedHistogram(_Urn):
+class SmoothedHistogram(Urn):
     """The empirical distribution mixed with the uniform one over all cells.
 
     f* = (1 - λ) f + λ / K with λ = K / (K + ñ(e^{ε/ñ} - 1)) for ñ records, which is
     (n_k + α) / (n + K α) with α = 1 / (e^{ε/ñ} - 1) where ñ = n.
 
-    Source: Wasserman & Zhou 2010; Bowen & Liu, equations (3.2) and (3.3).
+    Source: wasserman-zhou-2010; bowen-liu-2020, eq. 3.2; eq. 3.3.
 
     Sensitivity: a changed record moves the log probability of one synthetic record by at most
     log((n_k + α) / (n_k - 1 + α)) <= log(1 + 1/α) = ε/ñ; so does one added or removed.
@@ -176,7 +180,7 @@ class SmoothedHistogram(_Urn):
     Guarantee: strict, epsilon for both adjacencies, for ñ independent records together.
 
     Attributes:
-        epsilon, adjacency, bins, sigma: as in ``_Urn``.
+        epsilon, adjacency, bins, sigma: as in ``Urn``.
     """
 
     name: ClassVar[str] = "smoothed-histogram"
@@ -188,7 +192,7 @@ class SmoothedHistogram(_Urn):
 
 
 def _require_binary(name: str, other: str, schema: Schema) -> None:
-    columns = confidential(schema)
+    columns = schema.confidential()
     if len(columns) != 1 or columns[0].type != "binary":
         raise SchemaError(
             f"{name} is for one confidential column of type binary; found "
@@ -198,12 +202,15 @@ def _require_binary(name: str, other: str, schema: Schema) -> None:
 
 @dataclass(frozen=True)
 class BetaBinomial(MultinomialDirichlet):
-    """``MultinomialDirichlet`` for one binary column. The model of ``from_synthetic_counts``."""
+    """``MultinomialDirichlet`` for one binary column. The model of ``from_synthetic_counts``.
+
+    Source: abowd-vilhuber-2008; charest-2011, section 2.2; bowen-liu-2020, section 3.2.1.
+    """
 
     name: ClassVar[str] = "beta-binomial"
     summary: ClassVar[str] = "multinomial-dirichlet for one binary column; strict ε-DP"
 
-    def check(self, schema: Schema) -> None:
+    def check_columns(self, schema: Schema) -> None:
         _require_binary(self.name, "multinomial-dirichlet", schema)
 
 
@@ -211,11 +218,11 @@ class BetaBinomial(MultinomialDirichlet):
 class BetaBinomialMR(SmoothedHistogram):
     """``SmoothedHistogram`` for one binary column: p = (n_1 + α) / (n + 2α), not drawn.
 
-    Source: McClure & Reiter 2012; Bowen & Liu, section 3.2.1.
+    Source: mcclure-reiter-2012; bowen-liu-2020, section 3.2.1.
     """
 
     name: ClassVar[str] = "beta-binomial-mr"
     summary: ClassVar[str] = "smoothed-histogram for one binary column; strict ε-DP"
 
-    def check(self, schema: Schema) -> None:
+    def check_columns(self, schema: Schema) -> None:
         _require_binary(self.name, "smoothed-histogram", schema)

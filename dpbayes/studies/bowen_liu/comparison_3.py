@@ -1,5 +1,7 @@
 """Bowen & Liu, simulation study 3: data from a general location model, as curves over ε.
 
+Source: bowen-liu-2020, section 4.3.1; figure 5.
+
 What the paper leaves to a supplement that is not at hand, or doesn't say, is taken so, besides what
 ``mixed`` says:
 
@@ -19,31 +21,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from dpbayes.mechanisms.modips.mechanism import Modips
+from dpbayes.arrays import Floats
+from dpbayes.mechanisms import Modips
 from dpbayes.privacy.noise import StudyNoise
+from dpbayes.studies.bowen_liu import mixed
 from dpbayes.studies.bowen_liu.comparison import M
-from dpbayes.studies.bowen_liu.mixed import (
-    HISTOGRAMS,
-    LINEAR,
-    MOMENTS,
-    Design,
-    Floats,
-    N,
-    Released,
-    cells,
-    draw_sets,
-    frame,
-    histograms,
-    normal,
-    pieces,
-    report,
-    run,
-    schema,
-    scott,
-    spread,
-    unsanitised,
-    with_levels,
-)
+from dpbayes.studies.bowen_liu.mixed import N
 from dpbayes.studies.runner import Study
 
 LEVELS = (2, 3, 4)
@@ -54,35 +37,35 @@ SHOWN_CELLS = np.argsort(PI)[[0, 6, 12, 17, 23]]
 
 
 def draw(rng: np.random.Generator) -> Floats:
-    """levels by ``PI``, z about its cell's mean."""
+    """Levels by ``PI``, z about its cell's mean."""
     cell = rng.choice(len(PI), N, p=PI)
-    return with_levels(cell, normal(N, rng), LEVELS)
+    return mixed.with_levels(cell, mixed.normal(N, rng), LEVELS)
 
 
-def release(data: Floats, epsilons: Iterable[float], noise: StudyNoise) -> Released:
+def release(data: Floats, epsilons: Iterable[float], noise: StudyNoise) -> mixed.Released:
     """Every method."""
-    records, where = frame(data, LEVELS), schema(LEVELS)
+    records, where = mixed.frame(data, LEVELS), mixed.schema(LEVELS)
     yield "original", None, data[None]
     plain = Modips(1, "glom").prepare(where, records)
-    yield "MS", None, draw_sets(plain, noise, functools.partial(unsanitised, plain))
-    bins = scott(N * PI)
+    yield "MS", None, mixed.draw_sets(plain, noise, functools.partial(mixed.unsanitised, plain))
+    bins = mixed.scott(N * PI)
     for epsilon in epsilons:
-        prepared = Modips(epsilon / M, "glom").prepare(where, records)
-        yield "modips", epsilon, draw_sets(prepared, noise)
-        yield HISTOGRAMS, epsilon, histograms(data, LEVELS, bins, epsilon, noise)
+        fitted = Modips(epsilon / M, "glom").prepare(where, records)
+        yield "modips", epsilon, mixed.draw_sets(fitted, noise)
+        yield mixed.HISTOGRAMS, epsilon, mixed.histograms(data, LEVELS, bins, epsilon, noise)
 
 
 def analyse(data: Floats) -> Floats:
-    """margins of the levels, means of some cells, pooled variances and correlation."""
+    """Margins of the levels, means of some cells, pooled variances and correlation."""
     sets, places = len(data), len(PI)
-    cell = cells(data, LEVELS)
+    cell = mixed.cells(data, LEVELS)
     where = cell + places * np.arange(sets)[:, None]
     sizes = np.bincount(where.ravel(), minlength=sets * places).reshape(sets, places)
     z = np.moveaxis(data[..., -2:], -1, 0)
     sums = np.stack([np.bincount(where.ravel(), x.ravel(), sets * places) for x in z], axis=1)
     means = (sums / np.maximum(sizes, 1).ravel()[:, None]).reshape(sets, places, 2)
     away = data[..., -2:] - np.take_along_axis(means, cell[..., None], axis=1)
-    covariance = spread(away, N - (sizes > 0).sum(axis=1))
+    covariance = mixed.spread(away, N - (sizes > 0).sum(axis=1))
     tables = sizes.reshape(sets, *LEVELS) / N
     margins = [tables.sum(axis=over)[:, :-1] for over in ((2, 3), (1, 3), (1, 2))]
     p = np.concatenate(margins, axis=1)
@@ -101,7 +84,7 @@ def analyse(data: Floats) -> Floats:
     )
 
 
-DESIGN = Design(
+DESIGN = mixed.Design(
     draw,
     release,
     analyse,
@@ -112,7 +95,7 @@ DESIGN = Design(
             for k, share in enumerate(margin[:-1])
         },
         **{f"mean {j}, {name} π": 0.0 for j in (1, 2) for name in QUANTILES},
-        **MOMENTS,
+        **mixed.MOMENTS,
     },
 )
 
@@ -120,16 +103,16 @@ STUDY = Study(
     "comparison-3",
     "Bowen & Liu, study 3: inference on levels and normal numbers (GLOM), by ε, as curves",
     5000,  # as in the paper
-    functools.partial(pieces, 250),
-    functools.partial(run, DESIGN),
+    functools.partial(mixed.pieces, 250),
+    functools.partial(mixed.run, DESIGN),
     functools.partial(
-        report,
+        mixed.report,
         "Inference on levels and normal numbers, general location model (Bowen & Liu, study 3)",
         ["Pr(w1 = 1)", "mean 1, median π", "variance 1", "correlation"],
         {
             "shares": {"parameters": [name for name in DESIGN.truths if name.startswith("Pr")]},
             "means": {"parameters": [f"mean 1, {name} π" for name in QUANTILES]},
-            "covariance": {"parameters": list(MOMENTS), "linear": LINEAR},
+            "covariance": {"parameters": list(mixed.MOMENTS), "linear": mixed.LINEAR},
         },
     ),
 )

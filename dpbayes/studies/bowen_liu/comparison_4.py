@@ -1,5 +1,7 @@
 """Bowen & Liu, simulation study 4: numbers and a sequence of logistic regressions, over ε.
 
+Source: bowen-liu-2020, section 4.3.2; figure 6; figure 7.
+
 Two methods are not the paper's: ``laplace``, the table of all five columns with Scott's bins for n
 records, and the paper's own noise for coefficients, which is not private (``papers_noise``).
 
@@ -17,39 +19,18 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
-from scipy.special import expit, softmax
 
-from dpbayes.mechanisms import Laplace
-from dpbayes.mechanisms.modips.conjugate import Sanitised
-from dpbayes.mechanisms.modips.mechanism import Modips, PreparedModel
+from dpbayes.arrays import Floats
+from dpbayes.heavy import special
+from dpbayes.mechanisms import Laplace, PureMechanism
+from dpbayes.mechanisms.modips.mechanism import FittedModel, Modips
 from dpbayes.mechanisms.modips.regression import Slomag
+from dpbayes.mechanisms.modips.statistic_model import Sanitised
 from dpbayes.privacy.noise import StudyNoise
+from dpbayes.studies.bowen_liu import mixed
 from dpbayes.studies.bowen_liu.comparison import M
 from dpbayes.studies.bowen_liu.firth import fit_firth
-from dpbayes.studies.bowen_liu.mixed import (
-    EDGE,
-    HISTOGRAMS,
-    LINEAR,
-    MOMENTS,
-    NOT_PRIVATE,
-    ROOT,
-    Design,
-    Floats,
-    N,
-    Released,
-    draw_sets,
-    frame,
-    histograms,
-    normal,
-    pieces,
-    report,
-    run,
-    schema,
-    scott,
-    spread,
-    unsanitised,
-    with_levels,
-)
+from dpbayes.studies.bowen_liu.mixed import N
 from dpbayes.studies.runner import Study
 
 LEVELS = (2, 2, 3)
@@ -66,73 +47,76 @@ SHOWN_FROM = math.exp(-1.5)  # smallest ε of the figures of coefficients, as in
 
 
 def draw(rng: np.random.Generator) -> Floats:
-    """normal numbers, then levels by logistic regressions."""
-    z = normal(N, rng)
+    """Normal numbers, then levels by logistic regressions."""
+    z = mixed.normal(N, rng)
     ends = np.cumsum(chances(z), axis=1)
     cell = (ends[:, :-1] < rng.random((N, 1))).sum(axis=1)
-    return with_levels(cell, z, LEVELS)
+    return mixed.with_levels(cell, z, LEVELS)
 
 
 def chances(z: Floats) -> Floats:
-    """probabilities of the cells given z, shape (n, 12)."""
+    """Probabilities of the cells given z, shape (n, 12)."""
     x = np.column_stack([np.ones(len(z)), z])
-    first = expit(x @ BETA[0])
+    first = special.expit(x @ BETA[0])
     found = np.empty((len(z), *LEVELS))
     for w1, w2 in itertools.product((0, 1), repeat=2):
         x = np.column_stack([np.ones(len(z)), z, np.full((len(z), 2), (w1, w2))])
-        second = expit(x[:, :4] @ BETA[1])
+        second = special.expit(x[:, :4] @ BETA[1])
         pair = (first if w1 else 1 - first) * (second if w2 else 1 - second)
         logits = np.column_stack([np.zeros(len(z)), x @ BETA[2], x @ BETA[3]])
-        found[:, w1, w2] = pair[:, None] * softmax(logits, axis=1)
+        found[:, w1, w2] = pair[:, None] * special.softmax(logits, axis=1)
     return found.reshape(len(z), -1)
 
 
 @functools.cache
 def expected_counts() -> Floats:
     """n times the cells' probabilities, by the midpoint rule."""
-    middle = np.linspace(-EDGE, EDGE, 161)
+    middle = np.linspace(-mixed.EDGE, mixed.EDGE, 161)
     middle = (middle[1:] + middle[:-1]) / 2
     z = np.stack(np.meshgrid(middle, middle), axis=-1).reshape(-1, 2)
-    density = np.exp(-(np.linalg.solve(ROOT, z.T) ** 2).sum(axis=0) / 2)
+    density = np.exp(-(np.linalg.solve(mixed.ROOT, z.T) ** 2).sum(axis=0) / 2)
     return np.asarray(N * density @ chances(z) / density.sum())
 
 
-def release(data: Floats, epsilons: Iterable[float], noise: StudyNoise) -> Released:
+def release(data: Floats, epsilons: Iterable[float], noise: StudyNoise) -> mixed.Released:
     """Every method."""
-    records, where = frame(data, LEVELS), schema(LEVELS)
+    records, where = mixed.frame(data, LEVELS), mixed.schema(LEVELS)
     yield "original", None, data[None]
     plain = Modips(1, Slomag(FLAT)).prepare(where, records)
-    yield "MS", None, draw_sets(plain, noise, functools.partial(unsanitised, plain))
-    bins = scott(expected_counts())
-    (whole,) = scott(np.array([N])).tolist()
+    yield "MS", None, mixed.draw_sets(plain, noise, functools.partial(mixed.unsanitised, plain))
+    bins = mixed.scott(expected_counts())
+    (whole,) = mixed.scott(np.array([N])).tolist()
     weak = Slomag(LAMBDA / N)
     weakly = weak.fit(where, records, 1)
     for epsilon in epsilons:
-        mechanisms = {
+        mechanisms: dict[str, PureMechanism] = {
             "modips": Modips(epsilon / M, "slomag"),
             "modips-glom": Modips(epsilon / M, "glom"),
             "laplace": Laplace(epsilon / M, bins={"z1": whole, "z2": whole}),
         }
         for name, mechanism in mechanisms.items():
-            yield name, epsilon, draw_sets(mechanism.prepare(where, records), noise)
-        yield HISTOGRAMS, epsilon, histograms(data, LEVELS, bins, epsilon, noise)
-        wrong = PreparedModel(Modips(epsilon / M, weak), where, weakly)
-        yield NOT_PRIVATE, epsilon, draw_sets(wrong, noise, functools.partial(papers_noise, wrong))
+            yield name, epsilon, mixed.draw_sets(mechanism.prepare(where, records), noise)
+        yield mixed.HISTOGRAMS, epsilon, mixed.histograms(data, LEVELS, bins, epsilon, noise)
+        wrong = FittedModel(Modips(epsilon / M, weak), where, weakly)
+        noisy = functools.partial(papers_noise, wrong)
+        yield mixed.NOT_PRIVATE, epsilon, mixed.draw_sets(wrong, noise, noisy)
 
 
-def papers_noise(prepared: PreparedModel, noise: StudyNoise) -> Sanitised:
+def papers_noise(fitted: FittedModel, noise: StudyNoise) -> Sanitised:
     """Moments as in MODIPS, coefficients with noise e of density ∝ exp(-n λ ε |e| / 2).
 
     Not private: the modes are those of a prior with variance 1 / λ, so that the bound on what one
     record does to them is 2 / λ and not 2 / (n λ) (``Sequential``).
 
-    Source: Bowen & Liu, section 4.3.2. The noise is added to the mode, as by Chaudhuri &
-    Monteleoni, and the posterior's spread afterwards; the paper adds it to a posterior draw.
+    The noise is added to the mode, as by Chaudhuri & Monteleoni, and the posterior's spread
+    afterwards; the paper adds it to a posterior draw.
+
+    Source: bowen-liu-2020, section 4.3.2; chaudhuri-monteleoni-2009, algorithm 1.
     """
-    found = dict(prepared.private(noise))
-    for statistic in prepared.fitted.statistics:
+    found = dict(fitted.private(noise))
+    for statistic in fitted.model.statistics:
         if statistic.name.endswith("coefficients"):
-            epsilon = prepared.budget[statistic.name] * prepared.mechanism.epsilon
+            epsilon = fitted.budget[statistic.name] * fitted.mechanism.epsilon
             away = noise.rng.standard_normal(statistic.value.shape)
             length = noise.rng.gamma(away.size, 2 / (N * LAMBDA * epsilon))
             found[statistic.name] = statistic.value + length * away / np.linalg.norm(away)
@@ -140,10 +124,13 @@ def papers_noise(prepared: PreparedModel, noise: StudyNoise) -> Sanitised:
 
 
 def analyse(data: Floats) -> Floats:
-    """means, variances and correlation of z, and coefficients by Firth's regression."""
+    """Means, variances and correlation of z, and coefficients by Firth's regression.
+
+    Source: begg-gray-1984.
+    """
     z, (w1, w2, w3) = data[..., -2:], np.moveaxis(data[..., :3], -1, 0)
     mean = z.mean(axis=1)
-    covariance = spread(z - mean[:, None], N - 1)
+    covariance = mixed.spread(z - mean[:, None], N - 1)
     x = np.concatenate([np.ones((*w1.shape, 1)), z, data[..., :2]], axis=2)
     fits = [
         fit_firth(x[..., :3], w1 == 1),
@@ -154,14 +141,14 @@ def analyse(data: Floats) -> Floats:
     return np.concatenate(parts, axis=2)
 
 
-DESIGN = Design(
+DESIGN = mixed.Design(
     draw,
     release,
     analyse,
     {
         "mean 1": 0.0,
         "mean 2": 0.0,
-        **MOMENTS,
+        **mixed.MOMENTS,
         **{
             f"beta{j + 1} {term}": float(value)
             for j, beta in enumerate(BETA)
@@ -174,10 +161,10 @@ STUDY = Study(
     "comparison-4",
     "Bowen & Liu, study 4: inference on sequences of regressions (SLOMAG), by ε, as curves",
     1000,  # as in the paper
-    functools.partial(pieces, 50),
-    functools.partial(run, DESIGN),
+    functools.partial(mixed.pieces, 50),
+    functools.partial(mixed.run, DESIGN),
     functools.partial(
-        report,
+        mixed.report,
         "Inference on normal numbers and sequences of regressions (Bowen & Liu, study 4)",
         ["beta2 z1", "beta3 z1", "mean 1", "variance 1", "correlation"],
         {
@@ -187,6 +174,6 @@ STUDY = Study(
             }
             for j in range(len(BETA))
         }
-        | {"moments": {"parameters": ["mean 1", "mean 2", *MOMENTS], "linear": LINEAR}},
+        | {"moments": {"parameters": ["mean 1", "mean 2", *mixed.MOMENTS], "linear": mixed.LINEAR}},
     ),
 )

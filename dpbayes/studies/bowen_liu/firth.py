@@ -2,15 +2,17 @@
 
 Jeffreys' prior as a penalty: the log-likelihood plus half the log determinant of the information
 X'WX is maximised. The mode is finite where the plain one is not (separation, one class only), as
-long as X has full rank. Source: Firth 1993; Heinze & Schemper 2002, with the R package logistf.
+long as X has full rank. The R package logistf has it too.
+
+Source: firth-1993; heinze-schemper-2002.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from dpbayes.arrays import Floats, Mask
+
 AT_ONCE = 16  # data sets whose arrays fit into a processor's cache together
 EVALUATIONS = 250  # many where data are nearly separated
 MOST = 5.0  # largest change of a coefficient in a step, as in logistf
@@ -18,7 +20,7 @@ ACCURACY = 1e-6  # largest step left, in standard errors
 RANK = 1e-10  # smallest over largest eigenvalue of a design of full rank
 
 
-def fit_firth(x: Floats, y: NDArray[np.bool_], use: Floats | None = None) -> tuple[Floats, Floats]:
+def fit_firth(x: Floats, y: Mask, use: Floats | None = None) -> tuple[Floats, Floats]:
     """Modes and their asymptotic variances, the diagonal of (X'WX)^-1.
 
     Newton's method on the modified score, with X'W(1 + h)X, h the leverages, for its Jacobian; that

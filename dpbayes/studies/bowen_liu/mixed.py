@@ -22,31 +22,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
-from dpbayes.mechanisms.dips_base import Prepared
-from dpbayes.mechanisms.modips.conjugate import Sanitised
-from dpbayes.mechanisms.modips.mechanism import PreparedModel
+from dpbayes.arrays import Floats, Ints
+from dpbayes.heavy import pd
+from dpbayes.mechanisms import Fitted
+from dpbayes.mechanisms.modips.mechanism import FittedModel
 from dpbayes.mechanisms.modips.regression import as_levels
+from dpbayes.mechanisms.modips.statistic_model import Sanitised
 from dpbayes.mechanisms.tables.noisy import apportion, noisy_counts
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.schema import Column, Schema
-from dpbayes.studies.bowen_liu.comparison import (
-    BUDGET,
-    EPSILONS,
-    MEASURES,
-    M,
-    Seed,
-    curves,
-    intervals,
-    moments,
-    table,
-)
+from dpbayes.studies.bowen_liu.comparison import EPSILONS, M, Seed, curves, moments, table
+from dpbayes.studies.coverage import BUDGET, MEASURES, intervals
 from dpbayes.studies.runner import Chart, Piece, Report
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Released = Iterator[tuple[str, float | None, Floats]]  # method, ε if it has one, data sets
 N = 1000
 EDGE = 4.0  # bounds are means ± 4 standard deviations
@@ -168,24 +157,27 @@ def frame(data: Floats, levels: tuple[int, ...]) -> pd.DataFrame:
 
 
 def draw_sets(
-    prepared: Prepared, noise: StudyNoise, private: Callable[[StudyNoise], Any] | None = None
+    fitted: Fitted, noise: StudyNoise, private: Callable[[StudyNoise], Any] | None = None
 ) -> Floats:
     """``M`` data sets, each from a private output of its own."""
-    private = private or prepared.private
-    frames = [prepared.synthetic(private(noise), noise.rng) for _ in range(M)]
+    private = private or fitted.private
+    frames = [fitted.synthetic(private(noise), noise.rng) for _ in range(M)]
     columns = [[frame[name].to_numpy(dtype=float) for name in frame] for frame in frames]
     return np.asarray(columns).transpose(0, 2, 1)
 
 
-def unsanitised(prepared: PreparedModel, noise: StudyNoise) -> Sanitised:
-    """The statistics as they are: multiple synthesis (MS)."""
-    return {s.name: s.value for s in prepared.fitted.statistics}
+def unsanitised(fitted: FittedModel, noise: StudyNoise) -> Sanitised:
+    """The statistics as they are: multiple synthesis (MS).
+
+    Source: liu-2016, figure 1.
+    """
+    return {s.name: s.value for s in fitted.model.statistics}
 
 
 def scott(expected: Floats) -> Ints:
     """Bins on each axis of cells by their expected counts: width 3.49 σ n^(-1/4), σ = 1.
 
-    Source: Scott 1992, for two dimensions.
+    Source: scott-1992.
     """
     return np.ceil(2 * EDGE / (3.49 * expected**-0.25)).astype(np.int64)
 
@@ -194,6 +186,8 @@ def histograms(
     data: Floats, levels: tuple[int, ...], bins: Ints, epsilon: float, noise: StudyNoise
 ) -> Floats:
     """NP-DIPS: ``M`` data sets from noisy cells and noisy squares of z inside them, ε / 2 each.
+
+    Source: bowen-liu-2020, section 4.3.1.
 
     Args:
         bins: on each axis, by cell.

@@ -14,34 +14,32 @@ must be those of Table 1 at ε = 5, and the paper's are three times as large.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
-import pandas as pd
-from scipy import stats
 
-from dpbayes.dips import DipsFit, DipsSynthesizer
+from dpbayes.arrays import Floats
 from dpbayes.engines import SamplerSettings
 from dpbayes.evaluate.utility import avg_ecdf, max_ecdf, summary
 from dpbayes.fit import Fit
+from dpbayes.heavy import pd, stats
 from dpbayes.mechanisms import (
     Anchored,
     Censored,
     CensoredWeighted,
     PerturbedHistogram,
-    StanMechanism,
+    PosteriorMechanism,
     Unweighted,
     Weighted,
     WeightedE,
 )
 from dpbayes.mechanisms.posterior.weights import ConfidentialWeights
 from dpbayes.report.charts import violin_panels
-from dpbayes.schema import Schema
+from dpbayes.studies.datasets import SKEWED_MODEL, SKEWED_SCHEMA, SKEWED_SHAPE, skewed
 from dpbayes.studies.runner import Chart, Report, Study, rounded
 from dpbayes.synthesizer import Synthesizer
 
 N = 2000
-SCHEMA = Schema.from_dict({"columns": {"y": {"type": "continuous", "lower": 0, "upper": 1}}})
-SHAPE = (0.5, 3.0)
 EPSILONS = (5.0, 4.0, 3.0)
 DOWNSCALED = (4.0, 0.8)  # ε and c1 of section 4.4
 REPLICATES = 100
@@ -75,7 +73,7 @@ MEASURES = {
 }
 
 
-def cases() -> Iterable[tuple[float, float, StanMechanism]]:
+def cases() -> Iterable[tuple[float, float, PosteriorMechanism]]:
     """(ε, c1, mechanism); ε is NaN where there is no target."""
     nan = float("nan")
     yield nan, 1.0, Unweighted()
@@ -93,29 +91,34 @@ def cases() -> Iterable[tuple[float, float, StanMechanism]]:
 
 
 def run(seed: np.random.SeedSequence) -> pd.DataFrame:
-    """One data set under every synthesizer: a row each, with one synthetic data set."""
+    """One data set under every synthesizer: a row each, with one synthetic data set.
+
+    Source: hu-williams-savitsky, section 4.1.
+    """
     rng = np.random.default_rng(seed)
-    records = pd.DataFrame({"y": rng.beta(*SHAPE, N)})
+    records = skewed(N, rng)
     settings = SamplerSettings(
         warmup=500, draws=500, seed=int(rng.integers(2**31)), parallel_chains=1
     )
-    base = Synthesizer(SCHEMA, "y ~ 1", "beta", Unweighted(), settings=settings)
+    base = Synthesizer(SKEWED_SCHEMA, Unweighted(), SKEWED_MODEL, settings=settings)
+    plain = base.fit(records, allow_nonconvergence=True)
     nan = float("nan")
     rows = [_row("data", nan, 1.0, records["y"], records["y"])]
     for epsilon, c1, mechanism in cases():
-        fit = base.with_mechanism(mechanism).fit(records, allow_nonconvergence=True)
+        fit = base.with_mechanism(mechanism).refit(plain)
         row = _row(mechanism.name, epsilon, c1, records["y"], _draw(fit, rng))
-        row["lipschitz"] = fit.lipschitz_bound
-        row["count"] = fit.n_truncated if mechanism.name == "weighted-e" else fit.n_censored
-        rows.append(row | {"converged": fit.converged})
+        found = fit.fitted
+        row["lipschitz"] = found.lipschitz_bound
+        row["count"] = found.n_truncated if mechanism.name == "weighted-e" else found.n_censored
+        rows.append(row | {"converged": found.converged})
     for epsilon in EPSILONS:
         histogram = PerturbedHistogram(epsilon, adjacency="substitution")
-        drawn = _draw(DipsSynthesizer(SCHEMA, histogram).fit(records), rng)
+        drawn = _draw(Synthesizer(SKEWED_SCHEMA, histogram).fit(records), rng)
         rows.append(_row(histogram.name, epsilon, 1.0, records["y"], drawn))
     return pd.DataFrame(rows)
 
 
-def _draw(fit: Fit | DipsFit, rng: np.random.Generator) -> pd.Series:
+def _draw(fit: Fit[Any], rng: np.random.Generator) -> pd.Series:
     (data,) = fit.sample(accept="none", seed=int(rng.integers(2**31))).datasets
     return data["y"]
 
@@ -129,12 +132,15 @@ def _row(
         "c1": c1,
         "max_ecdf": max_ecdf(original, synthetic),
         "avg_ecdf": avg_ecdf(original, synthetic),
-        **summary(SCHEMA["y"], synthetic),
+        **summary(SKEWED_SCHEMA["y"], synthetic),
     }
 
 
 def counts(rows: pd.DataFrame) -> pd.DataFrame:
-    """Tables 1 and 3: ours and the paper's, a row for each summary."""
+    """Tables 1 and 3: ours and the paper's, a row for each summary.
+
+    Source: hu-williams-savitsky, table 1; table 3.
+    """
     found = []
     for (table, epsilon, c1, name), printed in PRINTED.items():
         same = (rows["synthesizer"] == name) & (rows["epsilon"] == epsilon) & (rows["c1"] == c1)
@@ -173,7 +179,7 @@ def shown(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
 
 def _violins(found: pd.DataFrame, label: str, heights: Iterable[float] | None) -> Chart:
     """A panel after the other, synthesizers in ``ORDER``; a dashed line at each panel's height."""
-    panels: dict[str, dict[str, np.ndarray]] = {}
+    panels: dict[str, dict[str, Floats]] = {}
     for title, part in found.groupby("panel", sort=False):
         groups = dict(list(part.groupby("synthesizer")["value"]))
         panels[str(title)] = {n: groups[n].to_numpy(float) for n in ORDER if n in groups}
@@ -182,8 +188,13 @@ def _violins(found: pd.DataFrame, label: str, heights: Iterable[float] | None) -
 
 
 def figures(rows: pd.DataFrame) -> dict[str, Chart]:
-    """Violins of every measure, with ε/2 or the population's value as a dashed line."""
-    population = stats.beta(*SHAPE)
+    """Violins of every measure, with ε/2 or the population's value as a dashed line.
+
+    Source: hu-williams-savitsky, figure 2; figure 3; figure 4; figure 5; figure 6; figure 7;
+    figure 8; figure 10; figure 11; figure 12; figure 13; figure 14; figure 15; figure 16;
+    figure 17; figure 18; figure 19.
+    """
+    population = stats.beta(*SKEWED_SHAPE)
     truth = {
         "mean": population.mean(),
         "median": population.ppf(0.5),

@@ -12,33 +12,38 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from dpbayes.dips import DipsFit, DipsSynthesizer
 from dpbayes.engines import SamplerSettings
 from dpbayes.evaluate.utility import avg_ecdf, max_ecdf, summary
 from dpbayes.fit import Fit
+from dpbayes.heavy import pd
 from dpbayes.mechanisms import (
     Anchored,
     Censored,
     CensoredWeighted,
     PerturbedHistogram,
-    StanMechanism,
-    Unweighted,
+    PosteriorMechanism,
     Weighted,
     WeightedE,
 )
 from dpbayes.report import charts
 from dpbayes.schema import Schema
-from dpbayes.studies.demo import EPSILON, FORMULA, earnings
+from dpbayes.studies.datasets import EARNINGS_MODEL, alone, earnings
 from dpbayes.studies.runner import Chart, Report, Study
 from dpbayes.synthesizer import Synthesizer
 
+EPSILON = 5.0
 DATASETS = 20
 # Iterations before and after adaptation, of four chains each.
 SAMPLES = {"sample": (1000, 1000), "all records": (250, 250)}
-STAN = ("weighted", "weighted-e", "censored-weighted", "censored", "anchored")
-SYNTHESIZERS = (*STAN, PerturbedHistogram.name)
+POSTERIORS: dict[str, PosteriorMechanism] = {
+    m.name: m
+    for m in (
+        Weighted(), WeightedE(EPSILON), CensoredWeighted(EPSILON), Censored(EPSILON),
+        Anchored(EPSILON),
+    )
+}  # fmt: skip
+SYNTHESIZERS = (*POSTERIORS, PerturbedHistogram.name)
 MEASURES = {
     "lipschitz": "Lipschitz",
     "epsilon": "ε = 2Δ",
@@ -59,13 +64,6 @@ PRINTED = {
     "censored": (2.50, 5.00, 0.1350, 0.0039, 88840, 75211, 38107, 162686),
     "perturbed-histogram": (NAN, 5.00, 0.1310, 0.0057, 93654, 91180, 30108, 163872),
 }
-MECHANISMS: dict[str, StanMechanism] = {
-    m.name: m
-    for m in (
-        Weighted(), WeightedE(EPSILON), CensoredWeighted(EPSILON), Censored(EPSILON),
-        Anchored(EPSILON),
-    )
-}  # fmt: skip
 
 
 def run(
@@ -74,6 +72,8 @@ def run(
     """One synthesizer on one data set: rows of quantity, number of the synthetic set, value.
 
     ``density`` of the first synthetic set stands at points ``at``; ``data`` are the records.
+
+    Source: hu-williams-savitsky, section 5.
     """
     records, schema = earnings(whole=data == "all records")
     column = schema["earnings"]
@@ -81,17 +81,15 @@ def run(
     assert isinstance(seed.entropy, int)
     rows: list[tuple[str, float, float, float]] = []
     if synthesizer == "data":
-        original = Schema({column.name: column}).validate(records[[column.name]])[column.name]
+        given, of_given = alone(column.name, records, schema)
+        original = of_given.validate(given)[column.name]
         sets = [original]
     else:
-        fit = _fit(synthesizer, records, schema, SAMPLES[data], seed.entropy)
+        warmup, draws = SAMPLES[data]
+        settings = SamplerSettings(warmup=warmup, draws=draws, seed=seed.entropy, parallel_chains=1)
+        fit, known = _fit(synthesizer, records, schema, settings)
         original = fit.records[column.name]
-        epsilon = EPSILON
-        if isinstance(fit, Fit):
-            epsilon = fit.epsilon_local
-            rows.append(("lipschitz", 0, NAN, fit.lipschitz_bound))
-            rows.append(("converged", 0, NAN, float(fit.converged)))
-        rows.append(("epsilon", 0, NAN, epsilon))
+        rows += [(quantity, 0, NAN, value) for quantity, value in known.items()]
         release = fit.sample(datasets, accept="none", seed=seed.entropy)
         sets = [drawn[column.name] for drawn in release.datasets]
     for number, values in enumerate(sets):
@@ -107,15 +105,21 @@ def run(
 
 
 def _fit(
-    name: str, records: pd.DataFrame, schema: Schema, iterations: tuple[int, int], seed: int
-) -> Fit | DipsFit:
+    name: str, records: pd.DataFrame, schema: Schema, settings: SamplerSettings
+) -> tuple[Fit[Any], dict[str, float]]:
+    """A fit, and what it says of bound and convergence; ε of the histogram is the mechanism's."""
     if name == PerturbedHistogram.name:
-        alone = Schema({"earnings": schema["earnings"]})
-        return DipsSynthesizer(alone, PerturbedHistogram(EPSILON)).fit(records[["earnings"]])
-    warmup, draws = iterations
-    settings = SamplerSettings(warmup=warmup, draws=draws, seed=seed, parallel_chains=1)
-    base = Synthesizer(schema, FORMULA, "beta", Unweighted(), settings=settings)
-    return base.with_mechanism(MECHANISMS[name]).fit(records, allow_nonconvergence=True)
+        given, of_given = alone("earnings", records, schema)
+        histogram = Synthesizer(of_given, PerturbedHistogram(EPSILON)).fit(given)
+        return histogram, {"epsilon": EPSILON}
+    synthesizer = Synthesizer(schema, POSTERIORS[name], EARNINGS_MODEL, settings=settings)
+    fit = synthesizer.fit(records, allow_nonconvergence=True)
+    found = fit.fitted
+    return fit, {
+        "lipschitz": found.lipschitz_bound,
+        "converged": float(found.converged),
+        "epsilon": found.epsilon_local,
+    }
 
 
 def pieces(datasets: int) -> Iterator[dict[str, object]]:
@@ -126,7 +130,10 @@ def pieces(datasets: int) -> Iterator[dict[str, object]]:
 
 
 def table(found: pd.DataFrame) -> pd.DataFrame:
-    """Means over the synthetic sets with their standard errors; the paper's figures beside them."""
+    """Means over the synthetic sets with their standard errors; the paper's figures beside them.
+
+    Source: hu-williams-savitsky, table 2.
+    """
     rows = found[found["quantity"] != "density"]
     keys = ["data", "n", "synthesizer", "quantity"]
     means = rows.groupby(keys)["value"].agg(["mean", "sem"]).reset_index()
@@ -164,7 +171,10 @@ def _layout(values: Mapping[Any, float]) -> str:
 
 
 def report(found: pd.DataFrame) -> Report:
-    """A table and a figure of densities for each of the data sets; the paper's table."""
+    """A table and a figure of densities for each of the data sets; the paper's table.
+
+    Source: hu-williams-savitsky, figure 9.
+    """
     shown = table(found)
     text = [
         f"Hu, Williams & Savitsky, Table 2, at ε = {EPSILON:g} for one data set: strict ε-DP, "
@@ -182,7 +192,7 @@ def report(found: pd.DataFrame) -> Report:
             f"Earnings, {data}, n = {part['n'].iloc[0]:,}: means over {sets} synthetic sets\n\n"
             + _layout(ours.to_dict())
         )
-        failed = [name for name in STAN if ours.get(("converged", name)) == 0]
+        failed = [name for name in POSTERIORS if ours.get(("converged", name)) == 0]
         if failed:
             text.append(f"Not converged: {', '.join(failed)}.")
         density = part[part["quantity"] == "density"]

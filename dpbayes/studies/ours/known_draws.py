@@ -10,20 +10,16 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
-from scipy import stats
-from scipy.special import expit, log_expit, logsumexp
-from scipy.special import logit as scipy_logit
 
+from dpbayes.arrays import Floats, Ints, Mask
+from dpbayes.heavy import pd, special, stats
 from dpbayes.inference.combining import combine
 from dpbayes.inference.counts import CountsPosterior, clamped_density, from_clamped_draws
 from dpbayes.inference.normal import from_normal_draws
-from dpbayes.mechanisms import Anchored, Problem, Stage
+from dpbayes.mechanisms import Anchored
+from dpbayes.mechanisms.posterior.stage import Problem, Stage
 from dpbayes.mechanisms.posterior.weights import ConstantWeights
 from dpbayes.studies.runner import Report, in_one_piece, rounded
-
-Array = NDArray[np.float64]
 
 N = 100
 RUNS = 1000
@@ -77,10 +73,10 @@ def _two_stage(epsilon: float, m: int, runs: int, rng: np.random.Generator) -> t
     table = np.column_stack([x, N - x])
     logit = np.linspace(-15, 15, GRID)
     density = clamped_density(table, logit, _alpha(first), first.window, SYNTHESIS_PRIOR)
-    anchor = np.asarray(scipy_logit(_draw(logit, density, 1, rng)))
+    anchor = np.asarray(special.logit(_draw(logit, density, 1, rng)))
     density = stats.norm.logpdf(logit, *SYNTHESIS_PRIOR)
     for sign, count in ((1, x), (-1, N - x)):
-        ratio = log_expit(sign * logit) - log_expit(sign * anchor)
+        ratio = special.log_expit(sign * logit) - special.log_expit(sign * anchor)
         density = density + count[:, None] * np.clip(_alpha(second) * ratio, *second.window)
     return _rules(rng.binomial(N, _draw(logit, density, m, rng)), p)
 
@@ -90,13 +86,15 @@ def _alpha(stage: Stage) -> float:
     return stage.weights.alpha
 
 
-def _draw(logit: Array, density: Array, m: int, rng: np.random.Generator) -> Array:
+def _draw(logit: Floats, density: Floats, m: int, rng: np.random.Generator) -> Floats:
     """m draws of θ for each row of log densities on a grid, by inversion: shape (rows, m)."""
-    cumulative = np.cumsum(np.exp(density - logsumexp(density, axis=1, keepdims=True)), axis=1)
+    cumulative = np.cumsum(
+        np.exp(density - special.logsumexp(density, axis=1, keepdims=True)), axis=1
+    )
     u = rng.uniform(size=(len(density), m))
     places = np.stack([np.searchsorted(c, row) for c, row in zip(cumulative, u, strict=True)])
     jitter = rng.uniform(-0.5, 0.5, places.shape) * (logit[1] - logit[0])
-    return np.asarray(expit(logit[np.minimum(places, GRID - 1)] + jitter))
+    return np.asarray(special.expit(logit[np.minimum(places, GRID - 1)] + jitter))
 
 
 def _normal(weight: float, m: int, runs: int, rng: np.random.Generator) -> tuple[float, ...]:
@@ -120,24 +118,24 @@ def _normal(weight: float, m: int, runs: int, rng: np.random.Generator) -> tuple
     return (float(_wald(q[0], v[0], truth).mean()), _modips(q, v, truth), *covered)
 
 
-def _rules(counts: NDArray[np.int64], p: Array) -> tuple[float, float]:
+def _rules(counts: Ints, p: Floats) -> tuple[float, float]:
     q = counts.T / N
     v = q * (1 - q) / N
     return float(_wald(q[0], v[0], p).mean()), _modips(q, v, p)
 
 
-def _model(posterior: CountsPosterior, p: Array) -> float:
+def _model(posterior: CountsPosterior, p: Floats) -> float:
     total = posterior.parameters.sum(axis=1)
     a = posterior.parameters[:, 0]
     ranks = np.sum(posterior.weights * stats.beta.cdf(p[:, None], a, total - a), axis=1)
     return float(np.mean((ranks > 0.025) & (ranks < 0.975)))
 
 
-def _wald(q: Array, v: Array, truth: Array) -> NDArray[np.bool_]:
+def _wald(q: Floats, v: Floats, truth: Floats) -> Mask:
     return np.asarray(np.abs(q - truth) <= stats.norm.ppf(0.975) * np.sqrt(v))
 
 
-def _modips(q: Array, v: Array, truth: Array) -> float:
+def _modips(q: Floats, v: Floats, truth: Floats) -> float:
     if len(q) < 2:
         return float("nan")
     low, high = combine(q, v).interval()

@@ -1,8 +1,9 @@
 """A program for tests: makes one small fit, then releases it in forked processes.
 
-    python -m tests.releases race URL FOLDER COUNT     COUNT processes release at once
-    python -m tests.releases serve URL FOLDER          one process per line of standard input:
-                                                       its number, and where to break it, or "-"
+    python -m tests.publication.releases race URL FOLDER COUNT
+        COUNT processes release at once
+    python -m tests.publication.releases serve URL FOLDER
+        one process per line of standard input: its number, and where to break it, or "-"
 
 A line is printed for each process: its id (serve), then its number and outcome.
 """
@@ -17,8 +18,9 @@ from pathlib import Path
 import dpbayes as dpb
 from dpbayes.engines.diagnostics import load_checks
 from dpbayes.errors import BudgetError, DpbayesError
-from dpbayes.publication import gate as module
+from dpbayes.publication import gate
 from dpbayes.publication.ledger import Ledger
+from dpbayes.publication.output import Work
 from tests.conftest import make_records
 
 EPSILON = 0.1
@@ -33,15 +35,26 @@ SCHEMA = dpb.Schema.from_dict(
 RELEASED, REFUSED, FAILED = 0, 3, 4
 
 
-def make_fit():
-    """An anchored fit of 60 records."""
-    settings = dpb.SamplerSettings(warmup=200, draws=100, seed=314159265)
-    synthesizer = dpb.Synthesizer(
-        SCHEMA, "y ~ sex", "beta", dpb.Anchored(EPSILON), settings=settings
+def synthesizer(mechanism=None):
+    """Of 60 records, by default anchored."""
+    return dpb.Synthesizer(
+        SCHEMA,
+        mechanism or dpb.Anchored(EPSILON),
+        dpb.Regression("y ~ sex", "beta"),
+        settings=dpb.SamplerSettings(warmup=200, draws=100, seed=314159265),
     )
-    fit = synthesizer.fit(make_records(60)[["y", "sex"]], allow_nonconvergence=True)
+
+
+def records():
+    """What is confidential."""
+    return make_records(60)[["y", "sex"]]
+
+
+def make_fit(mechanism=None):
+    """A small fit, with everything in memory that a release needs."""
+    fit = synthesizer(mechanism).fit(records(), allow_nonconvergence=True)
     load_checks()
-    fit.risk_unweighted  # noqa: B018  # made now, and not by every process
+    fit.findings()  # made now, and not by every process
     return fit
 
 
@@ -62,7 +75,7 @@ def kill():
 def break_at(point):
     """Make the release fail at a point ``kill:NAME``, ``kill-after:NAME`` or ``full:NAME``."""
     kind, name = point.split(":")
-    owner = next(o for o in (Ledger, module, Path) if hasattr(o, name))
+    owner = next(o for o in (Ledger, gate, Work, Path) if hasattr(o, name))
     original = getattr(owner, name)
 
     def broken(*args, **kwargs):
@@ -82,7 +95,7 @@ def release(fit, ledger, folder, number, point="-"):
     try:
         if point != "-":
             break_at(point)
-        module.publish(fit, folder / str(number), ledger=ledger, dataset="cps", seed=None)
+        gate.publish(fit, folder / str(number), ledger=ledger, dataset="cps", seed=None)
         code = RELEASED
     except BudgetError:
         code = REFUSED
@@ -97,13 +110,13 @@ def main():
     mode, url, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     fit, ledger = make_fit(), Ledger(url)
     if mode == "race":
-        gate, opened = os.pipe()
+        waiting, opened = os.pipe()
         children = {}
         for number in range(int(sys.argv[4])):
             child = os.fork()
             if not child:
                 os.close(opened)
-                os.read(gate, 1)  # all start when the parent closes its end
+                os.read(waiting, 1)  # all start when the parent closes its end
                 release(fit, ledger, folder, number)
             children[child] = number
         os.close(opened)

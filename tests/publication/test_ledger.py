@@ -14,16 +14,15 @@ from hypothesis import strategies as st
 import dpbayes as dpb
 from dpbayes.errors import BudgetError, LedgerError
 from dpbayes.privacy.accounting import Budget, Loss, compose
-from dpbayes.privacy.guarantee import STRICT, Guarantee
+from dpbayes.privacy.guarantee import POSTERIOR, Guarantee
 from dpbayes.publication import ledger as module
-from dpbayes.publication.database import FINGERPRINT, VERSION, Database
+from dpbayes.publication.database import TABLES, VERSION, Database
 from dpbayes.publication.ledger import Ledger
 from dpbayes.schema.fingerprint import content_digest
-from tests.ledgers import KINDS, postgresql, url  # noqa: F401  # fixtures
+from tests.postgres import NO_POSTGRESQL
+from tests.publication.ledgers import both, only_sqlite
 
-both = pytest.mark.parametrize("url", KINDS, indirect=True)
-only_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-CLAIM = Guarantee("censored", Loss.bounded_range(0.1), "strict", STRICT)
+CLAIM = Guarantee("censored", Loss.bounded_range(0.1), "strict", POSTERIOR, "chain")
 PERSONS = content_digest(pd.DataFrame({"y": [1, 2, 3], "x": ["a", "b", "b"]}))
 
 
@@ -34,7 +33,7 @@ def reserve(ledger, claim=CLAIM, name="cps", digest=PERSONS):
 
 
 @both
-def test_three_tenths_fit_a_budget_of_three_tenths(url):  # noqa: F811
+def test_three_tenths_fit_a_budget_of_three_tenths(url):
     """Decimal budgets are met exactly, although 3 x 0.1 is above 0.3 in binary."""
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 0.3)
@@ -47,7 +46,7 @@ def test_three_tenths_fit_a_budget_of_three_tenths(url):  # noqa: F811
 
 
 @both
-def test_states_and_what_counts(url):  # noqa: F811
+def test_states_and_what_counts(url):
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 1.0)
     first, second, third, fourth = (reserve(ledger) for _ in range(4))
@@ -73,14 +72,14 @@ def test_states_and_what_counts(url):  # noqa: F811
 
 
 @both
-def test_adjacency_and_delta_of_the_budget_decide_the_cost(url):  # noqa: F811
+def test_adjacency_and_delta_of_the_budget_decide_the_cost(url):
     ledger = Ledger.create(url)
     ledger.add_dataset("changed", 1.0, adjacency="substitution")
     ledger.add_dataset("zcdp", 2.74, delta=1e-6)
     reserve(ledger, CLAIM.for_datasets(2), "changed")
     assert ledger.account("changed").spent[0] == pytest.approx(0.4)
     other = content_digest(pd.DataFrame({"y": [9]}))
-    quarter = Guarantee("censored", Loss.bounded_range(0.25), "strict", STRICT)
+    quarter = Guarantee("censored", Loss.bounded_range(0.25), "strict", POSTERIOR, "chain")
     reserve(ledger, quarter.for_datasets(20), "zcdp", other)
     assert ledger.account("zcdp").spent == (pytest.approx(2.73, abs=0.005), "zCDP")
     with pytest.raises(BudgetError, match="What still fits: --epsilon 0"):
@@ -88,10 +87,10 @@ def test_adjacency_and_delta_of_the_budget_decide_the_cost(url):  # noqa: F811
 
 
 @both
-def test_a_claim_better_than_group_privacy_is_charged_as_such(url):  # noqa: F811
+def test_a_claim_better_than_group_privacy_is_charged_as_such(url):
     ledger = Ledger.create(url)
     ledger.add_dataset("changed", 1.0, adjacency="substitution")
-    claim = Guarantee("beta-binomial", Loss.pure(0.25, changed=0.25), "strict", STRICT)
+    claim = Guarantee("beta-binomial", Loss.pure(0.25, changed=0.25), "strict", POSTERIOR, "chain")
     reserve(ledger, claim.for_datasets(3), "changed")
     assert ledger.account("changed").spent[0] == pytest.approx(0.75)
     nested = replace(claim, nested=4).for_datasets(4)
@@ -103,7 +102,7 @@ def test_a_claim_better_than_group_privacy_is_charged_as_such(url):  # noqa: F81
 
 
 @both
-def test_a_refusal_says_what_fits_and_it_does(url):  # noqa: F811
+def test_a_refusal_says_what_fits_and_it_does(url):
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 1.0)
     claim = dpb.Anchored(0.4).guarantee()
@@ -114,7 +113,7 @@ def test_a_refusal_says_what_fits_and_it_does(url):  # noqa: F811
 
 
 @both
-def test_records_are_known_again(url):  # noqa: F811
+def test_records_are_known_again(url):
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 1.0)
     ledger.add_dataset("other", 1.0)
@@ -136,7 +135,7 @@ def test_records_are_known_again(url):  # noqa: F811
 
 
 @only_sqlite
-def test_fingerprints_are_salted(url):  # noqa: F811
+def test_fingerprints_are_salted(url):
     """Neither the digest nor one fingerprint for two data sets is in the file."""
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 1.0)
@@ -151,12 +150,12 @@ def test_fingerprints_are_salted(url):  # noqa: F811
     values = []
     for ledger in (url, f"{url}2"):
         with Database(ledger).reading() as connection:
-            values.append(connection.scalar(sa.select(FINGERPRINT.c.value)))
+            values.append(connection.scalar(sa.select(TABLES.fingerprint.c.value)))
     assert values[0] != values[1]
 
 
 @both
-def test_a_clock_set_back_changes_nothing(url, monkeypatch):  # noqa: F811
+def test_a_clock_set_back_changes_nothing(url, monkeypatch):
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 0.3)
     entries = [reserve(ledger)]
@@ -170,7 +169,7 @@ def test_a_clock_set_back_changes_nothing(url, monkeypatch):  # noqa: F811
     assert history["created"].is_monotonic_decreasing
 
 
-def at_version_one(url):  # noqa: F811
+def at_version_one(url):
     """A ledger as the first version of the schema wrote it."""
     database = Database(url)
     database.make_file()
@@ -188,7 +187,7 @@ def at_version_one(url):  # noqa: F811
 
 
 @both
-def test_a_ledger_of_an_older_version_is_migrated_when_asked(url):  # noqa: F811
+def test_a_ledger_of_an_older_version_is_migrated_when_asked(url):
     at_version_one(url)
     with pytest.raises(LedgerError, match=r"has version 0001.* run `dpbayes ledger upgrade`"):
         Ledger(url)
@@ -216,7 +215,7 @@ def test_versions_are_in_one_line():
 
 @only_sqlite
 @pytest.mark.parametrize("kind", ["garbage", "header", "middle", "truncated"])
-def test_a_damaged_file_is_noticed(url, kind):  # noqa: F811
+def test_a_damaged_file_is_noticed(url, kind):
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 1000.0)
     for _ in range(120):
@@ -252,7 +251,7 @@ def test_bad_urls(bad, message, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(bool(KINDS[1].marks[0].args[0]), reason="PostgreSQL is not installed")
+@pytest.mark.skipif(bool(NO_POSTGRESQL), reason=NO_POSTGRESQL or "it is there")
 def test_unreachable_server_and_no_password_in_messages():
     with pytest.raises(LedgerError, match="cannot be used: connection failed") as error:
         Ledger("postgresql://someone:secret@127.0.0.1:1/x")
@@ -260,7 +259,7 @@ def test_unreachable_server_and_no_password_in_messages():
 
 
 @only_sqlite
-def test_bad_numbers_and_names(url):  # noqa: F811
+def test_bad_numbers_and_names(url):
     ledger = Ledger.create(url)
     for wrong, message in (
         ({"epsilon": -1.0}, "epsilon = -1.0"),
@@ -284,7 +283,7 @@ def test_bad_numbers_and_names(url):  # noqa: F811
 
 
 @only_sqlite
-def test_other_tables_are_left_alone(url):  # noqa: F811
+def test_other_tables_are_left_alone(url):
     database = Database(url)
     database.make_file()
     database.serially(lambda c: c.exec_driver_sql("CREATE TABLE entry (x INTEGER)"))

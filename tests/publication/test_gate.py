@@ -18,29 +18,18 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.engines.draws import one_draw
 from dpbayes.engines.recorded import RecordedEngine
 from dpbayes.errors import BudgetError, LedgerError
-from dpbayes.publication import gate as module
-from dpbayes.publication.gate import check_output, publish, resolve
+from dpbayes.publication import gate
+from dpbayes.publication.gate import publish
 from dpbayes.publication.ledger import Ledger
+from dpbayes.publication.output import Work, check_output
+from dpbayes.publication.resolve import resolve
 from dpbayes.release import Release
-from tests import releases
-from tests.ledgers import KINDS, postgresql, url  # noqa: F401  # fixtures
-
-both = pytest.mark.parametrize("url", KINDS, indirect=True)
-only_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-
-
-@pytest.fixture(scope="module")
-def fit():
-    return releases.make_fit()
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    made = Ledger.create(str(tmp_path / "ledger.db"))
-    made.add_dataset("cps", 1.0)
-    return made
+from tests.conftest import make_records
+from tests.publication import releases
+from tests.publication.ledgers import both, only_sqlite
 
 
 def files_of(folder):
@@ -83,7 +72,7 @@ def test_two_sides(fit, ledger, tmp_path):
     ]  # fmt: skip
     assert (out / "confidential").stat().st_mode & 0o777 == 0o700
     weights = pd.read_csv(out / "confidential" / "weights.csv")
-    np.testing.assert_allclose(weights["weight"], fit.weights)
+    np.testing.assert_allclose(weights["weight"], fit.fitted.weights)
     statement = json.loads((out / "release" / "guarantee.json").read_text())
     assert statement["epsilon"] == pytest.approx(0.015 + 2 * 0.085)
     assert statement["ledger"]["budget_epsilon"] == 1.0
@@ -98,22 +87,24 @@ def test_two_sides(fit, ledger, tmp_path):
 
 
 @pytest.mark.parametrize("mechanism", [dpb.Anchored(0.1), dpb.CensoredWeighted(3.0)])
-def test_nothing_of_single_records_is_in_a_release(mechanism, fit, tmp_path):
+def test_nothing_of_single_records_is_in_a_release(mechanism, tmp_path):
     """Every file of release/ against every number that belongs to one record, and more."""
-    fit = fit.synthesizer.with_mechanism(mechanism).fit(fit.source, allow_nonconvergence=True)
+    fit = releases.make_fit(mechanism)
     out = tmp_path / "out"
     publish(fit, out, 3, seed=987654321, accept="asymptotic")
     text = "".join(p.read_text() for p in (out / "release").iterdir())
-    (log_lik,) = fit.posterior.bound.log_lik(dpb.synthesizer.one_draw(fit.draws, 0))
+    found = fit.fitted
+    (log_lik,) = found.posterior.on.bound.log_lik(one_draw(found.draws, 0))
     secret = np.concatenate(
-        [fit.lipschitz, fit.lipschitz_unweighted, fit.risk.sensitivity, log_lik, fit.records["y"],
-         fit.weights if mechanism.name == "censored-weighted" else []]
+        [found.lipschitz, found.lipschitz_unweighted, found.risk.sensitivity, log_lik,
+         fit.records["y"], found.weights if mechanism.name == "censored-weighted" else []]
     )  # fmt: skip
-    found = [v for v in secret if v not in (0, 1, fit.window[1]) and f"{abs(v):.8f}"[:8] in text]
+    public = (0, 1, found.window[1])
+    told = [v for v in secret if v not in public and f"{abs(v):.8f}"[:8] in text]
     assert len(secret) >= 300
-    assert not found
+    assert not told
     for word in (
-        str(fit.seed),
+        str(fit.fitted.seed),
         "987654321",
         "epsilon_local",
         "lipschitz",
@@ -138,17 +129,17 @@ def test_a_release_that_fails_before_writing_costs_nothing(fit, ledger, tmp_path
     def fail(*_args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "write_fit_report", fail)
+    monkeypatch.setattr(gate, "fit_report", fail)
     with pytest.raises(dpb.OutputError, match=r"No space left on device.* Nothing was released"):
         publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
     assert ledger.account("cps").spent[0] == 0
     assert list(ledger.history()["state"]) == ["void"]
 
     def interrupt(*_args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "write_fit_report", interrupt)
+    monkeypatch.setattr(gate, "fit_report", interrupt)
     with pytest.raises(KeyboardInterrupt):
         publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
     assert ledger.account("cps").spent[0] == 0
@@ -158,17 +149,17 @@ def test_a_release_that_fails_before_writing_costs_nothing(fit, ledger, tmp_path
 
 def test_a_voided_writer_does_not_write(fit, ledger, tmp_path, monkeypatch):
     """Whoever voids a reserved entry stops its writer, even one that was only slow."""
-    report = module.write_fit_report
+    allocate = Work.allocate
 
     def slow(*args):
-        report(*args)
+        allocate(*args)
         (entry,) = ledger.unresolved()
         assert resolve(ledger, entry.id)[0].state == "void"
 
-    monkeypatch.setattr(module, "write_fit_report", slow)
+    monkeypatch.setattr(Work, "allocate", slow)
     with pytest.raises((LedgerError, dpb.OutputError)):
         publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
     check_resolved(ledger, tmp_path)
 
 
@@ -185,15 +176,13 @@ def test_unfinished_work_blocks_its_folder(fit, ledger, tmp_path, monkeypatch):
 
 
 def test_weak_guarantees_and_other_hosts(fit, ledger, tmp_path, monkeypatch):
-    loose = fit.synthesizer.with_mechanism(dpb.CensoredWeighted(1.0)).fit(
-        fit.source, allow_nonconvergence=True
-    )
+    loose = releases.make_fit(dpb.CensoredWeighted(1.0))
     with pytest.raises(BudgetError, match="strict guarantees only"):
         publish(loose, tmp_path / "out", accept="asymptotic", ledger=ledger, dataset="cps")
     assert not (tmp_path / "out").exists()
     publish(loose, tmp_path / "out", accept="asymptotic")  # without a ledger it can be had
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
-    ledger.reserve("cps", fit.claim(), b"x" * 32, "e" * 32, tmp_path / "other")
+    ledger.reserve("cps", fit.guarantee.for_datasets(1), b"x" * 32, "e" * 32, tmp_path / "other")
     monkeypatch.undo()
     (left,) = resolve(ledger)
     assert left.state is None
@@ -205,11 +194,11 @@ def test_weak_guarantees_and_other_hosts(fit, ledger, tmp_path, monkeypatch):
 
 
 class Server:
-    """``tests.releases serve``: releases in processes that can be killed one by one."""
+    """``tests.publication.releases serve``: releases in processes that can be killed one by one."""
 
-    def __init__(self, url, folder):  # noqa: F811
+    def __init__(self, url, folder):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.releases", "serve", url, str(folder)],
+            [sys.executable, "-m", "tests.publication.releases", "serve", url, str(folder)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             cwd=Path(__file__).parents[2],
         )  # fmt: skip
@@ -238,7 +227,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(url, folder):  # noqa: F811
+def serving(url, folder):
     server = Server(url, folder)
     try:
         yield server
@@ -248,18 +237,8 @@ def serving(url, folder):  # noqa: F811
         server.process.stdout.close()
 
 
-@pytest.fixture
-def opened(url, tmp_path):  # noqa: F811
-    """A ledger with one data set, and a folder for releases."""
-    ledger = Ledger.create(url)
-    ledger.add_dataset("cps", 100.0)
-    folder = tmp_path / "releases"
-    folder.mkdir()
-    return ledger, folder
-
-
 @only_sqlite
-def test_kill_at_thirty_random_moments(opened, url):  # noqa: F811
+def test_kill_at_thirty_random_moments(opened, url):
     """SIGKILL anywhere in a release: no half release, none without an entry, nothing unpaid."""
     ledger, folder = opened
     rng = random.Random(5)
@@ -284,22 +263,23 @@ def test_kill_at_thirty_random_moments(opened, url):  # noqa: F811
 
 
 @both
-def test_kill_at_each_step(opened, url):  # noqa: F811
+def test_kill_at_each_step(opened, url):
     """The state that each step leaves, and what ``resolve`` makes of it."""
     ledger, folder = opened
     steps = [
         ("kill:reserve", None, None),
         ("kill-after:reserve", "reserved", "void"),
-        ("kill:write_fit_report", "reserved", "void"),
-        ("kill-after:_allocate", "reserved", "void"),
+        ("kill:fit_report", "reserved", "void"),
+        ("kill:allocate", "reserved", "void"),
+        ("kill-after:allocate", "reserved", "void"),
         ("kill:writing", "reserved", "void"),
         ("kill-after:writing", "writing", "lost"),
-        ("kill:_write", "writing", "lost"),
-        ("kill-after:_write", "writing", "released"),
-        ("kill:_appear", "writing", "released"),
+        ("kill:write", "writing", "lost"),
+        ("kill-after:write", "writing", "released"),
+        ("kill:appear", "writing", "released"),
         ("kill:rename", "writing", "released"),
         ("kill-after:rename", "writing", "released"),
-        ("kill-after:_appear", "writing", "released"),
+        ("kill-after:appear", "writing", "released"),
         ("kill:released", "writing", "released"),
         ("kill-after:released", "released", "released"),
     ]
@@ -316,7 +296,7 @@ def test_kill_at_each_step(opened, url):  # noqa: F811
 
 
 @only_sqlite
-def test_a_moved_release_is_never_refunded(url, tmp_path):  # noqa: F811
+def test_a_moved_release_is_never_refunded(url, tmp_path):
     """Absence proves nothing: the release may have been taken away between crash and resolve."""
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 100.0)
@@ -328,16 +308,15 @@ def test_a_moved_release_is_never_refunded(url, tmp_path):  # noqa: F811
 
 
 @only_sqlite
-def test_full_disk(opened, url):  # noqa: F811
+def test_full_disk(opened, url):
     """Files that cannot grow: noticed where it costs nothing, and nothing half-written is left."""
     ledger, folder = opened
     with serving(url, folder) as server:
         for number, (point, state, says) in enumerate(
             [
                 ("full:reserve", None, "nothing was recorded"),
-                ("full:write_fit_report", "void", "Nothing was released"),
-                ("full:_allocate", "void", "Nothing was released"),
-                ("full:_write", "writing", "The cost counts"),
+                ("full:allocate", "void", "Nothing was released"),
+                ("full:write", "writing", "The cost counts"),
             ]
         ):
             code, said = server.release(number, point)
@@ -352,13 +331,13 @@ def test_full_disk(opened, url):  # noqa: F811
 
 
 @both
-def test_fifty_processes_race_for_ten_releases(url, tmp_path):  # noqa: F811
+def test_fifty_processes_race_for_ten_releases(url, tmp_path):
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 10 * releases.EPSILON)
     folder = tmp_path / "releases"
     folder.mkdir()
     done = subprocess.run(
-        [sys.executable, "-m", "tests.releases", "race", url, str(folder), "50"],
+        [sys.executable, "-m", "tests.publication.releases", "race", url, str(folder), "50"],
         capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], timeout=300,
     )  # fmt: skip
     codes = [int(line.split()[1]) for line in done.stdout.splitlines() if "error" not in line]
@@ -391,13 +370,13 @@ def test_read_only_folders(unprivileged_folder, fit):
     program = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from tests import releases\n"
+        "from tests.publication import releases\n"
         "fit, folder = releases.make_fit(), Path(sys.argv[1])\n"
         "ledger = releases.Ledger(str(folder / 'ledger.db'))\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "for name in ('closed/out', 'open/out'):\n"
         "    try:\n"
-        "        releases.module.publish(fit, folder / name, ledger=ledger, dataset='cps')\n"
+        "        releases.gate.publish(fit, folder / name, ledger=ledger, dataset='cps')\n"
         "    except releases.DpbayesError as error:\n"
         "        print(type(error).__name__, error)\n"
     )
@@ -418,9 +397,9 @@ def test_engine_without_chains_of_its_own_is_published_too(tmp_path, schema, rec
     rng = np.random.default_rng(1)
     engine = recorded_engine(rng.normal(-1, 0.3, (40, 60)), rng.normal(-1, 0.3, (40, 60)))
     assert isinstance(engine, RecordedEngine)
-    synthesizer = dpb.Synthesizer(schema, "y ~ 1", "beta", dpb.Censored(2.0), engine=engine)
-    from tests.conftest import make_records
-
+    synthesizer = dpb.Synthesizer(
+        schema, dpb.Censored(2.0), dpb.Regression("y ~ 1", "beta"), engine=engine
+    )
     fit = synthesizer.fit(
         make_records(60), checkpoint=tmp_path / "checkpoint", allow_nonconvergence=True
     )

@@ -1,0 +1,41 @@
+"""``dpbayes check``: does a Stan program keep the privacy contract?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpbayes.cli.streams import say
+from dpbayes.engines import get_engine
+from dpbayes.engines.contract import check_contract
+from dpbayes.stan.model import read_json_data
+from dpbayes.stan.program import StanProgram
+
+
+def check(
+    program: Annotated[Path, typer.Argument(metavar="FILE.stan", help="Your Stan program.")],
+    constants: Annotated[
+        Path,
+        typer.Option(
+            help="All its data, JSON: constants, and records made up for the check; weights, "
+            "anchor, clip_* and emit may be left out."
+        ),
+    ],
+    private: Annotated[
+        list[str] | None,
+        typer.Option(help="Confidential data entry [all with one value per record but X, group]."),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="embedded or cmdstan.")] = "embedded",
+) -> None:
+    """Check that a Stan program keeps the privacy contract, by name and by behaviour."""
+    stan = StanProgram.from_file(program)
+    data = read_json_data(constants)
+    report = check_contract(stan, get_engine(engine).compile(stan), data, private or None)
+    say(f"{program.name} keeps the contract at {report.points} random points.")
+    for line in report.passed:
+        say(f"  ok  {line}")
+    say("Not checked, your claim:")
+    for line in report.not_checked:
+        say(f"  --  {line}")

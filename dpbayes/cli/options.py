@@ -1,0 +1,255 @@
+"""Options that commands share: groups of them, and what each group stands for.
+
+A command takes a group as one argument, and ``flattened`` turns its fields into options. To add an
+option, add a field here and use it in a method of its group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from dpbayes.engines import Engine, SamplerSettings
+from dpbayes.errors import EngineError, GuaranteeError, ProgramError, SchemaError
+from dpbayes.mechanisms import Mechanism, PureMechanism, get_mechanism
+from dpbayes.mechanisms.options import read_settings
+from dpbayes.schema import Schema
+from dpbayes.stan.model import ModelChoice, Program, Regression
+from dpbayes.synthesizer import Synthesizer
+
+Command = Callable[..., None]
+
+
+def flattened(command: Command) -> Command:
+    """The command with the fields of its option groups as parameters, which is what typer reads.
+
+    Args:
+        command: some of its parameters are annotated with a dataclass: a group.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {
+        n: kind for n, kind in hints.items() if dataclasses.is_dataclass(kind)
+    }
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        own = parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name])
+        parameters += _parameters(groups[name]) if name in groups else [own]
+
+    @functools.wraps(command)
+    def flat(**values: Any) -> None:
+        for name, kind in groups.items():
+            values[name] = kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind)})
+        command(**values)
+
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {p.name: p.annotation for p in parameters}
+    return flat
+
+
+def _parameters(group: Any) -> list[inspect.Parameter]:
+    """A group's fields, with their defaults, as parameters of a function."""
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if _required(field) else field.default,
+            annotation=hints[field.name],
+        )
+        for field in dataclasses.fields(group)
+    ]
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING
+
+
+def require_posterior(mechanism: Mechanism[Any], *groups: Any) -> None:
+    """Raise GuaranteeError if options are given that have no use without a Stan program."""
+    if not isinstance(mechanism, PureMechanism):
+        return
+    given = [
+        f"--{field.name.replace('_', '-')}"
+        for group in groups
+        for field in dataclasses.fields(group)
+        if not _required(field) and getattr(group, field.name) != field.default
+    ]
+    if given:
+        raise GuaranteeError(
+            f"mechanism {mechanism.name!r} synthesises every confidential column of the schema "
+            f"without a Stan program: leave out {', '.join(given)}."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """What is public of the records, and a model of one column."""
+
+    schema: Annotated[
+        Path,
+        typer.Option(help="Schema file, TOML: types, public bounds and levels of the columns."),
+    ]
+    formula: Annotated[
+        str | None,
+        typer.Option(help="'outcome ~ covariates + (1 | group)'; covariates must be public."),
+    ] = None
+    family: Annotated[str | None, typer.Option(help="Outcome family; see `dpbayes list`.")] = None
+    program: Annotated[Path | None, typer.Option(help="Your Stan file, instead of a family.")] = (
+        None
+    )
+    constants: Annotated[
+        Path | None, typer.Option(help="Public constants for --program, JSON.")
+    ] = None
+    priors: Annotated[
+        Path | None, typer.Option(help="Priors of the family, TOML: name = number or [a, b].")
+    ] = None
+
+    def synthesizer(
+        self,
+        mechanism: Mechanism[Any],
+        engine: str | Engine = "embedded",
+        settings: SamplerSettings | None = None,
+    ) -> Synthesizer[Any]:
+        """The synthesizer that the options describe."""
+        require_posterior(mechanism, self)
+        schema = Schema.from_toml(self.schema)
+        return Synthesizer(schema, mechanism, self._model(), engine=engine, settings=settings)
+
+    def _model(self) -> ModelChoice | None:
+        if self.formula is None:
+            if (self.family, self.program) == (None, None):
+                return None  # a mechanism that needs a model says how to give one
+            raise SchemaError("--family and --program need --formula 'outcome ~ covariates'.")
+        if self.program is None and self.family is not None:
+            if self.constants is not None:
+                raise ProgramError("--constants is for --program; a family takes --priors.")
+            return Regression(self.formula, self.family, _read_priors(self.priors))
+        if self.program is not None and self.family is None:
+            if self.priors is not None:
+                raise ProgramError("--priors is for --family; a program takes --constants.")
+            return Program(self.program, self.formula, self.constants)
+        raise ProgramError("--formula needs either family or program (--family, --program).")
+
+
+def _read_priors(path: Path | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SchemaError(f"priors file {str(path)!r}: {error.strerror}.") from None
+    except ValueError as error:
+        raise SchemaError(f"priors file {str(path)!r} is not valid TOML: {error}.") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MechanismOptions:
+    """A mechanism and its settings; every field but the first and last is a setting's name."""
+
+    mechanism: Annotated[str, typer.Option(help="See `dpbayes list`.")]
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Privacy loss of one data set, in nats, for --adjacency."),
+    ] = None
+    adjacency: Annotated[
+        str | None,
+        typer.Option(
+            help="What ε is for: add-remove [default] one record, or substitution of its values."
+        ),
+    ] = None
+    window: Annotated[
+        str | None,
+        typer.Option(help="symmetric (±ε/2), negative ([-ε, 0]), or LO,HI of that width, in nats."),
+    ] = None
+    weights: Annotated[
+        str | None,
+        typer.Option(help="confidential, a constant in (0, 1], or FILE.json written by `tune`."),
+    ] = None
+    c1: Annotated[float | None, typer.Option(help="Scaling of the risk weights [1].")] = None
+    c2: Annotated[float | None, typer.Option(help="Shift of the risk weights [0].")] = None
+    anchor: Annotated[
+        str | None,
+        typer.Option(help="For anchored: two-stage [default], none, or FILE.json as --weights."),
+    ] = None
+    range: Annotated[
+        float | None,
+        typer.Option(help="For anchored: public range L, in nats, left unclamped."),
+    ] = None
+    share: Annotated[
+        float | None,
+        typer.Option(
+            help="Part of ε in (0, 1): anchored, for the anchor draw [0.15]; perturbed-histogram, "
+            "for the cells [0.5]."
+        ),
+    ] = None
+    more: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Further settings of the mechanism; VALUE as in TOML: bins=scott, "
+            "'sigma={age = 12}', model=glom, 'weights=[0.7, 0.3]'.",
+        ),
+    ] = None
+
+    def build(self) -> Mechanism[Any]:
+        """The mechanism that the options describe."""
+        named = {key: v for key, v in vars(self).items() if key not in ("mechanism", "more")}
+        return get_mechanism(self.mechanism, **read_settings(named, self.more or ()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerOptions:
+    """The engine and how it samples."""
+
+    engine: Annotated[str, typer.Option(help="embedded, cmdstan or exact.")] = "embedded"
+    grid_points: Annotated[
+        int | None, typer.Option(help="For --engine exact: points of the grid in all.")
+    ] = None
+    jitter: Annotated[
+        bool, typer.Option("--jitter", help="For --engine exact: uniform noise within the cell.")
+    ] = False
+    seed: Annotated[
+        int | None,
+        typer.Option(help="For tests only: a release needs the secret seed made by default."),
+    ] = None
+    chains: Annotated[int, typer.Option(help="Markov chains.")] = 4
+    warmup: Annotated[int, typer.Option(help="Warm-up iterations per chain.")] = 1000
+    draws: Annotated[int, typer.Option(help="Draws per chain after warm-up.")] = 1000
+    adapt_delta: Annotated[float, typer.Option(help="Target acceptance rate, in (0, 1).")] = 0.8
+    max_treedepth: Annotated[int, typer.Option(help="Cap on trajectory doublings.")] = 10
+    threads: Annotated[
+        int, typer.Option(help="Threads per chain, for reduce_sum; for CmdStan.")
+    ] = 1
+
+    def settings(self) -> SamplerSettings:
+        """Settings of the sampler."""
+        return SamplerSettings(
+            chains=self.chains,
+            warmup=self.warmup,
+            draws=self.draws,
+            seed=self.seed,
+            threads_per_chain=self.threads,
+            adapt_delta=self.adapt_delta,
+            max_treedepth=self.max_treedepth,
+            progress=sys.stderr.isatty(),
+        )
+
+    def build_engine(self) -> str | Engine:
+        """The engine, by its name unless it has settings."""
+        if self.grid_points is None and not self.jitter:
+            return self.engine
+        if self.engine != "exact":
+            raise EngineError("--grid-points and --jitter are for --engine exact.")
+        from dpbayes.engines.grid import ExactEngine
+
+        return ExactEngine(self.grid_points, jitter=self.jitter)

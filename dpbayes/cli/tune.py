@@ -1,0 +1,50 @@
+"""``dpbayes tune``: weights and an anchor from reference records."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpbayes.cli.options import ModelOptions
+from dpbayes.cli.streams import say, say_done
+from dpbayes.engines import SamplerSettings
+from dpbayes.errors import OutputError
+from dpbayes.mechanisms import Unweighted
+from dpbayes.schema import read_records
+from dpbayes.tuning import tune as choose
+
+
+def tune(
+    reference: Annotated[
+        Path, typer.Option(help="Public or historical records, CSV, paid for elsewhere.")
+    ],
+    target_epsilon: Annotated[
+        float, typer.Option(help="Largest local ε_x = 2Δ on the reference records, in nats.")
+    ],
+    out: Annotated[Path, typer.Option(help="File to write, JSON.")],
+    model: ModelOptions,
+    seed: Annotated[int | None, typer.Option(help="For tests.")] = None,
+) -> None:
+    """Choose c1 and c2 of the risk weights on reference records by bisection with refits.
+
+    Among the weights that meet the target, those with the largest sum are taken. The file is for
+    `synthesize --weights FILE`, and for --anchor FILE: it holds draws fitted to the reference
+    records and no record. It takes nothing from the confidential records, so that weights made
+    with it keep a strict ε.
+    """
+    if out.exists():
+        raise OutputError(f"--out {str(out)!r} exists; name a new file.")
+    settings = SamplerSettings(seed=seed, progress=sys.stderr.isatty())
+    synthesizer = model.synthesizer(Unweighted(), settings=settings)
+    found = choose(synthesizer, read_records(reference), target_epsilon)
+    found.save(out)
+    assert found.tuning is not None
+    say(
+        f"c1 = {found.c1:.4g}, c2 = {found.c2:.4g}: local ε_x = 2Δ = "
+        f"{found.tuning['local_epsilon']:.3g} on {found.tuning['n']:,} reference records "
+        f"(target {target_epsilon:g})."
+    )
+    say_done(f"Written: {out}")

@@ -1,0 +1,107 @@
+"""Draws: DataTrees as engines make them, and arrays that are taken from them.
+
+The group ``posterior`` has axes chain, draw, then a variable's own; ``sample_stats`` chain and
+draw. An ``index`` counts draws over (chain, draw).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbayes.arrays import Floats
+from dpbayes.heavy import xr
+
+# CmdStan's sampler columns and their ArviZ names.
+SAMPLER_STATS = {
+    "lp__": "lp",
+    "accept_stat__": "acceptance_rate",
+    "stepsize__": "step_size",
+    "treedepth__": "tree_depth",
+    "n_leapfrog__": "n_steps",
+    "divergent__": "diverging",
+    "energy__": "energy",
+}
+
+
+def make_draws(
+    posterior: Mapping[str, NDArray[Any]], stats: Mapping[str, NDArray[Any]] | None = None
+) -> xr.DataTree:
+    """DataTree from arrays with leading axes (chain, draw); arrays without entries are left out.
+
+    ``stats`` are keyed by CmdStan's column names.
+    """
+    from arviz_base import from_dict  # slow to import
+
+    groups: dict[str, dict[str, NDArray[Any]]] = {
+        "posterior": {name: values for name, values in posterior.items() if values.size}
+    }
+    if stats is not None:
+        groups["sample_stats"] = {
+            name: (stats[key].astype(bool) if name == "diverging" else stats[key])
+            for key, name in SAMPLER_STATS.items()
+        }
+    return from_dict(groups)
+
+
+def netcdf(draws: xr.DataTree) -> bytes:
+    """A NetCDF file, in memory: on a full disk the HDF5 library fails without an OSError."""
+    return bytes(draws.to_netcdf(None, engine="h5netcdf"))
+
+
+def count_draws(draws: xr.DataTree) -> int:
+    """Number of draws S over all chains."""
+    sizes = draws["posterior"].sizes
+    return int(sizes["chain"] * sizes["draw"])
+
+
+def stacked(draws: xr.DataTree, name: str) -> NDArray[Any]:
+    """One variable with chains laid end to end: shape (S, ...)."""
+    values = draws["posterior"][name].to_numpy()
+    return np.asarray(values.reshape(-1, *values.shape[2:]))
+
+
+def columns(draws: xr.DataTree, names: list[str]) -> Floats:
+    """Stan's flat columns ("beta.2.1") side by side: shape (S, len(names))."""
+    cache: dict[str, NDArray[Any]] = {}
+    out = np.empty((count_draws(draws), len(names)))
+    for k, name in enumerate(names):
+        base, *index = name.split(".")
+        if base not in cache:
+            cache[base] = stacked(draws, base)
+        at: Any = (..., *(int(i) - 1 for i in index))
+        out[:, k] = cache[base][at]
+    return out
+
+
+def uncolumn(names: list[str], values: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """The inverse of ``columns``: (chain, draw, column) to variables with their own axes."""
+    found: dict[str, list[tuple[tuple[int, ...], int]]] = {}
+    for k, name in enumerate(names):
+        base, *index = name.split(".")
+        found.setdefault(base, []).append((tuple(int(i) - 1 for i in index), k))
+    out = {}
+    for base, entries in found.items():
+        shape = [1 + max(axis) for axis in zip(*(at for at, _ in entries), strict=True)]
+        variable = np.empty((*values.shape[:2], *shape))
+        for at, k in entries:
+            entry: Any = (..., *at)
+            variable[entry] = values[:, :, k]
+        out[base] = variable
+    return out
+
+
+def variables(draws: xr.DataTree, index: int) -> dict[str, NDArray[Any]]:
+    """All variables at one draw, counted over chains."""
+    return {str(name): stacked(draws, str(name))[index] for name in draws["posterior"].data_vars}
+
+
+def one_draw(draws: xr.DataTree, index: int) -> xr.DataTree:
+    """Draw ``index``, counted over chains, as a tree with one chain and one draw."""
+    length = int(draws["posterior"].sizes["draw"])
+    posterior = draws["posterior"].to_dataset()
+    one = posterior.isel(chain=[index // length], draw=[index % length])
+    return xr.DataTree.from_dict({"posterior": one})

@@ -1,0 +1,51 @@
+"""One chain of the embedded engine, in a process of its own: the side that starts ``worker.py``."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dpbayes.engines import worker
+from dpbayes.engines.processes import Processes
+from dpbayes.errors import EngineError
+
+
+def run_chain(
+    job: Mapping[str, Any], processes: Processes, watch: Callable[[str], Any]
+) -> dict[str, Any]:
+    """Draws and sampler statistics of chain ``job["chain"]``, counted from 1.
+
+    Args:
+        job: what ``worker.sample`` takes.
+        watch: takes lines of progress.
+    Raises:
+        EngineError: sampling failed, or the process ended without an answer.
+    """
+    process = processes.start(
+        [sys.executable, worker.__file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C reaches this process, which ends them all
+    )
+    with process:
+        assert process.stdin is not None  # a pipe
+        assert process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended; see its code
+            pickle.dump(job, process.stdin)
+            process.stdin.flush()
+        for line in process.stdout:
+            if line == worker.RESULT:
+                result, message = pickle.loads(process.stdout.read())
+                break
+            watch(line.decode())
+        else:
+            message = f"chain {job['chain']} ended with code {process.wait()}"
+    if message:
+        raise EngineError(f"sampling failed: {message}")
+    found: dict[str, Any] = result
+    return found

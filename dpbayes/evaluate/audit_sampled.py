@@ -1,0 +1,94 @@
+"""An audit by many runs: a lower confidence bound on epsilon. Confidential, as ``audit`` is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbayes.engines import SamplerSettings
+from dpbayes.engines.base import BoundModel
+from dpbayes.engines.draws import one_draw
+from dpbayes.errors import GuaranteeError
+from dpbayes.heavy import pd, stats, xr
+from dpbayes.mechanisms.posterior.fit import PosteriorFit
+from dpbayes.privacy.guarantee import Guarantee
+from dpbayes.synthesizer import Synthesizer
+
+
+@dataclass(frozen=True)
+class SampledAudit:
+    """A lower confidence bound on epsilon from runs on two neighbours.
+
+    Attributes:
+        guarantee: what the mechanism says.
+        epsilon_lower: 95 % Clopper-Pearson lower bound for add/remove; 0 if nothing is shown.
+        runs: on each side.
+    """
+
+    guarantee: Guarantee
+    epsilon_lower: float
+    runs: int
+
+    @property
+    def violated(self) -> bool:
+        """True if the bound exceeds the claim: wrong with probability at most 0.05."""
+        return self.epsilon_lower > self.guarantee.epsilon
+
+    def __str__(self) -> str:
+        claimed = self.guarantee.epsilon
+        nominal = f"{claimed:.4g}" if math.isfinite(claimed) else "no ε"
+        return (
+            f"{self.guarantee.mechanism}: ε is at least {self.epsilon_lower:.3g} (add/remove, 95 % "
+            f"confidence, {self.runs} runs a side), claimed {nominal}: "
+            + ("EXCEEDED" if self.violated else "not exceeded")
+        )
+
+
+def audit_sampled(
+    synthesizer: Synthesizer[PosteriorFit],
+    records: pd.DataFrame,
+    record: pd.DataFrame,
+    runs: int = 200,
+) -> SampledAudit:
+    """Run the mechanism on records with and without ``record``, and bound epsilon from below.
+
+    Each run is a fit with its own seed and gives one draw. Half the runs choose a threshold for
+    the log ratio of the two last-stage densities, the other half count how often it is passed.
+    The bound is log(p1 / p0) with Clopper-Pearson limits, in both directions (Bonferroni).
+    """
+    added = pd.concat([records, record], ignore_index=True)
+    if runs < 20:
+        raise GuaranteeError(f"runs = {runs} must be at least 20 a side.")
+    sides: list[list[xr.DataTree]] = [[], []]
+    bounds: list[BoundModel] = []
+    for side, data in zip(sides, (records, added), strict=True):
+        for run in range(runs):
+            settings = SamplerSettings(chains=2, warmup=500, draws=50, seed=run)
+            fit = synthesizer.with_settings(settings).fit(data, allow_nonconvergence=True)
+            side.append(one_draw(fit.fitted.draws, 0))
+            if run == 0:
+                bounds.append(fit.fitted.posterior.on.bound)
+    without, with_ = (
+        np.array([bounds[1].log_prob(d)[0] - bounds[0].log_prob(d)[0] for d in side])
+        for side in sides
+    )
+    half = runs // 2
+    found = 0.0
+    for high, low in ((with_, without), (-without, -with_)):
+        # The first half chooses the threshold, the second half counts.
+        thresholds = np.quantile(np.r_[high[:half], low[:half]], np.arange(0.05, 1, 0.05))
+        gain = [(1 + (high[:half] >= t).sum()) / (1 + (low[:half] >= t).sum()) for t in thresholds]
+        threshold = thresholds[int(np.argmax(gain))]
+        k1, k0 = (int((side[half:] >= threshold).sum()) for side in (high, low))
+        found = max(found, _log_ratio_bound(k1, k0, runs - half))
+    return SampledAudit(synthesizer.guarantee(), found, runs)
+
+
+def _log_ratio_bound(k1: int, k0: int, n: int) -> float:
+    """Lower 95 % bound on log(p1 / p0) from k1 and k0 of n; Bonferroni over both directions."""
+    level = 0.05 / 4
+    low = stats.beta.ppf(level, k1, n - k1 + 1) if k1 else 0.0
+    high = stats.beta.ppf(1 - level, k0 + 1, n - k0) if k0 < n else 1.0
+    return max(0.0, float(np.log(low / high))) if low > 0 else 0.0

@@ -1,0 +1,70 @@
+"""Records of a declared domain, for the audit to try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbayes.errors import GuaranteeError
+from dpbayes.heavy import pd
+from dpbayes.schema import Column, Schema
+
+INSIDE = 1e-9  # of a continuous column's range: how far inside its bounds candidates lie
+ROUNDS = 3  # of shrinking steps
+
+
+def domain(schema: Schema, count: int, rng: np.random.Generator) -> pd.DataFrame:
+    """``count`` records: the ends of the declared domain first, then random ones."""
+    return pd.DataFrame({name: _values(c, count, rng) for name, c in schema.columns.items()})
+
+
+def _values(column: Column, count: int, rng: np.random.Generator) -> NDArray[Any]:
+    if column.levels:
+        each = np.arange(count - count // 2) % len(column.levels)
+        codes = np.concatenate([each, rng.integers(len(column.levels), size=count // 2)])
+        return np.asarray([column.levels[code] for code in codes], dtype=object)
+    low, high = _ends(column)
+    values = np.concatenate([np.tile([low, high], 2), rng.uniform(low, high, count - 4)])
+    return np.asarray(np.rint(values) if column.type == "count" else values)
+
+
+def steps_around(column: Column, count: int) -> Iterator[Callable[[pd.DataFrame], pd.DataFrame]]:
+    """Functions that put values around a record's own into a numeric column, ever closer.
+
+    Each takes a frame of one record and gives one of up to nine; none for a column with levels.
+    """
+    if column.levels:
+        return
+    low, high = _ends(column)
+    width = (high - low) / max(4, count)
+    for _ in range(ROUNDS):
+
+        def near(record: pd.DataFrame, width: float = width) -> pd.DataFrame:
+            around = pd.concat([record] * 9, ignore_index=True)
+            values = record[column.name].iloc[0] + width * np.linspace(-1, 1, 9)
+            inside = np.clip(values, low, high)
+            around[column.name] = np.rint(inside) if column.type == "count" else inside
+            return around.drop_duplicates()
+
+        yield near
+        width /= 4
+
+
+def _ends(column: Column) -> tuple[float, float]:
+    """Ends of the domain; for a continuous column a little inside them."""
+    if column.lower is None or column.upper is None:
+        raise GuaranteeError(f"column {column.name!r} needs bounds to be searched by the audit.")
+    margin = INSIDE * (column.upper - column.lower) if column.type == "continuous" else 0.0
+    return column.lower + margin, column.upper - margin
+
+
+def ordinary(column: Column, records: pd.DataFrame) -> int:
+    """Position of a record whose value of a column is in the middle, or frequent."""
+    values = records[column.name]
+    if column.levels:
+        return int(np.flatnonzero((values == values.mode()[0]).to_numpy())[0])
+    numbers = values.to_numpy(dtype=float)
+    return int(np.argmin(np.abs(numbers - np.median(numbers))))

@@ -1,0 +1,35 @@
+"""Libraries that take long to import, loaded when first used.
+
+``dpbayes --help``, ``list`` and errors in options and schemas need none of them. Modules say
+``from dpbayes.heavy import pd`` where they would say ``import pandas as pd``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import formulaic
+    import pandas as pd
+    import sqlalchemy as sa
+    import xarray as xr
+    from scipy import optimize, special, stats
+else:
+    from importlib import import_module
+
+    class _Waiting:
+        """A module that is imported when an attribute is asked for."""
+
+        def __init__(self, name):
+            self._name = name
+
+        def __getattr__(self, attribute):
+            return getattr(import_module(self._name), attribute)
+
+    formulaic = _Waiting("formulaic")
+    pd = _Waiting("pandas")
+    sa = _Waiting("sqlalchemy")
+    xr = _Waiting("xarray")
+    optimize, special, stats = (_Waiting(f"scipy.{n}") for n in ("optimize", "special", "stats"))
+
+__all__ = ["formulaic", "optimize", "pd", "sa", "special", "stats", "xr"]

@@ -1,0 +1,67 @@
+"""Model-based private synthesis with a clamped posterior of a Stan program as the private draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from dpbayes.errors import GuaranteeError
+from dpbayes.mechanisms.modips.settings import check_nested, one_of
+from dpbayes.mechanisms.posterior.anchored import Anchored
+from dpbayes.mechanisms.posterior.base import PosteriorMechanism
+from dpbayes.mechanisms.posterior.censored import Censored
+from dpbayes.mechanisms.posterior.stage import Problem, Stage
+from dpbayes.mechanisms.posterior.weights import Reference
+from dpbayes.privacy.guarantee import Adjacency, Guarantee
+
+
+@dataclass(frozen=True)
+class ClampedModips(PosteriorMechanism):
+    """MODIPS with a clamped posterior of a Stan program as the private draw.
+
+    Guarantee: strict, that of ``Anchored`` or ``Censored`` for each private draw, with t data sets
+    per draw.
+
+    Attributes:
+        epsilon, adjacency: of one private draw.
+        posterior: ``anchored`` or ``censored``.
+        nested: data sets t per private draw.
+        anchor, range, share: for ``anchored``.
+        draw: always ``clamped``.
+    """
+
+    epsilon: float
+    posterior: Literal["anchored", "censored"] = "anchored"
+    nested: int = 1
+    adjacency: Adjacency = "add-remove"
+    anchor: Literal["two-stage", "none"] | Reference | None = None
+    range: float | None = None
+    share: float | None = None
+    draw: Literal["clamped"] = "clamped"
+    name: ClassVar[str] = "modips"
+    summary: ClassVar[str] = "clamped posterior as the private draw; strict ε-DP"
+
+    def __post_init__(self) -> None:
+        one_of("posterior", self.posterior, ("anchored", "censored"))
+        one_of("draw", self.draw, ("clamped",))
+        check_nested(self.nested)
+        if self.posterior == "censored" and (self.anchor, self.range, self.share) != (None,) * 3:
+            raise GuaranteeError("anchor, range and share are for posterior 'anchored'.")
+        self._inner()
+
+    @property
+    def sets_per_output(self) -> int | None:
+        return self.nested
+
+    def _inner(self) -> Anchored | Censored:
+        if self.posterior == "censored":
+            return Censored(self.epsilon, adjacency=self.adjacency)
+        given = {"anchor": self.anchor, "range": self.range, "share": self.share}
+        chosen: dict[str, Any] = {key: v for key, v in given.items() if v is not None}
+        return Anchored(self.epsilon, adjacency=self.adjacency, **chosen)
+
+    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+        return self._inner().stages(problem)
+
+    def guarantee(self) -> Guarantee:
+        return replace(self._inner().guarantee(), mechanism=self.name, nested=self.nested)

@@ -1,0 +1,33 @@
+"""Checks of settings that several private draws and models have."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dpbayes.errors import GuaranteeError
+
+
+def check_nested(nested: int) -> None:
+    """Raise GuaranteeError unless it is a whole number of data sets per draw."""
+    if isinstance(nested, bool) or not isinstance(nested, int) or nested < 1:
+        raise GuaranteeError(f"nested = {nested!r} must be a whole number, at least 1.")
+
+
+def one_of(what: str, value: str, known: tuple[str, ...]) -> None:
+    """Raise GuaranteeError unless a setting has one of the known values."""
+    if value not in known:
+        raise GuaranteeError(f"{what} = {value!r} must be one of {', '.join(known)}.")
+
+
+def positive(values: Any, size: int, what: str) -> tuple[float, ...]:
+    """Numbers above 0, or GuaranteeError."""
+    try:
+        found = tuple(float(v) for v in np.atleast_1d(values))
+    except (TypeError, ValueError):
+        found = ()
+    if len(found) != size or not all(0 < v < math.inf for v in found):
+        raise GuaranteeError(f"{what} = {values!r}: expected {size} number(s) above 0.")
+    return found

@@ -1,0 +1,111 @@
+"""What a model for MODIPS is: sufficient statistics of the records, draws given them, predictions.
+
+A model does not know how its parameters are made private: noise is added to its statistics, or its
+posterior given them is put on a grid (``grid.py``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbayes.arrays import Floats
+from dpbayes.errors import SchemaError
+from dpbayes.heavy import pd
+from dpbayes.privacy.statistic import Statistic
+from dpbayes.schema import Column, ColumnType, Schema
+
+Sanitised = Mapping[str, NDArray[Any]]
+
+
+class FittedStatistics(ABC):
+    """A model with its statistics of the records. Confidential.
+
+    Attributes:
+        statistics: what noise is added to; those with the same ``part`` share a budget.
+        settings: public.
+    """
+
+    statistics: list[Statistic]
+    settings: dict[str, Any]
+
+    def part(self, name: str) -> str:
+        """Which budget a statistic belongs to."""
+        return name
+
+    @abstractmethod
+    def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> Any:
+        """Parameters from the posterior given sanitised statistics."""
+
+    @abstractmethod
+    def predict(self, parameters: Any, rng: np.random.Generator) -> pd.DataFrame:
+        """One data set given parameters."""
+
+
+class StatisticModel(ABC):
+    """Base of the models. Subclasses are frozen dataclasses of public settings.
+
+    ``both``: its statistics change by no more when a record changes than when it is removed.
+    ``halves``: they change by half when a record is added or removed.
+    ``few``: one column with few parameters (``Scalar``), which can be put on a grid.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    both: ClassVar[bool] = False
+    halves: ClassVar[bool] = False
+    few: ClassVar[bool] = False
+
+    @abstractmethod
+    def check(self, schema: Schema) -> None:
+        """Raise SchemaError unless the model fits the columns."""
+
+    @abstractmethod
+    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedStatistics:
+        """Statistics of validated records; public settings may depend on n and epsilon."""
+
+    @abstractmethod
+    def parts(self, schema: Schema) -> list[str]:
+        """Names of the budgets, in order."""
+
+
+class Scalar(FittedStatistics):
+    """A model of one column with few parameters, which can also be put on a grid."""
+
+    column: Column
+    n: int
+    parameters: tuple[str, ...]
+
+    @abstractmethod
+    def ranges(self) -> list[tuple[float, float]]:
+        """Public range of each parameter."""
+
+    @abstractmethod
+    def log_density(self, points: Floats) -> Floats:
+        """Log posterior density given the records, up to a constant, shape (points,)."""
+
+
+def only_column(schema: Schema, kind: ColumnType, model: str) -> Column:
+    """The one confidential column, or SchemaError."""
+    columns = schema.confidential()
+    if len(columns) != 1 or columns[0].type != kind:
+        raise SchemaError(
+            f"model {model!r} is for one confidential column of type {kind}; found "
+            f"{', '.join(f'{c.name} ({c.type})' for c in columns)}."
+        )
+    no_public(schema, model)
+    return columns[0]
+
+
+def no_public(schema: Schema, model: str) -> None:
+    """Raise SchemaError if there are public columns, which the model cannot condition on."""
+    public = [c.name for c in schema.columns.values() if c.public]
+    if public:
+        raise SchemaError(
+            f"model {model!r} has no place for public columns ({', '.join(public)}): they would be "
+            "released without any relation to the rest. Take model 'sequential', or drop them."
+        )

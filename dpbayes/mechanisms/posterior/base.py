@@ -1,0 +1,42 @@
+"""Base of the mechanisms that draw from posteriors of a Stan program."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from dpbayes.engines.base import SamplerSettings
+from dpbayes.errors import GuaranteeError
+from dpbayes.mechanisms.base import Mechanism, Task
+from dpbayes.mechanisms.posterior.fit import PosteriorFit, fit_stages
+from dpbayes.mechanisms.posterior.stage import Problem, Stage
+from dpbayes.schema import Schema
+from dpbayes.stan.model import Model
+
+
+class PosteriorMechanism(Mechanism[PosteriorFit]):
+    """A mechanism is a sequence of posteriors; it needs a model."""
+
+    reproducible: ClassVar[bool] = True
+
+    @abstractmethod
+    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+        """Posteriors in order; data sets are drawn from the last, one draw is taken from others."""
+
+    def check(self, schema: Schema, model: Model | None) -> None:
+        if model is None:
+            raise GuaranteeError(
+                f"mechanism {self.name!r} draws from a posterior and needs a model: "
+                "Regression(formula, family) or Program(file, formula) (--formula with --family "
+                "or --program)."
+            )
+
+    def check_datasets(self, datasets: int, settings: SamplerSettings) -> None:
+        most = settings.chains * settings.draws
+        if datasets > most:
+            raise GuaranteeError(
+                f"datasets = {datasets} is more than the {most} posterior draws; raise draws."
+            )
+
+    def fit(self, task: Task) -> PosteriorFit:
+        return fit_stages(task, self.name, self.stages)

@@ -1,0 +1,313 @@
+"""A mechanism's posteriors on records: draws, by-record risk, and synthetic outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpbayes.arrays import Mask, Vector
+from dpbayes.engines.checkpoint import Checkpoint
+from dpbayes.engines.diagnostics import Diagnostics
+from dpbayes.engines.draws import count_draws, one_draw, stacked
+from dpbayes.errors import ConvergenceError, ProgramError
+from dpbayes.heavy import pd, xr
+from dpbayes.mechanisms.base import Findings, Fitted, Task
+from dpbayes.mechanisms.posterior.records import (
+    BoundRecords,
+    BoundStage,
+    Neighbour,
+    Posterior,
+    bind_stage,
+)
+from dpbayes.mechanisms.posterior.risk import RecordRisk
+from dpbayes.mechanisms.posterior.stage import Problem, Stage, Window
+from dpbayes.privacy.guarantee import Guarantee
+from dpbayes.privacy.noise import Noise
+from dpbayes.schema import Column
+
+
+def fit_stages(
+    task: Task, name: str, stages_of: Callable[[Problem], tuple[Stage, ...]]
+) -> PosteriorFit:
+    """Sample the stages of a mechanism one after the other.
+
+    Where no weight is taken from the records the unweighted fit waits until a result asks for it
+    (``PosteriorFit.risk_unweighted``).
+
+    Args:
+        name: of the mechanism, for messages.
+        stages_of: its stages, from public facts.
+    Raises:
+        DataError, ConvergenceError, EngineError, ProgramError.
+    """
+    records = task.shared(BoundRecords)
+    stages = stages_of(records.problem())
+    # One seed for the unweighted fit, one for the draws between stages, one for each stage.
+    _, between, *seeds = np.random.SeedSequence(task.entropy).spawn(2 + len(stages))
+    rng = np.random.default_rng(between)
+    posteriors: list[Posterior] = []
+    drawn: xr.DataTree | None = None
+    anchors: list[xr.DataTree | None] = []
+    try:
+        for number, (stage, seed) in enumerate(zip(stages, seeds, strict=True), start=1):
+            if stage.anchor == "draw":
+                before = posteriors[-1].draws
+                drawn = one_draw(before, int(rng.integers(count_draws(before))))
+            if stage.plain:
+                posterior, what = records.unweighted_released, "unweighted fit"
+            else:
+                posterior = records.sample(bind_stage(records, stage, drawn), seed)
+                what = f"{name} fit" + (f", stage {number}" if len(stages) > 1 else "")
+            records.require(posterior, what)
+            posteriors.append(posterior)
+            anchors.append(drawn)
+    except ConvergenceError:  # the same chains would fail again
+        if task.checkpoint is not None:
+            task.checkpoint.clear()
+        raise
+    return PosteriorFit(name, records, stages, tuple(posteriors), tuple(anchors), task.entropy)
+
+
+@dataclass(frozen=True, repr=False)
+class PosteriorFit(Fitted):
+    """Posteriors of a mechanism given records. Confidential.
+
+    Attributes:
+        name: of the mechanism.
+        on: the records bound to the program.
+        stages, posteriors: of the mechanism, in order; data sets are drawn from the last.
+        anchors: for each stage the draw of the stage before that it is anchored at, or None.
+        seed: reproduces the fit as ``SamplerSettings(seed=...)``; as secret as the records.
+    """
+
+    name: str
+    on: BoundRecords
+    stages: tuple[Stage, ...]
+    posteriors: tuple[Posterior, ...]
+    anchors: tuple[xr.DataTree | None, ...]
+    seed: int
+
+    # What a release is made of.
+
+    @property
+    def settings(self) -> Mapping[str, Any]:  # type: ignore[override]  # read only
+        """Formula, family, its priors, weight and window of each stage; public."""
+        stages = [stage.to_dict() for stage in self.stages]
+        return {**self.on.model.public_settings(), "stages": stages}
+
+    @property
+    def synthesised(self) -> tuple[Column, ...]:  # type: ignore[override]  # read only
+        """Columns whose values are synthetic."""
+        return self.on.model.outcomes
+
+    def private(self, noise: Noise) -> int:
+        return next(self.outputs(1, noise))
+
+    def outputs(self, count: int, noise: Noise) -> Iterator[int]:
+        """``count`` different posterior draws, by index over the chains."""
+        total = count_draws(self.draws)
+        return iter(noise.rng.choice(total, size=count, replace=False).tolist())
+
+    def synthetic(self, output: int, rng: np.random.Generator) -> pd.DataFrame:
+        y = self.posterior.on.bound.y_rep(self.draws, output, int(rng.integers(2**31)))
+        return self.on.model.decode(y)
+
+    def guarantee(self, claimed: Guarantee) -> Guarantee:
+        if self.converged:
+            return claimed
+        return claimed.assuming(
+            "the chains had converged, although their diagnostics say that they had not"
+        )
+
+    def versions(self) -> Mapping[str, str]:
+        return self.on.task.engine.versions()
+
+    def bound_stages(self, records: pd.DataFrame | None = None) -> tuple[BoundStage, ...]:
+        if records is None:
+            return tuple(posterior.on for posterior in self.posteriors)
+        other = Neighbour(self.on, records)
+        pairs = zip(self.stages, self.anchors, strict=True)
+        return tuple(bind_stage(other, stage, drawn) for stage, drawn in pairs)
+
+    # What it says of the records.
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """Where finished chains are kept."""
+        return self.on.task.checkpoint
+
+    @property
+    def posterior(self) -> Posterior:
+        """The stage that data sets are drawn from."""
+        return self.posteriors[-1]
+
+    @property
+    def draws(self) -> xr.DataTree:
+        """Draws of that stage, groups posterior and sample_stats."""
+        return self.posterior.draws
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        """Diagnostics of that stage."""
+        return self.posterior.diagnostics
+
+    @property
+    def risk(self) -> RecordRisk:
+        """By-record risk of that stage."""
+        return self.posterior.risk
+
+    @property
+    def weights(self) -> Vector:
+        """Shape (n,), alpha_i of that stage; ones for mechanisms without weights."""
+        return self.posterior.on.weighting.weights
+
+    @property
+    def truncated(self) -> Mask:
+        """Shape (n,), records whose weight Weighted-e set to 0."""
+        return self.posterior.on.weighting.truncated
+
+    @property
+    def window(self) -> Window:
+        """The clamp of that stage, infinite without one."""
+        return self.stages[-1].window
+
+    @property
+    def unweighted(self) -> Posterior:
+        """The unweighted fit, made now if need be.
+
+        Raises:
+            ConvergenceError: it has not converged.
+        """
+        released = [p for p in self.posteriors if p.on.stage.plain]
+        found = released[0] if released else self.on.unweighted
+        self.on.require(found, "unweighted fit")
+        return found
+
+    @property
+    def risk_unweighted(self) -> RecordRisk:
+        """Sensitivities and bounds before, under the unweighted fit."""
+        return self.unweighted.risk
+
+    @property
+    def lipschitz(self) -> Vector:
+        """By-record Lipschitz bounds after the refit, shape (n,)."""
+        return self.risk.lipschitz
+
+    @property
+    def lipschitz_unweighted(self) -> Vector:
+        """By-record bounds before, under the unweighted fit, shape (n,)."""
+        return self.risk_unweighted.lipschitz
+
+    @property
+    def lipschitz_bound(self) -> float:
+        """Δ: the largest by-record bound after the refit."""
+        return self.risk.bound
+
+    @property
+    def lipschitz_bound_unweighted(self) -> float:
+        """The largest by-record bound before."""
+        return self.risk_unweighted.bound
+
+    @property
+    def epsilon_local(self) -> float:
+        """ε_x = 2Δ on these records; confidential."""
+        return 2 * self.lipschitz_bound
+
+    @property
+    def n_censored(self) -> int:
+        """Records whose weighted log-likelihood left the window for at least one draw."""
+        return int(self.risk.censored.sum())
+
+    @property
+    def n_truncated(self) -> int:
+        """Records whose weight Weighted-e set to 0."""
+        return int(self.truncated.sum())
+
+    @property
+    def converged(self) -> bool:
+        """True if every fit that the release rests on passed every check."""
+        fits = [posterior.diagnostics for posterior in self.posteriors]
+        if any(stage.weights.name == "confidential" for stage in self.stages):
+            fits.append(self.on.unweighted.diagnostics)
+        return all(fit.converged for fit in fits)
+
+    def coefficients(self) -> pd.DataFrame:
+        """Posterior mean and sd of the regression coefficients in the covariates' own units.
+
+        The intercept is at covariates 0, on the link scale. For families with one linear
+        predictor and an intercept.
+        """
+        design = self.on.design
+        names = ["Intercept", *design.names]
+        try:
+            slope = stacked(self.draws, "coefficient") if design.names else None
+            intercept = stacked(self.draws, "intercept")
+        except KeyError:
+            intercept = np.empty((0, 0))
+        if intercept.ndim != 1:
+            raise ProgramError("coefficients() needs a program with one intercept; see draws.")
+        if slope is None:
+            values = intercept[:, None]
+        else:
+            slope = slope @ design.basis.T
+            values = np.column_stack([intercept - slope @ design.centre, slope])
+        return pd.DataFrame({"mean": values.mean(axis=0), "sd": values.std(axis=0)}, index=names)
+
+    def findings(self) -> Findings:
+        before, after = self.lipschitz_unweighted, self.lipschitz
+        low, high = self.window
+        by_record = pd.DataFrame(
+            {
+                "weight": self.weights,
+                "lipschitz_unweighted": before,
+                "lipschitz": after,
+                "truncated": self.truncated,
+                "censored": self.risk.censored,
+            }
+        )
+        refit = {} if self.stages[-1].plain else {self.name: after}
+        return Findings(
+            summary=self._summary(),
+            lines=self._lines(),
+            measures={"Lipschitz": self.lipschitz_bound, "ε = 2Δ": self.epsilon_local},
+            by_record=by_record,
+            draws=self.draws,
+            bounds={"unweighted": before, **refit},
+            epsilon=high - low if np.isfinite(high - low) else None,
+        )
+
+    def _summary(self) -> dict[str, Any]:
+        task = self.on.task
+        return {
+            "lipschitz_bound": self.lipschitz_bound,
+            "lipschitz_bound_unweighted": self.lipschitz_bound_unweighted,
+            "epsilon_local": self.epsilon_local,
+            "n_censored": self.n_censored,
+            "n_truncated": self.n_truncated,
+            "diagnostics": self.diagnostics.to_dict(),
+            "diagnostics_unweighted": self.unweighted.diagnostics.to_dict(),
+            "formula": self.on.model.formula.text,
+            "engine": task.engine.name,
+            "settings": {**vars(task.settings), "seed": self.seed},
+        }
+
+    def _lines(self) -> tuple[str, ...]:
+        left_out = self.on.model.left_out()
+        lines = [
+            f"Confidential: Lipschitz bound {self.lipschitz_bound_unweighted:.3f} unweighted, "
+            f"{self.lipschitz_bound:.3f} here; local ε_x = 2Δ = {self.epsilon_local:.3f}; "
+            f"{self.n_censored} records censored, {self.n_truncated} truncated.",
+            f"Convergence: {self.diagnostics}",
+        ]
+        if left_out:
+            lines.append(
+                f"Not released, because neither public nor the outcome: {', '.join(left_out)}"
+            )
+        return tuple(lines)
+
+    def __repr__(self) -> str:
+        stages = ", ".join(stage.weights.name for stage in self.stages)
+        return f"<PosteriorFit {self.name} of {self.on.n} records; weights by stage: {stages}>"

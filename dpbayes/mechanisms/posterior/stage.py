@@ -1,0 +1,111 @@
+"""One posterior of a mechanism: its weights, anchor and window, and where a window lies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dpbayes.errors import GuaranteeError
+from dpbayes.mechanisms.posterior.weights import (
+    NO_WEIGHTS,
+    ConstantWeights,
+    Reference,
+    WeightSource,
+)
+from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, check_epsilon
+
+NO_WINDOW = (-math.inf, math.inf)
+Window = tuple[float, float]
+WindowRule = Literal["symmetric", "negative"] | Window
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Public facts that a mechanism's settings may depend on.
+
+    Attributes:
+        n: number of records.
+        parameters: entries of intercept, dispersion, coefficients and group effects.
+        discrete: the record likelihood is a probability mass function, so that f <= 0.
+    """
+
+    n: int
+    parameters: int
+    discrete: bool
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One posterior: proportional to prior x exp sum_i clip(weights_i (f_i - anchor_i), window).
+
+    ``anchor``: ``none`` (0), ``draw`` (f_i at one draw of the stage before), or a reference fit
+    (f_i at its posterior mean). With ``divergence`` b > 0 the score of the beta-divergence,
+    beta = b + 1, stands in place of f_i.
+    """
+
+    weights: WeightSource = NO_WEIGHTS
+    window: Window = NO_WINDOW
+    divergence: float = 0.0
+    anchor: Literal["none", "draw"] | Reference = "none"
+
+    @property
+    def plain(self) -> bool:
+        """True for the unweighted posterior."""
+        return self == UNWEIGHTED
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: public settings. An infinite end of the window becomes null."""
+        return {
+            "weights": self.weights.name,
+            "alpha": self.weights.alpha if isinstance(self.weights, ConstantWeights) else None,
+            "window": [end if math.isfinite(end) else None for end in self.window],
+            "divergence": self.divergence,
+            "anchor": "reference" if isinstance(self.anchor, Reference) else self.anchor,
+        }
+
+
+UNWEIGHTED = Stage()
+
+
+def window_width(epsilon: float, adjacency: Adjacency) -> float:
+    """Width w of the window such that ``epsilon`` is met under ``adjacency``.
+
+    One draw costs w when a record is added or removed, and 2w when one is changed.
+    """
+    if adjacency not in ADJACENCIES:
+        raise GuaranteeError(f"adjacency = {adjacency!r} must be one of {', '.join(ADJACENCIES)}.")
+    return check_epsilon(epsilon) / (1 if adjacency == "add-remove" else 2)
+
+
+def check_window(window: WindowRule | None, width: float) -> None:
+    """Raise GuaranteeError unless ``window`` is a rule, or an interval of exactly ``width``."""
+    if window is None or window in ("symmetric", "negative"):
+        return
+    if isinstance(window, str) or len(window) != 2 or not all(map(math.isfinite, window)):
+        raise GuaranteeError(
+            f"window = {window!r} must be 'symmetric', 'negative' or two finite numbers."
+        )
+    lower, upper = window
+    if not math.isclose(upper - lower, width, rel_tol=1e-12):
+        than = "wider" if upper - lower > width else "narrower"
+        raise GuaranteeError(
+            f"window = ({lower:g}, {upper:g}) has width {upper - lower:g}, {than} than the "
+            f"{width:g} that epsilon and adjacency pay for. Take ({lower:g}, {lower + width:g})."
+        )
+
+
+def place_window(window: WindowRule | None, width: float, *, negative: bool) -> Window:
+    """The interval. By default [-width/2, width/2]; [-width, 0] where terms are never above 0.
+
+    Any public interval of this width costs the same (mechanisms.md section 4 of the design: the
+    removed term g enters the log ratio as g - log E[exp g]).
+    """
+    check_window(window, width)
+    if window is None:
+        window = "negative" if negative else "symmetric"
+    if window == "negative":
+        return (-width, 0.0)
+    if window == "symmetric":
+        return (-width / 2, width / 2)
+    return window

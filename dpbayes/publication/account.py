@@ -1,0 +1,77 @@
+"""A data set's account: its budget, what was spent, and what a release would cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpbayes.privacy.accounting import Budget, Composition, Loss, compose
+from dpbayes.privacy.guarantee import Adjacency, Guarantee
+
+
+@dataclass(frozen=True)
+class Account:
+    """A data set with its budget and what was spent.
+
+    Attributes:
+        name: of the data set.
+        adjacency: the neighbour relation that the budget is for.
+        budget: bound and total so far, by that adjacency.
+        entries: number of entries by state.
+    """
+
+    id: int
+    name: str
+    adjacency: Adjacency
+    budget: Budget
+    entries: Mapping[str, int]
+
+    @property
+    def spent(self) -> tuple[float, Composition]:
+        """Epsilon spent, and the rule that gave it."""
+        return compose([(self.budget.spent, 1)], self.budget.delta)
+
+    @property
+    def left(self) -> float:
+        """Budget less what was spent; with δ > 0 later releases may fit that cost more alone."""
+        return max(0.0, self.budget.epsilon - self.spent[0])
+
+    def statement(self) -> str:
+        """One line for people."""
+        spent, rule = self.spent
+        at = f" at δ = {self.budget.delta:g} ({rule})" if self.budget.delta else ""
+        return (
+            f"Ledger: data set {self.name!r} has spent ε = {spent:.6g} of {self.budget.epsilon:g} "
+            f"({self.adjacency}){at}; {self.left:.6g} is left."
+        )
+
+    def cost(self, claim: Guarantee) -> tuple[Loss, Loss]:
+        """Losses of ``claim`` under this account's adjacency: once, and for each data set."""
+        if self.adjacency == "substitution":
+            return claim.once.substitution(), claim.each.substitution()
+        return claim.once, claim.each
+
+    def refusal(self, claim: Guarantee) -> str | None:
+        """Why the budget does not admit a release, with what still fits; None if it does."""
+        once, each = self.cost(claim)
+        cost = once.plus(each, claim.draws)
+        if self.budget.admits(cost):
+            return None
+        fits = self.budget.largest_count(once, each, claim.draws) * claim.nested
+        factor = self.budget.largest_factor(cost)
+        more = [f"{fits} data set(s) at this ε"] if fits else []
+        if factor:
+            smaller = _down(factor * claim.epsilon_setting)
+            more.append(f"--epsilon {smaller} for {claim.datasets} data set(s)")
+        return (
+            f"the budget does not admit this release, which costs ε = "
+            f"{compose([(cost, 1)], self.budget.delta)[0]:.6g}. {self.statement()} "
+            + ("What still fits: " + ", or ".join(more) + "." if more else "Nothing fits any more.")
+        )
+
+
+def _down(epsilon: float) -> str:
+    """Four digits, never more than ``epsilon``."""
+    digits = max(0, 3 - math.floor(math.log10(epsilon)))
+    return f"{math.floor(epsilon * 10**digits) / 10**digits:.{digits}f}"

@@ -1,0 +1,290 @@
+"""The folder OUT: held by one process at a time, private where it is confidential.
+
+OUT/release is what may leave. OUT/confidential (mode 0700, its files 0600) must not.
+OUT/.dpbayes-ENTRY (mode 0700) is where a release is written before it appears.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from dpbayes.errors import OutputError
+
+RELEASE = "release"
+CONFIDENTIAL = "confidential"
+CHECKPOINT = "checkpoint"  # inside CONFIDENTIAL while a fit runs
+SET_ASIDE = f"{CHECKPOINT}.old-"  # there too: where ``Checkpoint`` puts chains of other inputs
+LOCK = ".dpbayes.lock"
+ATTEMPTS = 10  # to find OUT there and to lock it, against others that make and remove it
+PATIENCE = 1.0  # seconds for the lock: one that is being given up, not one that is in use
+_WORK = ".dpbayes-"
+
+
+def check_writable(out: Path) -> None:
+    """Raise OutputError unless ``out`` is, or can become, a directory to write in."""
+    try:
+        if out.exists() and not out.is_dir():
+            raise OutputError(f"--out {str(out)!r} is a file; name a directory.")
+        existing = next(p for p in (out, *out.absolute().parents) if p.is_dir())
+    except OSError as error:  # a parent that may not be entered
+        raise OutputError(f"--out {str(out)!r}: {error.strerror}.") from None
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise OutputError(f"--out {str(out)!r}: no permission to write in {str(existing)!r}.")
+
+
+def check_output(out: Path) -> None:
+    """Raise OutputError unless ``out`` can take a new release. Call before the fit."""
+    check_writable(out)
+    if unfinished := sorted(out.glob(f"{_WORK}*")):
+        raise OutputError(
+            f"--out {str(out)!r} holds a release that was not finished ({unfinished[0].name}). Run "
+            "`dpbayes ledger resolve` if it had a ledger; otherwise remove that folder."
+        )
+    confidential = out / CONFIDENTIAL
+    with as_output_error(out, "Choose another directory."):
+        _check_confidential(out)
+        other = confidential.is_dir() and not all(map(_of_a_fit, confidential.iterdir()))
+        if (out / RELEASE).exists() or other:
+            part = RELEASE if (out / RELEASE).exists() else CONFIDENTIAL
+            raise OutputError(
+                f"--out {str(out)!r} already holds a {part} folder; choose another directory. "
+                "Releases are never overwritten: each one has been paid for."
+            )
+
+
+def _of_a_fit(path: Path) -> bool:
+    """It holds finished chains, of a fit that goes on or of one that was set aside."""
+    return path.name == CHECKPOINT or path.name.startswith(SET_ASIDE)
+
+
+@dataclass(frozen=True)
+class Output:
+    """OUT while this process alone may write to it. Made by ``held``."""
+
+    path: Path
+
+    @property
+    def confidential(self) -> Path:
+        """What must not leave."""
+        return self.path / CONFIDENTIAL
+
+    @property
+    def checkpoint(self) -> Path:
+        """Finished chains of the fit."""
+        return self.confidential / CHECKPOINT
+
+    def protect(self) -> None:
+        """Bring what is confidential to mode 0700, its files to 0600.
+
+        Raises:
+            OutputError: as ``check_output``: others could read what will be written.
+        """
+        for path in _check_confidential(self.path):
+            path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+@contextlib.contextmanager
+def held(out: Path) -> Iterator[Output]:
+    """OUT for this process alone, made if need be, until the block ends.
+
+    Folders that were made for it are removed again where nothing was written to them.
+
+    Raises:
+        OutputError: another run writes there, or it cannot take a new release.
+    """
+    check_writable(out)
+    output = Output(out)
+    with contextlib.ExitStack() as cleanup:
+        with as_output_error(out, "Nothing was written."):
+            _make_and_lock(out, cleanup)
+            check_output(out)
+            output.protect()
+        yield output
+
+
+def _make_and_lock(out: Path, cleanup: contextlib.ExitStack) -> None:
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            for folder in _missing(out):
+                with contextlib.suppress(FileExistsError):  # somebody else was faster
+                    folder.mkdir()
+                    cleanup.callback(_remove_if_empty, folder)
+            cleanup.enter_context(locked(out))
+            return
+        except FileNotFoundError:  # whoever had it removed the folder just now, as below
+            if attempt == ATTEMPTS:
+                raise
+
+
+@contextlib.contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """No other process writes to OUT, which exists, until the block ends.
+
+    The operating system ends the lock with its process, so that a killed run stands in nobody's
+    way. The file goes with the lock.
+
+    Raises:
+        OutputError: another process has the lock. OSError: it cannot be had at all.
+    """
+    lock = FileLock(out / LOCK, timeout=PATIENCE, mode=0o600, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise OutputError(
+            f"--out {str(out)!r} is in use by another run. Wait until it has ended, or choose "
+            "another directory."
+        ) from None
+    try:
+        yield
+    finally:
+        # The file goes while the lock is held: whoever waits for it sees that it has no name any
+        # more, and starts over with a new one (filelock looks at st_nlink). Windows removes no
+        # open file; there filelock removes it afterwards.
+        with contextlib.suppress(OSError):
+            os.unlink(lock.lock_file)
+        lock.release()
+
+
+def _missing(folder: Path) -> list[Path]:
+    """The folder and those above it that are not there, the highest first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()][::-1]
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _check_confidential(out: Path) -> list[Path]:
+    """What is in OUT/confidential, itself first; all of it is this user's, and nothing a link.
+
+    Raises:
+        OutputError: whoever made the link, or owns the folder, could read what will be written.
+    """
+    confidential = out / CONFIDENTIAL
+    if not os.path.lexists(confidential):
+        return []
+    _check_own(out, confidential, folder=True)
+    found = [confidential, *sorted(confidential.rglob("*"))]
+    for path in found[1:]:
+        _check_own(out, path, folder=path.parent == confidential and _of_a_fit(path))
+    return found
+
+
+def _check_own(out: Path, path: Path, *, folder: bool) -> None:
+    found = path.lstat()
+    wrong = None
+    if stat.S_ISLNK(found.st_mode):
+        wrong = "a symbolic link"
+    elif folder and not stat.S_ISDIR(found.st_mode):
+        wrong = "not a directory"
+    elif hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+        wrong = "another user's"
+    if wrong is not None:
+        raise OutputError(
+            f"--out {str(out)!r}: {str(path.relative_to(out))!r} is {wrong}, and what is "
+            "confidential would be written there. Remove it, or choose another directory."
+        )
+
+
+@dataclass(frozen=True)
+class Work:
+    """OUT/.dpbayes-ENTRY: a release until it appears.
+
+    Attributes:
+        out: the folder that it will appear in.
+        entry: of the ledger, or a random name without one.
+    """
+
+    out: Path
+    entry: str
+
+    @property
+    def release(self) -> Path:
+        """What may leave, once it is accounted for."""
+        return self.path / RELEASE
+
+    @property
+    def confidential(self) -> Path:
+        """What must not."""
+        return self.path / CONFIDENTIAL
+
+    @property
+    def path(self) -> Path:
+        """The folder, for its owner only."""
+        return self.out / f"{_WORK}{self.entry}"
+
+    def make(self) -> None:
+        """Both folders, inside one for the owner only."""
+        self.path.mkdir(mode=0o700)
+        self.confidential.mkdir(mode=0o700)
+        self.release.mkdir()
+
+    def allocate(self, files: Mapping[str, bytes]) -> None:
+        """Empty files with their space on the disk: a full disk is noticed before it costs.
+
+        Args:
+            files: contents by name, ``release/...`` or ``confidential/...``.
+        """
+        for name, content in files.items():
+            mode = 0o600 if name.startswith(f"{CONFIDENTIAL}/") else 0o666
+            handle = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            try:
+                if hasattr(os, "posix_fallocate") and content:
+                    os.posix_fallocate(handle, 0, len(content))
+            finally:
+                os.close(handle)
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Fill the allocated files, and wait until the disk has them."""
+        for name, content in files.items():
+            with (self.path / name).open("r+b") as stream:
+                stream.write(content)
+                stream.truncate()
+        for path in self.path.rglob("*"):
+            _flush(path)
+
+    def appear(self) -> None:
+        """Move the finished files into place, the release last and in one step."""
+        kept = Output(self.out)
+        kept.confidential.mkdir(mode=0o700, exist_ok=True)
+        kept.protect()
+        if self.confidential.is_dir():  # not so if a crash came between
+            for path in self.confidential.iterdir():
+                path.replace(kept.confidential / path.name)
+            _flush(kept.confidential)
+        self.release.rename(self.out / RELEASE)
+        _flush(self.out)
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove what is left of it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    """To the disk, so that a power cut cannot undo it."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows has no handle for it
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def as_output_error(out: Path, meaning: str) -> Iterator[None]:
+    """Errors of the file system as an OutputError that ends with what they mean."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"--out {str(out)!r}: {error.strerror or error}. {meaning}") from None

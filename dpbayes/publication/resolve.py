@@ -1,0 +1,98 @@
+"""What becomes of releases that a crash left unfinished."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from dataclasses import dataclass
+
+from dpbayes.engines.checkpoint import Checkpoint
+from dpbayes.errors import LedgerError, OutputError
+from dpbayes.publication.ledger import Entry, Ledger
+from dpbayes.publication.output import RELEASE, Output, Work, as_output_error, locked
+from dpbayes.release import Release
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What became of an unfinished entry: its new state, or None if it was left alone."""
+
+    entry: Entry
+    state: str | None
+    reason: str
+
+
+def resolve(ledger: Ledger, entry: str | None = None) -> list[Resolution]:
+    """Finish or void what crashed releases left behind.
+
+    ``reserved`` becomes ``void``: its writer asks the ledger before the first byte, and is refused
+    from now on. ``writing`` becomes ``released`` if all files are there and whole, otherwise
+    ``lost``: paid for, because nobody can prove that they were not seen.
+
+    Args:
+        entry: treat this one even if its process seems to run, or ran on another computer.
+    """
+    unresolved = ledger.unresolved()
+    if entry is not None:
+        unresolved = [e for e in unresolved if e.id == entry]
+        if not unresolved:
+            raise LedgerError(f"entry {entry!r} is not among the unfinished ones.")
+    return [_resolve(ledger, e, forced=entry is not None) for e in unresolved]
+
+
+def _resolve(ledger: Ledger, entry: Entry, *, forced: bool) -> Resolution:
+    if not forced and (reason := _why_not(entry)):
+        return Resolution(entry, None, reason)
+    work = Work(entry.directory, entry.id)
+    if entry.state == "reserved":  # without the lock: a writer that is only slow is stopped too
+        ledger.void(entry.id)
+        work.discard()
+        return Resolution(entry, "void", "nothing had been written; the cost was given back")
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(as_output_error(entry.directory, "It was left as it is."))
+            if entry.directory.is_dir():
+                stack.enter_context(locked(entry.directory))
+            return _finish(ledger, entry, work)
+    except OutputError as error:
+        return Resolution(entry, None, str(error).rstrip("."))
+
+
+def _why_not(entry: Entry) -> str | None:
+    """Why an entry is left alone unless it is named."""
+    again = f"to treat it all the same: --entry {entry.id}"
+    if entry.host != socket.gethostname():
+        return f"made on {entry.host}: resolve it there, or {again}"
+    if _runs(entry.process):
+        return f"process {entry.process} still runs; {again}"
+    if entry.state == "writing" and not entry.directory.is_dir():
+        return f"{entry.directory} is not there; {again}"
+    return None
+
+
+def _finish(ledger: Ledger, entry: Entry, work: Work) -> Resolution:
+    """Decide a writing entry: released if its files are whole, otherwise lost."""
+    release = entry.directory / RELEASE
+    if Release.entry_of(release) != entry.id:
+        if Release.entry_of(work.release) != entry.id:
+            ledger.lost(entry.id)
+            work.discard()
+            return Resolution(entry, "lost", "the files are not whole; the cost counts")
+        if release.exists():
+            return Resolution(entry, None, f"another release is in {entry.directory}")
+        work.appear()
+    ledger.released(entry.id)
+    work.discard()
+    Checkpoint(Output(entry.directory).checkpoint).clear()
+    return Resolution(entry, "released", f"the release is in {release}")
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it runs, as another user
+        return True
+    return process != os.getpid()

@@ -1,0 +1,196 @@
+"""A model: a program, a formula and public constants; from records to data, and back to columns.
+
+A model is an input of the mechanisms that draw from a posterior. ``Regression`` and ``Program``
+say what the user wants; ``on(schema)`` checks it and gives the frozen ``Model`` that fits use.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbayes.errors import DataError
+from dpbayes.heavy import pd
+from dpbayes.privacy.guarantee import CUSTOM_PROGRAM
+from dpbayes.schema import Column, Schema
+from dpbayes.stan.families import FAMILIES, Family, decode_outcome, encode_outcome
+from dpbayes.stan.formula import Design, Formula
+from dpbayes.stan.program import StanProgram
+
+PRIVATE = ("y",)  # data entries that hold confidential values
+
+
+class ModelChoice(Protocol):
+    """What a user gives as a model."""
+
+    def on(self, schema: Schema) -> Model:
+        """The model over a schema's columns."""
+        ...
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A bundled program: one outcome of a family, given public covariates.
+
+    Attributes:
+        formula: ``"outcome ~ covariates + (1 | group)"`` over public covariates.
+        family: name of an outcome family; see `dpbayes list`.
+        priors: overrides of the family's priors, such as ``{"intercept": (0, 1)}``.
+    """
+
+    formula: str
+    family: str
+    priors: Mapping[str, Any] | None = None
+
+    def on(self, schema: Schema) -> Model:
+        """Check it against a schema.
+
+        Raises:
+            SchemaError, ProgramError.
+        """
+        formula = Formula(self.formula, schema)
+        program = StanProgram.for_family(self.family)
+        family = FAMILIES[self.family]
+        family.check_column(formula.outcome)
+        constants = family.stan_data(formula.outcome, self.priors)
+        return Model(schema, formula, program, constants, family)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A user's Stan file that keeps the contract of stan_models/README.md.
+
+    It is given n, y, K, X, J, group as the bundled programs are, the outcome unscaled.
+
+    Attributes:
+        file: of the program.
+        formula: as in ``Regression``.
+        constants: further *public* data of the program, or a JSON file with them.
+    """
+
+    file: str | Path
+    formula: str
+    constants: Mapping[str, Any] | str | Path | None = None
+
+    def on(self, schema: Schema) -> Model:
+        """Check it against a schema, and the program's text against the contract.
+
+        Raises:
+            SchemaError, ProgramError; DataError for a bad JSON file.
+        """
+        formula = Formula(self.formula, schema)
+        program = StanProgram.from_file(self.file)
+        given = self.constants
+        constants = dict(given if isinstance(given, Mapping) else read_json_data(given))
+        if formula.outcome.levels:
+            constants.setdefault("C", len(formula.outcome.levels))
+        return Model(schema, formula, program, constants)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A program with the public facts that turn records into its data, and replicates into columns.
+
+    Attributes:
+        schema, formula, program: what is modelled, given what, and how.
+        constants: public data of the program besides n and the design.
+        family: None for a user's program.
+    """
+
+    schema: Schema
+    formula: Formula
+    program: StanProgram
+    constants: Mapping[str, Any] = field(repr=False)
+    family: Family | None = None
+
+    @property
+    def outcomes(self) -> tuple[Column, ...]:
+        """Columns that the model synthesises."""
+        return (self.formula.outcome,)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What a guarantee assumes of the program beyond what the mechanism assumes."""
+        return () if self.program.bundled else (CUSTOM_PROGRAM,)
+
+    @property
+    def discrete(self) -> bool:
+        """The likelihood of a record is a probability, so that its logarithm is at most 0."""
+        return all(column.type != "continuous" for column in self.outcomes)
+
+    def data(self, records: pd.DataFrame) -> tuple[Design, dict[str, Any]]:
+        """Design and program data of validated records, entries of the contract excepted.
+
+        Raises:
+            DataError: an outcome without variation.
+        """
+        for column in self.outcomes:
+            values = records[column.name]
+            if values.nunique() == 1:
+                raise DataError(
+                    f"column {column.name!r}: all {len(records)} rows have the value "
+                    f"{values.iloc[0]}; a constant outcome has no model to fit."
+                )
+        design = self.formula.design(records)
+        return design, {**design.stan_data(), "y": self._encoded(records), **self.constants}
+
+    def _encoded(self, records: pd.DataFrame) -> NDArray[Any]:
+        encode = self.family.encode if self.family else encode_outcome
+        (column,) = self.outcomes
+        return encode(column, records[column.name])
+
+    def decode(self, y: NDArray[Any]) -> pd.DataFrame:
+        """A replicate, shape (n,), as columns in the outcomes' own units or levels."""
+        decode = self.family.decode if self.family else decode_outcome
+        (column,) = self.outcomes
+        return pd.DataFrame({column.name: decode(column, y)})
+
+    def identity(self) -> dict[str, Any]:
+        """What a reference fit must share with the model that uses it; public."""
+        return {
+            "program": self.program.name,
+            "program_sha256": self.program.sha256,
+            "formula": " ".join(self.formula.text.split()),
+            "constants": self._plain_constants(),
+            "columns": self.schema.to_dict()["columns"],
+        }
+
+    def public_settings(self) -> dict[str, Any]:
+        """What an analyst may model: formula, family and priors; all public by assumption."""
+        return {
+            "formula": self.formula.text,
+            "family": self.family and self.family.name,
+            "constants": self._plain_constants() if self.family else {},
+        }
+
+    def _plain_constants(self) -> dict[str, Any]:
+        return {key: np.asarray(value).tolist() for key, value in sorted(self.constants.items())}
+
+    def left_out(self) -> list[str]:
+        """Declared columns that are not released: neither public nor an outcome."""
+        released = {column.name for column in self.outcomes}
+        columns = self.schema.columns.values()
+        return [c.name for c in columns if not c.public and c.name not in released]
+
+
+def read_json_data(path: str | Path | None) -> dict[str, Any]:
+    """Stan data from a JSON file; none without a file."""
+    if path is None:
+        return {}
+    try:
+        tree = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"data file {str(path)!r} does not exist.") from None
+    except OSError as error:
+        raise DataError(f"data file {str(path)!r}: {error.strerror}.") from None
+    except ValueError as error:
+        raise DataError(f"data file {str(path)!r} is not valid JSON: {error}.") from None
+    if not isinstance(tree, dict):
+        raise DataError(f"data file {str(path)!r} must hold one JSON object of Stan data.")
+    return tree

@@ -1,0 +1,146 @@
+"""Runs that are killed, and runs that meet in one folder, as real processes."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.cli.command import COMMAND, dpbayes, options, records
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="reads /proc")
+GIVEN = {"formula": "y ~ 1", "warmup": 500, "draws": 500, "seed": 77}
+DEADLINE = 60
+
+
+@pytest.fixture
+def many(folder):
+    """The folder, with records enough for chains that take a while."""
+    records(600).to_csv(folder / "data.csv", index=False)
+    return folder
+
+
+def children_of(process):
+    found = []
+    for task in os.listdir(f"/proc/{process}/task"):
+        with open(f"/proc/{process}/task/{task}/children") as stream:
+            found += [int(child) for child in stream.read().split()]
+    return found
+
+
+@contextlib.contextmanager
+def fitting(folder, **changes):
+    """A ``synthesize`` of which at least one chain is on disk, and not all of them."""
+    flags = options(folder, **{**GIVEN, **changes})
+    command = [COMMAND, "synthesize", str(folder / "data.csv"), *map(str, flags)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + DEADLINE
+    while not list(checkpoint_of(folder).glob("*.nc")) and time.monotonic() < until:
+        time.sleep(0.01)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def kill(process):
+    """SIGKILL, and wait until the chains have ended with the process that wanted them."""
+    workers = children_of(process.pid)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    until = time.monotonic() + DEADLINE
+    while any(os.path.exists(f"/proc/{w}") for w in workers):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def checkpoint_of(folder):
+    return folder / "out" / "confidential" / "checkpoint"
+
+
+def contents(folder):
+    return {p.name: p.read_bytes() for p in folder.glob("*.nc")}
+
+
+def test_a_killed_fit_goes_on_where_it_was(many):
+    """SIGKILL after the first chain: the rerun keeps it, and gives what was to come."""
+    whole = options(many, out=many / "whole", **GIVEN)
+    assert dpbayes("synthesize", many / "data.csv", *whole).returncode == 0
+    with fitting(many) as process:
+        kill(process)
+    checkpoint = checkpoint_of(many)
+    kept = contents(checkpoint)
+    assert 1 <= len(kept) < 4
+    assert not (many / "out" / "release").exists()
+    assert checkpoint.parent.stat().st_mode & 0o777 == 0o700
+    assert checkpoint.stat().st_mode & 0o777 == 0o700
+    assert (many / "out" / ".dpbayes.lock").exists()  # nobody holds it any more
+
+    done = dpbayes("synthesize", many / "data.csv", *options(many, **GIVEN))
+    assert done.returncode == 0, done.stderr
+    assert f"Went on with {len(kept)} chains of an earlier run" in done.stdout
+    trees = [
+        xr.open_datatree(many / name / "confidential" / "draws.nc", engine="h5netcdf")
+        for name in ("whole", "out")
+    ]
+    for name, values in trees[0]["posterior"].data_vars.items():
+        np.testing.assert_array_equal(trees[1]["posterior"][name], values)
+    for tree in trees:
+        tree.close()
+    first, second = (
+        json.loads((many / name / "release" / "guarantee.json").read_text())
+        for name in ("whole", "out")
+    )
+    assert first["files"] == second["files"]  # the release too, as the seed is given
+    assert not checkpoint.exists()
+    assert sorted(p.name for p in (many / "out").iterdir()) == ["confidential", "release"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [({"epsilon": 5}, "mechanism"), ({"draws": 600, "seed": 78}, "sampler settings")],
+)
+def test_chains_of_other_settings_are_set_aside(many, changes, named):
+    with fitting(many) as process:
+        kill(process)
+    done = dpbayes("synthesize", many / "data.csv", *options(many, **{**GIVEN, **changes}))
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert f"a fit with other {named} were set aside in" in said
+    assert "checkpoint.old-1" in said
+    assert "Went on with" not in said
+    assert (many / "out" / "release" / "guarantee.json").exists()
+    assert not list((many / "out" / "confidential").glob("checkpoint*"))
+
+
+def test_a_second_run_into_one_folder_is_refused_before_it_fits(many):
+    """It touches nothing of the first one, which ends as if it had been alone."""
+    with fitting(many) as first:
+        os.kill(first.pid, signal.SIGSTOP)  # it holds its lock, and writes nothing meanwhile
+        workers = [pid for pid in children_of(first.pid) if stopped(pid)]
+        before = contents(checkpoint_of(many))
+        second = dpbayes("synthesize", many / "data.csv", *options(many, **GIVEN))
+        assert second.returncode == 2
+        assert "is in use by another run" in second.stderr
+        assert len(second.stderr.splitlines()) == 1
+        assert second.stdout == ""
+        assert contents(checkpoint_of(many)) == before
+        assert not list((many / "out" / "confidential").glob("*.old-*"))
+        for pid in (first.pid, *workers):
+            os.kill(pid, signal.SIGCONT)
+        assert first.wait(timeout=120) == 0
+    assert sorted(p.name for p in (many / "out").iterdir()) == ["confidential", "release"]
+
+
+def stopped(pid):
+    """Send SIGSTOP; False if it has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+        return True
+    return False

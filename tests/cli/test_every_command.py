@@ -1,0 +1,103 @@
+"""Every command once, in this process and with tiny settings: the main job from end to end."""
+
+import ast
+import functools
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import typer
+
+from dpbayes.cli.app import app
+from dpbayes.engines import SamplerSettings
+from dpbayes.studies import demo
+from tests.cli.command import options
+from tests.cli.in_process import dpbayes
+from tests.programs import GOOD
+
+TINY = {"warmup": 100, "draws": 50, "chains": 2}
+
+
+def commands(group, *path):
+    """Names of all commands, with those of groups."""
+    for name, one in typer.main.get_group(group).commands.items():
+        if hasattr(one, "commands"):
+            yield from ((*path, name, inner) for inner in one.commands)
+        else:
+            yield (*path, name)
+
+
+@pytest.fixture
+def run(folder):
+    """``run(*words)``: what a command that went well said."""
+
+    def run(*words, code=0):
+        done = dpbayes(*words, cwd=folder)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_the_main_job(run, folder, monkeypatch):
+    """Reference, weights, budget, release, account, analysis."""
+    short = functools.partial(SamplerSettings, warmup=300, draws=300)
+    monkeypatch.setattr("dpbayes.cli.tune.SamplerSettings", short)
+    model = ("--schema", "schema.toml", "--formula", "y ~ age", "--family", "beta")
+    said = run("tune", "--reference", "data.csv", *model, "--target-epsilon", 20,
+               "--out", "weights.json", "--seed", 1)  # fmt: skip
+    assert "Written: weights.json" in said
+    said = run("ledger", "create", "ledger.db", "--account", "cps", "--epsilon", 5)
+    assert "5" in said
+    flags = options(folder, formula="y ~ age", mechanism="anchored", epsilon=1, datasets=2,
+                    anchor="weights.json", ledger="ledger.db", account="cps", **TINY)  # fmt: skip
+    said = run("synthesize", "data.csv", *flags, "--allow-nonconvergence")
+    assert "ε = 2 when one record is added or removed" in " ".join(said.split())
+    statement = json.loads((folder / "out" / "release" / "guarantee.json").read_text())
+    assert (statement["epsilon"], statement["datasets"]) == (2, 2)
+    assert "anchored" in run("ledger", "history", "ledger.db")
+    shown = run("ledger", "show", "ledger.db").splitlines()[1].split()
+    assert shown[:6] == ["cps", "add-remove", "5", "0", "2", "3"]
+    said = run("combine", folder / "out" / "release", "--formula", "y ~ age")
+    assert "2 data sets by 'anchored'" in said
+
+
+def test_keeping_a_ledger(run, folder):
+    run("ledger", "create", "ledger.db", "--account", "cps", "--epsilon", 5)
+    assert "No entry is unfinished." in run("ledger", "resolve", "ledger.db")
+    pd.read_csv(folder / "data.csv").iloc[1:].to_csv(folder / "corrected.csv", index=False)
+    assert "cps" in run("ledger", "accept", "ledger.db", "corrected.csv", "--account", "cps")
+    assert "has version" in run("ledger", "upgrade", "ledger.db")
+
+
+def test_looking_at_a_mechanism(run, folder):
+    (folder / "schema.toml").write_text('[columns.ill]\ntype = "binary"\nlevels = ["no", "yes"]\n')
+    model = ("--schema", "schema.toml", "--formula", "ill ~ 1", "--family", "bernoulli")
+    said = run("audit", "data.csv", *model, "--mechanism", "censored", "--epsilon", 1,
+               "--candidates", 6)  # fmt: skip
+    assert "not exceeded" in said
+    (folder / "mine.stan").write_text(GOOD)
+    (folder / "made_up.json").write_text(json.dumps({"n": 4, "y": [0.1, 0.5, -0.3, 1.2]}))
+    said = run("check", "mine.stan", "--constants", "made_up.json")
+    assert "mine.stan keeps the contract at" in said
+
+
+def test_looking_around(run, monkeypatch):
+    records, schema = demo.earnings()
+    monkeypatch.setattr(demo, "earnings", lambda: (records.iloc[::4], schema))
+    assert "censored-weighted" in run("list")
+    assert "modips-rules" in run("study", "list")
+    assert "asymptotic" in run("demo", "--quick")
+
+
+def test_no_command_is_left_out():
+    """Every one is the beginning of a call of ``run`` in this file."""
+    calls = [
+        [word.value for word in node.args[:2] if isinstance(word, ast.Constant)]
+        for node in ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "run"
+    ]
+    for command in commands(app):
+        assert any(tuple(words[: len(command)]) == command for words in calls), command

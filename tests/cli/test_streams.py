@@ -1,0 +1,100 @@
+"""What is printed, and what becomes of a command whose output nobody can take."""
+
+import json
+
+import pytest
+
+from tests.cli import command
+from tests.cli.command import dpbayes, in_shell, options
+
+CLOSED = '"$@" | head -c 0; exit ${PIPESTATUS[0]}'
+LATE = '"$@" | sleep 0; exit ${PIPESTATUS[0]}'
+FULL = '"$@" > /dev/full'
+SHUT = '"$@" >&-'
+
+
+def table(folder, **changes):
+    """A release that takes a moment, and no chains."""
+    given = {"formula": None, "family": None, "warmup": None, "draws": None, "epsilon": 1}
+    return options(folder, **{**given, "mechanism": "laplace", "set": "bins=3", **changes})
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (CLOSED, "Broken pipe"),
+        (LATE, "Broken pipe"),
+        (FULL, "No space left on device"),
+        (SHUT, "Bad file descriptor"),
+    ],
+)
+def test_a_release_is_told_on_standard_error_if_standard_output_fails(folder, line, why):
+    done = in_shell(line, "synthesize", folder / "data.csv", *table(folder))
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.splitlines()
+    assert said == [
+        f"Written: {folder / 'out' / 'release'} and {folder / 'out' / 'confidential'}",
+        f"warning: standard output: {why}; the rest of the report is lost.",
+    ]
+    statement = json.loads((folder / "out" / "release" / "guarantee.json").read_text())
+    assert statement["epsilon"] == 1
+    assert sorted(p.name for p in (folder / "out").iterdir()) == ["confidential", "release"]
+
+
+@pytest.mark.parametrize("words", [("list",), ("--help",), ("synthesize", "--help")])
+def test_commands_that_only_print(words):
+    """A reader that has enough is no error; a disk that is full is one."""
+    closed = in_shell(CLOSED, *words)
+    assert (closed.returncode, closed.stderr) == (0, "")
+    full = in_shell(FULL, *words)
+    assert full.returncode == 2
+    assert full.stderr == "error: standard output: No space left on device.\n"
+
+
+def test_errors_that_nobody_hears_keep_their_code(folder):
+    arguments = ("synthesize", folder / "data.csv", *table(folder, epsilon=-1))
+    for line in ('"$@" 2> /dev/full', '"$@" 2>&-', '"$@" > /dev/full 2>&1'):
+        assert in_shell(line, *arguments).returncode == 2
+
+
+def test_an_audit_keeps_its_verdict(folder):
+    """A closed pipe is not an exceeded ε."""
+    model = ("--schema", folder / "schema.toml", "--formula", "y ~ 1", "--family", "beta")
+    found = in_shell(CLOSED, "audit", folder / "data.csv", *model, "--mechanism", "censored",
+                     "--epsilon", 1, "--candidates", 10)  # fmt: skip
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+NAME = "[/x] [bold]n[/bold] :smile:"
+
+
+def test_names_are_printed_as_they_are(folder):
+    """Rich would read a data set's name, a note or a path as markup."""
+    url = folder / "ledger.db"
+    made = dpbayes("ledger", "create", url, "--account", NAME, "--epsilon", 4)
+    assert made.returncode == 0, made.stderr
+    assert f"data set '{NAME}' has spent" in made.stdout
+    out = folder / "out [/x]"
+    account = {"ledger": url, "account": NAME, "note": f"for {NAME}", "out": out}
+    done = dpbayes("synthesize", folder / "data.csv", *table(folder, **account))
+    assert done.returncode == 0, done.stderr
+    assert f"data set '{NAME}' has spent ε = 1 of 4" in done.stdout
+    assert f"Written: {out / 'release'} and {out / 'confidential'}" in done.stdout
+    assert NAME in dpbayes("ledger", "show", url).stdout
+    assert f"for {NAME}" in dpbayes("ledger", "history", url).stdout
+    unfinished = dpbayes("ledger", "show", url, "--account", f"{NAME}?")
+    assert unfinished.returncode == 2
+    assert NAME in unfinished.stderr
+
+
+def test_an_error_names_a_bad_path_as_it_is(folder):
+    done = dpbayes("synthesize", folder / "[/x].csv", *table(folder))
+    assert done.returncode == 2
+    assert "[/x].csv' does not exist" in done.stderr
+
+
+def test_a_locale_without_greek(folder, monkeypatch):
+    monkeypatch.setitem(command.ENVIRONMENT, "PYTHONIOENCODING", "ascii")
+    done = dpbayes("synthesize", folder / "data.csv", *table(folder))
+    assert done.returncode == 0, done.stderr
+    assert "Written: " in done.stdout

@@ -1,0 +1,318 @@
+"""Mechanisms and families from outside the package, entered by the public registries."""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+import dpbayes as dpb
+from dpbayes.cli.app import app
+from dpbayes.engines.draws import stacked
+from dpbayes.evaluate.audit import audit
+from dpbayes.mechanisms import MECHANISMS, get_mechanism
+from dpbayes.mechanisms.base import PureFitted
+from dpbayes.mechanisms.posterior.stage import Stage, place_window
+from dpbayes.privacy.accounting import Loss
+from dpbayes.privacy.guarantee import POSTERIOR, SECRET_DRAWS
+from dpbayes.privacy.noise import StudyNoise
+from dpbayes.stan.families import FAMILIES
+
+UNIT = 2**30
+SCHEMA = dpb.Schema.from_dict(
+    {
+        "columns": {
+            "ill": {"type": "binary", "levels": ["no", "yes"]},
+            "sex": {"type": "categorical", "levels": ["f", "m"], "public": True},
+        }
+    }
+)
+RNG = np.random.default_rng(2)
+RECORDS = pd.DataFrame(
+    {"ill": RNG.choice(["no", "yes"], 80, p=[0.8, 0.2]), "sex": RNG.choice(["f", "m"], 80)}
+)
+SHORT = dpb.SamplerSettings(chains=2, warmup=200, draws=200, seed=1)
+
+
+@dataclass(frozen=True)
+class RandomisedResponse(dpb.PureMechanism):
+    """Every answer is turned round with probability 1 / (1 + e^epsilon), Warner's coin."""
+
+    epsilon: float
+    adjacency: str = "substitution"
+    name: ClassVar[str] = "randomised-response"
+    summary: ClassVar[str] = "each answer turned round by a coin; strict ε-DP"
+    randomness: ClassVar[str] = SECRET_DRAWS
+
+    @property
+    def lies(self):
+        """Of 2^30 equally likely numbers, those that turn an answer round."""
+        return math.ceil(UNIT / (1 + math.exp(self.epsilon)))
+
+    def check_columns(self, schema):
+        (column,) = schema.confidential()
+        if column.type != "binary":
+            raise dpb.SchemaError(f"column {column.name!r} is not binary.")
+
+    def prepare(self, schema, records):
+        return Answers(self, schema, records)
+
+
+class Answers(PureFitted):
+    """Answers as 0 and 1, shape (n,)."""
+
+    def __init__(self, mechanism, schema, records):
+        super().__init__(mechanism, schema, {"lies": mechanism.lies / UNIT})
+        (self.column,) = self.synthesised
+        self.codes = records[self.column.name].cat.codes.to_numpy()
+
+    def private(self, noise):
+        return self.codes ^ (noise.below(np.full(len(self.codes), UNIT)) < self.mechanism.lies)
+
+    def synthetic(self, output, rng):
+        levels = np.array(self.column.levels, dtype=object)
+        return pd.DataFrame({self.column.name: levels[output.astype(int)]})
+
+
+@dataclass(frozen=True)
+class Halved(dpb.PosteriorMechanism):
+    """Log-likelihoods halved, then clamped: one stage."""
+
+    epsilon: float
+    name: ClassVar[str] = "halved"
+    summary: ClassVar[str] = "tempered by one half and clamped; strict ε-DP"
+
+    def stages(self, problem):
+        window = place_window(None, self.epsilon, negative=problem.discrete)
+        return (Stage(dpb.ConstantWeights(0.5), window),)
+
+    def guarantee(self):
+        return dpb.Guarantee(
+            self.name, Loss.bounded_range(self.epsilon), "strict", POSTERIOR, "chain"
+        )
+
+
+EXPONENTIAL = """functions {
+#include pseudo_likelihood.stan
+}
+data {
+  int<lower=1> n;
+  vector<lower=0>[n] y;
+  int<lower=0> K;
+  matrix[n, K] X;
+  vector[2] prior_intercept;
+  real<lower=0> prior_coefficient;
+  vector<lower=0, upper=1>[n] weights;
+  vector[n] anchor;
+  real clip_lower;
+  real clip_upper;
+  int<lower=0, upper=1> emit;
+}
+parameters {
+  real intercept;
+  vector[K] coefficient;
+}
+model {
+  intercept ~ normal(prior_intercept[1], prior_intercept[2]);
+  coefficient ~ normal(0, prior_coefficient);
+  vector[n] eta = intercept + X * coefficient;
+  vector[n] log_lik_i = -eta - y .* exp(-eta);
+  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
+}
+generated quantities {
+  vector[emit ? n : 0] log_lik;
+  array[emit ? n : 0] real y_rep;
+  if (emit) {
+    vector[n] eta = intercept + X * coefficient;
+    log_lik = -eta - y .* exp(-eta);
+    y_rep = exponential_rng(exp(-eta));
+  }
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def registries():
+    """As they were before, afterwards."""
+    before = [(registry, dict(registry)) for registry in (MECHANISMS, FAMILIES)]
+    yield
+    for registry, entries in before:
+        registry.clear()
+        registry.update(entries)
+
+
+def listed():
+    return CliRunner().invoke(app, ["list"], catch_exceptions=False).output
+
+
+def test_a_pure_mechanism(tmp_path):
+    with pytest.raises(dpb.GuaranteeError, match="unknown mechanism 'randomised-response'"):
+        get_mechanism("randomised-response", epsilon=1.0)
+    assert dpb.register_mechanism(RandomisedResponse) is RandomisedResponse  # a decorator
+    mechanism = get_mechanism("randomised-response", epsilon=1.0)
+    assert mechanism == RandomisedResponse(1.0)
+    with pytest.raises(dpb.GuaranteeError, match="does not use bins; it takes epsilon, adjacency"):
+        get_mechanism("randomised-response", epsilon=1.0, bins=3)
+    with pytest.raises(dpb.GuaranteeError, match="leave out the model"):
+        dpb.Synthesizer(SCHEMA, mechanism, dpb.Regression("ill ~ 1", "bernoulli"))
+    fit = dpb.Synthesizer(SCHEMA, mechanism).fit(RECORDS)
+    release = fit.sample(3)
+    assert release.releasable
+    assert (release.guarantee.epsilon, release.guarantee.epsilon_substitution) == (3.0, 3.0)
+    statement = json.loads(release.files()["guarantee.json"])
+    assert statement["mechanism"] == "randomised-response"
+    assert statement["settings"]["lies"] == pytest.approx(1 / (1 + math.e))
+    assert SECRET_DRAWS in statement["assumptions"]
+    for data in release.datasets:
+        SCHEMA.validate(data)
+    published = dpb.publish(fit, tmp_path / "out", ledger=None)
+    assert published.guarantee.epsilon == 1.0
+    assert "randomised-response   each answer turned round by a coin" in listed()
+
+
+@pytest.mark.statistical
+def test_a_pure_mechanism_does_what_it_says():
+    """Shares of lies within 5 standard errors of 80 000 answers (6e-7 by chance)."""
+    fitted = dpb.Synthesizer(SCHEMA, RandomisedResponse(1.0)).fit(RECORDS).fitted
+    noise = StudyNoise(1)
+    lies = np.mean([(fitted.private(noise) != fitted.codes).mean() for _ in range(1000)])
+    p = 1 / (1 + math.e)
+    assert abs(lies - p) < 5 * math.sqrt(p * (1 - p) / 80_000)
+
+
+def test_a_posterior_mechanism():
+    dpb.register_mechanism(Halved)
+    mechanism = get_mechanism("halved", epsilon=0.8)
+    with pytest.raises(dpb.GuaranteeError, match="'halved' draws from a posterior and needs"):
+        dpb.Synthesizer(SCHEMA, mechanism)
+    model = dpb.Regression("ill ~ 1", "bernoulli")
+    fit = dpb.Synthesizer(SCHEMA, mechanism, model, settings=SHORT).fit(
+        RECORDS, allow_nonconvergence=True
+    )
+    assert (fit.fitted.weights == 0.5).all()
+    assert fit.fitted.window == (-0.8, 0.0)
+    assert fit.fitted.lipschitz_bound <= 0.8
+    release = fit.sample(2, seed=1)
+    assert release.guarantee.epsilon == pytest.approx(1.6)
+    assert release.settings["stages"][0]["alpha"] == 0.5
+    assert json.loads(release.files()["guarantee.json"])["mechanism"] == "halved"
+    SCHEMA.validate(release.datasets[0])
+    found = audit(fit, candidates=6)
+    assert not found.violated, str(found)
+    assert found.add_remove > 0.4
+    assert "halved                tempered by one half" in listed()
+
+
+def test_the_command_takes_a_registered_mechanism(tmp_path):
+    dpb.register_mechanism(RandomisedResponse)
+    (tmp_path / "schema.toml").write_text(
+        '[columns.ill]\ntype = "binary"\nlevels = ["no", "yes"]\n'
+        '[columns.sex]\ntype = "categorical"\nlevels = ["f", "m"]\npublic = true\n'
+    )
+    RECORDS.to_csv(tmp_path / "records.csv", index=False)
+    words = [
+        "synthesize", tmp_path / "records.csv", "--schema", tmp_path / "schema.toml",
+        "--mechanism", "randomised-response", "--epsilon", 2, "--out", tmp_path / "out",
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    statement = json.loads((tmp_path / "out" / "release" / "guarantee.json").read_text())
+    assert (statement["mechanism"], statement["epsilon"]) == ("randomised-response", 2.0)
+
+
+def exponential(tmp_path, text=EXPONENTIAL):
+    path = tmp_path / "exponential.stan"
+    path.write_text(text)
+    return dpb.Family(
+        "exponential", "y ~ exponential(1 / mu), log mu = eta", "continuous", "upper",
+        {"intercept": (-1.0, 1.0), "coefficient": 1.0}, open_at=("lower",), program=path,
+    )  # fmt: skip
+
+
+WAITS = dpb.Schema.from_dict(
+    {
+        "columns": {
+            "wait": {"type": "continuous", "lower": 0, "upper": 50},
+            "age": {"type": "count", "lower": 20, "upper": 60, "public": True},
+        }
+    }
+)
+WAITED = pd.DataFrame({"wait": RNG.exponential(8.0, 120).clip(0.01, 50),
+                       "age": RNG.integers(20, 61, 120)})  # fmt: skip
+
+
+def test_a_family(tmp_path):
+    """Mean of the intercept within 5 MCSE of quadrature (6e-7 by chance, at a fixed seed)."""
+    with pytest.raises(dpb.ProgramError, match="unknown family 'exponential'"):
+        dpb.Synthesizer(WAITS, dpb.Censored(3.0), dpb.Regression("wait ~ 1", "exponential"))
+    dpb.register_family(exponential(tmp_path))
+    settings = dpb.SamplerSettings(warmup=300, draws=500, seed=1)
+    fit = dpb.Synthesizer(
+        WAITS, dpb.Censored(3.0), dpb.Regression("wait ~ 1", "exponential"), settings=settings
+    ).fit(WAITED)
+    y = WAITED["wait"].to_numpy() / 50
+
+    at = np.linspace(-6, 4, 20_001)
+    terms = np.clip(-at[:, None] - y * np.exp(-at[:, None]), -1.5, 1.5)
+    density = np.exp(terms.sum(axis=1) - terms.sum(axis=1).max()) * stats.norm.pdf(at, -1, 1)
+    mean = (at * density).sum() / density.sum()
+    sample = stacked(fit.fitted.draws, "intercept")
+    mcse = sample.std() / math.sqrt(fit.fitted.diagnostics.min_ess_bulk)
+    assert abs(sample.mean() - mean) < 5 * mcse
+    release = fit.sample(seed=1)
+    assert (release.program, release.settings["family"]) == ("exponential", "exponential")
+    assert any("contract check" in a for a in release.guarantee.assumptions)
+    assert release.datasets[0]["wait"].between(0, 50).all()
+    assert "exponential           continuous outcome; y ~ exponential(1 / mu)" in listed()
+
+
+def test_a_family_with_covariates_and_priors(tmp_path):
+    dpb.register_family(exponential(tmp_path))
+    model = dpb.Regression("wait ~ age", "exponential", {"intercept": (-2.0, 0.5)})
+    synthesizer = dpb.Synthesizer(WAITS, dpb.Anchored(2.0), model, settings=SHORT)
+    fit = synthesizer.fit(WAITED, allow_nonconvergence=True)
+    assert fit.fitted.coefficients().index.tolist() == ["Intercept", "age"]
+    assert fit.sample(seed=1).guarantee.epsilon == pytest.approx(2.0)
+    with pytest.raises(dpb.DataError, match=r"1 of 120 rows lie on .* the exponential density is"):
+        synthesizer.fit(WAITED.assign(wait=[0.0, *WAITED["wait"][1:]]))
+    with pytest.raises(dpb.SchemaError, match="models a continuous outcome"):
+        dpb.Synthesizer(SCHEMA, dpb.Censored(1.0), dpb.Regression("ill ~ 1", "exponential"))
+
+
+def test_the_contract_of_a_family_is_checked(tmp_path):
+    """By name when the model is made, by behaviour when records come."""
+    wrong = EXPONENTIAL.replace(
+        "intercept ~ normal(prior_intercept[1],", "intercept ~ normal(mean(y),"
+    )
+    dpb.register_family(exponential(tmp_path, wrong))
+    made = dpb.Synthesizer(WAITS, dpb.Censored(1.0), dpb.Regression("wait ~ 1", "exponential"))
+    with pytest.raises(dpb.ProgramError, match="still depends on the confidential 'y'"):
+        made.fit(WAITED)
+    (tmp_path / "exponential.stan").write_text(EXPONENTIAL.replace("  real clip_upper;\n", ""))
+    with pytest.raises(dpb.ProgramError, match="clip_upper"):
+        dpb.Synthesizer(WAITS, dpb.Censored(1.0), dpb.Regression("wait ~ 1", "exponential"))
+
+
+def test_names_taken_are_refused(tmp_path):
+    @dataclass(frozen=True)
+    class Impostor(Halved):
+        name: ClassVar[str] = "censored"
+
+    with pytest.raises(dpb.GuaranteeError, match="'censored' is registered already"):
+        dpb.register_mechanism(Impostor)
+    assert type(get_mechanism("censored", epsilon=1.0)) is dpb.Censored
+    dpb.register_mechanism(dpb.Censored)  # the same again changes nothing
+    family = exponential(tmp_path)
+    dpb.register_family(family)
+    dpb.register_family(family)
+    beta = FAMILIES["beta"]
+    for name in ("beta", "exponential"):
+        other = dpb.Family(name, "y", "continuous", "range", {"intercept": (0.0, 1.0)})
+        with pytest.raises(dpb.SchemaError, match=f"a family '{name}' is there already"):
+            dpb.register_family(other)
+    assert FAMILIES["beta"] is beta
