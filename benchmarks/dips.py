@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 import dpbayes as dpb
-from dpbayes.studies.bowen_liu import comparison
+from dpbayes.privacy.noise import opendp
+from dpbayes.studies.bowen_liu import comparison_1, comparison_2
 
 SCHEMA = dpb.Schema.from_dict(
     {
@@ -48,16 +49,16 @@ def timed(work):
 
 
 def main():
-    study = timed(lambda: comparison.run_binary(5000, 1, (1.0,)))
+    study = timed(lambda: comparison_1.run(5000, 1, (1.0,)))
     print(f"study 1, nine scenarios, 5,000 replicates, one ε: {study:.2f} s")
-    study = timed(lambda: comparison.run_normal(1000, 1, (1.0,)))
+    study = timed(lambda: comparison_2.run(1000, 1, (1.0,)))
     print(f"study 2, nine scenarios, 1,000 replicates, one ε: {study:.2f} s")
-    dpb.privacy.noise.opendp()
+    opendp()
     print("\n| mechanism | n | fit, s | release, s | study, s |\n|---|---|---|---|---|")
     for n in (2_000, 100_000):
         data = records(n)
         for mechanism in MECHANISMS:
-            synthesizer = dpb.DipsSynthesizer(SCHEMA, mechanism)
+            synthesizer = dpb.Synthesizer(SCHEMA, mechanism)
             fitted = []
             fit = timed(lambda s=synthesizer, d=data, f=fitted: f.append(s.fit(d)))
             (found,) = fitted
@@ -67,4 +68,5 @@ def main():
             print(f"| {mechanism.name} {name} | {n:,} | {fit:.2f} | {secure:.3f} | {study:.3f} |")
 
 
-main()
+if __name__ == "__main__":
+    main()

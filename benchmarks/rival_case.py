@@ -18,9 +18,8 @@ import pandas as pd
 
 import dpbayes as dpb
 from dpbayes.evaluate.utility import avg_ecdf, total_variation
-from dpbayes.mechanisms.base import StanMechanism
 from dpbayes.mechanisms.tables.cells import Axis, make_axis
-from dpbayes.studies.demo import FORMULA, earnings
+from dpbayes.studies.datasets import EARNINGS_MODEL, earnings
 
 # From declared bounds alone. fine: five years of age, one of education, four dollars.
 # coarse: those of the study `earnings`.
@@ -36,17 +35,20 @@ Claim = dict[str, Any]
 Release = Callable[[], tuple[pd.DataFrame, Claim]]
 
 
-def mechanism(name: str, epsilon: float, bins: Mapping[str, int]) -> Any:
+def mechanism(
+    name: str, epsilon: float, bins: Mapping[str, int]
+) -> tuple[dpb.Mechanism[Any], dpb.Regression | None]:
+    """With the model that it needs."""
     match name:
         case "unweighted":
-            return dpb.Unweighted()
+            return dpb.Unweighted(), EARNINGS_MODEL
         case "anchored":
-            return dpb.Anchored(epsilon)
+            return dpb.Anchored(epsilon), EARNINGS_MODEL
         case "laplace":
-            return dpb.Laplace(epsilon, bins=bins)
+            return dpb.Laplace(epsilon, bins=bins), None
         case "perturbed-histogram":
-            return dpb.PerturbedHistogram(epsilon, bins=bins)
-    return dpb.Modips(epsilon, name.removeprefix("modips-"))
+            return dpb.PerturbedHistogram(epsilon, bins=bins), None
+    return dpb.Modips(epsilon, name.removeprefix("modips-")), None
 
 
 def ours(name: str, bins: str, epsilon: float, *, public: bool) -> Release:
@@ -54,13 +56,9 @@ def ours(name: str, bins: str, epsilon: float, *, public: bool) -> Release:
     records, schema = earnings()
     if not public:
         schema = dpb.Schema({n: replace(c, public=False) for n, c in schema.columns.items()})
-    chosen = mechanism(name, epsilon, BINS[bins])
+    synthesizer = dpb.Synthesizer(schema, *mechanism(name, epsilon, BINS[bins]))
 
     def release() -> tuple[pd.DataFrame, Claim]:
-        if isinstance(chosen, StanMechanism):
-            synthesizer: Any = dpb.Synthesizer(schema, FORMULA, "beta", chosen)
-        else:
-            synthesizer = dpb.DipsSynthesizer(schema, chosen)
         found = synthesizer.fit(records).sample(accept="none" if name == "unweighted" else "strict")
         claim = found.guarantee
         (data,) = found.datasets
@@ -184,7 +182,7 @@ def pmse_ratio(original: pd.DataFrame, synthetic: pd.DataFrame) -> float:
 
 def regression(data: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Least squares by the study's formula: coefficients and standard errors."""
-    sides = formulaic.model_matrix(FORMULA, data)
+    sides = formulaic.model_matrix(EARNINGS_MODEL.formula, data)
     y, x = (np.asarray(side, dtype=float) for side in (sides.lhs, sides.rhs))
     coefficients, *_ = np.linalg.lstsq(x, y[:, 0], rcond=None)
     residual = y[:, 0] - x @ coefficients

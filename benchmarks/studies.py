@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from dpbayes.studies.bowen_liu import comparison
+from dpbayes.studies.bowen_liu import comparison, comparison_1
 from dpbayes.studies.hu_williams_savitsky import censoring
 from dpbayes.studies.runner import Report, Study, run_study
 
@@ -67,14 +67,14 @@ def main() -> None:
             flush=True,
         )
 
-    scenarios = len(comparison.BINARY_N) * len(comparison.SHARES) * len(comparison.EPSILONS)
-    methods = len(comparison.BINARY_METHODS)
+    scenarios = len(comparison_1.SIZES) * len(comparison_1.SHARES) * len(comparison.EPSILONS)
+    methods = len(comparison_1.METHODS)
     print(
         f"\n`comparison-1`, {REPLICATES:,} replicates of {scenarios} scenarios under {methods} "
         "methods, the cluster included\n\n| workers | s | replicates per second |\n|---|---|---|"
     )
     for workers in WORKERS:
-        time_taken = seconds(comparison.STUDY_1, REPLICATES, workers)
+        time_taken = seconds(comparison_1.STUDY, REPLICATES, workers)
         print(f"| {workers} | {time_taken:.1f} | {REPLICATES * scenarios / time_taken:,.0f} |")
 
 

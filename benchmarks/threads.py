@@ -35,14 +35,11 @@ def bind(n: int, engine: str):
     for name in x:
         columns[name] = {"type": "continuous", "lower": -1, "upper": 1, "public": True}
     schema = dpb.Schema.from_dict({"columns": columns})
-    synthesizer = dpb.Synthesizer(schema, "y ~ " + " + ".join(x), "normal", dpb.Censored(5))
-    _, data = synthesizer.stan_data(schema.validate(records))
+    model = dpb.Regression("y ~ " + " + ".join(x), "normal").on(schema)
+    _, data = model.data(schema.validate(records))
     window = {"clip_lower": -2.5, "clip_upper": 2.5}
-    return (
-        get_engine(engine)
-        .compile(synthesizer.program)
-        .bind({**data, **contract_defaults(n), **window})
-    )
+    compiled = get_engine(engine).compile(model.program)
+    return compiled.bind({**data, **contract_defaults(n), **window})
 
 
 def measure(n: int, engine: str, threads: int) -> dict[str, float]:

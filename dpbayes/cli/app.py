@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version as installed
 from typing import Annotated
 
 import typer
 
-import dpbayes
 from dpbayes.cli.audit import audit
 from dpbayes.cli.check import check
 from dpbayes.cli.demo import demo
@@ -51,7 +51,7 @@ def _command() -> int:
 
 def _version(asked: bool) -> None:
     if asked:
-        say(f"dpbayes {dpbayes.__version__}")
+        say(f"dpbayes {installed('dpbayes')}")
         raise typer.Exit
 
 

@@ -67,7 +67,7 @@ def run(command: Callable[[], int]) -> int:
     """
     output, errors = _guarded(sys.stdout), _guarded(sys.stderr)
     output.reconfigure(errors="backslashreplace")  # ε where the locale has no Greek
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):  # type: ignore[type-var]
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         code = command()
         output.flush()
         if output.error is not None:

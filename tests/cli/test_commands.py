@@ -8,6 +8,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.mechanisms import MECHANISMS
+from tests.cli import in_process
 from tests.cli.command import SCHEMA, dpbayes, options, records
 
 PROGRAM = (Path(__file__).parents[1] / "unit" / "test_program.py").read_text()
@@ -88,7 +89,7 @@ def test_stored_draws_can_be_read(folder):
 def test_bad_input_is_one_message_and_writes_nothing(folder, changes, data, message):
     if data is not None:
         (folder / "data.csv").write_text(data)
-    done = dpbayes("synthesize", folder / "data.csv", *options(folder, **changes))
+    done = in_process.dpbayes("synthesize", folder / "data.csv", *options(folder, **changes))
     assert done.returncode == 2, done.stdout
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
@@ -270,7 +271,7 @@ def test_audit_exit_codes(folder):
     ],
 )
 def test_bad_settings_of_strict_mechanisms(folder, changes, message):
-    done = dpbayes("synthesize", folder / "data.csv", *options(folder, **changes))
+    done = in_process.dpbayes("synthesize", folder / "data.csv", *options(folder, **changes))
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr

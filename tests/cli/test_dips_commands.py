@@ -7,6 +7,7 @@ import sys
 import pandas as pd
 import pytest
 
+from tests.cli import in_process
 from tests.cli.command import dpbayes
 
 BINARY = """
@@ -16,8 +17,8 @@ levels = ["no", "yes"]
 """
 
 
-def run(folder, mechanism, *more, epsilon=1.0, schema="schema.toml"):
-    return dpbayes(
+def run(folder, mechanism, *more, epsilon=1.0, schema="schema.toml", command=dpbayes):
+    return command(
         "synthesize", folder / "data.csv", "--schema", folder / schema, "--mechanism", mechanism,
         "--epsilon", epsilon, "--out", folder / "out", *more,
     )  # fmt: skip
@@ -112,13 +113,13 @@ def test_a_family_is_chosen_and_paid_for(folder):
         ("laplace", ["--window", "negative"], "does not use window"),
         ("modips", ["--set", "weights=[0.5, 0.6]"], "sum to 1; they sum to 1.1"),
         ("beta-binomial", [], "one confidential column of type binary; found y (continuous)"),
-        ("censored", [], "needs --formula"),
+        ("censored", [], "needs a model: Regression(formula, family)"),
         ("censored", ["--choose-epsilon", 1], "go together"),
         ("laplace", ["--choose-from", "a,b", "--choose-epsilon", 1], "leave out --choose-from"),
     ],
 )
 def test_bad_input_is_one_message_and_writes_nothing(folder, mechanism, more, message):
-    done = run(folder, mechanism, *more)
+    done = run(folder, mechanism, *more, command=in_process.dpbayes)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert message in " ".join(done.stderr.split())

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from dpbayes.studies.catalogue import STUDIES
+from tests.cli import in_process
 from tests.cli.command import dpbayes
 
 
@@ -59,7 +60,7 @@ def test_combine(release):
 )
 def test_bad_input_is_one_message(release, changes, arguments, message):
     write(release, **changes)
-    done = dpbayes("combine", release, *arguments)
+    done = in_process.dpbayes("combine", release, *arguments)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -102,6 +103,6 @@ def test_bad_studies():
         (("charest", "--resume"), "--resume needs --out"),
         (("charest", "--scheduler", "tcp://127.0.0.1:9", "--workers", 2), "has its own"),
     ):
-        done = dpbayes("study", *arguments)
+        done = in_process.dpbayes("study", *arguments)
         assert done.returncode == 2
         assert message in done.stderr

@@ -95,7 +95,8 @@ def test_a_program_without_a_clamp_is_caught(synthesizer):
 def test_discrete_outcome_and_negative_window():
     for mechanism in (dpb.Censored(0.7), dpb.Anchored(0.7)):
         model = dpb.Regression("ill ~ 1", "bernoulli")
-        synthesizer = dpb.Synthesizer(SCHEMA, mechanism, model, settings=dpb.SamplerSettings(seed=1))
+        settings = dpb.SamplerSettings(seed=1)
+        synthesizer = dpb.Synthesizer(SCHEMA, mechanism, model, settings=settings)
         found = audit(synthesizer.fit(RECORDS), candidates=8)
         assert not found.violated, str(found)
         assert found.add_remove > 0.2

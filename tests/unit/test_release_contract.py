@@ -105,7 +105,7 @@ def check_release(fit, schema, seed):
     assert claim.datasets == 4
     assert claim.mechanism == fit.mechanism.name
     assert claim == fit.guarantee.for_datasets(4)
-    assert [c.name for c in fit.synthesised] == [n for n, c in schema.columns.items() if not c.public]
+    assert fit.synthesised == tuple(c for c in schema.columns.values() if not c.public)
     assert release.settings["n"] == N
     json.dumps(dict(release.settings), allow_nan=False)
     text = claim.paragraph()

@@ -108,6 +108,19 @@ def test_a_refit_draws_by_other_random_numbers(fitted, schema, records):
     assert same.refit(fit).fitted.seed != fit.fitted.seed
 
 
+def test_a_refit_keeps_no_chains(schema, records, tmp_path):
+    """A checkpoint is of one fit: what it holds is that fit's, and goes when it is cleared."""
+    settings = dpb.SamplerSettings(chains=2, warmup=100, draws=50)
+    synthesizer = build(schema, "embedded", dpb.Censored(4.0), settings=settings)
+    folder = tmp_path / "chains"
+    fit = synthesizer.fit(records, allow_nonconvergence=True, checkpoint=folder)
+    kept = sorted(folder.iterdir())
+    again = synthesizer.with_mechanism(dpb.Anchored(4.0)).refit(fit)
+    assert (again.checkpoint, sorted(folder.iterdir())) == (None, kept)
+    fit.checkpoint.clear()
+    assert not folder.exists()
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -173,7 +186,8 @@ def test_more_datasets_than_draws(fitted):
 def test_bad_construction(schema):
     beta = dpb.Regression("y ~ 1", "beta")
     for mechanism, model, engine, error, message in (
-        (dpb.Censored(1), None, "embedded", dpb.GuaranteeError, "'censored' draws from a posterior"),
+        (dpb.Censored(1), None, "embedded", dpb.GuaranteeError,
+         "'censored' draws from a posterior and needs a model"),
         (dpb.Laplace(1), beta, "embedded", dpb.GuaranteeError, "leave out the model"),
         (dpb.Censored(1), dpb.Regression("y ~ 1", "betta"), "embedded", dpb.ProgramError,
          "unknown family 'betta'"),

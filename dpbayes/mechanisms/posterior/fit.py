@@ -59,7 +59,7 @@ def fit_stages(
             if stage.plain:
                 posterior, what = records.unweighted_released, "unweighted fit"
             else:
-                posterior = records.sample(bind_stage(records, stage, drawn), seed)
+                posterior = records.sample(bind_stage(records, stage, drawn), seed, task.checkpoint)
                 what = f"{name} fit" + (f", stage {number}" if len(stages) > 1 else "")
             records.require(posterior, what)
             posteriors.append(posterior)

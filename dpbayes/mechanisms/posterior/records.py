@@ -86,7 +86,8 @@ class BoundRecords:
 
     def _unweighted(self, bound: BoundModel) -> Posterior:
         (first,) = np.random.SeedSequence(self.task.entropy).spawn(1)
-        return self.sample(replace(bind_stage(self, UNWEIGHTED), bound=bound), first)
+        stage = replace(bind_stage(self, UNWEIGHTED), bound=bound)
+        return self.sample(stage, first, self.task.checkpoint)
 
     def sensitivity(self) -> Vector:
         """Shape (n,): max over draws of |f_i| under the unweighted fit."""
@@ -102,7 +103,9 @@ class BoundRecords:
         if not self.task.allow_nonconvergence:
             posterior.diagnostics.require(what)
 
-    def sample(self, bound: BoundStage, seed: np.random.SeedSequence) -> Posterior:
+    def sample(
+        self, bound: BoundStage, seed: np.random.SeedSequence, checkpoint: Checkpoint | None
+    ) -> Posterior:
         """Sample a stage with a seed of its own."""
         number = int(seed.generate_state(1)[0] >> 1)
         given = self.task.settings
@@ -110,7 +113,7 @@ class BoundRecords:
         metric = given.metric or ("dense_e" if dense else "diag_e")
         settings = replace(given, seed=number, metric=metric)
         starts = self._starts(bound.changes, settings)
-        return Posterior.sample(bound, settings, starts, self.task.checkpoint)
+        return Posterior.sample(bound, settings, starts, checkpoint)
 
     def _starts(self, changes: Mapping[str, Any], settings: SamplerSettings) -> xr.DataTree | None:
         """Starting points from a short fit to a sample of the records, when there are many.
