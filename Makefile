@@ -7,7 +7,9 @@ OUT ?= demo-output
 
 .PHONY: demo test test-all lint bench lock clean
 
+# A release is never overwritten, so the demo's own folder goes first; one that OUT names stays.
 demo: $(VENV)/.ready
+	rm -rf demo-output
 	$(BIN)/dpbayes demo --out $(OUT)
 
 test: lint

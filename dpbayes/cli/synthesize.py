@@ -15,7 +15,7 @@ from dpbayes.cli.options import (
     require_posterior,
 )
 from dpbayes.cli.streams import say, say_done, say_paragraph
-from dpbayes.errors import GuaranteeError
+from dpbayes.errors import GuaranteeError, LedgerError
 from dpbayes.mechanisms import Mechanism
 from dpbayes.publication.job import Job
 from dpbayes.publication.ledger import Ledger
@@ -61,6 +61,12 @@ class ReleaseOptions:
     ] = None
     note: Annotated[str, typer.Option(help="For --ledger: what the release is for.")] = ""
 
+    def open_ledger(self) -> Ledger | None:
+        """The ledger, if there is one to account in."""
+        if (self.ledger is None) != (self.account is None):
+            raise LedgerError("--ledger and --account go together.")
+        return None if self.ledger is None else Ledger(self.ledger)
+
 
 def synthesize(
     data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="Confidential records, CSV.")],
@@ -82,15 +88,15 @@ def synthesize(
     Exit code 0 means that the release is written, even if standard output could not take this
     report; standard error then says where the release is.
     """
-    candidates = _candidates(mechanism.build(), model, choice, sampler)
+    ledger = release.open_ledger()
     job = Job(
-        candidates=candidates,
+        candidates=_candidates(mechanism.build(), model, choice, sampler),
         out=release.out,
         datasets=release.datasets,
         accept=release.accept,  # type: ignore[arg-type]  # which checks the word
         delta=release.delta,
         choose_epsilon=choice.choose_epsilon,
-        ledger=None if release.ledger is None else Ledger(release.ledger),
+        ledger=ledger,
         dataset=release.account or "",
         note=release.note,
         seed=sampler.seed,

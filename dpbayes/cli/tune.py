@@ -13,6 +13,7 @@ from dpbayes.cli.streams import say, say_done
 from dpbayes.engines import SamplerSettings
 from dpbayes.errors import OutputError
 from dpbayes.mechanisms import Unweighted
+from dpbayes.publication.output import as_output_error, check_writable
 from dpbayes.schema import read_records
 from dpbayes.tuning import tune as choose
 
@@ -37,10 +38,13 @@ def tune(
     """
     if out.exists():
         raise OutputError(f"--out {str(out)!r} exists; name a new file.")
+    check_writable(out.parent)
     settings = SamplerSettings(seed=seed, progress=sys.stderr.isatty())
     synthesizer = model.synthesizer(Unweighted(), settings=settings)
     found = choose(synthesizer, read_records(reference), target_epsilon)
-    found.save(out)
+    with as_output_error(out, "The weights were not written."):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        found.save(out)
     assert found.tuning is not None
     say(
         f"c1 = {found.c1:.4g}, c2 = {found.c2:.4g}: local ε_x = 2Δ = "

@@ -8,15 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dpbayes.arrays import Floats
 from dpbayes.heavy import pd
 from dpbayes.schema import Column
 
 QUANTILES = {"median": 0.5, "q15": 0.15, "q90": 0.9}
 
 
-def _ecdf_difference(original: ArrayLike, synthetic: ArrayLike) -> NDArray[np.float64]:
+def _ecdf_difference(original: ArrayLike, synthetic: ArrayLike) -> Floats:
     """Difference of the two empirical CDFs at every pooled value."""
     a, b = np.sort(np.asarray(original, float)), np.sort(np.asarray(synthetic, float))
     pooled = np.concatenate([a, b])
@@ -80,7 +81,7 @@ def utility(column: Column, original: pd.Series, synthetic: pd.Series) -> dict[s
     }
 
 
-def _numbers(column: Column, values: pd.Series) -> NDArray[np.float64]:
+def _numbers(column: Column, values: pd.Series) -> Floats:
     if not column.levels:
         return np.asarray(values, dtype=float)
     order = {str(level): rank for rank, level in enumerate(column.levels)}

@@ -74,7 +74,7 @@ class Job:
         object.__setattr__(self, "candidates", tuple(self.candidates))
         object.__setattr__(self, "out", Path(self.out))
         if (self.ledger is None) != (not self.dataset):
-            raise LedgerError("ledger and dataset (--ledger and --account) go together.")
+            raise LedgerError("ledger and dataset, its name there, go together.")
         if self.choose_epsilon is not None:
             check_candidates(self.candidates)
         elif len(self.candidates) != 1:

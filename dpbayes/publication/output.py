@@ -43,21 +43,28 @@ def check_writable(out: Path) -> None:
 def check_output(out: Path) -> None:
     """Raise OutputError unless ``out`` can take a new release. Call before the fit."""
     check_writable(out)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(as_output_error(out, "Choose another directory."))
+        if (out / LOCK).exists():  # of a run that goes on, whose files say nothing yet, or a crash
+            stack.enter_context(locked(out))
+        _check_contents(out)
+
+
+def _check_contents(out: Path) -> None:
     if unfinished := sorted(out.glob(f"{_WORK}*")):
         raise OutputError(
             f"--out {str(out)!r} holds a release that was not finished ({unfinished[0].name}). Run "
             "`dpbayes ledger resolve` if it had a ledger; otherwise remove that folder."
         )
+    _check_confidential(out)
     confidential = out / CONFIDENTIAL
-    with as_output_error(out, "Choose another directory."):
-        _check_confidential(out)
-        other = confidential.is_dir() and not all(map(_of_a_fit, confidential.iterdir()))
-        if (out / RELEASE).exists() or other:
-            part = RELEASE if (out / RELEASE).exists() else CONFIDENTIAL
-            raise OutputError(
-                f"--out {str(out)!r} already holds a {part} folder; choose another directory. "
-                "Releases are never overwritten: each one has been paid for."
-            )
+    other = confidential.is_dir() and not all(map(_of_a_fit, confidential.iterdir()))
+    if (out / RELEASE).exists() or other:
+        part = RELEASE if (out / RELEASE).exists() else CONFIDENTIAL
+        raise OutputError(
+            f"--out {str(out)!r} already holds a {part} folder; choose another directory. "
+            "Releases are never overwritten: each one has been paid for."
+        )
 
 
 def _of_a_fit(path: Path) -> bool:
@@ -105,7 +112,7 @@ def held(out: Path) -> Iterator[Output]:
     with contextlib.ExitStack() as cleanup:
         with as_output_error(out, "Nothing was written."):
             _make_and_lock(out, cleanup)
-            check_output(out)
+            _check_contents(out)
             output.protect()
         yield output
 

@@ -178,9 +178,13 @@ def test_quick_demo(tmp_path):
     assert done.returncode == 0, done.stderr
     for text in ("max-ECDF", "perturbed-histogram", "15th Q", "strict ε-DP for an exact draw"):
         assert text in done.stdout
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {
-        "lipschitz.png", "density.png", "table.csv"
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"confidential", "release"}
+    assert {p.name for p in (tmp_path / "out" / "confidential").iterdir()} >= {
+        "comparison.csv", "comparison-lipschitz.png", "comparison-density.png"
     }  # fmt: skip
+    again = dpbayes("demo", "--quick", "--out", tmp_path / "out")
+    assert again.returncode == 2
+    assert "already holds a release" in again.stderr
 
 
 def test_weaker_claims_have_to_be_accepted(folder):

@@ -89,7 +89,7 @@ def test_bad_input_is_one_line(folder, arguments, message):
 def test_ledger_and_account_go_together(folder):
     done = dpbayes("synthesize", folder / "data.csv", *options(folder, ledger="l.db"))
     assert done.returncode == 2
-    assert "--ledger and --account) go together" in done.stderr
+    assert "--ledger and --account go together" in done.stderr
 
 
 @pytest.mark.parametrize("blocks", [40, 200])

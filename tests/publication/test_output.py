@@ -70,6 +70,10 @@ def test_a_folder_is_held_by_one_process(holder, tmp_path, fit):
     with pytest.raises(OutputError, match="is in use by another run"):
         dpb.publish(fit, out)
     assert [p.name for p in out.iterdir()] == [LOCK]  # the holder's, still there
+    (out / ".dpbayes-abc").mkdir()  # its release, on the way: nobody is told to remove it
+    with pytest.raises(OutputError, match="is in use by another run"):
+        check_output(out)
+    (out / ".dpbayes-abc").rmdir()
     holder.stdin.close()
     holder.wait()
     assert not out.exists()  # made for the lock, and nothing was written

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
@@ -52,22 +52,10 @@ def curves(panels: Mapping[str, pd.DataFrame], linear: float | None = None) -> C
     width = 2.3 * len(panels) + 0.6
     figure = Figure(figsize=(width, 8.4), dpi=120, layout="constrained")
     axes = figure.subplots(len(MEASURES), len(panels), sharex=True, sharey="row", squeeze=False)
-    styles: dict[str, Any] = {}
+    places: dict[str, int] = {}  # of methods, in the order in which they come
     for column, (title, rows) in enumerate(panels.items()):
-        for row, measure in enumerate(MEASURES):
-            ax = axes[row, column]
-            for method, part in rows.groupby("method", sort=False):
-                place = styles.setdefault(str(method), len(styles))
-                ax.plot(
-                    np.log(part["epsilon"]), part[measure], color=(*COLOURS, "black")[place],
-                    linestyle=("-", *LINES)[place], linewidth=1.4, label=method,
-                )  # fmt: skip
-            ax.spines[["top", "right"]].set_visible(False)
-            if measure == "coverage":
-                ax.axhline(0.95, color="black", linewidth=0.6)
-                ax.set_xlabel("log ε")
-            if measure in ("rmse", "width"):
-                ax.set_yscale("log")
+        for ax, measure in zip(axes[:, column], MEASURES, strict=True):
+            _lines(ax, rows, measure, places)
             if measure == "bias" and linear is not None:
                 ax.set_yscale("symlog", linthresh=linear)
             if column == 0:
@@ -79,6 +67,22 @@ def curves(panels: Mapping[str, pd.DataFrame], linear: float | None = None) -> C
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False)
     shown = [rows.assign(panel=title) for title, rows in panels.items()]
     return Chart(figure, pd.concat(shown, ignore_index=True))
+
+
+def _lines(ax: Axes, rows: pd.DataFrame, measure: str, places: dict[str, int]) -> None:
+    """A measure of each method over log ε."""
+    for method, part in rows.groupby("method", sort=False):
+        place = places.setdefault(str(method), len(places))
+        ax.plot(
+            np.log(part["epsilon"]), part[measure], color=(*COLOURS, "black")[place],
+            linestyle=("-", *LINES)[place], linewidth=1.4, label=method,
+        )  # fmt: skip
+    ax.spines[["top", "right"]].set_visible(False)
+    if measure == "coverage":
+        ax.axhline(0.95, color="black", linewidth=0.6)
+        ax.set_xlabel("log ε")
+    if measure in ("rmse", "width"):
+        ax.set_yscale("log")
 
 
 def pieces(replicates: int) -> list[Piece]:

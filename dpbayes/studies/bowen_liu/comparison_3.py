@@ -25,7 +25,7 @@ from dpbayes.arrays import Floats
 from dpbayes.mechanisms import Modips
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.studies.bowen_liu import mixed
-from dpbayes.studies.bowen_liu.comparison import M
+from dpbayes.studies.bowen_liu.comparison import REPLICATES, M
 from dpbayes.studies.bowen_liu.mixed import N
 from dpbayes.studies.runner import Study
 
@@ -102,7 +102,7 @@ DESIGN = mixed.Design(
 STUDY = Study(
     "comparison-3",
     "Bowen & Liu, study 3: inference on levels and normal numbers (GLOM), by ε, as curves",
-    5000,  # as in the paper
+    REPLICATES,
     functools.partial(mixed.pieces, 250),
     functools.partial(mixed.run, DESIGN),
     functools.partial(

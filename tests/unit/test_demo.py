@@ -1,0 +1,74 @@
+"""The demo: a table with a public seed, and beside it a release that has none."""
+
+import json
+import stat
+
+import pandas as pd
+import pytest
+
+from dpbayes.publication.output import CONFIDENTIAL, RELEASE
+from dpbayes.studies import demo
+
+NAMES = [
+    "unweighted", "weighted", "weighted-e", "censored-weighted", "censored", "anchored",
+    "perturbed-histogram",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """A demo on some of the records, its folder, and its figures with their marks."""
+    out = tmp_path_factory.mktemp("demo") / "out"
+    records, schema = demo.earnings()
+    figures, png = [], demo.png
+
+    def kept(figure, mark):
+        figures.append((figure, mark))
+        return png(figure, mark)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "earnings", lambda: (records.iloc[::2], schema))  # of which quick: 1/4
+        patch.setattr(demo, "png", kept)
+        return demo.run_demo(quick=True, out=out), out, figures
+
+
+def test_anchored_stands_beside_the_others_at_the_same_epsilon(ran):
+    found, _, _ = ran
+    assert list(found.table.columns) == ["Data", *NAMES]
+    assert found.table.loc["ε = 2Δ", "anchored"] <= 5
+    assert found.n == 201
+    assert found.title.endswith("beta regression, n = 201, ε = 5 of each data set")
+    assert [line.split(":")[0] for line in found.lines] == NAMES
+    assert list(found.diagnostics) == NAMES[:-1]
+    assert found.lines[5].startswith("anchored: ε = 5 (add/remove), 10 (substitution); strict")
+
+
+def test_release_is_anchored_strict_and_of_no_public_seed(ran):
+    found, out, _ = ran
+    statement = json.loads((out / RELEASE / "guarantee.json").read_text())
+    assert (statement["mechanism"], statement["basis"]) == ("anchored", "strict")
+    assert (statement["epsilon"], statement["datasets"]) == (5, 1)
+    released = pd.read_csv(out / RELEASE / "synthetic_1.csv")
+    assert len(released) == found.n
+    assert not released.equals(found.releases["anchored"].datasets[0])
+    seeds = [json.loads((out / CONFIDENTIAL / "fit.json").read_text())["settings"]["seed"]]
+    seeds += json.loads((out / CONFIDENTIAL / "release_seed.json").read_text()).values()
+    assert all(seed > 2**64 for seed in seeds)  # 128 bits from the operating system, both of them
+
+
+def test_table_and_figures_are_on_the_confidential_side(ran):
+    found, out, figures = ran
+    assert {path.name for path in out.iterdir()} == {RELEASE, CONFIDENTIAL}
+    assert stat.S_IMODE((out / CONFIDENTIAL).stat().st_mode) == 0o700
+    for name in ("comparison.csv", "comparison-lipschitz.png", "comparison-density.png"):
+        assert stat.S_IMODE((out / CONFIDENTIAL / name).stat().st_mode) == 0o600
+    written = pd.read_csv(out / CONFIDENTIAL / "comparison.csv", index_col=0)
+    pd.testing.assert_frame_equal(written, found.table)
+    (bounds, mark), (densities, same) = figures
+    assert mark == same == "CONFIDENTIAL · n = 201 · ε = 5 (add/remove)"
+    labels = [label.get_text().split("\n") for label in bounds.axes[0].get_xticklabels()]
+    assert [name for name, _ in labels] == NAMES[:-1]
+    assert labels[0][1] == "no privacy"
+    assert labels[5][1] == "strict ε-DP"
+    panels = [ax.get_title().split("\n")[0] for ax in densities.axes if ax.axison]
+    assert panels == NAMES
