@@ -12,12 +12,13 @@ demo: $(VENV)/.ready
 	rm -rf demo-output
 	$(BIN)/dpbayes demo --out $(OUT)
 
+# All of it; `pytest` alone is the quick part.
 test: lint
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest tests notebooks -m ""
 
 # As test, and the tests that need CmdStan fail if it is not found instead of being skipped.
 test-all: lint
-	DPBAYES_REQUIRE_CMDSTAN=1 $(BIN)/pytest -n 2 --dist loadgroup
+	DPBAYES_REQUIRE_CMDSTAN=1 $(BIN)/pytest tests notebooks -m ""
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check

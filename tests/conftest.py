@@ -9,6 +9,8 @@ import pytest
 import dpbayes as dpb
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.recorded import RecordedEngine
+from dpbayes.mechanisms import MECHANISMS
+from dpbayes.stan.families import FAMILIES
 from tests.cmdstan import NO_CMDSTAN
 
 
@@ -39,6 +41,24 @@ def schema() -> dpb.Schema:
 def records() -> pd.DataFrame:
     """60 records that fit ``schema``."""
     return make_records(60)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    """In SQLite, with a budget of 1 for one data set."""
+    made = dpb.Ledger.create(str(tmp_path / "ledger.db"))
+    made.add_dataset("cps", 1.0)
+    return made
+
+
+@pytest.fixture
+def registries():
+    """Mechanisms and families that a test enters are forgotten after it."""
+    before = [(registry, dict(registry)) for registry in (MECHANISMS, FAMILIES)]
+    yield
+    for registry, entries in before:
+        registry.clear()
+        registry.update(entries)
 
 
 def make_records(n: int) -> pd.DataFrame:

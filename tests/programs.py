@@ -1,4 +1,8 @@
-"""Stan programs outside the package that keep the contract."""
+"""Stan programs outside the package that keep the contract, and outcomes for the bundled ones."""
+
+import dpbayes as dpb
+from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.program import stan_directory
 
 GOOD = """functions {
 #include pseudo_likelihood.stan
@@ -56,3 +60,16 @@ def write(tmp_path, text):
     path = tmp_path / "mine.stan"
     path.write_text(text)
     return path
+
+
+OUTCOME = {
+    "normal": "y", "lognormal": "y", "beta": "y", "gamma": "y", "bernoulli": "ill",
+    "poisson": "visits", "neg_binomial": "visits", "categorical": "party", "ordinal": "health",
+}  # fmt: skip
+
+
+def family_of_ones_own(path, bundled="bernoulli", **settings):
+    path.write_text((stan_directory() / f"{bundled}.stan").read_text())
+    return dpb.Family(
+        "mine", "my own", "binary", "none", FAMILIES["bernoulli"].priors, program=path, **settings
+    )

@@ -1,8 +1,8 @@
 """A program for tests: makes one small fit, then releases it in forked processes.
 
-    python -m tests.publication.releases race URL FOLDER COUNT
+    python -m tests.releases race URL FOLDER COUNT
         COUNT processes release at once
-    python -m tests.publication.releases serve URL FOLDER
+    python -m tests.releases serve URL FOLDER
         one process per line of standard input: its number, and where to break it, or "-"
 
 A line is printed for each process: its id (serve), then its number and outcome.

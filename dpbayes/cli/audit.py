@@ -10,8 +10,6 @@ import typer
 from dpbayes.cli.options import MechanismOptions, ModelOptions
 from dpbayes.cli.streams import say
 from dpbayes.errors import GuaranteeError
-from dpbayes.evaluate.audit import audit as search
-from dpbayes.evaluate.audit_sampled import audit_sampled
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import PosteriorMechanism
 from dpbayes.schema import read_records
@@ -34,6 +32,9 @@ def audit(
     ratio over the grid, for a record added and for a record changed. An audit can reject a claim,
     not prove it. Its output is confidential. Exit code 1 if ε is exceeded.
     """
+    from dpbayes.evaluate.audit import audit as search  # the engines with it
+    from dpbayes.evaluate.audit_sampled import audit_sampled
+
     chosen = mechanism.build()
     if not isinstance(chosen, PosteriorMechanism):
         raise GuaranteeError(

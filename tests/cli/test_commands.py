@@ -1,7 +1,6 @@
 """The command as users run it: real subprocesses, exit codes, files, messages."""
 
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -10,9 +9,7 @@ import dpbayes as dpb
 from dpbayes.mechanisms import MECHANISMS
 from tests.cli import in_process
 from tests.cli.command import SCHEMA, dpbayes, options, records
-
-PROGRAM = (Path(__file__).parents[1] / "unit" / "test_program.py").read_text()
-PROGRAM = PROGRAM.split('GOOD = """', 1)[1].split('"""', 1)[0]
+from tests.programs import GOOD
 
 
 def test_synthesize_writes_a_release(folder):
@@ -120,7 +117,7 @@ def test_no_convergence_is_refused(folder):
 def test_check_good_and_bad_programs(folder):
     data = {"n": 6, "y": [0.1, 0.5, -0.3, 1.2, 2.0, 0.0]}
     (folder / "data.json").write_text(json.dumps(data))
-    (folder / "good.stan").write_text(PROGRAM)
+    (folder / "good.stan").write_text(GOOD)
     done = dpbayes("check", folder / "good.stan", "--constants", folder / "data.json")
     assert done.returncode == 0, done.stderr
     assert "good.stan keeps the contract at 5 random points" in done.stdout
@@ -129,7 +126,7 @@ def test_check_good_and_bad_programs(folder):
         ("syntax", "real mu;", "real mu", "Syntax error"),
         ("loglik", "log_lik;", "ll;", "log_lik is missing"),
     ):
-        (folder / f"{name}.stan").write_text(PROGRAM.replace(old, new, 1))
+        (folder / f"{name}.stan").write_text(GOOD.replace(old, new, 1))
         done = dpbayes("check", folder / f"{name}.stan", "--constants", folder / "data.json")
         assert done.returncode == 2
         assert message in done.stderr
@@ -138,7 +135,7 @@ def test_check_good_and_bad_programs(folder):
 
 def test_synthesize_with_a_program(folder):
     (folder / "mine.stan").write_text(
-        PROGRAM.replace("vector[n] y;", "vector[n] y;\n  real prior_sd;").replace(
+        GOOD.replace("vector[n] y;", "vector[n] y;\n  real prior_sd;").replace(
             "mu ~ normal(0, 2)", "mu ~ normal(0, prior_sd)"
         )
     )

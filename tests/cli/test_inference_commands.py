@@ -96,7 +96,7 @@ def test_the_list_of_studies():
 
 def test_bad_studies():
     for arguments, message in (
-        (("charets",), "unknown study 'charets'; studies: censoring, sdr, anchored"),
+        (("charets",), f"unknown study 'charets'; studies: {', '.join(STUDIES)}."),
         (("charest", "--replicates", 1), "replicates = 1 must be at least 1000"),
         (("comparison-1", "--replicates", 0), "replicates = 0 must be at least 1"),
         (("charest", "--workers", 0), "workers = 0 must be at least 1"),

@@ -15,13 +15,16 @@ import dpbayes as dpb
 from dpbayes.cli.app import app
 from dpbayes.engines.draws import stacked
 from dpbayes.evaluate.audit import audit
-from dpbayes.mechanisms import MECHANISMS, get_mechanism
+from dpbayes.mechanisms import get_mechanism
 from dpbayes.mechanisms.base import PureFitted
 from dpbayes.mechanisms.posterior.stage import Stage, place_window
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import POSTERIOR, SECRET_DRAWS
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.stan.families import FAMILIES
+from tests.programs import family_of_ones_own
+
+pytestmark = pytest.mark.usefixtures("registries")
 
 UNIT = 2**30
 SCHEMA = dpb.Schema.from_dict(
@@ -134,16 +137,6 @@ generated quantities {
   }
 }
 """
-
-
-@pytest.fixture(autouse=True)
-def registries():
-    """As they were before, afterwards."""
-    before = [(registry, dict(registry)) for registry in (MECHANISMS, FAMILIES)]
-    yield
-    for registry, entries in before:
-        registry.clear()
-        registry.update(entries)
 
 
 def listed():
@@ -316,3 +309,18 @@ def test_names_taken_are_refused(tmp_path):
         with pytest.raises(dpb.SchemaError, match=f"a family '{name}' is there already"):
             dpb.register_family(other)
     assert FAMILIES["beta"] is beta
+
+
+def test_a_family_from_outside_the_package(schema, records, tmp_path):
+    family = family_of_ones_own(tmp_path / "other_name.stan", divergence=True)
+    dpb.register_family(family)
+    dpb.register_family(family)  # a notebook's cell is run again
+    program = dpb.StanProgram.for_family("mine")
+    assert (program.name, program.bundled) == ("other_name", False)  # its contract is checked
+    settings = dpb.SamplerSettings(chains=2, warmup=50, draws=20, seed=1)
+    model = dpb.Regression("ill ~ sex", "mine")
+    synthesizer = dpb.Synthesizer(schema, dpb.Censored(1.0), model, settings=settings)
+    release = synthesizer.fit(records, allow_nonconvergence=True).sample(1, seed=1)
+    assert set(release.datasets[0]["ill"]) <= {"no", "yes"}
+    assert release.settings["family"] == "mine"
+    assert "the user's claim" in release.guarantee.paragraph()

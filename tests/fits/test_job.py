@@ -6,7 +6,7 @@ import dpbayes as dpb
 from dpbayes.errors import BudgetError, GuaranteeError, LedgerError, OutputError
 from dpbayes.publication.output import held
 from dpbayes.synthesizer import Synthesizer
-from tests.publication import releases
+from tests import releases
 
 
 @pytest.fixture

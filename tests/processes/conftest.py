@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from dpbayes.publication.ledger import Ledger
+from tests import releases
 from tests.postgres import server
-from tests.publication import releases
 
 
 @pytest.fixture(scope="session")
@@ -42,14 +42,6 @@ def opened(url, tmp_path):
     folder = tmp_path / "releases"
     folder.mkdir()
     return ledger, folder
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    """In SQLite, with a budget of 1 for one data set."""
-    made = Ledger.create(str(tmp_path / "ledger.db"))
-    made.add_dataset("cps", 1.0)
-    return made
 
 
 @pytest.fixture(scope="session")

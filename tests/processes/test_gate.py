@@ -27,9 +27,9 @@ from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import Work, check_output
 from dpbayes.publication.resolve import resolve
 from dpbayes.release import Release
+from tests import releases
 from tests.conftest import make_records
-from tests.publication import releases
-from tests.publication.ledgers import both, only_sqlite
+from tests.ledgers import both, only_sqlite
 
 
 def files_of(folder):
@@ -194,11 +194,11 @@ def test_weak_guarantees_and_other_hosts(fit, ledger, tmp_path, monkeypatch):
 
 
 class Server:
-    """``tests.publication.releases serve``: releases in processes that can be killed one by one."""
+    """``tests.releases serve``: releases in processes that can be killed one by one."""
 
     def __init__(self, url, folder):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.publication.releases", "serve", url, str(folder)],
+            [sys.executable, "-m", "tests.releases", "serve", url, str(folder)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             cwd=Path(__file__).parents[2],
         )  # fmt: skip
@@ -337,7 +337,7 @@ def test_fifty_processes_race_for_ten_releases(url, tmp_path):
     folder = tmp_path / "releases"
     folder.mkdir()
     done = subprocess.run(
-        [sys.executable, "-m", "tests.publication.releases", "race", url, str(folder), "50"],
+        [sys.executable, "-m", "tests.releases", "race", url, str(folder), "50"],
         capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], timeout=300,
     )  # fmt: skip
     codes = [int(line.split()[1]) for line in done.stdout.splitlines() if "error" not in line]
@@ -370,7 +370,7 @@ def test_read_only_folders(unprivileged_folder, fit):
     program = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from tests.publication import releases\n"
+        "from tests import releases\n"
         "fit, folder = releases.make_fit(), Path(sys.argv[1])\n"
         "ledger = releases.Ledger(str(folder / 'ledger.db'))\n"
         "os.setgid(65534); os.setuid(65534)\n"

@@ -19,8 +19,8 @@ from dpbayes.publication import ledger as module
 from dpbayes.publication.database import TABLES, VERSION, Database
 from dpbayes.publication.ledger import Ledger
 from dpbayes.schema.fingerprint import content_digest
+from tests.ledgers import both, only_sqlite
 from tests.postgres import NO_POSTGRESQL
-from tests.publication.ledgers import both, only_sqlite
 
 CLAIM = Guarantee("censored", Loss.bounded_range(0.1), "strict", POSTERIOR, "chain")
 PERSONS = content_digest(pd.DataFrame({"y": [1, 2, 3], "x": ["a", "b", "b"]}))

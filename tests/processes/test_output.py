@@ -15,7 +15,7 @@ from dpbayes.publication import output as module
 from dpbayes.publication.output import LOCK, check_output, held
 from dpbayes.publication.resolve import resolve
 from dpbayes.release import Release
-from tests.publication import releases
+from tests import releases
 
 ROOT = Path(__file__).parents[2]
 HOLD = """

@@ -6,7 +6,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.stan.families import FAMILIES
 from tests.conftest import make_records
-from tests.unit.test_families import OUTCOME
+from tests.programs import OUTCOME
 
 SETTINGS = dpb.SamplerSettings(chains=2, warmup=500, draws=300, seed=3)
 

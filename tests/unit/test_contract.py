@@ -6,8 +6,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.stan.families import FAMILIES
-from tests.unit.test_families import OUTCOME
-from tests.unit.test_program import BLOCKS, GOOD, write
+from tests.programs import GOOD, OUTCOME, write
 
 DATA = {"n": 20, "y": np.random.default_rng(3).normal(size=20)}
 
@@ -94,38 +93,6 @@ def test_refused_by_behaviour(name, tmp_path):
         )
     with pytest.raises(dpb.ProgramError, match=message):
         check(dpb.StanProgram.from_file(write(tmp_path, text)))
-
-
-def test_a_program_that_sums_over_blocks(tmp_path):
-    n = 10_000  # three blocks
-    data = {"n": n, "y": np.random.default_rng(3).normal(size=n)}
-    program = dpb.StanProgram.from_file(write(tmp_path, BLOCKS))
-    for threads in (1, 2):
-        assert check(program, data, threads=threads).private == ("y",)
-    # Each block takes the first records instead of its own: seen only where there are blocks.
-    wrong = dpb.StanProgram.from_file(
-        write(tmp_path, BLOCKS.replace("y[first:last]", "y[1:(last - first + 1)]"))
-    )
-    assert check(wrong, data).private == ("y",)
-    with pytest.raises(dpb.ProgramError, match="with 2 threads target is another"):
-        check(wrong, data, threads=2)
-    deaf = dpb.StanProgram.from_file(
-        write(tmp_path, BLOCKS.replace("weights[first:last]", "ones_vector(last - first + 1)"))
-    )
-    with pytest.raises(
-        dpb.ProgramError, match=r"(?s)Line 6:\n  return pseudo_log_lik.*should read"
-    ):
-        check(deaf)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_bundled_programs_sum_over_blocks(family, schema, records):
-    """Several thousand records are several blocks; more than one thread adds them up."""
-    n = 10_000
-    model = dpb.Regression(f"{OUTCOME[family]} ~ age + sex + (1 | region)", family).on(schema)
-    many = records.sample(n, replace=True, random_state=1, ignore_index=True)
-    _, data = model.data(schema.validate(many))
-    assert check(model.program, data, threads=2).points == 5
 
 
 def test_data_that_cannot_show_it(tmp_path):

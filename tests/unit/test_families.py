@@ -4,12 +4,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.stan.families import FAMILIES
-from dpbayes.stan.program import stan_directory
-
-OUTCOME = {
-    "normal": "y", "lognormal": "y", "beta": "y", "gamma": "y", "bernoulli": "ill",
-    "poisson": "visits", "neg_binomial": "visits", "categorical": "party", "ordinal": "health",
-}  # fmt: skip
+from tests.programs import OUTCOME, family_of_ones_own
 
 
 def test_every_family_is_covered():
@@ -78,39 +73,7 @@ def test_bad_priors(schema, priors):
         FAMILIES["beta"].stan_data(schema["y"], priors)
 
 
-def family_of_ones_own(path, bundled="bernoulli", **settings):
-    path.write_text((stan_directory() / f"{bundled}.stan").read_text())
-    return dpb.Family(
-        "mine", "my own", "binary", "none", FAMILIES["bernoulli"].priors, program=path, **settings
-    )
-
-
-@pytest.fixture
-def registry():
-    """Families that a test enters are forgotten after it."""
-    before = dict(FAMILIES)
-    yield
-    FAMILIES.clear()
-    FAMILIES.update(before)
-
-
-@pytest.mark.usefixtures("registry")
-def test_a_family_from_outside_the_package(schema, records, tmp_path):
-    family = family_of_ones_own(tmp_path / "other_name.stan", divergence=True)
-    dpb.register_family(family)
-    dpb.register_family(family)  # a notebook's cell is run again
-    program = dpb.StanProgram.for_family("mine")
-    assert (program.name, program.bundled) == ("other_name", False)  # its contract is checked
-    settings = dpb.SamplerSettings(chains=2, warmup=50, draws=20, seed=1)
-    model = dpb.Regression("ill ~ sex", "mine")
-    synthesizer = dpb.Synthesizer(schema, dpb.Censored(1.0), model, settings=settings)
-    release = synthesizer.fit(records, allow_nonconvergence=True).sample(1, seed=1)
-    assert set(release.datasets[0]["ill"]) <= {"no", "yes"}
-    assert release.settings["family"] == "mine"
-    assert "the user's claim" in release.guarantee.paragraph()
-
-
-@pytest.mark.usefixtures("registry")
+@pytest.mark.usefixtures("registries")
 def test_families_that_are_refused(tmp_path):
     with pytest.raises(dpb.SchemaError, match="a family 'beta' is there already"):
         dpb.register_family(dpb.Family("beta", "", "continuous", "range", {}))

@@ -11,8 +11,6 @@ from scipy import integrate, stats
 from scipy.special import expit, logit
 
 import dpbayes as dpb
-from dpbayes.engines.contract import contract_defaults
-from dpbayes.engines.grid import ExactEngine
 from dpbayes.errors import InferenceError
 from dpbayes.inference import (
     analyse,
@@ -24,21 +22,6 @@ from dpbayes.inference import (
     share_posterior,
 )
 from dpbayes.inference.analysis import ReleasedData, formula_fit
-from dpbayes.inference.counts import clamped_density
-from dpbayes.stan.families import FAMILIES
-from dpbayes.stan.program import StanProgram
-from tests.cmdstan import NO_CMDSTAN
-from tests.conftest import make_records
-
-CMDSTAN = pytest.param(
-    "cmdstan",
-    marks=(
-        pytest.mark.cmdstan,
-        pytest.mark.skipif(bool(NO_CMDSTAN), reason=NO_CMDSTAN or "CmdStan is there"),
-        pytest.mark.xdist_group("cmdstan"),
-    ),
-)
-ENGINES = ["embedded", CMDSTAN]
 
 
 def brute_force(synthetic, noise, n, size, prior=(1.0, 1.0), weight=1.0):
@@ -131,42 +114,6 @@ def test_many_releases_at_once():
     draws = alone.sample(40_000, seed=1)[:, 0]
     assert abs(draws.mean() - alone.mean[0]) < 5 * alone.sd[0] / 200
     assert np.mean(draws < low) == pytest.approx(0.05, abs=0.006)  # 5 standard errors
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize(
-    ("counts", "n"),
-    [([[30, 70]], 100), ([[6, 3, 3], [5, 4, 3]], 12), ([[4, 6]], {9: 0.4, 10: 0.6})],
-)
-@pytest.mark.parametrize("engine", ENGINES)
-def test_stan_agrees(engine, counts, n):
-    """Posterior means within 5 MCSE: about 1e-6 by chance."""
-    exact = from_synthetic_counts(counts, 2.5, n, prior=1.5)
-    draws = exact.sample_with_stan(dpb.SamplerSettings(seed=1), engine)["posterior"]["p"].to_numpy()
-    flat = draws.reshape(-1, draws.shape[-1])
-    error = exact.sd / np.sqrt(len(flat) / 4)
-    assert (np.abs(flat.mean(axis=0) - exact.mean) < 5 * error).all()
-    assert (np.abs(flat.std(axis=0) / exact.sd - 1) < 0.1).all()
-    with pytest.raises(InferenceError, match="no Stan program"):
-        from_clamped_draws(5, draws=[0.5]).sample_with_stan()
-
-
-@pytest.mark.parametrize(("weight", "window"), [(1.0, (-0.7, 0.0)), (0.3, (-0.5, 0.5))])
-def test_clamped_density_is_that_of_the_synthesizer(weight, window):
-    """Against the bundled bernoulli program, clamp and all, up to a constant."""
-    y = np.r_[np.ones(7, int), np.zeros(13, int)]
-    data = {
-        "n": 20, "y": y, "K": 0, "X": np.empty((20, 0)), "J": 0, "group": np.empty(0, int),
-        **{f"prior_{k}": v for k, v in FAMILIES["bernoulli"].priors.items()},
-        **FAMILIES["bernoulli"].switches, **contract_defaults(20),
-        "weights": np.full(20, weight), "clip_lower": window[0], "clip_upper": window[1],
-    }  # fmt: skip
-    model = ExactEngine(500).compile(StanProgram.for_family("bernoulli")).bind(data)
-    grid = model.grid()
-    theirs = model.log_posterior(grid)
-    at = grid.draws["posterior"]["intercept"].to_numpy()[0]
-    ours = clamped_density(np.array([[7.0, 13.0]]), at, weight, window, (0.0, 2.5))[0]
-    np.testing.assert_allclose(np.diff(theirs), np.diff(ours), atol=1e-8)
 
 
 def test_clamped_draws_by_brute_force():
@@ -311,58 +258,6 @@ def test_the_rule_and_its_warnings_follow_the_mechanism(datasets, tmp_path):
     read = read_release(tmp_path)
     assert (len(read.datasets), read.mechanism) == (4, "anchored")
     assert analyse(tmp_path, mean).estimate == pytest.approx(analyse(datasets, mean).estimate)
-
-
-def test_a_release_in_memory_is_understood(schema):
-    settings = dpb.SamplerSettings(warmup=300, draws=200, seed=1)
-    synthesizer = dpb.Synthesizer(
-        schema, dpb.Anchored(3.0), dpb.Regression("y ~ age", "beta"), settings=settings
-    )
-    fit = synthesizer.fit(make_records(100), allow_nonconvergence=True)
-    release = fit.sample(3, seed=1)
-    found = analyse(release, formula_fit("y ~ age"))
-    assert found.datasets == 3
-    assert np.isfinite(found.interval()).all()
-
-
-@pytest.mark.parametrize("mechanism", [dpb.Censored(1.0), dpb.Anchored(1.0, "none")])
-def test_a_share_from_what_a_release_says(mechanism, tmp_path):
-    """Everything is read from the folder; against from_clamped_draws with settings by hand."""
-    schema = dpb.Schema.from_dict({"columns": {"ill": {"type": "binary", "levels": ["no", "yes"]}}})
-    records = pd.DataFrame({"ill": ["yes"] * 30 + ["no"] * 70})
-    synthesizer = dpb.Synthesizer(
-        schema, mechanism, dpb.Regression("ill ~ 1", "bernoulli"), engine="exact",
-        settings=dpb.SamplerSettings(seed=1),
-    )  # fmt: skip
-    fit = synthesizer.fit(records)
-    dpb.publish(fit, tmp_path / "out", 3, seed=1)
-    release = read_release(tmp_path / "out" / "release")
-    counts = [(data["ill"] == "yes").sum() for data in release.datasets]
-    weight = 1.0 if mechanism.name == "censored" else 1 / 6
-    by_hand = from_clamped_draws(100, counts=counts, weight=weight, window=(-1.0, 0.0))
-    found = share_posterior(release, "yes")
-    np.testing.assert_allclose(found.mean, by_hand.mean)
-    np.testing.assert_allclose(found.sd, by_hand.sd)
-    # The clamp treats the levels alike.
-    assert share_posterior(release, "no").mean[0] == pytest.approx(found.mean[1])
-    assert share_posterior(fit.sample(3, seed=9), "yes").mean[0] != pytest.approx(found.mean[0])
-    with pytest.raises(InferenceError, match="'maybe' is in no data set; found"):
-        share_posterior(release, "maybe")
-
-
-def test_shares_that_a_release_does_not_tell(schema):
-    settings = dpb.SamplerSettings(warmup=200, draws=100, seed=1)
-    for formula, family, mechanism, message in (
-        ("ill ~ sex", "bernoulli", dpb.Censored(1.0), "with formula 'y ~ 1'; this one is"),
-        ("y ~ 1", "beta", dpb.Censored(1.0), "this one is 'beta'"),
-        ("ill ~ 1", "bernoulli", dpb.Anchored(1.0), "hides its anchor"),
-        ("ill ~ 1", "bernoulli", dpb.CensoredWeighted(1.0), "weighs records one by one"),
-    ):
-        model = dpb.Regression(formula, family)
-        synthesizer = dpb.Synthesizer(schema, mechanism, model, settings=settings)
-        fit = synthesizer.fit(make_records(60), allow_nonconvergence=True)
-        with pytest.raises(InferenceError, match=message):
-            share_posterior(fit.sample(2, accept="none", seed=1), "yes")
 
 
 def test_the_share_of_an_urns_release_is_read_from_it(tmp_path):

@@ -5,63 +5,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.program import stan_directory
-
-GOOD = """functions {
-#include pseudo_likelihood.stan
-}
-data {
-  int<lower=1> n;
-  vector[n] y;
-  vector<lower=0, upper=1>[n] weights;
-  vector[n] anchor;
-  real clip_lower;
-  real clip_upper;
-  int<lower=0, upper=1> emit;
-}
-parameters {
-  real mu;
-}
-model {
-  mu ~ normal(0, 2);
-  // target += normal_lpdf(y | mu, 1);
-  vector[n] log_lik_i = -0.5 * square(y - mu) - 0.5 * log(2 * pi());
-  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
-}
-generated quantities {
-  vector[emit ? n : 0] log_lik;
-  array[emit ? n : 0] real y_rep;
-  if (emit) {
-    log_lik = -0.5 * square(y - mu) - 0.5 * log(2 * pi());
-    y_rep = normal_rng(rep_vector(mu, n), 1);
-  }
-}
-"""
-
-# The same target, summed over blocks of records.
-BLOCKS = GOOD.replace(
-    "#include pseudo_likelihood.stan\n",
-    """#include pseudo_likelihood.stan
-  real block(array[] int record, int first, int last, vector y, real mu,
-             vector weights, vector anchor, real clip_lower, real clip_upper) {
-    vector[last - first + 1] log_lik_i = -0.5 * square(y[first:last] - mu) - 0.5 * log(2 * pi());
-    return pseudo_log_lik(log_lik_i, weights[first:last], anchor[first:last],
-                          clip_lower, clip_upper);
-  }
-""",
-).replace(
-    """  vector[n] log_lik_i = -0.5 * square(y - mu) - 0.5 * log(2 * pi());
-  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
-""",
-    """  target += reduce_sum_static(block, linspaced_int_array(n, 1, n), 4000, y, mu, weights,
-                              anchor, clip_lower, clip_upper);
-""",
-)
-
-
-def write(tmp_path, text):
-    path = tmp_path / "mine.stan"
-    path.write_text(text)
-    return path
+from tests.programs import BLOCKS, GOOD, write
 
 
 @pytest.mark.parametrize("family", FAMILIES)
