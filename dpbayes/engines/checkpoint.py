@@ -178,7 +178,7 @@ class Checkpoint:
             # Each with the mode: mkdir gives it to the last of several new folders only.
             self._directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            with part.open("wb") as stream:
+            with open(part, "wb", opener=_for_the_owner) as stream:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -205,3 +205,7 @@ class Checkpoint:
                 return tree.load()
         except (OSError, KeyError, ValueError):  # not there, or not whole: sampled again
             return None
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -230,7 +230,7 @@ class PureMechanism(Mechanism[Fitted]):
             raise GuaranteeError(
                 f"mechanism {self.name!r} synthesises every confidential column of the schema "
                 "without a Stan program: leave out the model (--formula, --family, --program, "
-                "--data, --priors)."
+                "--constants, --priors)."
             )
         self.check_columns(schema)
 

@@ -54,8 +54,8 @@ class Regression:
         Raises:
             SchemaError, ProgramError.
         """
+        program = StanProgram.for_family(self.family)  # first: formulas take time to import
         formula = Formula(self.formula, schema)
-        program = StanProgram.for_family(self.family)
         family = FAMILIES[self.family]
         family.check_column(formula.outcome)
         constants = family.stan_data(formula.outcome, self.priors)

@@ -1,19 +1,22 @@
-"""The command as users run it: real subprocesses, exit codes, files, messages."""
+"""The command as users run it: exit codes, files, messages. Some of it in a process of its own."""
 
 import json
 
 import pandas as pd
 import pytest
+import xarray as xr
 
 import dpbayes as dpb
 from dpbayes.mechanisms import MECHANISMS
-from tests.cli import in_process
-from tests.cli.command import SCHEMA, dpbayes, options, records
+from dpbayes.studies import demo
+from tests.cli import command
+from tests.cli.command import SCHEMA, options, records
+from tests.cli.in_process import dpbayes
 from tests.programs import GOOD
 
 
 def test_synthesize_writes_a_release(folder):
-    done = dpbayes("synthesize", folder / "data.csv", *options(folder, datasets=2))
+    done = command.dpbayes("synthesize", folder / "data.csv", *options(folder, datasets=2))
     assert done.returncode == 0, done.stderr
     assert "ε = 12 when one record is added or removed" in " ".join(done.stdout.split())
     assert "Not released, because neither public nor the outcome: ill" in done.stdout
@@ -29,14 +32,17 @@ def test_synthesize_writes_a_release(folder):
         "weights.csv", "draws.nc", "utility.json", "fit.json", "lipschitz.png", "density.png",
         "release_seed.json",
     }  # fmt: skip
-    again = dpbayes("synthesize", folder / "data.csv", *options(folder))
+    again = command.dpbayes("synthesize", folder / "data.csv", *options(folder))
     assert again.returncode == 2
     assert "already holds a" in again.stderr
 
 
+SHORT = {"chains": 2, "warmup": 200, "draws": 100}
+
+
 def test_release_without_seed_differs_and_with_seed_repeats(folder):
     def run(name, seed):
-        flags = options(folder, out=folder / name, seed=seed)
+        flags = options(folder, out=folder / name, seed=seed, allow_nonconvergence=True, **SHORT)
         assert dpbayes("synthesize", folder / "data.csv", *flags).returncode == 0
         return (folder / name / "release" / "synthetic_1.csv").read_text()
 
@@ -45,9 +51,8 @@ def test_release_without_seed_differs_and_with_seed_repeats(folder):
 
 
 def test_stored_draws_can_be_read(folder):
-    import xarray as xr
-
-    dpbayes("synthesize", folder / "data.csv", *options(folder))
+    done = dpbayes("synthesize", folder / "data.csv", *options(folder))
+    assert done.returncode == 0, done.stderr
     with xr.open_datatree(folder / "out" / "confidential" / "draws.nc", engine="h5netcdf") as tree:
         assert tree["posterior"]["coefficient"].shape == (4, 500, 2)
         assert set(tree.children) == {"posterior", "sample_stats"}
@@ -86,7 +91,7 @@ def test_stored_draws_can_be_read(folder):
 def test_bad_input_is_one_message_and_writes_nothing(folder, changes, data, message):
     if data is not None:
         (folder / "data.csv").write_text(data)
-    done = in_process.dpbayes("synthesize", folder / "data.csv", *options(folder, **changes))
+    done = dpbayes("synthesize", folder / "data.csv", *options(folder, **changes))
     assert done.returncode == 2, done.stdout
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
@@ -158,9 +163,9 @@ def test_list_names_everything():
         assert f"  {name} " in done.stdout
 
 
-@pytest.mark.parametrize("command", [(), ("synthesize",), ("demo",), ("check",), ("ledger",)])
-def test_help(command):
-    done = dpbayes(*command, "--help")
+@pytest.mark.parametrize("words", [(), ("synthesize",), ("demo",), ("check",), ("ledger",)])
+def test_help(words):
+    done = command.dpbayes(*words, "--help")
     assert done.returncode == 0
     assert "Usage: dpbayes" in done.stdout
 
@@ -170,7 +175,9 @@ def test_version():
     assert (done.returncode, done.stdout) == (0, f"dpbayes {dpb.__version__}\n")
 
 
-def test_quick_demo(tmp_path):
+def test_quick_demo(tmp_path, monkeypatch):
+    earnings, schema = demo.earnings()
+    monkeypatch.setattr(demo, "earnings", lambda: (earnings.iloc[::4], schema))
     done = dpbayes("demo", "--quick", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     for text in ("max-ECDF", "perturbed-histogram", "15th Q", "strict ε-DP for an exact draw"):
@@ -197,6 +204,7 @@ def test_weaker_claims_have_to_be_accepted(folder):
     assert (statement["basis"], statement["weights"]) == ("asymptotic", "confidential")
 
 
+@pytest.mark.usefixtures("short_tuning")
 def test_tune_then_weights_and_anchor_from_its_file(folder):
     """The period-to-period procedure: tune on old records, use the file on new ones."""
     records(300).iloc[150:].to_csv(folder / "old.csv", index=False)
@@ -243,6 +251,7 @@ def test_many_data_sets_at_a_delta(folder):
 
 
 def test_audit_exit_codes(folder):
+    records(60).to_csv(folder / "data.csv", index=False)
     model = ("--schema", folder / "schema.toml", "--formula", "y ~ 1", "--family", "beta")
     strict = dpbayes("audit", folder / "data.csv", *model, "--mechanism", "censored",
                      "--epsilon", 1, "--candidates", 10)  # fmt: skip
@@ -272,7 +281,7 @@ def test_audit_exit_codes(folder):
     ],
 )
 def test_bad_settings_of_strict_mechanisms(folder, changes, message):
-    done = in_process.dpbayes("synthesize", folder / "data.csv", *options(folder, **changes))
+    done = dpbayes("synthesize", folder / "data.csv", *options(folder, **changes))
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -280,11 +289,11 @@ def test_bad_settings_of_strict_mechanisms(folder, changes, message):
 
 
 def test_anchor_outside_the_parameter_space(folder):
-    records(300).iloc[150:].to_csv(folder / "old.csv", index=False)
-    model = ("--schema", folder / "schema.toml", "--formula", "y ~ sex", "--family", "beta")
-    path = folder / "w.json"
-    dpbayes("tune", "--reference", folder / "old.csv", *model, "--target-epsilon", 2,
-            "--out", path, "--seed", 1)  # fmt: skip
+    schema, path = dpb.Schema.from_toml(folder / "schema.toml"), folder / "w.json"
+    settings = dpb.SamplerSettings(chains=2, warmup=200, draws=100, seed=1)
+    model = dpb.Regression("y ~ sex", "beta")
+    old = dpb.Synthesizer(schema, dpb.Unweighted(), model, settings=settings)
+    old.reference(records(), allow_nonconvergence=True).save(path)
     tree = json.loads(path.read_text())
     tree["draws"]["lambda"] = [-5.0] * len(tree["draws"]["lambda"])
     path.write_text(json.dumps(tree))

@@ -7,8 +7,7 @@ import sys
 import pandas as pd
 import pytest
 
-from tests.cli import in_process
-from tests.cli.command import dpbayes
+from tests.cli.in_process import dpbayes
 
 BINARY = """
 [columns.ill]
@@ -17,8 +16,8 @@ levels = ["no", "yes"]
 """
 
 
-def run(folder, mechanism, *more, epsilon=1.0, schema="schema.toml", command=dpbayes):
-    return command(
+def run(folder, mechanism, *more, epsilon=1.0, schema="schema.toml"):
+    return dpbayes(
         "synthesize", folder / "data.csv", "--schema", folder / schema, "--mechanism", mechanism,
         "--epsilon", epsilon, "--out", folder / "out", *more,
     )  # fmt: skip
@@ -119,7 +118,7 @@ def test_a_family_is_chosen_and_paid_for(folder):
     ],
 )
 def test_bad_input_is_one_message_and_writes_nothing(folder, mechanism, more, message):
-    done = run(folder, mechanism, *more, command=in_process.dpbayes)
+    done = run(folder, mechanism, *more)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert message in " ".join(done.stderr.split())

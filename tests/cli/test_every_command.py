@@ -1,7 +1,6 @@
 """Every command once, in this process and with tiny settings: the main job from end to end."""
 
 import ast
-import functools
 import json
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 import typer
 
 from dpbayes.cli.app import app
-from dpbayes.engines import SamplerSettings
 from dpbayes.studies import demo
 from tests.cli.command import options
 from tests.cli.in_process import dpbayes
@@ -41,10 +39,9 @@ def run(folder):
     return run
 
 
-def test_the_main_job(run, folder, monkeypatch):
+@pytest.mark.usefixtures("short_tuning")
+def test_the_main_job(run, folder):
     """Reference, weights, budget, release, account, analysis."""
-    short = functools.partial(SamplerSettings, warmup=300, draws=300)
-    monkeypatch.setattr("dpbayes.cli.tune.SamplerSettings", short)
     model = ("--schema", "schema.toml", "--formula", "y ~ age", "--family", "beta")
     said = run("tune", "--reference", "data.csv", *model, "--target-epsilon", 20,
                "--out", "weights.json", "--seed", 1)  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 from dpbayes.studies.catalogue import STUDIES
 from tests.cli import in_process
-from tests.cli.command import dpbayes
+from tests.cli.in_process import dpbayes
 
 
 @pytest.fixture

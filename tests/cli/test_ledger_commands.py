@@ -5,8 +5,8 @@ import subprocess
 import pandas as pd
 import pytest
 
-from tests.cli import in_process
-from tests.cli.command import COMMAND, dpbayes, options
+from tests.cli.command import COMMAND, options
+from tests.cli.in_process import dpbayes
 
 
 def test_a_budget_from_the_first_to_the_last_release(folder):
@@ -76,10 +76,8 @@ def test_a_budget_from_the_first_to_the_last_release(folder):
 def test_bad_input_is_one_line(folder, arguments, message):
     (folder / "empty.db").touch()
     if "good.db" in arguments:
-        in_process.dpbayes(
-            "ledger", "create", "good.db", "--account", "a", "--epsilon", 1, cwd=folder
-        )
-    done = in_process.dpbayes("ledger", *arguments, cwd=folder)
+        dpbayes("ledger", "create", "good.db", "--account", "a", "--epsilon", 1, cwd=folder)
+    done = dpbayes("ledger", *arguments, cwd=folder)
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1

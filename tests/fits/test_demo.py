@@ -9,6 +9,9 @@ import pytest
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 from dpbayes.studies import demo
 
+# One worker, which makes the fixture once.
+pytestmark = pytest.mark.xdist_group("demo")
+
 NAMES = [
     "unweighted", "weighted", "weighted-e", "censored-weighted", "censored", "anchored",
     "perturbed-histogram",

@@ -7,6 +7,8 @@ import pytest
 from dpbayes.studies.datasets import earnings
 from dpbayes.studies.hu_williams_savitsky import sdr
 
+# One worker, which makes the fixture once.
+pytestmark = pytest.mark.xdist_group("sdr")
 SEED = np.random.SeedSequence(1)
 
 

@@ -17,6 +17,8 @@ from dpbayes.studies.runner import failures, run_study
 from tests.study import study
 
 ROOT = Path(__file__).parents[2]
+# One worker, which makes the fixture once.
+pytestmark = pytest.mark.xdist_group("study runner")
 
 
 def contents(out):

@@ -12,7 +12,8 @@ import pytest
 from dpbayes.studies.bowen_liu import comparison, comparison_1, comparison_2, fertility
 from dpbayes.studies.liu import allocation
 
-pytestmark = pytest.mark.statistical
+# One worker, which makes the fixtures once.
+pytestmark = [pytest.mark.statistical, pytest.mark.xdist_group("comparison")]
 
 
 @pytest.fixture(scope="module")

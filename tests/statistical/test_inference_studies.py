@@ -8,7 +8,8 @@ from dpbayes.studies.charest import tables as charest
 from dpbayes.studies.liu import modips_rules
 from dpbayes.studies.ours import known_draws
 
-pytestmark = pytest.mark.statistical
+# One worker, which makes the fixtures once.
+pytestmark = [pytest.mark.statistical, pytest.mark.xdist_group("inference studies")]
 
 
 @pytest.fixture(scope="module")

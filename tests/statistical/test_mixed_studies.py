@@ -11,7 +11,8 @@ from dpbayes.studies.bowen_liu import comparison, mixed
 from dpbayes.studies.bowen_liu import comparison_3 as location
 from dpbayes.studies.bowen_liu import comparison_4 as slomag
 
-pytestmark = pytest.mark.statistical
+# One worker, which makes the fixtures once.
+pytestmark = [pytest.mark.statistical, pytest.mark.xdist_group("mixed studies")]
 HISTOGRAMS, NOT_PRIVATE = mixed.HISTOGRAMS, mixed.NOT_PRIVATE
 
 
