@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import warnings
 
 import numpy as np
@@ -28,16 +29,18 @@ def brute_force(synthetic, noise, n, size, prior=(1.0, 1.0), weight=1.0):
     """Mean and variance of p for two cells: loops over x, quadrature over p and every p_m."""
     a, b = prior
 
+    def given(x):
+        """Of all synthetic counts, for x ones among the records."""
+        inner = stats.beta(noise + weight * x, noise + weight * (n - x))
+        return math.prod(
+            integrate.quad(lambda t, k=k: inner.pdf(t) * stats.binom.pmf(k, size, t), 0, 1)[0]
+            for k in synthetic
+        )
+
+    known = [given(x) for x in range(n + 1)]
+
     def likelihood(p):
-        total = 0.0
-        for x in range(n + 1):
-            term = stats.binom.pmf(x, n, p)
-            for ones in synthetic:
-                inner = stats.beta(noise + weight * x, noise + weight * (n - x))
-                term *= integrate.quad(
-                    lambda t, d=inner, k=ones: d.pdf(t) * stats.binom.pmf(k, size, t), 0, 1
-                )[0]
-            total += term
+        total = sum(stats.binom.pmf(x, n, p) * known[x] for x in range(n + 1))
         return total * stats.beta.pdf(p, a, b)
 
     grid, weights = np.polynomial.legendre.leggauss(24)
