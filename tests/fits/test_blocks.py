@@ -32,7 +32,7 @@ def test_a_program_that_sums_over_blocks(tmp_path):
     with pytest.raises(
         dpb.ProgramError, match=r"(?s)Line 6:\n  return pseudo_log_lik.*should read"
     ):
-        check(deaf)
+        check(deaf, data)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
