@@ -5,7 +5,6 @@ Three nouns: a ``Schema`` (what is public), a mechanism (what is drawn, at what 
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from dpbayes import mechanisms
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from dpbayes.publication.resolve import resolve
     from dpbayes.report import charts
 
-__version__ = version("dpbayes")
-
 # Slow to import, and not needed by every command: name -> module, or module:name.
 _LAZY = {
     "Job": "publication.job:Job",
@@ -73,6 +70,8 @@ __all__ += mechanisms.__all__
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":  # of the installed distribution, which is read from its files
+        return import_module("importlib.metadata").version("dpbayes")
     if name not in _LAZY:
         raise AttributeError(f"module 'dpbayes' has no attribute {name!r}")
     module, _, attribute = _LAZY[name].partition(":")

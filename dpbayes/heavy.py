@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import filelock
     import formulaic
     import pandas as pd
     import sqlalchemy as sa
@@ -26,10 +27,10 @@ else:
         def __getattr__(self, attribute):
             return getattr(import_module(self._name), attribute)
 
-    formulaic = _Waiting("formulaic")
+    filelock, formulaic = (_Waiting(name) for name in ("filelock", "formulaic"))
     pd = _Waiting("pandas")
     sa = _Waiting("sqlalchemy")
     xr = _Waiting("xarray")
     optimize, special, stats = (_Waiting(f"scipy.{n}") for n in ("optimize", "special", "stats"))
 
-__all__ = ["formulaic", "optimize", "pd", "sa", "special", "stats", "xr"]
+__all__ = ["filelock", "formulaic", "optimize", "pd", "sa", "special", "stats", "xr"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version as installed
 from typing import Annotated
 
 import typer
@@ -51,6 +50,8 @@ def _command() -> int:
 
 def _version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version as installed  # slow, and seldom asked for
+
         say(f"dpbayes {installed('dpbayes')}")
         raise typer.Exit
 

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from dpbayes.errors import OutputError
+from dpbayes.heavy import filelock
 
 RELEASE = "release"
 CONFIDENTIAL = "confidential"
@@ -141,10 +140,10 @@ def locked(out: Path) -> Iterator[None]:
     Raises:
         OutputError: another process has the lock. OSError: it cannot be had at all.
     """
-    lock = FileLock(out / LOCK, timeout=PATIENCE, mode=0o600, fallback_to_soft=False)
+    lock = filelock.FileLock(out / LOCK, timeout=PATIENCE, mode=0o600, fallback_to_soft=False)
     try:
         lock.acquire()
-    except Timeout:
+    except filelock.Timeout:
         raise OutputError(
             f"--out {str(out)!r} is in use by another run. Wait until it has ended, or choose "
             "another directory."
