@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from dpbayes.arrays import Mask, Vector
-from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.engines.draws import count_draws, one_draw, stacked
 from dpbayes.errors import ConvergenceError, ProgramError
@@ -133,11 +132,6 @@ class PosteriorFit(Fitted):
         return tuple(bind_stage(other, stage, drawn) for stage, drawn in pairs)
 
     # What it says of the records.
-
-    @property
-    def checkpoint(self) -> Checkpoint | None:
-        """Where finished chains are kept."""
-        return self.on.task.checkpoint
 
     @property
     def posterior(self) -> Posterior:
