@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpbayes.engines import SamplerSettings
-from dpbayes.engines.contract import contract_defaults
 from dpbayes.errors import GuaranteeError
 from dpbayes.heavy import pd, special
 from dpbayes.mechanisms import Unweighted
 from dpbayes.mechanisms.posterior.fit import PosteriorFit
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.stage import Window
+from dpbayes.mechanisms.posterior.weights import check_apart
 from dpbayes.privacy.accounting import Loss
-from dpbayes.privacy.guarantee import Adjacency, check_epsilon
+from dpbayes.privacy.guarantee import (
+    PUBLIC_INPUTS,
+    SECRET_NOISE,
+    Adjacency,
+    Guarantee,
+    check_epsilon,
+)
 from dpbayes.privacy.noise import Noise, SecureNoise
 from dpbayes.privacy.statistic import scale_for
+from dpbayes.schema import Rows
+from dpbayes.schema.overlap import Trace
 from dpbayes.synthesizer import Synthesizer
 
 # Long enough for a thousand near-independent draws of a prior.
 POINTS = SamplerSettings(warmup=500, draws=250, seed=1)
 WINDOW = (-4.0, 4.0)
+ROWS = 1000  # that a program's scales follow where the number of rows is noisy: any public one
+CHOICE = "the choice of a program"
 
 
 @dataclass(frozen=True)
@@ -63,10 +73,14 @@ def choose_program(
     proportional to exp(score epsilon / w) is w-bounded-range at scale w / epsilon, by the argument
     of ``Censored``; a changed record costs twice as much.
 
+    It is drawn here and now, whether or not anything is released afterwards: where a ledger is
+    kept, ``Job(choose_epsilon=...)`` reserves its cost first.
+
     Source: liu-2016, algorithm 1.
 
     Args:
-        candidates: synthesizers of the same schema and outcome; families or programs differ.
+        candidates: synthesizers of the same schema, outcome and mechanism; families or programs
+            differ.
         records: n confidential rows.
         epsilon: for the choice.
         reference: public records, paid for elsewhere; without them points come from the priors,
@@ -74,20 +88,47 @@ def choose_program(
         window: public; log-likelihoods outside count as its ends.
         noise: for studies; by default of a release.
     Raises:
-        GuaranteeError: fewer than two candidates, other outcomes, or a bad number.
+        GuaranteeError: fewer than two candidates, other outcomes, the records as their own
+            reference, or a bad number.
     """
-    check_epsilon(epsilon)
+    found = score_programs(candidates, records, reference=reference, window=window)
+    index = draw_choice(found, epsilon, window=window, adjacency=adjacency, noise=noise)
+    loss = choice_loss(epsilon, adjacency)
+    return Choice(index, candidates[index].having_paid(loss, CHOICE), found)
+
+
+def score_programs(
+    candidates: Sequence[Synthesizer[PosteriorFit]],
+    records: pd.DataFrame,
+    *,
+    reference: pd.DataFrame | None = None,
+    window: Window = WINDOW,
+) -> tuple[float, ...]:
+    """Scores of all candidates, as ``choose_program`` describes them. Confidential."""
     check_candidates(candidates)
     low, high = window
     if not -np.inf < low < high < np.inf:
         raise GuaranteeError(f"window = {window!r} must be two finite numbers, the smaller first.")
-    scores = tuple(_score(candidate, records, reference, window) for candidate in candidates)
-    width = high - low
+    if reference is not None:
+        schema = candidates[0].schema
+        check_apart(Trace.of(schema.validate(reference)), schema.validate(records))
+    return tuple(_score(candidate, records, reference, window) for candidate in candidates)
+
+
+def draw_choice(
+    scores: Sequence[float],
+    epsilon: float,
+    *,
+    window: Window = WINDOW,
+    adjacency: Adjacency = "add-remove",
+    noise: Noise | None = None,
+) -> int:
+    """Index of the candidate that is chosen: the private output that epsilon pays for."""
+    check_epsilon(epsilon)
+    width = window[1] - window[0]
     cost = 2 * width if adjacency == "substitution" else width
     # The middle of the window is common to all scores of n records and cancels.
-    index = (noise or SecureNoise()).select(np.array(scores), scale_for(cost, epsilon))
-    loss = choice_loss(epsilon, adjacency)
-    return Choice(index, candidates[index].having_paid(loss, "the choice of a program"), scores)
+    return (noise or SecureNoise()).select(np.array(scores), scale_for(cost, epsilon))
 
 
 def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
@@ -100,6 +141,8 @@ def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
         raise GuaranteeError("candidates differ in their model; mechanisms without one have none.")
     if any(found != declared[0] for found in declared) or len(set(modelled)) > 1:
         raise GuaranteeError("candidates must have the same schema and the same outcome.")
+    if len({repr(candidate.mechanism) for candidate in candidates}) > 1:
+        raise GuaranteeError("candidates must have the same mechanism: they differ in their model.")
 
 
 def choice_loss(epsilon: float, adjacency: Adjacency) -> Loss:
@@ -108,20 +151,45 @@ def choice_loss(epsilon: float, adjacency: Adjacency) -> Loss:
     return Loss.bounded_range(epsilon / 2 if adjacency == "substitution" else epsilon)
 
 
+def choice_claim(epsilon: float, adjacency: Adjacency) -> Guarantee:
+    """What holds for the choice alone, whatever is released afterwards."""
+    loss = choice_loss(epsilon, adjacency)
+    return Guarantee("choice", loss, "strict", (PUBLIC_INPUTS, SECRET_NOISE), adjacency=adjacency)
+
+
 def _score(
     candidate: Synthesizer[PosteriorFit],
     records: pd.DataFrame,
     reference: pd.DataFrame | None,
     window: Window,
 ) -> float:
-    plain = candidate.with_mechanism(Unweighted())
+    plain = _with_public_rows(candidate.with_mechanism(Unweighted()))
+    if plain.engine.draw != "chain":  # points of the prior are public: any engine will do
+        plain = plain.with_engine("embedded")
     on = BoundRecords(plain.task(records))
     if reference is None:
-        changes = {**contract_defaults(on.n), "weights": np.zeros(on.n)}
-        points = on.plain.rebind(**changes).sample(POINTS)
+        points = on.blank.rebind(weights=np.zeros(on.task.rows)).sample(POINTS)
     else:
         task = plain.with_settings(POINTS).task(reference, allow_nonconvergence=True)
         points = BoundRecords(task).unweighted_released.draws
     # A point at which a density is not defined counts as the lower end for that record.
-    sums = [np.clip(np.nan_to_num(f, nan=window[0]), *window).sum() for f in on.log_lik(points)]
+    # The record that stands in for an empty table counts as none.
+    sums = [
+        on.present * np.clip(np.nan_to_num(f, nan=window[0]), *window).sum()
+        for f in on.log_lik(points)
+    ]
     return float(special.logsumexp(sums) - np.log(len(sums)))
+
+
+def _with_public_rows(candidate: Synthesizer[PosteriorFit]) -> Synthesizer[PosteriorFit]:
+    """The same where the number of rows is no private draw: nothing has paid for one here."""
+    if not candidate.schema.rows.share:
+        return candidate
+    schema = replace(candidate.schema, rows=Rows("declared", ROWS))
+    return Synthesizer(
+        schema,
+        candidate.mechanism,
+        candidate.model,
+        engine=candidate.engine,
+        settings=candidate.settings,
+    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 from dpbayes.engines.checkpoint import Checkpoint
+from dpbayes.errors import GuaranteeError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import F_co, Findings, Mechanism, Task
 from dpbayes.privacy.guarantee import Basis, Guarantee
@@ -50,7 +51,7 @@ class Fit(Generic[F_co]):
     @property
     def guarantee(self) -> Guarantee:
         """The claim for one data set; of m: ``guarantee.for_datasets(m, delta)``."""
-        return self.fitted.guarantee(self.claimed)
+        return self.claimed
 
     def findings(self) -> Findings:
         """What the fit says of the records. Confidential, and slow where it asks for a fit."""
@@ -63,6 +64,7 @@ class Fit(Generic[F_co]):
         *,
         accept: Basis = "strict",
         delta: float = 0.0,
+        rows: int | None = None,
         seed: int | None = None,
     ) -> Release:
         """Draw synthetic data sets.
@@ -75,25 +77,26 @@ class Fit(Generic[F_co]):
                 with others (``Mechanism.sets_per_output``).
             accept: the weakest claim that will do: ``strict``, ``asymptotic`` or ``none``.
             delta: 0 adds epsilons up; above 0 zCDP is used where it gives a smaller total.
-            seed: for studies and tests only; None takes randomness from the operating system.
-                Mechanisms that are not ``reproducible`` give a result that is not for release.
+            rows: of each data set; by default the public number. Parameters are paid for, rows are
+                not; where public columns are released there are as many as records.
+            seed: for studies and tests only, whose result is not for release; None takes
+                randomness from the operating system.
         Raises:
             GuaranteeError: the mechanism's claim is weaker than ``accept``; bad arguments; OpenDP
                 is missing and there is no seed.
         """
-        claim = self.guarantee.for_datasets(datasets, delta)
-        self.mechanism.check_datasets(datasets, self.task.settings)
-        claim.require(accept)
+        claim = self.check_sample(datasets, accept=accept, delta=delta, rows=rows)
+        rows = self.task.rows if rows is None else rows
         noise = SecureNoise() if seed is None else StudyNoise(seed)
-        shared = self.mechanism.sets_per_output or datasets
+        shared = self._shared(datasets)
         outputs = self.fitted.outputs(-(-datasets // shared), noise)
         frames = []
         for number in range(datasets):
             if number % shared == 0:
                 output = next(outputs)
-            synthetic = self.fitted.synthetic(output, noise.rng)
+            synthetic = self.fitted.synthetic(output, rows, noise.rng)
             frames.append(assemble(self.task.schema, self.records, synthetic, noise.rng))
-        model = self.task.model
+        model, seeded = self.task.model, self.task.settings.seed
         return Release(
             datasets=tuple(frames),
             guarantee=claim,
@@ -102,12 +105,62 @@ class Fit(Generic[F_co]):
             versions={**versions("dpbayes"), **self.fitted.versions()},
             settings={
                 **self.fitted.settings,
-                "n": len(self.records),
+                "rows": rows,
+                **({"n": len(self.records)} if self.task.schema.rows.public else {}),
+                "public_rows": self.task.rows,
                 "synthesised": [column.name for column in self.synthesised],
-                **({} if self.mechanism.reproducible else {"noise": noise.name}),
+                "noise": noise.name if seeded is None else StudyNoise.name,
             },
-            releasable=noise.releasable or self.mechanism.reproducible,
+            releasable=noise.releasable and seeded is None,
         )
+
+    def check_sample(
+        self,
+        datasets: int = 1,
+        *,
+        accept: Basis = "strict",
+        delta: float = 0.0,
+        rows: int | None = None,
+    ) -> Guarantee:
+        """The guarantee of a sample, or what is wrong with it, before anything private is drawn.
+
+        What ``sample`` raises after it would tell something of a private draw.
+        """
+        claim = self.guarantee.for_datasets(datasets, delta)
+        self.mechanism.check_datasets(datasets, self.task.settings)
+        claim.require(accept)
+        self.fitted.check_outputs(-(-datasets // self._shared(datasets)))
+        if rows is not None:
+            self._check_rows(rows)
+        return claim
+
+    def _shared(self, datasets: int) -> int:
+        """Data sets made of each private output."""
+        return self.mechanism.sets_per_output or datasets
+
+    def _check_rows(self, rows: int) -> None:
+        """Raise GuaranteeError unless a data set can have so many."""
+        if isinstance(rows, bool) or not isinstance(rows, int) or not 1 <= rows < 2**31:
+            raise GuaranteeError(f"rows = {rows!r} must be a whole number above 0.")
+        public = [c.name for c in self.task.schema.columns.values() if c.public]
+        if public and rows != len(self.records):
+            raise GuaranteeError(
+                f"rows = {rows}: column {public[0]!r} is public and released as it is, so there "
+                "are as many rows as records. Leave rows out."
+            )
+        most = self.fitted.most_rows(self.task.rows)
+        if most is None:
+            return
+        if self.task.schema.rows.share:  # whether there are enough would tell their number
+            raise GuaranteeError(
+                f"rows = {rows}: mechanism {self.mechanism.name!r} pays for every row, and their "
+                "number is noisy. Leave rows out, or declare a number in the schema."
+            )
+        if rows > most:
+            raise GuaranteeError(
+                f"rows = {rows}: mechanism {self.mechanism.name!r} pays for every row, here for "
+                f"{most}. Declare rows = {rows} in the schema, or ask for fewer."
+            )
 
     def __repr__(self) -> str:
         return f"<Fit of {len(self.records)} records; {self.guarantee}>"

@@ -65,8 +65,8 @@ class Release:
             "settings": dict(self.settings),
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in data.items()},
         }
-        if self.ledger is not None:
-            statement["ledger"] = dict(self.ledger)
+        statement["accounted"] = self.ledger is not None
+        statement["ledger"] = None if self.ledger is None else dict(self.ledger)
         text = json.dumps(statement, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         return {**data, STATEMENT: text.encode()}
 
@@ -95,12 +95,13 @@ def assemble(
 
     Args:
         records: validated, n rows. Only public columns are read.
-        synthetic: n rows, in the order of ``records``.
+        synthetic: the synthesised columns; in the order of ``records`` where some are public.
     """
     columns = schema.columns
-    frame = records[[name for name in columns if columns[name].public]].reset_index(drop=True)
+    public = [name for name in columns if columns[name].public]
+    frame = records[public].reset_index(drop=True) if public else pd.DataFrame()
     for name in synthetic.columns:
-        frame[name] = synthetic[name].array
+        frame[name] = columns[name].rounded(synthetic[name]).array
     order = [name for name in columns if name in frame]
     # The order of the confidential file is not public.
     return frame[order].iloc[rng.permutation(len(frame))].reset_index(drop=True)

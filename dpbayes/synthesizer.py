@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from dpbayes.engines import Engine, SamplerSettings, get_engine
 from dpbayes.engines.checkpoint import Checkpoint
-from dpbayes.errors import DataError, GuaranteeError
+from dpbayes.errors import GuaranteeError
 from dpbayes.fit import Fit
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Unweighted
@@ -17,12 +17,13 @@ from dpbayes.mechanisms.base import F_co, Fitted, Mechanism, Task
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.weights import Reference
 from dpbayes.privacy.accounting import Loss
-from dpbayes.privacy.guarantee import Guarantee
+from dpbayes.privacy.guarantee import UNCHECKED_CHAINS, Guarantee
+from dpbayes.privacy.noise import Noise, SecureNoise, StudyNoise
+from dpbayes.privacy.statistic import scale_for
 from dpbayes.schema import Schema
 from dpbayes.schema.fingerprint import content_digest, hash_of
 from dpbayes.stan.model import Model, ModelChoice
 
-MIN_RECORDS = 2
 G = TypeVar("G", bound=Fitted)
 
 
@@ -35,7 +36,7 @@ class Synthesizer(Generic[F_co]):
         mechanism: for example ``Censored(epsilon=5)`` or ``Laplace(1)``.
         model: ``Regression(formula, family)`` or ``Program(file, formula)``, for mechanisms that
             draw from a posterior.
-        engine: ``"embedded"``, ``"cmdstan"``, ``"exact"``, or an Engine.
+        engine: ``"embedded"``, ``"cmdstan"``, ``"candidates"``, or an Engine.
         settings: of the sampler.
 
     Raises:
@@ -77,12 +78,22 @@ class Synthesizer(Generic[F_co]):
 
     def guarantee(self) -> Guarantee:
         """The claim for one data set, before anything is computed from records."""
-        claim = self.mechanism.guarantee().drawn_by(self.engine.draw)
+        rows = self.schema.rows
+        claim = replace(self._spending().guarantee().drawn_by(self.engine.draw), rows=rows.kind)
+        if rows.share:
+            # Neighbours by substitution have the same number of records: nothing is told of it.
+            loss = Loss.pure(rows.share * self.mechanism.guarantee().epsilon, changed=0.0)
+            claim = claim.having_paid(loss, "the number of rows")
         if self.model is not None:
             claim = claim.assuming(*self.model.assumptions)
         for loss, what in self.paid:
             claim = claim.having_paid(loss, what)
         return claim
+
+    def _spending(self) -> Mechanism[F_co]:
+        """The mechanism with what noisy rows leave of its epsilon."""
+        share = self.schema.rows.share
+        return self.mechanism.spending(1 - share) if share else self.mechanism
 
     def with_mechanism(self, mechanism: Mechanism[G]) -> Synthesizer[G]:
         """The same synthesizer under another mechanism."""
@@ -146,10 +157,18 @@ class Synthesizer(Generic[F_co]):
             )
         # Draws of two mechanisms are paid for as independent ones: other random numbers.
         entropy = secrets.randbits(128) if self.settings.seed is None else self.settings.seed
-        return self._fit(replace(before, entropy=entropy, checkpoint=None), fit.given)
+        noise = self._noise(entropy)
+        task = replace(before, entropy=entropy, noise=noise, checkpoint=None)
+        if self.schema.rows.share:  # a number of its own, which its own epsilon pays for
+            task = replace(task, rows=self._rows(len(before.records), noise), _shared={})
+        return self._fit(task, fit.given)
 
     def _fit(self, task: Task, given: pd.DataFrame) -> Fit[F_co]:
-        return Fit(self.mechanism, self.guarantee(), task, given, self.mechanism.fit(task))
+        claim = self.guarantee()
+        if task.allow_nonconvergence and self.model is not None:
+            claim = claim.assuming(UNCHECKED_CHAINS)
+        mechanism = self._spending()
+        return Fit(mechanism, claim, task, given, mechanism.fit(task))
 
     def task(
         self,
@@ -160,24 +179,42 @@ class Synthesizer(Generic[F_co]):
     ) -> Task:
         """Validated records with what the mechanism may use. Confidential."""
         found = self.schema.validate(records)
-        if len(found) < MIN_RECORDS:
-            raise DataError(f"{len(found)} record(s): at least {MIN_RECORDS} are needed.")
         chains = None if checkpoint is None else Checkpoint(checkpoint)
         entropy = self.settings.seed
         if chains is not None:
             entropy = chains.begin(self._inputs(records), entropy)
         if entropy is None:
             entropy = secrets.randbits(128)
+        noise = self._noise(entropy)
         return Task(
             self.schema,
             found,
+            self._rows(len(found), noise),
             self.model,
             self.engine,
             self.settings,
+            noise,
             entropy,
             chains,
             allow_nonconvergence,
         )
+
+    def _noise(self, entropy: int) -> Noise:
+        return SecureNoise() if self.settings.seed is None else StudyNoise(entropy)
+
+    def _rows(self, n: int, noise: Noise) -> int:
+        """The public number of rows.
+
+        Guarantee: a noisy one is epsilon-DP with its share of epsilon: n changes by 1 when a record
+        is added or removed, and has geometric noise (Ghosh, Roughgarden & Sundararajan, 2012).
+        """
+        rows = self.schema.rows
+        if rows.number is not None:
+            return rows.number
+        if not rows.share:
+            return n
+        epsilon = rows.share * self.mechanism.guarantee().epsilon
+        return max(1, int(noise.counts([n], scale_for(1, epsilon))[0]))
 
     def _inputs(self, records: pd.DataFrame) -> dict[str, str]:
         """What the draws depend on, by names that users know."""
@@ -209,4 +246,5 @@ def reference_fit(records: BoundRecords) -> Reference:
     parameters = [str(name) for name in point["posterior"].data_vars]
     sensitivity = records.sensitivity()
     draws = records.unweighted_released.draws
-    return Reference.from_draws(draws, sensitivity, parameters, records.model.identity())
+    identity = records.model.identity()
+    return Reference.from_draws(draws, sensitivity, parameters, identity, records.task.records)

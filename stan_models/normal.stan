@@ -23,6 +23,7 @@ functions {
 data {
   int<lower=1> n;
   vector[n] y;  // confidential
+  int<lower=1> rows;  // public number of rows: n, or what stands for it
   // public: covariates and group labels
   int<lower=0> K;
   matrix[n, K] X;
@@ -43,10 +44,10 @@ data {
 }
 transformed data {
   // Posterior sds of intercept, coefficients and log_sigma shrink with sqrt(n).
-  // In units of 1 / sqrt(n) they stay well above the constant 1e-3 towards which
+  // In units of 1 / sqrt(rows) they stay well above the constant 1e-3 towards which
   // Stan's adaptation shrinks variances; below it the chains mix slowly whenever
   // sigma is small next to the declared bounds.
-  real unit = inv_sqrt(n);
+  real unit = inv_sqrt(rows);
   array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {

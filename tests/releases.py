@@ -2,6 +2,8 @@
 
     python -m tests.releases race URL FOLDER COUNT
         COUNT processes release at once
+    python -m tests.releases create URL "" COUNT
+        COUNT processes create the ledger at once, with an account each
     python -m tests.releases serve URL FOLDER
         one process per line of standard input: its number, and where to break it, or "-"
 
@@ -9,6 +11,7 @@ A line is printed for each process: its id (serve), then its number and outcome.
 """
 
 import contextlib
+import importlib
 import os
 import resource
 import signal
@@ -21,6 +24,7 @@ from dpbayes.errors import BudgetError, DpbayesError
 from dpbayes.publication import gate
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import Work
+from dpbayes.schema.overlap import Identity
 from tests.conftest import make_records
 
 EPSILON = 0.1
@@ -41,13 +45,19 @@ def synthesizer(mechanism=None):
         SCHEMA,
         mechanism or dpb.Anchored(EPSILON),
         dpb.Regression("y ~ sex", "beta"),
-        settings=dpb.SamplerSettings(warmup=200, draws=100, seed=314159265),
+        settings=dpb.SamplerSettings(warmup=200, draws=100),
     )
 
 
 def records():
     """What is confidential."""
     return make_records(60)[["y", "sex"]]
+
+
+def identity(given=None):
+    """What a ledger knows the records by, or others."""
+    given = records() if given is None else given
+    return Identity(given, SCHEMA.validate(given))
 
 
 def make_fit(mechanism=None):
@@ -95,7 +105,7 @@ def release(fit, ledger, folder, number, point="-"):
     try:
         if point != "-":
             break_at(point)
-        gate.publish(fit, folder / str(number), ledger=ledger, dataset="cps", seed=None)
+        gate.publish(fit, folder / str(number), ledger=ledger, dataset="cps")
         code = RELEASED
     except BudgetError:
         code = REFUSED
@@ -105,24 +115,46 @@ def release(fit, ledger, folder, number, point="-"):
         os._exit(code)
 
 
+def create(url, number):
+    """In a child process; ends it with a code."""
+    code = FAILED
+    try:
+        Ledger.create(url).add_dataset(f"data {number}", 1.0)
+        code = 0
+    except DpbayesError as error:
+        print(f"{number} error {error}", flush=True)
+    finally:
+        os._exit(code)
+
+
+def at_once(count, work):
+    """Run ``work(number)`` in as many processes, and print how each ended."""
+    waiting, opened = os.pipe()
+    children = {}
+    for number in range(count):
+        child = os.fork()
+        if not child:
+            os.close(opened)
+            os.read(waiting, 1)  # all start when the parent closes its end
+            work(number)
+        children[child] = number
+    os.close(opened)
+    for _ in children:
+        child, status = os.wait()
+        print(children[child], os.waitstatus_to_exitcode(status), flush=True)
+
+
 def main():
     """See the module."""
     mode, url, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    if mode == "create":
+        for slow in ("alembic.command", "psycopg", "sqlalchemy.dialects.postgresql"):
+            importlib.import_module(slow)  # now, and not by every process
+        at_once(int(sys.argv[4]), lambda number: create(url, number))
+        return
     fit, ledger = make_fit(), Ledger(url)
     if mode == "race":
-        waiting, opened = os.pipe()
-        children = {}
-        for number in range(int(sys.argv[4])):
-            child = os.fork()
-            if not child:
-                os.close(opened)
-                os.read(waiting, 1)  # all start when the parent closes its end
-                release(fit, ledger, folder, number)
-            children[child] = number
-        os.close(opened)
-        for _ in children:
-            child, status = os.wait()
-            print(children[child], os.waitstatus_to_exitcode(status), flush=True)
+        at_once(int(sys.argv[4]), lambda number: release(fit, ledger, folder, number))
         return
     print("ready", flush=True)
     for line in sys.stdin:

@@ -2,55 +2,103 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from dpbayes.cli.options import MechanismOptions, ModelOptions
+from dpbayes.cli.options import AccountOptions, MechanismOptions, ModelOptions, ShowValues
 from dpbayes.cli.streams import say
 from dpbayes.errors import GuaranteeError
+from dpbayes.evaluate.bounds import RUNS
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import PosteriorMechanism
 from dpbayes.schema import read_records
+from dpbayes.schema.overlap import Identity
+from dpbayes.synthesizer import Synthesizer
 
 EXCEEDED = 1  # exit code
+CANDIDATES = 60  # by default
 
 
 def audit(
     data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="Confidential records, CSV.")],
     model: ModelOptions,
     mechanism: MechanismOptions,
-    candidates: Annotated[int, typer.Option(help="Records of the declared domain to try.")] = 60,
+    account: AccountOptions,
+    candidates: Annotated[
+        int | None,
+        typer.Option(help=f"Stan programs: records of the declared domain to try [{CANDIDATES}]."),
+    ] = None,
     runs: Annotated[
-        int, typer.Option(help="Also run the mechanism so often on each neighbour, and bound ε.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            help="How often to run the mechanism on each of two neighbours, to bound ε from below "
+            f"[{RUNS}; for Stan programs 0, because each run is a fit]."
+        ),
+    ] = None,
+    show_values: ShowValues = False,
 ) -> None:
-    """Search for a record that moves the posterior by more than the mechanism's ε.
+    """Search for a record that moves what is drawn by more than the mechanism's ε.
 
-    Exact: both neighbours on one grid, for programs with up to three parameters; the largest log
-    ratio over the grid, for a record added and for a record changed. An audit can reject a claim,
-    not prove it. Its output is confidential. Exit code 1 if ε is exceeded.
+    Stan programs are examined exactly, up to five parameters: the largest log ratio of both
+    neighbours' posteriors on public points, for a record added and for a record changed. Other
+    mechanisms are run on both neighbours, with records at the ends of the declared domain; the
+    lower bounds on ε are right with 95 % confidence. An audit can reject a claim, not prove it.
+    Its output is confidential, and costs nothing for that reason; a ledger notes that somebody
+    looked. Exit code 1 if ε is exceeded.
     """
-    from dpbayes.evaluate.audit import audit as search  # the engines with it
-    from dpbayes.evaluate.audit_sampled import audit_sampled
-
     chosen = mechanism.build()
-    if not isinstance(chosen, PosteriorMechanism):
+    exact = isinstance(chosen, PosteriorMechanism)
+    if not exact and candidates is not None:
         raise GuaranteeError(
-            f"mechanism {chosen.name!r} has no posterior to look at; this command is for Stan "
-            "programs. Its sensitivities are tested by brute force over neighbours."
+            f"mechanism {chosen.name!r} has no Stan program: leave out --candidates. Records at "
+            "the ends of the declared domain are tried; --runs says how often."
         )
     synthesizer = model.synthesizer(chosen)
     records = read_records(data)
-    found = search(synthesizer.fit(records, allow_nonconvergence=True), candidates)
-    say(str(found))
-    values = ", ".join(f"{key} = {value}" for key, value in found.record.items())
-    say(f"Record added: {values} ({found.candidates} tried)")
-    violated = found.violated
-    if runs:
-        sampled = audit_sampled(synthesizer, records, pd.DataFrame([found.record]), runs)
-        say(str(sampled))
-        violated = violated or sampled.violated
+    declared = synthesizer.schema.validate(records, show_values=show_values)
+    ledger = account.open()
+    if ledger is not None and account.account is not None:
+        ledger.record_audit(
+            account.account, Identity(records, declared), chosen.name, data.absolute(), account.note
+        )
+    if exact:
+        violated = _posterior(synthesizer, records, candidates, runs)
+    else:
+        violated = _outputs(synthesizer, records, runs)
     if violated:
         raise typer.Exit(EXCEEDED)
+
+
+def _posterior(
+    synthesizer: Synthesizer[Any], records: pd.DataFrame, candidates: int | None, runs: int | None
+) -> bool:
+    """True if a Stan program's mechanism exceeds its ε."""
+    from dpbayes.evaluate.audit import audit as search  # the engines with it
+    from dpbayes.evaluate.audit_sampled import audit_sampled
+
+    fit = synthesizer.fit(records, allow_nonconvergence=True)
+    found = search(fit, CANDIDATES if candidates is None else candidates)
+    _say(found, found.record, f"{found.candidates} tried")
+    if not runs:
+        return found.violated
+    sampled = audit_sampled(synthesizer, records, pd.DataFrame([found.record]), runs)
+    say(str(sampled))
+    return found.violated or sampled.violated
+
+
+def _outputs(synthesizer: Synthesizer[Any], records: pd.DataFrame, runs: int | None) -> bool:
+    """True if another mechanism exceeds its ε."""
+    from dpbayes.evaluate.audit_outputs import audit_outputs
+
+    found = audit_outputs(synthesizer, records, RUNS if runs is None else runs)
+    _say(found, found.record, "of those at the ends of the declared domain")
+    return found.violated
+
+
+def _say(found: object, record: Mapping[str, Any], tried: str) -> None:
+    say(str(found))
+    values = ", ".join(f"{key} = {value}" for key, value in record.items())
+    say(f"Record that did most: {values} ({tried})")

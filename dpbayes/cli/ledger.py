@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from dpbayes.cli.options import ShowValues
 from dpbayes.cli.streams import say, say_done, say_table
 from dpbayes.publication.database import VERSION
 from dpbayes.publication.ledger import STATES, Ledger
 from dpbayes.publication.resolve import resolve as resolve_all
-from dpbayes.schema import read_records
-from dpbayes.schema.fingerprint import content_digest
+from dpbayes.publication.url import redact
+from dpbayes.schema import Schema, read_records
+from dpbayes.schema.overlap import Identity
 
 ledger_app = typer.Typer(
     help="A privacy budget per data set, and every release that was paid from it. Confidential.",
@@ -37,12 +39,19 @@ def create(
     adjacency: Annotated[
         str, typer.Option(help="What the budget is for: add-remove or substitution.")
     ] = "add-remove",
+    overlap: Annotated[
+        float | None,
+        typer.Option(
+            help="For a new ledger: share of the smaller of two data sets, from which common "
+            "records are refused a second budget [0.5]."
+        ),
+    ] = None,
 ) -> None:
     """Give a data set its budget, in a ledger that is made if there is none.
 
     A budget is never raised, and a data set is known by its records, not by its file's name.
     """
-    opened = Ledger.create(url).add_dataset(
+    opened = Ledger.create(url, overlap).add_dataset(
         account,
         epsilon,
         delta,
@@ -80,14 +89,16 @@ def history(url: Url, account: AnyAccount = None) -> None:
     found = Ledger(url).history(account)
     table = Table(box=None, pad_edge=False)
     table.add_column("number", justify="right")
-    names = ("created", "dataset", "state", "mechanism", "draws", "ε once", "ε each", "by", "note")
+    names = ("created", "dataset", "kind", "state", "mechanism", "draws", "ε once", "ε each", "by",
+             "note")  # fmt: skip
     for name in names:
         table.add_column(name, justify="right" if name in ("draws", "ε once", "ε each") else "left")
     for number, row in found.iterrows():
         table.add_row(
-            str(number), row["created"], row["dataset"], row["state"], row["mechanism"],
+            str(number), row["created"], row["dataset"], row["kind"], row["state"],
+            row["mechanism"],
             str(row["datasets"]), f"{row['once_epsilon']:.4g}", f"{row['each_epsilon']:.4g}",
-            f"{row['actor']}@{row['host']}", row["note"],
+            f"{row['actor']}@{row['host']}", redact(row["note"]),
         )  # fmt: skip
     say_table(table)
     say("ε by the adjacency of the data set's account; times in UTC, by the writer's clock.")
@@ -100,7 +111,7 @@ def resolve(
         str | None, typer.Option(help="This entry, even if its process seems to run.")
     ] = None,
 ) -> None:
-    """Finish or void releases that crashed.
+    """Finish or void releases and choices that crashed.
 
     Void, with the cost given back, only where no data set can have been written. Finished where
     the files are whole. Everything else stays paid.
@@ -117,11 +128,23 @@ def resolve(
 def accept(
     url: Url,
     account: OneAccount,
-    data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="Corrected records.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="The records, CSV.")],
+    schema: Annotated[
+        Path, typer.Option(help="Their schema file: data sets are known by declared columns.")
+    ],
+    show_values: ShowValues = False,
 ) -> None:
-    """Take in corrected records of the same persons, under the budget that they have."""
+    """Take records into a data set's account, on your word as its curator.
+
+    Either they are a corrected version, about the same persons, and share the budget; or they are
+    other persons than those of data sets that they look like.
+    """
     ledger = Ledger(url)
-    ledger.accept_version(account, content_digest(read_records(data)))
+    records = read_records(data)
+    declared = Schema.from_toml(schema).validate(records, show_values=show_values)
+    shared = ledger.accept(account, Identity(records, declared))
+    if shared:
+        say(f"Common records with other data sets: {', '.join(map(str, shared))}.")
     say_done(ledger.account(account).statement())
 
 

@@ -19,14 +19,21 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from dpbayes.engines import Engine, SamplerSettings
-from dpbayes.errors import EngineError, GuaranteeError, ProgramError, SchemaError
+from dpbayes.errors import EngineError, GuaranteeError, LedgerError, ProgramError, SchemaError
 from dpbayes.mechanisms import Mechanism, PureMechanism, get_mechanism
 from dpbayes.mechanisms.options import read_settings
+from dpbayes.publication.ledger import Ledger
 from dpbayes.schema import Schema
 from dpbayes.stan.model import ModelChoice, Program, Regression
 from dpbayes.synthesizer import Synthesizer
 
 Command = Callable[..., None]
+ShowValues = Annotated[
+    bool,
+    typer.Option(
+        "--show-values", help="Show wrong values in messages about the records: confidential."
+    ),
+]
 
 
 def flattened(command: Command) -> Command:
@@ -208,19 +215,31 @@ class MechanismOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AccountOptions:
+    """Which account pays, or is told."""
+
+    ledger: Annotated[
+        str | None, typer.Option(help="Account for it in this ledger: FILE or URL; see `ledger`.")
+    ] = None
+    account: Annotated[
+        str | None, typer.Option(help="For --ledger: the data set's account there.")
+    ] = None
+    note: Annotated[str, typer.Option(help="For --ledger: what it is for.")] = ""
+
+    def open(self) -> Ledger | None:
+        """The ledger, if one was named."""
+        if (self.ledger is None) != (self.account is None):
+            raise LedgerError("--ledger and --account go together.")
+        return None if self.ledger is None else Ledger(self.ledger)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SamplerOptions:
     """The engine and how it samples."""
 
-    engine: Annotated[str, typer.Option(help="embedded, cmdstan or exact.")] = "embedded"
-    grid_points: Annotated[
-        int | None, typer.Option(help="For --engine exact: points of the grid in all.")
-    ] = None
-    jitter: Annotated[
-        bool, typer.Option("--jitter", help="For --engine exact: uniform noise within the cell.")
-    ] = False
-    seed: Annotated[
-        int | None,
-        typer.Option(help="For tests only: a release needs the secret seed made by default."),
+    engine: Annotated[str, typer.Option(help="embedded, cmdstan or candidates.")] = "embedded"
+    points: Annotated[
+        int | None, typer.Option(help="For --engine candidates: how many public points.")
     ] = None
     chains: Annotated[int, typer.Option(help="Markov chains.")] = 4
     warmup: Annotated[int, typer.Option(help="Warm-up iterations per chain.")] = 1000
@@ -237,7 +256,6 @@ class SamplerOptions:
             chains=self.chains,
             warmup=self.warmup,
             draws=self.draws,
-            seed=self.seed,
             threads_per_chain=self.threads,
             adapt_delta=self.adapt_delta,
             max_treedepth=self.max_treedepth,
@@ -246,10 +264,10 @@ class SamplerOptions:
 
     def build_engine(self) -> str | Engine:
         """The engine, by its name unless it has settings."""
-        if self.grid_points is None and not self.jitter:
+        if self.points is None:
             return self.engine
-        if self.engine != "exact":
-            raise EngineError("--grid-points and --jitter are for --engine exact.")
-        from dpbayes.engines.grid import ExactEngine
+        if self.engine != "candidates":
+            raise EngineError("--points is for --engine candidates.")
+        from dpbayes.engines.candidates import CandidatesEngine
 
-        return ExactEngine(self.grid_points, jitter=self.jitter)
+        return CandidatesEngine(self.points)

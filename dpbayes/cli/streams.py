@@ -16,6 +16,8 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.table import Table
 
+from dpbayes.publication.url import redact
+
 FAILED = 2  # exit code: an error that a user can mend
 # Names of data sets, notes and paths are the user's: no markup, no emoji codes, no colours.
 _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
@@ -25,19 +27,24 @@ _console = Console(**_PLAIN)
 class Stream:
     """A text stream whose errors are kept, and not raised.
 
+    Args:
+        hide: passwords, as standard error may repeat what was typed.
+
     Attributes:
         error: the first one; what was written since then is dropped.
         done: what the command did, in a line, for standard error if this stream fails.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, hide: bool = False) -> None:
         self._stream = stream
+        self._hide = hide
         self.error: OSError | None = None
         self.done: str | None = None
 
     def write(self, text: str) -> int:
         """As of any text stream."""
-        self._try(lambda: self._stream.write(text))
+        said = redact(text) if self._hide else text
+        self._try(lambda: self._stream.write(said))
         return len(text)
 
     def flush(self) -> None:
@@ -65,7 +72,7 @@ def run(command: Callable[[], int]) -> int:
     If standard output failed, standard error has what the command did, and its code stays. If it
     did nothing but print, a closed pipe is what the reader wanted, and a full disk is an error.
     """
-    output, errors = _guarded(sys.stdout), _guarded(sys.stderr)
+    output, errors = _guarded(sys.stdout), _guarded(sys.stderr, hide=True)
     output.reconfigure(errors="backslashreplace")  # ε where the locale has no Greek
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         code = command()
@@ -81,9 +88,9 @@ def run(command: Callable[[], int]) -> int:
     return code
 
 
-def _guarded(stream: TextIO | None) -> Stream:
+def _guarded(stream: TextIO | None, *, hide: bool = False) -> Stream:
     if stream is not None:
-        return Stream(stream)
+        return Stream(stream, hide=hide)
     # Closed from the start: take its number, or the next file gets it and what libraries print.
     guarded = Stream(open(os.devnull, "w"))  # noqa: SIM115  # open until the process ends
     guarded.error = OSError(errno.EBADF, os.strerror(errno.EBADF))

@@ -9,16 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from dpbayes.cli.options import (
+    AccountOptions,
     MechanismOptions,
     ModelOptions,
     SamplerOptions,
+    ShowValues,
     require_posterior,
 )
 from dpbayes.cli.streams import say, say_done, say_paragraph
-from dpbayes.errors import GuaranteeError, LedgerError
+from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms import Mechanism
 from dpbayes.publication.job import Job
-from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 from dpbayes.schema import read_records
 from dpbayes.synthesizer import Synthesizer
@@ -39,7 +40,7 @@ class ChoiceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseOptions:
-    """What is released, where to, and which account pays for it."""
+    """What is released, and where to."""
 
     out: Annotated[Path, typer.Option(help="New directory for release/ and confidential/.")]
     accept: Annotated[
@@ -49,23 +50,15 @@ class ReleaseOptions:
     delta: Annotated[
         float, typer.Option(help="δ at which ε of m data sets is totalled; 0: plain sum.")
     ] = 0.0
+    rows: Annotated[
+        int | None,
+        typer.Option(help="Rows of a data set, which cost nothing [the schema's number]."),
+    ] = None
     allow_nonconvergence: Annotated[
         bool,
         typer.Option("--allow-nonconvergence", help="Release although the chains disagree."),
     ] = False
-    ledger: Annotated[
-        str | None, typer.Option(help="Account for it in this ledger: FILE or URL; see `ledger`.")
-    ] = None
-    account: Annotated[
-        str | None, typer.Option(help="For --ledger: the data set's account there.")
-    ] = None
-    note: Annotated[str, typer.Option(help="For --ledger: what the release is for.")] = ""
-
-    def open_ledger(self) -> Ledger | None:
-        """The ledger, if there is one to account in."""
-        if (self.ledger is None) != (self.account is None):
-            raise LedgerError("--ledger and --account go together.")
-        return None if self.ledger is None else Ledger(self.ledger)
+    show_values: ShowValues = False
 
 
 def synthesize(
@@ -73,6 +66,7 @@ def synthesize(
     model: ModelOptions,
     mechanism: MechanismOptions,
     release: ReleaseOptions,
+    account: AccountOptions,
     choice: ChoiceOptions,
     sampler: SamplerOptions,
 ) -> None:
@@ -83,31 +77,31 @@ def synthesize(
 
     OUT/release holds what may leave: synthetic_1.csv ... and guarantee.json. OUT/confidential
     (mode 0700) holds weights, bounds, draws, utility and figures, and must not leave. After a
-    crash the same command goes on with the chains that were finished.
+    crash the same command goes on with the chains that were finished, and with a choice that was
+    paid for.
 
     Exit code 0 means that the release is written, even if standard output could not take this
     report; standard error then says where the release is.
     """
-    ledger = release.open_ledger()
+    ledger = account.open()
     job = Job(
         candidates=_candidates(mechanism.build(), model, choice, sampler),
         out=release.out,
         datasets=release.datasets,
         accept=release.accept,  # type: ignore[arg-type]  # which checks the word
         delta=release.delta,
+        rows=release.rows,
         choose_epsilon=choice.choose_epsilon,
         ledger=ledger,
-        dataset=release.account or "",
-        note=release.note,
-        seed=sampler.seed,
+        dataset=account.account or "",
+        note=account.note,
         allow_nonconvergence=release.allow_nonconvergence,
+        show_values=release.show_values,
     )
     outcome = job.run(read_records(data), say)
     say_paragraph(outcome.release.guarantee.paragraph())
-    if outcome.findings.lines:
+    if outcome.findings is not None and outcome.findings.lines:
         say("\n".join(("", *outcome.findings.lines)))
-    if sampler.seed is not None:
-        say("A seed was given: keep it secret, or do not publish this release.")
     if outcome.account is not None:
         say(outcome.account.statement())
     say_done(f"\nWritten: {job.out / RELEASE} and {job.out / CONFIDENTIAL}")

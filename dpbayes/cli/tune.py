@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dpbayes.cli.options import ModelOptions
+from dpbayes.cli.options import ModelOptions, ShowValues
 from dpbayes.cli.streams import say, say_done
 from dpbayes.engines import SamplerSettings
 from dpbayes.errors import OutputError
@@ -28,20 +28,23 @@ def tune(
     out: Annotated[Path, typer.Option(help="File to write, JSON.")],
     model: ModelOptions,
     seed: Annotated[int | None, typer.Option(help="For tests.")] = None,
+    show_values: ShowValues = False,
 ) -> None:
     """Choose c1 and c2 of the risk weights on reference records by bisection with refits.
 
     Among the weights that meet the target, those with the largest sum are taken. The file is for
     `synthesize --weights FILE`, and for --anchor FILE: it holds draws fitted to the reference
     records and no record. It takes nothing from the confidential records, so that weights made
-    with it keep a strict ε.
+    with it keep a strict ε; records that it was made from are refused as confidential ones.
     """
     if out.exists():
         raise OutputError(f"--out {str(out)!r} exists; name a new file.")
     check_writable(out.parent)
     settings = SamplerSettings(seed=seed, progress=sys.stderr.isatty())
     synthesizer = model.synthesizer(Unweighted(), settings=settings)
-    found = choose(synthesizer, read_records(reference), target_epsilon)
+    records = read_records(reference)
+    synthesizer.schema.validate(records, show_values=show_values)
+    found = choose(synthesizer, records, target_epsilon)
     with as_output_error(out, "The weights were not written."):
         out.parent.mkdir(parents=True, exist_ok=True)
         found.save(out)

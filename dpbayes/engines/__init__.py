@@ -30,9 +30,9 @@ ENGINES = {
         "dpbayes.engines.cmdstan:CmdStanEngine",
         "CmdStan through cmdstanpy; needs the extra 'cmdstan', CmdStan and a C++ compiler",
     ),
-    "exact": EngineEntry(
-        "dpbayes.engines.grid:ExactEngine",
-        "posterior on a public grid, no Markov chain; up to 3 parameters",
+    "candidates": EngineEntry(
+        "dpbayes.engines.candidates:CandidatesEngine",
+        "one of 10,000 public points, no Markov chain and no seed; up to 5 parameters",
     ),
     "recorded": EngineEntry(
         "dpbayes.engines.recorded:RecordedEngine",

@@ -83,8 +83,9 @@ class Engine(Protocol):
 
     Attributes:
         name: as in ``get_engine``.
-        draw: where draws come from: a Markov ``chain``, which has to converge, or the posterior
-            on a ``grid``, which is exact there.
+        draw: where draws come from: a Markov ``chain``, which has to converge, or public
+            ``candidates``, of which one is chosen. Models of the latter have a ``proposer`` and
+            their bindings are told the points with ``among`` (``candidates.CandidatesEngine``).
     """
 
     name: str
@@ -172,6 +173,11 @@ class BoundModel(Protocol):
     def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
         """One posterior predictive replicate at one draw: shape (n,)."""
         ...
+
+
+def no_replicate(program: StanProgram) -> EngineError:
+    """Where generated quantities fail. Which draw it was is private, and so is what Stan says."""
+    return EngineError(f"{program.name}.stan cannot generate records at the draw that was chosen.")
 
 
 @dataclass(frozen=True, repr=False)

@@ -76,6 +76,8 @@ class Checkpoint:
         Chains of other inputs, or of another seed, are set aside: the directory is renamed to
         ``DIRECTORY.old-1``, -2, ... beside it, and a new one is begun.
 
+        A seed that somebody chose is never taken for one of the operating system's.
+
         Args:
             inputs: a hash or description of each input, under the name that users know it by.
             seed: None takes a new one from the operating system.
@@ -86,12 +88,12 @@ class Checkpoint:
             before = self._read_inputs()
             if before is not None:
                 other = [name for name in inputs if before.get(name) != inputs[name]]
-                entropy = before.get("seed")
-                if not other and entropy is not None and seed in (None, entropy):
-                    return int(entropy)
+                secret = before.get("chosen") is False
+                if not other and (secret if seed is None else seed == before["seed"]):
+                    return int(before["seed"])
                 self._put_aside(other or ["seed"])
         entropy = secrets.randbits(128) if seed is None else seed
-        self._inputs = json.dumps({**inputs, "seed": entropy}, indent=1)
+        self._inputs = json.dumps({**inputs, "seed": entropy, "chosen": seed is not None}, indent=1)
         return entropy
 
     def _read_inputs(self) -> dict[str, Any] | None:

@@ -30,6 +30,7 @@ from dpbayes.engines.base import (
     EncodedData,
     SamplerSettings,
     StanData,
+    no_replicate,
     require_entries,
 )
 from dpbayes.engines.cmdstan_run import (
@@ -41,6 +42,7 @@ from dpbayes.engines.cmdstan_run import (
     task_failed,
 )
 from dpbayes.engines.draws import SAMPLER_STATS, make_draws, stacked, uncolumn, variables
+from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.heavy import xr
@@ -238,7 +240,12 @@ class CmdStanBinding:
         return make_draws(_variables(names, values, self._model.sampled), stats)
 
     def random_points(self, count: int, seed: int) -> xr.DataTree:
-        # CmdStan has no command for this: each point is where a chain that stands still starts.
+        # CmdStan has no command for this. Programs mean the same on the embedded engine, which
+        # takes a seed of any width.
+        with contextlib.suppress(ProgramError):
+            model = EmbeddedEngine().compile(self._model.program)
+            return EmbeddedBinding(model, self._data).random_points(count, seed)
+        # A program that it does not know: each point is where a chain that stands still starts.
         # Points that are rejected or have density 0 are drawn again, up to 100 times.
         arguments = ["sample", "num_warmup=0", "num_samples=1", "algorithm=fixed_param"]
         with self._files(emit=0, emit_y_rep=0) as folder:
@@ -267,8 +274,12 @@ class CmdStanBinding:
         names, points = self._constrained(draws)
         # A program without the switch emit_y_rep writes both under emit.
         emit = int("emit_y_rep" not in self._model.data)
+        point = points[[index]]
         with self._files(emit=emit, emit_y_rep=1) as folder:
-            return self._rows(folder, _GENERATE, names, points[[index]], "y_rep", None, seed)[0]
+            try:
+                return self._rows(folder, _GENERATE, names, point, "y_rep", None, seed)[0]
+            except EngineError as error:
+                raise no_replicate(self._model.program) from error
 
     def _rows(
         self,

@@ -103,6 +103,7 @@ def check_contract(
     for name in names:
         probe.check_prior(name, np.asarray(data[name]))
         probe.check_records(name, np.asarray(data[name]))
+    probe.check_rows(model, data)
     return ContractReport(
         program=program.name,
         private=names,
@@ -111,7 +112,7 @@ def check_contract(
             "declarations of the contract are present",
             "records reach target only through pseudo_log_lik, with weights, anchor and window",
             "log_lik in generated quantities is the log-likelihood in target, constants included",
-            "with all weights 0, target does not depend on " + ", ".join(names),
+            "with all weights 0, target does not depend on n, " + ", ".join(names),
             "each record's log_lik depends on no other record's " + ", ".join(names),
         ),
     )
@@ -209,6 +210,19 @@ class _Probe:
                 f"with {threads} threads target is another: the function that reduce_sum sums must "
                 "give the part of the records first..last and no other. Slice every entry with one "
                 "value per record by [first:last]."
+            )
+
+    def check_rows(self, model: CompiledModel, data: Mapping[str, Any]) -> None:
+        """With all weights 0, target does not depend on the number of records."""
+        n = int(data["n"])
+        by_row = {k: np.asarray(v)[:-1] for k, v in data.items() if np.shape(v)[:1] == (n,)}
+        fewer = {**data, **by_row, **contract_defaults(n - 1), "n": n - 1}
+        fewer["weights"] = np.zeros(n - 1)
+        moved = self._evaluate(model.bind(fewer).log_prob)
+        if not _close(moved, self.base, np.abs(self.base)):
+            raise self._broken(
+                "with all weights 0, target still depends on the number of records (a prior or a "
+                "scale that reads n?). Use `rows`, the public number, or a constant."
             )
 
     def check_prior(self, name: str, values: NDArray[Any]) -> None:

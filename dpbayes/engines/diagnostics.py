@@ -101,11 +101,14 @@ def _mixing(draws: xr.DataTree) -> dict[str, _Mixing]:
         for index in np.ndindex(values.shape[2:]):
             one = values[(slice(None), slice(None), *index)]
             over: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
-            found[f"{name}{list(index)}" if index else str(name)] = _Mixing(
-                float(array_stats.rhat(one, **over)),
-                float(array_stats.ess(one, **over, method="bulk")),
-                float(array_stats.ess(one, **over, method="tail", prob=(0.05, 0.95))),
-            )
+            with np.errstate(
+                invalid="ignore", divide="ignore"
+            ):  # draws that are all the same give NaN
+                found[f"{name}{list(index)}" if index else str(name)] = _Mixing(
+                    float(array_stats.rhat(one, **over)),
+                    float(array_stats.ess(one, **over, method="bulk")),
+                    float(array_stats.ess(one, **over, method="tail", prob=(0.05, 0.95))),
+                )
     return found
 
 
@@ -145,7 +148,8 @@ def diagnose(draws: xr.DataTree, max_treedepth: int) -> Diagnostics:
     divergences = int(stats["diverging"].sum())
     hits = int((stats["tree_depth"] >= max_treedepth).sum())
     energy = stats["energy"].to_numpy()
-    ebfmi = float(np.min(array_stats.bfmi(energy)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ebfmi = float(np.min(array_stats.bfmi(energy)))
     transitions = energy.size
 
     problems, notes = [], []

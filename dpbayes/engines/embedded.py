@@ -18,6 +18,7 @@ from dpbayes.engines.base import (
     EncodedData,
     SamplerSettings,
     StanData,
+    no_replicate,
     require_entries,
 )
 from dpbayes.engines.draws import columns, make_draws, uncolumn, variables
@@ -174,9 +175,14 @@ class EmbeddedBinding:
             return np.concatenate(list(pool.map(evaluate, np.array_split(points, workers))))
 
     def unconstrain(self, draws: xr.DataTree) -> Floats:
-        """Draws in Stan's unconstrained coordinates, shape (S, d)."""
+        """Draws in Stan's unconstrained coordinates, shape (S, d); NaN where Stan finds none."""
         model = self._evaluator(emit=0)
-        return np.stack([model.param_unconstrain(p) for p in columns(draws, _names(model))])
+        points = columns(draws, _names(model))
+        out = np.full((len(points), model.param_unc_num()), np.nan)
+        for s, point in enumerate(points):
+            with contextlib.suppress(RuntimeError):
+                out[s] = model.param_unconstrain(point)
+        return out
 
     def constrain(self, points: Floats) -> dict[str, NDArray[Any]]:
         """Parameters and transformed parameters at points of shape (chain, draw, d)."""
@@ -188,15 +194,20 @@ class EmbeddedBinding:
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
         model = self._evaluator(emit=1)
+        return self._log_lik(model, columns(draws, _names(model)), constrained=True)
+
+    def log_lik_at(self, points: Floats) -> Iterator[Vector]:
+        """As ``log_lik`` at unconstrained points of shape (S, d)."""
+        return self._log_lik(self._evaluator(emit=1), points, constrained=False)
+
+    def _log_lik(self, model: Any, points: Floats, *, constrained: bool) -> Iterator[Vector]:
         emit = self._slice(model, "log_lik")
         out = np.empty(model.param_num(include_tp=True, include_gq=True))
         rng = model.new_rng(0)  # no random number reaches log_lik
-        for point in columns(draws, _names(model)):
+        for point in points:
             try:
-                unconstrained = model.param_unconstrain(point)
-                model.param_constrain(
-                    unconstrained, include_tp=True, include_gq=True, rng=rng, out=out
-                )
+                at = model.param_unconstrain(point) if constrained else point
+                model.param_constrain(at, include_tp=True, include_gq=True, rng=rng, out=out)
             except RuntimeError:  # Stan rejects the point
                 out[emit] = np.nan
             yield out[emit].copy()
@@ -213,8 +224,7 @@ class EmbeddedBinding:
                 rng=model.new_rng(seed),
             )
         except RuntimeError as error:
-            name = self._model.program.name
-            raise EngineError(f"{name}.stan rejects posterior draw {index}: {error}") from None
+            raise no_replicate(self._model.program) from error
         return np.asarray(out[self._slice(model, "y_rep")])
 
     @property

@@ -8,27 +8,28 @@ fit's own functions make of neighbouring records.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpbayes.arrays import Floats
-from dpbayes.engines.base import BoundModel
-from dpbayes.engines.draws import count_draws, one_draw
-from dpbayes.engines.grid import ExactEngine, Grid
-from dpbayes.evaluate.candidates import domain, ordinary, steps_around
+from dpbayes.engines.candidates import CandidatesEngine
+from dpbayes.engines.contract import contract_defaults
+from dpbayes.engines.proposal import Candidates
+from dpbayes.evaluate.candidates import domain, extremes, ordinary, outermost, steps_around
 from dpbayes.fit import Fit
 from dpbayes.heavy import pd, special
 from dpbayes.mechanisms.base import Task
-from dpbayes.mechanisms.posterior.records import BoundRecords, BoundStage
+from dpbayes.mechanisms.posterior.records import BoundStage
 from dpbayes.privacy.guarantee import Guarantee
 
-POINTS = 4096  # of the audit's grid: the claim holds on every grid, so a coarse one can refute it
+POINTS = 4096  # of the prior: the claim holds on any set of points, so a coarse one can refute it
 FINALISTS = 4  # candidate records that are added in full
 TOLERANCE = 1e-6  # of log ratios: rounding in sums of n terms
+ADDED, CHANGED = 0, 1  # where each adjacency stands among figures
 FAR = 1e300  # in place of what is not finite
-FEW = 512  # grid points at which candidates are compared
+FEW = 512  # points at which candidates are compared
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Audit:
 
     Attributes:
         guarantee: what the mechanism claims.
-        add_remove, substitution: sup over the grid of |log posterior ratio| of the neighbours
+        add_remove, substitution: sup over the points of |log posterior ratio| of the neighbours
             tried, summed over stages.
         record: the record from the declared domain that did most when added.
         candidates: number of records tried.
@@ -73,59 +74,112 @@ class Audit:
 
 
 def audit(fit: Fit[Any], candidates: int = 60, seed: int = 1) -> Audit:
-    """Compare both neighbours' posteriors on one grid, over records searched in the domain.
+    """Compare both neighbours' posteriors on public points, for records searched in the domain.
 
     Candidates are extremes of the declared domain, random records, and an optimiser's (a finer
-    search around the best). Each is scored by the range of its own term; the best are then added
-    to the records in full, and put in the place of another record.
+    search around the best). Each is scored by the range of its own term; the best, and the extremes
+    whatever their score (a program may let them act through other records), are then added to the
+    records in full, and put in the place of another record. The records' own extremes are left out,
+    and exchanged for the worst.
+    Stages, weights and bindings of a neighbour are made anew by the functions that made the fit's;
+    the public number of rows is held fixed. Anchors count as paid for, one draw each: that one is
+    made of several draws cannot be seen here. Where draws are among candidate points these are
+    compared, and have to be the same.
 
     Source: hu-williams-savitsky, definition 3; eq. 2.4.
 
     Args:
-        fit: of a mechanism with posteriors, whose program has up to three parameters.
+        fit: of a mechanism with posteriors, whose program has up to five parameters.
     Raises:
         GuaranteeError: the mechanism has no posterior.
-        EngineError: more than three parameters; use ``audit_sampled``.
+        EngineError: more than five parameters; use ``audit_sampled``.
     """
     sampled = fit.fitted.bound_stages()
-    grid = _grid(fit.task)
+    points = _points(fit.task)
     rng = np.random.default_rng(seed)
-    ours = [_log_posterior(stage.bound, grid) for stage in sampled]
-    tried = _search(fit, sampled[-1], grid, ours[-1], candidates, rng)
-    best = [0.0, 0.0]
+    ours = [_log_posterior(stage, points) for stage in sampled]
+    tried = _search(fit, sampled[-1], points, ours[-1], candidates, rng)
+    finalists = pd.concat([tried.head(FINALISTS), extremes(fit.synthesised, tried)])
+    best = [0.0, 0.0]  # ADDED, CHANGED
     record = tried.iloc[0]
+
+    def tried_on(neighbour: pd.DataFrame, adjacency: int) -> float:
+        found = _ratio(fit, ours, neighbour, points, public_too=bool(adjacency))
+        best[adjacency] = max(best[adjacency], found)
+        return found
+
     # In place of the record nearest to the middle: one extreme for one ordinary record.
-    place = fit.given.index[ordinary(fit.synthesised[0], fit.records)]
-    for position in range(min(FINALISTS, len(tried))):
-        one = tried.iloc[[position]]
-        added = pd.concat([fit.given, one], ignore_index=True)
-        swapped = pd.concat([fit.given.drop(index=place), one], ignore_index=True)
-        found = [_ratio(fit, ours, neighbour, grid) for neighbour in (added, swapped)]
-        if found[0] >= best[0]:
-            record = tried.iloc[position]
-        best = [max(pair) for pair in zip(best, found, strict=True)]
+    place = ordinary(fit.synthesised[0], fit.records) if len(fit.records) else None
+    for position in range(len(finalists)):
+        one = finalists.iloc[[position]]
+        before = best[0]
+        if tried_on(pd.concat([fit.given, one], ignore_index=True), ADDED) >= before:
+            record = finalists.iloc[position]
+        if place is not None:
+            tried_on(_swapped(fit, place, one), CHANGED)
+    worst = pd.DataFrame([record], columns=finalists.columns)
+    for at in outermost(fit.synthesised, fit.records):
+        if len(fit.records) > 1 or not fit.task.schema.rows.public:  # no table has no rows
+            tried_on(fit.given.drop(index=fit.given.index[at]), ADDED)
+        tried_on(_swapped(fit, at, worst), CHANGED)
     said = {str(name): value for name, value in record.items()}
-    return Audit(fit.guarantee, best[0], best[1], said, candidates)
+    return Audit(fit.mechanism.guarantee(), best[ADDED], best[CHANGED], said, candidates)
 
 
-def _grid(task: Task) -> Grid:
-    """The public grid of the program, coarser than that of the exact engine."""
-    exact = replace(task, engine=ExactEngine(POINTS), _shared={})
-    found: Grid = BoundRecords(exact).plain.grid()  # type: ignore[attr-defined]  # that engine's
-    return found
+def _swapped(fit: Fit[Any], at: int, one: pd.DataFrame) -> pd.DataFrame:
+    """The records with one in place of another, whose place and public values stay."""
+    public = [c.name for c in fit.task.schema.columns.values() if c.public]
+    old = fit.given.iloc[[at]]
+    new = one.assign(**{name: old[name].to_numpy() for name in public})
+    return pd.concat([fit.given.iloc[:at], new, fit.given.iloc[at + 1 :]], ignore_index=True)
 
 
-def _log_posterior(bound: BoundModel, grid: Grid) -> Floats:
-    """Log probabilities of the grid's points, shape (G,), normalised over the grid."""
-    log_density = np.nan_to_num(bound.log_prob(grid.draws), nan=-np.inf, neginf=-np.inf)
-    return np.asarray(log_density - special.logsumexp(log_density))
+def _points(task: Task) -> Candidates:
+    """Draws of the prior, made from the program with public data."""
+    model = task.model
+    assert model is not None  # bound_stages
+    data = {**model.blank(task.records, task.rows), **contract_defaults(task.rows)}
+    return CandidatesEngine(POINTS).compile(model.program).proposer(data).candidates(1.0)
 
 
-def _ratio(fit: Fit[Any], ours: list[Floats], neighbour: pd.DataFrame, grid: Grid) -> float:
-    """Sum over stages of sup |log p(θ | records) - log p(θ | neighbour)| over the grid."""
+def _log_posterior(
+    stage: BoundStage, points: Candidates, among: Candidates | None = None
+) -> Floats:
+    """Log probabilities, normalised over a stage's own candidates, or else over the points.
+
+    Args:
+        among: in place of its own candidates.
+    """
+    if stage.candidates is not None:
+        bound: Any = stage.bound
+        log_weight = bound.among(among or stage.candidates).choices.log_weight
+    else:
+        log_weight = stage.bound.log_prob(points.draws) - points.log_proposal
+    log_weight = np.nan_to_num(log_weight, nan=-np.inf, neginf=-np.inf)
+    return np.asarray(log_weight - special.logsumexp(log_weight))
+
+
+def _ratio(
+    fit: Fit[Any],
+    ours: list[Floats],
+    neighbour: pd.DataFrame,
+    points: Candidates,
+    *,
+    public_too: bool,
+) -> float:
+    """Sum over stages of sup |log p(θ | records) - log p(θ | neighbour)| over the points.
+
+    Args:
+        public_too: the neighbour has the same public values and number of rows. Where a record is
+            added under public rows, what follows from it in public is held fixed.
+    """
+    public_too = public_too or not fit.task.schema.rows.public
     total = 0.0
-    for here, stage in zip(ours, fit.fitted.bound_stages(neighbour), strict=True):
-        there = _log_posterior(stage.bound, grid)
+    sampled, theirs = fit.fitted.bound_stages(), fit.fitted.bound_stages(neighbour)
+    for here, mine, stage in zip(ours, sampled, theirs, strict=True):
+        if public_too and not _same_points(mine, stage):
+            return math.inf  # points that can be drawn given one table and not given the other
+        there = _log_posterior(stage, points, mine.candidates)
         if (np.isfinite(here) != np.isfinite(there)).any():
             return math.inf  # a record makes a parameter value impossible
         both = np.isfinite(here)
@@ -133,17 +187,29 @@ def _ratio(fit: Fit[Any], ours: list[Floats], neighbour: pd.DataFrame, grid: Gri
     return total
 
 
+def _same_points(one: BoundStage, other: BoundStage) -> bool:
+    """Draws of both are a chain's, or are among the same points."""
+    if one.candidates is None or other.candidates is None:
+        return one.candidates is other.candidates
+    return np.array_equal(one.candidates.points, other.candidates.points) and np.array_equal(
+        one.candidates.log_proposal, other.candidates.log_proposal
+    )
+
+
 def _search(
     fit: Fit[Any],
     stage: BoundStage,
-    grid: Grid,
+    points: Candidates,
     log_posterior: Floats,
     count: int,
     rng: np.random.Generator,
 ) -> pd.DataFrame:
     """Records of the declared domain, the one whose term moves the posterior most first."""
-    few = grid.draws.isel(draw=np.sort(rng.choice(count_draws(grid.draws), FEW, replace=False)))
-    centre = one_draw(grid.draws, int(np.argmax(log_posterior)))
+    points = stage.candidates or points
+    few = points.draws.isel(
+        draw=np.sort(rng.choice(points.count, min(FEW, points.count), replace=False))
+    )
+    centre = points.point(int(np.argmax(log_posterior)))
     low, high = stage.stage.window
 
     def score(candidates: pd.DataFrame) -> Floats:

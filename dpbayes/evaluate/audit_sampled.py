@@ -11,10 +11,13 @@ from dpbayes.engines import SamplerSettings
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.draws import one_draw
 from dpbayes.errors import GuaranteeError
-from dpbayes.heavy import pd, stats, xr
+from dpbayes.evaluate.bounds import log_ratio_bound
+from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.posterior.fit import PosteriorFit
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.synthesizer import Synthesizer
+
+LEVEL = 0.05 / 4  # two limits in each of two directions
 
 
 @dataclass(frozen=True)
@@ -82,13 +85,5 @@ def audit_sampled(
         gain = [(1 + (high[:half] >= t).sum()) / (1 + (low[:half] >= t).sum()) for t in thresholds]
         threshold = thresholds[int(np.argmax(gain))]
         k1, k0 = (int((side[half:] >= threshold).sum()) for side in (high, low))
-        found = max(found, _log_ratio_bound(k1, k0, runs - half))
+        found = max(found, log_ratio_bound(k1, k0, runs - half, LEVEL))
     return SampledAudit(synthesizer.guarantee(), found, runs)
-
-
-def _log_ratio_bound(k1: int, k0: int, n: int) -> float:
-    """Lower 95 % bound on log(p1 / p0) from k1 and k0 of n; Bonferroni over both directions."""
-    level = 0.05 / 4
-    low = stats.beta.ppf(level, k1, n - k1 + 1) if k1 else 0.0
-    high = stats.beta.ppf(1 - level, k0 + 1, n - k0) if k0 < n else 1.0
-    return max(0.0, float(np.log(low / high))) if low > 0 else 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,3 +68,42 @@ def ordinary(column: Column, records: pd.DataFrame) -> int:
         return int(np.flatnonzero((values == values.mode()[0]).to_numpy())[0])
     numbers = values.to_numpy(dtype=float)
     return int(np.argmin(np.abs(numbers - np.median(numbers))))
+
+
+def extremes(columns: Sequence[Column], like: pd.DataFrame) -> pd.DataFrame:
+    """Records with each of these columns at each end of its domain, or at each level.
+
+    Args:
+        like: records of the domain; the first one's other values are kept.
+    """
+    rows = []
+    for column in columns:
+        for value in column.levels or _ends(column):
+            rows.append({**like.iloc[0].to_dict(), column.name: value})
+    return pd.DataFrame(rows, columns=like.columns)
+
+
+def corners(columns: Sequence[Column], like: pd.DataFrame) -> pd.DataFrame:
+    """Two records with all of these columns at their first, or at their last, end or level.
+
+    What columns share of an epsilon shows where they change together; none for a single column.
+
+    Args:
+        like: as for ``extremes``.
+    """
+    ends = [column.levels or _ends(column) for column in columns]
+    rows = [
+        {**like.iloc[0].to_dict(), **{c.name: e[at] for c, e in zip(columns, ends, strict=True)}}
+        for at in (0, -1)
+    ]
+    return pd.DataFrame(rows if len(columns) > 1 else [], columns=like.columns)
+
+
+def outermost(columns: Sequence[Column], records: pd.DataFrame) -> list[int]:
+    """Positions of the records with the smallest and the largest value of each column."""
+    found = []
+    for column in columns if len(records) else ():
+        values = records[column.name]
+        order = values.cat.codes.to_numpy() if column.levels else values.to_numpy(dtype=float)
+        found += [int(np.argmin(order)), int(np.argmax(order))]
+    return sorted(set(found))

@@ -34,6 +34,7 @@ from dpbayes.schema import Column, Schema
 from dpbayes.stan.model import Model
 
 T = TypeVar("T")
+M = TypeVar("M", bound="Mechanism[Any]")
 
 
 @dataclass(frozen=True)
@@ -43,18 +44,23 @@ class Task:
     Attributes:
         schema: what is public.
         records: validated, shape (n, columns of the schema).
+        rows: the public number of rows (``schema.rows``), which settings and scales follow; n only
+            where n is public.
         model: for mechanisms that need one.
         engine, settings: for posteriors.
-        entropy: of every random number of the fit; as secret as the records.
+        noise: for private choices that a fit makes.
+        entropy: of every other random number of the fit; as secret as the records.
         checkpoint: where finished chains are kept, or None.
         allow_nonconvergence: go on although chains have not converged.
     """
 
     schema: Schema
     records: pd.DataFrame
+    rows: int
     model: Model | None
     engine: Engine
     settings: SamplerSettings
+    noise: Noise
     entropy: int
     checkpoint: Checkpoint | None = None
     allow_nonconvergence: bool = False
@@ -110,13 +116,23 @@ class Fitted(ABC):
         """``count`` private outputs."""
         return (self.private(noise) for _ in range(count))
 
-    @abstractmethod
-    def synthetic(self, output: Any, rng: np.random.Generator) -> pd.DataFrame:
-        """Synthesised columns for every row of the public ones; uses no confidential value."""
+    def check_outputs(self, count: int) -> None:
+        """Raise ConvergenceError unless ``count`` private outputs are to be had."""
+        return  # as many as anybody pays for
 
-    def guarantee(self, claimed: Guarantee) -> Guarantee:
-        """What is claimed, with what this fit has to add to it."""
-        return claimed
+    def most_rows(self, rows: int) -> int | None:
+        """Rows that an output is paid for where each costs, of ``rows`` public ones; else None."""
+        return None
+
+    @abstractmethod
+    def synthetic(self, output: Any, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+        """Synthesised columns, beside the public ones where there are some.
+
+        Uses the output and public facts, and no confidential value.
+
+        Args:
+            rows: how many; as many as records where public columns are released.
+        """
 
     def versions(self) -> Mapping[str, str]:
         """Of the packages that outputs are drawn by, dpbayes excepted."""
@@ -131,8 +147,8 @@ class Fitted(ABC):
             GuaranteeError: there is no posterior.
         """
         raise GuaranteeError(
-            "the mechanism has no posterior to look at; the audit is for Stan programs. "
-            "Sensitivities of the others are tested by brute force over neighbours."
+            "the mechanism has no posterior to look at: evaluate.audit_outputs runs it on "
+            "neighbours (`dpbayes audit` takes either)."
         )
 
     def findings(self) -> Findings:
@@ -149,13 +165,10 @@ class Mechanism(ABC, Generic[F_co]):
 
     Attributes:
         name, summary: for `dpbayes list`: what it does and what it guarantees, in a line.
-        reproducible: a release may be drawn from a secret seed, which the confidential side keeps.
-            Not so where the operating system's random numbers are part of the guarantee.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    reproducible: ClassVar[bool] = False
 
     @classmethod
     def variant(cls, settings: Mapping[str, Any]) -> type[Mechanism[Any]]:
@@ -177,8 +190,22 @@ class Mechanism(ABC, Generic[F_co]):
     def check_datasets(self, datasets: int, settings: SamplerSettings) -> None:
         """Raise GuaranteeError unless so many data sets can be drawn."""
 
-    def check_release(self, seed: int | None) -> None:
-        """Raise GuaranteeError unless a release can be drawn, with this seed if there is one."""
+    def check_release(self) -> None:
+        """Raise GuaranteeError unless a release can be drawn here."""
+
+    def spending(self: M, part: float) -> M:
+        """The same with this part of its epsilon, in (0, 1).
+
+        Raises:
+            GuaranteeError: it has no epsilon.
+        """
+        if "epsilon" not in {f.name for f in fields(self)}:  # type: ignore[arg-type]
+            raise GuaranteeError(
+                f"mechanism {self.name!r} has no epsilon of which noisy rows could take a part; "
+                'declare rows = "public" or a number.'
+            )
+        epsilon: float = self.epsilon  # type: ignore[attr-defined]  # a field
+        return replace(self, epsilon=part * epsilon)  # type: ignore[type-var]  # a dataclass
 
     @property
     def sets_per_output(self) -> int | None:
@@ -222,8 +249,12 @@ class PureMechanism(Mechanism[Fitted]):
         """Raise SchemaError unless the mechanism can synthesise these columns."""
 
     @abstractmethod
-    def prepare(self, schema: Schema, records: pd.DataFrame) -> Fitted:
-        """Take validated records, shape (n, columns of the schema)."""
+    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> Fitted:
+        """Take validated records, shape (n, columns of the schema).
+
+        Args:
+            rows: the public number that settings follow (``Task.rows``).
+        """
 
     def check(self, schema: Schema, model: Model | None) -> None:
         if model is not None:
@@ -235,14 +266,9 @@ class PureMechanism(Mechanism[Fitted]):
         self.check_columns(schema)
 
     def fit(self, task: Task) -> Fitted:
-        return self.prepare(task.schema, task.records)
+        return self.prepare(task.schema, task.records, task.rows)
 
-    def check_release(self, seed: int | None) -> None:
-        if seed is not None:
-            raise GuaranteeError(
-                f"mechanism {self.name!r} draws its noise from the operating "
-                "system for a release; a seed is for studies (fit.sample). Leave it out."
-            )
+    def check_release(self) -> None:
         if self.noisy:
             opendp()
 

@@ -14,21 +14,21 @@ Basis = Literal["strict", "asymptotic", "none"]
 Adjacency = Literal["add-remove", "substitution"]
 BASES = ("strict", "asymptotic", "none")  # from the strongest
 ADJACENCIES = ("add-remove", "substitution")
+EPSILONS = (1e-3, 50.0)  # from and to, of one data set
 
 EXACT_DRAW = (
     "each synthetic data set uses one exact draw of the posterior; MCMC draws are approximate, and "
     "their unknown distance from the posterior is not part of epsilon"
 )
-GRID_DRAW = (
-    "each synthetic data set uses one draw from the posterior on a public grid, by the exact "
-    "engine: no chain has to converge, and only floating-point rounding is left out"
+CANDIDATE_DRAW = (
+    "each synthetic data set uses one of a set of public points, chosen by OpenDP with probability "
+    "proportional to the posterior there: no chain has to converge, and there is no seed"
 )
 PUBLIC_INPUTS = (
-    "column bounds and levels, covariates, group labels, priors, the number of records and the "
-    "mechanism's settings are public or were fixed without looking at the confidential records"
+    "column bounds and levels, covariates, group labels, priors and the mechanism's settings are "
+    "public or were fixed without looking at the confidential records"
 )
 PROPER_PRIOR = "the prior is proper and does not depend on confidential columns"
-SECRET_SEED = "the random seed stays secret; Stan's generator is not cryptographic"
 REFERENCE = (
     "the reference records behind weights or anchor are public or paid for elsewhere, and are "
     "chosen without looking at the confidential records"
@@ -46,18 +46,39 @@ SECRET_DRAWS = (
     "draws are exact in whole numbers, from the operating system's secret random numbers; how long "
     "they take is not observed"
 )
-POSTERIOR = (PUBLIC_INPUTS, PROPER_PRIOR, SECRET_SEED)  # what every posterior's claim rests on
+SECRET_CHAINS = "the seeds of the chains stay secret; Stan's generator is not cryptographic"
+NEAR_INDEPENDENT = (
+    "the draws behind different data sets come from one set of chains, and count as independent of "
+    "each other: there are no more of them than the chains' effective sample size"
+)
+POSTERIOR = (PUBLIC_INPUTS, PROPER_PRIOR)  # what every posterior's claim rests on
 # How a data set's parameters are drawn, and what that asks of the reader. Other outputs than
 # posterior draws say among their assumptions where their random numbers come from.
-Draw = Literal["chain", "grid"]
-DRAWS: dict[Draw | None, tuple[str, ...]] = {"chain": (EXACT_DRAW,), "grid": (GRID_DRAW,), None: ()}
+Draw = Literal["chain", "candidates"]
+RowsKind = Literal["public", "declared", "noisy"]
+ROWS: dict[RowsKind, str] = {
+    "public": "the number of records may be told: it is public",
+    "declared": "the number of rows was declared without looking at the confidential records",
+    "noisy": "the number of rows is that of the records with noise, which a part of ε paid for",
+}
+UNCHECKED_CHAINS = "the chains had converged: it was asked that no check should say otherwise"
+DRAWS: dict[Draw | None, tuple[str, ...]] = {
+    "chain": (EXACT_DRAW, SECRET_CHAINS),
+    "candidates": (CANDIDATE_DRAW, SECRET_NOISE),
+    None: (),
+}
 
 
 def check_epsilon(epsilon: float) -> float:
-    """``epsilon`` as a float, or GuaranteeError unless it is finite and above 0."""
+    """``epsilon`` as a float, or GuaranteeError unless it lies in ``EPSILONS``."""
+    low, high = EPSILONS
     ok = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
-    if not ok or not math.isfinite(epsilon) or epsilon <= 0:
-        raise GuaranteeError(f"epsilon = {epsilon!r} must be a finite number above 0.")
+    if not ok or not low <= epsilon <= high:
+        raise GuaranteeError(
+            f"epsilon = {epsilon!r} must be a number from {low:g} to {high:g}. With less, noise "
+            "would hide any data set that fits in memory; with more, one record could change a "
+            "probability by a factor above 10^21, which protects nobody."
+        )
     return float(epsilon)
 
 
@@ -81,6 +102,7 @@ class Guarantee:
         datasets: number of synthetic data sets that epsilon pays for.
         nested: data sets made of each private draw; only the first of them costs.
         delta: 0 for pure ε-DP; otherwise losses compose by the smaller of pure and zCDP.
+        rows: what is public of the number of records (``schema.Rows``).
     """
 
     mechanism: str
@@ -95,11 +117,22 @@ class Guarantee:
     datasets: int = 1
     nested: int = 1
     delta: float = 0.0
+    rows: RowsKind = "public"
+
+    @property
+    def holds_for(self) -> Adjacency:
+        """The neighbours that what is published protects.
+
+        Where the number of records is told, two data sets that differ in it can be told apart:
+        neighbours have the same number, and one record's confidential values differ.
+        """
+        return "substitution" if self.rows == "public" else "add-remove"
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the claim rests on and the code cannot check."""
-        return (*DRAWS[self.draw], *self.more)
+        several = (NEAR_INDEPENDENT,) if self.draw == "chain" and self.draws > 1 else ()
+        return (*DRAWS[self.draw], *several, *self.more, ROWS[self.rows])
 
     @property
     def draws(self) -> int:
@@ -179,6 +212,8 @@ class Guarantee:
             "epsilon_substitution": _or_none(self.epsilon_substitution),
             "delta": self.delta,
             "adjacency": self.adjacency,
+            "holds_for": self.holds_for,
+            "rows": self.rows,
             "composition": self.composition,
             "datasets": self.datasets,
             "draws": self.draws,
@@ -203,14 +238,24 @@ class Guarantee:
         sets = f", {self.datasets} data sets" if self.datasets > 1 else ""
         if not math.isfinite(self.epsilon):
             return f"asymptotic only, no ε promised for a finite number of records{sets}"
-        both = (
-            f"ε = {self.epsilon:.4g} (add/remove), "
-            f"{self.epsilon_substitution:.4g} (substitution){self._at_delta()}{sets}"
-        )
+        both = f"{self._both()}{self._at_delta()}{sets}"
         if self.basis == "asymptotic":
             return f"target {both}; asymptotic, not ε-DP"
-        how = {"grid": " on the grid", "chain": " for an exact draw", None: ""}[self.draw]
-        return f"{both}; strict {'(ε, δ)' if self.delta else 'ε'}-DP{how}"
+        how = {"candidates": "among public points", "chain": "for an exact draw", None: ""}
+        kind = "(ε, δ)" if self.delta else "ε"
+        return f"{both}; strict {kind}-DP {how[self.draw]}".rstrip()
+
+    def _both(self) -> str:
+        """Both numbers, the one that holds for what is published first."""
+        if self.holds_for == "add-remove":
+            return (
+                f"ε = {self.epsilon:.4g} (add/remove), "
+                f"{self.epsilon_substitution:.4g} (substitution)"
+            )
+        return (
+            f"ε = {self.epsilon_substitution:.4g} (substitution), {self.epsilon:.4g} (add/remove, "
+            "a bound on the draw at a fixed n)"
+        )
 
     def _at_delta(self) -> str:
         return f" at δ = {self.delta:g}" if self.delta else ""
@@ -225,11 +270,7 @@ class Guarantee:
         sets = "data set" if self.datasets == 1 else "data sets"
         opening = f"{self.datasets} synthetic {sets} by the mechanism {self.mechanism!r}. "
         if self.basis == "strict":
-            claim = (
-                f"The release is differentially private with ε = {self.epsilon:.4g} when one "
-                f"record is added or removed, and with ε = {self.epsilon_substitution:.4g} when "
-                f"one record's confidential values are changed (δ = {self.delta:g}). "
-            )
+            claim = self._strict_claim()
             if self.once.epsilon:
                 claim += (
                     f"Of it ε = {self.once.epsilon:.4g} (add/remove) is paid once, for "
@@ -250,6 +291,20 @@ class Guarantee:
                 "of records no ε is guaranteed, and the ε found on these records is confidential. "
             )
         return opening + claim + "This assumes that " + "; that ".join(self.assumptions) + "."
+
+    def _strict_claim(self) -> str:
+        if self.holds_for == "add-remove":
+            return (
+                f"The release is differentially private with ε = {self.epsilon:.4g} when one "
+                f"record is added or removed, and with ε = {self.epsilon_substitution:.4g} when "
+                f"one record's confidential values are changed (δ = {self.delta:g}). "
+            )
+        return (
+            f"The release is differentially private with ε = {self.epsilon_substitution:.4g} when "
+            f"one record's confidential values are changed (δ = {self.delta:g}); it tells the "
+            "number of records. With that number, and what follows it, held fixed, one record "
+            f"added or removed moves what is drawn by at most ε = {self.epsilon:.4g}. "
+        )
 
 
 def _or_none(value: float) -> float | None:

@@ -11,6 +11,7 @@ import math
 import random
 import secrets
 from abc import ABC, abstractmethod
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -19,6 +20,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpbayes.arrays import Floats, Ints
 from dpbayes.errors import GuaranteeError
+
+_GRAIN = 2**62  # equally likely numbers behind a draw
+
+
+@lru_cache(maxsize=1)
+def _tails() -> Ints:
+    """How many of ``_GRAIN`` numbers give k or more, in ascending order: k from large to 1."""
+    terms = 30  # 1/e is at least its series up to the odd power 29; 30! is above 2^107
+    inverse = [Fraction(1, math.factorial(j)) for j in range(terms)]
+    least = sum(-f if j % 2 else f for j, f in enumerate(inverse))
+    tails = (math.floor(_GRAIN * least * sum(inverse[k:])) for k in range(terms - 1, 0, -1))
+    return np.array([tail for tail in tails if tail], dtype=np.int64)
 
 
 class Noise(ABC):
@@ -53,6 +66,17 @@ class Noise(ABC):
     @abstractmethod
     def below(self, ends: ArrayLike) -> NDArray[Any]:
         """For each end, a whole number that is uniform on 0 .. end - 1."""
+
+    def poisson(self, size: int) -> Ints:
+        """Whole numbers from Poisson(1), with no more weight in its tails than it has.
+
+        Pr(k or more) is that of Poisson(1) rounded down to a multiple of 2^-62. So the distribution
+        is known exactly, and E[exp(s k)] is at most that of Poisson(1) for s > 0 and at least that
+        for s < 0: what rests on these moments holds without a bound on the rounding.
+        """
+        drawn = self.below(np.full(size, _GRAIN)).astype(np.int64)
+        # The number of tails of which the drawn number is one.
+        return np.asarray(len(_tails()) - np.searchsorted(_tails(), drawn, side="right"))
 
 
 class SecureNoise(Noise):

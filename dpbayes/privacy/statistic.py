@@ -18,6 +18,7 @@ from dpbayes.privacy.noise import Noise
 OutOfRange = Literal["bit", "truncate"]
 OUT_OF_RANGE = ("bit", "truncate")
 _UP = 1 + 1e-12  # more than floating point can lose
+_LOST = 1e-13  # so much of a truncated cost is left to floating point
 
 
 def scale_for(sensitivity: float, epsilon: float) -> float:
@@ -53,11 +54,17 @@ def same_change(step: float) -> dict[Adjacency, Change]:
 class Statistic:
     """A function of the records that noise is added to.
 
+    What rests on a sum is a whole number: a sum of floating-point numbers moves by more than its
+    terms, and no bound on one record covers that. ``unit`` and ``origin``, which are public, give
+    a whole number its meaning.
+
     Attributes:
         name: for messages and settings.
         value: array of any shape; whole numbers if ``integer``.
-        change: what one record can do, by adjacency: the sensitivity.
-        lower, upper: public range of every entry.
+        change: what one record can do to ``value``, by adjacency: the sensitivity.
+        lower, upper: public range of every entry. No value has to lie inside: where the true
+            number of records is not public, sums can leave a range that follows the public one.
+        unit, origin: a value v stands for ``origin + unit * v``.
     """
 
     name: str
@@ -66,6 +73,17 @@ class Statistic:
     lower: float
     upper: float
     integer: bool = False
+    unit: float = 1
+    origin: float = 0
+
+    @property
+    def exact(self) -> NDArray[Any]:
+        """What the value stands for, inside its range, without noise. Confidential."""
+        return np.asarray(self.origin + self.unit * np.clip(self.value, self.lower, self.upper))
+
+    def reach(self, adjacency: Adjacency) -> float:
+        """L1 sensitivity of what the value stands for."""
+        return self.unit * self.change[adjacency].l1
 
     def sanitised(
         self,
@@ -74,52 +92,63 @@ class Statistic:
         noise: Noise,
         out_of_range: OutOfRange = "bit",
     ) -> NDArray[Any]:
-        """The statistic with Laplace noise at ``epsilon``, inside its range.
+        """What the statistic stands for, with Laplace noise at ``epsilon``, inside its range.
 
         ``bit`` (boundary-inflated truncation) moves what is outside to the boundary, which is
         post-processing. ``truncate`` draws again until everything is inside. That is another
         distribution, whose normalising constant depends on the records: at the plain scale it
         costs up to 2 epsilon, although the papers (Liu 2019; Bowen & Liu, section 4.1) call it
-        free. Here its scale is raised until it costs epsilon.
+        free. Here its scale is raised until it costs epsilon, for values inside the range; one that
+        is outside is moved to the boundary first, which brings no two values farther apart.
 
         Source: dwork-mcsherry-nissim-smith-2006; liu-2016, definition 2; section 5.1;
         bowen-liu-2020, definition 2.3; liu-2019.
 
         Guarantee: epsilon-DP for ``adjacency``, given that ``change`` holds.
         """
+        return np.asarray(
+            self.origin + self.unit * self._noisy(epsilon, adjacency, noise, out_of_range)
+        )
+
+    def _noisy(
+        self, epsilon: float, adjacency: Adjacency, noise: Noise, out_of_range: OutOfRange
+    ) -> NDArray[Any]:
         change = self.change[adjacency]
         draw = noise.counts if self.integer else noise.reals
-        width = self.upper - self.lower
-        if out_of_range == "bit" or not math.isfinite(width):
+        if out_of_range == "bit" or math.isinf(self.lower):
             return np.clip(draw(self.value, scale_for(change.l1, epsilon)), self.lower, self.upper)
-        scale = truncated_scale(change, width, epsilon, integer=self.integer)
-        found = np.array(draw(self.value, scale))
+        inside = np.clip(self.value, self.lower, self.upper)
+        scale = truncated_scale(change, self.upper - self.lower, epsilon, integer=self.integer)
+        found = np.array(draw(inside, scale))
         while (outside := (found < self.lower) | (found > self.upper)).any():
-            found[outside] = draw(self.value[outside], scale)
+            found[outside] = draw(inside[outside], scale)
         return found
 
 
 def truncated_cost(change: Change, width: float, scale: float, *, integer: bool) -> float:
     """Privacy loss of Laplace noise of a scale, drawn again until it is inside a range.
 
-    Each entry has density exp(-|s* - s| / scale) / Z(s), with Z(s) the chance to be inside. Z is
-    log-concave and smallest at the ends of the range, so its ratio is largest for a step from one.
+    Each entry has density exp(-|s* - s| / scale) / Z(s), with Z(s) the chance to be inside, for s
+    inside itself. Z is log-concave and smallest at the ends of the range, so its ratio is largest
+    for a step from one.
+
+    Args:
+        width: of the range; inf for one that is open above.
     """
     step = min(change.step, width)
     far = min(step, width / 2)
+    q = 1.0
     if integer:
         far = float(math.floor(far)) or min(1.0, width)
         q = math.exp(-1 / scale)
+    more = 1 if integer else 0
 
-        def inside(s: float) -> float:
-            return float(1 - (q ** (s + 1) + q ** (width - s + 1)) / (1 + q))
-    else:
+    def inside(s: float) -> float:
+        # Proportional to Z: what lies below s and what lies above, without cancellation.
+        return -(math.expm1(-(s + more) / scale) + q * math.expm1(-(width - s) / scale))
 
-        def inside(s: float) -> float:
-            # 1 - e^(-s/b)/2 - e^(-(w-s)/b)/2, without cancellation for wide noise
-            return -(math.expm1(-s / scale) + math.expm1(-(width - s) / scale)) / 2
-
-    return change.entries * (step / scale + math.log(inside(far) / inside(0.0)))
+    gain = (inside(far) - inside(0.0)) / inside(0.0) if width else 0.0
+    return change.entries * (step / scale + math.log1p(gain))
 
 
 @lru_cache(maxsize=1024)
@@ -129,7 +158,7 @@ def truncated_scale(change: Change, width: float, epsilon: float, *, integer: bo
     high = 2 * low * _UP  # costs at most twice what noise of this scale costs: epsilon
     while high > low * _UP:
         middle = math.sqrt(low * high)
-        if truncated_cost(change, width, middle, integer=integer) <= epsilon:
+        if truncated_cost(change, width, middle, integer=integer) <= epsilon - _LOST:
             high = middle
         else:
             low = middle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpbayes.privacy.accounting import Budget, Composition, Loss, compose
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
@@ -51,6 +51,11 @@ class Account:
         if self.adjacency == "substitution":
             return claim.once.substitution(), claim.each.substitution()
         return claim.once, claim.each
+
+    def having_paid(self, loss: Loss) -> Account:
+        """The account after ``loss``, by one record added or removed or by one changed."""
+        mine = loss.substitution() if self.adjacency == "substitution" else loss
+        return replace(self, budget=replace(self.budget, spent=self.budget.spent.plus(mine)))
 
     def refusal(self, claim: Guarantee) -> str | None:
         """Why the budget does not admit a release, with what still fits; None if it does."""

@@ -13,13 +13,16 @@ from typing import Any, TypeVar
 
 from dpbayes.errors import LedgerError
 from dpbayes.heavy import sa
+from dpbayes.publication.url import read_url, shown, without_secrets
 
 T = TypeVar("T")
 
-VERSION = "0003"  # of the schema, the newest under migrations/versions
+VERSION = "0004"  # of the schema, the newest under migrations/versions
 WAIT = 120.0  # seconds that a transaction waits for others before it gives up
 _MIGRATION_LOCK = 20_240_935  # any number that other programs are unlikely to take
 _SERIALIZATION_FAILURES = ("40001", "40P01")
+# Refusals to connect have no code that the driver hands on.
+_FULL = ("too many clients", "too many connections", "remaining connection slots")
 
 # By the adjacency of the data set's account; ``datasets`` counts the private draws.
 LOSSES = ("once_epsilon", "once_rho", "each_epsilon", "each_rho")
@@ -48,12 +51,31 @@ class Tables:
         )
 
     @cached_property
+    def sketch(self) -> sa.Table:
+        """Keyed hashes of rows, or of a column's values, to find records that data sets share."""
+        return _table(
+            "sketch",
+            {"number": sa.Integer},
+            {"dataset_id": sa.Integer, "size": sa.Integer, "hashes": sa.LargeBinary},
+            dict.fromkeys(("kind", "created"), sa.String),
+        )
+
+    @cached_property
+    def ledger(self) -> sa.Table:
+        """One row: the key of the sketches, and the share of common rows that is refused."""
+        return _table(
+            "ledger",
+            {"id": sa.Integer},
+            {"salt": sa.String, "overlap": sa.Double, "created": sa.String},
+        )
+
+    @cached_property
     def entry(self) -> sa.Table:
-        """Releases: what each costs, who made it, how far it came."""
+        """Releases, choices and audits: what each costs, who made it, how far it came."""
         return _table(
             "entry",
             {"number": sa.Integer},
-            dict.fromkeys(("id", "state", "mechanism", "created", "changed"), sa.String),
+            dict.fromkeys(("id", "kind", "state", "mechanism", "created", "changed"), sa.String),
             dict.fromkeys(("actor", "host", "directory", "note"), sa.String),
             dict.fromkeys(("dataset_id", "datasets", "process"), sa.Integer),
             dict.fromkeys(LOSSES, sa.Double),
@@ -78,10 +100,10 @@ class Database:
     """
 
     def __init__(self, text: str) -> None:
-        self._url = _parse(text)
+        self._url = read_url(text)
         sqlite = self._url.get_backend_name() == "sqlite"
         self.file = Path(str(self._url.database)) if sqlite else None
-        self.url = str(self.file or self._url.render_as_string(hide_password=True))
+        self.url = shown(self._url)
         self._engine = _connect(self._url)
 
     def require_file(self) -> None:
@@ -114,8 +136,12 @@ class Database:
             version = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
             return None if version is None else str(version)
 
-    def migrate(self, to: str = VERSION, *, only_empty: bool) -> None:
-        """Bring the schema to a version; ``only_empty`` leaves an existing ledger as it is."""
+    def migrate(self, to: str = VERSION, *, only_empty: bool, overlap: float | None = None) -> None:
+        """Bring the schema to a version; ``only_empty`` leaves an existing ledger as it is.
+
+        Args:
+            overlap: of a new ledger, in place of the default.
+        """
         from alembic import command  # slow to import, and seldom needed
         from alembic.config import Config
 
@@ -131,63 +157,78 @@ class Database:
                 return
             config.attributes["connection"] = connection
             command.upgrade(config, to)
+            if overlap is not None:
+                connection.execute(TABLES.ledger.update().values(overlap=overlap))
 
         self.serially(work, tables=False)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A connection that sees one state and writes nothing."""
-        with self._errors(), self._engine.connect() as plain:
+        deadline = time.monotonic() + WAIT
+        with self._errors(), self._connection(deadline) as plain:
             connection = plain.execution_options(reads=True)
             with connection.begin():
                 yield connection
 
     def serially(self, work: Callable[[sa.Connection], T], *, tables: bool = True) -> T:
-        """Run ``work`` in one serialisable transaction, again if the database asks for it."""
+        """Run ``work`` in one serialisable transaction, again if the database asks for it.
+
+        A serialisable transaction sees what was there when it took its snapshot, so that others
+        are waited for before that: their entries are then seen, and their tables are there.
+
+        Args:
+            tables: the ledger's tables are there to be locked.
+        """
         deadline = time.monotonic() + WAIT
         while True:
             try:
-                with self._engine.begin() as connection:
-                    if connection.dialect.name == "postgresql":
-                        # LOCK comes before the transaction's snapshot, which then shows the
-                        # entries of those who had the lock before.
-                        connection.exec_driver_sql(
-                            "LOCK TABLE entry, fingerprint IN SHARE ROW EXCLUSIVE MODE"
-                            if tables
-                            else f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"
-                        )
-                    return work(connection)
-            except sa.exc.DBAPIError as error:
-                code = getattr(error.orig, "sqlstate", None)
-                if code not in _SERIALIZATION_FAILURES or time.monotonic() > deadline:
-                    with self._errors():
-                        raise
-            time.sleep(random.uniform(0.01, 0.2))
+                with self._errors(deadline), self._connection(deadline) as connection:
+                    postgresql = connection.dialect.name == "postgresql"
+                    if postgresql and not tables:
+                        with connection.begin():  # the lock is the connection's, and stays
+                            connection.exec_driver_sql(
+                                f"SELECT pg_advisory_lock({_MIGRATION_LOCK})"
+                            )
+                    with connection.begin():
+                        if postgresql and tables:  # a statement that takes no snapshot
+                            connection.exec_driver_sql(
+                                "LOCK TABLE entry, fingerprint IN SHARE ROW EXCLUSIVE MODE"
+                            )
+                        return work(connection)
+            except _Again:
+                time.sleep(random.uniform(0.01, 0.2))
 
     @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _connection(self, deadline: float) -> Iterator[sa.Connection]:
+        """A connection, as soon as the server has one to give."""
+        while True:
+            try:
+                connection = self._engine.connect()
+                break
+            except sa.exc.DBAPIError as error:
+                full = any(sign in str(error.orig) for sign in _FULL)
+                if not full or time.monotonic() > deadline:
+                    raise
+            time.sleep(random.uniform(0.01, 0.2))
+        with connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def _errors(self, deadline: float = 0.0) -> Iterator[None]:
+        """Errors of the database for people; ``_Again`` for those that go away, until then."""
         try:
             yield
         except sa.exc.DBAPIError as error:
-            raise LedgerError(_explain(self.url, error)) from None
+            code = getattr(error.orig, "sqlstate", None)
+            if code in _SERIALIZATION_FAILURES and time.monotonic() < deadline:
+                raise _Again from None
+            said = without_secrets(self._url, " ".join(str(error.orig).split()))
+            raise LedgerError(_explain(self.url, said)) from None
 
 
-def _parse(text: str) -> sa.URL:
-    if "://" not in text:
-        text = f"sqlite:///{text}"
-    try:
-        url = sa.make_url(text)
-    except (sa.exc.ArgumentError, ValueError):
-        raise LedgerError(
-            "the ledger's URL cannot be read; expected a file name, sqlite:///FILE or "
-            "postgresql://USER@HOST/DATABASE."
-        ) from None
-    kind = url.get_backend_name()
-    if kind not in ("sqlite", "postgresql"):
-        raise LedgerError(f"a ledger lives in sqlite or postgresql, not in {kind}.")
-    if kind == "sqlite" and not url.database:
-        raise LedgerError("a ledger in memory would forget; name a file.")
-    return url.set(drivername="sqlite" if kind == "sqlite" else "postgresql+psycopg")
+class _Again(Exception):
+    """The database asks for the transaction to be repeated."""
 
 
 def _connect(url: sa.URL) -> sa.Engine:
@@ -204,6 +245,8 @@ def _connect(url: sa.URL) -> sa.Engine:
         raise LedgerError(
             'a ledger in PostgreSQL needs psycopg: pip install "dpbayes[postgresql]".'
         ) from None
+    except sa.exc.ArgumentError:
+        raise LedgerError(f"the ledger {shown(url)} cannot be used: its URL is wrong.") from None
     if sqlite:
 
         @sa.event.listens_for(engine, "connect")
@@ -224,8 +267,7 @@ def _connect(url: sa.URL) -> sa.Engine:
     return engine
 
 
-def _explain(url: str, error: sa.exc.DBAPIError) -> str:
-    said = " ".join(str(error.orig).split())
+def _explain(url: str, said: str) -> str:
     low = said.lower()
     for sign, meaning in (
         ("not a database", _damaged(url, said)),

@@ -1,9 +1,10 @@
 """The release gate: account first, write where nobody looks, and let it appear in one step.
 
 1. Reserve the cost in the ledger.
-2. Draw the data sets in memory, and make empty files of the right size in OUT/.dpbayes-ENTRY.
+2. Draw the data sets in memory, and make empty files of a public size in OUT/.dpbayes-ENTRY.
 3. Move the entry to ``writing``, and only then write a byte of synthetic data.
 4. Flush to disk, rename to OUT/release, move the entry to ``released``.
+5. Write the confidential report, which decides nothing any more.
 
 A crash before 3 leaves a reserved entry, which ``resolve`` can void: no data set was written.
 A crash after 3 leaves a writing entry, which ``resolve`` finishes if the files are whole.
@@ -11,57 +12,26 @@ A crash after 3 leaves a writing entry, which ``resolve`` finishes if the files 
 
 from __future__ import annotations
 
-import contextlib
-import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dpbayes.errors import LedgerError
+from dpbayes.errors import DpbayesError
 from dpbayes.fit import Fit
 from dpbayes.mechanisms.base import Findings
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.publication.ledger import Ledger
-from dpbayes.publication.output import (
-    CONFIDENTIAL,
-    RELEASE,
-    Output,
-    Work,
-    as_output_error,
-    held,
-)
-from dpbayes.release import Release
+from dpbayes.publication.output import RELEASE, Output, Work, as_output_error, held
+from dpbayes.publication.payment import Payment
+from dpbayes.publication.room import room
+from dpbayes.publication.terms import NO_LEDGER, UNACCOUNTED, Say, Terms, require_secret_seed
+from dpbayes.release import STATEMENT, Release
 from dpbayes.report.report import fit_report, release_report
-from dpbayes.schema.fingerprint import content_digest
+from dpbayes.schema.overlap import Identity
 
-
-@dataclass(frozen=True)
-class Terms:
-    """How much of a fit is released, and which account pays.
-
-    Attributes:
-        datasets, accept, delta: as in ``Fit.sample``.
-        seed: for studies and tests only.
-        ledger: account for the release in it, as one of data set ``dataset``.
-        note: for the ledger's history.
-    """
-
-    datasets: int = 1
-    accept: Basis = "strict"
-    delta: float = 0.0
-    seed: int | None = None
-    ledger: Ledger | None = None
-    dataset: str = ""
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Published:
-    """A release on disk, and what its fit says of the records (confidential)."""
-
-    release: Release
-    findings: Findings
+T = TypeVar("T")
+STATEMENT_UNIT = 2**14  # bytes that the space for guarantee.json is counted in
 
 
 def publish(
@@ -71,39 +41,46 @@ def publish(
     *,
     accept: Basis = "strict",
     delta: float = 0.0,
-    seed: int | None = None,
+    rows: int | None = None,
     ledger: Ledger | None = None,
     dataset: str = "",
     note: str = "",
+    say: Say = print,
 ) -> Release:
-    """Draw m data sets and write OUT/release and OUT/confidential.
+    """Draw m data sets and write OUT/release, then OUT/confidential.
 
     Args:
         out: a new folder, or one that holds no release; of this process alone meanwhile.
-        datasets, accept, delta, seed, ledger, dataset, note: as in ``Terms``.
+        datasets, accept, delta, rows, ledger, dataset, note: as in ``Terms``.
+        say: takes lines for people: no ledger, a confidential report that is not complete.
     Raises:
+        GuaranteeError: weaker than ``accept``; a seed was set.
         BudgetError: the budget does not admit it; nothing was drawn or written.
         OutputError: in use, disk full, no permission. The message says whether the cost counts.
     """
-    terms = Terms(datasets, accept, delta, seed, ledger, dataset, note)
+    terms = Terms(datasets, accept, delta, rows, ledger, dataset, note)
     with held(Path(out)) as output:
-        return release_into(output, fit, terms).release
+        release = release_into(output, fit, terms, say)
+        report_into(output, fit, release, say)
+    return release
 
 
-def release_into(output: Output, fit: Fit[Any], terms: Terms) -> Published:
-    """As ``publish``, into a folder that is held already."""
-    claim = fit.guarantee.for_datasets(terms.datasets, terms.delta)
-    claim.require(terms.accept)
-    fit.mechanism.check_release(terms.seed)
-    if terms.seed is None and fit.mechanism.reproducible:
-        terms = replace(terms, seed=secrets.randbits(128))
-    findings = fit.findings()  # slow, so before anything is reserved
-    payment = _Payment(terms)
-    payment.reserve(claim, content_digest(fit.given), output.path)
+def release_into(output: Output, fit: Fit[Any], terms: Terms, say: Say = print) -> Release:
+    """Steps 1 to 4, into a folder that is held already."""
+    fit.check_sample(terms.datasets, accept=terms.accept, delta=terms.delta, rows=terms.rows)
+    require_secret_seed(fit.task.settings)
+    fit.mechanism.check_release()
+    if terms.ledger is None:
+        say(NO_LEDGER)
+    payment = terms.payment()
+    payment.reserve(_owed(fit, terms), Identity(fit.given, fit.records), output.path)
     work = Work(output.path, payment.entry)
     try:
         with as_output_error(output.path, "Nothing was released."):
-            release, files = _prepare(work, fit, findings, terms, payment)
+            with payment.counted():
+                release = _draw(fit, terms, payment)
+            files = release.files()
+            work.allocate(_space(fit, terms, files))
         payment.writing()
     except BaseException:
         work.discard()
@@ -117,76 +94,63 @@ def release_into(output: Output, fit: Fit[Any], terms: Terms) -> Published:
         if terms.ledger is None:  # otherwise ``resolve`` decides what becomes of it
             work.discard()
         raise
-    payment.released(output.path)
-    return Published(release, findings)
+    payment.released(f"the release is in {output.path / RELEASE}")
+    return release
 
 
-def _prepare(
-    work: Work, fit: Fit[Any], findings: Findings, terms: Terms, payment: _Payment
-) -> tuple[Release, dict[str, bytes]]:
-    """The draws and every file in memory, and space on the disk for them."""
-    reports = fit_report(findings)
-    release = fit.sample(terms.datasets, accept=terms.accept, delta=terms.delta, seed=terms.seed)
-    release = replace(release, ledger=payment.public())
-    reports |= release_report(fit, release, terms.seed)
-    files = {f"{RELEASE}/{name}": content for name, content in release.files().items()}
-    files |= {f"{CONFIDENTIAL}/{name}": content for name, content in reports.items()}
-    work.make()
-    work.allocate(files)
-    return release, files
+def _owed(fit: Fit[Any], terms: Terms) -> Guarantee:
+    """What the entry pays for."""
+    one = fit.guarantee if terms.owed is None else terms.owed
+    return one.for_datasets(terms.datasets, terms.delta)
 
 
-@dataclass(frozen=True)
-class _Payment:
-    """A release's entry in the ledger, step by step; without a ledger nothing is kept."""
+def _draw(fit: Fit[Any], terms: Terms, payment: Payment) -> Release:
+    """The data sets in memory, with what the ledger says of them."""
+    release = fit.sample(terms.datasets, accept=terms.accept, delta=terms.delta, rows=terms.rows)
+    if terms.ledger is None:
+        return replace(release, guarantee=release.guarantee.assuming(UNACCOUNTED))
+    return replace(release, ledger=payment.public())
 
-    terms: Terms
-    entry: str = field(default_factory=lambda: secrets.token_hex(16))
 
-    @property
-    def ledger(self) -> Ledger | None:
-        return self.terms.ledger
+def _space(fit: Fit[Any], terms: Terms, files: dict[str, bytes]) -> dict[str, int]:
+    """Bytes to take on the disk for each file before anything is paid for, by public facts.
 
-    @property
-    def reminder(self) -> str:
-        """For errors after the cost has begun to count."""
-        if self.ledger is None:
-            return ""
-        return f" The cost counts: entry {self.entry}, `dpbayes ledger resolve`."
+    A noisy number of rows is no public fact yet: where it decides the size, no space is taken.
+    """
+    schema = fit.task.schema
+    rows = terms.rows
+    if rows is None:
+        rows = 0 if schema.rows.kind == "noisy" else fit.task.rows
+    released = [c for c in schema.columns.values() if c.public or c in fit.synthesised]
+    data = room(released, rows) if rows else 0
+    statement = -(-len(files[STATEMENT]) // STATEMENT_UNIT) * STATEMENT_UNIT if rows else 0
+    return {name: statement if name == STATEMENT else data for name in files}
 
-    def reserve(self, claim: Guarantee, digest: bytes, out: Path) -> None:
-        if self.ledger is not None:
-            dataset, note = self.terms.dataset, self.terms.note
-            self.ledger.reserve(dataset, claim, digest, self.entry, out.absolute(), note)
 
-    def public(self) -> Mapping[str, Any] | None:
-        """What the release says of it."""
-        if self.ledger is None:
-            return None
-        account = self.ledger.account(self.terms.dataset)
-        return {
-            "entry": self.entry,
-            "budget_epsilon": account.budget.epsilon,
-            "budget_delta": account.budget.delta,
-            "budget_adjacency": account.adjacency,
-        }
+def report_into(
+    output: Output, fit: Fit[Any], release: Release, say: Say = print
+) -> Findings | None:
+    """Step 5: what the fit found, and how close the release is. Confidential.
 
-    def writing(self) -> None:
-        if self.ledger is not None:
-            self.ledger.writing(self.entry)
+    It may take another fit, as risks are measured under an unclamped one, that need not exist or
+    converge. The release is there and its entry closed: what goes wrong here is told in a line, and
+    is no error. Findings are None if they could not be had.
+    """
 
-    def void(self) -> None:
-        if self.ledger is not None:
-            with contextlib.suppress(LedgerError):  # then it stays reserved, and counts
-                self.ledger.void(self.entry)
+    findings = _attempt(fit.findings, say)
+    if findings is not None:
+        _attempt(lambda: output.keep(fit_report(findings)), say)
+    _attempt(lambda: output.keep(release_report(fit, release)), say)
+    return findings
 
-    def released(self, out: Path) -> None:
-        if self.ledger is None:
-            return
-        try:
-            self.ledger.released(self.entry)
-        except LedgerError as error:
-            raise LedgerError(
-                f"the release is in {out / RELEASE} and counts, but its entry could not be closed: "
-                f"{error} Run `dpbayes ledger resolve` later."
-            ) from None
+
+def _attempt(work: Callable[[], T], say: Say) -> T | None:
+    """What ``work`` gives; None if it failed, or took somebody too long."""
+    try:
+        return work()
+    except (Exception, KeyboardInterrupt) as error:
+        # Only our own messages are known to repeat no value of a record.
+        ours = isinstance(error, DpbayesError | OSError)
+        why = str(error) if ours else type(error).__name__
+        say(f"The confidential report is incomplete: {' '.join(why.split())}")
+        return None

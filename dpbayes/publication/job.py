@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpbayes.choice import check_candidates, choice_loss, choose_program
+from dpbayes.choice import CHOICE, check_candidates, choice_loss
 from dpbayes.errors import GuaranteeError, LedgerError
 from dpbayes.fit import Fit
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import Findings
+from dpbayes.mechanisms.posterior.weights import references
+from dpbayes.privacy.accounting import NOTHING, Loss
 from dpbayes.privacy.guarantee import Basis, Guarantee
+from dpbayes.privacy.noise import opendp
 from dpbayes.publication.account import Account
+from dpbayes.publication.choosing import Choosing
 from dpbayes.publication.ledger import Ledger
-from dpbayes.publication.output import check_output, held
+from dpbayes.publication.output import Output, check_output, held
+from dpbayes.publication.payment import Payment
+from dpbayes.publication.terms import Say, Terms, require_secret_seed
 from dpbayes.release import Release
-from dpbayes.schema.fingerprint import content_digest
+from dpbayes.schema.overlap import Identity
 from dpbayes.synthesizer import Synthesizer
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -29,13 +32,14 @@ class Outcome:
 
     Attributes:
         release: what may leave; it is in OUT/release.
-        fit, findings: confidential.
+        fit: confidential.
+        findings: confidential; None if they could not be had.
         account: what the data set has spent and has left; None without a ledger.
     """
 
     release: Release
     fit: Fit[Any]
-    findings: Findings
+    findings: Findings | None
     account: Account | None
 
 
@@ -46,12 +50,12 @@ class Job:
     Attributes:
         candidates: one synthesizer, or several to choose from by their model.
         out: a new folder for release/ and confidential/.
-        datasets, accept, delta: as in ``Fit.sample``.
+        datasets, accept, delta, rows: as in ``Fit.sample``.
         choose_epsilon: of the choice among several candidates, paid once.
         ledger: account for the release in it, as one of data set ``dataset``.
         note: for the ledger's history.
-        seed: of the release; for studies and tests only.
         allow_nonconvergence: release although chains have not converged.
+        show_values: messages about records that do not fit the schema show some of their values.
 
     Raises:
         GuaranteeError, LedgerError, OutputError: at construction, whatever needs no record to be
@@ -63,20 +67,22 @@ class Job:
     datasets: int = 1
     accept: Basis = "strict"
     delta: float = 0.0
+    rows: int | None = None
     choose_epsilon: float | None = None
     ledger: Ledger | None = None
     dataset: str = ""
     note: str = ""
-    seed: int | None = None
     allow_nonconvergence: bool = False
+    show_values: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", tuple(self.candidates))
         object.__setattr__(self, "out", Path(self.out))
         if (self.ledger is None) != (not self.dataset):
-            raise LedgerError("ledger and dataset, its name there, go together.")
+            raise LedgerError("ledger and dataset (--ledger and --account) go together.")
         if self.choose_epsilon is not None:
             check_candidates(self.candidates)
+            opendp()
         elif len(self.candidates) != 1:
             raise GuaranteeError(
                 f"{len(self.candidates)} candidates: give one, or choose_epsilon to choose one."
@@ -84,63 +90,117 @@ class Job:
         check_output(self.out)
         self.claim.require(self.accept)
         for candidate in self.candidates:
+            require_secret_seed(candidate.settings)
             candidate.mechanism.check_datasets(self.datasets, candidate.settings)
-            candidate.mechanism.check_release(self.seed)
+            candidate.mechanism.check_release()
 
     @property
     def claim(self) -> Guarantee:
         """For all data sets and the choice, before anything is computed from records."""
-        claim = self.candidates[0].guarantee()
-        if self.choose_epsilon is not None:
-            cost = choice_loss(self.choose_epsilon, claim.adjacency)
-            claim = self.candidates[0].having_paid(cost, "the choice of a program").guarantee()
-        return claim.for_datasets(self.datasets, self.delta)
+        return (
+            self._having_chosen(self.candidates[0])
+            .guarantee()
+            .for_datasets(self.datasets, self.delta)
+        )
 
-    def run(self, records: pd.DataFrame, say: Say = lambda text: None) -> Outcome:
+    def run(self, records: pd.DataFrame, say: Say = print) -> Outcome:
         """Choose, fit, release. After a crash the same job goes on with the finished chains.
 
         Args:
             records: n confidential rows with every column of the schema.
-            say: takes lines on the way: the program chosen, chains of an earlier run.
+            say: takes lines on the way: the program chosen, chains of an earlier run, no ledger, a
+                confidential report that is not complete.
         Raises:
             DataError, ConvergenceError, EngineError, ProgramError: as ``Synthesizer.fit``.
             BudgetError, LedgerError, OutputError: as ``publish``, and before the fit if possible.
         """
         # Not above: it draws figures, and matplotlib takes long to import.
-        from dpbayes.publication.gate import Terms, release_into
+        from dpbayes.publication.gate import release_into, report_into
 
+        identity = self._identified(records)
         with held(self.out) as output:
-            if self.ledger is not None:
-                self.ledger.check(self.dataset, self.claim, content_digest(records))
-            fit = self._chosen(records, say).fit(
+            chosen = self._chosen(identity, output, say)
+            fit = self._having_chosen(chosen).fit(
                 records,
                 allow_nonconvergence=self.allow_nonconvergence,
                 checkpoint=output.checkpoint,
             )
             _say_what_was_kept(fit, say)
-            terms = Terms(
-                self.datasets,
-                self.claim.basis,
-                self.delta,
-                self.seed,
-                self.ledger,
-                self.dataset,
-                self.note,
-            )
-            published = release_into(output, fit, terms)
+            release = release_into(output, fit, self._terms(chosen), say)
+            # Before the report: what a fit goes on with decides about no release any more.
+            output.forget_choices()
             if fit.checkpoint is not None:
                 fit.checkpoint.clear()
+            findings = report_into(output, fit, release, say)
         account = None if self.ledger is None else self.ledger.account(self.dataset)
-        return Outcome(published.release, fit, published.findings, account)
+        return Outcome(release, fit, findings, account)
 
-    def _chosen(self, records: pd.DataFrame, say: Say) -> Synthesizer[Any]:
+    def _identified(self, records: pd.DataFrame) -> Identity:
+        """The records, found to be such that this job can be done with them."""
+        schema = self.candidates[0].schema
+        found = schema.validate(records, show_values=self.show_values)
+        public = [column.name for column in schema.columns.values() if column.public]
+        if public and self.rows not in (None, len(found)):
+            raise GuaranteeError(
+                f"rows = {self.rows} (--rows): column {public[0]!r} is public and released as it "
+                "is, so there are as many rows as records. Leave rows out."
+            )
+        for candidate in self.candidates:
+            for reference in references(candidate.mechanism):
+                reference.check_records(found)
+        return Identity(records, found)
+
+    def _having_chosen(self, candidate: Synthesizer[Any]) -> Synthesizer[Any]:
+        """A candidate whose guarantee includes what its choice costs."""
         if self.choose_epsilon is None:
+            return candidate
+        return candidate.having_paid(self._choice_loss, CHOICE)
+
+    @property
+    def _choice_loss(self) -> Loss:
+        if self.choose_epsilon is None:
+            return NOTHING
+        return choice_loss(self.choose_epsilon, self.candidates[0].guarantee().adjacency)
+
+    def _terms(self, chosen: Synthesizer[Any]) -> Terms:
+        return Terms(
+            self.datasets,
+            self.accept,
+            self.delta,
+            self.rows,
+            self.ledger,
+            self.dataset,
+            self.note,
+            owed=chosen.guarantee(),  # the choice has an entry of its own
+        )
+
+    def _chosen(self, identity: Identity, output: Output, say: Say) -> Synthesizer[Any]:
+        """The candidate to fit, in a budget that admits all that is to come."""
+        if self.choose_epsilon is None:
+            self._check_budget(identity)
             return self.candidates[0]
-        adjacency = self.claim.adjacency
-        choice = choose_program(self.candidates, records, self.choose_epsilon, adjacency=adjacency)
-        assert choice.synthesizer.model is not None  # candidates differ in it
-        say(f"Chosen program: {choice.synthesizer.model.program.name}.")
-        return choice.synthesizer
+        adjacency = self.candidates[0].guarantee().adjacency
+        payment = Payment(self.ledger, self.dataset, self.note, "choice")
+        choosing = Choosing(
+            self.candidates, self.choose_epsilon, adjacency, identity, payment, output
+        )
+        index = choosing.kept()
+        if index is None:
+            self._check_budget(identity, self._choice_loss)
+            index = choosing.make()
+        else:
+            self._check_budget(identity)
+            say("Went on with the choice of an earlier run, which is paid for.")
+        chosen = self.candidates[index]
+        assert chosen.model is not None  # candidates differ in it
+        say(f"Chosen program: {chosen.model.program.name}.")
+        return chosen
+
+    def _check_budget(self, identity: Identity, besides: Loss = NOTHING) -> None:
+        """Raise BudgetError or LedgerError before the fit, if it would be refused after it."""
+        if self.ledger is not None:
+            claim = self.candidates[0].guarantee().for_datasets(self.datasets, self.delta)
+            self.ledger.check(self.dataset, claim, identity, besides)
 
 
 def _say_what_was_kept(fit: Fit[Any], say: Say) -> None:

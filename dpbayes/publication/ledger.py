@@ -6,6 +6,10 @@ An entry goes from ``reserved`` (its cost counts from here on) to ``writing`` (f
 sets may exist outside memory) to ``released``. Only a reserved entry can become ``void``, which
 gives its cost back: no byte of a data set is written before the step to ``writing``, which fails
 on a void entry. A writing entry whose release cannot be found becomes ``lost``: it stays paid.
+
+The private choice of a program is an entry of its own, as people learn it before there is a
+release, and whether or not there will be one: it is ``writing`` before it is drawn, and never void
+from then on. An audit is an entry too, that costs nothing because nothing of it leaves.
 """
 
 from __future__ import annotations
@@ -16,26 +20,33 @@ import math
 import os
 import secrets
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any, Literal
 
 from dpbayes.errors import BudgetError, GuaranteeError, LedgerError
 from dpbayes.heavy import pd, sa
-from dpbayes.privacy.accounting import Budget, Loss, check_delta
-from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, check_epsilon
+from dpbayes.privacy.accounting import NOTHING, Budget, Loss, check_delta
+from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee
 from dpbayes.publication.account import Account
 from dpbayes.publication.database import TABLES, VERSION, Database
-from dpbayes.schema.fingerprint import salted
+from dpbayes.publication.recognition import Found, Overlap, Policy, overlaps, remember, require_own
+from dpbayes.publication.url import redact
+from dpbayes.schema.overlap import Identity
 
 STATES = ("reserved", "writing", "released", "void", "lost")
+Kind = Literal["release", "choice", "audit"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One release: what it costs, who made it, and how far it came."""
+    """One release, choice or audit: who made it, and how far it came."""
 
     number: int
     id: str
+    kind: Kind
     dataset: str
     state: str
     actor: str
@@ -78,12 +89,27 @@ class Ledger:
         return self._database.url
 
     @classmethod
-    def create(cls, url: str) -> Ledger:
-        """Open a ledger, made first if there is none."""
+    def create(cls, url: str, overlap: float | None = None) -> Ledger:
+        """Open a ledger, made first if there is none.
+
+        Args:
+            overlap: from which share of common records, of the smaller of two data sets, a release
+                of one is refused that has no account with the other; in (0, 1], and for all time.
+        Raises:
+            LedgerError: as at construction; it was made with another overlap.
+        """
+        if overlap is not None and not 0 < overlap <= 1:
+            raise LedgerError(f"overlap = {overlap!r} must lie in (0, 1].")
         database = Database(url)
         database.make_file()
-        database.migrate(only_empty=True)
-        return cls(url)
+        database.migrate(only_empty=True, overlap=overlap)
+        made = cls(url)
+        if overlap is not None and overlap != made._policy.overlap:
+            raise LedgerError(
+                f"the ledger {made.url} refuses overlaps from {made._policy.overlap:g} on; that "
+                "was settled when it was made."
+            )
+        return made
 
     @classmethod
     def upgrade(cls, url: str) -> Ledger:
@@ -105,7 +131,9 @@ class Ledger:
         Raises:
             LedgerError: the name is taken. GuaranteeError: a bad number.
         """
-        check_epsilon(epsilon)
+        # Of many releases together: the bounds on a single one are not for it.
+        if not 0 < epsilon < math.inf:
+            raise GuaranteeError(f"epsilon = {epsilon!r} must be a finite number above 0.")
         check_delta(delta)
         if adjacency not in ADJACENCIES:
             raise GuaranteeError(
@@ -164,82 +192,152 @@ class Ledger:
             frame = pd.DataFrame(found.mappings().all(), columns=list(found.keys()))
         return frame.drop(columns="dataset_id").set_index("number")
 
-    def check(self, name: str, claim: Guarantee, digest: bytes | None = None) -> None:
-        """Raise what ``reserve`` would raise now. Nothing is written."""
+    @cached_property
+    def _policy(self) -> Policy:
+        with self._database.reading() as connection:
+            return Policy.read(connection)
+
+    def _found(self, identity: Identity) -> Found:
+        """Hashed outside the lock that others wait for."""
+        return Found.of(identity, self._policy)
+
+    def check(
+        self,
+        name: str,
+        claim: Guarantee,
+        identity: Identity | None = None,
+        besides: Loss = NOTHING,
+    ) -> None:
+        """Raise what ``reserve`` would raise now. Nothing is written.
+
+        Args:
+            besides: a loss that will have been paid before.
+        """
+        self._check(name, claim, None if identity is None else self._found(identity), besides)
+
+    def _check(
+        self, name: str, claim: Guarantee, found: Found | None, besides: Loss = NOTHING
+    ) -> None:
         self._require_strict(claim)
         with self._database.reading() as connection:
             account = self._account(connection, name)
-            if digest is not None:
-                self._owner(connection, account, digest)
-        if refusal := account.refusal(claim):
+            if found is not None:
+                require_own(connection, account.id, found)
+        if refusal := account.having_paid(besides).refusal(claim):
             raise BudgetError(refusal)
 
     def reserve(
         self,
         name: str,
         claim: Guarantee,
-        digest: bytes,
+        identity: Identity,
         entry: str,
         directory: Path,
         note: str = "",
+        kind: Kind = "release",
     ) -> None:
         """Record what a release costs, before anything is drawn.
 
         Args:
             name: of the data set.
             claim: for all data sets of the release.
-            digest: ``fingerprint.content_digest`` of the records.
+            identity: of the records.
             entry: a new random id, 32 hex digits.
             directory: where ``release`` will be written.
             note: for those who read the history.
+            kind: a choice of a program is reserved likewise.
         Raises:
             BudgetError: it would exceed the budget. LedgerError: the records belong to another
-            data set, or are not this one's.
+            data set or overlap with its, or are not this one's.
         """
-        self.check(name, claim, digest)  # also loads what is slow to load, outside the lock
+        found = self._found(identity)
+        self._check(name, claim, found)
 
         def work(connection: sa.Connection) -> Account | None:
             account = self._account(connection, name)
-            if not self._owner(connection, account, digest):
-                self._add_fingerprint(connection, account, digest)
+            require_own(connection, account.id, found)
+            remember(connection, account.id, found, _now())
             once, each = account.cost(claim)
             if not account.budget.admits(once.plus(each, claim.draws)):
                 return account
-            connection.execute(
-                TABLES.entry.insert().values(
-                    id=entry,
-                    dataset_id=account.id,
-                    state="reserved",
-                    mechanism=claim.mechanism,
-                    datasets=claim.draws,
-                    once_epsilon=once.epsilon,
-                    once_rho=once.rho,
-                    each_epsilon=each.epsilon,
-                    each_rho=each.rho,
-                    created=_now(),
-                    changed=_now(),
-                    actor=_actor(),
-                    host=socket.gethostname(),
-                    process=os.getpid(),
-                    directory=str(directory),
-                    note=note,
-                )
-            )
+            what = {"id": entry, "kind": kind, "state": "reserved", "mechanism": claim.mechanism}
+            costs = {"datasets": claim.draws, **_columns(once, each)}
+            self._insert(connection, account, {**what, **costs}, directory, note)
             return None
 
         refused = self._database.serially(work)
         if refused is not None:
             raise BudgetError(refused.refusal(claim))
 
-    def accept_version(self, name: str, digest: bytes) -> None:
-        """Take corrected records of the same persons into the account of a data set."""
+    def record_audit(
+        self, name: str, identity: Identity, mechanism: str, directory: Path, note: str = ""
+    ) -> None:
+        """Note that somebody looks at the records. It costs nothing: its output is confidential.
+
+        Raises:
+            LedgerError: as ``reserve``.
+        """
+        found = self._found(identity)
 
         def work(connection: sa.Connection) -> None:
             account = self._account(connection, name)
-            if not self._owner(connection, account, digest, corrected=True):
-                self._add_fingerprint(connection, account, digest)
+            require_own(connection, account.id, found)
+            remember(connection, account.id, found, _now())
+            what = {"id": secrets.token_hex(16), "kind": "audit", "state": "released"}
+            costs = {"mechanism": mechanism, "datasets": 1, **_columns(NOTHING, NOTHING)}
+            self._insert(connection, account, {**what, **costs}, directory, note)
 
         self._database.serially(work)
+
+    def _insert(
+        self,
+        connection: sa.Connection,
+        account: Account,
+        values: Mapping[str, Any],
+        directory: Path,
+        note: str,
+    ) -> None:
+        now = _now()
+        connection.execute(
+            TABLES.entry.insert().values(
+                **values,
+                dataset_id=account.id,
+                created=now,
+                changed=now,
+                actor=_actor(),
+                host=socket.gethostname(),
+                process=os.getpid(),
+                directory=str(directory),
+                note=redact(note),
+            )
+        )
+
+    def accept(self, name: str, identity: Identity) -> list[Overlap]:
+        """Take records into the account of a data set, on a curator's word.
+
+        They are a corrected version about the same persons; or other persons than those of data
+        sets that they overlap with.
+
+        Returns:
+            Those data sets, with how much overlaps.
+        Raises:
+            LedgerError: they are the very records of another data set.
+        """
+        found = self._found(identity)
+
+        def work(connection: sa.Connection) -> list[Overlap]:
+            account = self._account(connection, name)
+            require_own(connection, account.id, found, accepted=True)
+            remember(connection, account.id, found, _now())
+            return overlaps(connection, account.id, found)
+
+        return self._database.serially(work)
+
+    def paid(self, entry: str, name: str, kind: Kind) -> bool:
+        """True if an entry of a data set is paid for, whatever became of it."""
+        rows = self.history(name)
+        rows = rows[(rows["id"] == entry) & (rows["kind"] == kind)]
+        return bool(rows["state"].isin(["writing", "released"]).any())
 
     def writing(self, entry: str) -> None:
         """From reserved to writing. Raises LedgerError if the entry was voided meanwhile."""
@@ -248,6 +346,10 @@ class Ledger:
     def released(self, entry: str) -> None:
         """From writing to released: it is where its readers find it."""
         self._move(entry, ("writing",), "released")
+
+    def close(self, entry: str) -> None:
+        """To released, unless it is: what a crash kept from its end."""
+        self._move(entry, ("writing", "released"), "released")
 
     def void(self, entry: str) -> None:
         """From reserved to void: nothing was written, and the cost is given back."""
@@ -261,7 +363,7 @@ class Ledger:
         """Entries that are neither finished nor void."""
         rows = self.history()
         rows = rows[rows["state"].isin(["reserved", "writing"])]
-        names = ("id", "dataset", "state", "actor", "host", "process")
+        names = ("id", "kind", "dataset", "state", "actor", "host", "process")
         return [
             Entry(
                 number=int(str(number)),
@@ -324,42 +426,15 @@ class Ledger:
         budget = Budget(row.epsilon, row.delta, spent)
         return Account(row.id, row.name, row.adjacency, budget, counts)
 
-    def _owner(
-        self, connection: sa.Connection, account: Account, digest: bytes, corrected: bool = False
-    ) -> bool:
-        """True if the account knows the records, False if it knows none yet.
 
-        Raises LedgerError if they belong to another account, or this one knows only others.
-        """
-        known = {
-            (row.dataset_id, row.value) for row in connection.execute(sa.select(TABLES.fingerprint))
-        }
-        for row in connection.execute(sa.select(TABLES.dataset)):
-            if (row.id, salted(row.salt, digest)) in known:
-                if row.id == account.id:
-                    return True
-                raise LedgerError(
-                    f"these records are those of data set {row.name!r} in the ledger. Release "
-                    f"them as --account {row.name!r}: one set of persons has one budget."
-                )
-        if not corrected and any(dataset == account.id for dataset, _ in known):
-            raise LedgerError(
-                f"these records are not those that data set {account.name!r} stands for. If they "
-                "are a corrected version about the same persons, take them in with `dpbayes "
-                "ledger accept`; other persons need a data set of their own."
-            )
-        return False
-
-    def _add_fingerprint(self, connection: sa.Connection, account: Account, digest: bytes) -> None:
-        salt = connection.scalar(
-            sa.select(TABLES.dataset.c.salt).where(TABLES.dataset.c.id == account.id)
-        )
-        assert salt is not None
-        connection.execute(
-            TABLES.fingerprint.insert().values(
-                dataset_id=account.id, value=salted(salt, digest), created=_now()
-            )
-        )
+def _columns(once: Loss, each: Loss) -> dict[str, float]:
+    """Losses as an entry has them."""
+    return {
+        "once_epsilon": once.epsilon,
+        "once_rho": once.rho,
+        "each_epsilon": each.epsilon,
+        "each_rho": each.rho,
+    }
 
 
 def _now() -> str:

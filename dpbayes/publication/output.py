@@ -2,6 +2,9 @@
 
 OUT/release is what may leave. OUT/confidential (mode 0700, its files 0600) must not.
 OUT/.dpbayes-ENTRY (mode 0700) is where a release is written before it appears.
+
+Before that, OUT/confidential holds what a repeated command goes on with, and nothing else: finished
+chains, and a choice that was paid for. The confidential report comes after the release.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ RELEASE = "release"
 CONFIDENTIAL = "confidential"
 CHECKPOINT = "checkpoint"  # inside CONFIDENTIAL while a fit runs
 SET_ASIDE = f"{CHECKPOINT}.old-"  # there too: where ``Checkpoint`` puts chains of other inputs
+CHOICE = f"{CHECKPOINT}.choice-"  # there too: a private choice, with a hash of its inputs
 LOCK = ".dpbayes.lock"
 ATTEMPTS = 10  # to find OUT there and to lock it, against others that make and remove it
 PATIENCE = 1.0  # seconds for the lock: one that is being given up, not one that is in use
@@ -57,13 +61,17 @@ def _check_contents(out: Path) -> None:
         )
     _check_confidential(out)
     confidential = out / CONFIDENTIAL
-    other = confidential.is_dir() and not all(map(_of_a_fit, confidential.iterdir()))
+    other = confidential.is_dir() and not all(map(_to_go_on_with, confidential.iterdir()))
     if (out / RELEASE).exists() or other:
         part = RELEASE if (out / RELEASE).exists() else CONFIDENTIAL
         raise OutputError(
             f"--out {str(out)!r} already holds a {part} folder; choose another directory. "
             "Releases are never overwritten: each one has been paid for."
         )
+
+
+def _to_go_on_with(path: Path) -> bool:
+    return _of_a_fit(path) or path.name.startswith(CHOICE)
 
 
 def _of_a_fit(path: Path) -> bool:
@@ -86,6 +94,48 @@ class Output:
     def checkpoint(self) -> Path:
         """Finished chains of the fit."""
         return self.confidential / CHECKPOINT
+
+    def choice(self, inputs: str) -> Path:
+        """Where the private choice of a program with these inputs is kept, by their hash."""
+        return self.confidential / f"{CHOICE}{inputs[:32]}.json"
+
+    def choices(self) -> list[Path]:
+        """All that were kept."""
+        return sorted(self.confidential.glob(f"{CHOICE}*"))
+
+    def forget_choices(self) -> None:
+        """Remove them: their release is there."""
+        for path in self.choices():
+            path.unlink(missing_ok=True)
+        _remove_if_empty(self.confidential)
+
+    def make_confidential(self) -> None:
+        """The folder for what must not leave, for its owner only.
+
+        Raises:
+            OSError, OutputError: as ``protect``.
+        """
+        self.confidential.mkdir(mode=0o700, exist_ok=True)
+        self.protect()
+
+    def keep(self, files: Mapping[str, bytes]) -> None:
+        """Write confidential files, whole ones only.
+
+        Args:
+            files: contents by name.
+        Raises:
+            OSError, OutputError: as ``protect``; the disk is full.
+        """
+        self.make_confidential()
+        for name, content in files.items():
+            path = self.confidential / name
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with open(handle, "wb") as stream:
+                    stream.write(content)
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
 
     def protect(self) -> None:
         """Bring what is confidential to mode 0700, its files to 0600.
@@ -219,54 +269,38 @@ class Work:
         return self.path / RELEASE
 
     @property
-    def confidential(self) -> Path:
-        """What must not."""
-        return self.path / CONFIDENTIAL
-
-    @property
     def path(self) -> Path:
         """The folder, for its owner only."""
         return self.out / f"{_WORK}{self.entry}"
 
-    def make(self) -> None:
-        """Both folders, inside one for the owner only."""
-        self.path.mkdir(mode=0o700)
-        self.confidential.mkdir(mode=0o700)
-        self.release.mkdir()
-
-    def allocate(self, files: Mapping[str, bytes]) -> None:
-        """Empty files with their space on the disk: a full disk is noticed before it costs.
+    def allocate(self, sizes: Mapping[str, int]) -> None:
+        """Make empty files with space on the disk: a full disk is noticed before it costs.
 
         Args:
-            files: contents by name, ``release/...`` or ``confidential/...``.
+            sizes: bytes by name. They follow public facts only: whoever looks at the folder may
+                see them, although nothing is paid for yet.
         """
-        for name, content in files.items():
-            mode = 0o600 if name.startswith(f"{CONFIDENTIAL}/") else 0o666
-            handle = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        self.path.mkdir(mode=0o700)
+        self.release.mkdir()
+        for name, size in sizes.items():
+            handle = os.open(self.release / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             try:
-                if hasattr(os, "posix_fallocate") and content:
-                    os.posix_fallocate(handle, 0, len(content))
+                if hasattr(os, "posix_fallocate") and size:
+                    os.posix_fallocate(handle, 0, size)
             finally:
                 os.close(handle)
 
     def write(self, files: Mapping[str, bytes]) -> None:
         """Fill the allocated files, and wait until the disk has them."""
         for name, content in files.items():
-            with (self.path / name).open("r+b") as stream:
+            with (self.release / name).open("r+b") as stream:
                 stream.write(content)
                 stream.truncate()
         for path in self.path.rglob("*"):
             _flush(path)
 
     def appear(self) -> None:
-        """Move the finished files into place, the release last and in one step."""
-        kept = Output(self.out)
-        kept.confidential.mkdir(mode=0o700, exist_ok=True)
-        kept.protect()
-        if self.confidential.is_dir():  # not so if a crash came between
-            for path in self.confidential.iterdir():
-                path.replace(kept.confidential / path.name)
-            _flush(kept.confidential)
+        """Move the finished release into place, in one step."""
         self.release.rename(self.out / RELEASE)
         _flush(self.out)
         self.discard()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.errors import LedgerError, OutputError
+from dpbayes.publication.choosing import outcome_of
 from dpbayes.publication.ledger import Entry, Ledger
 from dpbayes.publication.output import RELEASE, Output, Work, as_output_error, locked
 from dpbayes.release import Release
@@ -24,11 +25,12 @@ class Resolution:
 
 
 def resolve(ledger: Ledger, entry: str | None = None) -> list[Resolution]:
-    """Finish or void what crashed releases left behind.
+    """Finish or void what crashed releases and choices left behind.
 
-    ``reserved`` becomes ``void``: its writer asks the ledger before the first byte, and is refused
-    from now on. ``writing`` becomes ``released`` if all files are there and whole, otherwise
-    ``lost``: paid for, because nobody can prove that they were not seen.
+    ``reserved`` becomes ``void``: its writer asks the ledger before the first byte, or before the
+    draw of a choice, and is refused from now on. ``writing`` becomes ``released`` if all files are
+    there and whole, or if a choice was kept; otherwise ``lost``: paid for, because nobody can prove
+    that they were not seen.
 
     Args:
         entry: treat this one even if its process seems to run, or ran on another computer.
@@ -54,6 +56,8 @@ def _resolve(ledger: Ledger, entry: Entry, *, forced: bool) -> Resolution:
             stack.enter_context(as_output_error(entry.directory, "It was left as it is."))
             if entry.directory.is_dir():
                 stack.enter_context(locked(entry.directory))
+            if entry.kind == "choice":
+                return _finish_choice(ledger, entry)
             return _finish(ledger, entry, work)
     except OutputError as error:
         return Resolution(entry, None, str(error).rstrip("."))
@@ -84,8 +88,19 @@ def _finish(ledger: Ledger, entry: Entry, work: Work) -> Resolution:
         work.appear()
     ledger.released(entry.id)
     work.discard()
-    Checkpoint(Output(entry.directory).checkpoint).clear()
+    output = Output(entry.directory)
+    output.forget_choices()
+    Checkpoint(output.checkpoint).clear()
     return Resolution(entry, "released", f"the release is in {release}")
+
+
+def _finish_choice(ledger: Ledger, entry: Entry) -> Resolution:
+    """Its outcome is for the command that goes on with it; the cost counts in any case."""
+    if outcome_of(Output(entry.directory), entry.id) is None:
+        ledger.lost(entry.id)
+        return Resolution(entry, "lost", "its outcome was not kept; the cost counts")
+    ledger.released(entry.id)
+    return Resolution(entry, "released", "repeat the command to go on with it; the cost counts")
 
 
 def _runs(process: int) -> bool:

@@ -50,8 +50,8 @@ def fit_report(findings: Findings) -> dict[str, bytes]:
     return files
 
 
-def release_report(fit: Fit[Any], release: Release, seed: int | None) -> dict[str, bytes]:
-    """Files that compare a release with the records, by name. Confidential, the seed above all."""
+def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
+    """Files that compare a release with the records, by name. Confidential."""
     measures: dict[str, dict[str, object]] = {}
     for column in fit.synthesised:
         for i, data in enumerate(release.datasets, start=1):
@@ -60,10 +60,7 @@ def release_report(fit: Fit[Any], release: Release, seed: int | None) -> dict[st
     shown = {f"synthetic {i}": data for i, data in enumerate(release.datasets[:SHOWN], start=1)}
     figure = charts.density_overlays(fit.synthesised, fit.records, shown)
     mark = confidential_mark(len(fit.records), release.guarantee.to_dict())
-    files = {"utility.json": _json(measures), "density.png": png(figure, mark)}
-    if seed is not None:
-        files["release_seed.json"] = _json({"release_seed": seed})
-    return files
+    return {"utility.json": _json(measures), "density.png": png(figure, mark)}
 
 
 def png(figure: Figure, mark: str) -> bytes:

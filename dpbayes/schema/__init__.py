@@ -2,5 +2,6 @@
 
 from dpbayes.schema.columns import COLUMN_TYPES, Column, ColumnType, Schema
 from dpbayes.schema.readers import read_records
+from dpbayes.schema.rows import Rows
 
-__all__ = ["COLUMN_TYPES", "Column", "ColumnType", "Schema", "read_records"]
+__all__ = ["COLUMN_TYPES", "Column", "ColumnType", "Rows", "Schema", "read_records"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import hmac
 import json
@@ -23,10 +22,8 @@ def content_digest(records: pd.DataFrame) -> bytes:
     names = sorted(map(str, records.columns))
     table = records.set_axis(list(map(str, records.columns)), axis="columns")
     digest = hashlib.sha256(json.dumps(names).encode())
-    rows = functools.reduce(
-        lambda left, right: left + "\x1f" + right, (_texts(table[name]) for name in names)
-    )
-    for row in sorted(rows):
+    cells = [cell_texts(table[name]) for name in names]
+    for row in sorted("\x1f".join(row) for row in zip(*cells, strict=True)):
         digest.update(b"\x1e" + row.encode())
     return digest.digest()
 
@@ -50,8 +47,10 @@ def data_hash(data: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _texts(column: pd.Series) -> pd.Series:
+def cell_texts(column: pd.Series) -> pd.Series:
     """One text per cell: numbers by value, all else as it is written."""
-    texts = column.astype(object).map(lambda value: "" if pd.isna(value) else str(value))
-    numbers = pd.to_numeric(texts, errors="coerce")
-    return texts.where(numbers.isna(), numbers.map(lambda v: repr(float(v)))).astype(object)
+    cells = zip(column.tolist(), column.isna().tolist(), strict=True)
+    texts = pd.Series(["" if missing else str(value) for value, missing in cells], dtype=object)
+    numbers = pd.to_numeric(texts, errors="coerce").astype(float)
+    by_value = pd.Series([repr(number) for number in numbers.tolist()], dtype=object)
+    return texts.where(numbers.isna(), by_value)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.errors import DataError, SchemaError
+from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
 from dpbayes.schema import Column, ColumnType
 
@@ -91,20 +91,25 @@ class Family:
         if self.scaling == "none":
             return y
         location, scale = self._affine(column)
-        inside = pd.Series(True, index=values.index)
+        low, high = self.support(column)
+        return np.asarray((np.clip(y, low, high) - location) / scale)
+
+    def support(self, column: Column) -> tuple[float, float]:
+        """Ends of the values that the program is given: inside an end at which it is open.
+
+        A value on such an end counts as half of the column's public precision inside it, so that
+        every value of the declared domain has a density. Public, and the same for every table.
+        """
+        assert column.lower is not None  # continuous: checked by the schema
+        assert column.upper is not None
+        location, scale = self._affine(column)
+        low, high = column.lower, column.upper
         if "lower" in self.open_at:
-            inside &= values > location
+            low = max(low, location + column.step / 2, math.nextafter(location, math.inf))
         if "upper" in self.open_at:
-            inside &= values < location + scale
-        if not inside.all():
-            count = int((~inside).sum())
-            raise DataError(
-                f"column {column.name!r}: {count} of {len(values)} rows lie on {self._edge()} "
-                f"(for example {values[~inside].iloc[0]:g}), where the {self.name} density is not "
-                "finite. Widen the bounds in the schema from public knowledge, or choose "
-                "another family."
-            )
-        return (y - location) / scale
+            end = location + scale
+            high = min(high, end - column.step / 2, math.nextafter(end, -math.inf))
+        return low, high
 
     def decode(self, column: Column, y: NDArray[Any]) -> pd.Series:
         """Synthetic outcomes in the column's own units or levels; numbers are kept in bounds."""
@@ -135,13 +140,6 @@ class Family:
         if not self.divergence:
             return {}
         return {"divergence": 0.0, **({"y_upper": 0} if self.column_type == "count" else {})}
-
-    def _edge(self) -> str:
-        if len(self.open_at) > 1:
-            return "a declared bound"
-        if "upper" in self.open_at:
-            return "the upper bound"
-        return "the lower bound" if self.scaling == "range" else "0"
 
     def _affine(self, column: Column) -> tuple[float, float]:
         assert column.lower is not None  # continuous: checked by the schema

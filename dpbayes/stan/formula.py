@@ -157,8 +157,10 @@ class Formula:
 
     def design(self, records: pd.DataFrame) -> Design:
         """Build the design of validated records (n rows)."""
-        matrix = self._spec.get_model_matrix(records, na_action="ignore", context={})
-        raw = matrix.drop(columns="Intercept").to_numpy(dtype=float)
+        raw = np.empty((len(records), 0))
+        if self.names:
+            matrix = self._spec.get_model_matrix(records, na_action="ignore", context={})
+            raw = matrix.drop(columns="Intercept").to_numpy(dtype=float)
         if not np.isfinite(raw).all():
             name = self.names[int(np.argmin(np.isfinite(raw).all(axis=0)))]
             raise DataError(f"formula {self.text!r}: term {name!r} is not finite for some records.")

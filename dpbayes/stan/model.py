@@ -124,21 +124,42 @@ class Model:
         """The likelihood of a record is a probability, so that its logarithm is at most 0."""
         return all(column.type != "continuous" for column in self.outcomes)
 
-    def data(self, records: pd.DataFrame) -> tuple[Design, dict[str, Any]]:
+    def data(self, records: pd.DataFrame, rows: int) -> tuple[Design, dict[str, Any]]:
         """Design and program data of validated records, entries of the contract excepted.
 
-        Raises:
-            DataError: an outcome without variation.
+        Args:
+            rows: the public number of rows, which scales of a program may follow; its ``n`` is
+                the length of vectors and nothing else.
         """
-        for column in self.outcomes:
-            values = records[column.name]
-            if values.nunique() == 1:
-                raise DataError(
-                    f"column {column.name!r}: all {len(records)} rows have the value "
-                    f"{values.iloc[0]}; a constant outcome has no model to fit."
-                )
         design = self.formula.design(records)
-        return design, {**design.stan_data(), "y": self._encoded(records), **self.constants}
+        data = {**design.stan_data(), "y": self._encoded(records), "rows": rows}
+        return design, {**data, **self.constants}
+
+    def blank(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:
+        """Program data in which every confidential value is a public constant.
+
+        What is released is generated from them, and so are candidates: no record can be in it.
+
+        Args:
+            records: only their public columns are read.
+            rows: number of rows; that of the records where there are public columns.
+        """
+        public = [name for name, column in self.schema.columns.items() if column.public]
+        frame = records[public] if public else pd.DataFrame(index=range(rows))
+        return self.data(self._with_constants(frame), rows)[1]
+
+    def constant_record(self) -> pd.DataFrame:
+        """One record of public constants, for a table without any and without public columns."""
+        return self._with_constants(pd.DataFrame(index=range(1)))
+
+    def _with_constants(self, frame: pd.DataFrame) -> pd.DataFrame:
+        typed = {c.name: c.validate(c.constant(len(frame))) for c in self.outcomes}
+        return frame.assign(
+            **{
+                name: values.to_numpy() if not self.schema[name].levels else values.array
+                for name, values in typed.items()
+            }
+        )
 
     def _encoded(self, records: pd.DataFrame) -> NDArray[Any]:
         encode = self.family.encode if self.family else encode_outcome
@@ -167,7 +188,15 @@ class Model:
             "formula": self.formula.text,
             "family": self.family and self.family.name,
             "constants": self._plain_constants() if self.family else {},
+            **self._support(),
         }
+
+    def _support(self) -> dict[str, Any]:
+        """Values that the program is given where that is less than the declared domain."""
+        (column,) = self.outcomes
+        if self.family is None or not self.family.open_at:
+            return {}
+        return {"support": list(self.family.support(column))}
 
     def _plain_constants(self) -> dict[str, Any]:
         return {key: np.asarray(value).tolist() for key, value in sorted(self.constants.items())}

@@ -17,8 +17,9 @@ from dpbayes.fit import Fit
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Anchored, PerturbedHistogram, Unweighted
 from dpbayes.mechanisms.posterior.fit import PosteriorFit
-from dpbayes.publication.gate import Terms, release_into
+from dpbayes.publication.gate import release_into, report_into
 from dpbayes.publication.output import Output, held
+from dpbayes.publication.terms import Terms
 from dpbayes.release import Release
 from dpbayes.report import charts
 from dpbayes.report.report import confidential_mark, png
@@ -96,7 +97,8 @@ def run_demo(*, quick: bool = False, progress: bool = False, out: Path | None = 
     with held(out) as output:
         demo = _compare(records, schema, settings)
         synthesizer = Synthesizer(schema, Anchored(EPSILON), EARNINGS_MODEL, settings=settings)
-        release_into(output, synthesizer.fit(records), Terms())
+        fit = synthesizer.fit(records)
+        report_into(output, fit, release_into(output, fit, Terms()))
         _write(demo, output)
     return demo
 
@@ -129,6 +131,4 @@ def _write(demo: Demo, output: Output) -> None:
         "comparison-lipschitz.png": png(charts.lipschitz_violin(bounds, EPSILON), mark),
         "comparison-density.png": png(charts.density_panels(column, original, synthetic), mark),
     }
-    for name, content in files.items():
-        (output.confidential / name).write_bytes(content)
-    output.protect()
+    output.keep(files)

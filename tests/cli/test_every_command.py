@@ -10,7 +10,7 @@ import typer
 
 from dpbayes.cli.app import app
 from dpbayes.studies import demo
-from tests.cli.command import options
+from tests.cli.command import options, records
 from tests.cli.in_process import dpbayes
 from tests.programs import GOOD
 
@@ -42,8 +42,9 @@ def run(folder):
 @pytest.mark.usefixtures("short_tuning")
 def test_the_main_job(run, folder):
     """Reference, weights, budget, release, account, analysis."""
+    records(300).iloc[150:].to_csv(folder / "old.csv", index=False)
     model = ("--schema", "schema.toml", "--formula", "y ~ age", "--family", "beta")
-    said = run("tune", "--reference", "data.csv", *model, "--target-epsilon", 20,
+    said = run("tune", "--reference", "old.csv", *model, "--target-epsilon", 20,
                "--out", "weights.json", "--seed", 1)  # fmt: skip
     assert "Written: weights.json" in said
     said = run("ledger", "create", "ledger.db", "--account", "cps", "--epsilon", 5)
@@ -51,7 +52,9 @@ def test_the_main_job(run, folder):
     flags = options(folder, formula="y ~ age", mechanism="anchored", epsilon=1, datasets=2,
                     anchor="weights.json", ledger="ledger.db", account="cps", **TINY)  # fmt: skip
     said = run("synthesize", "data.csv", *flags, "--allow-nonconvergence")
-    assert "ε = 2 when one record is added or removed" in " ".join(said.split())
+    assert "one record added or removed moves what is drawn by at most ε = 2" in " ".join(
+        said.split()
+    )
     statement = json.loads((folder / "out" / "release" / "guarantee.json").read_text())
     assert (statement["epsilon"], statement["datasets"]) == (2, 2)
     assert "anchored" in run("ledger", "history", "ledger.db")
@@ -65,16 +68,24 @@ def test_keeping_a_ledger(run, folder):
     run("ledger", "create", "ledger.db", "--account", "cps", "--epsilon", 5)
     assert "No entry is unfinished." in run("ledger", "resolve", "ledger.db")
     pd.read_csv(folder / "data.csv").iloc[1:].to_csv(folder / "corrected.csv", index=False)
-    assert "cps" in run("ledger", "accept", "ledger.db", "corrected.csv", "--account", "cps")
+    run("ledger", "create", "ledger.db", "--account", "panel", "--epsilon", 5)
+    accept = ("--schema", "schema.toml", "--account")
+    assert "cps" in run("ledger", "accept", "ledger.db", "data.csv", *accept, "cps")
+    said = run("ledger", "accept", "ledger.db", "corrected.csv", *accept, "panel")
+    assert "Common records with other data sets: 100% with 'cps'." in said
     assert "has version" in run("ledger", "upgrade", "ledger.db")
 
 
 def test_looking_at_a_mechanism(run, folder):
     (folder / "schema.toml").write_text('[columns.ill]\ntype = "binary"\nlevels = ["no", "yes"]\n')
     model = ("--schema", "schema.toml", "--formula", "ill ~ 1", "--family", "bernoulli")
+    run("ledger", "create", "ledger.db", "--account", "cps", "--epsilon", 5)
     said = run("audit", "data.csv", *model, "--mechanism", "censored", "--epsilon", 1,
-               "--candidates", 6)  # fmt: skip
+               "--candidates", 6, "--ledger", "ledger.db", "--account", "cps")  # fmt: skip
     assert "not exceeded" in said
+    assert "audit" in run("ledger", "history", "ledger.db")
+    shown = run("ledger", "show", "ledger.db").splitlines()[1].split()
+    assert shown[:6] == ["cps", "add-remove", "5", "0", "0", "5"]
     (folder / "mine.stan").write_text(GOOD)
     (folder / "made_up.json").write_text(json.dumps({"n": 4, "y": [0.1, 0.5, -0.3, 1.2]}))
     said = run("check", "mine.stan", "--constants", "made_up.json")

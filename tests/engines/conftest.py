@@ -72,6 +72,7 @@ def family_data(family, K, J, n):
     levels = {"categorical": 3, "ordinal": 4}
     return {
         "n": n,
+        "rows": n,
         "y": outcome[family](),
         "K": K,
         "X": rng.normal(size=(n, K)),

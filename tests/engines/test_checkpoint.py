@@ -12,17 +12,17 @@ from dpbayes.errors import OutputError
 INPUTS = {"records": "1", "sampler settings": "2"}
 
 
-def left_unfinished(folder, inputs=INPUTS, seed=5):
+def left_unfinished(folder, inputs=INPUTS, seed=5, *, chosen=True):
     """What a fit that was stopped leaves behind."""
     folder.mkdir(mode=0o700, parents=True)
-    (folder / "inputs.json").write_text(json.dumps({**inputs, "seed": seed}))
+    (folder / "inputs.json").write_text(json.dumps({**inputs, "seed": seed, "chosen": chosen}))
     (folder / "some-1.nc").write_text("draws")
     return folder
 
 
 @pytest.mark.parametrize("seed", [None, 5])
 def test_the_same_inputs_go_on_with_the_same_seed(tmp_path, seed):
-    checkpoint = Checkpoint(left_unfinished(tmp_path / "c"))
+    checkpoint = Checkpoint(left_unfinished(tmp_path / "c", chosen=seed is not None))
     assert checkpoint.begin(INPUTS, seed) == 5
     assert checkpoint.set_aside is None
 
@@ -39,6 +39,7 @@ def test_a_new_seed_comes_from_the_operating_system(tmp_path):
         ({**INPUTS, "records": "3"}, None, "records"),
         ({"records": "3", "sampler settings": "4"}, 5, "records, sampler settings"),
         (INPUTS, 6, "seed"),
+        (INPUTS, None, "seed"),  # a seed that was chosen is no secret
     ],
 )
 def test_chains_of_another_fit_are_set_aside(tmp_path, inputs, seed, named):

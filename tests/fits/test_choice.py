@@ -6,7 +6,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.choice import choose_program
-from dpbayes.privacy.noise import StudyNoise
+from dpbayes.privacy.noise import SecureNoise, StudyNoise
 
 SCHEMA = dpb.Schema.from_dict(
     {"columns": {"x": {"type": "binary"}, "y": {"type": "continuous", "lower": 0, "upper": 20}}}
@@ -114,15 +114,54 @@ def test_the_release_noise_is_opendps(monkeypatch):
     assert picked == {0, 1}  # misses one of two equal scores once in 10^12
 
 
+def test_records_are_no_reference_for_their_choice():
+    data = pd.DataFrame({"x": [0, 1] * 50, "y": np.linspace(1, 19, 100)})
+    candidates = synthesizers("y ~ 1", [("lognormal", None), ("normal", None)])
+    with pytest.raises(dpb.GuaranteeError, match="these very records: 100%"):
+        choose_program(candidates, data, 1.0, reference=data[10:], noise=Scores(1))
+
+
+def of_rows(rows):
+    """Synthesizers of ``x ~ 1`` where the number of rows is not public."""
+    tree = {**SCHEMA.to_dict(), "rows": rows}
+    schema = dpb.Schema.from_dict(tree)
+    return [
+        dpb.Synthesizer(schema, dpb.Censored(1.0), dpb.Regression("x ~ 1", family, priors))
+        for family, priors in BINARY
+    ]
+
+
+def test_no_record_and_one_are_neighbours_too():
+    """One stands in for none in the program, and must not count."""
+    window = (-0.4, 0.1)
+    none, one = (
+        np.array(choose_program(of_rows(30), data, 1.0, window=window, noise=Scores(1)).scores)
+        for data in (records(0, 0), records(1, 1))
+    )
+    np.testing.assert_allclose(none, 0.0, atol=1e-12)
+    assert (one >= window[0] - 1e-9).all()
+    assert (one <= window[1] + 1e-9).all()
+
+
+def test_a_choice_draws_no_number_of_rows(monkeypatch):
+    """A noisy one would be drawn for every candidate, and nothing would have paid for it."""
+    monkeypatch.setattr(SecureNoise, "counts", lambda *_: pytest.fail("drawn"))
+    monkeypatch.setattr(StudyNoise, "counts", lambda *_: pytest.fail("drawn"))
+    found = choose_program(of_rows("noisy"), records(20, 30), 1.0, noise=Scores(1))
+    assert found.synthesizer.schema.rows.kind == "noisy"
+
+
 def test_bad_input():
     good = synthesizers("x ~ 1", BINARY)
     data = records(2, 5)
     other = dpb.Synthesizer(SCHEMA, dpb.Censored(1), dpb.Regression("y ~ 1", "normal"))
     without = dpb.Synthesizer(SCHEMA, dpb.Laplace(1))
+    dearer = synthesizers("x ~ 1", BINARY, dpb.Censored(2.0))
     for candidates, epsilon, window, message in (
         (good[:1], 1.0, (-1, 1), "a choice needs at least two"),
         ([good[0], other], 1.0, (-1, 1), "the same schema and the same outcome"),
         ([without, without], 1.0, (-1, 1), "candidates differ in their model"),
+        ([good[0], dearer[1]], 1.0, (-1, 1), "the same mechanism"),
         (good, 0.0, (-1, 1), "epsilon = 0"),
         (good, 1.0, (1, -1), "two finite numbers, the smaller first"),
         (good, 1.0, (-np.inf, 0), "two finite numbers"),

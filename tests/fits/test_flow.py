@@ -32,12 +32,12 @@ def test_a_refit_keeps_no_chains(schema, records, tmp_path):
     [("bernoulli", "ill"), ("categorical", "party"), ("ordinal", "health"), ("poisson", "visits")],
 )
 def test_other_outcome_types_end_to_end(family, outcome, schema, tmp_path):
-    settings = dpb.SamplerSettings(warmup=500, draws=500, seed=1)
+    settings = dpb.SamplerSettings(warmup=500, draws=500)
     model = dpb.Regression(f"{outcome} ~ age + sex", family)
     synthesizer = dpb.Synthesizer(schema, dpb.Censored(20.0), model, settings=settings)
     records = make_records(200)
     fit = synthesizer.fit(records)
-    release = fit.sample(seed=2)
+    release = fit.sample()
     allowed = set(records[outcome]) if schema[outcome].levels else set(range(1001))
     assert set(release.datasets[0][outcome]) <= allowed
     dpb.publish(fit, tmp_path / "out")
@@ -90,7 +90,7 @@ def test_many_records_start_from_a_pilot_fit(schema, monkeypatch):
     monkeypatch.setattr("dpbayes.mechanisms.posterior.records.PILOT_ABOVE", 500)
     monkeypatch.setattr("dpbayes.mechanisms.posterior.records.PILOT", 200)
     piloted = synthesizer.fit(records).fitted
-    assert started == [(600, False), (200, False), (600, True)]
+    assert started == [(600, True), (200, False), (600, True)]  # random points, or a pilot's
     for name in ("intercept", "coefficient", "lambda"):
         a, b = (np.squeeze(f.draws["posterior"][name].to_numpy()) for f in (plain, piloted))
         ess = min(plain.diagnostics.min_ess_bulk, piloted.diagnostics.min_ess_bulk)

@@ -3,8 +3,18 @@
 import pytest
 
 import dpbayes as dpb
-from dpbayes.errors import BudgetError, GuaranteeError, LedgerError, OutputError
+from dpbayes.errors import (
+    BudgetError,
+    DataError,
+    EngineError,
+    GuaranteeError,
+    LedgerError,
+    OutputError,
+)
+from dpbayes.publication import choosing
+from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import held
+from dpbayes.publication.resolve import resolve
 from dpbayes.synthesizer import Synthesizer
 from tests import releases
 
@@ -12,6 +22,13 @@ from tests import releases
 @pytest.fixture
 def synthesizer():
     return releases.synthesizer()
+
+
+def failing(error):
+    def fail(*_args, **_options):
+        raise error
+
+    return fail
 
 
 @pytest.fixture
@@ -54,7 +71,7 @@ def test_unfinished_chains_of_other_inputs_are_set_aside_and_removed(synthesizer
     said = []
     job = dpb.Job((synthesizer,), tmp_path / "out", allow_nonconvergence=True)
     job.run(records.iloc[:50], said.append)
-    (line,) = said
+    (line, _) = said  # the other says that there is no ledger
     assert "with other records were set aside in" in line
     assert not list((tmp_path / "out" / "confidential").glob("checkpoint*"))
 
@@ -66,34 +83,161 @@ def test_finished_chains_are_used(synthesizer, tmp_path):
     said = []
     job = dpb.Job((synthesizer,), tmp_path / "out", allow_nonconvergence=True)
     job.run(records, said.append)
-    (line,) = said
+    (line, _) = said
     assert line.startswith("Went on with ")
     assert line.endswith(" chains of an earlier run.")
 
 
-def test_a_choice_is_told_and_paid_for(ledger, tmp_path):
-    schema = releases.SCHEMA
-    settings = dpb.SamplerSettings(warmup=200, draws=100, seed=1)
-    candidates = tuple(
-        dpb.Synthesizer(
-            schema, dpb.Censored(0.3), dpb.Regression("y ~ sex", family), settings=settings
-        )
-        for family in ("beta", "normal")
-    )
-    job = dpb.Job(candidates, tmp_path / "out", choose_epsilon=0.2, ledger=ledger, dataset="cps",
-                  allow_nonconvergence=True)  # fmt: skip
-    assert job.claim.epsilon == pytest.approx(0.5)
+@pytest.fixture
+def choice(ledger, tmp_path):
+    """Makes a job with a choice of two families."""
+
+    def choice(**changes):
+        settings = dpb.SamplerSettings(warmup=200, draws=100)
+        mechanism = dpb.Censored(changes.pop("epsilon", 0.3))
+        candidates = [
+            dpb.Synthesizer(
+                releases.SCHEMA,
+                mechanism,
+                dpb.Regression("y ~ sex", family),
+                settings=settings,
+            )
+            for family in ("beta", "normal")
+        ]
+        given = {"choose_epsilon": 0.2, "ledger": ledger, "dataset": "cps", **changes}
+        return dpb.Job(candidates, tmp_path / "out", allow_nonconvergence=True, **given)
+
+    return choice
+
+
+def entries(ledger):
+    history = ledger.history()
+    costs = (history["once_epsilon"] + history["datasets"] * history["each_epsilon"]).round(9)
+    return list(zip(history["kind"], history["state"], costs, strict=True))
+
+
+CHOSEN = ("Chosen program: beta.", "Chosen program: normal.")
+
+
+def test_a_choice_is_told_and_paid_for(choice, ledger, tmp_path):
+    job = choice(datasets=2)
+    assert job.claim.epsilon == pytest.approx(0.8)
     said = []
     outcome = job.run(releases.records(), said.append)
-    assert said[0] in ("Chosen program: beta.", "Chosen program: normal.")
-    assert outcome.release.guarantee.epsilon == pytest.approx(0.5)
-    assert ledger.account("cps").spent[0] == pytest.approx(0.5)
+    assert said[0] in CHOSEN
+    assert outcome.release.guarantee.epsilon == pytest.approx(0.8)
+    assert "the choice of a program" in outcome.release.guarantee.paragraph()
+    assert entries(ledger) == [("choice", "released", 0.2), ("release", "released", 0.6)]
+    assert outcome.account.spent[0] == pytest.approx(0.8)
+    assert not list((tmp_path / "out" / "confidential").glob("checkpoint*"))
+
+
+def test_a_choice_is_in_the_ledger_before_it_is_drawn(choice, ledger, monkeypatch):
+    """And stays paid for whatever comes of it: its outcome may have been seen."""
+
+    def stop(*_args, **_options):
+        assert entries(ledger) == [("choice", "writing", 0.2)]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(choosing, "draw_choice", stop)
+    with pytest.raises(KeyboardInterrupt):
+        choice().run(releases.records())
+    assert [(r.state, r.reason) for r in resolve(ledger)] == [
+        ("lost", "its outcome was not kept; the cost counts")
+    ]
+    assert ledger.account("cps").spent[0] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("accounted", [True, False])
+def test_a_repeated_command_repeats_its_choice(choice, ledger, tmp_path, monkeypatch, accounted):
+    """After the fit failed, and before the release: nothing more is drawn or paid."""
+    how = {} if accounted else {"ledger": None, "dataset": ""}
+    first, again = [], []
+    with monkeypatch.context() as broken:
+        broken.setattr(Synthesizer, "fit", failing(EngineError("out of memory")))
+        with pytest.raises(EngineError):
+            choice(**how).run(releases.records(), first.append)
+    assert first[-1] in CHOSEN
+    monkeypatch.setattr(choosing, "draw_choice", failing(AssertionError("drawn twice")))
+    choice(**how).run(releases.records(), again.append)
+    assert again[:2] == ["Went on with the choice of an earlier run, which is paid for.", first[-1]]
+    paid = [("choice", "released", 0.2), ("release", "released", 0.3)]
+    assert entries(ledger) == (paid if accounted else [])
+    assert not list((tmp_path / "out" / "confidential").glob("checkpoint*"))
+
+
+def test_a_choice_that_could_not_be_closed_is_gone_on_with(choice, ledger, monkeypatch):
+    """Killed between the outcome on the disk and the end of the entry."""
+    with monkeypatch.context() as broken:
+        broken.setattr(Ledger, "released", failing(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            choice().run(releases.records())
+    assert entries(ledger) == [("choice", "writing", 0.2)]
+    monkeypatch.setattr(choosing, "draw_choice", failing(AssertionError("drawn twice")))
+    choice().run(releases.records())
+    assert entries(ledger) == [("choice", "released", 0.2), ("release", "released", 0.3)]
+
+
+def test_an_interrupted_choice_with_its_outcome_is_resolved(choice, ledger, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(Ledger, "released", failing(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            choice().run(releases.records())
+    assert [r.state for r in resolve(ledger)] == ["released"]
+    choice().run(releases.records())
+    assert [kind for kind, _, _ in entries(ledger)] == ["choice", "release"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "records"),
+    [({"choose_epsilon": 0.25}, slice(None)), ({}, slice(1, None)), ({"dataset": "more"}, None)],
+)
+def test_a_choice_of_other_inputs_is_another_one(choice, ledger, monkeypatch, changes, records):
+    """Nothing is carried over, neither to other records nor to another account."""
+    with monkeypatch.context() as broken:
+        broken.setattr(Synthesizer, "fit", failing(EngineError("out of memory")))
+        with pytest.raises(EngineError):
+            choice().run(releases.records())
+        given = releases.records() if records is None else releases.records()[records]
+        ledger.add_dataset("more", 1.0)
+        ledger.accept(changes.get("dataset", "cps"), releases.identity(given.assign(curated=1)))
+        with pytest.raises(EngineError):
+            choice(**changes).run(given.assign(curated=1))
+    assert [kind for kind, _, _ in entries(ledger)] == ["choice", "choice"]
+
+
+def test_another_mechanism_goes_on_with_the_same_choice(choice, ledger, monkeypatch):
+    """The choice does not depend on it."""
+    with monkeypatch.context() as broken:
+        broken.setattr(Synthesizer, "fit", failing(EngineError("out of memory")))
+        with pytest.raises(EngineError):
+            choice().run(releases.records())
+    choice(epsilon=0.4).run(releases.records())
+    assert entries(ledger) == [("choice", "released", 0.2), ("release", "released", 0.4)]
+
+
+def test_a_choice_that_cannot_be_kept_costs_nothing(choice, ledger, tmp_path, monkeypatch):
+    monkeypatch.setattr(choosing, "_write", failing(OSError(28, "No space left on device")))
+    monkeypatch.setattr(choosing, "draw_choice", failing(AssertionError("drawn")))
+    with pytest.raises(OutputError, match=r"No space left on device\. Nothing was chosen"):
+        choice().run(releases.records())
+    assert entries(ledger) == [("choice", "void", 0.2)]
+    assert ledger.account("cps").spent[0] == 0
+
+
+def test_a_budget_for_the_choice_alone_is_not_enough(choice, ledger, tmp_path):
+    """Nothing is chosen that could not be released."""
+    with pytest.raises(BudgetError, match=r"--epsilon 0\.2666"):
+        choice(datasets=3).run(releases.records())
+    assert ledger.history().empty
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_needs_no_record_is_refused_at_once(synthesizer, ledger, tmp_path):
     out = tmp_path / "out"
     weak = releases.synthesizer(dpb.CensoredWeighted(1.0))
     table = dpb.Synthesizer(releases.SCHEMA, dpb.Laplace(1.0, bins=4))
+    seeded = synthesizer.with_settings(dpb.SamplerSettings(seed=1))
     for candidates, options, error, message in (
         ((), {}, GuaranteeError, "0 candidates: give one"),
         ((synthesizer, synthesizer), {}, GuaranteeError, "2 candidates: give one"),
@@ -105,7 +249,7 @@ def test_what_needs_no_record_is_refused_at_once(synthesizer, ledger, tmp_path):
         ((synthesizer,), {"datasets": 0}, GuaranteeError, "datasets = 0"),
         ((synthesizer,), {"datasets": 401}, GuaranteeError, "more than the 400"),
         ((synthesizer,), {"delta": 1.0}, GuaranteeError, "delta = 1.0"),
-        ((table,), {"seed": 1}, GuaranteeError, "a seed is for studies"),
+        ((seeded,), {}, GuaranteeError, "a seed is for studies"),
     ):
         with pytest.raises(error, match=message):
             dpb.Job(candidates, out, **options)
@@ -122,6 +266,33 @@ def test_a_budget_is_checked_before_the_fit(synthesizer, ledger, tmp_path):
         job.run(releases.records())
     assert not (tmp_path / "out").exists()
     assert ledger.history().empty
+
+
+def test_rows_are_asked_for_and_cost_nothing(ledger, tmp_path):
+    schema = dpb.Schema.from_dict({"columns": {"y": releases.SCHEMA.to_dict()["columns"]["y"]}})
+    job = dpb.Job([dpb.Synthesizer(schema, dpb.Laplace(0.5, bins=4))], tmp_path / "out", rows=7,
+                  ledger=ledger, dataset="cps")  # fmt: skip
+    (data,) = job.run(releases.records()).release.datasets
+    assert len(data) == 7
+    assert ledger.account("cps").spent[0] == pytest.approx(job.claim.epsilon)
+
+
+@pytest.mark.usefixtures("no_fit")
+def test_rows_beside_public_columns_are_refused_before_the_fit(synthesizer, tmp_path):
+    job = dpb.Job((synthesizer,), tmp_path / "out", rows=7)
+    with pytest.raises(GuaranteeError, match="column 'sex' is public and released as it is"):
+        job.run(releases.records())
+
+
+@pytest.mark.usefixtures("no_fit")
+def test_values_are_shown_if_asked_for(synthesizer, tmp_path):
+    wrong = releases.records().assign(y=77.5)
+    with pytest.raises(DataError) as told:
+        dpb.Job((synthesizer,), tmp_path / "out").run(wrong)
+    assert "77.5" not in str(told.value)
+    assert "--show-values" in str(told.value)
+    with pytest.raises(DataError, match=r"77\.5"):
+        dpb.Job((synthesizer,), tmp_path / "out", show_values=True).run(wrong)
 
 
 @pytest.mark.usefixtures("no_fit")

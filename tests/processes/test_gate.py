@@ -20,12 +20,14 @@ import pytest
 import dpbayes as dpb
 from dpbayes.engines.draws import one_draw
 from dpbayes.engines.recorded import RecordedEngine
-from dpbayes.errors import BudgetError, LedgerError
+from dpbayes.errors import BudgetError, EngineError, LedgerError
+from dpbayes.fit import Fit
 from dpbayes.publication import gate
 from dpbayes.publication.gate import publish
 from dpbayes.publication.ledger import Ledger
-from dpbayes.publication.output import Work, check_output
+from dpbayes.publication.output import Output, Work, check_output
 from dpbayes.publication.resolve import resolve
+from dpbayes.publication.terms import NO_LEDGER
 from dpbayes.release import Release
 from tests import releases
 from tests.conftest import make_records
@@ -63,12 +65,11 @@ def check_resolved(ledger, folder):
 
 def test_two_sides(fit, ledger, tmp_path):
     out = tmp_path / "new" / "out"
-    published = publish(fit, out, 2, seed=987654321, ledger=ledger, dataset="cps")
+    published = publish(fit, out, 2, ledger=ledger, dataset="cps")
     assert files_of(out) == ["confidential", "release"]
     assert files_of(out / "release") == ["guarantee.json", "synthetic_1.csv", "synthetic_2.csv"]
     assert files_of(out / "confidential") == [
-        "density.png", "draws.nc", "fit.json", "lipschitz.png", "release_seed.json",
-        "utility.json", "weights.csv",
+        "density.png", "draws.nc", "fit.json", "lipschitz.png", "utility.json", "weights.csv",
     ]  # fmt: skip
     assert (out / "confidential").stat().st_mode & 0o777 == 0o700
     weights = pd.read_csv(out / "confidential" / "weights.csv")
@@ -91,7 +92,7 @@ def test_nothing_of_single_records_is_in_a_release(mechanism, tmp_path):
     """Every file of release/ against every number that belongs to one record, and more."""
     fit = releases.make_fit(mechanism)
     out = tmp_path / "out"
-    publish(fit, out, 3, seed=987654321, accept="asymptotic")
+    publish(fit, out, 3, accept="asymptotic")
     text = "".join(p.read_text() for p in (out / "release").iterdir())
     found = fit.fitted
     (log_lik,) = found.posterior.on.bound.log_lik(one_draw(found.draws, 0))
@@ -105,7 +106,6 @@ def test_nothing_of_single_records_is_in_a_release(mechanism, tmp_path):
     assert not told
     for word in (
         str(fit.fitted.seed),
-        "987654321",
         "epsilon_local",
         "lipschitz",
         str(tmp_path),
@@ -125,26 +125,165 @@ def test_grep_would_find_them(fit):
     assert f"{abs(value):.8f}"[:8] in pd.DataFrame({"y": [value]}).to_csv()
 
 
-def test_a_release_that_fails_before_writing_costs_nothing(fit, ledger, tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_release_that_fails_before_writing_costs_nothing(
+    fit, ledger, tmp_path, monkeypatch, error
+):
     def fail(*_args):
-        raise OSError(28, "No space left on device")
+        raise error
 
-    monkeypatch.setattr(gate, "fit_report", fail)
-    with pytest.raises(dpb.OutputError, match=r"No space left on device.* Nothing was released"):
-        publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
+    with monkeypatch.context() as broken:
+        broken.setattr(gate, "_space", fail)
+        with pytest.raises((dpb.OutputError, KeyboardInterrupt)) as raised:
+            publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
+    if isinstance(error, OSError):
+        assert "No space left on device. Nothing was released" in str(raised.value)
     assert not (tmp_path / "out").exists()
     assert ledger.account("cps").spent[0] == 0
     assert list(ledger.history()["state"]) == ["void"]
-
-    def interrupt(*_args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(gate, "fit_report", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
-    assert ledger.account("cps").spent[0] == 0
-    monkeypatch.undo()
     publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
+
+
+@pytest.mark.parametrize("broken", ["findings", "fit_report", "release_report"])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (EngineError("the chains of the unweighted fit\nfailed."), "unweighted fit failed."),
+        (MemoryError(), "MemoryError"),
+        (ValueError("record 17 is 4.2"), "ValueError"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+    ],
+)
+def test_the_confidential_report_decides_nothing(
+    fit, ledger, tmp_path, monkeypatch, broken, error, told
+):
+    """It is made when the release is there and its entry closed, and its errors are a line."""
+
+    def fail(*_args):
+        assert (tmp_path / "out" / "release" / "guarantee.json").exists()
+        assert list(ledger.history()["state"]) == ["released"]
+        raise error
+
+    owner = Fit if broken == "findings" else gate
+    monkeypatch.setattr(owner, broken, fail)
+    said = []
+    publish(fit, tmp_path / "out", ledger=ledger, dataset="cps", say=said.append)
+    (line,) = said
+    assert line.startswith("The confidential report is incomplete: ")
+    assert line.endswith(told)
+    assert "4.2" not in line
+    assert "\n" not in line
+    written = files_of(tmp_path / "out" / "confidential")
+    assert ("utility.json" in written) is (broken != "release_report")
+    assert ("fit.json" in written) is (broken == "release_report")
+
+
+def test_a_full_disk_for_the_report_is_a_line(fit, tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "unlink", Path.unlink)  # restored, whatever happens below
+    keep = Output.keep
+
+    def full(self, files):
+        with releases.small_files():
+            keep(self, files)
+
+    monkeypatch.setattr(Output, "keep", full)
+    monkeypatch.setattr(signal, "signal", signal.signal)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    said = []
+    publish(fit, tmp_path / "out", say=said.append)
+    assert [line for line in said if "File too large" in line]
+    assert not [p for p in (tmp_path / "out" / "confidential").iterdir() if p.stat().st_size]
+    assert Release.entry_of(tmp_path / "out" / "release") is None  # no ledger
+    assert (tmp_path / "out" / "release" / "synthetic_1.csv").stat().st_size > 100
+
+
+def test_no_ledger_is_told(fit, ledger, tmp_path):
+    """In a line on the screen, and in the release."""
+    said = []
+    publish(fit, tmp_path / "out", say=said.append)
+    assert said == [NO_LEDGER]
+    statement = json.loads((tmp_path / "out" / "release" / "guarantee.json").read_text())
+    assert statement["ledger"] is None
+    assert statement["accounted"] is False
+    assert "no ledger accounts for this release" in statement["statement"]
+    publish(fit, tmp_path / "more", ledger=ledger, dataset="cps", say=said.append)
+    assert said == [NO_LEDGER]
+    statement = json.loads((tmp_path / "more" / "release" / "guarantee.json").read_text())
+    assert statement["accounted"] is True
+    assert "no ledger" not in statement["statement"]
+
+
+def test_a_seeded_fit_is_not_published(ledger, tmp_path):
+    """Refused before anything is paid, with what to do."""
+    settings = dpb.SamplerSettings(warmup=200, draws=100, seed=5)
+    seeded = releases.synthesizer().with_settings(settings)
+    fit = seeded.fit(releases.records(), allow_nonconvergence=True)
+    with pytest.raises(dpb.GuaranteeError, match=r"a seed is for studies.* leave it out"):
+        publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
+    with pytest.raises(dpb.GuaranteeError, match="a seed is for studies"):
+        dpb.Job((seeded,), tmp_path / "out")
+    assert ledger.history().empty
+    assert not (tmp_path / "out").exists()
+    assert not fit.sample().releasable
+
+
+@pytest.mark.parametrize("rows", [None, 75])
+def test_sizes_on_disk_before_a_release_is_paid_are_public(tmp_path, monkeypatch, rows):
+    """Short and long values take the same space, which holds what is written then."""
+    where = dpb.Schema.from_dict(
+        {
+            "rows": 50,
+            "columns": {
+                "k": {"type": "count", "upper": 99},
+                "g": {"type": "categorical", "levels": ['"', "a long level, quoted"]},
+                "y": {"type": "continuous", "lower": -1e100, "upper": 1e100},
+            },
+        }
+    )
+    taken, needed = [], []
+    allocate, write = Work.allocate, Work.write
+
+    def sizes(work):
+        return {p.name: p.stat().st_size for p in work.release.iterdir()}
+
+    def spy(self, files):
+        allocate(self, files)
+        taken.append(sizes(self))
+
+    def after(self, files):
+        write(self, files)
+        needed.append(sizes(self))
+
+    monkeypatch.setattr(Work, "allocate", spy)
+    monkeypatch.setattr(Work, "write", after)
+    for name, k, g, y in (("low", 0, '"', 0.0), ("high", 99, "a long level, quoted", -1e100)):
+        records = pd.DataFrame({"k": [k] * 40, "g": [g] * 40, "y": [y] * 40})
+        fit = dpb.Synthesizer(where, dpb.Laplace(50.0, bins=2)).fit(records)
+        publish(fit, tmp_path / name, 2, rows=rows)
+    assert taken[0] == taken[1]
+    assert set(taken[0]) == {"guarantee.json", "synthetic_1.csv", "synthetic_2.csv"}
+    for written in needed:
+        assert all(0 < written[name] <= taken[0][name] for name in written)
+
+
+def test_a_noisy_number_of_rows_shows_in_no_size(tmp_path, monkeypatch):
+    """Nothing has paid for it until the entry is ``writing``."""
+    where = dpb.Schema.from_dict(
+        {"rows": "noisy", "columns": {"g": {"type": "binary", "levels": ["a", "b"]}}}
+    )
+    taken = []
+    allocate = Work.allocate
+    monkeypatch.setattr(
+        Work, "allocate", lambda self, sizes: (taken.append(sizes), allocate(self, sizes))
+    )
+    for n in (50, 5000):
+        fit = dpb.Synthesizer(where, dpb.Laplace(1.0)).fit(pd.DataFrame({"g": ["a"] * n}))
+        publish(fit, tmp_path / str(n))
+        publish(fit, tmp_path / f"{n}-10", rows=10)
+    assert taken[0] == taken[2]
+    assert set(taken[0].values()) == {0}
+    assert taken[1] == taken[3]
+    assert min(taken[1].values()) > 0
 
 
 def test_a_voided_writer_does_not_write(fit, ledger, tmp_path, monkeypatch):
@@ -182,7 +321,8 @@ def test_weak_guarantees_and_other_hosts(fit, ledger, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
     publish(loose, tmp_path / "out", accept="asymptotic")  # without a ledger it can be had
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
-    ledger.reserve("cps", fit.guarantee.for_datasets(1), b"x" * 32, "e" * 32, tmp_path / "other")
+    claim = fit.guarantee.for_datasets(1)
+    ledger.reserve("cps", claim, releases.identity(), "e" * 32, tmp_path / "other")
     monkeypatch.undo()
     (left,) = resolve(ledger)
     assert left.state is None
@@ -269,7 +409,7 @@ def test_kill_at_each_step(opened, url):
     steps = [
         ("kill:reserve", None, None),
         ("kill-after:reserve", "reserved", "void"),
-        ("kill:fit_report", "reserved", "void"),
+        ("kill:_draw", "reserved", "void"),
         ("kill:allocate", "reserved", "void"),
         ("kill-after:allocate", "reserved", "void"),
         ("kill:writing", "reserved", "void"),
@@ -282,6 +422,8 @@ def test_kill_at_each_step(opened, url):
         ("kill-after:appear", "writing", "released"),
         ("kill:released", "writing", "released"),
         ("kill-after:released", "released", "released"),
+        ("kill:report_into", "released", "released"),
+        ("kill:release_report", "released", "released"),
     ]
     with serving(url, folder) as server:
         for number, (point, left, end) in enumerate(steps):

@@ -210,7 +210,8 @@ def test_confidential_files_are_the_owners_whatever_the_umask(fit, ledger, tmp_p
 
 def test_a_release_is_not_finished_beside_a_writer(ledger, holder, fit, tmp_path):
     """Not even if its entry is named: the lock says that somebody is at work there."""
-    ledger.reserve("cps", fit.guarantee.for_datasets(1), b"x" * 32, "e" * 32, tmp_path / "out")
+    claim = fit.guarantee.for_datasets(1)
+    ledger.reserve("cps", claim, releases.identity(), "e" * 32, tmp_path / "out")
     ledger.writing("e" * 32)
     (left,) = resolve(ledger, "e" * 32)
     assert left.state is None
@@ -233,6 +234,6 @@ def test_a_resolved_release_leaves_no_lock(ledger, fit, tmp_path, monkeypatch):
     assert (out / LOCK).exists()
     (done,) = resolve(ledger)
     assert done.state == "released"
-    assert sorted(p.name for p in out.iterdir()) == ["confidential", "release"]
+    assert [p.name for p in out.iterdir()] == ["release"]
     assert Release.entry_of(out / "release") == done.entry.id
     assert ledger.account("cps").spent[0] == pytest.approx(releases.EPSILON)

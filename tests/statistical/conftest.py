@@ -1,4 +1,4 @@
-"""The audit's grid is made once for a model and a number of records: it depends on nothing else."""
+"""The audit's public points are made once for a model and a number of rows: nothing else counts."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import pytest
 from dpbayes.evaluate import audit
 from dpbayes.schema.fingerprint import hash_of
 
-GRIDS = {}
+POINTS = {}
 
 
 @pytest.fixture(scope="package", autouse=True)
-def grids():
-    make = audit._grid
+def points():
+    make = audit._points
 
     def once(task):
-        key = hash_of(task.model.identity(), len(task.records))
-        if key not in GRIDS:
-            GRIDS[key] = make(task)
-        return GRIDS[key]
+        key = hash_of(task.model.identity(), task.rows, audit.POINTS)
+        if key not in POINTS:
+            POINTS[key] = make(task)
+        return POINTS[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit, "_grid", once)
+        patch.setattr(audit, "_points", once)
         yield

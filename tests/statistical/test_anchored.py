@@ -40,7 +40,7 @@ def test_an_anchor_changes_nothing_without_a_clamp_that_acts(schema):
     model, settings = dpb.Regression("y ~ age", "beta"), dpb.SamplerSettings(seed=5)
     synthesizer = dpb.Synthesizer(schema, dpb.Unweighted(), model, settings=settings)
     plain = synthesizer.fit(records)
-    mechanism = dpb.Anchored(1e6, synthesizer.reference(records))
+    mechanism = dpb.Anchored(50, synthesizer.reference(records))
     anchored = synthesizer.with_mechanism(mechanism).refit(plain).fitted
     assert anchored.n_censored == 0
     assert (anchored.weights == 1).all()

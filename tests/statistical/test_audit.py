@@ -8,7 +8,8 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.evaluate.audit import audit
-from dpbayes.evaluate.audit_sampled import _log_ratio_bound, audit_sampled
+from dpbayes.evaluate.audit_sampled import audit_sampled
+from dpbayes.evaluate.bounds import log_ratio_bound
 
 SCHEMA = dpb.Schema.from_dict(
     {
@@ -97,7 +98,8 @@ def test_discrete_outcome_and_negative_window():
         model = dpb.Regression("ill ~ 1", "bernoulli")
         settings = dpb.SamplerSettings(seed=1)
         synthesizer = dpb.Synthesizer(SCHEMA, mechanism, model, settings=settings)
-        found = audit(synthesizer.fit(RECORDS), candidates=8)
+        # Half of each: the clamped posterior has two modes, which chains do not have to meet.
+        found = audit(synthesizer.fit(RECORDS, allow_nonconvergence=True), candidates=8)
         assert not found.violated, str(found)
         assert found.add_remove > 0.2
 
@@ -129,8 +131,8 @@ def test_confidence_bound_by_simulation():
     """Coverage of the lower bound on log(p1/p0): misses in at most 5 % of 2000 runs (+ 3 se)."""
     rng = np.random.default_rng(1)
     p1, p0, n = 0.6, 0.3, 100
-    bounds = [_log_ratio_bound(*rng.binomial(n, [p1, p0]), n) for _ in range(2000)]
+    bounds = [log_ratio_bound(*rng.binomial(n, [p1, p0]), n, 0.025) for _ in range(2000)]
     misses = np.mean(np.array(bounds) > np.log(p1 / p0))
     assert misses <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
     assert np.mean(bounds) > 0.1
-    assert _log_ratio_bound(0, 10, 20) == 0.0
+    assert log_ratio_bound(0, 10, 20, 0.025) == 0.0

@@ -16,7 +16,8 @@ from dpbayes.privacy.noise import StudyNoise
 
 pytestmark = pytest.mark.statistical
 
-SCHEMA = dpb.Schema.from_dict({"columns": {"x": {"type": "binary"}}})
+TREE = {"columns": {"x": {"type": "binary"}}}
+SCHEMA = dpb.Schema.from_dict(TREE)
 N, RUNS, BATCH, EPSILON = 6, 6000, 1000, 1.5
 # With what a bound on synthetic counts has to reach: synthesis after the noise blurs them further.
 MECHANISMS = [
@@ -41,7 +42,7 @@ def counts(mechanism, ones, seed):
     if isinstance(mechanism, dpb.Modips):  # has no place for public columns: one run at a time
         fitted = dpb.Synthesizer(SCHEMA, mechanism).fit(pd.DataFrame({"x": few})).fitted
         for output in fitted.outputs(RUNS, noise):
-            found.append((fitted.synthetic(output, noise.rng)["x"].to_numpy() == 1).mean())
+            found.append((fitted.synthetic(output, N, noise.rng)["x"].to_numpy() == 1).mean())
         return np.array(found)
     # Strata of public columns are data sets of their own, with their own noise: BATCH runs at once.
     run = np.repeat(np.arange(BATCH), N)
@@ -54,7 +55,7 @@ def counts(mechanism, ones, seed):
     )
     fitted = dpb.Synthesizer(batched, mechanism).fit(records).fitted
     for _ in range(RUNS // BATCH):
-        x = fitted.synthetic(fitted.private(noise), noise.rng)["x"].to_numpy()
+        x = fitted.synthetic(fitted.private(noise), len(records), noise.rng)["x"].to_numpy()
         found.append((x == 1).reshape(BATCH, N).mean(axis=1))
     return np.concatenate(found)
 
@@ -62,14 +63,15 @@ def counts(mechanism, ones, seed):
 def lower_bound(a, b):
     """Of the largest |log ratio|, over half-lines of the output."""
     best = 0.0
+    runs = len(a)
     cuts = np.unique(np.concatenate([a, b]))
     level = 1e-6 / (4 * cuts.size)
     for cut in cuts:
         for over in (True, False):
             k, other = (int(((v > cut) == over).sum()) for v in (a, b))
             for top, bottom in ((k, other), (other, k)):
-                low = stats.beta.ppf(level, top, RUNS - top + 1) if top else 0.0
-                high = stats.beta.ppf(1 - level, bottom + 1, RUNS - bottom) if bottom < RUNS else 1
+                low = stats.beta.ppf(level, top, runs - top + 1) if top else 0.0
+                high = stats.beta.ppf(1 - level, bottom + 1, runs - bottom) if bottom < runs else 1
                 if low > 0:
                     best = max(best, float(np.log(low / high)))
     return best
@@ -84,7 +86,20 @@ def test_no_more_epsilon_than_claimed(mechanism, least):
     assert least < found <= mechanism.guarantee().epsilon_substitution
 
 
+@pytest.mark.parametrize("mechanism", [m for m, _ in MECHANISMS], ids=lambda m: m.name)
+def test_no_more_epsilon_than_claimed_for_one_record_and_none(mechanism):
+    """Added or removed, where the number of rows is declared: the emptiest of tables."""
+    declared = dpb.Schema.from_dict({"rows": N, **TREE})
+    found = []
+    for seed, ones in ((3, [1]), (4, [])):
+        records = declared.validate(pd.DataFrame({"x": ones}))
+        fitted, noise = mechanism.prepare(declared, records, N), StudyNoise(seed)
+        sets = (fitted.synthetic(o, N, noise.rng)["x"] for o in fitted.outputs(1500, noise))
+        found.append(np.array([(x.to_numpy() == 1).mean() for x in sets]))
+    assert lower_bound(*found) <= mechanism.guarantee().epsilon
+
+
 def test_the_audit_finds_a_mechanism_without_noise(monkeypatch):
     mechanism = dpb.BetaBinomial(EPSILON)
-    monkeypatch.setattr(type(mechanism), "least_alpha", lambda self, size: 1e-6)
+    monkeypatch.setattr(type(mechanism), "least_alpha", staticmethod(lambda epsilon, size: 1e-6))
     assert lower_bound(counts(mechanism, 0, 1), counts(mechanism, 1, 2)) > 3 * EPSILON

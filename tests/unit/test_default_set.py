@@ -19,7 +19,7 @@ INSISTS = {
 # Where each engine is put to the test.
 TESTED = {
     "embedded": ("tests/engines/conftest.py", "pytest.param(EmbeddedEngine"),
-    "exact": ("tests/engines/test_exact.py", "ExactEngine("),
+    "candidates": ("tests/engines/test_candidates.py", "CandidatesEngine("),
     "recorded": ("tests/unit/test_synthesizer.py", "recorded_engine("),
 }
 

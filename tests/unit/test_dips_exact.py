@@ -13,11 +13,12 @@ import dpbayes as dpb
 from dpbayes.mechanisms.modips import grid as gridded
 from dpbayes.mechanisms.modips.conjugate import Bernoulli
 from dpbayes.mechanisms.modips.grid import CellGrid
-from dpbayes.mechanisms.modips.regression import fit_logistic
+from dpbayes.mechanisms.modips.modes import fit_logistic
 from dpbayes.mechanisms.tables import urns
-from dpbayes.mechanisms.tables.bootstrap import bootstrap_epsilon, bootstrap_loss
+from dpbayes.mechanisms.tables.bootstrap import bootstrap, bootstrap_loss, copy_loss
 from dpbayes.mechanisms.tables.urns import balls, draw_urn
-from dpbayes.privacy.noise import SecureNoise, StudyNoise
+from dpbayes.privacy.noise import SecureNoise, StudyNoise, _tails
+from dpbayes.privacy.statistic import Change, truncated_scale
 
 EPSILONS = [0.3, 1.0, 3.0]
 
@@ -45,15 +46,9 @@ URNS = {
 }
 
 
-@pytest.mark.parametrize("kind", URNS)
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("cells", [2, 3])
-def test_urns_meet_epsilon_for_both_adjacencies(kind, epsilon, cells):
-    """Every output, every pair of neighbours with n = 5 records; exact up to rounding."""
-    mechanism, log_probability = URNS[kind]
-    n = 5
-    alpha = mechanism(epsilon).alpha(n)
-    outputs = compositions(n, cells)
+def worst_ratios(n, cells, size, alpha, log_probability):
+    """Largest |log ratio| of any output of ``size`` draws, from n records and all neighbours."""
+    outputs = compositions(size, cells)
     worst = {"add-remove": 0.0, "substitution": 0.0}
     for counts in compositions(n, cells):
         here = [log_probability(o, np.add(counts, alpha)) for o in outputs]
@@ -68,11 +63,37 @@ def test_urns_meet_epsilon_for_both_adjacencies(kind, epsilon, cells):
                 ratio = np.abs(np.subtract(here, there)).max()
                 name = "substitution" if k >= 0 else "add-remove"
                 worst[name] = max(worst[name], ratio)
+    return worst
+
+
+@pytest.mark.parametrize("kind", URNS)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("cells", [1, 2, 3])
+@pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_urns_meet_epsilon_for_both_adjacencies(kind, epsilon, cells, n, size):
+    """Every output, every pair of neighbours, n records and n - 1; exact up to rounding."""
+    mechanism, log_probability = URNS[kind]
+    worst = worst_ratios(n, cells, size, mechanism(epsilon).alpha(size), log_probability)
     assert worst["substitution"] <= epsilon
     assert worst["add-remove"] <= epsilon
-    # Tight where a whole data set can come from a cell with one record; the gain of the cell
-    # entered is what is left.
+
+
+@pytest.mark.parametrize("kind", URNS)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_urns_do_not_pay_for_more_than_epsilon(kind, epsilon):
+    """Tight where a data set can come from a cell with one record; the other cell's gain is left.
+
+    Adding a record is nearly as bad in an urn of many cells.
+    """
+    mechanism, log_probability = URNS[kind]
+    alpha = mechanism(epsilon).alpha(5)
+    worst = worst_ratios(5, 3, 5, alpha, log_probability)
     assert worst["substitution"] > 0.9 * epsilon
+    of_many = np.full(200, alpha)
+    one = np.array([5] + [0] * 199)
+    more = log_probability(one, of_many + (np.arange(200) == 0)) - log_probability(one, of_many)
+    assert 0.9 * epsilon < more <= epsilon
 
 
 class Enumerating:
@@ -153,54 +174,82 @@ def discrete_laplace(scale, k):
     return (1 - q) / (1 + q) * q ** np.abs(k)
 
 
-def bootstrap_pmf(ones, n, draws, scale, outputs):
-    """P(noisy counts of zeros and ones) after a bootstrap of ``draws`` from n records."""
-    k = np.arange(draws + 1)
-    weight = stats.binom.pmf(k, draws, ones / n)
-    a = discrete_laplace(scale, outputs[:, None, None] - k)
-    b = discrete_laplace(scale, outputs[None, :, None] - (draws - k))
-    return (a * b) @ weight
+def copies():
+    """Exact distribution of a record's copies: ``Noise.poisson``."""
+    tails = np.concatenate([[2**62], _tails()[::-1], [0]])
+    return -np.diff(tails) / 2**62
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("n", [2, 3, 6])
-def test_bootstrap_behind_noise_is_accounted_for(epsilon, n):
-    outputs = np.arange(-15, n + 16)
-    for adjacency in ("add-remove", "substitution"):
-        scale = 2 / bootstrap_epsilon(epsilon, adjacency, n)
-        worst = _bootstrap_ratio(n, scale, outputs, adjacency)
-        assert worst <= epsilon * (1 + 1e-9)
-        assert worst > 0.5 * epsilon
+def bootstrap_pmf(records, scale, outputs, *, truncate):
+    """P(noisy count) of one cell after a bootstrap of its records."""
+    weight = np.ones(1)
+    for _ in range(records):
+        weight = np.convolve(weight, copies())
+    held = np.arange(len(weight))
+    given = discrete_laplace(scale, outputs[:, None] - held)
+    if truncate:  # drawn again below 0
+        given = np.where(outputs[:, None] < 0, 0, given)
+        q = math.exp(-1 / scale)
+        given = given / (1 - q ** (held + 1) / (1 + q))
+    return given @ weight
 
 
-def _bootstrap_ratio(n, scale, outputs, adjacency):
-    worst = 0.0
-    for ones in range(n + 1):
-        here = np.log(bootstrap_pmf(ones, n, n, scale, outputs))
-        others = (
-            [(ones - 1, n), (ones + 1, n)]
-            if adjacency == "substitution"
-            else [(ones - 1, n - 1), (ones, n - 1)]
-        )
-        for other, size in others:
-            if 0 <= other <= size:
-                there = np.log(bootstrap_pmf(other, size, n, scale, outputs))
-                worst = max(worst, np.abs(here - there).max())
-    return worst
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("adjacency", ["add-remove", "substitution"])
+def test_bootstrap_behind_noise_is_accounted_for(epsilon, adjacency, truncate):
+    """Exact, for cells of any number of records: a changed one leaves a cell and enters another."""
+    step = copy_loss(epsilon, adjacency)
+    scale = truncated_scale(Change(1), math.inf, step, integer=True) if truncate else 1 / step
+    outputs = np.arange(0 if truncate else -40, 41)
+    rows = [
+        np.log(bootstrap_pmf(n, scale, outputs, truncate=truncate)) for n in (0, 1, 2, 3, 4, 30)
+    ]
+    up = max(float((b - a).max()) for a, b in itertools.pairwise(rows[:5]))
+    down = max(float((a - b).max()) for a, b in itertools.pairwise(rows[:5]))
+    worst = max(up, down) if adjacency == "add-remove" else up + down
+    assert worst <= epsilon * (1 + 1e-9)
+    assert worst > (0.5 if truncate else 0.999) * epsilon
+    mechanism = dpb.EmpiricalBootstrap(epsilon, adjacency)
+    claim = mechanism.guarantee()
+    assert max(up, down) <= claim.epsilon * (1 + 1e-9)
+    assert up + down <= claim.epsilon_substitution * (1 + 1e-9)
+    assert claim.epsilon_setting == epsilon
 
 
 def test_a_bootstrap_at_the_plain_scale_costs_more_than_epsilon():
     """What the paper's figure 5b says nothing of: noise for one copy, k copies in the sample."""
-    for adjacency in ("add-remove", "substitution"):
-        worst = _bootstrap_ratio(6, 2 / 2.0, np.arange(-15, 22), adjacency)
-        assert worst == pytest.approx(4.3503, abs=1e-3)
-        assert worst <= bootstrap_loss(2.0, 6, adjacency) + 1e-9
-    assert bootstrap_loss(2.0, 6, "add-remove") == pytest.approx(4.3503, abs=1e-3)  # tight
+    outputs = np.arange(-40, 41)
+    none, one = (np.log(bootstrap_pmf(n, 1 / 2.0, outputs, truncate=False)) for n in (0, 1))
+    worst = float((one - none).max())
+    assert worst == pytest.approx(6.389, abs=1e-3)
+    assert worst <= bootstrap_loss(2.0, "add-remove") <= worst + 1e-3  # tight
+
+
+def test_copies_have_poissons_moments_from_below():
+    from fractions import Fraction
+
+    p = [Fraction(int(t), 2**62) for t in _tails()[::-1]]  # Pr(k or more), k = 1, 2, ...
+    e = sum(Fraction(1, math.factorial(j)) for j in range(60))
+    for k, tail in enumerate(p, start=1):
+        exact = sum(Fraction(1, math.factorial(j)) for j in range(k, 60)) / e
+        assert exact - Fraction(2, 2**62) < tail <= exact
+    exact = sum(Fraction(1, math.factorial(j)) for j in range(len(p) + 1, 60)) / e
+    assert exact < Fraction(1, 2**62)
+
+
+def test_a_bootstrap_keeps_records_in_their_cells():
+    counts = np.array([[0, 3], [500, 0], [0, 0]])
+    found = bootstrap(counts, StudyNoise(1))
+    assert found.shape == counts.shape
+    assert (found[counts == 0] == 0).all()
+    assert abs(found[1, 0] - 500) < 6 * math.sqrt(500)
+    assert bootstrap(counts, SecureNoise()).shape == counts.shape
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_a_cell_of_the_grid_by_enumeration(epsilon):
-    """sdd: the probabilities of all cells, for every pair of data sets with n = 6."""
+    """sdd: the probabilities of all cells, for any two data sets, whatever their sizes."""
     bound, logs = 2.0, []
 
     class Scores:
@@ -211,10 +260,10 @@ def test_a_cell_of_the_grid_by_enumeration(epsilon):
             logs.append(found - np.log(np.exp(found).sum()))
             return 0
 
-    schema = dpb.Schema.from_dict({"columns": {"x": {"type": "binary"}}})
-    for ones in range(7):
-        records = schema.validate(pd.DataFrame({"x": [1] * ones + [0] * (6 - ones)}))
-        fitted = Bernoulli().fit(schema, records, 1.0)
+    schema = dpb.Schema.from_dict({"rows": 6, "columns": {"x": {"type": "binary"}}})
+    for ones, zeros in ((0, 0), (0, 1), (1, 0), (6, 0), (3, 3), (0, 6), (0, 20), (20, 0)):
+        records = schema.validate(pd.DataFrame({"x": [1] * ones + [0] * zeros}))
+        fitted = Bernoulli().fit(schema, records, 1.0, 6)
         gridded.sdd(fitted, CellGrid.over(fitted.ranges(), 20), bound, epsilon, Scores())
     worst = max(np.abs(a - b).max() for a, b in itertools.combinations(logs, 2))
     assert 0.4 * epsilon < worst <= epsilon
@@ -232,10 +281,12 @@ def test_histograms_of_posterior_draws_move_by_no_more_than_the_noise_is_for(dra
 
         counts = reals
 
-    schema = dpb.Schema.from_dict({"columns": {"x": {"type": "binary"}}})
-    for ones, seed in itertools.product(range(7), range(3)):
-        records = schema.validate(pd.DataFrame({"x": [1] * ones + [0] * (6 - ones)}))
-        fitted = Bernoulli().fit(schema, records, 1.0)
+    schema = dpb.Schema.from_dict({"rows": 6, "columns": {"x": {"type": "binary"}}})
+    for (ones, zeros), seed in itertools.product(
+        [(0, 0), (0, 6), (3, 3), (6, 0), (20, 0)], range(3)
+    ):
+        records = schema.validate(pd.DataFrame({"x": [1] * ones + [0] * zeros}))
+        fitted = Bernoulli().fit(schema, records, 1.0, 6)
         grid = CellGrid.over(fitted.ranges(), 10)
         gridded.GRIDDED[draw](fitted, grid, bound, epsilon, Spy(seed), 50)
     (scale,) = {s for _, s in seen}

@@ -1,6 +1,6 @@
 import json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -9,7 +9,14 @@ import dpbayes as dpb
 from dpbayes.mechanisms import MECHANISMS, PosteriorMechanism, get_mechanism
 from dpbayes.mechanisms.posterior.stage import Problem
 from dpbayes.privacy.accounting import Loss, zcdp_epsilon
-from dpbayes.privacy.guarantee import EXACT_DRAW, GRID_DRAW
+from dpbayes.privacy.guarantee import (
+    CANDIDATE_DRAW,
+    EXACT_DRAW,
+    NEAR_INDEPENDENT,
+    ROWS,
+    SECRET_CHAINS,
+    SECRET_NOISE,
+)
 
 ALL = [
     dpb.Unweighted(), dpb.Weighted(), dpb.WeightedE(5), dpb.Censored(5), dpb.CensoredWeighted(5),
@@ -64,21 +71,38 @@ def test_json_is_standard_and_is_all_that_is_said(mechanism):
     assert (tree["epsilon"] is None) == math.isinf(claim.epsilon)
     assert {f.name for f in fields(claim)} == {
         "mechanism", "each", "basis", "more", "draw", "once", "adjacency", "weights", "once_for",
-        "datasets", "nested", "delta",
+        "datasets", "nested", "delta", "rows",
     }  # fmt: skip
 
 
 def test_assumptions_say_how_parameters_are_drawn():
     chain = dpb.Censored(1).guarantee()
-    grid = chain.drawn_by("grid")
-    assert chain.assumptions == (EXACT_DRAW, *chain.more)
-    assert grid.assumptions == (GRID_DRAW, *chain.more)
-    assert (str(chain)[-18:], str(grid)[-12:]) == (" for an exact draw", " on the grid")
+    points = chain.drawn_by("candidates")
+    assert chain.assumptions == (EXACT_DRAW, SECRET_CHAINS, *chain.more, ROWS["public"])
+    assert points.assumptions == (CANDIDATE_DRAW, SECRET_NOISE, *chain.more, ROWS["public"])
+    assert str(chain).endswith("strict ε-DP for an exact draw")
+    assert str(points).endswith("strict ε-DP among public points")
+    # Draws of one set of chains are as good as independent only up to their effective number.
+    assert NEAR_INDEPENDENT in chain.for_datasets(2).assumptions
+    assert NEAR_INDEPENDENT not in points.for_datasets(2).assumptions
     # A mechanism without a posterior has no draw to be told apart.
     pure = dpb.Laplace(1).guarantee()
-    assert pure.assumptions == pure.more
-    assert pure.drawn_by("grid") == pure
+    assert pure.assumptions == (*pure.more, ROWS["public"])
+    assert pure.drawn_by("candidates") == pure
     assert "the weather stays" in chain.assuming("the weather stays").paragraph()
+
+
+def test_the_adjacency_that_holds_leads():
+    """Whoever is told n cannot be kept from seeing that a record was added."""
+    public = dpb.Censored(2).guarantee()
+    declared = replace(public, rows="declared")
+    assert (public.holds_for, declared.holds_for) == ("substitution", "add-remove")
+    assert str(public).startswith("censored: ε = 4 (substitution), 2 (add/remove, a bound on")
+    assert str(declared).startswith("censored: ε = 2 (add/remove), 4 (substitution)")
+    assert "with ε = 4 when one record's confidential values are changed" in public.paragraph()
+    assert "record added or removed moves what is drawn by at most ε = 2" in public.paragraph()
+    assert "with ε = 2 when one record is added or removed" in declared.paragraph()
+    assert (public.epsilon, declared.epsilon) == (2.0, 2.0)  # the papers' labels keep their number
 
 
 def test_datasets_add_up():
@@ -192,7 +216,7 @@ def test_bad_anchored_settings(settings, message):
 @pytest.mark.parametrize("kind", [dpb.WeightedE, dpb.Censored, dpb.CensoredWeighted])
 @pytest.mark.parametrize("epsilon", [0, -1, math.nan, math.inf, "5", True, None])
 def test_bad_epsilon(kind, epsilon):
-    with pytest.raises(dpb.GuaranteeError, match=r"epsilon = .* must be a finite number above 0"):
+    with pytest.raises(dpb.GuaranteeError, match=r"epsilon = .* must be a number from 0"):
         kind(epsilon)
 
 
@@ -255,7 +279,7 @@ def test_window_and_weights_of_each_mechanism():
 
 
 def test_tempering_keeps_the_range_inside_the_window():
-    for epsilon in (0.1, 1.0, 5.0, 100.0):
+    for epsilon in (0.1, 1.0, 5.0, 50.0):
         for discrete in (False, True):
             (stage,) = dpb.Anchored(epsilon, "none", range=4.0).stages(Problem(10, 2, discrete))
             alpha = stage.weights.weighting(View(np.zeros(10))).weights[0]
@@ -285,11 +309,15 @@ def test_substitution_can_cost_less_than_twice_as_much():
     # Nothing is claimed for add/remove beyond what substitution bounds, where halves are not known.
     for mechanism in (
         dpb.Modips(5, "glom", adjacency="substitution"),
-        dpb.EmpiricalBootstrap(5, adjacency="substitution"),
         dpb.Laplace(5, adjacency="substitution", out_of_range="truncate"),
     ):
         claim = mechanism.guarantee()
         assert (claim.epsilon, claim.epsilon_substitution) == (5, 5)
+    # A bootstrap knows both exactly: exp(s) - 1 and exp(s) - exp(-s) at a loss s for one copy.
+    claim = dpb.EmpiricalBootstrap(5, adjacency="substitution").guarantee()
+    assert (claim.epsilon, claim.epsilon_substitution) == (pytest.approx(4.19258, abs=1e-5), 5)
+    claim = dpb.EmpiricalBootstrap(1).guarantee()
+    assert (claim.epsilon, claim.epsilon_substitution) == (1, pytest.approx(1.5))
 
 
 def test_nested_data_sets_are_paid_by_the_draw():

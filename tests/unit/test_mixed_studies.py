@@ -163,7 +163,7 @@ def test_the_papers_noise_has_the_papers_length():
     where, records = mixed.schema((2, 2, 3)), mixed.frame(data, (2, 2, 3))
     epsilon = 2.0
     weak = slomag.Slomag(slomag.LAMBDA / mixed.N)
-    fitted = slomag.Modips(epsilon / 5, weak).prepare(where, records)
+    fitted = slomag.Modips(epsilon / 5, weak).prepare(where, records, mixed.N)
     exact = mixed.unsanitised(fitted, StudyNoise(1))
     noise = StudyNoise(2)
     drawn = [slomag.papers_noise(fitted, noise) for _ in range(400)]

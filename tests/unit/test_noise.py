@@ -68,6 +68,15 @@ def test_totals_beyond_32_bits_keep_their_size(source):
     assert abs(int(source().counts(np.array(value), 3.0)) - value) < 200  # 1e-28 by chance
 
 
+@pytest.mark.statistical
+@pytest.mark.parametrize("source", SOURCES, ids=ids)
+def test_copies_have_poissons_distribution(source):
+    seen = np.bincount(np.minimum(source().poisson(20_000), 6), minlength=7)
+    expected = 20_000 * np.append(stats.poisson.pmf(range(6), 1), stats.poisson.sf(5, 1))
+    assert stats.chisquare(seen, expected).pvalue > ALPHA
+    assert source().poisson(0).tolist() == []
+
+
 def test_study_noise_repeats_and_is_not_for_release():
     a, b = (StudyNoise(3).reals(np.zeros(4), 1.0) for _ in range(2))
     assert (a == b).all()
@@ -116,6 +125,66 @@ def test_truncation_costs_epsilon_and_no_more_by_enumeration(n, epsilon):
     ratio = np.abs(np.diff(np.log(truncated_table(scale, n)), axis=0)).max()
     assert ratio <= epsilon
     assert ratio == pytest.approx(epsilon, rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_truncation_of_counts_without_a_largest_one(epsilon):
+    scale = truncated_scale(Change(1), math.inf, epsilon, integer=True)
+    ratio = np.abs(np.diff(np.log(truncated_table(scale, 20 + int(60 * scale))[:20]), axis=0)).max()
+    assert ratio == pytest.approx(epsilon, rel=1e-6)
+    assert truncated_scale(Change(1), 40, epsilon, integer=True) == pytest.approx(scale, rel=0.02)
+
+
+@pytest.mark.parametrize("value", [6, 9, 10**6, -3])
+def test_a_value_outside_its_range_is_drawn_as_the_boundary(value):
+    """Where the true number of records is above the public one. Its distance is not told."""
+    change = {"add-remove": Change(1), "substitution": Change(1)}
+    edge = 5 if value > 5 else 0
+    for how in ("bit", "truncate"):
+        seen = []
+
+        class Spy(StudyNoise):
+            def counts(self, values, scale, seen=seen):
+                seen.append((np.array(values), scale))
+                return super().counts(values, scale)
+
+        outside, at_edge = (
+            Statistic("s", np.array([v]), change, 0, 5, True, unit=0.5, origin=1.0)
+            for v in (value, edge)
+        )
+        drawn = [s.sanitised(0.5, "add-remove", Spy(1), how) for s in (outside, at_edge)]
+        assert ((drawn[0] >= 1.0) & (drawn[0] <= 3.5)).all()
+        assert outside.exact == at_edge.exact
+        if how == "truncate":
+            assert drawn[0] == drawn[1]
+            assert len({(int(v[0]), scale) for v, scale in seen}) == 1
+
+
+def test_the_cost_of_truncation_is_exact_for_wide_noise():
+    """Sums in small units: noise much wider than the range, where differences cancel."""
+    from fractions import Fraction
+
+    for width, scale in ((2**20, 2.0**42), (1, 1e9), (2**40, 2.0**41)):
+        step = 2**18 if width > 1 else 1
+        far = min(step, width // 2) or 1
+
+        def inside(s, scale=scale, width=width):  # by series in Fractions: exp(-x) to x^30
+            def exp(x):
+                terms, found = Fraction(1), Fraction(1)
+                for j in range(1, 31):
+                    terms *= -x / j
+                    found += terms
+                return found
+
+            b = Fraction(scale)
+            q = exp(1 / b)
+            return 1 + q - exp((s + 1) / b) - exp((width - s + 1) / b)
+
+        ratio = inside(far) / inside(0)
+        exact = min(step, width) / scale + math.log1p(float(ratio - 1))
+        assert truncated_cost(Change(step), width, scale, integer=True) == pytest.approx(
+            exact, rel=1e-12
+        )
 
 
 def test_the_papers_truncation_costs_nearly_twice_epsilon():

@@ -87,13 +87,13 @@ def test_missing_schema_file(tmp_path):
         (lambda d: d.iloc[:0], "no rows"),
         (lambda d: d.drop(columns="visits"), "'visits' of the schema is not in the data"),
         (lambda d: d.rename(columns={"visits": "visit"}), "did you mean 'visit'"),
-        (lambda d: pd.concat([d, d["y"]], axis=1), "duplicate column names: \\['y'\\]"),
+        (lambda d: pd.concat([d, d["y"]], axis=1), "duplicate column names: 'y'"),
         (lambda d: d.assign(y=[np.nan, *d["y"][1:]]), "column 'y': 1 of 60 rows are missing"),
         (lambda d: d.assign(y=[np.inf, *d["y"][1:]]), "column 'y': 1 of 60 rows are infinite"),
-        (lambda d: d.assign(y=["abc", *d["y"][1:]]), "1 of 60 rows are not numbers: 'abc'"),
+        (lambda d: d.assign(y=["abc", *d["y"][1:]]), "1 of 60 rows are not numbers. Write"),
         (lambda d: d.assign(y=[11, -1, *d["y"][2:]]), "2 of 60 rows are outside .* \\[0, 10\\]"),
         (lambda d: d.assign(visits=[0.5, *d["visits"][1:]]), "1 of 60 rows are not whole"),
-        (lambda d: d.assign(party="z"), "60 of 60 rows are not among .*: 'z', 'z', 'z', \\.\\.\\."),
+        (lambda d: d.assign(party="z"), "60 of 60 rows are not among the declared"),
     ],
 )
 def test_bad_records(schema, records, change, message):
@@ -102,10 +102,28 @@ def test_bad_records(schema, records, change, message):
 
 
 @pytest.mark.parametrize(
+    ("change", "values"),
+    [
+        (lambda d: d.assign(y=["abc", *d["y"][1:]]), "'abc'"),
+        (lambda d: d.assign(y=[11, -1, *d["y"][2:]]), "11.0, -1.0"),
+        (lambda d: d.assign(visits=[0.5, *d["visits"][1:]]), "0.5"),
+        (lambda d: d.assign(party="zq"), "'zq', 'zq', 'zq', ..."),
+    ],
+)
+def test_values_are_shown_only_when_asked(schema, records, change, values):
+    with pytest.raises(dpb.DataError) as hidden:
+        schema.validate(change(records))
+    assert values not in str(hidden.value)
+    with pytest.raises(dpb.DataError) as shown:
+        schema.validate(change(records), show_values=True)
+    assert values in str(shown.value)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "is empty"),
-        ("a,b,a\n1,2,3\n", "duplicate column names: \\['a'\\]"),
+        ("a,b,a\n1,2,3\n", "duplicate column names in its first line, columns 1, 3"),
         ("a,b\n1,2,3,4\n1,2\n1,2,3,4,5,6\n", "not a regular CSV"),
     ],
 )

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import dpbayes as dpb
@@ -10,12 +11,13 @@ from dpbayes.engines.draws import make_draws
 from dpbayes.mechanisms.posterior.weights import Reference
 
 IDENTITY = {"program": "beta", "formula": "y ~ 1"}
+TABLE = pd.DataFrame({"y": [1.0, 2.0, 3.0, 4.0]})
 
 
 def make_reference(**changes):
     draws = make_draws({"theta": np.linspace(0.1, 0.9, 1000)[None]})
     sensitivity = np.array([1.0, 2.0, 5.0, np.inf])
-    made = Reference.from_draws(draws, sensitivity, ["theta"], IDENTITY)
+    made = Reference.from_draws(draws, sensitivity, ["theta"], IDENTITY, TABLE)
     return made.with_scaling(**changes) if changes else made
 
 
@@ -61,7 +63,7 @@ def test_reference_file_round_trip_holds_no_record(tmp_path):
     assert again.identity == IDENTITY
     tree = json.loads((tmp_path / "w.json").read_text())
     assert set(tree) == {
-        "format", "identity", "c1", "c2", "low", "high", "tuning", "draws"
+        "format", "identity", "c1", "c2", "low", "high", "tuning", "draws", "trace"
     }  # fmt: skip
     assert len(tree["draws"]["theta"]) <= 500
     anchor = again.anchor()["posterior"]["theta"].to_numpy()

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpbayes.arrays import Floats
-from dpbayes.errors import DataError
 from dpbayes.heavy import pd, stats
 from dpbayes.mechanisms.modips.settings import positive
 from dpbayes.mechanisms.modips.statistic_model import (
@@ -26,9 +25,11 @@ from dpbayes.mechanisms.modips.statistic_model import (
     no_public,
     only_column,
 )
+from dpbayes.mechanisms.modips.units import MOST, UNITS, about_mean, whole
 from dpbayes.mechanisms.tables.cells import BinRule, Cells, check_cells, require_bounds
-from dpbayes.mechanisms.tables.noisy import IN_ONE_CELL, draw_cells
-from dpbayes.privacy.statistic import Statistic, same_change
+from dpbayes.mechanisms.tables.noisy import IN_ONE_CELL, draw_cells, proportions
+from dpbayes.privacy.guarantee import Adjacency
+from dpbayes.privacy.statistic import Change, Statistic, same_change
 from dpbayes.schema import Column, Schema
 
 
@@ -37,7 +38,8 @@ class Bernoulli(StatisticModel):
     """One binary column: x_i ~ Bernoulli(p), p ~ Beta(a, b).
 
     Statistic: the count n_1 of the second level. Sensitivity 1: a record added, removed or changed
-    moves it by at most 1 (n is public). The default prior is that of Bowen & Liu.
+    moves it by at most 1, for any number of records. The posterior takes the public number of rows
+    for n. The default prior is that of Bowen & Liu.
 
     Source: liu-2016, section 5.1; bowen-liu-2020, section 4.1.
     """
@@ -57,8 +59,10 @@ class Bernoulli(StatisticModel):
     def parts(self, schema: Schema) -> list[str]:
         return ["count"]
 
-    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedBernoulli:
-        return FittedBernoulli(self, only_column(schema, "binary", self.name), records)
+    def fit(
+        self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int
+    ) -> FittedBernoulli:
+        return FittedBernoulli(self, only_column(schema, "binary", self.name), records, rows)
 
 
 class FittedBernoulli(Scalar):
@@ -66,18 +70,18 @@ class FittedBernoulli(Scalar):
 
     parameters = ("p",)
 
-    def __init__(self, model: Bernoulli, column: Column, records: pd.DataFrame) -> None:
-        self.model, self.column, self.n = model, column, len(records)
+    def __init__(self, model: Bernoulli, column: Column, records: pd.DataFrame, rows: int) -> None:
+        self.model, self.column, self.rows = model, column, rows
         count = int((records[column.name].cat.codes == 1).sum())
         once = same_change(1)
-        self.statistics = [Statistic("count", np.array(count), once, 0, self.n, integer=True)]
+        self.statistics = [Statistic("count", np.array(count), once, 0, rows, integer=True)]
         self.settings = {"prior": list(model.prior)}
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> Floats:
-        return draw_share(sanitised["count"], self.n, self.model.prior, rng)
+        return draw_share(sanitised["count"], self.rows, self.model.prior, rng)
 
-    def predict(self, parameters: Floats, rng: np.random.Generator) -> pd.DataFrame:
-        drawn = (rng.random(self.n) < parameters).astype(int)
+    def predict(self, parameters: Floats, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+        drawn = (rng.random(rows) < parameters).astype(int)
         return pd.DataFrame({self.column.name: pd.Series(self.column.levels)[drawn].to_numpy()})
 
     def ranges(self) -> list[tuple[float, float]]:
@@ -85,8 +89,8 @@ class FittedBernoulli(Scalar):
 
     def log_density(self, points: Floats) -> Floats:
         a, b = self.model.prior
-        x = int(self.statistics[0].value)
-        return np.asarray(stats.beta.logpdf(points[:, 0], a + x, b + self.n - x))
+        x = float(self.statistics[0].exact)
+        return np.asarray(stats.beta.logpdf(points[:, 0], a + x, b + self.rows - x))
 
 
 def draw_share(
@@ -102,7 +106,8 @@ class PoissonGamma(StatisticModel):
     """One count column above its lower bound L: x_i - L ~ Poisson(r), r ~ Gamma(shape, rate).
 
     Statistic: the sum of x_i - L. Sensitivity U - L with the public upper bound U, for a record
-    added, removed or changed. Predictions above U are moved to U.
+    added, removed or changed, and any number of records. The posterior takes the public number of
+    rows for n. Predictions above U are moved to U.
     """
 
     prior: tuple[float, float] = (1.0, 1e-3)
@@ -120,8 +125,10 @@ class PoissonGamma(StatisticModel):
     def parts(self, schema: Schema) -> list[str]:
         return ["total"]
 
-    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedPoissonGamma:
-        return FittedPoissonGamma(self, only_column(schema, "count", self.name), records)
+    def fit(
+        self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int
+    ) -> FittedPoissonGamma:
+        return FittedPoissonGamma(self, only_column(schema, "count", self.name), records, rows)
 
 
 class FittedPoissonGamma(Scalar):
@@ -129,22 +136,24 @@ class FittedPoissonGamma(Scalar):
 
     parameters = ("rate",)
 
-    def __init__(self, model: PoissonGamma, column: Column, records: pd.DataFrame) -> None:
-        self.model, self.column, self.n = model, column, len(records)
+    def __init__(
+        self, model: PoissonGamma, column: Column, records: pd.DataFrame, rows: int
+    ) -> None:
+        self.model, self.column, self.rows = model, column, rows
         lower, upper = require_bounds(column)
         self.lower, self.width = int(lower), int(upper - lower)
         total = int((records[column.name] - self.lower).sum())
         change = same_change(self.width)
-        most = self.n * self.width
+        most = rows * self.width
         self.statistics = [Statistic("total", np.array(total), change, 0, most, integer=True)]
         self.settings = {"prior": list(model.prior)}
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> Floats:
         shape, rate = self.model.prior
-        return np.asarray(rng.gamma(shape + sanitised["total"], 1 / (rate + self.n)))
+        return np.asarray(rng.gamma(shape + sanitised["total"], 1 / (rate + self.rows)))
 
-    def predict(self, parameters: Floats, rng: np.random.Generator) -> pd.DataFrame:
-        found = np.minimum(rng.poisson(np.broadcast_to(parameters, self.n)), self.width)
+    def predict(self, parameters: Floats, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+        found = np.minimum(rng.poisson(np.broadcast_to(parameters, rows)), self.width)
         return pd.DataFrame({self.column.name: self.lower + found})
 
     def ranges(self) -> list[tuple[float, float]]:
@@ -152,9 +161,9 @@ class FittedPoissonGamma(Scalar):
 
     def log_density(self, points: Floats) -> Floats:
         shape, rate = self.model.prior
-        total = float(self.statistics[0].value)
+        total = float(self.statistics[0].exact)
         return np.asarray(
-            stats.gamma.logpdf(points[:, 0], shape + total, scale=1 / (rate + self.n))
+            stats.gamma.logpdf(points[:, 0], shape + total, scale=1 / (rate + self.rows))
         )
 
 
@@ -162,16 +171,19 @@ class FittedPoissonGamma(Scalar):
 class Normal(StatisticModel):
     """One continuous column: x_i ~ Normal(μ, σ²), prior density proportional to 1/σ².
 
-    Statistics: mean and variance S² (divisor n - 1). Sensitivities (c1 - c0)/n and (c1 - c0)²/n for
-    public bounds c0, c1; they hold for a changed record and, for n >= 3, for one added or removed
-    (brute force in the tests).
+    Statistics: mean and variance S² (divisor n - 1), with the public number of rows for n. They
+    are sums over the records in whole numbers (``units.py``), divided by public numbers.
+
+    Sensitivities for public bounds c0, c1 and r rows: the mean's sum is taken from the middle of
+    the bounds, so (c1 - c0)/(2 r) for a record added or removed and (c1 - c0)/r for a changed one;
+    (c1 - c0)²/(r - 1) for S², either way (``normal_statistics``). They hold for any number of
+    records, 0 and 1 included, which need not be r. The paper's are (c1 - c0)/n and (c1 - c0)²/n.
 
     Source: liu-2016, section 5.3; bowen-liu-2020, section 4.2.
     """
 
     name: ClassVar[str] = "normal"
     summary: ClassVar[str] = "one continuous column"
-    both: ClassVar[bool] = True
     few: ClassVar[bool] = True
 
     def check(self, schema: Schema) -> None:
@@ -180,24 +192,43 @@ class Normal(StatisticModel):
     def parts(self, schema: Schema) -> list[str]:
         return ["mean", "variance"]
 
-    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedNormal:
-        if len(records) < 3:
-            raise DataError(f"model 'normal' needs at least 3 records, found {len(records)}.")
-        return FittedNormal(only_column(schema, "continuous", self.name), records)
+    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int) -> FittedNormal:
+        return FittedNormal(only_column(schema, "continuous", self.name), records, rows)
 
 
-def normal_statistics(
-    mean: Any, variance: Any, n: int, bounds: tuple[float, float]
-) -> list[Statistic]:
-    """Mean and variance of n values inside bounds, with their sensitivities (``Normal``)."""
-    low, high = bounds
-    width = high - low
+def normal_statistics(values: Any, bounds: tuple[float, float], rows: int) -> list[Statistic]:
+    """Mean and variance of values inside bounds, with their sensitivities.
 
+    Sensitivity: on [-1, 1] a record adds at most 1 to the sum. To remove one of n records from
+    their sum of squares about their own mean lowers it by (1 - 1/n) d², d its distance from the
+    mean of the others, so by at most 4; to change one lowers and raises it by as much, so by at
+    most 4, too. Both hold in whole numbers (``about_mean``).
+
+    Args:
+        values: shape (..., n): of many data sets at once, if wanted.
+        rows: the public number of records, for n.
+    """
+    z = whole(values, bounds)
+    total, n = z.sum(axis=-1), np.array(z.shape[-1])
+    squares = about_mean(n, (z * z).sum(axis=-1), total, total).astype(np.int64)
+    unit = (bounds[1] - bounds[0]) / 2 / UNITS
+    most = rows * UNITS
+    change: dict[Adjacency, Change] = {
+        "add-remove": Change(UNITS),
+        "substitution": Change(2 * UNITS),
+    }
+    middle = bounds[0] + unit * UNITS
     return [
-        Statistic("mean", np.asarray(mean), same_change(width / n), low, high),
-        Statistic("variance", np.asarray(variance), same_change(width**2 / n), 0,
-                  width**2 / 4 * n / (n - 1)),
+        Statistic("mean", total, change, -most, most, integer=True, unit=unit / rows,
+                  origin=middle),
+        Statistic("variance", squares, same_change(4 * UNITS**2), 0, min(most * UNITS, MOST),
+                  integer=True, unit=unit**2 / degrees(rows)),
     ]  # fmt: skip
+
+
+def degrees(rows: int) -> int:
+    """Degrees of freedom of a variance; one is left to a single row."""
+    return max(rows - 1, 1)
 
 
 def draw_normal(
@@ -205,7 +236,8 @@ def draw_normal(
 ) -> tuple[Floats, Floats]:
     """μ and σ: σ² ~ Inv-Gamma((n-1)/2, (n-1)S²/2), μ ~ Normal(mean, σ²/n)."""
     mean, variance = np.asarray(mean), np.asarray(variance)
-    sigma = np.sqrt((n - 1) * variance / (2 * rng.standard_gamma((n - 1) / 2, variance.shape)))
+    df = degrees(n)
+    sigma = np.sqrt(df * variance / (2 * rng.standard_gamma(df / 2, variance.shape)))
     return rng.normal(mean, sigma / math.sqrt(n)), sigma
 
 
@@ -214,18 +246,19 @@ class FittedNormal(Scalar):
 
     parameters = ("mu", "sigma")
 
-    def __init__(self, column: Column, records: pd.DataFrame) -> None:
-        self.column, self.n = column, len(records)
+    def __init__(self, column: Column, records: pd.DataFrame, rows: int) -> None:
+        self.column, self.rows = column, rows
         self.bounds = require_bounds(column)
-        values = records[column.name].to_numpy(dtype=float)
-        self.statistics = normal_statistics(values.mean(), values.var(ddof=1), self.n, self.bounds)
+        self.statistics = normal_statistics(records[column.name].to_numpy(), self.bounds, rows)
         self.settings = {}
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        return draw_normal(sanitised["mean"], sanitised["variance"], self.n, rng)
+        return draw_normal(sanitised["mean"], sanitised["variance"], self.rows, rng)
 
-    def predict(self, parameters: tuple[Floats, Floats], rng: np.random.Generator) -> pd.DataFrame:
-        found = rng.normal(parameters[0], parameters[1], self.n)
+    def predict(
+        self, parameters: tuple[Floats, Floats], rows: int, rng: np.random.Generator
+    ) -> pd.DataFrame:
+        found = rng.normal(parameters[0], parameters[1], rows)
         return pd.DataFrame({self.column.name: np.clip(found, *self.bounds)})
 
     def ranges(self) -> list[tuple[float, float]]:
@@ -233,13 +266,14 @@ class FittedNormal(Scalar):
         return [self.bounds, (width / 200, width / 2)]
 
     def log_density(self, points: Floats) -> Floats:
-        mean, variance = (float(s.value) for s in self.statistics)
+        mean, variance = (float(s.exact) for s in self.statistics)
+        variance = max(variance, self.statistics[1].unit)  # equal values have a density, too
         mu, sigma = points.T
-        scale = (self.n - 1) * variance / 2
-        of_sigma = stats.invgamma.logpdf(sigma**2, (self.n - 1) / 2, scale=max(scale, 1e-300))
+        df = degrees(self.rows)
+        of_sigma = stats.invgamma.logpdf(sigma**2, df / 2, scale=df * variance / 2)
         # Density of (μ, σ): that of σ² times 2σ.
         return np.asarray(
-            of_sigma + np.log(2 * sigma) + stats.norm.logpdf(mu, mean, sigma / math.sqrt(self.n))
+            of_sigma + np.log(2 * sigma) + stats.norm.logpdf(mu, mean, sigma / math.sqrt(self.rows))
         )
 
 
@@ -248,7 +282,7 @@ class Multinomial(StatisticModel):
     """All columns as one table, saturated: cells ~ Multinomial(n, π), π ~ Dirichlet(α, ..., α).
 
     Numeric columns enter by their bins. Statistic: the cell counts, sensitivity 1 for add/remove
-    and 2 for substitution.
+    and 2 for substitution, for any number of records.
 
     Source: bowen-liu-2020, section 5.
     """
@@ -270,29 +304,33 @@ class Multinomial(StatisticModel):
     def parts(self, schema: Schema) -> list[str]:
         return ["counts"]
 
-    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedMultinomial:
-        cells = Cells.of(schema, len(records), self.bins, self.sigma)
-        return FittedMultinomial(self, cells, records)
+    def fit(
+        self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int
+    ) -> FittedMultinomial:
+        return FittedMultinomial(self, schema, records, rows)
 
 
 class FittedMultinomial(FittedStatistics):
     """Cell counts, shape (K,)."""
 
-    def __init__(self, model: Multinomial, cells: Cells, records: pd.DataFrame) -> None:
-        self.model, self.cells, self.n = model, cells, len(records)
+    def __init__(
+        self, model: Multinomial, schema: Schema, records: pd.DataFrame, rows: int
+    ) -> None:
+        self.model = model
+        self.cells = cells = Cells.of(schema, rows, model.bins, model.sigma)
         (counts,) = cells.counts(records)
-        self.statistics = [Statistic("counts", counts, IN_ONE_CELL, 0, self.n, integer=True)]
+        most = rows if schema.rows.public else math.inf
+        self.statistics = [Statistic("counts", counts, IN_ONE_CELL, 0, most, integer=True)]
         self.settings = {"prior": model.alpha, "cells": cells.size, "bins": cells.to_dict()}
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> Floats:
         return draw_dirichlet(self.model.alpha + sanitised["counts"], rng)
 
-    def predict(self, parameters: Floats, rng: np.random.Generator) -> pd.DataFrame:
-        drawn = draw_cells(parameters, self.n, rng)
+    def predict(self, parameters: Floats, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+        drawn = draw_cells(parameters, rows, rng)
         return self.cells.decode(self.cells.unravel(drawn), rng)
 
 
 def draw_dirichlet(alpha: Floats, rng: np.random.Generator) -> Floats:
-    """Shares from Dirichlet(alpha) along the last axis."""
-    found = rng.standard_gamma(alpha)
-    return np.asarray(found / found.sum(axis=-1, keepdims=True))
+    """Shares from Dirichlet(alpha), shape (K,); equal ones where all are too small to be drawn."""
+    return proportions(rng.standard_gamma(alpha))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from dpbayes.arrays import Floats
+from dpbayes.arrays import Floats, Ints
 from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd, stats
 from dpbayes.mechanisms.modips.conjugate import draw_dirichlet
@@ -19,27 +20,22 @@ from dpbayes.mechanisms.modips.statistic_model import (
     StatisticModel,
     no_public,
 )
+from dpbayes.mechanisms.modips.units import (
+    MOST,
+    UNITS,
+    about_mean,
+    cell_sums,
+    from_unit,
+    whole_columns,
+)
 from dpbayes.mechanisms.tables.cells import Cells, require_bounds
 from dpbayes.mechanisms.tables.noisy import IN_ONE_CELL, draw_cells
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.statistic import Change, Statistic
 from dpbayes.schema import Column, Schema
 
-# Sums by cell of numbers in [-1, 1].
-ONE_SUM: dict[Adjacency, Change] = {"add-remove": Change(1), "substitution": Change(1, 2)}
-
-
-def unit(column: Column, values: Any) -> Floats:
-    """Numbers of a column on [-1, 1] by its public bounds."""
-    lower, upper = require_bounds(column)
-    return np.asarray((2 * np.asarray(values, dtype=float) - lower - upper) / (upper - lower))
-
-
-def from_unit(column: Column, values: Floats) -> Floats:
-    """Numbers back in their own units, moved into the bounds; counts are rounded."""
-    lower, upper = require_bounds(column)
-    found = np.clip((values * (upper - lower) + lower + upper) / 2, lower, upper)
-    return np.round(found).astype(np.int64) if column.type == "count" else found
+# Sums by cell of numbers in [-1, 1], in multiples of 1/UNITS.
+ONE_SUM: dict[Adjacency, Change] = {"add-remove": Change(UNITS), "substitution": Change(UNITS, 2)}
 
 
 def products(columns: list[Column]) -> dict[str, tuple[int, int]]:
@@ -49,22 +45,45 @@ def products(columns: list[Column]) -> dict[str, tuple[int, int]]:
     return {f"product {names[a]} * {names[b]}": (a, b) for a in p for b in p if a <= b}
 
 
-def product_statistics(within: Floats, columns: list[Column], n: int) -> list[Statistic]:
-    """Sums of squares and products about cell means, of columns on [-1, 1].
+def moment_statistics(
+    columns: list[Column], z: Ints, cell: Ints, cells: int, rows: int
+) -> list[Statistic]:
+    """Sums by cell, and sums of squares and products about cell means, of numbers on [-1, 1].
 
-    Sensitivity: removing a record from a cell of n_k lowers the matrix by (1 - 1/n_k) d d', d its
-    distance from the mean of the others, |d_a| <= 2. So 4 for squares, also for a changed record:
-    one term of each sign, both at most 4. Products have terms of any sign: 4, and 8 if changed.
+    Sensitivity, for any number of records: sums 1 and 2. Removing a record from a cell of n_k
+    lowers the matrix of products by (1 - 1/n_k) d d', d its distance from the mean of the others,
+    |d_a| <= 2. So 4 for squares, also for a changed record: one term of each sign, both at most 4.
+    Products have terms of any sign: 4, and 8 if changed. All of it holds in whole numbers, for
+    products as each cell is rounded down (``about_mean``).
+
+    Args:
+        z: whole numbers (``whole_columns``), shape (n, columns). cell: of each record, shape (n,).
+        rows: the public number, which the ranges follow.
     """
-    found = []
+    sums = [cell_sums(cell, z_j, cells) for z_j in z.T]
+    counts = np.bincount(cell, minlength=cells)
+    held = np.flatnonzero(counts)
+    most = rows * UNITS
+    found = [
+        Statistic(f"sum {column.name}", s, ONE_SUM, -most, most, integer=True, unit=1 / UNITS)
+        for column, s in zip(columns, sums, strict=True)
+    ]
     for name, (a, b) in products(columns).items():
-        change: dict[Adjacency, Change] = {
-            "add-remove": Change(4),
-            "substitution": Change(4 if a == b else 8),
-        }
-        lower = 0 if a == b else -n
-        found.append(Statistic(name, np.array(within[a, b]), change, lower, n))
+        total = cell_sums(cell, z[:, a] * z[:, b], cells)
+        within = about_mean(counts[held], total[held], sums[a][held], sums[b][held]).sum()
+        found.append(_product(name, int(within), rows, square=a == b))
     return found
+
+
+def _product(name: str, within: int, rows: int, *, square: bool) -> Statistic:
+    one = UNITS**2
+    change: dict[Adjacency, Change] = {
+        "add-remove": Change(4 * one),
+        "substitution": Change((4 if square else 8) * one),
+    }
+    most = min(rows * one, MOST)
+    lower = 0 if square else -most
+    return Statistic(name, np.array(within), change, lower, most, integer=True, unit=1 / one)
 
 
 def draw_covariance(
@@ -91,7 +110,7 @@ class Glom(StatisticModel):
     numeric column; pooled sums of squares and products within cells.
 
     Sensitivities: counts 1 (add/remove) and 2 (substitution); sums 1 and 2, because a record is in
-    one cell; squares 4 and 4, products 4 and 8 (``product_statistics``).
+    one cell; squares 4 and 4, products 4 and 8 (``moment_statistics``); for any number of records.
 
     One change that the guarantee needs: the paper adds noise of scale (c1 - c0) / (n_k ε) to cell
     means, but the count n_k is confidential, and a record that changes cells moves two of them.
@@ -117,8 +136,8 @@ class Glom(StatisticModel):
         numeric, _ = split_columns(schema)
         return ["counts", *(f"sum {c.name}" for c in numeric), *products(numeric)]
 
-    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedGlom:
-        return FittedGlom(self, schema, records)
+    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int) -> FittedGlom:
+        return FittedGlom(self, schema, records, rows)
 
 
 def split_columns(schema: Schema) -> tuple[list[Column], list[Column]]:
@@ -144,22 +163,16 @@ def require_both_kinds(schema: Schema, model: str, instead: str) -> None:
 class FittedGlom(FittedStatistics):
     """Counts and sums by cell, pooled products."""
 
-    def __init__(self, model: Glom, schema: Schema, records: pd.DataFrame) -> None:
-        self.model, self.n = model, len(records)
+    def __init__(self, model: Glom, schema: Schema, records: pd.DataFrame, rows: int) -> None:
+        self.model, self.rows = model, rows
         self.numeric, levels = split_columns(schema)
-        self.cells = Cells.of(Schema({c.name: c for c in levels}), self.n)
+        self.cells = Cells.of(Schema({c.name: c for c in levels}), rows)
         (counts,) = self.cells.counts(records)
-        cell = self.cells.cell(records)
-        z = np.column_stack([unit(c, records[c.name]) for c in self.numeric])
-        sums = np.stack([np.bincount(cell, z_j, len(counts)) for z_j in z.T])
-        away = z - (sums / np.maximum(counts, 1)).T[cell]
+        most = rows if schema.rows.public else math.inf
+        z, cell = whole_columns(self.numeric, records), self.cells.cell(records)
         self.statistics = [
-            Statistic("counts", counts, IN_ONE_CELL, 0, self.n, integer=True),
-            *(
-                Statistic(f"sum {c.name}", s, ONE_SUM, -self.n, self.n)
-                for c, s in zip(self.numeric, sums, strict=True)
-            ),
-            *product_statistics(away.T @ away, self.numeric, self.n),
+            Statistic("counts", counts, IN_ONE_CELL, 0, most, integer=True),
+            *moment_statistics(self.numeric, z, cell, self.cells.size, rows),
         ]
         self.settings = {"prior": model.alpha, "cells": self.cells.size}
 
@@ -167,7 +180,7 @@ class FittedGlom(FittedStatistics):
         counts = sanitised["counts"]
         size = np.maximum(counts, 1)  # empty cells have a mean, too: of noise alone
         means = np.stack([sanitised[f"sum {c.name}"] for c in self.numeric], axis=1) / size[:, None]
-        sigma = draw_covariance(sanitised, self.numeric, self.n - len(counts), rng)
+        sigma = draw_covariance(sanitised, self.numeric, self.rows - len(counts), rng)
         root = np.linalg.cholesky(sigma)
         noise = rng.standard_normal(means.shape) @ root.T / np.sqrt(size)[:, None]
         return {
@@ -176,10 +189,12 @@ class FittedGlom(FittedStatistics):
             "root": np.asarray(root, dtype=float),
         }
 
-    def predict(self, parameters: Mapping[str, Floats], rng: np.random.Generator) -> pd.DataFrame:
-        drawn = draw_cells(parameters["shares"], self.n, rng)
+    def predict(
+        self, parameters: Mapping[str, Floats], rows: int, rng: np.random.Generator
+    ) -> pd.DataFrame:
+        drawn = draw_cells(parameters["shares"], rows, rng)
         frame = self.cells.decode(self.cells.unravel(drawn), rng)
-        spread = rng.standard_normal((self.n, len(self.numeric))) @ parameters["root"].T
+        spread = rng.standard_normal((rows, len(self.numeric))) @ parameters["root"].T
         z = parameters["means"][drawn] + spread
         for j, column in enumerate(self.numeric):
             frame[column.name] = from_unit(column, z[:, j])

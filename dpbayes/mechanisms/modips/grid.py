@@ -113,7 +113,7 @@ def sphc(
 
 
 def _histogram(fitted: Scalar, grid: CellGrid, samples: int, rng: np.random.Generator) -> Floats:
-    exact = {s.name: np.full(samples, s.value) for s in fitted.statistics}
+    exact = {s.name: np.full(samples, s.exact) for s in fitted.statistics}
     points = np.reshape(fitted.draw(exact, rng), (len(grid.edges), samples))
     inside = [np.clip(p, e[0], e[-1]) for p, e in zip(points, grid.edges, strict=True)]
     found, _ = np.histogramdd(np.column_stack(inside), grid.edges)

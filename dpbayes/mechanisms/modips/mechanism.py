@@ -146,8 +146,8 @@ class Modips(PureMechanism):
             parts = self._model.parts(schema)
             shares(parts, self.weights, f"model {self._model.name!r}")
 
-    def prepare(self, schema: Schema, records: pd.DataFrame) -> FittedModel:
-        return FittedModel(self, schema, self._model.fit(schema, records, self.epsilon))
+    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedModel:
+        return FittedModel(self, schema, self._model.fit(schema, records, self.epsilon, rows))
 
     def budget(self, schema: Schema, fitted: FittedStatistics) -> dict[str, float]:
         """Part of epsilon of each statistic; they sum to 1.
@@ -156,7 +156,7 @@ class Modips(PureMechanism):
         """
         found = fitted.statistics
         if self.allocation == "communal":
-            reach = {s.name: s.change[self.adjacency].l1 for s in found}
+            reach = {s.name: s.reach(self.adjacency) for s in found}
             return {name: value / math.fsum(reach.values()) for name, value in reach.items()}
         parts = self._model.parts(schema)
         by_part = shares(parts, self.weights, f"model {self._model.name!r}")
@@ -203,7 +203,8 @@ class FittedModel(PureFitted):
         more = () if how.draw == "sdd" else (how.samples,)
         return GRIDDED[how.draw](self.model, grid, how.bound, how.epsilon, noise, *more)
 
-    def synthetic(self, output: Any, rng: np.random.Generator) -> pd.DataFrame:
+    def synthetic(self, output: Any, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+        parameters = output
         if self.mechanism.draw == "sbs":
-            return self.model.predict(self.model.draw(output, rng), rng)
-        return self.model.predict(output, rng)
+            parameters = self.model.draw(output, rng)
+        return self.model.predict(parameters, rows, rng)

@@ -42,8 +42,8 @@ class FittedStatistics(ABC):
         """Parameters from the posterior given sanitised statistics."""
 
     @abstractmethod
-    def predict(self, parameters: Any, rng: np.random.Generator) -> pd.DataFrame:
-        """One data set given parameters."""
+    def predict(self, parameters: Any, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+        """One data set of so many rows given parameters."""
 
 
 class StatisticModel(ABC):
@@ -65,8 +65,15 @@ class StatisticModel(ABC):
         """Raise SchemaError unless the model fits the columns."""
 
     @abstractmethod
-    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float) -> FittedStatistics:
-        """Statistics of validated records; public settings may depend on n and epsilon."""
+    def fit(
+        self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int
+    ) -> FittedStatistics:
+        """Statistics of validated records.
+
+        Args:
+            epsilon, rows: public; settings may depend on them, and on no other number. ``rows``
+                stands for the number of records wherever a scale or a divisor needs one.
+        """
 
     @abstractmethod
     def parts(self, schema: Schema) -> list[str]:
@@ -77,7 +84,7 @@ class Scalar(FittedStatistics):
     """A model of one column with few parameters, which can also be put on a grid."""
 
     column: Column
-    n: int
+    rows: int
     parameters: tuple[str, ...]
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from dpbayes.errors import GuaranteeError
@@ -16,6 +16,8 @@ from dpbayes.privacy.guarantee import POSTERIOR, REFERENCE, Adjacency, Guarantee
 # Public range L of |f - h| that stays unclamped, by anchor.
 RANGE_NONE = 6.0
 RANGE_REFERENCE = 0.9
+GROWTH = 3.0  # of epsilon from one anchor to the next
+MOST_ANCHORS = 7
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,12 @@ class Anchored(PosteriorMechanism):
 
     Anchors: ``none`` (h = 0); a ``Reference`` fit (its posterior mean, public); ``two-stage``: one
     draw θ0 from the mechanism without anchor at epsilon1 = share x epsilon, then the anchored one
-    with the rest.
+    with the rest. Where draws are among public points (engine ``candidates``) epsilon1 is divided
+    among as many drawn anchors as it takes to get near the posterior.
 
     Guarantee: strict. h and α depend on record i, public data and a θ0 that is public or paid for,
-    so the argument of ``Censored`` holds in each stage given the stages before. Two stages cost
-    epsilon1 + epsilon2 = epsilon for one data set; θ0 is paid once, so m data sets cost
+    so the argument of ``Censored`` holds in each stage given the stages before. Together they cost
+    epsilon1 + epsilon2 = epsilon for one data set; anchors are paid once, so m data sets cost
     epsilon1 + m epsilon2.
 
     Attributes:
@@ -72,7 +75,7 @@ class Anchored(PosteriorMechanism):
             )
 
     def _widths(self) -> tuple[float, float]:
-        """Widths of the first (0 without one) and of the released stage."""
+        """Widths of the stages for anchors together (0 without one), and of the released stage."""
         width = window_width(self.epsilon, self.adjacency)
         first = self.share * width if self.anchor == "two-stage" else 0.0
         return first, width - first
@@ -83,10 +86,16 @@ class Anchored(PosteriorMechanism):
             default = RANGE_NONE if self.anchor == "none" else RANGE_REFERENCE
             negative = problem.discrete and self.anchor == "none"
             return (_stage(last, self.range or default, self.anchor, negative=negative),)
-        start = _stage(first, RANGE_NONE, "none", negative=problem.discrete)
-        assert isinstance(start.weights, ConstantWeights)
-        reach = self.range or second_range(start.weights.alpha, problem)
-        return (start, _stage(last, reach, "draw"))
+        parts = anchor_parts(problem)
+        stages = [_stage(parts[0] * first, RANGE_NONE, "none", negative=problem.discrete)]
+        for width in (*(part * first for part in parts[1:]), last):
+            before = stages[-1].weights
+            assert isinstance(before, ConstantWeights)
+            reach = second_range(before.alpha, problem)
+            if width is last and self.range:
+                reach = self.range
+            stages.append(_stage(width, reach, "draw"))
+        return (*(replace(stage, coarse=True) for stage in stages[:-1]), stages[-1])
 
     def guarantee(self) -> Guarantee:
         first, last = self._widths()
@@ -114,6 +123,24 @@ def _stage(
     return Stage(ConstantWeights(min(1.0, farthest / reach)), window, anchor=anchor)
 
 
+def anchor_parts(problem: Problem) -> tuple[float, ...]:
+    """Parts of epsilon1 for the anchors, each drawn around the one before; they sum to 1.
+
+    Chains find the posterior wherever it is, so one anchor is enough. K points find a region
+    that is about K / 30 times smaller than the one they are spread over. From the prior to the
+    posterior it takes as many stages, of K / 4 points, as the ratio of their volumes asks for:
+    about 10 sqrt(rows) along each parameter. An early stage needs little of epsilon: its posterior
+    need not be narrower than its points are apart.
+    """
+    if problem.points is None:
+        return (1.0,)
+    ratio = 10 * math.sqrt(problem.rows)
+    step = math.log(max(problem.points / 4, 300) / 30)
+    stages = math.ceil(problem.parameters * math.log(ratio) / step) - 1
+    parts = [GROWTH**k for k in range(min(max(stages, 1), MOST_ANCHORS))]
+    return tuple(part / sum(parts) for part in parts)
+
+
 def second_range(alpha: float, problem: Problem) -> float:
     """Range L after an anchor drawn with tempering ``alpha``: a function of public facts only.
 
@@ -122,5 +149,5 @@ def second_range(alpha: float, problem: Problem) -> float:
     factor of 8 leaves the clamp idle for nearly all records; below 1 the clamp begins to move the
     posterior where the anchor is bad, and above 2 tempering costs more than it saves.
     """
-    distance = math.sqrt(problem.parameters / (alpha * problem.n))
+    distance = math.sqrt(problem.parameters / (alpha * problem.rows))
     return min(2.0, max(1.0, 8.0 * distance))

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import ClassVar
 
 from dpbayes.engines.base import SamplerSettings
-from dpbayes.errors import GuaranteeError
+from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.mechanisms.base import Mechanism, Task
 from dpbayes.mechanisms.posterior.fit import PosteriorFit, fit_stages
 from dpbayes.mechanisms.posterior.stage import Problem, Stage
@@ -30,6 +30,15 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
                 "Regression(formula, family) or Program(file, formula) (--formula with --family "
                 "or --program)."
             )
+        if self.guarantee().basis != "strict":
+            return
+        for column in model.outcomes:
+            if column.type == "count" and column.upper is None:
+                raise SchemaError(
+                    f"column {column.name!r}: mechanism {self.name!r} is strict for every table "
+                    "of a declared domain; add upper = ... (from documentation, never from the "
+                    "confidential data)."
+                )
 
     def check_datasets(self, datasets: int, settings: SamplerSettings) -> None:
         most = settings.chains * settings.draws

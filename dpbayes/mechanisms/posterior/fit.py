@@ -10,22 +10,25 @@ import numpy as np
 
 from dpbayes.arrays import Mask, Vector
 from dpbayes.engines.diagnostics import Diagnostics
-from dpbayes.engines.draws import count_draws, one_draw, stacked
+from dpbayes.engines.draws import one_draw, stacked
+from dpbayes.engines.proposal import Candidates
 from dpbayes.errors import ConvergenceError, ProgramError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Findings, Fitted, Task
 from dpbayes.mechanisms.posterior.records import (
     BoundRecords,
     BoundStage,
+    Drawn,
     Neighbour,
     Posterior,
     bind_stage,
 )
 from dpbayes.mechanisms.posterior.risk import RecordRisk
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, Window
-from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Column
+
+REPLICATES = 4  # of which each synthetic row takes one
 
 
 def fit_stages(
@@ -49,16 +52,18 @@ def fit_stages(
     rng = np.random.default_rng(between)
     posteriors: list[Posterior] = []
     drawn: xr.DataTree | None = None
+    before: Candidates | None = None
     anchors: list[xr.DataTree | None] = []
     try:
         for number, (stage, seed) in enumerate(zip(stages, seeds, strict=True), start=1):
             if stage.anchor == "draw":
-                before = posteriors[-1].draws
-                drawn = one_draw(before, int(rng.integers(count_draws(before))))
+                drawn = one_draw(*next(posteriors[-1].chosen(1, task.noise, rng)))
+                before = posteriors[-1].on.candidates
             if stage.plain:
                 posterior, what = records.unweighted_released, "unweighted fit"
             else:
-                posterior = records.sample(bind_stage(records, stage, drawn), seed, task.checkpoint)
+                bound = bind_stage(records, stage, drawn, before)
+                posterior = records.sample(bound, seed, task.checkpoint)
                 what = f"{name} fit" + (f", stage {number}" if len(stages) > 1 else "")
             records.require(posterior, what)
             posteriors.append(posterior)
@@ -67,7 +72,9 @@ def fit_stages(
         if task.checkpoint is not None:
             task.checkpoint.clear()
         raise
-    return PosteriorFit(name, records, stages, tuple(posteriors), tuple(anchors), task.entropy)
+    return PosteriorFit(
+        name, records, stages_of, stages, tuple(posteriors), tuple(anchors), task.entropy
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,6 +84,7 @@ class PosteriorFit(Fitted):
     Attributes:
         name: of the mechanism.
         on: the records bound to the program.
+        stages_of: the mechanism's stages, from public facts.
         stages, posteriors: of the mechanism, in order; data sets are drawn from the last.
         anchors: for each stage the draw of the stage before that it is anchored at, or None.
         seed: reproduces the fit as ``SamplerSettings(seed=...)``; as secret as the records.
@@ -84,6 +92,7 @@ class PosteriorFit(Fitted):
 
     name: str
     on: BoundRecords
+    stages_of: Callable[[Problem], tuple[Stage, ...]]
     stages: tuple[Stage, ...]
     posteriors: tuple[Posterior, ...]
     anchors: tuple[xr.DataTree | None, ...]
@@ -102,24 +111,27 @@ class PosteriorFit(Fitted):
         """Columns whose values are synthetic."""
         return self.on.model.outcomes
 
-    def private(self, noise: Noise) -> int:
+    def private(self, noise: Noise) -> Drawn:
         return next(self.outputs(1, noise))
 
-    def outputs(self, count: int, noise: Noise) -> Iterator[int]:
-        """``count`` different posterior draws, by index over the chains."""
-        total = count_draws(self.draws)
-        return iter(noise.rng.choice(total, size=count, replace=False).tolist())
+    def outputs(self, count: int, noise: Noise) -> Iterator[Drawn]:
+        """``count`` posterior draws."""
+        return self.posterior.chosen(count, noise, noise.rng)
 
-    def synthetic(self, output: int, rng: np.random.Generator) -> pd.DataFrame:
-        y = self.posterior.on.bound.y_rep(self.draws, output, int(rng.integers(2**31)))
+    def check_outputs(self, count: int) -> None:
+        self.posterior.check_draws(count)
+
+    def synthetic(self, output: Drawn, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+        """From the program with public constants in place of every confidential value.
+
+        Seeds of Stan's generator have 31 bits, which can be enumerated: each row takes its values
+        from one of several replicates with seeds of their own, chosen row by row.
+        """
+        blank = self.on.blank if rows == self.on.task.rows else self.on.blank_of(rows)
+        seeds = rng.integers(2**31, size=REPLICATES).tolist()
+        found = np.stack([blank.y_rep(*output, seed) for seed in seeds])
+        y = found[rng.integers(REPLICATES, size=rows), np.arange(rows)]
         return self.on.model.decode(y)
-
-    def guarantee(self, claimed: Guarantee) -> Guarantee:
-        if self.converged:
-            return claimed
-        return claimed.assuming(
-            "the chains had converged, although their diagnostics say that they had not"
-        )
 
     def versions(self) -> Mapping[str, str]:
         return self.on.task.engine.versions()
@@ -128,8 +140,11 @@ class PosteriorFit(Fitted):
         if records is None:
             return tuple(posterior.on for posterior in self.posteriors)
         other = Neighbour(self.on, records)
-        pairs = zip(self.stages, self.anchors, strict=True)
-        return tuple(bind_stage(other, stage, drawn) for stage, drawn in pairs)
+        found: list[BoundStage] = []
+        for stage, drawn in zip(self.stages_of(other.problem()), self.anchors, strict=True):
+            before = found[-1].candidates if found and stage.anchor == "draw" else None
+            found.append(bind_stage(other, stage, drawn, before))
+        return tuple(found)
 
     # What it says of the records.
 
@@ -170,15 +185,9 @@ class PosteriorFit(Fitted):
 
     @property
     def unweighted(self) -> Posterior:
-        """The unweighted fit, made now if need be.
-
-        Raises:
-            ConvergenceError: it has not converged.
-        """
+        """The unweighted fit, made now if need be. Nothing of a release depends on it."""
         released = [p for p in self.posteriors if p.on.stage.plain]
-        found = released[0] if released else self.on.unweighted
-        self.on.require(found, "unweighted fit")
-        return found
+        return released[0] if released else self.on.unweighted
 
     @property
     def risk_unweighted(self) -> RecordRisk:
@@ -223,7 +232,7 @@ class PosteriorFit(Fitted):
     @property
     def converged(self) -> bool:
         """True if every fit that the release rests on passed every check."""
-        fits = [posterior.diagnostics for posterior in self.posteriors]
+        fits = [each.diagnostics for each in self.posteriors if each.choices is None]
         if any(stage.weights.name == "confidential" for stage in self.stages):
             fits.append(self.on.unweighted.diagnostics)
         return all(fit.converged for fit in fits)
@@ -294,13 +303,23 @@ class PosteriorFit(Fitted):
             f"Confidential: Lipschitz bound {self.lipschitz_bound_unweighted:.3f} unweighted, "
             f"{self.lipschitz_bound:.3f} here; local ε_x = 2Δ = {self.epsilon_local:.3f}; "
             f"{self.n_censored} records censored, {self.n_truncated} truncated.",
-            f"Convergence: {self.diagnostics}",
+            self._quality(),
         ]
         if left_out:
             lines.append(
                 f"Not released, because neither public nor the outcome: {', '.join(left_out)}"
             )
         return tuple(lines)
+
+    def _quality(self) -> str:
+        """How good the draws are of the posterior, in a line."""
+        choices = self.posterior.choices
+        if choices is None:
+            return f"Convergence: {self.diagnostics}"
+        return (
+            f"Candidates: {choices.effective:.0f} of {choices.candidates.count} public points "
+            "share the posterior (1 / sum of squared probabilities). With few, raise --points."
+        )
 
     def __repr__(self) -> str:
         stages = ", ".join(stage.weights.name for stage in self.stages)

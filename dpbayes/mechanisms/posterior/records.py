@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,16 +21,22 @@ from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.contract import check_contract, contract_defaults
 from dpbayes.engines.diagnostics import Diagnostics, diagnose, load_checks
 from dpbayes.engines.draws import count_draws, make_draws, stacked
-from dpbayes.errors import GuaranteeError
+from dpbayes.engines.proposal import Candidates, Choices, Proposer
+from dpbayes.errors import ConvergenceError, EngineError, GuaranteeError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
 from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, Problem, Stage
-from dpbayes.mechanisms.posterior.weights import Reference, Weighting
+from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference, Weighting
+from dpbayes.privacy.noise import Noise
+from dpbayes.schema.domain import made_up
 from dpbayes.stan.model import PRIVATE, Model
 
 PILOT_ABOVE = 20_000  # records from which chains start at draws of a pilot fit
 PILOT = 2_000  # records of the pilot fit
+CHECKED = 40  # records that a user's program is checked on
+COARSER = 4  # times fewer points for a draw that only anchors the next stage
+SPARE = 4  # random points for each start
 BY_RECORD = ("y", "X", "group", "weights", "anchor")  # data entries with a value or row a record
 DENSE_METRIC_COVARIATES = 50  # a dense metric costs K^2 per step and K^2 draws to learn
 
@@ -41,7 +47,8 @@ class BoundRecords:
     It is what weight sources see (``weights.RecordsView``).
 
     Attributes:
-        n: number of records.
+        n: number of records, at least 1.
+        present: 0.0 where there is no record and one of weight 0 stands for it, otherwise 1.0.
         design: the design matrix and its public scaling.
         plain: the compiled program with the records, no weighting and no clamp.
     """
@@ -50,23 +57,56 @@ class BoundRecords:
         assert task.model is not None  # PosteriorMechanism.check
         self.task = task
         self.model: Model = task.model
-        self.n = len(task.records)
-        self.design, self.data = self.model.data(task.records)
+        # A table without records is one of the domain; its posterior is the prior.
+        empty = task.records.empty
+        records = self.model.constant_record() if empty else task.records
+        self.present = 0.0 if empty else 1.0
+        self.n = len(records)
+        self.design, self.data = self.model.data(records, task.rows)
         program = self.model.program
-        compiled = task.engine.compile(program)
+        self._compiled = task.engine.compile(program)
         if not program.bundled:
-            threads = task.settings.threads_per_chain
-            check_contract(program, compiled, self.data, private=PRIVATE, threads=threads)
-        self.plain = compiled.bind({**self.data, **contract_defaults(self.n)})
+            self._check()
+        self.plain = self._compiled.bind({**self.data, **contract_defaults(self.n)})
+
+    def _check(self) -> None:
+        """Check a user's program on made-up records: the confidential ones decide nothing."""
+        others = made_up(self.task.schema, CHECKED, np.random.default_rng(CHECKED))
+        rows = self.task.rows
+        _, data = self.model.data(others, rows)
+        for key, value in self.model.constants.items():  # public ones with a value for each row
+            if np.shape(value)[:1] == (rows,):
+                data[key] = np.take(value, np.arange(CHECKED) % rows, axis=0)
+        threads = self.task.settings.threads_per_chain
+        check_contract(self.model.program, self._compiled, data, private=PRIVATE, threads=threads)
+
+    @cached_property
+    def blank(self) -> BoundModel:
+        """The program with as many rows as are public, every confidential value a constant."""
+        return self.blank_of(self.task.rows)
+
+    def blank_of(self, rows: int) -> BoundModel:
+        """The same with another number of rows."""
+        data = self.model.blank(self.task.records, rows)
+        return self._compiled.bind({**data, **contract_defaults(rows)})
+
+    @cached_property
+    def _proposer(self) -> Proposer | None:
+        """Of candidate points from the program with public data; None where chains are drawn."""
+        if self.task.engine.draw == "chain":
+            return None
+        compiled: Any = self._compiled
+        data = self.model.blank(self.task.records, self.task.rows)
+        found: Proposer = compiled.proposer({**data, **contract_defaults(self.task.rows)})
+        return found
 
     def problem(self) -> Problem:
         """The public facts that a mechanism may use."""
-        n, K = self.design.X.shape
-        return Problem(
-            n=n,
-            parameters=2 + K + len(self.design.group_levels),
-            discrete=self.model.discrete,
-        )
+        rows, discrete = self.task.rows, self.model.discrete
+        found = self._proposer
+        if found is not None:
+            return Problem(rows, found.dimension, discrete, found.count)
+        return Problem(rows, 2 + len(self.design.names) + len(self.design.group_levels), discrete)
 
     @cached_property
     def unweighted(self) -> Posterior:
@@ -98,10 +138,36 @@ class BoundRecords:
         """Record log-likelihoods at given draws."""
         return self.plain.log_lik(draws)
 
+    def among(
+        self, bound: BoundModel, stage: Stage, drawn: xr.DataTree | None, before: Candidates | None
+    ) -> tuple[BoundModel, Candidates | None]:
+        """The binding of a stage with the public points that its draws are among, if any."""
+        if self._proposer is None:
+            return bound, None
+        alpha = stage.weights.alpha if isinstance(stage.weights, ConstantWeights) else 1.0
+        count = self._proposer.count // (COARSER if stage.coarse else 1)
+        found = self._proposer.candidates(alpha, drawn, before, max(2, count))
+        engine: Any = bound
+        return engine.among(found), found
+
     def require(self, posterior: Posterior, what: str) -> None:
         """Raise ConvergenceError if it has not converged, unless that was allowed."""
-        if not self.task.allow_nonconvergence:
+        if posterior.choices is None and not self.task.allow_nonconvergence:
             posterior.diagnostics.require(what)
+
+    def _random_starts(
+        self, bound: BoundStage, chains: int, rng: np.random.Generator
+    ) -> xr.DataTree | None:
+        """A point for each chain at which the density is not 0; None leaves it to the engine."""
+        try:
+            points = self.blank.random_points(SPARE * chains, int.from_bytes(rng.bytes(16)))
+        except EngineError:  # recorded draws have no other points
+            return None
+        good = np.flatnonzero(np.isfinite(bound.bound.log_prob(points)))[:chains]
+        if good.size < chains:
+            return None
+        names = [str(name) for name in points["posterior"].data_vars]
+        return make_draws({name: stacked(points, name)[good][None] for name in names})
 
     def sample(
         self, bound: BoundStage, seed: np.random.SeedSequence, checkpoint: Checkpoint | None
@@ -112,27 +178,34 @@ class BoundRecords:
         dense = len(self.design.names) <= DENSE_METRIC_COVARIATES and not self.design.group_levels
         metric = given.metric or ("dense_e" if dense else "diag_e")
         settings = replace(given, seed=number, metric=metric)
-        starts = self._starts(bound.changes, settings)
+        starts = self._starts(bound, settings, np.random.default_rng(seed))
+        if bound.candidates is not None:
+            checkpoint = None  # these draws are for diagnostics, and are made in no time
         return Posterior.sample(bound, settings, starts, checkpoint)
 
-    def _starts(self, changes: Mapping[str, Any], settings: SamplerSettings) -> xr.DataTree | None:
-        """Starting points from a short fit to a sample of the records, when there are many.
+    def _starts(
+        self, bound: BoundStage, settings: SamplerSettings, rng: np.random.Generator
+    ) -> xr.DataTree | None:
+        """Starting points at the full width of the operating system's random numbers.
 
-        From Stan's random points the way to the posterior grows with n, and the posterior shrinks.
-        Draws given a sample of m records are near it and still overdispersed, by sqrt(n / m), as
-        R-hat needs. Where a chain starts is no part of its posterior, so ε does not change.
+        Stan's own seed has 31 bits, which can be enumerated; a start is uniform on (-2, 2) in each
+        unconstrained coordinate, 53 bits for each. With many records the way from there to the
+        posterior grows with n, and the posterior shrinks: starts are then draws of a short fit to
+        a sample of m records, near it and still overdispersed, by sqrt(n / m), as R-hat needs.
+        Where a chain starts is no part of its posterior, so ε does not change.
         """
         engine, program = self.task.engine, self.model.program
-        if self.n <= PILOT_ABOVE or not program.bundled or engine.draw == "grid":
+        if engine.draw != "chain":
             return None
-        rng = np.random.default_rng(settings.seed)
+        if self.n <= PILOT_ABOVE or not program.bundled:
+            return self._random_starts(bound, settings.chains, rng)
         rows = np.sort(rng.choice(self.n, PILOT, replace=False))
         some = {
             key: value[rows] if key in BY_RECORD and len(value) == self.n else value
-            for key, value in {**self.data, **changes, "n": PILOT}.items()
+            for key, value in {**self.data, **bound.changes, "n": PILOT}.items()
         }
         pilot = replace(settings, warmup=500, draws=100, progress=False)
-        draws = engine.compile(program).bind(some).sample(pilot)
+        draws = self._compiled.bind(some).sample(pilot)
         picked = rng.choice(count_draws(draws), settings.chains, replace=False)
         names = [str(name) for name in draws["posterior"].data_vars]
         return make_draws({name: stacked(draws, name)[picked][None] for name in names})
@@ -169,6 +242,7 @@ class BoundStage:
         changes: what the stage put in place of the contract's defaults.
         weighting: weights of the records.
         anchor: shape (n,), f_i at the anchor, or None.
+        candidates: the public points that draws are among, or None where they are a chain's.
     """
 
     stage: Stage
@@ -176,13 +250,26 @@ class BoundStage:
     changes: Mapping[str, Any]
     weighting: Weighting
     anchor: Vector | None
+    candidates: Candidates | None = None
+
+    @property
+    def choices(self) -> Choices | None:
+        """The candidates with their weights. Confidential."""
+        bound: Any = self.bound
+        return None if self.candidates is None else bound.choices
 
 
-def bind_stage(records: BoundRecords, stage: Stage, drawn: xr.DataTree | None = None) -> BoundStage:
+def bind_stage(
+    records: BoundRecords,
+    stage: Stage,
+    drawn: xr.DataTree | None = None,
+    before: Candidates | None = None,
+) -> BoundStage:
     """The program with a stage's weights, anchor and window.
 
     Args:
         drawn: the anchor draw of the stage before, which that stage has paid for.
+        before: the public points that it was drawn from, if it was.
     Raises:
         GuaranteeError: the stage does not fit the model, or the anchor not the program.
     """
@@ -192,15 +279,18 @@ def bind_stage(records: BoundRecords, stage: Stage, drawn: xr.DataTree | None = 
     weighting = stage.weights.weighting(records)
     changes = {
         **contract_defaults(records.n),
-        "weights": weighting.weights,
+        "weights": weighting.weights * records.present,
         **stage_constants(records.model, stage),
     }
-    anchor = None
+    if not records.present:  # exactly 0, also where its log-likelihood is not defined
+        changes.update(clip_lower=0.0, clip_upper=0.0)
+    anchor = at = None
     if stage.anchor != "none":
         at = stage.anchor.anchor() if isinstance(stage.anchor, Reference) else drawn
         assert at is not None  # the first stage has no drawn anchor
         anchor = changes["anchor"] = _log_lik_at(records, at)
-    return BoundStage(stage, records.plain.rebind(**changes), changes, weighting, anchor)
+    bound, candidates = records.among(records.plain.rebind(**changes), stage, at, before)
+    return BoundStage(stage, bound, changes, weighting, anchor, candidates)
 
 
 def _log_lik_at(records: BoundRecords, at: xr.DataTree) -> Vector:
@@ -225,14 +315,15 @@ def stage_constants(model: Model, stage: Stage) -> dict[str, Any]:
                 "have the public bound 1; the density of a continuous outcome has none. "
                 "Use anchored."
             )
-        for outcome in model.outcomes:
-            if outcome.type == "count" and outcome.upper is None:
-                raise GuaranteeError(
-                    f"beta-divergence sums the probabilities of column {outcome.name!r} up to its "
-                    "upper bound; declare one in the schema, or use anchored."
-                )
         data["divergence"] = stage.divergence
     return data
+
+
+class Drawn(NamedTuple):
+    """One private draw, by its number over the chains of ``draws``."""
+
+    draws: xr.DataTree
+    number: int
 
 
 @dataclass(frozen=True)
@@ -243,13 +334,50 @@ class Posterior:
         on: the stage and the binding that was sampled.
         draws: groups posterior and sample_stats.
         diagnostics: of the chains.
-        risk: by-record bounds of the terms that the window holds.
     """
 
     on: BoundStage
     draws: xr.DataTree
     diagnostics: Diagnostics
-    risk: RecordRisk
+
+    @cached_property
+    def risk(self) -> RecordRisk:
+        """By-record bounds of the terms that the window holds."""
+        on = self.on
+        log_lik = on.bound.log_lik(self.draws)
+        terms = log_lik if on.anchor is None else (f - on.anchor for f in log_lik)
+        score = on.stage.divergence
+        if score:  # the part of the score that the record's own value moves
+            terms = (np.expm1(score * f) / score for f in log_lik)
+        return record_risk(terms, on.weighting.weights, on.stage.window)
+
+    @property
+    def choices(self) -> Choices | None:
+        """As ``BoundStage.choices``."""
+        return self.on.choices
+
+    def check_draws(self, count: int) -> None:
+        """Raise ConvergenceError if chains hold fewer effective draws."""
+        least = self.diagnostics.min_ess_bulk
+        if self.choices is None and count > 1 and not count <= least:  # NaN is none
+            raise ConvergenceError(
+                f"{count} draws were asked for and the chains hold {least:.0f} effective ones. "
+                "Raise draws or chains, or ask for fewer data sets."
+            )
+
+    def chosen(self, count: int, noise: Noise, rng: np.random.Generator) -> Iterator[Drawn]:
+        """``count`` private draws.
+
+        Args:
+            noise: chooses among candidate points, each time anew.
+            rng: picks different ones of the chains' draws.
+        """
+        choices = self.choices
+        if choices is not None:
+            found = (noise.select(choices.log_weight, 1.0) for _ in range(count))
+            return (Drawn(choices.points, index) for index in found)
+        picked = rng.choice(count_draws(self.draws), size=count, replace=False)
+        return (Drawn(self.draws, index) for index in picked.tolist())
 
     @classmethod
     def sample(
@@ -259,7 +387,7 @@ class Posterior:
         starts: xr.DataTree | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Posterior:
-        """Sample, judge the chains, and measure by-record bounds of the terms."""
+        """Sample, and judge the chains."""
         checks = threading.Thread(target=load_checks)  # half a second of imports, meanwhile
         checks.start()
         try:
@@ -269,11 +397,4 @@ class Posterior:
                 draws = checkpoint.sample(on.bound, settings, starts)
         finally:
             checks.join()
-        diagnostics = diagnose(draws, settings.max_treedepth)
-        log_lik = on.bound.log_lik(draws)
-        terms = log_lik if on.anchor is None else (f - on.anchor for f in log_lik)
-        score = on.stage.divergence
-        if score:  # the part of the score that the record's own value moves
-            terms = (np.expm1(score * f) / score for f in log_lik)
-        risk = record_risk(terms, on.weighting.weights, on.stage.window)
-        return cls(on, draws, diagnostics, risk)
+        return cls(on, draws, diagnose(draws, settings.max_treedepth))

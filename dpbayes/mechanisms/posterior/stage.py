@@ -15,6 +15,7 @@ from dpbayes.mechanisms.posterior.weights import (
 )
 from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, check_epsilon
 
+FARTHEST = 1e6  # end of a window
 NO_WINDOW = (-math.inf, math.inf)
 Window = tuple[float, float]
 WindowRule = Literal["symmetric", "negative"] | Window
@@ -25,14 +26,16 @@ class Problem:
     """Public facts that a mechanism's settings may depend on.
 
     Attributes:
-        n: number of records.
+        rows: the public number of rows.
         parameters: entries of intercept, dispersion, coefficients and group effects.
         discrete: the record likelihood is a probability mass function, so that f <= 0.
+        points: how many public points a draw is among; None where chains draw.
     """
 
-    n: int
+    rows: int
     parameters: int
     discrete: bool
+    points: int | None = None
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,15 @@ class Stage:
 
     ``anchor``: ``none`` (0), ``draw`` (f_i at one draw of the stage before), or a reference fit
     (f_i at its posterior mean). With ``divergence`` b > 0 the score of the beta-divergence,
-    beta = b + 1, stands in place of f_i.
+    beta = b + 1, stands in place of f_i. A ``coarse`` stage is for an anchor: fewer candidates will
+    do.
     """
 
     weights: WeightSource = NO_WEIGHTS
     window: Window = NO_WINDOW
     divergence: float = 0.0
     anchor: Literal["none", "draw"] | Reference = "none"
+    coarse: bool = False
 
     @property
     def plain(self) -> bool:
@@ -87,6 +92,11 @@ def check_window(window: WindowRule | None, width: float) -> None:
             f"window = {window!r} must be 'symmetric', 'negative' or two finite numbers."
         )
     lower, upper = window
+    if max(abs(lower), abs(upper)) > FARTHEST:
+        raise GuaranteeError(
+            f"window = ({lower:g}, {upper:g}) lies beyond ±{FARTHEST:g}, where its width is lost "
+            "in rounding. Log-likelihoods are numbers of the order of 1 to 100."
+        )
     if not math.isclose(upper - lower, width, rel_tol=1e-12):
         than = "wider" if upper - lower > width else "narrower"
         raise GuaranteeError(

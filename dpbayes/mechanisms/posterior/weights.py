@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -14,7 +14,7 @@ import numpy as np
 from dpbayes.arrays import Mask, Vector
 from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.errors import DataError, GuaranteeError
-from dpbayes.heavy import xr
+from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.posterior.risk import (
     check_scaling,
     linear_weights,
@@ -23,7 +23,9 @@ from dpbayes.mechanisms.posterior.risk import (
     truncated_weights,
 )
 from dpbayes.schema.fingerprint import data_hash, hash_of
+from dpbayes.schema.overlap import SHARE, Trace
 
+FORMAT = "dpbayes reference fit 2"
 REFERENCE_DRAWS = 400  # kept of a reference fit: enough for a maximum, small enough to read
 
 
@@ -131,13 +133,15 @@ class Reference(WeightSource):
     a(x) = clip(c1 (1 - (f(x) - low) / (high - low)) + c2, 0, 1) with f(x) the largest
     |log-likelihood| of record x over the reference draws, and low, high the smallest and largest
     such f over the reference records. Each weight depends on its own record and on reference data
-    only, so censoring with these weights is strict. Holds draws and two numbers, no record.
+    only, so censoring with these weights is strict. Holds draws and two numbers, no record; and
+    salted hashes of the records, by which confidential ones are refused as their own reference.
 
     Attributes:
         draws: parameters at up to 400 posterior draws of the unweighted reference fit.
         low, high: sensitivities that span the reference records.
-        c1, c2: scaling and shift.
         identity: what has to agree with the synthesizer that uses it.
+        trace: of the reference records.
+        c1, c2: scaling and shift.
         tuning: what ``tune`` aimed at and reached; for the reader.
     """
 
@@ -145,6 +149,7 @@ class Reference(WeightSource):
     low: float
     high: float
     identity: dict[str, Any]
+    trace: Trace
     c1: float = 1.0
     c2: float = 0.0
     tuning: dict[str, Any] | None = None
@@ -161,14 +166,20 @@ class Reference(WeightSource):
         sensitivity: Vector,
         parameters: list[str],
         identity: dict[str, Any],
+        records: pd.DataFrame,
     ) -> Reference:
-        """From an unweighted fit: its draws, and the sensitivities of the reference records."""
+        """From an unweighted fit: its draws, and the sensitivities of the reference records.
+
+        Args:
+            records: the reference records, validated.
+        """
         finite = sensitivity[np.isfinite(sensitivity)]
         if not finite.size:
             raise DataError("no reference record has a finite log-likelihood at all draws.")
         step = max(1, count_draws(draws) // REFERENCE_DRAWS)
         thinned = {name: stacked(draws, name)[None, ::step] for name in parameters}
-        return cls(make_draws(thinned), float(finite.min()), float(finite.max()), identity)
+        span = float(finite.min()), float(finite.max())
+        return cls(make_draws(thinned), *span, identity, Trace.of(records))
 
     def __repr__(self) -> str:
         drawn = {str(k): v.to_numpy() for k, v in self.draws["posterior"].data_vars.items()}
@@ -200,11 +211,22 @@ class Reference(WeightSource):
                     f"({self.identity.get(key)!r}, here {value!r}). Tune again with this {key}."
                 )
 
+    def check_records(self, records: pd.DataFrame) -> None:
+        """Raise GuaranteeError if the reference was fitted to the confidential records themselves.
+
+        Then it is neither public nor paid for, and nothing that uses it has the ε that is claimed.
+
+        Args:
+            records: validated.
+        """
+        check_apart(self.trace, records)
+
     def save(self, path: str | Path) -> None:
         """Write as JSON."""
         tree = {
-            "format": "dpbayes reference fit 1",
+            "format": FORMAT,
             "identity": self.identity,
+            "trace": self.trace.to_dict(),
             "c1": self.c1,
             "c2": self.c2,
             "low": self.low,
@@ -224,15 +246,39 @@ class Reference(WeightSource):
             tree = json.loads(Path(path).read_text(encoding="utf-8"))
             draws = {k: np.asarray(v, dtype=float)[None] for k, v in tree["draws"].items()}
             numbers = [float(tree[key]) for key in ("low", "high", "c1", "c2")]
-            identity = dict(tree["identity"])
+            identity, trace = dict(tree["identity"]), Trace.from_dict(tree["trace"])
         except OSError as error:
             raise DataError(f"weights file {str(path)!r}: {error.strerror}.") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
-                f"weights file {str(path)!r} is not a reference fit written by `dpbayes tune`: "
-                f"{error!r}."
+                f"weights file {str(path)!r} is not a reference fit written by this `dpbayes "
+                f"tune`: {error!r}. Tune again."
             ) from None
         if not all(math.isfinite(v) for v in numbers):
             raise DataError(f"weights file {str(path)!r} holds numbers that are not finite.")
         low, high, c1, c2 = numbers
-        return cls(make_draws(draws), low, high, identity, c1, c2, tree.get("tuning"))
+        return cls(make_draws(draws), low, high, identity, trace, c1, c2, tree.get("tuning"))
+
+
+def check_apart(reference: Trace, records: pd.DataFrame) -> None:
+    """Raise GuaranteeError if reference records are, for the most part, the confidential ones.
+
+    Args:
+        records: the confidential ones, validated.
+    """
+    share = reference.share(records)
+    if share >= SHARE:
+        raise GuaranteeError(
+            f"the reference was made from these very records: {share:.0%} of the smaller table are "
+            "in both. A reference has to be public or paid for elsewhere; take records of another "
+            "period or place, or do without (anchored draws an anchor and pays for it)."
+        )
+
+
+def references(mechanism: Any) -> Iterator[Reference]:
+    """Reference fits among the settings of a mechanism, and of mechanisms among them."""
+    if isinstance(mechanism, Reference):
+        yield mechanism
+    elif is_dataclass(mechanism):
+        for one in fields(mechanism):
+            yield from references(getattr(mechanism, one.name))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
 from dpbayes.arrays import Floats, Ints
-from dpbayes.heavy import optimize, stats
 from dpbayes.mechanisms.tables.noisy import FittedTable, Table, noisy_counts
+from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.noise import Noise
 
@@ -24,17 +23,21 @@ class EmpiricalBootstrap(Table):
     drawn. ``resample=True`` (figure 5b): each data set has a bootstrap sample of the records, its
     noisy table, and its own cost; so the data sets also show the sampling variability.
 
+    The bootstrap is Poisson's: every record has Poisson(1) copies, independently. With n draws with
+    replacement, as in the paper, the number of a record's copies depends on n, and so does the
+    cost, where n may be confidential.
+
     Source: liu-2016, section 3.5; figure 5.
 
-    Sensitivity: of the table 1 or 2. A bootstrap sample holds one record k times, k ~ Bin(n, 1/n),
-    so that noise for one copy costs more than epsilon, of which the paper says nothing. With loss s
-    for one copy exchanged, a record added or removed costs at most log E[exp(k s)]; a changed one
-    log R with sum_k P(k) max(exp(k s) - R, 1 - R exp(-k s)) = 0 (``bootstrap_loss``). The noise is
-    scaled so that this is epsilon.
+    Sensitivity: of the table 1 or 2, for one copy. A bootstrap sample holds one record k times, so
+    that noise for one copy costs more than epsilon, of which the paper says nothing. With noise at
+    a loss s for one copy it is exp(s) - 1 for a record added or removed and exp(s) - exp(-s) for a
+    changed one (``bootstrap_loss``), whatever n is. The noise is scaled so that this is epsilon.
 
-    Guarantee: strict. Let p_k be the output density given k copies. p_k / p_0 and p_k / p'_k, p' of
-    the neighbour, lie within exp(+-k s), and p'_0 = p_0; the largest ratio of the mixtures under
-    these bounds is R.
+    Guarantee: strict. Let p_k be the output density given k copies of the record, all else summed
+    out. p_k / p_0 lies within exp(+-k s), so that sum_k P(k) p_k, over p_0, lies between the means
+    of exp(-k s) and exp(k s), exp(exp(-s) - 1) and exp(exp(s) - 1). A changed record has the same
+    p_0 before and after: the ratio of its two mixtures is at most that of these means.
 
     Attributes:
         epsilon, adjacency, bins, sigma, out_of_range: as in ``Table``.
@@ -46,8 +49,16 @@ class EmpiricalBootstrap(Table):
     summary: ClassVar[str] = "bootstrap samples behind noisy tables, accounted for; strict ε-DP"
 
     @property
-    def halves(self) -> bool:
-        return super().halves and not self.resample
+    def loss(self) -> Loss:
+        if not self.resample:
+            return super().loss
+        step = copy_loss(self.epsilon, self.adjacency)
+        # The one of the chosen adjacency is epsilon, but for rounding.
+        least, changed = (
+            self.epsilon if one == self.adjacency else bootstrap_loss(step, one)
+            for one in ("add-remove", "substitution")
+        )
+        return Loss.pure(least, changed=changed)
 
     @property
     def sets_per_output(self) -> int | None:
@@ -56,57 +67,33 @@ class EmpiricalBootstrap(Table):
     def sanitise(self, fitted: FittedTable, noise: Noise) -> Floats:
         if not self.resample:
             return super().sanitise(fitted, noise)
-        largest = int(fitted.sizes.max())
-        epsilon = bootstrap_epsilon(self.epsilon, self.adjacency, largest)
-        found = [
-            noisy_counts(
-                _bootstrap(row, noise), n, epsilon, "substitution", noise, self.out_of_range
-            )
-            for row, n in zip(fitted.counts, fitted.sizes, strict=True)
-        ]
-        return np.stack(found).astype(float)
+        step = copy_loss(self.epsilon, self.adjacency)
+        sample = bootstrap(fitted.counts, noise)
+        found = noisy_counts(sample, math.inf, step, "add-remove", noise, self.out_of_range)
+        return found.astype(float)
 
 
-def _bootstrap(counts: Ints, noise: Noise) -> Ints:
-    """Counts of as many records, drawn with replacement."""
-    n = int(counts.sum())
-    records = noise.below(np.full(n, n)).astype(np.int64)
-    cell = np.searchsorted(np.cumsum(counts), records, side="right")
-    return np.bincount(cell, minlength=len(counts))
+def bootstrap(counts: Ints, noise: Noise) -> Ints:
+    """Counts of records by cell where every record has Poisson(1) copies, of the same shape.
+
+    The copies' distribution is Poisson's from below (``Noise.poisson``), which is all that
+    ``bootstrap_loss`` needs.
+    """
+    cell = np.repeat(np.arange(counts.size), counts.ravel())
+    found = np.zeros(counts.size, dtype=np.int64)
+    np.add.at(found, cell, noise.poisson(cell.size))
+    return found.reshape(counts.shape)
 
 
-def bootstrap_loss(step: float, n: int, adjacency: Adjacency) -> float:
-    """Loss of a mechanism on a bootstrap sample of n records, from n of them.
+def bootstrap_loss(step: float, adjacency: Adjacency) -> float:
+    """Loss of a mechanism on a Poisson bootstrap sample of the records, for one record.
 
     Args:
-        step: its loss when one record of the sample is exchanged.
+        step: its loss when one copy is added to the sample or removed.
     """
-    k = np.arange(n + 1)
-    weight = stats.binom.pmf(k, n, 1 / n)
-    use = weight > 0
-    k, weight = k[use], weight[use]
-    with np.errstate(over="ignore"):
-        up, down = np.exp(k * step), np.exp(-k * step)
-    most = float(weight @ up)
-    if adjacency == "add-remove":
-        return math.log(most)
-
-    def excess(log_ratio: float) -> float:
-        ratio = math.exp(log_ratio)
-        return float(weight @ np.maximum(up - ratio, 1 - ratio * down))
-
-    top = math.log(most) - math.log(float(weight @ down))
-    return float(optimize.brentq(excess, 0.0, top + 1e-9, xtol=1e-12)) + 1e-11
+    return math.expm1(step) if adjacency == "add-remove" else 2 * math.sinh(step)
 
 
-@lru_cache(maxsize=256)
-def bootstrap_epsilon(epsilon: float, adjacency: Adjacency, n: int) -> float:
-    """The largest loss of one exchanged record found for which a bootstrap costs ``epsilon``."""
-    low, high = 0.0, epsilon
-    while high - low > 1e-9 * epsilon:
-        middle = (low + high) / 2
-        if bootstrap_loss(middle, n, adjacency) <= epsilon:
-            low = middle
-        else:
-            high = middle
-    return low
+def copy_loss(epsilon: float, adjacency: Adjacency) -> float:
+    """The loss for one copy at which ``bootstrap_loss`` is ``epsilon``."""
+    return math.log1p(epsilon) if adjacency == "add-remove" else math.asinh(epsilon / 2)

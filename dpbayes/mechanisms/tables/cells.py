@@ -56,11 +56,11 @@ class Axis:
         return pd.Series(rng.uniform(low, high))
 
 
-def make_axis(column: Column, rule: BinRule, sigma: float | None, n: int) -> Axis:
+def make_axis(column: Column, rule: BinRule, sigma: float | None, rows: int) -> Axis:
     """Cut a column by its levels, or by a bin rule that uses public facts only.
 
     Rules: ``log`` ceil(ln n), ``sqrt`` ceil(sqrt n), ``scott`` width 3.5 sigma n^(-1/3) with a
-    public sigma, a number of bins, or their edges.
+    public sigma, a number of bins, or their edges. n is the public number of rows.
 
     Source: scott-1992; bowen-liu-2020, section 4.2.
 
@@ -72,7 +72,7 @@ def make_axis(column: Column, rule: BinRule, sigma: float | None, n: int) -> Axi
     lower, upper = require_bounds(column)
     width = upper - lower + (1 if column.type == "count" else 0)  # whole numbers have width 1
     if isinstance(rule, str):
-        bins = _count_bins(column, rule, sigma, width, n)
+        bins = _count_bins(column, rule, sigma, width, rows)
     elif isinstance(rule, int):
         if rule < 1:
             raise GuaranteeError(f"bins of column {column.name!r}: {rule} must be at least 1.")
@@ -95,11 +95,11 @@ def require_bounds(column: Column) -> tuple[float, float]:
     return float(column.lower), float(column.upper)
 
 
-def _count_bins(column: Column, rule: str, sigma: float | None, width: float, n: int) -> int:
+def _count_bins(column: Column, rule: str, sigma: float | None, width: float, rows: int) -> int:
     if rule == "log":
-        return max(1, math.ceil(math.log(n)))
+        return max(1, math.ceil(math.log(rows)))
     if rule == "sqrt":
-        return math.ceil(math.sqrt(n))
+        return math.ceil(math.sqrt(rows))
     if rule != "scott":
         raise GuaranteeError(
             f"bins = {rule!r} of column {column.name!r}: expected {', '.join(BIN_RULES)}, a number "
@@ -111,7 +111,7 @@ def _count_bins(column: Column, rule: str, sigma: float | None, width: float, n:
             f"sigma = {{{column.name} = ...}} (from documentation; the one of the confidential "
             "data would be an unpaid disclosure)."
         )
-    return max(1, math.ceil(width / (3.5 * sigma) * math.cbrt(n)))
+    return max(1, math.ceil(width / (3.5 * sigma) * math.cbrt(rows)))
 
 
 def _given_edges(column: Column, edges: Sequence[float], lower: float, upper: float) -> Floats:
@@ -149,11 +149,11 @@ class Cells:
     def of(
         cls,
         schema: Schema,
-        n: int,
+        rows: int,
         bins: BinRule | Mapping[str, BinRule] = "sqrt",
         sigma: Mapping[str, float] | None = None,
     ) -> Cells:
-        """Axes for every column of a schema, by public rules.
+        """Axes for every column of a schema, by public rules and the public number of rows.
 
         Raises:
             SchemaError, GuaranteeError: as ``make_axis``; or rules that name other columns.
@@ -165,7 +165,7 @@ class Cells:
 
         def axis(column: Column) -> Axis:
             rule = bins.get(column.name, "sqrt") if isinstance(bins, Mapping) else bins
-            return make_axis(column, rule, (sigma or {}).get(column.name), n)
+            return make_axis(column, rule, (sigma or {}).get(column.name), rows)
 
         columns = schema.columns.values()
         confidential = tuple(axis(c) for c in columns if not c.public)
@@ -181,20 +181,18 @@ class Cells:
         """Number of strata."""
         return math.prod(axis.size for axis in self.given)
 
-    def describe(self) -> str:
-        """``2 x 16 x 41 = 1,312 cells``."""
-        sizes = [f"{axis.column.name} {axis.size}" for axis in (*self.given, *self.axes)]
-        return f"{' x '.join(sizes)} = {self.strata * self.size:,} cells"
-
     def require_memory(self) -> None:
-        """Raise DataError if the table has more than ``MAX_CELLS`` cells."""
-        cells = self.strata * self.size
-        if cells > MAX_CELLS:
+        """Raise DataError if the table has more than ``MAX_CELLS`` cells.
+
+        It does not say how many: where the number of rows is noisy, they would tell it.
+        """
+        if self.strata * self.size > MAX_CELLS:
+            columns = ", ".join(axis.column.name for axis in (*self.given, *self.axes))
             raise DataError(
-                f"the full cross-tabulation has {self.describe()}, {8 * cells / 2**30:.3g} GiB of "
-                f"counts; at most {MAX_CELLS:,} cells are held. Take fewer bins or merge levels in "
-                "the schema, leave columns out, or take a mechanism without a table "
-                "(multinomial-dirichlet, smoothed-histogram, modips with model sequential)."
+                f"the full cross-tabulation of {columns} has more than the {MAX_CELLS:,} cells "
+                "that are held. Take fewer bins or merge levels in the schema, leave columns out, "
+                "or take a mechanism without a table (multinomial-dirichlet, smoothed-histogram, "
+                "modips with model sequential)."
             )
 
     def stratum(self, records: pd.DataFrame) -> Ints:
@@ -239,7 +237,7 @@ def check_cells(
 ) -> None:
     """Raise SchemaError or GuaranteeError for columns and rules that make no cells."""
     schema.confidential()
-    Cells.of(schema, 1000, bins, sigma)  # any number of records: there are none yet
+    Cells.of(schema, 1000, bins, sigma)  # any number of rows: it is not asked yet
 
 
 def _ravel(axes: tuple[Axis, ...], records: pd.DataFrame) -> Ints:

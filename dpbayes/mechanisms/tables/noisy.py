@@ -40,12 +40,13 @@ def noisy_counts(
     Args:
         counts: shape (..., K).
         most: public number of records, or inf where counts are not cut above.
-        out_of_range: ``zero`` and ``bit`` move negative counts to 0, and ``bit`` those above the
-            number of records to it; ``truncate`` draws again (``Statistic.sanitised``).
+        out_of_range: ``zero`` and ``bit`` move negative counts to 0, and ``bit`` those above
+            ``most`` to it; ``truncate`` draws again (``Statistic.sanitised``).
 
     Source: dwork-mcsherry-nissim-smith-2006; bowen-liu-2020, section 3.1.1; theorem 2.2.
 
-    Sensitivity: one record is in one cell, so that L1 = 1 for add/remove and 2 for substitution.
+    Sensitivity: one record is in one cell, so that L1 = 1 for add/remove and 2 for substitution,
+    for any number of records.
     """
     upper = math.inf if out_of_range == "zero" else float(most)
     how: Literal["bit", "truncate"] = "truncate" if out_of_range == "truncate" else "bit"
@@ -90,56 +91,72 @@ class Table(PureMechanism):
     def check_columns(self, schema: Schema) -> None:
         check_cells(schema, self.bins, self.sigma)
 
-    def prepare(self, schema: Schema, records: pd.DataFrame) -> FittedTable:
-        cells = Cells.of(schema, len(records), self.bins, self.sigma)
-        return FittedTable(self, schema, cells, records)
+    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedTable:
+        return FittedTable(self, schema, records, rows)
 
     def sanitise(self, fitted: FittedTable, noise: Noise) -> Floats:
         """Cell weights at or above 0, shape (strata, K)."""
         return self.with_noise(fitted.counts, fitted.sizes, self.epsilon, noise)
 
-    def with_noise(self, counts: Ints, sizes: Ints, epsilon: float, noise: Noise) -> Floats:
-        """Noisy counts; those of two cells by one count, as their sum is public."""
+    def with_noise(self, counts: Ints, sizes: Ints | None, epsilon: float, noise: Noise) -> Floats:
+        """Noisy counts; those of two cells by one count where their sum is public.
+
+        Args:
+            sizes: public number of records of each stratum, if there is one.
+        """
+        if sizes is None:
+            return self._noisy(counts, math.inf, epsilon, noise)
         two = counts.shape[1] == 2 and self.out_of_range != "zero"
-        found = [
-            noisy_counts(row[1:] if two else row, n, epsilon, self.adjacency, noise,
-                         self.out_of_range)
-            for row, n in zip(counts, sizes, strict=True)
-        ]  # fmt: skip
+        pairs = zip(counts, sizes.tolist(), strict=True)
+        found = [self._noisy(row[1:] if two else row, n, epsilon, noise) for row, n in pairs]
         if two:
             found = [np.array([n - one[0], one[0]]) for one, n in zip(found, sizes, strict=True)]
-        return np.stack(found).astype(float)
+        return np.stack(found)
+
+    def _noisy(self, counts: Ints, most: float, epsilon: float, noise: Noise) -> Floats:
+        found = noisy_counts(counts, most, epsilon, self.adjacency, noise, self.out_of_range)
+        return found.astype(float)
 
 
 class FittedTable(PureFitted):
     """Counts by stratum and cell, shape (strata, K), of n records.
 
     Attributes:
-        stratum: of each record, shape (n,); public.
-        sizes: records of each stratum, shape (strata,); public.
+        cells: public.
+        stratum: of each record, shape (n,), where public columns are released; otherwise None.
+        sizes: records of each stratum, shape (strata,), where n is public; otherwise None.
     """
 
     mechanism: Table
+    stratum: Ints | None
+    sizes: Ints | None
 
-    def __init__(
-        self, mechanism: Table, schema: Schema, cells: Cells, records: pd.DataFrame
-    ) -> None:
+    def __init__(self, mechanism: Table, schema: Schema, records: pd.DataFrame, rows: int) -> None:
+        cells = Cells.of(schema, rows, mechanism.bins, mechanism.sigma)
         super().__init__(
             mechanism, schema, {"cells": cells.strata * cells.size, "bins": cells.to_dict()}
         )
         self.cells = cells
-        self.stratum = cells.stratum(records)
         self.counts = cells.counts(records)
-        self.sizes = np.bincount(self.stratum, minlength=cells.strata)
+        self.stratum, self.sizes = None, None
+        if cells.given:
+            self.stratum = cells.stratum(records)
+            self.sizes = np.bincount(self.stratum, minlength=cells.strata)
+        elif schema.rows.public:
+            self.sizes = np.array([rows])
 
     def private(self, noise: Noise) -> Floats:
         return self.mechanism.sanitise(self, noise)
 
-    def synthetic(self, output: Floats, rng: np.random.Generator) -> pd.DataFrame:
-        drawn = np.empty(len(self.stratum), dtype=np.int64)
-        for g in np.flatnonzero(self.sizes):
-            draw = apportion if self.mechanism.as_counts else draw_cells
-            drawn[self.stratum == g] = draw(output[g], int(self.sizes[g]), rng)
+    def synthetic(self, output: Floats, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+        draw = apportion if self.mechanism.as_counts else draw_cells
+        if self.stratum is None:
+            drawn = draw(output[0], rows, rng)
+        else:
+            drawn = np.empty(rows, dtype=np.int64)
+            for g in np.unique(self.stratum):
+                here = np.flatnonzero(self.stratum == g)
+                drawn[here] = draw(output[g], len(here), rng)
         return self.cells.decode(self.cells.unravel(drawn), rng)
 
 
@@ -172,11 +189,12 @@ class Laplace(Table):
 
     Source: dwork-mcsherry-nissim-smith-2006; bowen-liu-2020, section 3.1.1.
 
-    Sensitivity: 1 for add/remove, 2 for substitution (``noisy_counts``).
+    Sensitivity: 1 for add/remove, 2 for substitution (``noisy_counts``), for any number of records:
+    bins and scale follow public numbers only.
 
     Guarantee: strict. Counts plus noise of scale sensitivity / epsilon are epsilon-DP; records that
-    are written in proportion to them are post-processing. Strata of public columns are disjoint, so
-    epsilon is paid once.
+    are written in proportion to them, as many as asked for, are post-processing. Strata of public
+    columns are disjoint, so epsilon is paid once.
 
     Attributes:
         epsilon, adjacency, bins, sigma, out_of_range: as in ``Table``.
@@ -197,7 +215,8 @@ class PerturbedHistogram(Table):
     Source: wasserman-zhou-2010; hu-williams-savitsky, section 2.3; supplement 1; bowen-liu-2020,
     eq. 3.1; section 4.3.1.
 
-    Sensitivity: 1 for add/remove, 2 for substitution, in each of the two tables.
+    Sensitivity: 1 for add/remove, 2 for substitution, in each of the two tables, for any number of
+    records.
 
     Guarantee: strict. ``share`` of epsilon is for the cells, the rest for the histograms, which
     are disjoint; the two compose.

@@ -45,56 +45,75 @@ class Urn(PureMechanism):
     randomness: ClassVar[str] = SECRET_DRAWS
     doubled: ClassVar[bool]
 
+    @staticmethod
     @abstractmethod
-    def least_alpha(self, size: int) -> float:
-        """Extra records per cell that epsilon needs for a data set of ``size`` records."""
+    def least_alpha(epsilon: float, size: int) -> float:
+        """Extra records per cell that a data set of ``size`` records at ``epsilon`` needs."""
+
+    @classmethod
+    def alpha_at(cls, epsilon: float, size: int) -> float:
+        """Extra records per cell: the least, rounded up to a multiple of 2^-30."""
+        return balls(cls.least_alpha(epsilon, size)) / UNIT
 
     def alpha(self, size: int) -> float:
-        """Extra records per cell: the least, rounded up to a multiple of 2^-30."""
-        return balls(self.least_alpha(size)) / UNIT
+        """Extra records per cell for a data set of ``size`` records."""
+        return self.alpha_at(self.epsilon, size)
 
     def check_columns(self, schema: Schema) -> None:
         check_cells(schema, self.bins, self.sigma)
 
-    def prepare(self, schema: Schema, records: pd.DataFrame) -> FittedUrn:
-        cells = Cells.of(schema, len(records), self.bins, self.sigma)
-        return FittedUrn(self, schema, cells, records)
+    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedUrn:
+        return FittedUrn(self, schema, records, rows)
 
 
 class FittedUrn(PureFitted):
     """Cells of the n records on each axis, shape (n, axes).
 
     Attributes:
-        strata: row numbers of the records in each stratum that has some; public.
+        cells: public.
+        places: row numbers of the records of each stratum that has some, where public columns are
+            released; otherwise None: one urn.
+        rows: public number of synthetic records.
     """
 
     mechanism: Urn
+    places: list[Ints] | None
 
-    def __init__(self, mechanism: Urn, schema: Schema, cells: Cells, records: pd.DataFrame) -> None:
-        stratum = cells.stratum(records)
-        self.strata = [np.flatnonzero(stratum == g) for g in np.unique(stratum)]
-        alphas = sorted({mechanism.alpha(len(rows)) for rows in self.strata})
+    def __init__(self, mechanism: Urn, schema: Schema, records: pd.DataFrame, rows: int) -> None:
+        cells = Cells.of(schema, rows, mechanism.bins, mechanism.sigma)
+        self.cells, self.rows, self.places = cells, rows, None
+        self.codes = cells.codes(records)
+        sizes = [rows]
+        if cells.given:
+            stratum = cells.stratum(records)
+            self.places = [np.flatnonzero(stratum == g) for g in np.unique(stratum)]
+            sizes = [len(place) for place in self.places]
+        alphas = sorted({mechanism.alpha(size) for size in sizes})
         settings = {
             "alpha": alphas[0] if len(alphas) == 1 else alphas,
             "cells": cells.strata * cells.size,
             "bins": cells.to_dict(),
         }
         super().__init__(mechanism, schema, settings)
-        self.cells = cells
-        self.codes = cells.codes(records)
 
     def private(self, noise: Noise) -> Ints:
-        drawn = np.empty_like(self.codes)
-        sizes = [axis.size for axis in self.cells.axes]
-        for rows in self.strata:
-            extra = balls(self.mechanism.least_alpha(len(rows)))
-            drawn[rows] = draw_urn(
-                self.codes[rows], sizes, extra, len(rows), noise, doubled=self.mechanism.doubled
-            )
-        return drawn
+        if self.places is None:
+            return self._drawn(self.codes, self.rows, noise)
+        found = np.empty_like(self.codes)
+        for place in self.places:
+            found[place] = self._drawn(self.codes[place], len(place), noise)
+        return found
 
-    def synthetic(self, output: Ints, rng: np.random.Generator) -> pd.DataFrame:
-        return self.cells.decode(output, rng)
+    def _drawn(self, codes: Ints, size: int, noise: Noise) -> Ints:
+        sizes = [axis.size for axis in self.cells.axes]
+        extra = balls(self.mechanism.least_alpha(self.mechanism.epsilon, size))
+        return draw_urn(codes, sizes, extra, size, noise, doubled=self.mechanism.doubled)
+
+    def most_rows(self, rows: int) -> int:
+        return rows
+
+    def synthetic(self, output: Ints, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+        return self.cells.decode(output[:rows], rng)  # draws are exchangeable
 
 
 def _odds(x: float) -> float:
@@ -146,9 +165,13 @@ class MultinomialDirichlet(Urn):
 
     Source: machanavajjhala-2008; bowen-liu-2020, section 3.2.1.
 
-    Sensitivity: a changed record moves the log probability of the synthetic counts by at most
-    log((a - 1 + ñ_j) / (a - 1)) <= log(1 + ñ / α), a - 1 >= α, less the gain of the cell that it
-    enters. Adding or removing one moves it by no more: the total of the urn moves the other way.
+    Sensitivity, for any number n of records and K of cells: synthetic records of which s are in a
+    cell have a probability proportional to a (a + 1) ... (a + s - 1), a = α + the cell's records.
+    To take a record out of the cell divides that by r(a, s) = (a - 1 + s) / (a - 1), which is at
+    least 1, and at most 1 + ñ/α since a - 1 >= α and s <= ñ. Substitution divides by one such
+    factor and multiplies by another. To remove a record divides by r(a, s) and, for the urn's
+    total A = K α + n >= a, multiplies by r(A, ñ), which is between 1 and 1 + ñ/α, too. Each time
+    the log probability moves by at most log(1 + ñ/α) = ε.
 
     Guarantee: strict, epsilon for both adjacencies. The draws are the synthetic cells themselves;
     probabilities are not released. Strata of public columns are separate urns.
@@ -161,8 +184,9 @@ class MultinomialDirichlet(Urn):
     summary: ClassVar[str] = "Dirichlet-multinomial cells with a prior for ε; strict ε-DP"
     doubled: ClassVar[bool] = True
 
-    def least_alpha(self, size: int) -> float:
-        return size * _odds(self.epsilon)
+    @staticmethod
+    def least_alpha(epsilon: float, size: int) -> float:
+        return size * _odds(epsilon)
 
 
 @dataclass(frozen=True)
@@ -174,8 +198,11 @@ class SmoothedHistogram(Urn):
 
     Source: wasserman-zhou-2010; bowen-liu-2020, eq. 3.2; eq. 3.3.
 
-    Sensitivity: a changed record moves the log probability of one synthetic record by at most
-    log((n_k + α) / (n_k - 1 + α)) <= log(1 + 1/α) = ε/ñ; so does one added or removed.
+    Sensitivity, for any number n of records and K of cells: one synthetic record is in cell k with
+    probability (n_k + α) / A, A = n + K α. A record that leaves the cell divides n_k + α, and one
+    that is removed divides A, by something between 1 and 1 + 1/α: what is left is at least α.
+    Substitution has one factor in each direction at most, and so has a removal, which leaves the
+    total as well as the cell: the log probability moves by at most log(1 + 1/α) = ε/ñ.
 
     Guarantee: strict, epsilon for both adjacencies, for ñ independent records together.
 
@@ -187,8 +214,9 @@ class SmoothedHistogram(Urn):
     summary: ClassVar[str] = "histogram mixed with a uniform one; strict ε-DP"
     doubled: ClassVar[bool] = False
 
-    def least_alpha(self, size: int) -> float:
-        return _odds(self.epsilon / size)
+    @staticmethod
+    def least_alpha(epsilon: float, size: int) -> float:
+        return _odds(epsilon / size)
 
 
 def _require_binary(name: str, other: str, schema: Schema) -> None:

@@ -48,10 +48,10 @@ def release(method: str, ones: Ints, n: int, epsilon: float, noise: StudyNoise) 
     if method == "MS":
         return rng.binomial(n, draw_share(x, n, PRIOR, rng))
     if method == "beta-binomial":
-        alpha = BetaBinomial(epsilon / M).alpha(n)
+        alpha = BetaBinomial.alpha_at(epsilon / M, n)
         return rng.binomial(n, draw_share(x, n, (alpha, alpha), rng))
     if method == "beta-binomial-mr":  # one data set
-        alpha = BetaBinomialMR(epsilon).alpha(n)
+        alpha = BetaBinomialMR.alpha_at(epsilon, n)
         return np.asarray(rng.binomial(n, (ones + alpha) / (n + 2 * alpha)))[None]
     count = Statistic("count", x, same_change(1), 0, n, integer=True)
     sanitised = count.sanitised(epsilon / M, "add-remove", noise)

@@ -65,10 +65,10 @@ def _from_moments(
 ) -> Iterator[Floats]:
     rng, n = noise.rng, x.shape[1]
     bounds = (LOW * sigma, HIGH * sigma)
-    statistics = normal_statistics(x.mean(axis=1), x.var(axis=1, ddof=1), n, bounds)
-    for _ in range(M):
+    statistics = normal_statistics(x, bounds, n)
+    for _ in range(M):  # the paper's sensitivities are those of a changed record
         mean, variance = (
-            s.value if method == "MS" else s.sanitised(epsilon / M / 2, "add-remove", noise)
+            s.exact if method == "MS" else s.sanitised(epsilon / M / 2, "substitution", noise)
             for s in statistics
         )
         mu, sd = draw_normal(mean, variance, n, rng)
@@ -91,7 +91,7 @@ def _from_histogram(
             weight = noisy_counts(counts, n, epsilon / M, "add-remove", noise) + 0.0
             weight[weight.sum(axis=1) == 0] = 1.0
         else:
-            weight = counts + SmoothedHistogram(epsilon).alpha(n)
+            weight = counts + SmoothedHistogram.alpha_at(epsilon, n)
         held = rng.multinomial(n, weight / weight.sum(axis=1, keepdims=True))
         place = np.repeat(np.tile(np.arange(K), replicates), held.ravel())
         yield rng.uniform(edges[place], edges[place + 1]).reshape(replicates, n)

@@ -82,12 +82,12 @@ def release(data: Floats, epsilons: Iterable[float], noise: StudyNoise) -> mixed
     """Every method."""
     records, where = mixed.frame(data, LEVELS), mixed.schema(LEVELS)
     yield "original", None, data[None]
-    plain = Modips(1, Slomag(FLAT)).prepare(where, records)
+    plain = Modips(1, Slomag(FLAT)).prepare(where, records, N)
     yield "MS", None, mixed.draw_sets(plain, noise, functools.partial(mixed.unsanitised, plain))
     bins = mixed.scott(expected_counts())
     (whole,) = mixed.scott(np.array([N])).tolist()
     weak = Slomag(LAMBDA / N)
-    weakly = weak.fit(where, records, 1)
+    weakly = weak.fit(where, records, 1, N)
     for epsilon in epsilons:
         mechanisms: dict[str, PureMechanism] = {
             "modips": Modips(epsilon / M, "slomag"),
@@ -95,7 +95,7 @@ def release(data: Floats, epsilons: Iterable[float], noise: StudyNoise) -> mixed
             "laplace": Laplace(epsilon / M, bins={"z1": whole, "z2": whole}),
         }
         for name, mechanism in mechanisms.items():
-            yield name, epsilon, mixed.draw_sets(mechanism.prepare(where, records), noise)
+            yield name, epsilon, mixed.draw_sets(mechanism.prepare(where, records, N), noise)
         yield mixed.HISTOGRAMS, epsilon, mixed.histograms(data, LEVELS, bins, epsilon, noise)
         wrong = FittedModel(Modips(epsilon / M, weak), where, weakly)
         noisy = functools.partial(papers_noise, wrong)
@@ -119,7 +119,7 @@ def papers_noise(fitted: FittedModel, noise: StudyNoise) -> Sanitised:
             epsilon = fitted.budget[statistic.name] * fitted.mechanism.epsilon
             away = noise.rng.standard_normal(statistic.value.shape)
             length = noise.rng.gamma(away.size, 2 / (N * LAMBDA * epsilon))
-            found[statistic.name] = statistic.value + length * away / np.linalg.norm(away)
+            found[statistic.name] = statistic.exact + length * away / np.linalg.norm(away)
     return found
 
 

@@ -161,7 +161,7 @@ def draw_sets(
 ) -> Floats:
     """``M`` data sets, each from a private output of its own."""
     private = private or fitted.private
-    frames = [fitted.synthetic(private(noise), noise.rng) for _ in range(M)]
+    frames = [fitted.synthetic(private(noise), N, noise.rng) for _ in range(M)]
     columns = [[frame[name].to_numpy(dtype=float) for name in frame] for frame in frames]
     return np.asarray(columns).transpose(0, 2, 1)
 
@@ -171,7 +171,7 @@ def unsanitised(fitted: FittedModel, noise: StudyNoise) -> Sanitised:
 
     Source: liu-2016, figure 1.
     """
-    return {s.name: s.value for s in fitted.model.statistics}
+    return {s.name: s.exact for s in fitted.model.statistics}
 
 
 def scott(expected: Floats) -> Ints:

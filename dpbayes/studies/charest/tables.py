@@ -76,7 +76,7 @@ PRINTED: dict[Case, tuple[float, ...]] = {
 
 def noise(epsilon: float, datasets: int) -> float:
     """α of one of M data sets; at large ε it is as good as 0."""
-    return max(BetaBinomial(epsilon / datasets).least_alpha(N), 1e-12)
+    return max(BetaBinomial.least_alpha(epsilon / datasets, N), 1e-12)
 
 
 def synthesize(x: NDArray[Any], epsilon: float, datasets: int, rng: np.random.Generator) -> Floats:

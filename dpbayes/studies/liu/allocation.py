@@ -37,7 +37,7 @@ def run(replicates: int = REPLICATES, seed: int = 1) -> pd.DataFrame:
     for bounds, how, n in itertools.product(BOUNDS, RULES, SIZES):
         x = stats.truncnorm.rvs(*bounds, size=(replicates, n), random_state=noise.rng)
         mean, variance = x.mean(axis=1), x.var(axis=1, ddof=1)
-        statistics = normal_statistics(mean, variance, n, bounds)
+        statistics = normal_statistics(x, bounds, n)
         original = summarise(mean[None], variance[None] / n, 0.0)
         communal = 1 / (1 + bounds[1] - bounds[0])
         for part in sorted({communal, *PARTS}):
@@ -60,9 +60,9 @@ def _synthetic(
     mean, variance = statistics
     rng = noise.rng
     sets = []
-    for _ in range(M):
-        first = mean.sanitised(part * EPSILON / M, "add-remove", noise, how)
-        second = variance.sanitised((1 - part) * EPSILON / M, "add-remove", noise, how)
+    for _ in range(M):  # the paper's sensitivities are those of a changed record
+        first = mean.sanitised(part * EPSILON / M, "substitution", noise, how)
+        second = variance.sanitised((1 - part) * EPSILON / M, "substitution", noise, how)
         mu, sd = draw_normal(first, second, n, rng)
         # Mean and variance of n normal values, without the values.
         centre = rng.normal(mu, sd / np.sqrt(n))

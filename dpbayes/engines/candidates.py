@@ -1,0 +1,289 @@
+"""The engine without chains: one of K public points is chosen by the exponential mechanism."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbayes.arrays import Floats, Ints, Vector
+from dpbayes.engines.base import CompilesOnce, SamplerSettings, StanData
+from dpbayes.engines.draws import SAMPLER_STATS, count_draws, make_draws, stacked
+from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
+from dpbayes.engines.proposal import BY_RECORD, Candidates, Choices, Proposer
+from dpbayes.errors import EngineError
+from dpbayes.heavy import xr
+from dpbayes.privacy.guarantee import Draw
+from dpbayes.stan.program import StanProgram
+
+POINTS = 10_000
+UNIT = 2.0**-30  # what terms are whole multiples of, so that their sums are exact
+LOWEST = -(2.0**22)  # a log weight below it counts as it: a probability of exp(-4e6)
+BLOCK = 8192  # records evaluated at once: they stay in the processor's cache
+# A record's log_lik has the same bits wherever it stands in a block of a multiple of this many
+# rows: vectorised functions treat a remainder differently.
+LANES = 16
+_THREADED = 1000  # points from which all cores are used
+
+
+class CandidatesEngine(CompilesOnce["CandidatesModel"]):
+    """Draws one of K public candidate points; for up to five parameters.
+
+    Source: mcsherry-talwar-2007; hu-williams-savitsky, definition 2; eq. 1.1.
+
+    Guarantee: with each record's term in a window of width w, one draw is w-DP when a record is
+    added or removed (the exponential mechanism over a finite public set), for every K and every
+    set of candidates. No chain has to converge, and there is no seed. Terms are rounded to
+    multiples of 2^-30 inside the window and summed as whole numbers, so that with a bundled
+    program no rounding is left out, and OpenDP draws from the weights exactly. With a user's
+    program, or a score that is not a clamped log-likelihood, rounding of the program's own sums
+    remains, about 1e-15 n w.
+
+    Candidates are draws of the prior, or lie around an anchor that was paid for
+    (``proposal.Proposer``). K changes how near the draw comes to a draw of the posterior, and
+    nothing else.
+
+    Args:
+        points: K.
+    """
+
+    name = "candidates"
+    draw: Draw = "candidates"
+
+    def __init__(self, points: int = POINTS) -> None:
+        super().__init__()
+        if isinstance(points, bool) or not isinstance(points, int) or points < 2:
+            raise EngineError(f"points = {points!r} must be a whole number, at least 2.")
+        self.points = points
+        self._embedded = EmbeddedEngine()
+
+    def versions(self) -> dict[str, str]:
+        return self._embedded.versions()
+
+    def translate(self, program: StanProgram) -> CandidatesModel:
+        return CandidatesModel(self._embedded.compile(program), self.points)
+
+
+class CandidatesModel:
+    """A program for candidates."""
+
+    def __init__(self, model: EmbeddedModel, count: int) -> None:
+        self._model = model
+        self._count = count
+
+    def bind(self, data: StanData) -> CandidatesBinding:
+        return CandidatesBinding(self._model, data)
+
+    def proposer(self, data: StanData) -> Proposer:
+        """Of candidates for the program, from data without a confidential value."""
+        return Proposer(self._model, data, self._count)
+
+
+class CandidatesBinding:
+    """A program with data, evaluated by the embedded engine."""
+
+    def __init__(
+        self, model: EmbeddedModel, data: StanData, candidates: Candidates | None = None
+    ) -> None:
+        self._model = model
+        self._data = dict(data)
+        self._candidates = candidates
+
+    def rebind(self, **changes: Any) -> CandidatesBinding:
+        return CandidatesBinding(self._model, {**self._data, **changes})
+
+    def among(self, candidates: Candidates) -> CandidatesBinding:
+        """The same, whose draws are among these points."""
+        return CandidatesBinding(self._model, self._data, candidates)
+
+    @cached_property
+    def choices(self) -> Choices:
+        """The points of ``among`` with their weights.
+
+        Raises:
+            EngineError: without points, or where every weight is 0, which a window excludes.
+        """
+        found = self._candidates
+        if found is None:
+            raise EngineError(
+                "the engine candidates draws from public points: bind them with among()."
+            )
+        low, high = float(self._data["clip_lower"]), float(self._data["clip_upper"])
+        base = found.log_prior - found.log_proposal
+        if math.isfinite(high - low) and not self._data.get("divergence"):
+            total = self._records.sums(found.points, low, high)
+            # Public, and less than LOWEST of no use: without an end it would overflow.
+            total += np.rint(np.maximum(base - base.max(), LOWEST) / UNIT).astype(np.int64)
+            log_weight = (total - total.max()) * UNIT
+        else:  # the program's own sum
+            no_weights = self._bound.rebind(weights=np.zeros(int(self._data["n"])))
+            summed = self._bound.log_prob(found.draws) - no_weights.log_prob(found.draws)
+            summed = np.where(np.isnan(summed), -np.inf, summed) + base
+            if not np.isfinite(summed.max()):
+                raise EngineError("the likelihood is 0 or infinite at every candidate point.")
+            log_weight = summed - summed.max()
+        return Choices(found, np.maximum(log_weight, LOWEST))
+
+    def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
+        """Independent draws; of the settings only chains, draws and seed are used.
+
+        For studies and diagnostics: what is released is chosen from ``choices``.
+        """
+        choices = self.choices
+        rng = np.random.default_rng(settings.resolved_seed())
+        shape = (settings.chains, settings.draws)
+        index = rng.choice(choices.log_weight.size, size=shape, p=choices.probability)
+        columns = {
+            key: np.zeros(shape, dtype=bool if name == "diverging" else float)
+            for key, name in SAMPLER_STATS.items()
+        }
+        columns["lp__"] = choices.log_weight[index]
+        columns["energy__"] = -columns["lp__"]
+        columns["accept_stat__"] = np.ones(shape)
+        names = [str(name) for name in choices.points["posterior"].data_vars]
+        return make_draws({name: stacked(choices.points, name)[index] for name in names}, columns)
+
+    def random_points(self, count: int, seed: int) -> xr.DataTree:
+        return self._bound.random_points(count, seed)
+
+    def log_prob(self, draws: xr.DataTree) -> Vector:
+        return self._bound.log_prob(draws)
+
+    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
+        return self._records.log_lik(draws)
+
+    def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
+        return self._bound.y_rep(draws, index, seed)
+
+    @cached_property
+    def _bound(self) -> EmbeddedBinding:
+        return self._model.bind(self._data)
+
+    @cached_property
+    def _records(self) -> _Records:
+        return _Records(self._model, self._data)
+
+
+class _Records:
+    """Record log-likelihoods: each different record once, in blocks, bit by bit the same in every
+    table that holds it.
+
+    A user's program may read the number of records or have a value for each under a name of its
+    own, and is given all of them at once.
+    """
+
+    def __init__(self, model: EmbeddedModel, data: StanData) -> None:
+        n = int(data["n"])
+        columns = {k: v for k in BY_RECORD if len(v := np.asarray(data.get(k, ()))) == n}
+        rows = np.arange(n)
+        self._inverse, counts = rows, np.ones(n, dtype=np.int64)
+        size = max(n, 1)
+        if model.program.bundled:
+            size = BLOCK
+            rows, self._inverse, counts = _different(columns, n)
+        self._blocks: list[_Block] = []
+        for start in range(0, len(rows), size):
+            some = slice(start, start + size)
+            self._blocks.append(_Block.of(model, data, columns, rows[some], counts[some]))
+
+    def sums(self, points: Floats, low: float, high: float) -> Ints:
+        """Sums over records of clip(weight (f - anchor), low, high) - low, in ``UNIT``: shape (K,).
+
+        Each is between 0 and n (high - low), wherever the window lies.
+
+        Args:
+            points: shape (K, d), unconstrained. The coordinates follow the public number of rows,
+                so those of the candidates are those of every block.
+        """
+        if not self._blocks:
+            return np.zeros(len(points), dtype=np.int64)
+
+        def evaluate(part: Floats) -> Ints:
+            total = np.zeros(len(part), dtype=np.int64)
+            for block in self._blocks:
+                total += block.sums(part, low, high)
+            return total
+
+        workers = (os.cpu_count() or 1) if len(points) >= _THREADED else 1
+        with ThreadPoolExecutor(workers) as pool:
+            return np.concatenate(list(pool.map(evaluate, np.array_split(points, workers))))
+
+    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
+        """As ``BoundModel.log_lik``."""
+        if not self._blocks:
+            return (np.empty(0) for _ in range(count_draws(draws)))
+        points = self._blocks[0].bound.unconstrain(draws)
+        each = zip(*(block.log_lik(points) for block in self._blocks), strict=True)
+        return (np.concatenate(parts)[self._inverse] for parts in each)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some different records, filled up with copies of the first to a multiple of ``LANES``.
+
+    Attributes:
+        bound: the program with them.
+        weights, anchor: of each.
+        counts: how many records are like each.
+    """
+
+    bound: EmbeddedBinding
+    weights: Vector
+    anchor: Vector
+    counts: Ints
+
+    @classmethod
+    def of(
+        cls,
+        model: EmbeddedModel,
+        data: StanData,
+        columns: Mapping[str, NDArray[Any]],
+        rows: Ints,
+        counts: Ints,
+    ) -> _Block:
+        """The records ``rows`` of the columns that have a value for each."""
+        filled = rows
+        if model.program.bundled:
+            filled = np.concatenate([rows, np.repeat(rows[:1], -len(rows) % LANES)])
+        some = {key: values[filled] for key, values in columns.items()}
+        bound = model.bind({**data, **some, "n": len(filled)})
+        return cls(bound, columns["weights"][rows], columns["anchor"][rows], counts)
+
+    def log_lik(self, points: Floats) -> Iterator[Vector]:
+        """f of the different records at each point."""
+        return (f[: len(self.counts)] for f in self.bound.log_lik_at(points))
+
+    def sums(self, points: Floats, low: float, high: float) -> Ints:
+        """As ``_Records.sums``."""
+        total = np.empty(len(points), dtype=np.int64)
+        ends = math.ceil(low / UNIT), math.floor(high / UNIT)
+        term = np.empty(len(self.counts))
+        # As in the program, NaN becomes the lower end.
+        with np.errstate(invalid="ignore", over="ignore"):
+            for k, f in enumerate(self.log_lik(points)):
+                np.subtract(f, self.anchor, out=term)
+                np.multiply(term, self.weights, out=term)
+                np.fmin(np.fmax(term, low, out=term), high, out=term)
+                np.rint(np.divide(term, UNIT, out=term), out=term)
+                np.clip(term, *ends, out=term)
+                total[k] = (term.astype(np.int64) - ends[0]) @ self.counts
+        return total
+
+
+def _different(columns: Mapping[str, NDArray[Any]], n: int) -> tuple[Ints, Ints, Ints]:
+    """One row of each different record, which of these each record is, and their counts."""
+    same = np.arange(n), np.arange(n), np.ones(n, dtype=np.int64)
+    if n == 0 or len(np.unique(columns["y"])) > n / 2:
+        return same
+    table = np.column_stack([values.reshape(n, -1) for values in columns.values()])
+    _, rows, inverse, counts = np.unique(
+        table, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    return rows, inverse.ravel(), counts

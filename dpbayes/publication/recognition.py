@@ -1,0 +1,180 @@
+"""Whose records these are: a ledger knows data sets by content, not by a file's name.
+
+Digests find the very same table again, whatever the order of its rows and columns. Sketches find
+tables that share records: an edited file, a part of one, one with a column more. The ledger holds
+neither records nor hashes that could be compared without its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpbayes.errors import LedgerError
+from dpbayes.heavy import sa
+from dpbayes.publication.database import TABLES
+from dpbayes.schema.fingerprint import salted
+from dpbayes.schema.overlap import Identity, Sketch, largest_share, tells_apart
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a ledger does about data sets with common records.
+
+    Attributes:
+        salt: of the sketches, hex.
+        overlap: the share of the smaller of two data sets from which a release is refused.
+    """
+
+    salt: str
+    overlap: float
+
+    @classmethod
+    def read(cls, connection: sa.Connection) -> Policy:
+        """That of a ledger."""
+        row = connection.execute(sa.select(TABLES.ledger)).one()
+        return cls(row.salt, row.overlap)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Records as a ledger looks for them. Hashing takes a while, and is for no transaction.
+
+    Attributes:
+        declared, given: digests of the declared columns, and of all that was read.
+        telling: rows tell records apart; otherwise other persons' tables may be the same.
+        empty: there is no record, so that nobody's are used.
+        sketches: by the ledger's key.
+        overlap: the ledger's.
+    """
+
+    declared: bytes
+    given: bytes
+    telling: bool
+    empty: bool
+    sketches: tuple[Sketch, ...]
+    overlap: float
+
+    @classmethod
+    def of(cls, identity: Identity, policy: Policy) -> Found:
+        """Hash the records for a ledger."""
+        records = identity.records
+        return cls(
+            *identity.digests,
+            tells_apart(identity.given),
+            records.empty,
+            identity.sketches(policy.salt),
+            policy.overlap,
+        )
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Another data set with some of the same records.
+
+    Attributes:
+        name: of the data set.
+        share: common records, of the smaller of the two.
+    """
+
+    name: str
+    share: float
+
+    def __str__(self) -> str:
+        return f"{self.share:.0%} with {self.name!r}"
+
+
+def require_own(
+    connection: sa.Connection, account: int, found: Found, *, accepted: bool = False
+) -> None:
+    """Raise LedgerError unless the account stands for these records, or may take them in.
+
+    Args:
+        account: of the data set.
+        accepted: a curator says that they may be taken in, whatever they resemble.
+    """
+    known = {
+        (row.dataset_id, row.value) for row in connection.execute(sa.select(TABLES.fingerprint))
+    }
+    datasets = connection.execute(sa.select(TABLES.dataset)).all()
+    names = {row.id: row.name for row in datasets}
+
+    def owners(digest: bytes) -> list[int]:
+        return [row.id for row in datasets if (row.id, salted(row.salt, digest)) in known]
+
+    same = owners(found.given) + owners(found.declared)
+    if found.empty or account in same:
+        return
+    # Few declared columns can agree by chance, rows that tell records apart hardly ever.
+    certain = owners(found.given) if found.telling else []
+    if others := certain if accepted else same:
+        raise LedgerError(
+            f"these records are those of data set {names[others[0]]!r} in the ledger. Release them "
+            f"as --account {names[others[0]]!r}: one set of persons has one budget."
+            + (
+                ""
+                if found.telling
+                else " If they are other persons all the same, a curator takes "
+                f"them in with `dpbayes ledger accept --account {names[account]!r}`."
+            )
+        )
+    if accepted:
+        return
+    if any(dataset == account for dataset, _ in known):
+        raise LedgerError(
+            f"these records are not those that data set {names[account]!r} stands for. If they are "
+            "a corrected version about the same persons, take them in with `dpbayes ledger "
+            "accept`; other persons need a data set of their own."
+        )
+    shared = [o for o in overlaps(connection, account, found) if o.share >= found.overlap]
+    if shared:
+        raise LedgerError(
+            "these records overlap with those of other data sets in the ledger: "
+            f"{', '.join(map(str, shared))}, of the smaller of the two. One set of persons has one "
+            "budget: release them from that account. If they are other persons all the same, a "
+            f"curator takes them in with `dpbayes ledger accept --account {names[account]!r}`."
+        )
+
+
+def overlaps(connection: sa.Connection, account: int, found: Found) -> list[Overlap]:
+    """Other data sets that have records in common with these, the largest share first."""
+    shares: dict[str, float] = {}
+    query = (
+        sa.select(TABLES.dataset.c.name, TABLES.sketch)
+        .join(TABLES.dataset, TABLES.dataset.c.id == TABLES.sketch.c.dataset_id)
+        .where(TABLES.sketch.c.dataset_id != account)
+    )
+    for row in connection.execute(query):
+        sketch = Sketch.from_bytes(row.kind, row.size, row.hashes)
+        share = largest_share(found.sketches, [sketch])
+        shares[row.name] = max(share, shares.get(row.name, 0.0))
+    found_in = [Overlap(name, share) for name, share in shares.items() if share > 0]
+    return sorted(found_in, key=lambda overlap: -overlap.share)
+
+
+def remember(connection: sa.Connection, account: int, found: Found, now: str) -> None:
+    """Take records into an account, if it does not know them yet in every respect."""
+    table = TABLES.fingerprint
+    salt = connection.scalar(sa.select(TABLES.dataset.c.salt).where(TABLES.dataset.c.id == account))
+    assert salt is not None
+    values = [salted(salt, digest) for digest in (found.declared, found.given)]
+    known = set(connection.scalars(sa.select(table.c.value).where(table.c.dataset_id == account)))
+    if values[0] not in known:
+        _insert_sketches(connection, account, found.sketches, now)
+    for value in set(values) - known:
+        connection.execute(table.insert().values(dataset_id=account, value=value, created=now))
+
+
+def _insert_sketches(
+    connection: sa.Connection, account: int, sketches: Sequence[Sketch], now: str
+) -> None:
+    for sketch in sketches:
+        connection.execute(
+            TABLES.sketch.insert().values(
+                dataset_id=account,
+                kind=sketch.kind,
+                size=sketch.size,
+                hashes=sketch.to_bytes(),
+                created=now,
+            )
+        )

@@ -1,0 +1,212 @@
+"""Holes that an attack found, closed. Each of these tests failed before."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.choice import score_programs
+from dpbayes.engines.candidates import LOWEST, UNIT, CandidatesEngine
+from dpbayes.errors import EngineError
+from dpbayes.mechanisms.posterior import records as binding
+from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
+from dpbayes.mechanisms.posterior.stage import Stage
+from dpbayes.publication.ledger import Ledger
+from dpbayes.stan.families import FAMILIES
+from tests.programs import GOOD, write
+
+ILL = {"type": "binary", "levels": ["no", "yes"]}
+PAY = {"type": "continuous", "lower": 0, "upper": 1}
+SHORT = dpb.SamplerSettings(chains=2, warmup=100, draws=100)
+
+
+def schema(rows, **columns):
+    return dpb.Schema.from_dict({"rows": rows, "columns": columns})
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    made = Ledger.create(str(tmp_path / "ledger.db"))
+    made.add_dataset("a", 10.0)
+    return made
+
+
+def states(ledger):
+    return list(ledger.history()["state"])
+
+
+def test_a_refit_has_a_noisy_number_of_its_own():
+    """Otherwise it would tell a number that another mechanism's larger epsilon paid for."""
+    made = dpb.Synthesizer(schema({"noisy": 0.5}, ill=ILL), dpb.Laplace(50.0))
+    fit = made.fit(pd.DataFrame({"ill": ["no", "yes"] * 500}))
+    # By chance they agree at most once in 400.
+    assert fit.task.rows == 1000
+    numbers = {made.with_mechanism(dpb.Laplace(0.01)).refit(fit).task.rows for _ in range(8)}
+    assert len(numbers) > 1
+
+
+@pytest.mark.parametrize("far", [-1e12, -1e300, 1e12])
+def test_no_prior_density_overflows(far):
+    """Sums of whole numbers would wrap around, and one record decide where."""
+    made = dpb.Synthesizer(
+        schema(10, pay=PAY), dpb.Censored(1.0), dpb.Regression("pay ~ 1", "normal"),
+        engine=CandidatesEngine(50),
+    )  # fmt: skip
+    found = []
+    for values in ([0.5] * 9, [0.5] * 9 + [1.0]):
+        on = BoundRecords(made.task(pd.DataFrame({"pay": values})))
+        stage = bind_stage(on, Stage(window=(-0.5, 0.5)))
+        stage.candidates.log_prior[7] = far
+        weight = stage.bound.among(stage.candidates).choices.log_weight
+        found.append(weight - np.logaddexp.reduce(weight))
+        assert weight.min() >= LOWEST
+    assert np.abs(found[0] - found[1]).max() <= 1 + 1e-9
+
+
+def test_windows_far_away_cost_no_more():
+    """Terms are counted from the lower end."""
+    made = dpb.Synthesizer(
+        schema(10, pay=PAY), dpb.Censored(1.0), dpb.Regression("pay ~ 1", "beta"),
+        engine=CandidatesEngine(50),
+    )  # fmt: skip
+    on = BoundRecords(made.task(pd.DataFrame({"pay": [0.5] * 9})))
+    for low in (-1e6, 999_999.0):
+        stage = bind_stage(on, Stage(window=(low, low + 1)))
+        assert np.ptp(stage.bound._records.sums(stage.candidates.points, low, low + 1)) == 0
+        assert stage.bound._records.sums(stage.candidates.points, low, low + 1).max() <= 9 / UNIT
+    with pytest.raises(dpb.GuaranteeError, match="lies beyond"):
+        dpb.Censored(1.0, window=(2e6, 2e6 + 1)).stages(on.problem())
+
+
+def test_ordered_parameters_that_are_all_but_equal():
+    """Levels that nobody has: some points have no way back to their coordinates."""
+    health = {"type": "ordinal", "levels": list("abcd")}
+    made = dpb.Synthesizer(
+        schema("public", y=health), dpb.Anchored(50.0), dpb.Regression("y ~ 1", "ordinal"),
+        engine=CandidatesEngine(2000),
+    )  # fmt: skip
+    records = pd.DataFrame({"y": ["a", "d"] * 100})
+    for _ in range(3):
+        (data,) = made.fit(records).sample().datasets
+        assert len(data) == 200
+
+
+def test_the_record_that_stands_for_none_counts_nothing():
+    """Also where its log-likelihood is not defined and would count as the lower end."""
+    made = dpb.Synthesizer(
+        schema(10, pay=PAY), dpb.Censored(1.0), dpb.Regression("pay ~ 1", "beta")
+    )
+    on = BoundRecords(made.task(pd.DataFrame({"pay": []})))
+    stage = bind_stage(on, Stage(window=(-0.5, 0.5)))
+    assert (stage.changes["clip_lower"], stage.changes["clip_upper"]) == (0.0, 0.0)
+
+
+def test_a_study_seed_is_no_secret_seed(tmp_path):
+    made = dpb.Synthesizer(
+        schema(30, pay=PAY), dpb.Censored(1.0), dpb.Regression("pay ~ 1", "beta"), settings=SHORT
+    )
+    records = pd.DataFrame({"pay": np.linspace(0.1, 0.9, 30)})
+    seeded = made.with_settings(dpb.SamplerSettings(chains=2, warmup=100, draws=100, seed=1))
+    for synthesizer in (seeded, made):
+        fit = synthesizer.fit(records, allow_nonconvergence=True, checkpoint=tmp_path / "chains")
+    assert fit.task.entropy > 2**64
+    assert fit.checkpoint.reused == 0
+    assert "with other seed were" in fit.checkpoint.set_aside
+
+
+@pytest.mark.parametrize("level", ["", "nan", "NaN"])
+def test_levels_that_files_cannot_hold(level):
+    with pytest.raises(dpb.SchemaError, match="missing values in a file"):
+        schema(10, x={"type": "categorical", "levels": ["a", level]})
+
+
+def test_the_support_is_open_where_numbers_are_coarse():
+    column = dpb.Column("x", "continuous", lower=2.0**52, upper=2.0**52 + 100)
+    low, high = FAMILIES["beta"].support(column)
+    assert column.lower < low < high < column.upper
+
+
+def test_rows_of_an_urn_are_checked_before_anything_is_drawn(ledger, tmp_path):
+    """Whether there are enough would tell a noisy number, time and again for nothing."""
+    made = dpb.Synthesizer(schema("noisy", ill=ILL), dpb.BetaBinomial(1.0))
+    fit = made.fit(pd.DataFrame({"ill": ["no", "yes"] * 50}))
+    for rows in (3, 10_000):
+        with pytest.raises(dpb.GuaranteeError, match="their number is noisy") as refused:
+            dpb.publish(fit, tmp_path / "out", rows=rows, ledger=ledger, dataset="a")
+        assert str(fit.task.rows) not in str(refused.value).replace(str(rows), "")
+    assert states(ledger) == []
+
+
+def test_what_fails_after_a_private_draw_is_paid_for(ledger, tmp_path, monkeypatch):
+    """Otherwise a draw could be thrown away for nothing until it is liked."""
+    made = dpb.Synthesizer(
+        schema(30, ill=ILL), dpb.Anchored(1.0), dpb.Regression("ill ~ 1", "bernoulli"),
+        engine=CandidatesEngine(100),
+    )  # fmt: skip
+    fit = made.fit(pd.DataFrame({"ill": ["no", "yes"] * 15}))
+
+    def fails(self, draws, index, seed):
+        raise EngineError("mine.stan cannot generate records at the draw that was chosen.")
+
+    monkeypatch.setattr("dpbayes.engines.candidates.CandidatesBinding.y_rep", fails)
+    with pytest.raises(EngineError):
+        dpb.publish(fit, tmp_path / "out", ledger=ledger, dataset="a", say=lambda _: None)
+    assert states(ledger) == ["lost"]
+    assert ledger.account("a").spent[0] == 1.0
+
+
+def test_errors_of_a_generator_do_not_name_the_draw(monkeypatch):
+    visits = {"type": "count", "upper": 2**31 - 1}
+    priors = {"intercept": (20.5, 0.3), "phi": (0.5, 1)}
+    model = dpb.Regression("y ~ 1", "neg_binomial", priors=priors)
+    made = dpb.Synthesizer(
+        schema(200, y=visits), dpb.Anchored(1.0), model, engine=CandidatesEngine(100)
+    )
+    fit = made.fit(pd.DataFrame({"y": [2**31 - 1] * 20}))
+    said = []
+    for _ in range(20):
+        try:
+            fit.sample()
+        except EngineError as error:
+            said.append(str(error))
+    assert set(said) <= {"neg_binomial.stan cannot generate records at the draw that was chosen."}
+    assert said
+
+
+def test_nobody_is_taken_for_an_empty_table(ledger, tmp_path):
+    """Two tables without records are not the same persons."""
+    ledger.add_dataset("b", 10.0)
+    made = dpb.Synthesizer(schema(10, ill=ILL), dpb.Laplace(1.0))
+    for name in "ab":
+        fit = made.fit(pd.DataFrame({"ill": []}))
+        dpb.publish(fit, tmp_path / name, ledger=ledger, dataset=name, say=lambda _: None)
+    assert states(ledger) == ["released", "released"]
+
+
+def test_a_choice_among_families_goes_with_candidates():
+    made = [
+        dpb.Synthesizer(
+            schema(50, pay=PAY), dpb.Anchored(1.0), dpb.Regression("pay ~ 1", family),
+            engine="candidates",
+        )
+        for family in ("beta", "normal")
+    ]  # fmt: skip
+    assert len(score_programs(made, pd.DataFrame({"pay": np.linspace(0.1, 0.9, 50)}))) == 2
+
+
+def test_a_users_program_is_checked_on_made_up_records(tmp_path, monkeypatch):
+    """What the confidential ones are decides nothing: constant, few, none."""
+    made = dpb.Synthesizer(
+        schema(30, pay=PAY), dpb.Censored(1.0), dpb.Program(write(tmp_path, GOOD), "pay ~ 1")
+    )
+    given = []
+    check = binding.check_contract
+
+    def checked(program, model, data, **options):
+        given.append(np.asarray(data["y"]).tolist())
+        return check(program, model, data, **options)
+
+    monkeypatch.setattr(binding, "check_contract", checked)
+    for values in ([], [0.5], [0.5] * 9):
+        BoundRecords(made.task(pd.DataFrame({"pay": values})))
+    assert given[0] == given[1] == given[2]

@@ -1,0 +1,56 @@
+"""A reference fit is refused to the records that it was made from."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.mechanisms.posterior.weights import Reference, references
+
+
+def table(n, seed=1):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame({"y": rng.uniform(0.1, 9.9, n), "sex": rng.choice(["f", "m"], n)})
+
+
+SCHEMA = dpb.Schema.from_dict(
+    {
+        "columns": {
+            "y": {"type": "continuous", "lower": 0, "upper": 10},
+            "sex": {"type": "categorical", "levels": ["f", "m"], "public": True},
+        }
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    settings = dpb.SamplerSettings(warmup=200, draws=100, seed=1, chains=2)
+    model = dpb.Regression("y ~ sex", "beta")
+    plain = dpb.Synthesizer(SCHEMA, dpb.Unweighted(), model, settings=settings)
+    return plain.reference(table(80), allow_nonconvergence=True)
+
+
+def test_records_are_no_reference_for_themselves(reference, tmp_path):
+    """What was seen: a file tuned on the confidential records, and ε called strict."""
+    reference.save(tmp_path / "w.json")
+    for made in (reference, Reference.load(tmp_path / "w.json"), reference.with_scaling(0.5, 0.1)):
+        made.check_records(SCHEMA.validate(table(80, seed=2)))
+        for records in (table(80), table(80)[:60], table(80).assign(sex="f")):
+            with pytest.raises(dpb.GuaranteeError, match="these very records: 100%"):
+                made.check_records(SCHEMA.validate(records))
+
+
+def test_a_job_refuses_its_own_records_as_a_reference(reference, tmp_path, monkeypatch):
+    monkeypatch.setattr(dpb.Synthesizer, "fit", lambda *_: pytest.fail("it fitted"))
+    model = dpb.Regression("y ~ sex", "beta")
+    for mechanism in (
+        dpb.Anchored(1.0, anchor=reference),
+        dpb.CensoredWeighted(1.0, weights=reference),
+    ):
+        assert list(references(mechanism)) == [reference]
+        job = dpb.Job((dpb.Synthesizer(SCHEMA, mechanism, model),), tmp_path / "out")
+        with pytest.raises(dpb.GuaranteeError, match="these very records"):
+            job.run(table(80))
+    assert list(references(dpb.Anchored(1.0))) == []
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,75 @@
+"""Releases where the number of rows is declared or noisy, and of every kind of table."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.engines.candidates import CandidatesEngine
+from dpbayes.engines.draws import one_draw
+from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
+from tests.programs import GOOD, write
+from tests.unit.test_rows_of_posteriors import COLUMNS, MODELS, SETTINGS, schema, table
+
+
+@pytest.mark.parametrize("rows", [37, "noisy"])
+def test_a_release_tells_no_other_number(rows):
+    model = dpb.Regression("ill ~ 1", "bernoulli")
+    synthesizer = dpb.Synthesizer(schema(rows, "ill"), dpb.Anchored(1), model, settings=SETTINGS)
+    settings = []
+    for n in (20, 21):
+        fit = synthesizer.fit(table(n), allow_nonconvergence=True)
+        release = fit.sample(2, seed=1)
+        assert "n" not in release.settings
+        assert [len(data) for data in release.datasets] == [fit.task.rows] * 2
+        assert len(fit.sample(rows=5, seed=1).datasets[0]) == 5
+        settings.append(release.settings)
+        assert release.guarantee.holds_for == "add-remove"
+    if rows == 37:
+        assert settings[0] == settings[1]
+
+
+@pytest.mark.parametrize(("outcome", "family"), MODELS)
+def test_every_table_of_the_domain_is_accepted(outcome, family):
+    """Constant outcomes, values on the bounds, one record, none."""
+    column = COLUMNS[outcome]
+    ends = column.get("levels") or [column.get("lower", 0), column["upper"]]
+    synthesizer = dpb.Synthesizer(
+        schema(30, outcome), dpb.Censored(1), dpb.Regression(f"{outcome} ~ 1", family),
+        settings=SETTINGS,
+    )  # fmt: skip
+    for values in ([], [ends[0]], [ends[1]], [ends[0]] * 9, ends * 5):
+        fit = synthesizer.fit(pd.DataFrame({outcome: values}), allow_nonconvergence=True)
+        (data,) = fit.sample(seed=1).datasets
+        assert len(data) == 30
+        fit.task.schema.validate(data)
+
+
+def points_of(model, outcome, n, rows=300):
+    """The candidates of each stage, anchored at points that do not depend on the records."""
+    synthesizer = dpb.Synthesizer(
+        schema(rows, outcome), dpb.Anchored(1), model, engine=CandidatesEngine(300)
+    )
+    on = BoundRecords(synthesizer.task(table(n)))
+    found, drawn, before = [], None, None
+    for stage in synthesizer.mechanism.stages(on.problem()):
+        before = bind_stage(on, stage, drawn, before).candidates
+        drawn = one_draw(before.draws, 7)
+        found.append(before)
+    return found
+
+
+@pytest.mark.parametrize("outcome", ["own", *dict(MODELS)])
+def test_candidates_are_the_same_for_any_number_of_records(outcome, tmp_path):
+    if outcome == "own":
+        model = dpb.Program(write(tmp_path, GOOD), "earnings ~ 1")
+    else:
+        model = dpb.Regression(f"{outcome} ~ 1", dict(MODELS)[outcome])
+    one, *others = (points_of(model, "earnings" if outcome == "own" else outcome, n)
+                    for n in (0, 20, 21, 400))  # fmt: skip
+    assert len(one) > 1
+    for other in others:
+        for here, there in zip(one, other, strict=True):
+            np.testing.assert_array_equal(here.points, there.points)
+            np.testing.assert_array_equal(here.log_prior, there.log_prior)
+            np.testing.assert_array_equal(here.log_proposal, there.log_proposal)

@@ -1,0 +1,144 @@
+"""Where a ledger is: passwords are printed for no shape of URL."""
+
+import re
+import traceback
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dpbayes import Censored
+from dpbayes.errors import LedgerError
+from dpbayes.publication import database
+from dpbayes.publication.database import Database
+from dpbayes.publication.ledger import Ledger
+from dpbayes.publication.url import read_url, redact, shown
+from tests import releases
+from tests.cli.in_process import dpbayes
+from tests.postgres import NO_POSTGRESQL
+
+needs_driver = pytest.mark.skipif(bool(NO_POSTGRESQL), reason=NO_POSTGRESQL or "it is there")
+
+# Two pieces that can be looked for, with what breaks URLs between them.
+FIRST, SECOND = "hunter2", "swordfish"
+passwords = st.text("@:/?#&=; %'\"+[]\\é", max_size=3).map(lambda middle: FIRST + middle + SECOND)
+SHAPES = [
+    "postgresql://me:{}@127.0.0.1:1/db",
+    "postgresql://me:{}@127.0.0.1/db?connect_timeout=1&port=1",
+    "postgresql+psycopg://me:{}@127.0.0.1:1/db",
+    "postgresql://:{}@127.0.0.1:1/db",
+    "postgresql://me@127.0.0.1:1/db?password={}",
+    "postgresql://me@127.0.0.1:1/db?sslpassword={}&password={}",
+    "postgresql://me@127.0.0.1:1/db?pasword={}",
+    "postgresql://127.0.0.1:1/db;password={}",
+    "postgresql://me@127.0.0.1:{}/db",
+    "postgres://me:{}@127.0.0.1:1/db",
+    "postgresql:/me:{}@127.0.0.1:1/db",
+    "postgresql:me:{}@127.0.0.1:1/db",
+    "postgresql//me:{}@127.0.0.1:1/db",
+    "me:{}@127.0.0.1:1/db",
+    "sqlite://me:{}@x/ledger.db",
+    "sqlite:///ledger.db?password={}",
+    "mysql://me:{}@127.0.0.1:1/db",
+    "host=127.0.0.1 port=1 user=me password={} dbname=db",
+    "password='{}' host=127.0.0.1 port=1",
+    "user=me\tpassword = {}",
+]
+
+
+def said_of(text):
+    """All that is told when there is no such ledger."""
+    with pytest.raises(LedgerError) as caught:
+        Ledger(text)
+    return str(caught.value) + "".join(traceback.format_exception(caught.value))
+
+
+@needs_driver
+@given(st.sampled_from(SHAPES), passwords)
+@example(SHAPES[0], f"{FIRST}@{SECOND}")
+@example(SHAPES[0], f"{FIRST}:{SECOND}@")
+def test_no_password_is_told(shape, password):
+    text = shape.replace("{}", password)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "WAIT", 0.0)
+        said = said_of(text)
+    assert FIRST not in said
+    assert SECOND not in said
+
+
+@needs_driver
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ledger", "show", "{}"),
+        ("ledger", "show", "too", "{}"),
+        ("ledger", "create", "{}", "--account", "a", "--epsilon", "{}"),
+        ("ledger", "{}"),
+        ("{}",),
+        ("list", "--{}"),
+    ],
+)
+def test_no_password_is_printed(shape, words, tmp_path):
+    url = shape.format(FIRST, FIRST)
+    done = dpbayes(*(word.replace("{}", url) for word in words), cwd=tmp_path)
+    assert done.returncode == 2
+    assert FIRST not in done.stdout + done.stderr
+    assert done.stderr
+
+
+def test_a_note_keeps_no_password(tmp_path):
+    assert redact(f"see postgresql://me:{FIRST}@h/d and {SECOND}@h") == "see ***@h"
+    assert redact(f"password = {FIRST}, PASSWD='{FIRST} {SECOND}'") == "password = *** PASSWD=***"
+    assert redact(f"h?host=/tmp&sslkey={FIRST} x") == "h?host=/tmp&sslkey=*** x"
+    for plain in ("https://example.org/a: b", "me@example.org:5432/x", "for the web", "a:b"):
+        assert redact(plain) == plain
+    ledger = Ledger.create(str(tmp_path / "ledger.db"))
+    ledger.add_dataset("cps", 1.0)
+    claim = Censored(0.5).guarantee()
+    note = f"in postgresql://me:{FIRST}@h/d"
+    ledger.reserve("cps", claim, releases.identity(), "e" * 32, tmp_path, note)
+    assert list(ledger.history()["note"]) == ["in ***@h/d"]
+    assert FIRST.encode() not in (tmp_path / "ledger.db").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("ledger.db", "ledger.db"),
+        ("a folder/ledger.db", "a folder/ledger.db"),
+        ("sqlite:////tmp/ledger.db", "/tmp/ledger.db"),
+        ("C:/ledger.db", "C:/ledger.db"),
+        ("postgresql://me:secret@db.example.org:5433/budgets", "postgresql://db.example.org:5433/budgets"),
+        ("postgresql://me@[::1]/budgets", "postgresql://[::1]/budgets"),
+        ("postgresql://me:p%40ss%2F@host/b?sslmode=require", "postgresql://host/b"),
+        ("postgresql://me@/b?host=/var/run/postgresql", "postgresql:///b?host=/var/run/postgresql"),
+        ("postgresql://me@/b?host=h;password=secret", "postgresql:///b?host=***"),
+    ],
+)  # fmt: skip
+def test_what_is_shown(text, told):
+    assert shown(read_url(text)) == told
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("nothing.db", "there is no ledger 'nothing.db'"),
+        ("mysql://somewhere/x", "sqlite or postgresql, not in mysql"),
+        ("://", "URL cannot be read"),
+        ("sqlite://", "would forget"),
+        ("postgresql://me:a@b@host/db", "characters of a password as %NN"),
+        ("host=db user=me", "URL cannot be read"),
+    ],
+)
+def test_bad_urls(bad, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LedgerError, match=re.escape(message)):
+        Ledger(bad)
+    assert not list(tmp_path.iterdir())
+
+
+@needs_driver
+def test_an_unreachable_server():
+    with pytest.raises(LedgerError, match="cannot be used: connection failed"):
+        Database("postgresql://someone:secret@127.0.0.1:1/x").version()
