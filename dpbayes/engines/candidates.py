@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpbayes.arrays import Floats, Ints, Vector
 from dpbayes.engines.base import CompilesOnce, SamplerSettings, StanData
+from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import SAMPLER_STATS, count_draws, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
 from dpbayes.engines.proposal import BY_RECORD, Candidates, Choices, Proposer
@@ -24,6 +25,8 @@ from dpbayes.privacy.guarantee import Draw
 from dpbayes.stan.program import StanProgram
 
 POINTS = 10_000
+# What a stage changes: no record's log_lik depends on it.
+OF_TERMS = {"weights", "anchor", "clip_lower", "clip_upper", "divergence"}
 UNIT = 2.0**-30  # what terms are whole multiples of, so that their sums are exact
 LOWEST = -(2.0**22)  # a log weight below it counts as it: a probability of exp(-4e6)
 BLOCK = 8192  # records evaluated at once: they stay in the processor's cache
@@ -90,18 +93,24 @@ class CandidatesBinding:
     """A program with data, evaluated by the embedded engine."""
 
     def __init__(
-        self, model: EmbeddedModel, data: StanData, candidates: Candidates | None = None
+        self,
+        model: EmbeddedModel,
+        data: StanData,
+        candidates: Candidates | None = None,
+        kept: dict[str, _Records] | None = None,
     ) -> None:
         self._model = model
         self._data = dict(data)
         self._candidates = candidates
+        self._kept = {} if kept is None else kept  # by all bindings that share them
 
     def rebind(self, **changes: Any) -> CandidatesBinding:
-        return CandidatesBinding(self._model, {**self._data, **changes})
+        kept = self._kept if changes.keys() <= OF_TERMS else None
+        return CandidatesBinding(self._model, {**self._data, **changes}, kept=kept)
 
     def among(self, candidates: Candidates) -> CandidatesBinding:
         """The same, whose draws are among these points."""
-        return CandidatesBinding(self._model, self._data, candidates)
+        return CandidatesBinding(self._model, self._data, candidates, self._kept)
 
     @cached_property
     def choices(self) -> Choices:
@@ -118,7 +127,7 @@ class CandidatesBinding:
         low, high = float(self._data["clip_lower"]), float(self._data["clip_upper"])
         base = found.log_prior - found.log_proposal
         if math.isfinite(high - low) and not self._data.get("divergence"):
-            total = self._records.sums(found.points, low, high)
+            total = self._sums(found.points, low, high)
             # Public, and less than LOWEST of no use: without an end it would overflow.
             total += np.rint(np.maximum(base - base.max(), LOWEST) / UNIT).astype(np.int64)
             log_weight = (total - total.max()) * UNIT
@@ -166,9 +175,18 @@ class CandidatesBinding:
     def _bound(self) -> EmbeddedBinding:
         return self._model.bind(self._data)
 
-    @cached_property
+    @property
     def _records(self) -> _Records:
-        return _Records(self._model, self._data)
+        if "records" not in self._kept:
+            self._kept["records"] = _Records(self._model, self._data)
+        return self._kept["records"]
+
+    def _sums(self, points: Floats, low: float, high: float) -> Ints:
+        weights, anchor = (np.asarray(self._data[k], float) for k in ("weights", "anchor"))
+        records = self._records
+        if not (records.alike(weights) and records.alike(anchor)):
+            records = _Records(self._model, self._data, distinct=False)
+        return records.sums(points, low, high, weights, anchor)
 
 
 class _Records:
@@ -179,21 +197,30 @@ class _Records:
     own, and is given all of them at once.
     """
 
-    def __init__(self, model: EmbeddedModel, data: StanData) -> None:
+    def __init__(self, model: EmbeddedModel, data: StanData, *, distinct: bool = True) -> None:
         n = int(data["n"])
-        columns = {k: v for k in BY_RECORD if len(v := np.asarray(data.get(k, ()))) == n}
-        rows = np.arange(n)
-        self._inverse, counts = rows, np.ones(n, dtype=np.int64)
+        values = {k: v for k in BY_RECORD if len(v := np.asarray(data.get(k, ()))) == n}
+        columns = {k: v for k, v in values.items() if k not in OF_TERMS}
+        self._rows = self._inverse = np.arange(n)
+        counts = np.ones(n, dtype=np.int64)
         size = max(n, 1)
         if model.program.bundled:
             size = BLOCK
-            rows, self._inverse, counts = _different(columns, n)
+            if distinct:
+                self._rows, self._inverse, counts = _different(columns, n)
         self._blocks: list[_Block] = []
-        for start in range(0, len(rows), size):
+        for start in range(0, len(self._rows), size):
             some = slice(start, start + size)
-            self._blocks.append(_Block.of(model, data, columns, rows[some], counts[some]))
+            made = _Block.of(model, data, columns, self._rows[some], counts[some])
+            self._blocks.append(made)
 
-    def sums(self, points: Floats, low: float, high: float) -> Ints:
+    def alike(self, values: Vector) -> bool:
+        """Like records have like values, shape (n,)."""
+        return bool((values[self._rows][self._inverse] == values).all())
+
+    def sums(
+        self, points: Floats, low: float, high: float, weights: Vector, anchor: Vector
+    ) -> Ints:
         """Sums over records of clip(weight (f - anchor), low, high) - low, in ``UNIT``: shape (K,).
 
         Each is between 0 and n (high - low), wherever the window lies.
@@ -201,14 +228,17 @@ class _Records:
         Args:
             points: shape (K, d), unconstrained. The coordinates follow the public number of rows,
                 so those of the candidates are those of every block.
+            weights, anchor: shape (n,), alike for like records.
         """
         if not self._blocks:
             return np.zeros(len(points), dtype=np.int64)
+        cuts = np.cumsum([len(block.counts) for block in self._blocks])[:-1]
+        terms = [np.split(values[self._rows], cuts) for values in (weights, anchor)]
 
         def evaluate(part: Floats) -> Ints:
             total = np.zeros(len(part), dtype=np.int64)
-            for block in self._blocks:
-                total += block.sums(part, low, high)
+            for block, *of_block in zip(self._blocks, *terms, strict=True):
+                total += block.sums(part, low, high, *of_block)
             return total
 
         workers = (os.cpu_count() or 1) if len(points) >= _THREADED else 1
@@ -230,13 +260,10 @@ class _Block:
 
     Attributes:
         bound: the program with them.
-        weights, anchor: of each.
         counts: how many records are like each.
     """
 
     bound: EmbeddedBinding
-    weights: Vector
-    anchor: Vector
     counts: Ints
 
     @classmethod
@@ -253,14 +280,16 @@ class _Block:
         if model.program.bundled:
             filled = np.concatenate([rows, np.repeat(rows[:1], -len(rows) % LANES)])
         some = {key: values[filled] for key, values in columns.items()}
-        bound = model.bind({**data, **some, "n": len(filled)})
-        return cls(bound, columns["weights"][rows], columns["anchor"][rows], counts)
+        n = len(filled)
+        return cls(model.bind({**data, **some, **contract_defaults(n), "n": n}), counts)
 
     def log_lik(self, points: Floats) -> Iterator[Vector]:
         """f of the different records at each point."""
         return (f[: len(self.counts)] for f in self.bound.log_lik_at(points))
 
-    def sums(self, points: Floats, low: float, high: float) -> Ints:
+    def sums(
+        self, points: Floats, low: float, high: float, weights: Vector, anchor: Vector
+    ) -> Ints:
         """As ``_Records.sums``."""
         total = np.empty(len(points), dtype=np.int64)
         ends = math.ceil(low / UNIT), math.floor(high / UNIT)
@@ -268,8 +297,8 @@ class _Block:
         # As in the program, NaN becomes the lower end.
         with np.errstate(invalid="ignore", over="ignore"):
             for k, f in enumerate(self.log_lik(points)):
-                np.subtract(f, self.anchor, out=term)
-                np.multiply(term, self.weights, out=term)
+                np.subtract(f, anchor, out=term)
+                np.multiply(term, weights, out=term)
                 np.fmin(np.fmax(term, low, out=term), high, out=term)
                 np.rint(np.divide(term, UNIT, out=term), out=term)
                 np.clip(term, *ends, out=term)

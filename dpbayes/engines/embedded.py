@@ -72,6 +72,7 @@ class EmbeddedBinding:
         self._model = model
         self._data = data
         self._n = data.n
+        self._idle: list[Any] = []  # evaluators of log_lik_at
 
     def rebind(self, **changes: Any) -> EmbeddedBinding:
         return EmbeddedBinding(self._model, self._data.changed(**changes))
@@ -197,8 +198,16 @@ class EmbeddedBinding:
         return self._log_lik(model, columns(draws, _names(model)), constrained=True)
 
     def log_lik_at(self, points: Floats) -> Iterator[Vector]:
-        """As ``log_lik`` at unconstrained points of shape (S, d)."""
-        return self._log_lik(self._evaluator(emit=1), points, constrained=False)
+        """As ``log_lik`` at unconstrained points of shape (S, d).
+
+        Evaluators are kept for the next call, one for each thread: to make one reads all data.
+        """
+        try:
+            model = self._idle.pop()
+        except IndexError:
+            model = self._evaluator(emit=1)
+        yield from self._log_lik(model, points, constrained=False)
+        self._idle.append(model)
 
     def _log_lik(self, model: Any, points: Floats, *, constrained: bool) -> Iterator[Vector]:
         emit = self._slice(model, "log_lik")

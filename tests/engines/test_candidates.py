@@ -140,7 +140,7 @@ class TestSumsAreExact:
         def sums(rows):
             data = data_of(family, y[rows], X[rows])
             bound = model.bind({**data, "weights": np.full(len(rows), 0.7)})
-            return bound._records.sums(candidates.points, -0.5, 0.5)
+            return bound._sums(candidates.points, -0.5, 0.5)
 
         whole = sums(np.arange(n))
         order = rng.permutation(n)

@@ -26,6 +26,7 @@ from dpbayes.mechanisms.posterior.records import (
 from dpbayes.mechanisms.posterior.risk import RecordRisk
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, Window
 from dpbayes.privacy.noise import Noise
+from dpbayes.release import versions
 from dpbayes.schema import Column
 
 REPLICATES = 4  # of which each synthetic row takes one
@@ -134,7 +135,9 @@ class PosteriorFit(Fitted):
         return self.on.model.decode(y)
 
     def versions(self) -> Mapping[str, str]:
-        return self.on.task.engine.versions()
+        of_engine = self.on.task.engine.versions()
+        chosen = self.posterior.on.candidates is not None  # by OpenDP
+        return {**of_engine, **(versions("opendp") if chosen else {})}
 
     def bound_stages(self, records: pd.DataFrame | None = None) -> tuple[BoundStage, ...]:
         if records is None:
