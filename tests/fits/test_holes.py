@@ -211,3 +211,18 @@ def test_a_users_program_is_checked_on_made_up_records(tmp_path, monkeypatch):
     for values in ([], [0.5], [0.5] * 9):
         BoundRecords(made.task(pd.DataFrame({"pay": values})))
     assert given[0] == given[1] == given[2]
+
+
+@pytest.mark.parametrize(
+    "mechanism", [dpb.Unweighted(), dpb.Weighted(), dpb.CensoredWeighted(1.0)], ids=lambda m: m.name
+)
+def test_weights_and_no_weights_go_with_candidates(mechanism):
+    """The unweighted fit, by which risk is measured, is one of chains under this engine too."""
+    made = dpb.Synthesizer(
+        schema("public", pay=PAY), mechanism, dpb.Regression("pay ~ 1", "beta"),
+        engine=CandidatesEngine(200),
+    )  # fmt: skip
+    fit = made.fit(pd.DataFrame({"pay": np.linspace(0.1, 0.9, 60)}))
+    assert fit.fitted.unweighted.choices is None or mechanism.name == "unweighted"
+    assert np.isfinite(fit.findings().by_record["lipschitz_unweighted"]).all()
+    assert len(fit.sample(accept="none").datasets[0]) == 60

@@ -112,21 +112,23 @@ class BoundRecords:
     def unweighted(self) -> Posterior:
         """The unweighted fit, made when first asked for: risk is measured under it."""
         if self.task.engine.draw == "chain":
-            return self._unweighted(self.plain)
-        # It is not released: that it is too narrow for a grid does not matter.
+            return self.unweighted_released
+        # It is not released, and without a window few candidates would share it.
         compiled = get_engine("embedded").compile(self.model.program)
-        return self._unweighted(compiled.bind({**self.data, **contract_defaults(self.n)}))
+        plain = compiled.bind({**self.data, **contract_defaults(self.n)})
+        stage = replace(bind_stage(self, UNWEIGHTED), bound=plain, candidates=None)
+        return self._unweighted(stage)
 
     @cached_property
     def unweighted_released(self) -> Posterior:
         """The same by the engine of the release, for a mechanism that releases it."""
-        if self.task.engine.draw == "chain":
-            return self.unweighted
-        return self._unweighted(self.plain)
+        stage = bind_stage(self, UNWEIGHTED)
+        if stage.candidates is None:  # the same data, encoded already
+            stage = replace(stage, bound=self.plain)
+        return self._unweighted(stage)
 
-    def _unweighted(self, bound: BoundModel) -> Posterior:
+    def _unweighted(self, stage: BoundStage) -> Posterior:
         (first,) = np.random.SeedSequence(self.task.entropy).spawn(1)
-        stage = replace(bind_stage(self, UNWEIGHTED), bound=bound)
         return self.sample(stage, first, self.task.checkpoint)
 
     def sensitivity(self) -> Vector:
