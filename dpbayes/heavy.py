@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import sqlalchemy as sa
     import xarray as xr
-    from scipy import optimize, special, stats
+    from scipy import interpolate, optimize, special, stats
 else:
     from importlib import import_module
 
@@ -31,6 +31,10 @@ else:
     pd = _Waiting("pandas")
     sa = _Waiting("sqlalchemy")
     xr = _Waiting("xarray")
-    optimize, special, stats = (_Waiting(f"scipy.{n}") for n in ("optimize", "special", "stats"))
+    interpolate, optimize, special, stats = (
+        _Waiting(f"scipy.{n}") for n in ("interpolate", "optimize", "special", "stats")
+    )
 
-__all__ = ["filelock", "formulaic", "optimize", "pd", "sa", "special", "stats", "xr"]
+__all__ = [
+    "filelock", "formulaic", "interpolate", "optimize", "pd", "sa", "special", "stats", "xr",
+]  # fmt: skip

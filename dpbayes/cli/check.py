@@ -10,7 +10,8 @@ import typer
 from dpbayes.cli.streams import say
 from dpbayes.engines import get_engine
 from dpbayes.engines.contract import check_contract
-from dpbayes.stan.model import read_json_data
+from dpbayes.stan.dataflow import refuse_broken
+from dpbayes.stan.json_data import read_json_data
 from dpbayes.stan.program import StanProgram
 
 
@@ -29,13 +30,21 @@ def check(
     ] = None,
     engine: Annotated[str, typer.Option(help="embedded or cmdstan.")] = "embedded",
 ) -> None:
-    """Check that a Stan program keeps the privacy contract, by name and by behaviour."""
+    """Check that a Stan program keeps the privacy contract: by name, dataflow and behaviour."""
     stan = StanProgram.from_file(program)
     data = read_json_data(constants)
     report = check_contract(stan, get_engine(engine).compile(stan), data, private or None)
+    proof = refuse_broken(stan, report.private)
     say(f"{program.name} keeps the contract at {report.points} random points.")
     for line in report.passed:
         say(f"  ok  {line}")
+    if proof.proved:
+        names = ", ".join(report.private)
+        say(f"  ok  proved by dataflow, at all points and for all values of {names}")
+    else:
+        say("Not proved by dataflow; an assumption of the release:")
+        for finding in proof.findings:
+            say(f"  --  {finding}")
     say("Not checked, your claim:")
     for line in report.not_checked:
         say(f"  --  {line}")

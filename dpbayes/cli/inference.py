@@ -16,7 +16,7 @@ def combine(
     release: Annotated[
         Path, typer.Argument(metavar="RELEASE", help="Folder with synthetic_1.csv ...")
     ],
-    formula: Annotated[str, typer.Option(help="As in statsmodels: 'y ~ x + C(group)'.")],
+    formula: Annotated[str, typer.Option(help="Of released columns: 'y ~ x + C(group)'.")],
     model: Annotated[str, typer.Option(help="ols, logit or poisson.")] = "ols",
     rule: Annotated[
         str | None,

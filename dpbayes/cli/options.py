@@ -156,6 +156,8 @@ def _read_priors(path: Path | None) -> dict[str, Any] | None:
         raise SchemaError(f"priors file {str(path)!r}: {error.strerror}.") from None
     except ValueError as error:
         raise SchemaError(f"priors file {str(path)!r} is not valid TOML: {error}.") from None
+    except RecursionError:
+        raise SchemaError(f"priors file {str(path)!r} is nested too deeply.") from None
 
 
 @dataclass(frozen=True, kw_only=True)

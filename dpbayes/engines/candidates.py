@@ -27,6 +27,7 @@ from dpbayes.stan.program import StanProgram
 POINTS = 10_000
 # What a stage changes: no record's log_lik depends on it.
 OF_TERMS = {"weights", "anchor", "clip_lower", "clip_upper", "divergence"}
+MOST_POINTS = 10_000_000  # their parameters and weights are held in memory
 UNIT = 2.0**-30  # what terms are whole multiples of, so that their sums are exact
 LOWEST = -(2.0**22)  # a log weight below it counts as it: a probability of exp(-4e6)
 BLOCK = 8192  # records evaluated at once: they stay in the processor's cache
@@ -64,6 +65,8 @@ class CandidatesEngine(CompilesOnce["CandidatesModel"]):
         super().__init__()
         if isinstance(points, bool) or not isinstance(points, int) or points < 2:
             raise EngineError(f"points = {points!r} must be a whole number, at least 2.")
+        if points > MOST_POINTS:
+            raise EngineError(f"points = {points:,} must be at most {MOST_POINTS:,}.")
         self.points = points
         self._embedded = EmbeddedEngine()
 

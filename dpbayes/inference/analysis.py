@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.errors import InferenceError
+from dpbayes.errors import InferenceError, SchemaError
 from dpbayes.heavy import pd
 from dpbayes.inference.combining import RULES, Combined, combine
 from dpbayes.inference.counts import (
@@ -21,6 +21,8 @@ from dpbayes.inference.counts import (
     from_synthetic_counts,
 )
 from dpbayes.release import STATEMENT, Release
+from dpbayes.stan.formula import DataFormula
+from dpbayes.stan.formula_text import quoted
 
 # Mechanisms whose data sets are shifted, which averaging over data sets does not undo.
 _SHRUNK = (
@@ -198,28 +200,38 @@ def _urn_posterior(
 
 
 def formula_fit(formula: str, model: str = "ols") -> Callable[[pd.DataFrame], Any]:
-    """A function for ``analyse`` that fits a statsmodels formula.
+    """A function for ``analyse`` that fits a regression by statsmodels.
 
+    Args:
+        formula: what formulas of a synthesizer may use, of the released columns: a formula is
+            read and never run as code. Splines and polynomials need bounds, ``lower`` and
+            ``upper``; the outcome may be an expression.
+        model: one of ``MODELS``.
     Raises:
-        InferenceError: statsmodels is missing, or the formula does not fit the data.
+        InferenceError: statsmodels is missing, the formula is none, or it does not fit the data.
     """
     if model not in MODELS:
         raise InferenceError(f"model = {model!r}: expected one of {', '.join(MODELS)}.")
     try:
-        import statsmodels.formula.api as smf
+        import statsmodels.api as sm
     except ImportError:
         raise InferenceError(
             'formulas need statsmodels: pip install "dpbayes[analysis]".'
         ) from None
+    made = {"ols": sm.OLS, "logit": sm.Logit, "poisson": sm.Poisson}[model]
+    try:
+        read = DataFormula(formula)
+    except SchemaError as error:
+        raise InferenceError(str(error)) from None
 
     def fit(data: pd.DataFrame) -> Any:
         quiet = {} if model == "ols" else {"disp": 0}
         try:
-            return getattr(smf, model)(formula, data).fit(**quiet)
-        except Exception as error:  # formula engines raise errors of many kinds
+            return made(*read.matrices(data)).fit(**quiet)
+        except Exception as error:  # libraries raise errors of many kinds
             raise InferenceError(
-                f"{model} {formula!r} on columns {', '.join(map(str, data.columns))}: "
-                f"{str(error).splitlines()[0]}"
+                f"{model} {quoted(formula)} on columns {', '.join(map(str, data.columns))}: "
+                f"{(str(error) or type(error).__name__).splitlines()[0]}"
             ) from None
 
     return fit

@@ -46,7 +46,7 @@ for _kind in (
     register_mechanism(_kind)
 
 
-def get_mechanism(name: str, **settings: Any) -> Mechanism[Any]:
+def get_mechanism(name: str, /, **settings: Any) -> Mechanism[Any]:
     """Build a mechanism by name; settings that are None are left at their defaults.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -54,8 +55,10 @@ def _toml_value(text: str) -> Any:
     """A number, list or table as TOML writes it; anything else is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         return text
+    except RecursionError:
+        raise GuaranteeError(f"a value is nested too deeply: {text[:40]!r}...") from None
 
 
 def _window(value: Any) -> Any:
@@ -65,7 +68,7 @@ def _window(value: Any) -> Any:
     ends = value.split(",") if isinstance(value, str) else value
     try:
         low, high = (float(end) for end in ends)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise GuaranteeError(
             f"window = {value!r} must be symmetric, negative, or two numbers, as in -1,0."
         ) from None
@@ -92,7 +95,7 @@ def _constant(value: Any) -> WeightSource | None:
         return None
     try:
         return ConstantWeights(float(value))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -105,7 +108,8 @@ def _scaled(reference: Reference, scaling: Mapping[str, float]) -> Reference:
 
 def _number(name: str, value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        with contextlib.suppress(OverflowError):
+            return float(value)
     raise GuaranteeError(f"{name} = {value!r} must be a number.")
 
 

@@ -14,6 +14,7 @@ Basis = Literal["strict", "asymptotic", "none"]
 Adjacency = Literal["add-remove", "substitution"]
 BASES = ("strict", "asymptotic", "none")  # from the strongest
 ADJACENCIES = ("add-remove", "substitution")
+MOST_DATASETS = 100_000  # of one release
 EPSILONS = (1e-3, 50.0)  # from and to, of one data set
 
 EXACT_DRAW = (
@@ -37,6 +38,13 @@ CUSTOM_PROGRAM = (
     "the user's Stan program passed the contract check at random points only; that each record's "
     "log-likelihood is a function of that record's data, the public data and the parameters "
     "everywhere is the user's claim"
+)
+PROVED_PROGRAM = (
+    "a dataflow analysis of the user's Stan program proved that confidential columns reach its "
+    "target only through pseudo_log_lik, record by record and with the given weights, anchor and "
+    "window, and reach no bound, prior, message or replicate; that log_lik is normalised, that "
+    "priors are proper, and that no value of the declared domain is an error in the program, is "
+    "the user's claim"
 )
 SECRET_NOISE = (
     "OpenDP draws the noise exactly and from the operating system's secret random numbers; how "
@@ -67,6 +75,12 @@ DRAWS: dict[Draw | None, tuple[str, ...]] = {
     "candidates": (CANDIDATE_DRAW, SECRET_NOISE),
     None: (),
 }
+
+
+def inside(value: object, low: float, high: float) -> bool:
+    """A number strictly between two others; text, lists and truth values are none."""
+    ok = isinstance(value, int | float) and not isinstance(value, bool)
+    return ok and low < value < high  # type: ignore[operator]
 
 
 def check_epsilon(epsilon: float) -> float:
@@ -172,6 +186,8 @@ class Guarantee:
         """The guarantee of m data sets at ``delta``; GuaranteeError unless m is a whole number."""
         if isinstance(m, bool) or not isinstance(m, int) or m < 1:
             raise GuaranteeError(f"datasets = {m!r} must be a whole number, at least 1.")
+        if m > MOST_DATASETS:
+            raise GuaranteeError(f"datasets = {m:,} must be at most {MOST_DATASETS:,}.")
         return replace(self, datasets=m, delta=check_delta(delta))
 
     def require(self, accept: Basis) -> None:

@@ -17,6 +17,7 @@ from dpbayes.schema import Column
 # Okabe & Ito's palette and Tol's wine, in an order that also separates in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255")
 LINES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2, 2, 2)))
+MOST_BARS = 100  # of one series
 _STYLES = (("#333333", "-"), *zip(COLOURS * 4, LINES * 4, strict=True))  # the data first
 
 
@@ -250,19 +251,46 @@ def density(values: Floats, column: Column) -> tuple[Floats, Floats]:
 
 
 def _shares(ax: Axes, column: Column, series: Mapping[str, pd.Series], colours: list[str]) -> None:
-    levels = [str(level) for level in column.levels]
-    if not levels:
-        top = int(np.quantile(np.concatenate([s.to_numpy() for s in series.values()]), 0.995))
-        low = int(column.lower or 0)
-        levels = [str(k) for k in range(low, max(top, low + 1) + 1)]
+    bars = _level_shares(column, series) if column.levels else _count_shares(column, series)
+    names, shares, wide = bars
     width = 0.8 / len(series)
-    for i, ((label, values), colour) in enumerate(zip(series.items(), colours, strict=False)):
+    for i, (label, colour) in enumerate(zip(series, colours, strict=False)):
+        positions = np.arange(len(names)) + (i - (len(series) - 1) / 2) * width
+        ax.bar(
+            positions, shares[label], width, color=colour, edgecolor="black", linewidth=0.3,
+            label=label,
+        )  # fmt: skip
+    step = max(1, len(names) // 20)
+    ax.set_xticks(range(0, len(names), step), names[::step])
+    ax.set_ylabel("share of records" if wide == 1 else f"share of records by {wide:,} values")
+
+
+Shares = tuple[list[str], dict[str, Floats], int]  # names, heights by label, values of each bar
+
+
+def _level_shares(column: Column, series: Mapping[str, pd.Series]) -> Shares:
+    """A bar for each level, the first of them where there are very many."""
+    levels = [str(level) for level in column.levels[:MOST_BARS]]
+    found: dict[str, Floats] = {}
+    for label, values in series.items():
         shares = values.astype(str).value_counts(normalize=True)
         heights = [float(shares.get(level, 0.0)) for level in levels]
-        positions = np.arange(len(levels)) + (i - (len(series) - 1) / 2) * width
-        ax.bar(
-            positions, heights, width, color=colour, edgecolor="black", linewidth=0.3, label=label
-        )
-    step = max(1, len(levels) // 20)
-    ax.set_xticks(range(0, len(levels), step), levels[::step])
-    ax.set_ylabel("share of records")
+        found[label] = np.array(heights, dtype=np.float64)
+    return levels, found, 1
+
+
+def _count_shares(column: Column, series: Mapping[str, pd.Series]) -> Shares:
+    """A bar for each whole number, or for classes of as many of them as keep the bars few."""
+    values = {label: s.to_numpy(dtype=np.int64) for label, s in series.items()}
+    low = int(column.lower or 0)
+    top = max(int(np.quantile(np.concatenate(list(values.values())), 0.995)), low + 1)
+    wide = -(-(top - low + 1) // MOST_BARS)
+    bars = (top - low) // wide + 1
+    names = [str(low + k * wide) for k in range(bars)]  # of the lowest in each
+    found: dict[str, Floats] = {}
+    for label, numbers in values.items():
+        place = (numbers - low) // wide
+        inside = place[(place >= 0) & (place < bars)]
+        counts = np.bincount(inside, minlength=bars)
+        found[label] = np.asarray(counts / max(len(numbers), 1), dtype=np.float64)
+    return names, found, wide

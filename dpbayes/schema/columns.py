@@ -29,6 +29,7 @@ RESOLUTION = 6  # decimal digits that the width of the bounds is cut into, unles
 LARGEST = 1e100  # bound; squares of larger numbers overflow
 MOST_DIGITS = 106  # either way: of bounds as large, or as close
 MOST_COUNT = 2**31 - 1  # what Stan holds; sums of as many of them as there are rows are exact
+MOST_LEVEL = 2**53  # whole numbers up to it have one way to be written
 MISSING = ("", "NaN", "nan")  # fields of a file without a value
 _SHOWN = 3  # values shown in an error message
 ASK_FOR_VALUES = "To see some of them: --show-values (show_values=True)."
@@ -85,6 +86,8 @@ class Column:
                 raise SchemaError(f"{where}: {key} = {value!r} must be a number.")
             if not abs(value) <= LARGEST:
                 raise SchemaError(f"{where}: {key} must be finite, and within ±{LARGEST:g}.")
+            if float(value) != value:  # a whole number between two floating-point ones
+                object.__setattr__(self, key, float(value))
             if self.type == "count" and (value % 1 or value > MOST_COUNT):
                 raise SchemaError(
                     f"{where}: {key} = {value} must be a whole number, at most "
@@ -141,9 +144,13 @@ class Column:
             raise SchemaError(f"{where}: levels = {levels!r} must be a list.")
         if self.type == "binary" and not levels:
             levels = (0, 1)
+        for level in levels:
+            self._check_level(where, level)
         object.__setattr__(self, "levels", tuple(levels))
-        if len(set(self.levels)) != len(self.levels):
-            raise SchemaError(f"{where}: levels {list(self.levels)} has duplicates.")
+        if len(set(map(level_text, self.levels))) != len(self.levels):
+            raise SchemaError(
+                f"{where}: levels {list(self.levels)} has duplicates; 1 and '1' are one."
+            )
         unreadable = [level for level in self.levels if str(level) in MISSING]
         if unreadable:
             raise SchemaError(
@@ -156,6 +163,15 @@ class Column:
                 f"{where}: a {self.type} column needs its public levels, at least two; "
                 'add levels = ["...", "..."].'
             )
+
+    @staticmethod
+    def _check_level(where: str, level: object) -> None:
+        if not isinstance(level, str | int | float):
+            raise SchemaError(
+                f"{where}: a level is text or a number, found {type(level).__name__} in levels."
+            )
+        if isinstance(level, int | float) and abs(level) > MOST_LEVEL:
+            raise SchemaError(f"{where}: a level that is a number lies within ±{MOST_LEVEL:,}.")
 
     @property
     def step(self) -> float:
@@ -227,8 +243,8 @@ class Column:
 
     def _validate_levels(self, values: pd.Series, show_values: bool) -> pd.Series:
         # A file gives text or numbers as it likes: compare as text, keep the declared level.
-        by_text = {_text(level): level for level in self.levels}
-        found = values.map(_text).map(by_text)
+        by_text = {level_text(level): level for level in self.levels}
+        found = values.map(level_text).map(by_text)
         shown = ", ".join(map(repr, self.levels))
         self._refuse(
             values if show_values else None,
@@ -258,7 +274,7 @@ def _finest(resolution: float) -> int:
     return math.floor(-math.log10(resolution))
 
 
-def _text(value: object) -> str:
+def level_text(value: object) -> str:
     """``1``, ``1.0``, ``"1"`` and ``True`` are one level."""
     if isinstance(value, bool | np.bool_):
         return str(int(value))
@@ -294,6 +310,8 @@ class Schema:
 
         Beside the columns ``rows`` may stand, as ``Rows.parse`` reads it.
         """
+        if not isinstance(tree, Mapping):
+            raise SchemaError(f"the schema must be a table with columns, found {tree!r:.50}.")
         _refuse_unknown_keys(tree, ("columns", "rows"), "schema")
         entries = tree.get("columns")
         if not isinstance(entries, Mapping) or not entries:
@@ -320,8 +338,10 @@ class Schema:
             raise SchemaError(f"schema file {str(path)!r} does not exist.") from None
         except OSError as error:
             raise SchemaError(f"schema file {str(path)!r}: {error.strerror}.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:  # of TOML, of UTF-8, of a number with thousands of digits
             raise SchemaError(f"schema file {str(path)!r} is not valid TOML: {error}.") from None
+        except RecursionError:
+            raise SchemaError(f"schema file {str(path)!r} is nested too deeply.") from None
         return cls.from_dict(tree)
 
     def to_dict(self) -> dict[str, Any]:

@@ -155,7 +155,7 @@ class Family:
                     f"family {self.name!r} has no prior {name!r}; it has {', '.join(self.priors)}."
                 )
             length = np.size(np.asarray(self.priors[name]))
-            numbers = np.atleast_1d(np.asarray(value, dtype=float))
+            numbers = _numbers(value)
             scales = numbers[1:] if name in _LOCATED else numbers
             if numbers.shape != (length,) or not np.isfinite(numbers).all() or (scales <= 0).any():
                 raise SchemaError(
@@ -164,6 +164,17 @@ class Family:
                     "would void the guarantee."
                 )
         return {**self.priors, **overrides}
+
+
+def _numbers(value: Any) -> NDArray[np.float64]:
+    """What a prior was given as; nothing where it is text, a date or a table."""
+    items = value if isinstance(value, list | tuple | np.ndarray) else (value,)
+    if not all(isinstance(n, int | float | np.number) and not isinstance(n, bool) for n in items):
+        return np.empty(0)
+    try:
+        return np.asarray([float(n) for n in items])
+    except OverflowError:  # a whole number that no float holds
+        return np.full(len(items), np.inf)
 
 
 def encode_outcome(column: Column, values: pd.Series) -> NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +11,11 @@ from numpy.typing import NDArray
 from dpbayes.errors import DataError, SchemaError
 from dpbayes.heavy import formulaic, pd
 from dpbayes.schema import Column, Schema
+from dpbayes.stan.formula_terms import Domain, Factors, columns_used
+from dpbayes.stan.formula_text import Name, Node, parse, quoted
 
-_GROUP_TERM = re.compile(r"\(\s*1\s*\|\s*([^)|]+?)\s*\)")
 _DOMAIN_POINTS = 4096
+_LARGEST = 1e140  # of a term: its square is a number
 
 
 @dataclass(frozen=True)
@@ -52,64 +53,64 @@ class Design:
 class Formula:
     """A parsed formula ``outcome ~ covariates + (1 | group)`` over a schema.
 
+    A formula is data: it is read into a tree of what is allowed (``formula_text``), which is
+    evaluated row by row (``formula_terms``). Nothing of it is run as code.
+
     Columns of the design matrix are centred and orthonormalised, in the order of the terms, over
     the *declared domain* of the covariates (bounds and levels in the schema, taken as uniform and
     independent), never over the records: with sample moments one record more or less would move
     every other record's linear predictor, and the bound of the clamp would not hold under
-    add/remove adjacency. For the same reason transforms that learn from data (center, scale, poly,
-    bs, ...) are refused. Coefficients and their priors are those of the orthonormal columns, which
-    NUTS samples several times faster; ``Fit.coefficients`` gives them in the covariates' units.
+    add/remove adjacency. For the same reason transforms that learn from data (center, scale, ...)
+    are refused, and splines and polynomials are made of public knots and bounds. Coefficients and
+    their priors are those of the orthonormal columns, which NUTS samples several times faster;
+    ``Fit.coefficients`` gives them in the covariates' units.
 
     Raises:
-        SchemaError: a covariate that is not public, not declared, or without a public domain.
+        SchemaError: a text that is no such formula; a covariate that is not public, not declared,
+            or without a public domain.
     """
 
     def __init__(self, formula: str, schema: Schema) -> None:
         self.text = formula
         self._schema = schema
-        left, tilde, right = formula.partition("~")
-        outcome = left.strip().strip("`")
-        if not tilde or not outcome:
-            raise SchemaError(
-                f"formula {formula!r}: expected 'outcome ~ covariates', for example 'y ~ 1'."
-            )
-        if outcome not in schema.columns and re.search(r"\W", outcome):
-            raise SchemaError(
-                f"formula {formula!r}: the left side must be a column name, not an expression; "
-                "choose a family instead of transforming the outcome."
-            )
-        self.outcome = schema[outcome]
-        if self.outcome.public:
-            raise SchemaError(
-                f"column {outcome!r} is public and needs no synthesis; set public = false if it "
-                "is the confidential outcome."
-            )
-        if re.search(r"(^|\+)\s*0\s*(\+|$)|-\s*1\s*(\+|$)", right):
-            raise SchemaError(f"formula {formula!r}: the intercept cannot be removed.")
-        right, self.group = self._split_group(right)
-        self._spec, self.centre, self.basis = self._prepare(right)
+        self._where = f"formula {quoted(formula)}"
+        parsed = parse(formula)
+        self.outcome = self._outcome(parsed.outcome)
+        if () not in parsed.terms:
+            raise SchemaError(f"{self._where}: the intercept cannot be removed.")
+        self.group = self._grouping(parsed.groups)
+        used = {name: self._public(name) for name in columns_used(self._where, parsed.terms)}
+        domains = {name: _domain(column) for name, column in used.items()}
+        self._factors = Factors(self._where, parsed.terms, domains)
+        self._spec, self.centre, self.basis = self._prepare(_domain_sample(used))
         self.names = tuple(n for n in self._spec.column_names if n != "Intercept")
 
-    def _split_group(self, right: str) -> tuple[str, Column | None]:
-        terms = _GROUP_TERM.findall(right)
-        rest = re.sub(rf"\+?\s*{_GROUP_TERM.pattern}", "", right).strip().removeprefix("+") or "1"
-        if "|" in rest:
+    def _outcome(self, left: Node) -> Column:
+        if not isinstance(left, Name):
             raise SchemaError(
-                f"formula {self.text!r}: only group intercepts (1 | group) are supported."
+                f"{self._where}: the left side must be a column name, not an expression; "
+                "choose a family instead of transforming the outcome."
             )
-        if not terms:
-            return rest, None
-        if len(terms) > 1:
+        outcome = self._schema[left.value]
+        if outcome.public:
             raise SchemaError(
-                f"formula {self.text!r}: one group term is supported, found {len(terms)}."
+                f"column {outcome.name!r} is public and needs no synthesis; set public = false if "
+                "it is the confidential outcome."
             )
-        group = self._public(terms[0].strip("`"))
+        return outcome
+
+    def _grouping(self, columns: tuple[str, ...]) -> Column | None:
+        if not columns:
+            return None
+        if len(columns) > 1:
+            raise SchemaError(f"{self._where}: one group term is supported, found {len(columns)}.")
+        group = self._public(columns[0])
         if not group.levels:
             raise SchemaError(
                 f"column {group.name!r} groups records and needs declared levels; "
                 'give it type = "categorical".'
             )
-        return rest, group
+        return group
 
     def _public(self, name: str) -> Column:
         column = self._schema[name]
@@ -121,35 +122,29 @@ class Formula:
             )
         return column
 
-    def _prepare(self, right: str) -> tuple[Any, NDArray[np.float64], NDArray[np.float64]]:
-        used = {name: self._public(name) for name in _names(right)}
-        try:
-            matrix = formulaic.model_matrix(
-                right, _domain_sample(used), na_action="ignore", context={}
-            )
-        except formulaic.errors.FormulaicError as error:
-            raise SchemaError(f"formula {self.text!r}: {str(error).splitlines()[0]}") from None
+    def _prepare(
+        self, sample: pd.DataFrame
+    ) -> tuple[Any, NDArray[np.float64], NDArray[np.float64]]:
+        matrix = _matrix(self._factors.formula(), self._factors.table(sample))
         spec = matrix.model_spec
-        if any(spec.transform_state.values()):
-            learned = ", ".join(str(k) for k, v in spec.transform_state.items() if v)
-            raise SchemaError(
-                f"formula {self.text!r}: {learned} learns constants from the records. Write public "
-                "constants instead, for example I((age - 40) / 10)."
-            )
         values = matrix.drop(columns="Intercept").to_numpy(dtype=float)
         if not np.isfinite(values).all():
+            raise SchemaError(f"{self._where} is not finite everywhere inside the declared bounds.")
+        with np.errstate(all="ignore"):
+            centre = values.mean(axis=0)
+            centred = (values - centre) / np.sqrt(_DOMAIN_POINTS)
+        if not (np.abs(centred) < _LARGEST).all():
             raise SchemaError(
-                f"formula {self.text!r} is not finite everywhere inside the declared bounds."
+                f"{self._where}: its terms are too large; scale them, as in I(x / 1e9)."
             )
-        centre = values.mean(axis=0)
-        triangle = np.linalg.qr((values - centre) / np.sqrt(_DOMAIN_POINTS), mode="r")
+        triangle = np.linalg.qr(centred, mode="r")
         spread = np.abs(np.diag(triangle))
         dependent = spread <= 1e-9 * np.maximum(np.abs(values).max(axis=0), 1e-300)
         if dependent.any():
             terms = [n for n in spec.column_names if n != "Intercept"]
             name = terms[int(np.argmax(dependent))]
             raise SchemaError(
-                f"formula {self.text!r}: term {name!r} is constant or a linear combination of the "
+                f"{self._where}: term {name!r} is constant or a linear combination of the "
                 "terms before it; leave it out."
             )
         basis = np.linalg.inv(triangle) * np.sign(np.diag(triangle))
@@ -159,11 +154,11 @@ class Formula:
         """Build the design of validated records (n rows)."""
         raw = np.empty((len(records), 0))
         if self.names:
-            matrix = self._spec.get_model_matrix(records, na_action="ignore", context={})
+            matrix = _matrix(self._spec, self._factors.table(records))
             raw = matrix.drop(columns="Intercept").to_numpy(dtype=float)
         if not np.isfinite(raw).all():
             name = self.names[int(np.argmin(np.isfinite(raw).all(axis=0)))]
-            raise DataError(f"formula {self.text!r}: term {name!r} is not finite for some records.")
+            raise DataError(f"{self._where}: term {name!r} is not finite for some records.")
         group: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         levels: tuple[str | int | float, ...] = ()
         if self.group is not None:
@@ -172,7 +167,7 @@ class Formula:
         return Design(
             outcome=self.outcome.name,
             names=self.names,
-            X=np.ascontiguousarray((raw - self.centre) @ self.basis),
+            X=_times(raw - self.centre, self.basis),
             centre=self.centre,
             basis=self.basis,
             group=group,
@@ -180,10 +175,80 @@ class Formula:
         )
 
 
-def _names(right: str) -> list[str]:
-    """Names of columns: words that are neither functions, nor settings of one, nor numbers."""
-    words = re.findall(r"`([^`]+)`|(?<![\w.])([^\W\d]\w*)(?!\w|\s*[(=.])", right)
-    return list(dict.fromkeys(quoted or word for quoted, word in words))
+class DataFormula:
+    """A formula over tables that are public as they are: for analysts of a release.
+
+    Levels are those that a table has, unless ``C(x, levels=[...])`` names them.
+
+    Raises:
+        SchemaError: it is no formula, or has a group term.
+    """
+
+    def __init__(self, formula: str) -> None:
+        self._where = f"formula {quoted(formula)}"
+        parsed = parse(formula)
+        if parsed.groups:
+            raise SchemaError(f"{self._where}: group terms have no place in a regression.")
+        self._outcome, self._terms = parsed.outcome, parsed.terms
+        self._columns = columns_used(self._where, [*parsed.terms, (parsed.outcome,)])
+
+    def matrices(self, data: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
+        """Outcome and design of a table's n rows.
+
+        Raises:
+            SchemaError: columns that are not there, or hold other values than the formula needs.
+        """
+        missing = [name for name in self._columns if name not in data.columns]
+        if missing:
+            raise SchemaError(f"{self._where}: there is no column {missing[0]!r}.")
+        domains, table = {}, {}
+        for name in self._columns:
+            values = data[name]
+            if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
+                domains[name], table[name] = Domain(), values.astype(float)
+                continue
+            coded = pd.Categorical(values)
+            domains[name] = Domain(levels=tuple(coded.categories))
+            table[name] = pd.Series(coded, index=data.index)
+        records = pd.DataFrame(table, index=data.index)
+        factors = Factors(self._where, self._terms, domains)
+        design = _matrix(factors.formula(), factors.table(records))
+        plain = pd.DataFrame(design.astype(float))
+        outcome = pd.Series(factors.numbers(self._outcome, records), index=data.index)
+        if not np.isfinite(plain.to_numpy()).all() or not np.isfinite(outcome).all():
+            raise SchemaError(f"{self._where} is not finite, or a value is missing.")
+        return outcome, plain
+
+
+def _matrix(spec: Any, table: pd.DataFrame) -> Any:
+    """Of the columns that ``Factors.table`` made: terms are products of them, and no code."""
+    with np.errstate(all="ignore"):  # what is not finite is refused afterwards
+        return formulaic.model_matrix(spec, table, na_action="ignore", context={})
+
+
+def _times(rows: NDArray[np.float64], basis: NDArray[np.float64]) -> NDArray[np.float64]:
+    """rows @ basis of an upper triangle, summed in one order whatever the number of rows.
+
+    A library's product sums in blocks of its own choice: one record more could move the last bit
+    of others' values.
+    """
+    found = np.zeros_like(rows)
+    for j in range(len(basis)):
+        found[:, j:] += rows[:, j : j + 1] * basis[j, j:]
+    return found
+
+
+def _domain(column: Column) -> Domain:
+    """What is public of a covariate."""
+    return Domain(column.levels, None if column.levels else _bounds(column))
+
+
+def _bounds(column: Column) -> tuple[float, float]:
+    if column.lower is None or column.upper is None:
+        raise SchemaError(
+            f"column {column.name!r} is used as a covariate and needs lower and upper bounds."
+        )
+    return float(column.lower), float(column.upper)
 
 
 def _domain_sample(columns: dict[str, Column]) -> pd.DataFrame:
@@ -198,10 +263,6 @@ def _domain_sample(columns: dict[str, Column]) -> pd.DataFrame:
                 pd.Categorical(levels[codes], categories=list(column.levels), ordered=True)
             )
             continue
-        if column.lower is None or column.upper is None:
-            raise SchemaError(
-                f"column {name!r} is used as a covariate and needs lower and upper bounds."
-            )
-        grid = np.linspace(column.lower, column.upper, _DOMAIN_POINTS)
+        grid = np.linspace(*_bounds(column), _DOMAIN_POINTS)
         sample[name] = pd.Series(rng.permutation(grid if column.type != "count" else np.rint(grid)))
     return pd.DataFrame(sample, index=range(_DOMAIN_POINTS))

@@ -6,7 +6,6 @@ say what the user wants; ``on(schema)`` checks it and gives the frozen ``Model``
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +14,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.errors import DataError
 from dpbayes.heavy import pd
-from dpbayes.privacy.guarantee import CUSTOM_PROGRAM
+from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, PROVED_PROGRAM
 from dpbayes.schema import Column, Schema
+from dpbayes.stan.dataflow import prove, refuse_broken
 from dpbayes.stan.families import FAMILIES, Family, decode_outcome, encode_outcome
 from dpbayes.stan.formula import Design, Formula
+from dpbayes.stan.json_data import read_json_data
 from dpbayes.stan.program import StanProgram
 
 PRIVATE = ("y",)  # data entries that hold confidential values
@@ -55,6 +55,8 @@ class Regression:
             SchemaError, ProgramError.
         """
         program = StanProgram.for_family(self.family)  # first: formulas take time to import
+        if not program.bundled:
+            refuse_broken(program, PRIVATE)
         formula = Formula(self.formula, schema)
         family = FAMILIES[self.family]
         family.check_column(formula.outcome)
@@ -86,6 +88,7 @@ class Program:
         """
         formula = Formula(self.formula, schema)
         program = StanProgram.from_file(self.file)
+        refuse_broken(program, PRIVATE)
         given = self.constants
         constants = dict(given if isinstance(given, Mapping) else read_json_data(given))
         if formula.outcome.levels:
@@ -117,7 +120,9 @@ class Model:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What a guarantee assumes of the program beyond what the mechanism assumes."""
-        return () if self.program.bundled else (CUSTOM_PROGRAM,)
+        if self.program.bundled:
+            return ()
+        return (PROVED_PROGRAM if prove(self.program, PRIVATE).proved else CUSTOM_PROGRAM,)
 
     @property
     def discrete(self) -> bool:
@@ -206,20 +211,3 @@ class Model:
         released = {column.name for column in self.outcomes}
         columns = self.schema.columns.values()
         return [c.name for c in columns if not c.public and c.name not in released]
-
-
-def read_json_data(path: str | Path | None) -> dict[str, Any]:
-    """Stan data from a JSON file; none without a file."""
-    if path is None:
-        return {}
-    try:
-        tree = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"data file {str(path)!r} does not exist.") from None
-    except OSError as error:
-        raise DataError(f"data file {str(path)!r}: {error.strerror}.") from None
-    except ValueError as error:
-        raise DataError(f"data file {str(path)!r} is not valid JSON: {error}.") from None
-    if not isinstance(tree, dict):
-        raise DataError(f"data file {str(path)!r} must hold one JSON object of Stan data.")
-    return tree

@@ -96,6 +96,11 @@ class StanProgram:
         program.check_names()
         return program
 
+    @staticmethod
+    def bundled_include(name: str) -> str:
+        """Text of a bundled include."""
+        return (stan_directory() / "include" / f"{name}.stan").read_text(encoding="utf-8")
+
     @classmethod
     def _read(cls, path: Path, *, bundled: bool) -> StanProgram:
         try:

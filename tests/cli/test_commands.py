@@ -132,9 +132,11 @@ def test_check_good_and_bad_programs(folder):
     done = dpbayes("check", folder / "good.stan", "--constants", folder / "data.json")
     assert done.returncode == 0, done.stderr
     assert "good.stan keeps the contract at 5 random points" in done.stdout
+    assert "proved by dataflow" in done.stdout
     for name, old, new, message in (
         ("mean", "mu ~ normal(0, 2)", "mu ~ normal(mean(y), 2)", "Remove line 17"),
         ("syntax", "real mu;", "real mu", "Syntax error"),
+        ("copied", "normal_rng(rep_vector(mu, n), 1)", "to_array_1d(y)", "line 27: y_rep depends"),
         ("loglik", "log_lik;", "ll;", "log_lik is missing"),
     ):
         (folder / f"{name}.stan").write_text(GOOD.replace(old, new, 1))
@@ -159,7 +161,7 @@ def test_synthesize_with_a_program(folder):
         "synthesize", folder / "data.csv", *flags, "--constants", folder / "constants.json"
     )
     assert done.returncode == 0, done.stderr
-    assert "contract check at random points" in " ".join(done.stdout.split())
+    assert "dataflow analysis of the user's Stan program" in " ".join(done.stdout.split())
 
 
 def test_list_names_everything():

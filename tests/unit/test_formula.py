@@ -75,14 +75,13 @@ def test_orthonormal_over_the_domain():
         ("y ~ (1 | age)", "groups records and needs declared levels"),
         ("y ~ (1 | party)", "'party' is used as a covariate but is not public"),
         ("y ~ center(age)", "learns constants from the records"),
-        ("y ~ poly(age, 2)", "learns constants from the records"),
         ("y ~ age + I(2 * age)", "a linear combination of the terms before it"),
         ("y ~ log(age - 20)", "not finite everywhere"),
-        ("y ~ age + (", "context marker"),
+        ("y ~ age + (", "expected a column, a number or a function before"),
     ],
 )
 def test_bad_formulas(schema, formula, message):
-    with pytest.raises(dpb.SchemaError, match=message), np.errstate(all="ignore"):
+    with pytest.raises(dpb.SchemaError, match=message):
         Formula(formula, schema)
 
 

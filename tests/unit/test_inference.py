@@ -226,7 +226,7 @@ def test_analyse_is_combine_of_each(datasets):
     by_hand = combine(*np.array([mean(d) for d in datasets]).T)
     assert (found.estimate, found.variance) == (by_hand.estimate, by_hand.variance)
     fitted = analyse(datasets, formula_fit("y ~ x + g"))
-    assert list(fitted.estimate.index) == ["Intercept", "g[T.b]", "x"]
+    assert list(fitted.estimate.index) == ["Intercept", "x", "g[T.b]"]
     low, high = fitted.interval(0.999)
     assert low["x"] < 2 < high["x"]
     slopes = [np.polyfit(d["x"], d["y"], 1)[0] for d in datasets]

@@ -101,6 +101,25 @@ def test_shares_for_counts_and_levels():
     assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1", "2"]
 
 
+def test_counts_up_to_a_million_have_few_bars():
+    rng = np.random.default_rng(1)
+    original, other = (pd.Series(rng.integers(7, 1_000_007, 4000)) for _ in range(2))
+    counts = dpb.Column("n", "count", lower=7, upper=2_000_000)
+    ax = charts.density_overlay(counts, original, {"s": other}).axes[0]
+    found = heights(ax)
+    top = np.quantile(np.concatenate([original, other]), 0.995)
+    wide = -(-(int(top) - 7 + 1) // charts.MOST_BARS)
+    for label, values in (("data", original), ("s", other)):
+        assert len(found[label]) <= charts.MOST_BARS
+        assert abs(sum(found[label].values()) - (values <= top).mean()) < 0.01
+        assert found[label][0] == (values < 7 + wide).mean()
+    assert ax.get_ylabel() == f"share of records by {wide:,} values"
+    assert [t.get_text() for t in ax.get_xticklabels()][:2] == ["7", str(7 + 5 * wide)]
+    levels = dpb.Column("c", "categorical", levels=tuple(range(5000)))
+    ax = charts.density_overlay(levels, original % 5000, {"s": other % 5000}).axes[0]
+    assert len(heights(ax)["data"]) == charts.MOST_BARS
+
+
 def test_columns_have_a_panel_each_and_one_legend(amounts):
     column, data, other = amounts
     sex = dpb.Column("sex", "binary", levels=("f", "m"))

@@ -54,6 +54,17 @@ def test_confidential_columns(schema):
         ({"type": "binary", "lower": 0}, "has levels, not bounds"),
         ({"type": "count", "uper": 3}, "unknown key 'uper' \\(did you mean 'upper'"),
         ({"type": "count", "public": "yes"}, "must be true or false"),
+        ({"type": "categorical", "levels": [["a"], ["b"]]}, "is text or a number, found list"),
+        ({"type": "categorical", "levels": [{"a": 1}, "b"]}, "is text or a number, found dict"),
+        ({"type": "categorical", "levels": ["a", None]}, "is text or a number, found NoneType"),
+        ({"type": "categorical", "levels": [1, "1"]}, "has duplicates; 1 and '1' are one"),
+        ({"type": "categorical", "levels": [10**5000, 1]}, "a number lies within"),
+        ({"type": "categorical", "levels": [float("nan"), 1]}, "missing values in a file"),
+        ({"type": "continuous", "lower": -1e308, "upper": 1e308}, "within ±1e"),
+        ({"type": "continuous", "lower": 0, "upper": 10**400}, "within ±1e"),
+        ({"type": "continuous", "lower": 2**70, "upper": 2**70 + 1}, "must be below upper"),
+        ({"type": "count", "upper": 2**70}, "at most 2,147,483,647"),
+        ({"type": "continuous", "lower": 0, "upper": 1, "digits": 10**400}, "whole number of"),
         (5, "expected a table"),
     ],
 )
@@ -68,6 +79,8 @@ def test_bad_declarations(entry, message):
         ("[columns]", "declares no column"),
         ("[column.x]\ntype = 'count'", "unknown key 'column' \\(did you mean 'columns'"),
         ("[columns.x\n", "is not valid TOML"),
+        ("[columns.x]\nupper = " + "9" * 5000, "is not valid TOML"),
+        ("[columns.x]\nlevels = " + "[" * 5000, "is nested too deeply"),
     ],
 )
 def test_bad_files(text, message, tmp_path):
@@ -125,6 +138,13 @@ def test_values_are_shown_only_when_asked(schema, records, change, values):
         ("", "is empty"),
         ("a,b,a\n1,2,3\n", "duplicate column names in its first line, columns 1, 3"),
         ("a,b\n1,2,3,4\n1,2\n1,2,3,4,5,6\n", "not a regular CSV"),
+        ("a,b\n1,2,3\n4,5,6\n", "line 2 has 3 fields, the header has 2"),
+        ("a,b\n1,2\n\n4\n", "line 4 has 1 fields, the header has 2"),
+        ("a,b\n1,2\n4,5,\n", "line 3 has 3 fields, the header has 2"),
+        ('a,b\n"1\n",2\n4,"5\n\n",6\n', "line 6 has 3 fields, the header has 2"),
+        ("a" * 131_073 + ",b\n1,2\n", "line 1: field larger than field limit"),
+        ("a,b\n1," + "2" * 131_073 + "\n", "line 2: field larger than field limit"),
+        ('a,b\n1,"2\n', "not a regular CSV"),
     ],
 )
 def test_bad_csv(text, message, tmp_path):
@@ -138,6 +158,38 @@ def test_csv_levels_that_look_missing_are_kept(tmp_path):
     column = dpb.Column("country", "categorical", levels=("NA", "DE"))
     read = dpb.read_records(tmp_path / "d.csv")
     assert column.validate(read["country"]).tolist() == ["NA", "DE"]
+
+
+def test_csv_of_very_many_columns(tmp_path):
+    """Names are compared once each: pairs of them would take hours."""
+    names = ",".join(f"c{k}" for k in range(300_000))
+    (tmp_path / "d.csv").write_text(f"{names},c7\n")
+    with pytest.raises(dpb.DataError, match="columns 8, 300001"):
+        dpb.read_records(tmp_path / "d.csv")
+
+
+def test_csv_fields_stay_in_their_columns(tmp_path):
+    """A quoted comma or line is part of a field; a blank line is no row."""
+    (tmp_path / "d.csv").write_text('a,b\n"1,5","x\ny"\n\n2,\n')
+    read = dpb.read_records(tmp_path / "d.csv")
+    assert read["a"].tolist() == ["1,5", "2"]
+    assert read["b"].tolist()[0] == "x\ny"
+    assert read["b"].isna().tolist() == [False, True]
+
+
+def test_bounds_beyond_exact_whole_numbers(tmp_path):
+    entry = {"type": "continuous", "lower": 0, "upper": 2**70 + 1}
+    schema = dpb.Schema.from_dict({"columns": {"x": entry}})
+    schema.to_toml(tmp_path / "s.toml")
+    assert dpb.Schema.from_toml(tmp_path / "s.toml") == schema
+    assert schema["x"].upper == 2.0**70
+    assert schema.validate(pd.DataFrame({"x": ["1e21"]}))["x"].tolist() == [1e21]
+
+
+@pytest.mark.parametrize("tree", [5, None, [], "columns"])
+def test_a_schema_is_a_table(tree):
+    with pytest.raises(dpb.SchemaError, match="must be a table with columns"):
+        dpb.Schema.from_dict(tree)
 
 
 def test_csv_missing_file(tmp_path):

@@ -33,8 +33,10 @@ def get_model(model: str | StatisticModel, settings: Mapping[str, Any] | None) -
     """A model by name and settings. GuaranteeError for unknown ones."""
     if isinstance(model, StatisticModel):
         return model
-    if model not in MODELS:
+    if not isinstance(model, str) or model not in MODELS:
         raise GuaranteeError(f"model = {model!r}: expected one of {', '.join(MODELS)}.")
+    if not isinstance(settings, Mapping | None):
+        raise GuaranteeError(f"settings = {settings!r}: expected a table, as in {{prior = 1}}.")
     known = [f.name for f in fields(MODELS[model])]  # type: ignore[arg-type]  # dataclasses
     for key in settings or {}:
         if key not in known:

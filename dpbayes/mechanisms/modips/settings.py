@@ -26,7 +26,7 @@ def positive(values: Any, size: int, what: str) -> tuple[float, ...]:
     """Numbers above 0, or GuaranteeError."""
     try:
         found = tuple(float(v) for v in np.atleast_1d(values))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = ()
     if len(found) != size or not all(0 < v < math.inf for v in found):
         raise GuaranteeError(f"{what} = {values!r}: expected {size} number(s) above 0.")

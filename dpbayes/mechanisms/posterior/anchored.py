@@ -11,7 +11,7 @@ from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, place_window, window_width
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.privacy.accounting import NOTHING, Loss
-from dpbayes.privacy.guarantee import POSTERIOR, REFERENCE, Adjacency, Guarantee
+from dpbayes.privacy.guarantee import POSTERIOR, REFERENCE, Adjacency, Guarantee, inside
 
 # Public range L of |f - h| that stays unclamped, by anchor.
 RANGE_NONE = 6.0
@@ -64,12 +64,12 @@ class Anchored(PosteriorMechanism):
                 f"anchor = {self.anchor!r} must be 'two-stage', 'none' or a Reference "
                 "(--anchor FILE, written by `dpbayes tune`)."
             )
-        if self.range is not None and not 0 < self.range < math.inf:
+        if self.range is not None and not inside(self.range, 0, math.inf):
             raise GuaranteeError(
                 f"range = {self.range!r} must be a finite number above 0: the public range L of "
                 "|log-likelihood ratio| that stays unclamped, about 1 to 6."
             )
-        if not 0 < self.share < 1:
+        if not inside(self.share, 0, 1):
             raise GuaranteeError(
                 f"share = {self.share!r} must lie in (0, 1): the part of epsilon for the anchor."
             )

@@ -11,7 +11,7 @@ from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, window_width
 from dpbayes.mechanisms.posterior.weights import ConstantWeights
 from dpbayes.privacy.accounting import Loss
-from dpbayes.privacy.guarantee import POSTERIOR, Adjacency, Guarantee
+from dpbayes.privacy.guarantee import POSTERIOR, Adjacency, Guarantee, inside
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class BetaDivergence(PosteriorMechanism):
 
     def __post_init__(self) -> None:
         window_width(self.epsilon, self.adjacency)
-        if not 1 < self.beta < math.inf:
+        if not inside(self.beta, 1, math.inf):
             raise GuaranteeError(f"beta = {self.beta!r} must be a finite number above 1.")
 
     def _window(self) -> tuple[float, float, float]:

@@ -14,7 +14,7 @@ from dpbayes.errors import GuaranteeError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import PureFitted, PureMechanism
 from dpbayes.mechanisms.tables.cells import BIN_RULES, BinRule, Cells, check_cells
-from dpbayes.privacy.guarantee import Adjacency
+from dpbayes.privacy.guarantee import Adjacency, inside
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import OUT_OF_RANGE, Change, Statistic
 from dpbayes.schema import Schema
@@ -232,7 +232,7 @@ class PerturbedHistogram(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.share < 1:
+        if not inside(self.share, 0, 1):
             raise GuaranteeError(
                 f"share = {self.share!r} must lie in (0, 1): the part of epsilon for the cells."
             )

@@ -1,0 +1,129 @@
+"""The contract of a Stan program, proved by following what the confidential data touch.
+
+The text, includes expanded, is read by a grammar of Stan (grammar.lark) and followed from data to
+target and y_rep with what each value depends on (taint.py): nothing confidential, one record, entry
+i on record i, or several records. Functions of Stan's own are followed by lists (signatures.py),
+the user's by following their bodies. What cannot be followed is said to be unclear: that is no
+proof, and no refusal either.
+
+Proved is: confidential data reach target only through the log_lik argument of the bundled
+``pseudo_log_lik``, once, with the given weights, anchor and window; entry i of it depends on record
+i alone; no bound, length, prior, ``reject``, ``print`` or random number depends on them, nor y_rep;
+and ``n`` is used for lengths and loops alone. Not proved: that log_lik is normalised, that priors
+are proper, and that values of y inside the declared domain raise no error in the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from dpbayes.errors import ProgramError
+from dpbayes.stan.program import StanProgram
+from dpbayes.stan.syntax import Node, Unreadable, parse
+
+BLOCKS = {
+    "data_block": "data",
+    "transformed_data": "transformed data",
+    "parameters_block": "parameters",
+    "transformed_parameters": "transformed parameters",
+    "model_block": "model",
+    "generated": "generated quantities",
+}
+
+
+class Finding(NamedTuple):
+    """Why a program is not proved: ``broken`` for certain, or only not followed."""
+
+    line: int
+    message: str
+    broken: bool
+
+    def __str__(self) -> str:
+        """A sentence."""
+        return f"line {self.line}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the analysis found.
+
+    Attributes:
+        findings: what stands against a proof, those that break the contract first.
+    """
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def proved(self) -> bool:
+        return not self.findings
+
+    @property
+    def broken(self) -> tuple[Finding, ...]:
+        """Findings that break the contract for certain."""
+        return tuple(finding for finding in self.findings if finding.broken)
+
+
+def prove(program: StanProgram, private: Sequence[str] = ("y",)) -> Proof:
+    """Follow the confidential data through a program.
+
+    Args:
+        private: names of the confidential entries of the data block; the record weights and the
+            anchor count as confidential besides.
+    """
+    return _prove(program.text, tuple(private))
+
+
+def refuse_broken(program: StanProgram, private: Sequence[str] = ("y",)) -> Proof:
+    """The proof of a program that at least does not break the contract for certain.
+
+    Raises:
+        ProgramError: naming the lines.
+    """
+    proof = prove(program, private)
+    if proof.broken:
+        lines = "\n  ".join(str(finding) for finding in proof.broken)
+        raise ProgramError(f"{program.name}.stan breaks the contract:\n  {lines}")
+    return proof
+
+
+@lru_cache(maxsize=64)
+def _prove(text: str, private: tuple[str, ...]) -> Proof:
+    from dpbayes.stan.outlets import CLAMP
+    from dpbayes.stan.statements import Follower, TooLong, trusted_functions
+
+    try:
+        tree = parse(text)
+    except Unreadable as error:
+        return Proof((Finding(error.line, "Stan that cannot be followed.", broken=False),))
+    except RecursionError:
+        return Proof((Finding(1, "expressions too deep to follow.", broken=False),))
+    functions: dict[str, list[Node]] = {}
+    blocks = {part.kind: part for part in tree.present}
+    for function in blocks["functions_block"].present if "functions_block" in blocks else ():
+        functions.setdefault(function[1].text, []).append(function)
+    follower = Follower(functions, private)
+    for definition in functions.get(CLAMP, []):
+        if definition != trusted_functions()[CLAMP]:
+            follower.flow.find(
+                definition.line,
+                "pseudo_log_lik is not the bundled one: include pseudo_likelihood.stan, and give "
+                "no other function that name.",
+                broken=True,
+            )
+    try:
+        for kind, name in BLOCKS.items():
+            if kind in blocks:
+                follower.block(blocks[kind], name)
+    except (TooLong, RecursionError):
+        return Proof((Finding(1, "the program is too long or too deep to follow.", broken=False),))
+    if follower.flow.clamps != 1:
+        line = blocks["model_block"].line if "model_block" in blocks else 1
+        how = "more than once" if follower.flow.clamps else "nowhere"
+        message = f"pseudo_log_lik is added to target {how}: once is what the guarantee counts."
+        unclear = any(not broken for _, _, broken in follower.flow.findings)
+        follower.flow.find(line, message, broken=bool(follower.flow.clamps) or not unclear)
+    found = sorted((Finding(*f) for f in follower.flow.findings), key=lambda f: not f.broken)
+    return Proof(tuple(found))

@@ -1,0 +1,433 @@
+"""The text of a formula, read into a tree and split into terms. Nothing of it is ever run.
+
+A formula is input: it may come from a stranger. Only what is listed here is a formula, and what
+is computed of it is computed by ``formula_terms`` from the tree, never by Python from the text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+from dpbayes.errors import SchemaError
+
+LONGEST = 100_000  # characters of a formula
+MOST_TERMS = 5_000
+MOST_STEPS = 150  # operators, brackets and calls of one summand: trees stay shallow
+MOST_ITEMS = 10_000  # of a list
+_SHOWN = 120  # characters of a formula in a message
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<quoted>`[^`]+`)
+    | (?P<text>"[^"\\\n]*"|'[^'\\\n]*')
+    | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
+    | (?P<name>[^\W\d][\w.]*)
+    | (?P<sign>\*\*|<=|>=|==|!=|[-+*/:%<>^()\[\],=|~])
+    )""",
+    re.VERBOSE,
+)
+# How tightly an operator binds; in a formula and inside a call alike.
+_BINDS = {
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 1),
+    **dict.fromkeys(("+", "-"), 2),
+    **dict.fromkeys(("*", "/", "%"), 3),
+    ":": 4, "**": 6, "^": 6,
+}  # fmt: skip
+_SIGN = 5  # a leading + or -
+
+
+@dataclass(frozen=True)
+class Number:
+    """A finite constant as it was written."""
+
+    text: str
+
+    @property
+    def value(self) -> float:
+        return float(self.text)
+
+
+@dataclass(frozen=True)
+class Text:
+    """The name of a level."""
+
+    value: str
+
+
+@dataclass(frozen=True)
+class Name:
+    """A column."""
+
+    value: str
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list of constants."""
+
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A leading sign."""
+
+    sign: str
+    operand: Node
+
+
+@dataclass(frozen=True)
+class Binary:
+    """Two operands and what stands between them."""
+
+    sign: str
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function with its arguments."""
+
+    name: str
+    arguments: tuple[Node, ...]
+    named: tuple[tuple[str, Node], ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """An intercept for each level of a column: ``(1 | column)``."""
+
+    column: str
+
+
+Node = Number | Text | Name | Items | Signed | Binary | Call | Group
+Term = tuple[Node, ...]  # factors; none of the intercept
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A formula in its parts.
+
+    Attributes:
+        outcome: left side.
+        terms: of the right side without group terms; () is the intercept.
+        groups: columns of the group terms.
+    """
+
+    outcome: Node
+    terms: tuple[Term, ...]
+    groups: tuple[str, ...]
+
+
+def quoted(formula: str) -> str:
+    """A formula as messages show it."""
+    return repr(formula if len(formula) <= _SHOWN else formula[:_SHOWN] + "...")
+
+
+def parse(formula: str) -> Parsed:
+    """Read ``outcome ~ covariates + (1 | group)``.
+
+    Raises:
+        SchemaError: it is not such a formula.
+    """
+    if not isinstance(formula, str):
+        raise SchemaError(f"formula = {formula!r} must be text, for example 'y ~ 1'.")
+    where = f"formula {quoted(formula)}"
+    if len(formula) > LONGEST:
+        raise SchemaError(f"{where} is longer than {LONGEST:,} characters.")
+    reader = _Reader(formula, where)
+    return reader.formula()
+
+
+def text_of(node: Node, binds: int = 0) -> str:
+    """A node as it would be written; names of columns of the design are made of it."""
+    match node:
+        case Number(text):
+            return text
+        case Text(value):
+            return repr(value)
+        case Name(value):
+            return value if re.fullmatch(r"[^\W\d][\w.]*", value) else f"`{value}`"
+        case Items(items):
+            return f"[{', '.join(map(text_of, items))}]"
+        case Signed(sign, operand):
+            said, own = f"{sign}{text_of(operand, _SIGN)}", _SIGN
+        case Binary(sign, left, right):
+            own = _BINDS[sign]
+            power = sign == "**"
+            said = f"{text_of(left, own + power)} {sign} {text_of(right, own + (not power))}"
+        case Call(name, arguments, named):
+            said = ", ".join(
+                [*map(text_of, arguments), *(f"{key}={text_of(value)}" for key, value in named)]
+            )
+            return f"{name}({said})"
+        case Group(column):
+            return f"(1 | {text_of(Name(column))})"
+    return f"({said})" if own < binds else said
+
+
+def names_in(node: Node) -> Iterator[str]:
+    """Columns that a node uses."""
+    match node:
+        case Name(value):
+            yield value
+        case Signed(_, operand):
+            yield from names_in(operand)
+        case Binary(_, left, right):
+            yield from names_in(left)
+            yield from names_in(right)
+        case Call(_, arguments, named):
+            for part in (*arguments, *(value for _, value in named)):
+                yield from names_in(part)
+        case Items(items):
+            for part in items:
+                yield from names_in(part)
+
+
+class _Reader:
+    """Reads one formula by precedence climbing."""
+
+    def __init__(self, text: str, where: str) -> None:
+        self._where = where
+        self._tokens = list(self._split(text))
+        self._at = 0
+        self._steps = 0
+        self._inside = 0  # brackets around the present place
+
+    def _fail(self, why: str) -> NoReturn:
+        raise SchemaError(f"{self._where}: {why}.")
+
+    def _split(self, text: str) -> Iterator[tuple[str, str]]:
+        place, end = 0, len(text.rstrip())
+        while place < end:
+            found = _TOKEN.match(text, place)
+            if found is None:
+                rest = text[place:].lstrip()
+                self._fail(
+                    f"{rest[0]!r} at character {len(text) - len(rest) + 1} has no place in a "
+                    "formula; a column of another name stands in backticks, `like this`"
+                )
+            kind = str(found.lastgroup)
+            yield kind, found[kind]
+            place = found.end()
+
+    def _next(self) -> tuple[str, str]:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "its end")
+
+    def _take(self, *signs: str) -> str | None:
+        """The next token if it is one of these signs."""
+        kind, text = self._next()
+        if kind != "sign" or text not in signs:
+            return None
+        self._at += 1
+        return text
+
+    def _expect(self, sign: str) -> None:
+        if self._take(sign) is None:
+            self._fail(f"expected {sign!r} before {self._next()[1]!r}")
+
+    def _step(self) -> None:
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            self._fail(
+                f"a summand has more than {MOST_STEPS} operators, brackets and calls; write it "
+                "as several, without brackets around them"
+            )
+
+    def formula(self) -> Parsed:
+        if self._next()[1] == "~" or ("sign", "~") not in self._tokens:
+            self._fail("expected 'outcome ~ covariates', for example 'y ~ 1'")
+        outcome = self._expression()
+        self._expect("~")
+        summands = list(self._summands())
+        if self._take("~"):
+            self._fail("there is one ~, between the outcome and the covariates")
+        kind, text = self._next()
+        if _BINDS.get(text) == _BINDS["<"]:
+            self._fail(f"{text!r} is no sign between terms; comparisons stand inside I()")
+        if kind != "end":
+            self._fail(f"expected an operator before {text!r}")
+        groups = tuple(
+            node.column for sign, node in summands if isinstance(node, Group) and sign == "+"
+        )
+        rest = [(s, node) for s, node in summands if not isinstance(node, Group) or s == "-"]
+        return Parsed(outcome, self._sum(rest, ((),)), groups)
+
+    def _summands(self) -> Iterator[tuple[str, Node]]:
+        """The right side, at whose level there may be many."""
+        sign = self._take("+", "-") or "+"
+        while True:
+            self._steps = 0
+            yield sign, self._expression(_BINDS["*"])
+            after = self._take("+", "-")
+            if after is None:
+                return
+            sign = after
+
+    def _expression(self, binds: int = 0) -> Node:
+        """What binds at least as tightly."""
+        sign = self._take("+", "-")
+        if sign:
+            self._step()
+            left: Node = Signed(sign, self._expression(_SIGN))
+        else:
+            left = self._operand()
+        compared = False
+        while True:
+            kind, text = self._next()
+            own = _BINDS.get(text, -1) if kind == "sign" else -1
+            if own < max(binds, 0) or (compared and own == 1):
+                return left
+            self._at += 1
+            self._step()
+            # A power binds to the right, and may have a signed exponent.
+            right = self._expression(_SIGN if own == _BINDS["**"] else own + 1)
+            left = Binary("**" if text == "^" else text, left, right)
+            compared = own == 1
+
+    def _operand(self) -> Node:
+        kind, text = self._next()
+        self._at += 1
+        if kind == "number":
+            try:
+                finite = len(text) <= 400 and math.isfinite(float(text))
+            except ValueError:  # digits of another script
+                finite = False
+            if not finite:
+                self._fail(f"the number {text[:20]}... cannot be held" if len(text) > 20 else
+                           f"the number {text} cannot be held")  # fmt: skip
+            return Number(text)
+        if kind == "text":
+            return Text(text[1:-1])
+        if kind == "quoted":
+            return Name(text[1:-1])
+        if kind == "name":
+            return self._call(text) if self._take("(") else Name(text)
+        if text == "(":
+            return self._bracket()
+        if text == "[" and self._inside:
+            return self._list()
+        return self._fail(f"expected a column, a number or a function before {text!r}")
+
+    def _bracket(self) -> Node:
+        self._step()
+        inner = self._expression()
+        if self._take("|"):
+            kind, text = self._next()
+            self._at += 1
+            if inner != Number("1") or kind not in ("name", "quoted") or self._inside:
+                self._fail("only group intercepts (1 | group) are supported")
+            self._expect(")")
+            return Group(text.strip("`"))
+        self._expect(")")
+        return inner
+
+    def _list(self) -> Items:
+        self._step()
+        items: list[Node] = []
+        while not self._take("]"):
+            if items:
+                self._expect(",")
+            items.append(self._expression())
+            if len(items) > MOST_ITEMS:
+                self._fail(f"a list has more than {MOST_ITEMS:,} items")
+        return Items(tuple(items))
+
+    def _call(self, name: str) -> Call:
+        self._step()
+        self._inside += 1
+        arguments: list[Node] = []
+        named: dict[str, Node] = {}
+        while not self._take(")"):
+            if arguments or named:
+                self._expect(",")
+            value = self._expression()
+            if self._take("="):
+                if not isinstance(value, Name) or value.value in named:
+                    self._fail(f"a setting of {name}() is written as name=value, once")
+                named[value.value] = self._expression()
+            elif named:
+                self._fail(f"{name}(): settings stand after all else")
+            else:
+                arguments.append(value)
+        self._inside -= 1
+        return Call(name, tuple(arguments), tuple(named.items()))
+
+    def _sum(
+        self, summands: list[tuple[str, Node]], start: tuple[Term, ...] = ()
+    ) -> tuple[Term, ...]:
+        """Terms after additions and removals, in their order."""
+        found = {_key(term): term for term in start}
+        for sign, node in summands:
+            none = node == Number("0")  # + 0 is - 1
+            added = (sign == "+") is not none
+            for term in ((),) if none else self._terms(node):
+                if added:
+                    found.setdefault(_key(term), term)
+                elif found.pop(_key(term), None) is None:
+                    self._fail(f"{_said(term)!r} is taken away and is not there")
+            self._count(len(found))
+        return tuple(found.values())
+
+    def _count(self, number: int) -> None:
+        if number > MOST_TERMS:
+            self._fail(f"there are more than {MOST_TERMS:,} terms")
+
+    def _terms(self, node: Node) -> tuple[Term, ...]:
+        """What a part of the right side stands for, by the rules of Wilkinson and Rogers."""
+        match node:
+            case Number("1"):
+                return ((),)
+            case Name() | Call():
+                return ((node,),)
+            case Binary("+" | "-" as sign, left, right):
+                return self._sum([("+", left), (sign, right)])
+            case Binary(":", left, right):
+                return self._products(self._terms(left), self._terms(right))
+            case Binary("*", left, right):
+                first, second = self._terms(left), self._terms(right)
+                return self._once((*first, *second, *self._products(first, second)))
+            case Binary("/", left, right):
+                first, second = self._terms(left), self._terms(right)
+                whole = tuple(dict.fromkeys(factor for term in first for factor in term))
+                return self._once((*first, *self._products((whole,), second)))
+            case Binary("**", left, Number(text)) if text in map(str, range(1, 11)):
+                first = found = self._terms(left)
+                for _ in range(int(text) - 1):
+                    found = self._once((*found, *self._products(found, first)))
+                return found
+            case Group():
+                self._fail("a group term (1 | group) is added to the others, with +")
+            case Number(text):
+                self._fail(
+                    f"the number {text} is not a term; arithmetic stands inside I(), such as "
+                    "I(2 * x)"
+                )
+            case _:
+                self._fail(
+                    f"{text_of(node)[:_SHOWN]!r} is not a term; arithmetic stands inside I(), "
+                    "such as I(x ** 2)"
+                )
+
+    def _products(self, left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[Term, ...]:
+        self._count(len(left) * len(right))
+        return self._once(tuple(tuple(dict.fromkeys((*a, *b))) for a in left for b in right))
+
+    def _once(self, terms: tuple[Term, ...]) -> tuple[Term, ...]:
+        found: dict[frozenset[Node], Term] = {}
+        for term in terms:
+            found.setdefault(_key(term), term)
+        self._count(len(found))
+        return tuple(found.values())
+
+
+def _key(term: Term) -> frozenset[Node]:
+    return frozenset(term)
+
+
+def _said(term: Term) -> str:
+    return ":".join(map(text_of, term)) or "1"

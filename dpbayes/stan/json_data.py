@@ -1,0 +1,60 @@
+"""Data of a Stan program from a JSON file: numbers, and arrays of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dpbayes.errors import DataError
+
+MOST_WHOLE = 2**31 - 1  # Stan's int
+_LARGEST = 2**63  # whole numbers beyond it are no array's
+_DEEPEST = 8  # dimensions
+
+
+def read_json_data(path: str | Path | None) -> dict[str, Any]:
+    """Stan data from a JSON file; none without a file.
+
+    Raises:
+        DataError: no such file, no JSON object, or entries that are not numbers or rectangular
+            arrays of them.
+    """
+    if path is None:
+        return {}
+    where = f"data file {str(path)!r}"
+    try:
+        tree = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{where} does not exist.") from None
+    except OSError as error:
+        raise DataError(f"{where}: {error.strerror}.") from None
+    except ValueError as error:
+        raise DataError(f"{where} is not valid JSON: {error}.") from None
+    except RecursionError:
+        raise DataError(f"{where} is nested too deeply.") from None
+    if not isinstance(tree, dict):
+        raise DataError(f"{where} must hold one JSON object of Stan data.")
+    for name, value in tree.items():
+        _shape(f"{where}: entry {name!r}", value)
+    count = tree.get("n", 0)
+    if not isinstance(count, int) or not 0 <= count <= MOST_WHOLE:
+        raise DataError(f"{where}: n must be a whole number from 0 to {MOST_WHOLE:,}.")
+    return tree
+
+
+def _shape(where: str, value: Any, depth: int = 0) -> tuple[int, ...]:
+    """Of an array of numbers; () of one number."""
+    if isinstance(value, int | float):
+        if isinstance(value, int) and abs(value) >= _LARGEST:
+            raise DataError(f"{where} holds a whole number beyond ±{_LARGEST:,}.")
+        return ()
+    if not isinstance(value, list):
+        found = "null" if value is None else type(value).__name__
+        raise DataError(f"{where} holds {found}; expected a number or an array of numbers.")
+    if depth == _DEEPEST:
+        raise DataError(f"{where} has more than {_DEEPEST} dimensions.")
+    shapes = {_shape(where, item, depth + 1) for item in value}
+    if len(shapes) > 1:
+        raise DataError(f"{where} is ragged: its rows have different lengths.")
+    return (len(value), *(shapes.pop() if shapes else ()))

@@ -1,0 +1,188 @@
+"""Whatever is typed or read: a result or a DpbayesError, and nothing else."""
+
+import contextlib
+import os
+import string
+
+import numpy as np
+import pandas as pd
+import pytest
+import tomli_w
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dpbayes as dpb
+from dpbayes.errors import DpbayesError
+from dpbayes.mechanisms import MECHANISMS, get_mechanism
+from dpbayes.mechanisms.options import read_settings
+from dpbayes.schema.domain import made_up
+from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.formula import DataFormula, Formula
+
+USUAL = 2000
+CASES = int(os.environ.get("DPBAYES_FUZZ_CASES", USUAL))  # another number: other cases each time
+many = settings(
+    max_examples=CASES, deadline=None, database=None, derandomize=CASES == USUAL,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+
+numbers = st.one_of(
+    st.integers(),
+    st.floats(),
+    st.sampled_from([0, 1, -1, 2, 2**53 + 1, 2**70, 10**400, -(10**400), 1e308, -1e308, 5e-324]),
+)
+scalars = st.one_of(
+    numbers, st.text(max_size=5), st.booleans(), st.none(), st.dates(), st.times(),
+    st.sampled_from(["a", "b", "1", "nan", "NaN", ""]),
+)  # fmt: skip
+trees = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+columns = st.one_of(
+    trees,
+    st.fixed_dictionaries(
+        {"type": st.one_of(st.sampled_from(dpb.schema.COLUMN_TYPES), trees)},
+        optional={
+            "lower": st.one_of(numbers, trees),
+            "upper": st.one_of(numbers, trees),
+            "levels": st.one_of(st.lists(scalars, max_size=4), trees),
+            "digits": st.one_of(st.integers(-400, 400), trees),
+            "public": st.one_of(st.booleans(), trees),
+        },
+    ),
+)  # fmt: skip
+schemas = st.one_of(
+    trees,
+    st.fixed_dictionaries(
+        {"columns": st.dictionaries(st.text(max_size=4), columns, max_size=3)},
+        optional={"rows": trees},
+    ),
+)
+
+
+@given(tree=schemas)
+@many
+def test_schemas(tree, tmp_path):
+    """One that is taken can be written, read again and filled with records."""
+    with contextlib.suppress(DpbayesError):
+        schema = dpb.Schema.from_dict(tree)
+        schema.to_toml(tmp_path / "s.toml")
+        assert dpb.Schema.from_toml(tmp_path / "s.toml") == schema
+        made_up(schema, 3, np.random.default_rng(1))
+        Formula(f"`{next(iter(schema.columns))}` ~ 1", schema)
+
+
+@given(
+    text=st.one_of(st.text(max_size=40), st.text(string.printable, max_size=60)),
+    around=st.sampled_from(["{}", "[columns.x]\n{}", "columns.x.levels = [{}]"]),
+)
+@many
+def test_schema_files(text, around, tmp_path):
+    content = around.replace("{}", text)
+    (tmp_path / "s.toml").write_text(content, encoding="utf-8", newline="")
+    with contextlib.suppress(DpbayesError):
+        dpb.Schema.from_toml(tmp_path / "s.toml")
+
+
+WORDS = (
+    "y", "age", "sex", "region", "visits", "a.b", "`c d`", "1", "0", "2", "1e400", "0.5", "'m'",
+    '"n"', "+", "-", "*", "/", ":", "**", "^", "%", "~", "|", "(", ")", "(", ")", "[", "]", ",",
+    "=", "==", "<", ">=", "I(", "C(", "log(", "exp(", "min(", "max(", "bs(", "cr(", "poly(",
+    "knots=[", "lower=", "upper=", "levels=[", "degree=", "center(", "__import__('os')", ".max()",
+    "lambda", "np.log(", "(1 | region)", "I(age", "knots=[30, 40]", "x := 1", "**", "99", " ",
+)  # fmt: skip
+formulas = st.one_of(
+    st.text(max_size=30),
+    st.lists(st.sampled_from(WORDS), max_size=12).map("".join),
+    st.lists(st.sampled_from(WORDS), max_size=10).map(lambda words: f"y ~ {' '.join(words)}"),
+    st.lists(st.sampled_from(WORDS), max_size=6).map(lambda w: f"y ~ sex + I({''.join(w)})"),
+)
+
+
+@given(text=formulas)
+@many
+def test_formulas(text, schema, records):
+    with contextlib.suppress(DpbayesError):
+        Formula(text, schema).design(schema.validate(records))
+
+
+@given(text=formulas)
+@settings(many, max_examples=CASES // 4)
+def test_formulas_of_analysts(text, records):
+    with contextlib.suppress(DpbayesError):
+        DataFormula(text).matrices(records.assign(y=1.0))
+
+
+cells = st.one_of(
+    st.text(max_size=4), st.sampled_from(["1", "a", "", "NaN", "1e400", '"', ",", "\n", "\r", "\0"])
+)
+
+
+@given(
+    rows=st.lists(st.lists(cells, max_size=4).map(",".join), max_size=5),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    named=st.booleans(),
+)
+@many
+def test_csv_text(rows, end, named, tmp_path):
+    """A table that is taken has every field where it stood."""
+    column = dpb.Column("a", "continuous", lower=0, upper=10)
+    text = end.join([*(["a,b"] if named else []), *rows])
+    (tmp_path / "d.csv").write_text(text, encoding="utf-8", newline="", errors="replace")
+    with contextlib.suppress(DpbayesError):
+        table = dpb.read_records(tmp_path / "d.csv")
+        assert table.columns.is_unique
+        assert isinstance(table.index, pd.RangeIndex)
+        dpb.Schema({"a": column}).validate(table)
+
+
+SETTINGS = (
+    "epsilon", "window", "weights", "c1", "c2", "anchor", "range", "share", "bins", "sigma",
+    "nested", "model", "settings", "draw", "name", "self", "alpha", "adjacency", "beta", "cells",
+    "samples", "bound", "allocation", "out_of_range", "resample",
+)  # fmt: skip
+
+
+def written(tree):
+    try:
+        return tomli_w.dumps({"v": tree}).partition("=")[2].strip()
+    except (TypeError, ValueError):
+        return "x"
+
+
+values = st.one_of(
+    st.text(max_size=8),
+    trees.map(written),
+    st.sampled_from(["1", "-1", "inf", "nan", "[1, 2]", "[[1]]", "{a = 1}", "9" * 400, "9" * 5000]),
+)
+
+
+@given(
+    name=st.sampled_from(sorted(MECHANISMS)),
+    given_settings=st.lists(st.tuples(st.sampled_from(SETTINGS), values), max_size=3),
+    epsilon=st.sampled_from([None, 1.0]),
+)
+@many
+def test_settings(name, given_settings, epsilon):
+    texts = [f"{key}={value}" for key, value in given_settings]
+    with contextlib.suppress(DpbayesError):
+        get_mechanism(name, **read_settings({"epsilon": epsilon}, texts))
+
+
+@given(name=st.sampled_from(["intercept", "coefficient", "sigma", "shape"]), value=trees)
+@settings(many, max_examples=CASES // 4)
+def test_priors(name, value):
+    column = dpb.Column("y", "continuous", lower=0, upper=1)
+    for family in ("normal", "gamma"):
+        with contextlib.suppress(DpbayesError):
+            FAMILIES[family].stan_data(column, {name: value})
+
+
+def test_it_would_notice():
+    """The tests above fail on any other error."""
+    with pytest.raises(ZeroDivisionError), contextlib.suppress(DpbayesError):
+        _ = 1 / 0
