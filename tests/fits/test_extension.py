@@ -284,7 +284,7 @@ def test_the_contract_of_a_family_is_checked(tmp_path):
         "intercept ~ normal(prior_intercept[1],", "intercept ~ normal(mean(y),"
     )
     dpb.register_family(exponential(tmp_path, wrong))
-    with pytest.raises(dpb.ProgramError, match="line 22: .* reach target past pseudo_log_lik"):
+    with pytest.raises(dpb.ProgramError, match=r"line 22: .* reach target past pseudo_log_lik"):
         dpb.Synthesizer(WAITS, dpb.Censored(1.0), dpb.Regression("wait ~ 1", "exponential"))
     (tmp_path / "exponential.stan").write_text(EXPONENTIAL.replace("  real clip_upper;\n", ""))
     with pytest.raises(dpb.ProgramError, match="clip_upper"):
