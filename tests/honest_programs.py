@@ -406,4 +406,4 @@ HONEST = {
     "heteroscedastic": HETERO,
 }
 # Kept, but not proved: the analysis cannot follow them.
-UNCLEAR: tuple[str, ...] = ()
+UNCLEAR = ("hurdle",)  # poisson_lpmf(y | lambda), for some records only

@@ -152,8 +152,11 @@ class BoundModel(Protocol):
         """
         ...
 
-    def random_points(self, count: int, seed: int) -> xr.DataTree:
-        """``count`` points with unconstrained coordinates uniform on (-2, 2), Stan's inits."""
+    def random_points(self, count: int, seed: int, width: float = 2.0) -> xr.DataTree:
+        """``count`` points with unconstrained coordinates uniform on (-width, width).
+
+        Stan's own initial values have a width of 2.
+        """
         ...
 
     def log_prob(self, draws: xr.DataTree) -> Vector:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +15,12 @@ from dpbayes.arrays import Floats, Ints, Vector
 from dpbayes.engines.base import CompilesOnce, SamplerSettings, StanData
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import SAMPLER_STATS, count_draws, make_draws, stacked
-from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
+from dpbayes.engines.embedded import (
+    EmbeddedBinding,
+    EmbeddedEngine,
+    EmbeddedModel,
+    on_all_cores,
+)
 from dpbayes.engines.proposal import BY_RECORD, Candidates, Choices, Proposer
 from dpbayes.errors import EngineError
 from dpbayes.heavy import xr
@@ -34,7 +37,6 @@ BLOCK = 8192  # records evaluated at once: they stay in the processor's cache
 # A record's log_lik has the same bits wherever it stands in a block of a multiple of this many
 # rows: vectorised functions treat a remainder differently.
 LANES = 16
-_THREADED = 1000  # points from which all cores are used
 
 
 class CandidatesEngine(CompilesOnce["CandidatesModel"]):
@@ -162,8 +164,8 @@ class CandidatesBinding:
         names = [str(name) for name in choices.points["posterior"].data_vars]
         return make_draws({name: stacked(choices.points, name)[index] for name in names}, columns)
 
-    def random_points(self, count: int, seed: int) -> xr.DataTree:
-        return self._bound.random_points(count, seed)
+    def random_points(self, count: int, seed: int, width: float = 2.0) -> xr.DataTree:
+        return self._bound.random_points(count, seed, width)
 
     def log_prob(self, draws: xr.DataTree) -> Vector:
         return self._bound.log_prob(draws)
@@ -244,9 +246,7 @@ class _Records:
                 total += block.sums(part, low, high, *of_block)
             return total
 
-        workers = (os.cpu_count() or 1) if len(points) >= _THREADED else 1
-        with ThreadPoolExecutor(workers) as pool:
-            return np.concatenate(list(pool.map(evaluate, np.array_split(points, workers))))
+        return on_all_cores(evaluate, points)
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
         """As ``BoundModel.log_lik``."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +12,14 @@ from numpy.typing import NDArray
 
 from dpbayes.arrays import Floats
 from dpbayes.engines.base import BoundModel, CompiledModel, SamplerSettings
+from dpbayes.engines.extremes import AtEnds, Ends, broken, close
 from dpbayes.errors import DataError, EngineError, ProgramError
 from dpbayes.heavy import xr
 from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram
 
 POINTS = 5
-TOLERANCE = 1e-9  # relative to the size of the sums compared
+MOVED = 100  # records that are moved to the ends of their domain, at most
+FAR = 10.0  # unconstrained coordinates reach it at points far out
 _PUBLIC_BY_NAME = ("X", "group")
 
 NOT_CHECKED = (
@@ -66,12 +69,15 @@ def check_contract(
     private: Sequence[str] | None = None,
     seed: int = 1,
     threads: int = 1,
+    ends: Ends | None = None,
 ) -> ContractReport:
     """Check a program by name and by behaviour.
 
     At random points θ of the parameter space: target moves with weights, anchor and window as
     Σ clip(weights (log_lik - anchor)) does, to 1e-9; with all weights 0 it does not depend on
-    confidential data; each record's log_lik depends on that record's confidential data alone.
+    confidential data; each record's log_lik depends on that record's confidential data alone. Then
+    all records are moved to the ends of their domain, in several patterns and at points far out
+    too: the same holds, and y_rep keeps every bit.
 
     Args:
         data: the program's data; contract entries may be left out.
@@ -79,22 +85,15 @@ def check_contract(
             per record except X and group.
         threads: per chain in the fit to come. With several, a program that uses ``reduce_sum``
             must have the same target when it is summed by blocks; this samples a few draws.
+        ends: by confidential entry, one record's value at either end of the public domain; by
+            default the smallest and the largest of the data.
     Raises:
         ProgramError: with the line to add or to change.
         DataError: the data cannot show what is to be checked.
     """
     program.check_names()
-    if "n" not in data:
-        raise DataError("the data have no entry 'n', the number of records.")
+    names = confidential_entries(data, private)
     n = int(data["n"])
-    names = tuple(private) if private is not None else private_entries(data)
-    for name in names:
-        if name not in data:
-            raise DataError(f"confidential entry {name!r} is not in the data.")
-    if not names:
-        raise DataError(
-            f"no data entry has one value per record (n = {n}); name the confidential one."
-        )
     bound = model.bind({**data, **contract_defaults(n)})
     probe = _Probe.at_random_points(program, bound, n, seed)
     probe.check_target()
@@ -104,6 +103,11 @@ def check_contract(
         probe.check_prior(name, np.asarray(data[name]))
         probe.check_records(name, np.asarray(data[name]))
     probe.check_rows(model, data)
+    ends = ends or {name: _ends(np.asarray(data[name])) for name in names}
+    few = min(n, MOVED)
+    some = bound if few == n else model.bind({**_first(data, few), **contract_defaults(few)})
+    for draws in probe.near_and_far(seed):
+        AtEnds(program, some, draws, ends, few, probe.rng).check()
     return ContractReport(
         program=program.name,
         private=names,
@@ -114,8 +118,31 @@ def check_contract(
             "log_lik in generated quantities is the log-likelihood in target, constants included",
             "with all weights 0, target does not depend on n, " + ", ".join(names),
             "each record's log_lik depends on no other record's " + ", ".join(names),
+            "y_rep is the same to the last bit whatever " + ", ".join((*names, "weights, anchor")),
+            "all of it holds with records at the ends of their domain, and far out",
         ),
     )
+
+
+def confidential_entries(
+    data: Mapping[str, Any], private: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """The confidential entries, as ``check_contract`` takes them.
+
+    Raises:
+        DataError: there are none, or the data do not have them.
+    """
+    if "n" not in data:
+        raise DataError("the data have no entry 'n', the number of records.")
+    names = tuple(private) if private is not None else private_entries(data)
+    for name in names:
+        if name not in data:
+            raise DataError(f"confidential entry {name!r} is not in the data.")
+    if not names:
+        raise DataError(
+            f"no data entry has one value per record (n = {data['n']}); name the confidential one."
+        )
+    return names
 
 
 @dataclass(frozen=True)
@@ -152,13 +179,13 @@ class _Probe:
         """Target moves with weights, anchor and window as the pseudo-likelihood does."""
         n = self.log_lik.shape[1]
         weights = self.rng.uniform(0.1, 1, n)
-        anchor = self.rng.normal(size=n)
-        # A window that bites on some terms and not on others at every point.
+        anchor = self.log_lik[0] + self.rng.normal(size=n)  # terms lie on both sides of it
+        # A window that bites on some terms and not on others, and is another when mirrored.
         half = float(np.median(np.abs(weights * (self.log_lik - anchor)))) or 1.0
         for what, anchor_, window in (
             ("weights are", np.zeros(n), (-np.inf, np.inf)),
             ("anchor is", anchor, (-np.inf, np.inf)),
-            ("clamp is", anchor, (-half, half)),
+            ("clamp is", anchor, (-half, half / 2)),
         ):
             changed = self.bound.rebind(
                 weights=weights, anchor=anchor_, clip_lower=window[0], clip_upper=window[1]
@@ -167,27 +194,26 @@ class _Probe:
             expected = terms.sum(axis=1)
             moved = changed.log_prob(self.draws) - self.base
             size = np.abs(self.base) + np.abs(terms).sum(axis=1)
-            if not _close(moved, expected, size):
-                still = _close(moved, np.zeros_like(moved), size)
+            if not close(moved, expected, size):
+                still = close(moved, np.zeros_like(moved), size)
                 self._refuse_target(what, still, float(moved[0]), float(expected[0]))
-            if not _close(np.stack(list(changed.log_lik(self.draws))), self.log_lik, 1.0):
+            if not close(np.stack(list(changed.log_lik(self.draws))), self.log_lik, 1.0):
                 raise self._broken(
                     f"log_lik changes when the {what} changed. Emit the plain log-likelihood, "
                     "unweighted and unclamped."
                 )
 
     def _refuse_target(self, what: str, still: bool, moved: float, expected: float) -> None:
-        call = self.program.line_of(self.program.clamped, "model")
-        assert call is not None  # check_names
-        if "reduce_sum" in call[1]:
-            call = self.program.line_of(r"\breturn\s+pseudo_log_lik", "functions") or call
+        line = self.program.line_of(self.program.clamped, "model")
+        if self.program.line_of(r"target\s*\+=\s*reduce_sum", "model"):
+            line = self.program.line_of(r"\breturn\s+pseudo_log_lik", "functions") or line
             right = (
                 "return pseudo_log_lik(log_lik_block, weights[first:last], anchor[first:last], "
                 "clip_lower, clip_upper);"
             )
         else:
             right = "target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);"
-        remedy = f"Line {call[0]}:\n  {call[1]}\nshould read:\n  {right}"
+        remedy = f"Line {line} should read:\n  {right}"
         if what == "weights are" and not still:
             raise self._broken(
                 f"target moves by {moved:.9g} where the weighted sum of log_lik is {expected:.9g}: "
@@ -205,7 +231,7 @@ class _Probe:
         one = self.bound.log_prob(draws)
         several = draws["sample_stats"]["lp"].to_numpy().reshape(one.shape)
         moved = several - one  # the same constant at every point
-        if not _close(moved, np.full_like(moved, moved[0]), np.abs(one)):
+        if not close(moved, np.full_like(moved, moved[0]), np.abs(one)):
             raise self._broken(
                 f"with {threads} threads target is another: the function that reduce_sum sums must "
                 "give the part of the records first..last and no other. Slice every entry with one "
@@ -215,11 +241,16 @@ class _Probe:
     def check_rows(self, model: CompiledModel, data: Mapping[str, Any]) -> None:
         """With all weights 0, target does not depend on the number of records."""
         n = int(data["n"])
-        by_row = {k: np.asarray(v)[:-1] for k, v in data.items() if np.shape(v)[:1] == (n,)}
-        fewer = {**data, **by_row, **contract_defaults(n - 1), "n": n - 1}
-        fewer["weights"] = np.zeros(n - 1)
-        moved = self._evaluate(model.bind(fewer).log_prob)
-        if not _close(moved, self.base, np.abs(self.base)):
+        fewer = {**_first(data, n - 1), **contract_defaults(n - 1)}
+        there = model.bind({**fewer, "weights": np.zeros(n - 1)})
+        with contextlib.suppress(EngineError):
+            if _sizes(there.random_points(1, 1)) != _sizes(self.zero.random_points(1, 1)):
+                raise self._broken(
+                    "the number of parameters follows the number of records. Use `rows`, the "
+                    "public number, or a constant."
+                )
+        moved = self._evaluate(there.log_prob)
+        if not close(moved, self.base, np.abs(self.base)):
             raise self._broken(
                 "with all weights 0, target still depends on the number of records (a prior or a "
                 "scale that reads n?). Use `rows`, the public number, or a constant."
@@ -233,12 +264,12 @@ class _Probe:
         if (changed == values).all():
             raise DataError(f"data entry {name!r} is constant; the check needs values that differ.")
         moved = self._evaluate(self.zero.rebind(**{name: changed}).log_prob)
-        if _close(moved, self.base, np.abs(self.base)):
+        if close(moved, self.base, np.abs(self.base)):
             return
         found = self.program.private_line((name,))
         where = "Look in the model block, outside pseudo_log_lik."
-        if found:
-            where = f"Remove line {found[0]}, or use public constants in it:\n  {found[1]}"
+        if found is not None:
+            where = f"Remove line {found}, or use public constants in it."
         raise self._broken(
             f"with all weights 0, target still depends on the confidential {name!r}: a prior or a "
             f"likelihood term outside the clamp. {where}"
@@ -255,7 +286,7 @@ class _Probe:
             lambda draws: np.stack(list(self.zero.rebind(**{name: changed}).log_lik(draws)))
         )
         rest = np.arange(len(values)) != one
-        if not _close(moved[:, rest], self.log_lik[:, rest], np.abs(self.log_lik[:, rest])):
+        if not close(moved[:, rest], self.log_lik[:, rest], np.abs(self.log_lik[:, rest])):
             raise self._broken(
                 f"changing {name!r} of one record moves other records' log_lik (is it centred, "
                 "scaled or ranked by its own values?). Use public constants passed as data instead."
@@ -264,12 +295,32 @@ class _Probe:
     def _evaluate(self, function: Callable[[xr.DataTree], Floats]) -> Floats:
         try:
             return function(self.draws)
-        except (EngineError, RuntimeError) as error:
-            raise self._broken(f"it fails when confidential values change: {error}") from None
+        except (EngineError, ProgramError, RuntimeError):
+            raise self._broken("it fails when confidential values change.") from None
+
+    def near_and_far(self, seed: int) -> Iterator[xr.DataTree]:
+        """The points, and points far out at which target is finite, if there are any."""
+        yield self.draws
+        with contextlib.suppress(EngineError):
+            far = self.zero.random_points(4 * POINTS, seed, FAR)
+            good = np.flatnonzero(np.isfinite(self.zero.log_prob(far)))[:POINTS]
+            if good.size:
+                yield far.isel(draw=good)
 
     def _broken(self, message: str) -> ProgramError:
-        return ProgramError(f"{self.program.name}.stan breaks the contract: {message}")
+        return broken(self.program, message)
 
 
-def _close(a: Floats, b: Floats, size: float | Floats) -> bool:
-    return bool((np.abs(a - b) <= TOLERANCE * np.maximum(1.0, size)).all())
+def _first(data: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """The data of the first records."""
+    n = int(data["n"])
+    by_row = {k: np.asarray(v)[:count] for k, v in data.items() if np.shape(v)[:1] == (n,)}
+    return {**data, **by_row, "n": count}
+
+
+def _sizes(draws: xr.DataTree) -> dict[str, tuple[int, ...]]:
+    return {str(name): values.shape for name, values in draws["posterior"].data_vars.items()}
+
+
+def _ends(values: NDArray[Any]) -> tuple[Any, Any]:
+    return values.min(axis=0), values.max(axis=0)

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import stanli
@@ -33,7 +33,10 @@ from dpbayes.stan.program import StanProgram
 
 _SHORT = 2_000_000  # records times iterations: about a second of sampling
 _SILENT = {"emit": 0, "emit_y_rep": 0}
-_THREADED = 1000  # points from which log densities are evaluated on all cores
+_TRIES = 100  # for each random point
+_THREADED = 1000  # points from which they are evaluated on all cores
+
+T = TypeVar("T", bound=NDArray[Any])
 
 
 class EmbeddedEngine(CompilesOnce["EmbeddedModel"]):
@@ -141,13 +144,22 @@ class EmbeddedBinding:
             inits.append(model.unconstrain({k: values[k].tolist() for k in empty}))
         return inits
 
-    def random_points(self, count: int, seed: int) -> xr.DataTree:
+    def random_points(self, count: int, seed: int, width: float = 2.0) -> xr.DataTree:
         model = self._evaluator(emit=0)
         names = _names(model)
         rng = np.random.default_rng(seed)
-        points = [
-            model.param_constrain(rng.uniform(-2, 2, model.param_unc_num())) for _ in range(count)
-        ]
+        points: list[Vector] = []
+        for _ in range(_TRIES * count):
+            if len(points) == count:
+                break
+            with contextlib.suppress(RuntimeError):  # a transformed parameter is out of bounds
+                at = rng.uniform(-width, width, model.param_unc_num())
+                points.append(model.param_constrain(at))
+        if len(points) < count:
+            raise EngineError(
+                f"{self._model.program.name}.stan: transformed parameters are out of their bounds "
+                f"at nearly all random points of width {width:g}."
+            )
         return make_draws(uncolumn(names, np.stack(points)[None]))
 
     def log_prob(self, draws: xr.DataTree) -> Vector:
@@ -171,9 +183,7 @@ class EmbeddedBinding:
                     out[s] = -np.inf
             return out
 
-        workers = (os.cpu_count() or 1) if len(points) >= _THREADED else 1
-        with ThreadPoolExecutor(workers) as pool:
-            return np.concatenate(list(pool.map(evaluate, np.array_split(points, workers))))
+        return on_all_cores(evaluate, points)
 
     def unconstrain(self, draws: xr.DataTree) -> Floats:
         """Draws in Stan's unconstrained coordinates, shape (S, d); NaN where Stan finds none."""
@@ -265,6 +275,16 @@ class EmbeddedBinding:
         require_entries(program, name, count, self._n)
         start = flat.index(f"{name}.1")
         return slice(start, start + self._n)
+
+
+def on_all_cores(evaluate: Callable[[Floats], T], points: Floats) -> T:
+    """``evaluate`` of points, shape (K, d), by parts in threads; of few points at once.
+
+    Returns: what it returns, an array of shape (K, ...).
+    """
+    workers = (os.cpu_count() or 1) if len(points) >= _THREADED else 1
+    with ThreadPoolExecutor(workers) as pool:
+        return cast(T, np.concatenate(list(pool.map(evaluate, np.array_split(points, workers)))))
 
 
 def _arguments(settings: SamplerSettings, refresh: int) -> dict[str, Any]:

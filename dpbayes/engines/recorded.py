@@ -82,7 +82,7 @@ class RecordedBinding:
             )
         return xr.DataTree.from_dict({g: recording[g].to_dataset() for g in _GROUPS[:2]})
 
-    def random_points(self, count: int, seed: int) -> xr.DataTree:
+    def random_points(self, count: int, seed: int, width: float = 2.0) -> xr.DataTree:
         raise EngineError("the recorded engine cannot evaluate a program at new points.")
 
     def log_prob(self, draws: xr.DataTree) -> Vector:

@@ -15,13 +15,12 @@ import numpy as np
 
 from dpbayes.arrays import Floats
 from dpbayes.engines.candidates import CandidatesEngine
-from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.proposal import Candidates
 from dpbayes.evaluate.candidates import domain, extremes, ordinary, outermost, steps_around
 from dpbayes.fit import Fit
 from dpbayes.heavy import pd, special
 from dpbayes.mechanisms.base import Task
-from dpbayes.mechanisms.posterior.records import BoundStage
+from dpbayes.mechanisms.posterior.records import BoundStage, blank_data
 from dpbayes.privacy.guarantee import Guarantee
 
 POINTS = 4096  # of the prior: the claim holds on any set of points, so a coarse one can refute it
@@ -138,7 +137,7 @@ def _points(task: Task) -> Candidates:
     """Draws of the prior, made from the program with public data."""
     model = task.model
     assert model is not None  # bound_stages
-    data = {**model.blank(task.records, task.rows), **contract_defaults(task.rows)}
+    data = blank_data(model, task.records, task.rows)
     return CandidatesEngine(POINTS).compile(model.program).proposer(data).candidates(1.0)
 
 

@@ -9,7 +9,8 @@ proof, and no refusal either.
 Proved is: confidential data reach target only through the log_lik argument of the bundled
 ``pseudo_log_lik``, once, with the given weights, anchor and window; entry i of it depends on record
 i alone; no bound, length, prior, ``reject``, ``print`` or random number depends on them, nor y_rep;
-and ``n`` is used for lengths and loops alone. Not proved: that log_lik is normalised, that priors
+no error hangs on a record and parameters together (failures.py); and ``n`` is used for lengths and
+loops alone. Not proved: that log_lik is normalised, that priors
 are proper, and that values of y inside the declared domain raise no error in the program.
 """
 
@@ -91,8 +92,9 @@ def refuse_broken(program: StanProgram, private: Sequence[str] = ("y",)) -> Proo
 
 @lru_cache(maxsize=64)
 def _prove(text: str, private: tuple[str, ...]) -> Proof:
+    from dpbayes.stan.calls import trusted_functions
     from dpbayes.stan.outlets import CLAMP
-    from dpbayes.stan.statements import Follower, TooLong, trusted_functions
+    from dpbayes.stan.statements import Follower, TooLong
 
     try:
         tree = parse(text)

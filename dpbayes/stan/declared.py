@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from dpbayes.stan.expressions import Flow
 from dpbayes.stan.syntax import Node
-from dpbayes.stan.taint import RANK, Size, Value
+from dpbayes.stan.taint import BLOCK, RANK, N, Size, Value
 
-LEAVING = ("return_value", "break_loop", "continue_loop")
-LOOPS = ("while_loop", "for_range", "for_each")
+COMPLEX = ("complex_vector", "complex_row_vector", "complex_matrix")
 
 
 def typed(name: str, sizes: Sequence[Value]) -> Value:
     """A value of a declared type."""
+    if name in COMPLEX:  # not followed
+        return Value(base=name)
     base, rank = name, RANK.get(name)
     if name.endswith(("matrix", "corr", "cov")):
         base, rank = "matrix", 1 if len(sizes) and name not in ("matrix",) else 2
@@ -25,6 +26,11 @@ def typed(name: str, sizes: Sequence[Value]) -> Value:
     if base == "matrix" and name != "matrix":
         return Value(base="", dims=None) if arrays else Value(base=base, dims=(dims[0], dims[-1]))
     return Value(base=base, arrays=arrays, dims=tuple(dims), nonneg=name == "simplex")
+
+
+def is_checked(kind: Node) -> bool:
+    """Whether a declared type has limits, which are checked after every assignment."""
+    return kind.parts[2] is not None or kind[1].text not in {*RANK, *COMPLEX}
 
 
 def declared_range(flow: Flow, limits: Sequence[Node]) -> tuple[bool, bool]:
@@ -50,13 +56,15 @@ def fits(definition: Node, values: list[Value], *, exactly: bool = False) -> boo
     if len(declared) != len(values):
         return False
     for kind, value in zip(declared, values, strict=True):
-        base, arrays = kind[-1].text, kind.parts[0] is not None
-        if not value.base or value.dims is None or (exactly and base != value.base):
+        base, brackets = kind[-1].text, kind.parts[0]
+        arrays = 0 if brackets is None else 1 + len(brackets.parts)
+        known = value.base and value.dims is not None
+        if not known or (exactly and base != value.base):
             if exactly:
                 return False
             continue
         number = base in ("real", "complex") and value.base in ("int", "real")
-        if (base != value.base and not number) or arrays != (value.arrays > 0):
+        if (base != value.base and not number) or arrays != value.arrays:
             return False
     return True
 
@@ -67,9 +75,9 @@ def parameter_names(definition: Node) -> list[str]:
     return [] if listed is None else [p[-1].text for p in listed.present]
 
 
-def leaves(node: Node, *kinds: str) -> bool:
-    """Whether a statement may leave out what comes after it: by return, break or continue."""
-    kinds = kinds or LEAVING
-    if node.kind in LOOPS:  # a loop's own break ends with it
-        kinds = tuple(kind for kind in kinds if kind == "return_value")
-    return node.kind in kinds or any(leaves(part, *kinds) for part in node.present if kinds)
+def may_be_empty(dims: Sequence[Size]) -> bool:
+    """Whether a variable with these sizes may have no entries: then it may be given any."""
+    counted = (N, BLOCK)
+    return not all(
+        s.form in counted or (s.form and not s.form.terms and s.form.constant) for s in dims
+    )

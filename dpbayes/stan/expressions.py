@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpbayes.stan import signatures as stan
+from dpbayes.stan.failures import Failures, in_both
 from dpbayes.stan.operations import (
     binary,
     filled,
@@ -41,31 +42,22 @@ COUNTED = [name for form in (N, FIRST, LAST) for name, _ in form.terms]
 
 
 @dataclass
-class Flow:
+class Flow(Failures):
     """Where the analysis stands.
 
     Attributes:
         functions: definitions by name.
         call: follows a call of a user's function; given by statements.py.
         env: what is known of each variable.
-        pc: what the branch taken depends on.
-        block: of the program.
-        findings: lines, messages, and whether the contract is broken there for certain.
         clamps: how often pseudo_log_lik was added to target.
+        summing: a function is followed that reduce_sum calls for each block of records.
     """
 
     functions: dict[str, list[Node]]
     call: Callable[[str, list[Value], int], Value]
     env: dict[str, Value] = field(default_factory=dict)
-    pc: Value = INT
-    block: str = "data"
-    findings: list[tuple[int, str, bool]] = field(default_factory=list)
     clamps: int = 0
-
-    def find(self, line: int, message: str, *, broken: bool) -> None:
-        """Note a line, once."""
-        if (line, message, broken) not in self.findings:
-            self.findings.append((line, message, broken))
+    summing: bool = False
 
     def evaluate(self, node: Node) -> Value:
         """What is known of an expression's value."""
@@ -80,8 +72,10 @@ class Flow:
         if node.kind == "index":
             return self._index(self.evaluate(node[0]), node.present[1:], node.line)
         if node.kind == "binary":
-            left, right = self.evaluate(node[0]), self.evaluate(node[2])
-            return binary(node[1].text, left, right, node.line)
+            left, sign = self.evaluate(node[0]), node[1].text
+            # After "and" and "or" the other side is evaluated by what the first one is.
+            right = self._under(left if sign in ("&&", "||") else INT, node[2])
+            return self.operate(sign, left, right, node.line)
         if node.kind == "unary":
             value = self.evaluate(node[1])
             if node[0].text == "-" and value.form is not None:
@@ -91,21 +85,51 @@ class Flow:
             return transposed(self.evaluate(node[0]), node.line)
         if node.kind == "ternary":
             return self._ternary(node)
-        items = node.parts[0].present if node.kind == "row" and node.parts[0] else node.present
-        return listed(node.kind, [self.evaluate(item) for item in items], node.line)
+        nodes = node.parts[0].present if node.kind == "row" and node.parts[0] else node.present
+        items = [self.evaluate(item) for item in nodes]
+        self.check_lengths(items, node.line)
+        return listed(node.kind, items, node.line)
+
+    def operate(self, sign: str, left: Value, right: Value, line: int) -> Value:
+        """What an operator gives."""
+        self.check_operator(sign, left, right, line)
+        return binary(sign, left, right, line)
+
+    def _under(self, condition: Value, node: Node) -> Value:
+        """What is known of an expression that is evaluated by a condition."""
+        pc, sure = self.pc, self.sure
+        self.pc = under(pc, condition, node.line)
+        value = self.evaluate(node)
+        self.pc = pc
+        if condition is not INT:
+            self.sure = sure
+        return value
 
     def _leaf(self, node: Node) -> Value:
         text = node[0].text
+        if node.kind == "number" and text.endswith("i"):
+            return Value()
         if node.kind == "number":
             whole = re.fullmatch(r"\d+", text) is not None
             form = Linear(constant=int(text)) if whole else None
-            unit = not text.endswith("i") and float(text.replace("_", "")) <= 1
+            if re.fullmatch(r"\d+\.0*", text):
+                form = Linear(constant=int(text.split(".")[0]))
+            unit = float(text.replace("_", "")) <= 1
             return replace(INT if whole else REAL, form=form, nonneg=True, unit=unit)
         return self.env.get(text, Value(dims=()))  # else the name of a function
 
     def _ternary(self, node: Node) -> Value:
         condition = self.evaluate(node[0])
-        value = either(self.evaluate(node[1]), self.evaluate(node[2]), node.line)
+        sure = self.sure
+        self.sure |= in_both(node[1], node[2])
+        one, other = (self._under(condition, part) for part in node.present[1:])
+        self.sure = sure
+        value = either(one, other, node.line)
+        if condition.public and not condition.theta and self.block == "generated quantities":
+            # "emit ? log_lik : rep_vector(0, 0)" has its length where there is anything.
+            for empty, full in ((one, other), (other, one)):
+                if empty.length == Linear() and empty.base == full.base:
+                    value = replace(value, dims=full.dims)
         return under(value, condition, node.line)
 
     # Indexing
@@ -114,22 +138,17 @@ class Flow:
         indices = [[self.evaluate(p) for p in place.present] for place in places]
         shape = _indexed_shape(value, places, indices)
         flat = [v for index in indices for v in index]
-        counted = [
-            index[0]
-            for place, index in zip(places, indices, strict=True)
-            if place.kind == "single" and _counts(index[0].form)
-        ]
         result = replace(
             mixed([value], line, shape),
             nonneg=value.nonneg,
             unit=value.unit,
-            count=max([value.count, *(v.count for v in counted)]),
+            declared=value.declared and shape.scalar,
+            count=max([value.count, *counts_in_place(places, indices)]),
             theta=value.theta or any(v.theta for v in flat),
         )
-        if any(not v.public and v.theta for v in flat):
-            self._may_fail(line, "an index depends on a record and on parameters")
+        self.check_index(value, places, indices, line)
         taint = self._picked(value, places[0], indices[0], line)
-        rest = [v.taint for index in indices[1:] for v in index]
+        rest = later_taints(places, indices, line)
         if any(v.long for v in flat):
             result = replace(result, short=False)
         name = value.name if len(places) == 1 and _whole_or_block(places[0], indices[0]) else ""
@@ -166,6 +185,7 @@ class Flow:
             return self.call(name, values, line)
         if name in ("reduce_sum", "reduce_sum_static"):
             return self._reduce_sum(node, values)
+        self.check_call(name, values, node)
         if name == "target":
             return Value(private(line, "target() holds what the records add to it"), dims=())
         if name in stan.SIZES and len(values) == 1:
@@ -179,7 +199,7 @@ class Flow:
         if name.endswith("_rng"):
             return self._random(values, line)
         if name.endswith(stan.DENSITY_ENDINGS):
-            return self._density(name, values, line)
+            return replace(together(name, values, line), base="real", density=True)
         return self._library(name, values, line)
 
     def _library(self, name: str, values: list[Value], line: int) -> Value:
@@ -190,11 +210,11 @@ class Flow:
         if several or name in stan.REORDERED:
             return together(name, values, line, scalar=several)
         if name in stan.ELEMENTWISE | stan.CHECKED:
-            return self._elementwise(name, values, line)
+            return _elementwise(name, values, line)
         if name in stan.RESHAPED:
             return reshaped(name, values, line)
-        by_rows = name in stan.ROW_BY_ROW or (
-            name == "diag_pre_multiply" and values[0].base == "vector"
+        by_rows = name in stan.ROW_BY_ROW and (
+            name != "diag_pre_multiply" or values[0].base == "vector"
         )
         if by_rows and all(v.dims for v in values[: 1 if name == "col" else None]):
             return row_by_row(name, values, line)
@@ -209,31 +229,6 @@ class Flow:
             taint = private(line, f"{name}() of records, which cannot be followed")
         return replace(mixed(values, line, Value()), taint=taint, count=count)
 
-    def _elementwise(self, name: str, values: list[Value], line: int) -> Value:
-        argument = values[0] if len(values) == 1 else REAL
-        safe = (name == "log1p" and argument.nonneg) or (name == "log1m" and argument.unit)
-        taint = join_taints((v.taint for v in values), line)
-        risky = name in stan.CHECKED and not safe and taint.kind != "public"
-        if risky and any(v.theta for v in values):
-            self._may_fail(line, f"{name}() can be an error where a record and parameters meet")
-        floor = name == "fmax" and any(v.nonneg for v in values)
-        return replace(
-            mixed(values, line, largest(values)),
-            nonneg=name in stan.NONNEG or floor,
-            unit=name in stan.UNIT,
-        )
-
-    def _density(self, name: str, values: list[Value], line: int) -> Value:
-        first, rest = values[0], values[1:]
-        if not all(v.public for v in values):
-            if not stan.known_density(name):
-                self._may_fail(line, f"{name}() of records cannot be followed")
-            if not first.public and first.theta:
-                self._may_fail(line, f"what {name}() is the density of depends on parameters too")
-            if not all(v.public for v in rest):
-                self._may_fail(line, f"an argument of {name}() after the first depends on records")
-        return replace(together(name, values, line), density=True)
-
     def _random(self, values: list[Value], line: int) -> Value:
         taint = join_taints([self.pc.taint, *(v.taint for v in values)], line)
         if taint.kind != "public":
@@ -243,9 +238,7 @@ class Flow:
                 "draw from parameters and public data alone.",
                 broken=taint.kind != "private" or taint.sure,
             )
-        like = largest(values)
-        like = Value() if like.scalar or not like.dims else replace(like, base="real", arrays=1)
-        return replace(mixed(values, line, like), theta=True)
+        return replace(mixed(values, line, Value()), theta=True)
 
     def _reduce_sum(self, node: Node, values: list[Value]) -> Value:
         """The function that is summed, followed for the records first..last."""
@@ -253,20 +246,50 @@ class Flow:
         assert arguments is not None
         name = arguments[0][0].text if arguments[0].kind == "name" else ""
         sliced = values[1] if len(values) > 2 else REAL
-        if name not in self.functions or sliced.length != N:
+        if self.meets(values[2:3]):
+            self.may_fail(line, "the size of blocks depends on records and parameters")
+        if name not in self.functions or sliced.length != N or self.summing:
+            self.check_call("reduce_sum", values, node)
             return self._library("reduce_sum", values, line)
         block = (Size(BLOCK, counts=True), *(sliced.dims or ())[1:])
         taint = Taint("rows", frame=BLOCK) if sliced.taint.kind == "rows" else sliced.taint
         bounds = [replace(INT, form=form, count=2) for form in (FIRST, LAST)]
         part = replace(sliced.plain, taint=taint, dims=block)
+        self.summing = True
         total = self.call(name, [part, *bounds, *values[3:]], line)
+        self.summing = False
         # What is added besides the clamped sum is added once for each block.
         return total if total.density else replace(total, count=max(1, total.count))
 
-    def _may_fail(self, line: int, why: str) -> None:
-        if self.block in ("model", "transformed parameters"):
-            why += ", so that a record could make the density zero there; this cannot be ruled out."
-            self.find(line, why, broken=False)
+
+def _elementwise(name: str, values: list[Value], line: int) -> Value:
+    like = largest(values)
+    if like.base == "int" and name not in stan.WHOLE:
+        like = replace(like, base="real")
+    # fmax() takes its other argument where one is NaN, which no number as it is written is.
+    floor = name == "fmax" and any(v.nonneg and v.form is not None for v in values)
+    return replace(
+        mixed(values, line, like),
+        nonneg=name in stan.NONNEG or floor,
+        unit=name in stan.UNIT,
+    )
+
+
+def later_taints(places: Sequence[Node], indices: list[list[Value]], line: int) -> list[Taint]:
+    """The dependence of indices after the first.
+
+    One value for each record, in such a place, picks along the first axis of the result only if
+    those before it pick one entry each.
+    """
+    taints = []
+    alone = places[0].kind == "single" and indices[0][0].scalar
+    for place, index in zip(places[1:], indices[1:], strict=True):
+        for value in index:
+            several = value.taint.kind == "rows" and not alone
+            why = "records pick along a second axis"
+            taints.append(private(line, why) if several else value.taint)
+        alone = alone and place.kind == "single" and index[0].scalar
+    return taints
 
 
 def record_of(index: Value, frame: Linear | None) -> Linear | None:
@@ -274,6 +297,15 @@ def record_of(index: Value, frame: Linear | None) -> Linear | None:
     if index.form is None or frame not in (N, BLOCK):
         return None
     return index.form if frame == N else index.form.plus(FIRST).plus(ONE, -1)
+
+
+def counts_in_place(places: Sequence[Node], indices: list[list[Value]]) -> list[int]:
+    """``count`` of the indices that pick one entry."""
+    return [
+        index[0].count
+        for place, index in zip(places, indices, strict=True)
+        if place.kind == "single" and _counts(index[0].form)
+    ]
 
 
 def _counts(form: Linear | None) -> bool:

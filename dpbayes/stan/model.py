@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpbayes.heavy import pd
 from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, PROVED_PROGRAM
 from dpbayes.schema import Column, Schema
+from dpbayes.schema.domain import ends
 from dpbayes.stan.dataflow import prove, refuse_broken
 from dpbayes.stan.families import FAMILIES, Family, decode_outcome, encode_outcome
 from dpbayes.stan.formula import Design, Formula
@@ -152,6 +153,13 @@ class Model:
         public = [name for name, column in self.schema.columns.items() if column.public]
         frame = records[public] if public else pd.DataFrame(index=range(rows))
         return self.data(self._with_constants(frame), rows)[1]
+
+    def ends(self) -> dict[str, tuple[Any, Any]]:
+        """Confidential program data of one record at either end of the declared domain."""
+        (column,) = self.outcomes
+        values = column.validate(pd.Series(ends(column), name=column.name))
+        low, high = self._encoded(pd.DataFrame({column.name: values}))
+        return {"y": (low, high)}
 
     def constant_record(self) -> pd.DataFrame:
         """One record of public constants, for a table without any and without public columns."""

@@ -27,7 +27,9 @@ def under(value: Value, condition: Value, line: int, *, counting: bool = True) -
     count = max(value.count, min(condition.count, 1)) if counting else value.count
     theta = value.theta or condition.theta
     if condition.public:
-        return replace(value, count=count, theta=theta)
+        # A clamped sum that is there at some parameter values only is outside its window at others.
+        clamped = 0 if condition.theta else value.clamped
+        return replace(value, count=count, theta=theta, clamped=clamped)
     taint = join_taints([value.taint, condition.taint], line)
     return replace(value, taint=taint, count=count, theta=theta, form=None, name="", clamped=0)
 
@@ -48,7 +50,10 @@ def binary(sign: str, left: Value, right: Value, line: int) -> Value:
         for one, other in (both, both[::-1]):
             if one.form is not None and other.form is not None and not one.form.terms:
                 result = replace(result, form=Linear().plus(other.form, one.form.constant))
-    if sign == "+" and any(v.clamped for v in both) and all(v.clamped or v.public for v in both):
+    if sign in ("^", ".^") and result.base == "int":
+        result = replace(result, base="real")
+    added = all((v.clamped or v.public) and v.scalar for v in both)  # to a vector: many times
+    if sign == "+" and any(v.clamped for v in both) and added:
         return replace(result, clamped=left.clamped + right.clamped)
     if sign in ("*", ".*", "/", "./", "+", "^", ".^"):
         sign_free = sign in ("^", ".^") and right.form == Linear(constant=2)
@@ -92,6 +97,9 @@ def _product(sign: str, left: Value, right: Value, line: int) -> Value:
 def together(name: str, values: Sequence[Value], line: int, *, scalar: bool = True) -> Value:
     """What depends on all entries of its arguments: one number, or a vector of the same size."""
     result = mixed(values, line, REAL if scalar else values[0])
+    if scalar and any(v.base in ("int", "") for v in values):  # of whole numbers it may be one
+        whole = name in ("sum", "max", "min") and all(v.base == "int" for v in values)
+        result = replace(result, base="int" if whole else "")
     if result.taint.kind == "rows":
         why = f"{name}() puts the records together"
         result = replace(result, taint=private(line, why, sure=True))
@@ -137,8 +145,11 @@ def row_by_row(name: str, values: list[Value], line: int) -> Value:
     elif name == "diag_pre_multiply":
         dims = (dims[0], (values[1].dims or dims)[-1])
     result = mixed(values, line, Value(base=base, dims=dims if base == "matrix" else dims[:1]))
-    if any(v.base == "row_vector" for v in values) and not result.public:
-        return replace(result, taint=private(line, f"{name}() of records in a row"))
+    if any(v.base == "row_vector" for v in values):
+        result = replace(result, base="", dims=None)
+        if not result.public:
+            return replace(result, taint=private(line, f"{name}() of records in a row"))
+        return result
     if name in ("rows_dot_product", "rows_dot_self") and dims[-1].counts and len(dims) > 1:
         return replace(result, count=max(1, result.count))
     return result
@@ -162,9 +173,9 @@ def listed(kind: str, values: list[Value], line: int) -> Value:
 
 
 def largest(values: Sequence[Value]) -> Value:
-    """The argument whose type and sizes an elementwise function gives."""
+    """The argument whose type and sizes an elementwise function or operator gives."""
     known = [v for v in values if v.dims is not None]
-    if len(known) < len(values) or not values:
+    if len(known) < len(values) or not values or any(v.base == "complex" for v in values):
         return Value()
     largest = max(known, key=lambda v: len(v.dims or ()))
     if largest.scalar:

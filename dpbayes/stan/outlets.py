@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dpbayes.stan.expressions import Flow
 from dpbayes.stan.syntax import Node
-from dpbayes.stan.taint import N, Taint, Value, join_taints, private
+from dpbayes.stan.taint import BLOCK, N, Taint, Value, join_taints, private
 
 CLAMP = "pseudo_log_lik"
 CLAMP_ARGUMENTS = ("weights", "anchor", "clip_lower", "clip_upper")
@@ -123,9 +123,11 @@ class Outlets:
     def _clamp(self, values: list[Value], line: int) -> Value:
         """A call of the genuine pseudo_log_lik."""
         log_lik, given = values[0], values[1:]
-        frame = log_lik.taint.frame or log_lik.length or given[0].length
+        self.flow.check_lengths([log_lik], line, 1)
+        frame = BLOCK if self.flow.summing else N
+        whole = log_lik.taint.frame in (None, frame)
         for name, value in zip(CLAMP_ARGUMENTS, given, strict=True):
-            same = value.name == name and (not value.dims or value.length == frame)
+            same = value.name == name and (not value.dims or (whole and value.length == frame))
             if not same:
                 self.flow.find(
                     line,

@@ -124,15 +124,15 @@ class StanProgram:
         start, end = _block_span(_strip_comments(self.text), name)
         return _strip_comments(self.text)[start:end]
 
-    def line_of(self, pattern: str, block: str | None = None) -> tuple[int, str] | None:
-        """Number (from 1) and text of the first line that matches, comments ignored."""
+    def line_of(self, pattern: str, block: str | None = None) -> int | None:
+        """Number (from 1) of the first line that matches, comments ignored.
+
+        Not its text: messages name lines and do not repeat them.
+        """
         text = _strip_comments(self.text)
         start, end = _block_span(text, block) if block else (0, len(text))
         found = re.compile(pattern).search(text, start, end)
-        if found is None:
-            return None
-        number = text.count("\n", 0, found.start()) + 1
-        return number, self.text.splitlines()[number - 1].strip()
+        return None if found is None else text.count("\n", 0, found.start()) + 1
 
     def declared(self, block: str) -> tuple[str, ...]:
         """Names declared in a block."""
@@ -160,7 +160,7 @@ class StanProgram:
             # Priors come first by habit: the last statement is likely the likelihood.
             moves = [s for s in _statements(self.block("model")) if _moves_target(s)]
             line = self._line_of_statement(moves[-1]) if moves else None
-            where = f" Line {line[0]} is now: {line[1]}" if line else ""
+            where = f" Now it is line {line}." if line else ""
             raise self._broken(
                 "the record log-likelihoods do not reach target through the clamp. "
                 "Put into the model block, in place of the likelihood:\n"
@@ -178,11 +178,10 @@ class StanProgram:
                 )
         dropped = self.line_of(r"\b\w+_lup[dm]f\b")
         if dropped:
-            fixed = re.sub(r"_lup([dm])f\b", r"_lp\1f", dropped[1])
             raise self._broken(
-                f"line {dropped[0]} drops normalising constants, so that the clamp and the "
-                f"Lipschitz bounds apply to a shifted log-likelihood:\n  {dropped[1]}\n"
-                f"Change it to:\n  {fixed}"
+                f"line {dropped} drops normalising constants, so that the clamp and the "
+                "Lipschitz bounds apply to a shifted log-likelihood. Write _lpdf in place of "
+                "_lupdf, _lpmf in place of _lupmf."
             )
 
     @property
@@ -200,8 +199,8 @@ class StanProgram:
         blocks = rf"|reduce_sum(?:_static)?\s*\(\s*(?:{'|'.join(sums)})\s*," if sums else ""
         return rf"target\s*\+=\s*(?:pseudo_log_lik\s*\({blocks})"
 
-    def private_line(self, private: tuple[str, ...]) -> tuple[int, str] | None:
-        """The first model statement that brings private data to target past the clamp.
+    def private_line(self, private: tuple[str, ...]) -> int | None:
+        """Number of the first model statement that brings private data to target past the clamp.
 
         Follows assignments in transformed data and model: a name computed from a private one
         is private.
@@ -222,7 +221,7 @@ class StanProgram:
                 return self._line_of_statement(statement)
         return None
 
-    def _line_of_statement(self, statement: str) -> tuple[int, str] | None:
+    def _line_of_statement(self, statement: str) -> int | None:
         return self.line_of(re.escape(statement.splitlines()[0]), "model")
 
     def _broken(self, message: str) -> ProgramError:

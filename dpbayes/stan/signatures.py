@@ -30,6 +30,8 @@ CHECKED = _names("""
     rising_factorial falling_factorial owens_t log_rising_factorial log_falling_factorial
     std_normal_qf lambert_w0 to_int
 """)
+# Of whole numbers, a whole number.
+WHOLE = frozenset(("abs", "max", "min", "int_step", "is_inf", "is_nan", "choose", "to_int"))
 UNIT = frozenset(("inv_logit", "inv_cloglog", "Phi_approx", "Phi"))
 NONNEG = frozenset(("abs", "fabs", "square", "sqrt", "exp", "exp2", "inv_square", "erfc", *UNIT))
 # Several entries in, one number out, and never an error.
@@ -43,7 +45,13 @@ REORDERED = _names("""
     softmax log_softmax
 """)
 # Row i of the value depends on row i of the arguments.
-ROW_BY_ROW = frozenset(("rows_dot_product", "rows_dot_self", "append_col", "col"))
+ROW_BY_ROW = frozenset(
+    ("rows_dot_product", "rows_dot_self", "append_col", "col", "diag_pre_multiply")
+)
+# Never an error at values; at lengths, perhaps.
+NEVER_WRONG = (ELEMENTWISE | TOGETHER | _names("reverse cumulative_sum softmax log_softmax")) - {
+    "quantile", "distance", "squared_distance",
+}  # fmt: skip
 RESHAPED = _names("""
     to_vector to_row_vector to_array_1d to_array_2d to_matrix append_row append_array head tail
     segment sub_row sub_col block
@@ -99,18 +107,6 @@ def known_density(name: str) -> bool:
     return ending in ("lcdf", "lccdf") and stem in DISTRIBUTIONS
 
 
-def known(name: str) -> bool:
-    """Whether Stan has a function of this name that the analysis reads in its own way."""
-    return (
-        name in ELEMENTWISE | CHECKED | TOGETHER | REORDERED | ROW_BY_ROW | RESHAPED | SIZES
-        or name in FILLED
-        or name in CONSTANTS
-        or name in ("reduce_sum", "reduce_sum_static", "log_mix", "diag_pre_multiply", "target")
-        or name.removesuffix("_rng") in DENSITIES
-        or known_density(name)
-    )
-
-
 def filled(name: str, content: Value, sizes: tuple[Value, ...]) -> Value:
     """A container of given sizes with the entries of ``content``, public ones if there are none."""
     kind = FILLED[name][0]
@@ -132,11 +128,17 @@ def size_of(name: str, value: Value) -> Value:
         return replace(INT, count=int(value.long))
     if name == "dims" or (name == "num_elements" and len(value.dims) > 1):
         counts = any(size.counts for size in value.dims)
-        return Value(count=2 * counts) if name == "dims" else replace(INT, count=2 * counts)
+        of_all = Value() if name == "dims" else INT
+        if not value.sure_length:
+            of_all = replace(of_all, taint=value.taint, theta=value.theta)
+        return replace(of_all, count=2 * counts)
     if name == "cols":
         size = value.dims[-1] if value.base != "vector" else Size(Linear(constant=1))
     elif name == "rows" and value.base == "row_vector":
         size = Size(Linear(constant=1))
     else:
         size = value.dims[0] if value.dims else Size(Linear(constant=1))
-    return replace(INT, count=2 * size.counts, form=size.form, nonneg=True)
+    result = replace(INT, count=2 * size.counts, form=size.form, nonneg=True)
+    if size.form is None:  # records or parameters may have chosen among lengths
+        result = replace(result, taint=value.taint, theta=value.theta)
+    return result

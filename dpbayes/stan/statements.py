@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 
-from dpbayes.stan import signatures as stan
-from dpbayes.stan.declared import better_known, declared_range, fits, leaves, parameter_names, typed
-from dpbayes.stan.expressions import Flow, record_of
-from dpbayes.stan.operations import binary, under
-from dpbayes.stan.outlets import CLAMP, CLAMP_ARGUMENTS, Loop, Outlets
-from dpbayes.stan.program import StanProgram
-from dpbayes.stan.syntax import Node, parse
+from dpbayes.stan.calls import Calls
+from dpbayes.stan.declared import (
+    COMPLEX,
+    better_known,
+    declared_range,
+    is_checked,
+    may_be_empty,
+    typed,
+)
+from dpbayes.stan.expressions import counts_in_place, later_taints, record_of
+from dpbayes.stan.failures import counted_to, in_both
+from dpbayes.stan.operations import under
+from dpbayes.stan.outlets import CLAMP_ARGUMENTS, Loop
+from dpbayes.stan.syntax import Node, leaves
 from dpbayes.stan.taint import (
     BLOCK,
     INT,
     Linear,
     N,
-    Size,
     Taint,
     Value,
     either,
@@ -28,8 +33,6 @@ from dpbayes.stan.taint import (
     without,
 )
 
-# Functions of the bundled includes that are known by what they do.
-TRUSTED = (CLAMP, "linear_predictor")
 MOST_STEPS = 100_000  # a bundled program takes a few hundred
 PASSES = 20
 
@@ -38,18 +41,7 @@ class TooLong(Exception):
     """A program that takes too many steps to follow."""
 
 
-@cache
-def trusted_functions() -> dict[str, Node]:
-    """Definitions in the bundled includes, by name."""
-    found = {}
-    for include in ("pseudo_likelihood", "linear_predictor"):
-        text = StanProgram.bundled_include(include)
-        tree = parse("functions {\n" + text + "\n}")
-        found.update({f[1].text: f for f in tree[0].present})
-    return found
-
-
-class Follower(Outlets):
+class Follower(Calls):
     """Follows statements: changes what is known of variables, and notes what breaks the contract.
 
     Args:
@@ -58,12 +50,10 @@ class Follower(Outlets):
     """
 
     def __init__(self, functions: dict[str, list[Node]], private_names: Sequence[str]) -> None:
-        super().__init__()
-        self.flow = Flow(functions, self.call)
+        super().__init__(functions)
         self.private = (*private_names, *CLAMP_ARGUMENTS[:2])
         self.made = 0  # loop variables so far
-        self.returned: list[Value] = []
-        self.assigned: set[str] = set()  # whole, since the loop began
+        self.checked: set[str] = set()  # variables whose declared limits are checked at every draw
         self.steps = 0
 
     def block(self, node: Node, name: str) -> None:
@@ -102,6 +92,8 @@ class Follower(Outlets):
         sizes = [*self._sizes(kind.parts[0]), *self._sizes(kind.parts[3])]
         values = [self.flow.evaluate(limit[1]) for limit in limits]
         self._check_declared(node.line, sizes, values)
+        if sizes and self.flow.meets(sizes):
+            self.flow.may_fail(node.line, "a length depends on a record and on parameters")
         for declared in node.parts[1:]:
             assert declared is not None
             self._declare(declared, kind, sizes, limits)
@@ -111,7 +103,9 @@ class Follower(Outlets):
 
     def _size(self, node: Node) -> Value:
         """A size: that of ``condition ? size : 0`` is the size, where there is anything."""
-        if node.kind == "ternary" and self.flow.evaluate(node[2]).form == Linear():
+        # Elsewhere a vector that is empty could be given another length.
+        switched = node.kind == "ternary" and self.flow.block in ("data", "generated quantities")
+        if switched and self.flow.evaluate(node[2]).form == Linear():
             value = self.flow.evaluate(node[1])
             condition = self.flow.evaluate(node[0])
             return value if condition.public else under(value, condition, node.line)
@@ -143,21 +137,26 @@ class Follower(Outlets):
         if self.flow.block in ("data", "parameters"):
             value = self._given(name, value)
         elif node.parts[1] is not None:
-            given = self.flow.evaluate(node[1])
-            if limits and not given.public and given.theta and not self.calls:
-                self.flow.find(
-                    node.line,
-                    "a bound is checked at every draw on what depends on a record: leave it out.",
-                    broken=False,
-                )
-            value = self._stored(value, given, node.line)
+            value = self._stored(value, self.flow.evaluate(node[1]), node.line)
         else:  # NaN until it is assigned to
             value = replace(value, nonneg=False, unit=False)
+        if is_checked(kind) and not self.calls:
+            self.checked.add(name)
+        else:
+            self.checked.discard(name)
+        self._set(name, value, node.line)
+
+    def _set(self, name: str, value: Value, line: int) -> None:
+        """A variable has a value now."""
         self.flow.env[name] = value
-        self._check_output(name, node.line)
+        self.flow.forget(name)
+        if name in self.checked and not self.calls and self.flow.meets([value]):
+            self.flow.may_fail(line, "a bound is checked at every draw on what depends on a record")
+        self._check_output(name, line)
 
     def _given(self, name: str, value: Value) -> Value:
         """A value that is data or a parameter."""
+        value = replace(value, declared=True)
         if self.flow.block == "parameters":
             return replace(value, theta=True)
         if name == "n":
@@ -173,8 +172,14 @@ class Follower(Outlets):
 
     def _stored(self, declared: Value, given: Value, line: int) -> Value:
         """A value in a variable: its own type and sizes, and what was given it otherwise."""
+        self.flow.check_lengths([declared, given], line)
         declared_dims = declared.dims if declared.base else given.dims
         dims = better_known(declared_dims, given.dims)
+        if dims and may_be_empty(dims) and dims != given.dims:
+            # What is empty takes any length, and which one may hang on what is known of nothing.
+            dims = tuple(replace(size, form=None) for size in dims)
+        if declared.base in COMPLEX:
+            dims = None
         stored = replace(
             given,
             base=declared.base or given.base,
@@ -197,15 +202,14 @@ class Follower(Outlets):
         name = root[0].text
         value = self.flow.evaluate(node[2])
         if sign != "=":
-            value = binary(sign[:-1], self.flow.evaluate(left), value, line)
+            value = self.flow.operate(sign[:-1], self.flow.evaluate(left), value, line)
         old = self.flow.env[name]
         if left.kind == "name":
             self.assigned.add(name)
-            self.flow.env[name] = self._stored(old, value, line)
+            self._set(name, self._stored(old, value, line), line)
         else:
             value = under(value, self.flow.pc, line)
-            self.flow.env[name] = self._entry_stored(old, left.present[1:], value, line, name)
-        self._check_output(name, line)
+            self._set(name, self._entry_stored(old, left.present[1:], value, line, name), line)
 
     def _entry_stored(
         self, old: Value, places: Sequence[Node], value: Value, line: int, name: str
@@ -213,16 +217,22 @@ class Follower(Outlets):
         """A variable after an assignment to some of its entries."""
         indices = [[self.flow.evaluate(p) for p in place.present] for place in places]
         flat = [v for index in indices for v in index]
-        if any(v.theta for v in flat) and any(not v.public for v in flat):
-            self.flow.find(line, "an index depends on a record and on parameters.", broken=False)
-        later = [v.taint for index in indices[1:] for v in index]
-        new = join_taints([value.taint, *later], line)
+        self.flow.check_index(old, places, indices, line)
+        self.flow.check_lengths([value], line, 1)
+        new = join_taints([value.taint, *later_taints(places, indices, line)], line)
         taint = self._placed(old, places[0], indices[0], new, line)
         symbols = [v.form for v in flat if v.form is not None]
-        if not all(any(f.reads(s.symbol) for f in symbols) for s in self.loops if s.counts):
+        by_record = old.length in (N, BLOCK)
+        looped = all(any(f.reads(s.symbol) for f in symbols) for s in self.loops if s.counts)
+        if not (looped and by_record):
             self.assigned.add(name)
         both = mixed([old, value], line, old)
-        return replace(both, taint=taint, theta=both.theta or any(v.theta for v in flat))
+        return replace(
+            both,
+            taint=taint,
+            theta=both.theta or any(v.theta for v in flat),
+            count=max([both.count, *counts_in_place(places, indices)]),
+        )
 
     def _placed(self, old: Value, place: Node, index: list[Value], new: Taint, line: int) -> Taint:
         """The dependence of a variable on records after entries were assigned."""
@@ -252,15 +262,18 @@ class Follower(Outlets):
     def _if_else(self, node: Node) -> None:
         condition = self.flow.evaluate(node[0])
         before, clamps, pc = dict(self.flow.env), self.flow.clamps, self.flow.pc
-        self.flow.pc = under(pc, condition, node.line)
+        outer = self.flow.sure
+        sure = outer | (in_both(node[1], node[2]) if len(node.present) > 2 else frozenset())
+        self.flow.pc, self.flow.sure = under(pc, condition, node.line), sure
         self.follow_in_block(node[1])
         after, most, ends = self.flow.env, self.flow.clamps, [pc, self.flow.pc]
-        self.flow.env, self.flow.clamps = dict(before), clamps
+        self.flow.env, self.flow.clamps, self.flow.sure = dict(before), clamps, sure
         self.flow.pc = under(pc, condition, node.line)
         for otherwise in node.present[2:]:
             self.follow_in_block(otherwise)
         self.flow.env = _joined(after, self.flow.env, node.line)
         self.flow.clamps = max(most, self.flow.clamps)
+        self.flow.sure = outer & self.flow.sure
         # What follows is run by the condition too, if a branch may leave it out.
         ends.append(self.flow.pc)
         self.flow.pc = mixed(ends, node.line, INT) if leaves(node) else pc
@@ -286,16 +299,21 @@ class Follower(Outlets):
         bounds = mixed([low, high], node.line, INT)
         counts = bounds.count > 0
         variable = replace(bounds, count=int(counts), nonneg=low.nonneg)
+        limit = counted_to(low, high)
+        if limit is not None:
+            self.flow.limits[f"{node[0].text}#{self.made + 1}"] = limit
         self._loop_over(node, node[3], variable, bounds, counts=counts)
 
     def _for_each(self, node: Node) -> None:
         values = self.flow.evaluate(node[1])
-        variable = Value(values.taint, values.count, values.theta)
+        length = Value(values.taint, theta=values.theta)
+        variable = replace(length, count=values.count)
         if values.dims:
             arrays = max(values.arrays - 1, 0)
             base = values.base if values.arrays else "real"
             variable = replace(variable, base=base, arrays=arrays, dims=values.dims[1:])
-        self._loop_over(node, node[2], variable, INT, counts=values.long)
+        bounds = INT if values.sure_length else length
+        self._loop_over(node, node[2], variable, bounds, counts=values.long)
 
     def _loop_over(
         self, node: Node, body: Node, variable: Value, bounds: Value, *, counts: bool
@@ -330,6 +348,7 @@ class Follower(Outlets):
         self.loops.append(Loop(symbol, counts))
         for _ in range(PASSES):
             before, self.assigned = dict(self.flow.env), set()
+            self.flow.sure = frozenset()
             self.flow.pc = under(entered, enter(), node.line)
             self.follow_in_block(body)
             after = {k: v for k, v in self.flow.env.items() if k in outer}
@@ -346,7 +365,7 @@ class Follower(Outlets):
         else:
             self.flow.find(node.line, "this loop cannot be followed.", broken=False)
         self.loops.pop()
-        self.assigned = assigned
+        self.assigned, self.flow.sure = assigned, frozenset()
         self.flow.pc = entered if leaves(body, "return_value") else pc
 
     def _after_leaving(self, pc: Value, symbol: str, node: Node) -> Value:
@@ -368,67 +387,11 @@ class Follower(Outlets):
     def _call_statement(self, node: Node) -> None:
         self.flow.evaluate(node[0])
 
-    # Functions of the user
-
-    def call(self, name: str, values: list[Value], line: int) -> Value:
-        """What a user's function gives, followed with what is known of its arguments."""
-        definitions = [d for d in self.flow.functions[name] if len(d.parts) > 3]
-        found = [d for d in definitions if fits(d, values)]
-        if name in TRUSTED and definitions == [trusted_functions()[name]]:
-            if name == CLAMP and len(values) == len(CLAMP_ARGUMENTS) + 1:
-                return self._clamp(values, line)
-            if name != CLAMP and found:
-                return _predictor(values, line)
-        # With exactly these types it is the user's function, whatever Stan has of that name.
-        whose = stan.known(name) and not all(fits(d, values, exactly=True) for d in found)
-        if not found or name in self.calls or whose:
-            why = f"{name}() cannot be followed"
-            self.flow.find(line, why + ".", broken=False)
-            return Value(private(line, why), dims=None)
-        self.calls.append(name)
-        results = [self._inline(definition, values) for definition in found]
-        self.calls.pop()
-        total = results[0]
-        for result in results[1:]:
-            total = either(total, result, line)
-        return total
-
-    def _inline(self, definition: Node, values: list[Value]) -> Value:
-        flow = self.flow
-        env, pc, loops, returned = flow.env, flow.pc, self.loops, self.returned
-        assigned = self.assigned
-        flow.env = dict(zip(parameter_names(definition), values, strict=True))
-        self.returned, self.assigned = [], set()
-        for statement in definition[3].present:
-            self.follow(statement)
-        results = self.returned
-        flow.env, flow.pc, self.loops, self.returned = env, pc, loops, returned
-        self.assigned = assigned
-        if not results:
-            return Value(dims=())
-        total = results[0]
-        for result in results[1:]:
-            total = either(total, result, definition.line)
-        return total
-
 
 def _assigned_in(node: Node) -> set[str]:
     """Names of the variables that a statement assigns to."""
     names = set().union(*(_assigned_in(part) for part in node.present))
     return names | {node[0][0].text} if node.kind == "assignment" else names
-
-
-def _predictor(values: list[Value], line: int) -> Value:
-    """The bundled linear_predictor of the records first..last, as its comment says."""
-    first, last, *rest = values
-    form = None
-    if first.form is not None and last.form is not None:
-        form = last.form.plus(first.form, -1).plus(Linear(constant=1))
-    taint = join_taints((v.taint for v in values), line)
-    if taint.kind == "rows" and (first.form != Linear(constant=1) or form != N):
-        taint = private(line, "linear_predictor() of confidential covariates in a block")
-    like = Value(base="vector", dims=(Size(form, first.count > 0 or last.count > 0),))
-    return replace(mixed(rest, line, like), taint=taint)
 
 
 def _joined(first: dict[str, Value], second: dict[str, Value], line: int) -> dict[str, Value]:

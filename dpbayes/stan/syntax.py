@@ -12,6 +12,9 @@ from dpbayes.errors import ProgramError
 if TYPE_CHECKING:  # lark takes time to import: only a user's own program needs it
     from lark import Lark, Token, Tree
 
+LEAVING = ("return_value", "break_loop", "continue_loop")
+LOOPS = ("while_loop", "for_range", "for_each")
+
 
 @dataclass(frozen=True)
 class Node:
@@ -87,3 +90,11 @@ def _node(part: Tree[Token] | Token, line: int) -> Node:
     line = line if part.meta.empty else part.meta.line
     parts = tuple(None if child is None else _node(child, line) for child in part.children)
     return Node(str(part.data), parts, line=line)
+
+
+def leaves(node: Node, *kinds: str) -> bool:
+    """Whether a statement may leave out what comes after it: by return, break or continue."""
+    kinds = kinds or LEAVING
+    if node.kind in LOOPS:  # a loop's own break ends with it
+        kinds = tuple(kind for kind in kinds if kind == "return_value")
+    return node.kind in kinds or any(leaves(part, *kinds) for part in node.present if kinds)

@@ -117,6 +117,7 @@ class Value:
         name: of an entry of the contract that it is, unchanged.
         clamped: how many calls of pseudo_log_lik are in the sum that it is.
         density: it comes straight from a log density, which is never NaN.
+        declared: it is data or a parameter, or an entry of them, which is never NaN.
     """
 
     taint: Taint = PUBLIC
@@ -132,6 +133,7 @@ class Value:
     name: str = ""
     clamped: int = 0
     density: bool = False
+    declared: bool = False
 
     @property
     def public(self) -> bool:
@@ -149,6 +151,16 @@ class Value:
         return any(size.counts for size in self.dims)
 
     @property
+    def sure_length(self) -> bool:
+        """Whether all its sizes are known."""
+        return self.dims is not None and all(size.form is not None for size in self.dims)
+
+    @property
+    def any_length(self) -> bool:
+        """Whether what it depends on may decide its length: not of data and parameters."""
+        return not (self.sure_length or self.declared)
+
+    @property
     def length(self) -> Linear | None:
         """Of the first axis."""
         return self.dims[0].form if self.dims else None
@@ -156,7 +168,7 @@ class Value:
     @property
     def plain(self) -> Value:
         """Without what holds for this very value and for none that is computed from it."""
-        return replace(self, form=None, name="", clamped=0, density=False)
+        return replace(self, form=None, name="", clamped=0, density=False, declared=False)
 
 
 REAL = Value(base="real", dims=())
@@ -184,12 +196,12 @@ def either(first: Value, second: Value, line: int) -> Value:
     """What is one or the other of two values."""
     if first == second:
         return first
-    shape = first.dims == second.dims and first.base == second.base
-    both = mixed((first, second), line, first if shape else Value())
+    both = mixed((first, second), line, Value())
     clamped = all(v.clamped or v.public for v in (first, second))
     return replace(
         both,
         base=first.base if first.base == second.base else "",
+        dims=_either_size(first, second),
         arrays=first.arrays if first.arrays == second.arrays else 0,
         nonneg=first.nonneg and second.nonneg,
         unit=first.unit and second.unit,
@@ -198,6 +210,14 @@ def either(first: Value, second: Value, line: int) -> Value:
         clamped=max(first.clamped, second.clamped) if clamped else 0,
         density=first.density and second.density,
     )
+
+
+def _either_size(first: Value, second: Value) -> tuple[Size, ...] | None:
+    """Sizes that are those of one or of the other of two values."""
+    if first.dims is None or second.dims is None or len(first.dims) != len(second.dims):
+        return None
+    pairs = zip(first.dims, second.dims, strict=True)
+    return tuple(Size(a.form if a.form == b.form else None, a.counts or b.counts) for a, b in pairs)
 
 
 def without(value: Value, symbol: str, line: int) -> Value:

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
@@ -12,7 +13,7 @@ from dpbayes.studies import demo
 from tests.cli import command
 from tests.cli.command import SCHEMA, options, records
 from tests.cli.in_process import dpbayes
-from tests.programs import GOOD
+from tests.programs import BLOCKS, GOOD
 
 
 def test_synthesize_writes_a_release(folder):
@@ -134,7 +135,7 @@ def test_check_good_and_bad_programs(folder):
     assert "good.stan keeps the contract at 5 random points" in done.stdout
     assert "proved by dataflow" in done.stdout
     for name, old, new, message in (
-        ("mean", "mu ~ normal(0, 2)", "mu ~ normal(mean(y), 2)", "Remove line 17"),
+        ("mean", "mu ~ normal(0, 2)", "mu ~ normal(mean(y), 2)", "line 17: confidential records"),
         ("syntax", "real mu;", "real mu", "Syntax error"),
         ("copied", "normal_rng(rep_vector(mu, n), 1)", "to_array_1d(y)", "line 27: y_rep depends"),
         ("loglik", "log_lik;", "ll;", "log_lik is missing"),
@@ -144,6 +145,22 @@ def test_check_good_and_bad_programs(folder):
         assert done.returncode == 2
         assert message in done.stderr
         assert f"{name}.stan" in done.stderr
+
+
+def test_check_with_threads(folder):
+    """What reduce_sum sums is the same with and without threads: only then is it summed twice."""
+    wrong = BLOCKS.replace("y[first:last]", "y[1:(last - first + 1)]")
+    y = np.random.default_rng(3).normal(size=9000).tolist()  # three blocks
+    (folder / "data.json").write_text(json.dumps({"n": 9000, "y": y}))
+    for name, text in (("blocks", BLOCKS), ("wrong", wrong)):
+        (folder / f"{name}.stan").write_text(text)
+    given = ("--constants", folder / "data.json", "--threads", 2)
+    done = dpbayes("check", folder / "blocks.stan", *given)
+    assert done.returncode == 0, done.stderr
+    assert "proved by dataflow" in done.stdout
+    done = dpbayes("check", folder / "wrong.stan", *given)
+    assert done.returncode == 2
+    assert "with 2 threads target is another" in done.stderr
 
 
 def test_synthesize_with_a_program(folder):

@@ -13,6 +13,7 @@ from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
 from dpbayes.mechanisms.posterior.stage import Stage
 from dpbayes.publication.ledger import Ledger
 from dpbayes.stan.families import FAMILIES
+from tests.cmdstan import NO_CMDSTAN
 from tests.programs import GOOD, write
 
 ILL = {"type": "binary", "levels": ["no", "yes"]}
@@ -226,3 +227,49 @@ def test_weights_and_no_weights_go_with_candidates(mechanism):
     assert fit.fitted.unweighted.choices is None or mechanism.name == "unweighted"
     assert np.isfinite(fit.findings().by_record["lipschitz_unweighted"]).all()
     assert len(fit.sample(accept="none").datasets[0]) == 60
+
+
+ENGINES = [
+    "embedded",
+    "candidates",
+    pytest.param("cmdstan", marks=pytest.mark.skipif(bool(NO_CMDSTAN), reason=NO_CMDSTAN)),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_released_is_generated_from_public_constants(engine, tmp_path, monkeypatch):
+    """A program that releases its records, let through all checks, has none to release."""
+    monkeypatch.setattr("dpbayes.stan.model.refuse_broken", lambda *_: None)
+    monkeypatch.setattr(binding, "check_contract", lambda *_, **__: None)
+    copies = GOOD.replace("normal_rng(rep_vector(mu, n), 1)", "to_array_1d(y)")
+    made = dpb.Synthesizer(
+        schema(30, pay=PAY), dpb.Censored(1.0), dpb.Program(write(tmp_path, copies), "pay ~ 1"),
+        engine=engine, settings=SHORT,
+    )  # fmt: skip
+    fit = made.fit(pd.DataFrame({"pay": np.linspace(0.6, 0.9, 30)}), allow_nonconvergence=True)
+    assert (fit.sample().datasets[0]["pay"] == 0.5).all()  # the middle of the declared domain
+
+
+def test_candidates_are_those_of_public_constants():
+    made = dpb.Synthesizer(
+        schema(30, pay=PAY), dpb.Censored(1.0), dpb.Regression("pay ~ 1", "beta"),
+        engine=CandidatesEngine(200),
+    )  # fmt: skip
+    points = [
+        bind_stage(BoundRecords(made.task(pd.DataFrame({"pay": values}))), Stage()).candidates
+        for values in (np.linspace(0.1, 0.2, 30), np.linspace(0.6, 0.9, 7))
+    ]
+    np.testing.assert_array_equal(points[0].points, points[1].points)
+    np.testing.assert_array_equal(points[0].log_proposal, points[1].log_proposal)
+
+
+def test_an_anchor_is_not_refused_by_what_records_say(monkeypatch):
+    """Whether a drawn anchor is of use to these records decides nothing."""
+    made = dpb.Synthesizer(
+        schema(9, pay=PAY), dpb.Censored(1.0), dpb.Regression("pay ~ 1", "beta"),
+    )  # fmt: skip
+    on = BoundRecords(made.task(pd.DataFrame({"pay": np.linspace(0.1, 0.9, 9)})))
+    drawn = on.blank.random_points(1, 1)
+    monkeypatch.setattr(BoundRecords, "log_lik", lambda *_: iter([np.full(9, np.nan)]))
+    stage = bind_stage(on, Stage(anchor="draw", window=(-0.5, 0.5)), drawn)
+    assert (stage.anchor == 0).all()

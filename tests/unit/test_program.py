@@ -20,7 +20,7 @@ def test_includes_keep_line_numbers(tmp_path):
     program = dpb.StanProgram.from_file(write(tmp_path, GOOD))
     assert len(program.text.splitlines()) == len(GOOD.splitlines())
     number = GOOD.splitlines().index("  mu ~ normal(0, 2);") + 1
-    assert program.line_of(r"mu ~") == (number, "mu ~ normal(0, 2);")
+    assert program.line_of(r"mu ~") == number
     assert "fmin(fmax" in program.text
 
 
@@ -50,8 +50,7 @@ def test_hash_follows_the_text(tmp_path):
         (
             "mu ~ normal(0, 2);",
             "target += normal_lupdf(mu | 0, 2);",
-            r"line 17 drops .*:\n  target \+= normal_lupdf.*\nChange it to:\n"
-            r"  target \+= normal_lpdf",
+            r"line 17 drops .*Write _lpdf in place of _lupdf, _lpmf in place of _lupmf\.$",
         ),
     ],
 )
@@ -77,7 +76,9 @@ def test_private_line_follows_assignments(tmp_path):
         1,
     ).replace("mu ~ normal(0, 2)", "mu ~ normal(k, 2)")
     program = dpb.StanProgram.from_file(write(tmp_path, text))
-    assert program.private_line(("y",))[1] == "mu ~ normal(k, 2);"
+    line = program.private_line(("y",))
+    assert line is not None
+    assert text.splitlines()[line - 1] == "  mu ~ normal(k, 2);"
     assert dpb.StanProgram.from_file(write(tmp_path, GOOD)).private_line(("y",)) is None
 
 

@@ -21,7 +21,7 @@ from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.contract import check_contract, contract_defaults
 from dpbayes.engines.diagnostics import Diagnostics, diagnose, load_checks
 from dpbayes.engines.draws import count_draws, make_draws, stacked
-from dpbayes.engines.proposal import Candidates, Choices, Proposer
+from dpbayes.engines.proposal import BY_RECORD, Candidates, Choices, Proposer
 from dpbayes.errors import ConvergenceError, EngineError, GuaranteeError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Task
@@ -35,9 +35,9 @@ from dpbayes.stan.model import PRIVATE, Model
 PILOT_ABOVE = 20_000  # records from which chains start at draws of a pilot fit
 PILOT = 2_000  # records of the pilot fit
 CHECKED = 40  # records that a user's program is checked on
+BLOCKS = 9_000  # the same where it sums blocks of records in threads: three blocks
 COARSER = 4  # times fewer points for a draw that only anchors the next stage
 SPARE = 4  # random points for each start
-BY_RECORD = ("y", "X", "group", "weights", "anchor")  # data entries with a value or row a record
 DENSE_METRIC_COVARIATES = 50  # a dense metric costs K^2 per step and K^2 draws to learn
 
 
@@ -71,14 +71,17 @@ class BoundRecords:
 
     def _check(self) -> None:
         """Check a user's program on made-up records: the confidential ones decide nothing."""
-        others = made_up(self.task.schema, CHECKED, np.random.default_rng(CHECKED))
-        rows = self.task.rows
+        rows, threads = self.task.rows, self.task.settings.threads_per_chain
+        count = CHECKED if threads == 1 else BLOCKS
+        others = made_up(self.task.schema, count, np.random.default_rng(CHECKED))
         _, data = self.model.data(others, rows)
         for key, value in self.model.constants.items():  # public ones with a value for each row
             if np.shape(value)[:1] == (rows,):
-                data[key] = np.take(value, np.arange(CHECKED) % rows, axis=0)
-        threads = self.task.settings.threads_per_chain
-        check_contract(self.model.program, self._compiled, data, private=PRIVATE, threads=threads)
+                data[key] = np.take(value, np.arange(count) % rows, axis=0)
+        check_contract(
+            self.model.program, self._compiled, data,
+            private=PRIVATE, threads=threads, ends=self.model.ends(),
+        )  # fmt: skip
 
     @cached_property
     def blank(self) -> BoundModel:
@@ -87,8 +90,7 @@ class BoundRecords:
 
     def blank_of(self, rows: int) -> BoundModel:
         """The same with another number of rows."""
-        data = self.model.blank(self.task.records, rows)
-        return self._compiled.bind({**data, **contract_defaults(rows)})
+        return self._compiled.bind(blank_data(self.model, self.task.records, rows))
 
     @cached_property
     def _proposer(self) -> Proposer | None:
@@ -96,8 +98,8 @@ class BoundRecords:
         if self.task.engine.draw == "chain":
             return None
         compiled: Any = self._compiled
-        data = self.model.blank(self.task.records, self.task.rows)
-        found: Proposer = compiled.proposer({**data, **contract_defaults(self.task.rows)})
+        data = blank_data(self.model, self.task.records, self.task.rows)
+        found: Proposer = compiled.proposer(data)
         return found
 
     def problem(self) -> Problem:
@@ -213,6 +215,11 @@ class BoundRecords:
         return make_draws({name: stacked(draws, name)[picked][None] for name in names})
 
 
+def blank_data(model: Model, records: pd.DataFrame, rows: int) -> dict[str, Any]:
+    """Program data without a confidential value, as ``Model.blank``, without weights or clamp."""
+    return {**model.blank(records, rows), **contract_defaults(rows)}
+
+
 class Neighbour(BoundRecords):
     """Other records, with weights by draws of the first ones' unweighted posterior.
 
@@ -288,7 +295,10 @@ def bind_stage(
         changes.update(clip_lower=0.0, clip_upper=0.0)
     anchor = at = None
     if stage.anchor != "none":
-        at = stage.anchor.anchor() if isinstance(stage.anchor, Reference) else drawn
+        at = drawn
+        if isinstance(stage.anchor, Reference):
+            at = stage.anchor.anchor()
+            _check_public_anchor(records, at)
         assert at is not None  # the first stage has no drawn anchor
         anchor = changes["anchor"] = _log_lik_at(records, at)
     bound, candidates = records.among(records.plain.rebind(**changes), stage, at, before)
@@ -298,12 +308,17 @@ def bind_stage(
 def _log_lik_at(records: BoundRecords, at: xr.DataTree) -> Vector:
     """f_i at one point; 0 where it is not finite: still a function of one record and the point."""
     (found,) = records.log_lik(at)
+    return np.where(np.isfinite(found), found, 0.0)
+
+
+def _check_public_anchor(records: BoundRecords, at: xr.DataTree) -> None:
+    """Refuse an anchor that the program is not defined at; by public constants, not by records."""
+    (found,) = records.blank.log_lik(at)
     if np.isnan(found).all():
         raise GuaranteeError(
             "the anchor lies outside the parameter space of "
             f"{records.model.program.name}.stan, or its density is not defined there. Tune again."
         )
-    return np.where(np.isfinite(found), found, 0.0)
 
 
 def stage_constants(model: Model, stage: Stage) -> dict[str, Any]:

@@ -1,0 +1,186 @@
+"""The contract with every record at an end of its declared domain (see contract.py).
+
+What acts only far out, on all records at once, or by which of them is largest is not seen at
+ordinary records. The ends are public: no confidential record is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbayes.arrays import Floats
+from dpbayes.engines.base import BoundModel
+from dpbayes.engines.draws import count_draws
+from dpbayes.errors import EngineError, ProgramError
+from dpbayes.heavy import xr
+from dpbayes.stan.program import StanProgram
+
+TOLERANCE = 1e-9  # relative to the size of the sums compared
+REPLICATES = 2  # points at which y_rep is compared
+RANDOM = 3  # random patterns
+Ends = Mapping[str, tuple[Any, Any]]
+
+
+def close(a: Floats, b: Floats, size: float | Floats) -> bool:
+    """Whether numbers are the same but for rounding, relative to ``size``."""
+    with np.errstate(invalid="ignore"):  # infinities that are not the same leave NaN
+        near = np.abs(a - b) <= TOLERANCE * np.maximum(1.0, size)
+    return bool((near | (a == b) | (np.isnan(a) & np.isnan(b))).all())
+
+
+def broken(program: StanProgram, message: str) -> ProgramError:
+    """A program that breaks the contract."""
+    return ProgramError(f"{program.name}.stan breaks the contract: {message}")
+
+
+def patterns(n: int, rng: np.random.Generator) -> Iterator[NDArray[np.bool_]]:
+    """Which of n records are at the upper end and not at the lower one, shape (n,) each.
+
+    All at the lower end, all at the upper one, alternating, halves, one alone, random ones.
+    """
+    place = np.arange(n)
+    lower = np.zeros(n, dtype=bool)
+    alone = place == rng.integers(n)
+    yield from (lower, ~lower, place % 2 == 0, place % 2 == 1, place < n // 2, alone, ~alone)
+    for _ in range(RANDOM):
+        yield rng.random(n) < 0.5
+
+
+@dataclass(frozen=True)
+class AtEnds:
+    """A program whose records are moved to the ends of the domain, at some points.
+
+    Attributes:
+        bound: the program with the contract's defaults.
+        draws: the points.
+        ends: by confidential entry, one record's value at either end.
+        rng: makes patterns, weights, anchor and window.
+    """
+
+    program: StanProgram
+    bound: BoundModel
+    draws: xr.DataTree
+    ends: Ends
+    n: int
+    rng: np.random.Generator
+
+    def check(self) -> None:
+        """Compare all patterns.
+
+        Raises:
+            ProgramError: what moves that must not.
+        """
+        closed = self.bound.rebind(clip_lower=0.0, clip_upper=0.0)
+        base = closed.log_prob(self.draws)
+        replicates = self._replicates(self.bound)
+        drawn = {"weights": self.rng.random(self.n), "anchor": self.rng.normal(size=self.n)}
+        self._compare_replicates(replicates, self.bound.rebind(**drawn), "weights or anchor")
+        lower, upper = (self._log_lik(np.full(self.n, end)) for end in (False, True))
+        for at_upper in patterns(self.n, self.rng):
+            changes = self._moved(at_upper)
+            there = self._evaluate(lambda c=changes: closed.rebind(**c).log_prob(self.draws))
+            if not close(there, base, np.abs(base)):
+                raise broken(
+                    self.program,
+                    "with records at the ends of the declared domain, target depends on "
+                    f"{self._names} past pseudo_log_lik: a prior, a likelihood term, a reject or "
+                    "an error outside the clamp.",
+                )
+            found = self._log_lik(at_upper)
+            if not close(found, np.where(at_upper, upper, lower), _size(found)):
+                raise broken(
+                    self.program,
+                    "with records at the ends of the declared domain, a record's log_lik depends "
+                    f"on other records' {self._names}.",
+                )
+            self._check_window(changes, base, found)
+            self._compare_replicates(replicates, self.bound.rebind(**changes), self._names)
+
+    def _check_window(self, changes: dict[str, Any], base: Floats, log_lik: Floats) -> None:
+        """Target moves by the clamped sum of log_lik, in a window that is not symmetric."""
+        low, high = -self.rng.uniform(0.5, 2), self.rng.uniform(0.1, 0.4)
+        weights = self.rng.uniform(0.1, 1, self.n)
+        near = np.nan_to_num(log_lik[0], nan=0.0, posinf=0.0, neginf=0.0)
+        anchor = near + self.rng.normal(size=self.n)  # terms lie on both sides of it
+        there = self._evaluate(
+            lambda: self.bound.rebind(
+                **changes, weights=weights, anchor=anchor, clip_lower=low, clip_upper=high
+            ).log_prob(self.draws)
+        )
+
+        def terms(f: Floats) -> Floats:
+            with np.errstate(invalid="ignore", over="ignore"):
+                return np.asarray(np.fmin(np.fmax(weights * (f - anchor), low), high))
+
+        # A large log_lik is rounded in generated quantities and in target, each in its own way.
+        rounding = TOLERANCE * _size(log_lik)
+        slack = np.abs(terms(log_lik + rounding) - terms(log_lik - rounding)).sum(axis=1)
+        expected = base + terms(log_lik).sum(axis=1)
+        size = np.abs(base) + np.abs(terms(log_lik)).sum(axis=1) + slack / TOLERANCE
+        if not close(there, expected, size):
+            raise broken(
+                self.program,
+                "with records at the ends of the declared domain, target is not the prior and the "
+                "clamped sum of log_lik: pass weights, anchor and window on unchanged, and emit "
+                "the log_lik that is summed.",
+            )
+
+    def _moved(self, at_upper: NDArray[np.bool_]) -> dict[str, Any]:
+        """Confidential entries with every record at one of the ends."""
+        return {
+            name: np.stack([np.asarray(ends[int(upper)]) for upper in at_upper])
+            for name, ends in self.ends.items()
+        }
+
+    def _log_lik(self, at_upper: NDArray[np.bool_]) -> Floats:
+        bound = self.bound.rebind(**self._moved(at_upper))
+        return self._evaluate(lambda: np.stack(list(bound.log_lik(self.draws))))
+
+    def _replicates(self, bound: BoundModel) -> list[NDArray[Any] | None]:
+        """y_rep at the first points, by the same seeds; None where it cannot be generated."""
+        found: list[NDArray[Any] | None] = []
+        for index in range(min(REPLICATES, count_draws(self.draws))):
+            try:
+                found.append(bound.y_rep(self.draws, index, seed=index))
+            except EngineError:
+                found.append(None)
+        return found
+
+    def _compare_replicates(
+        self, expected: list[NDArray[Any] | None], bound: BoundModel, what: str
+    ) -> None:
+        for here, there in zip(expected, self._replicates(bound), strict=True):
+            same = (
+                here is there
+                if here is None or there is None
+                else np.array_equal(here, there, equal_nan=True)
+            )
+            if not same:
+                raise broken(
+                    self.program,
+                    f"y_rep depends on {what}, by its values or by the random numbers that are "
+                    "drawn before it. Generate it from parameters and public data alone.",
+                )
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(self.ends)
+
+    def _evaluate(self, function: Any) -> Floats:
+        try:
+            return np.asarray(function())
+        except (EngineError, ProgramError, RuntimeError):
+            raise broken(
+                self.program,
+                f"it fails with {self._names} at the ends of the declared domain. Every value of "
+                "the domain must have a log-likelihood, if only an infinite one.",
+            ) from None
+
+
+def _size(values: Floats) -> Floats:
+    return np.nan_to_num(np.abs(values), nan=0.0, posinf=0.0)

@@ -1,0 +1,206 @@
+"""Errors of a Stan program that a record and parameters decide together (see dataflow.py).
+
+Where a program fails, the density is zero. An error that hangs on records alone is there at every
+parameter value, one that hangs on parameters alone for all records; what hangs on both would let a
+record take parameter values away, whatever the window is. Records and parameters meet in a value,
+or in the branch that is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from dpbayes.stan import signatures as stan
+from dpbayes.stan.syntax import Node, leaves
+from dpbayes.stan.taint import INT, ONE, Linear, Value
+
+EVALUATED = ("model", "transformed parameters", "generated quantities")
+WHOLE = ("int", "")  # types of what may be a whole number
+Call = tuple[str, tuple[Node, ...]]  # a distribution and its arguments
+
+
+@dataclass(kw_only=True)
+class Failures:
+    """What errors hang on.
+
+    Attributes:
+        pc: what the branch taken depends on.
+        block: of the program.
+        findings: lines, messages, and whether the contract is broken there for certain.
+        limits: of each loop variable that begins at 1, where it ends.
+        sure: distributions that were evaluated before, whatever branch is taken.
+    """
+
+    pc: Value = INT
+    block: str = "data"
+    findings: list[tuple[int, str, bool]] = field(default_factory=list)
+    limits: dict[str, Linear] = field(default_factory=dict)
+    sure: frozenset[Call] = frozenset()
+
+    def find(self, line: int, message: str, *, broken: bool) -> None:
+        """Note a line, once."""
+        if (line, message, broken) not in self.findings:
+            self.findings.append((line, message, broken))
+
+    def meets(self, values: Sequence[Value]) -> bool:
+        """Whether records and parameters are among these values and what the branch hangs on."""
+        among = (*values, self.pc)
+        return any(not v.public for v in among) and any(v.theta for v in among)
+
+    def may_fail(self, line: int, why: str) -> None:
+        """Note an error that a record and parameters may decide."""
+        if self.block in EVALUATED:
+            why += ", so that a record could make the density zero there; this cannot be ruled out."
+            self.find(line, why, broken=False)
+
+    def check_lengths(self, values: Sequence[Value], line: int, least: int = 2) -> None:
+        """Note containers whose lengths may differ; ``least``: how many can make an error."""
+        containers = [v for v in values if not (v.scalar or v.dims == ())]
+        if len(containers) >= least and self.meets([v for v in containers if v.any_length]):
+            self.may_fail(line, "lengths may differ where a record and parameters meet")
+
+    def check_index(
+        self, value: Value, places: Sequence[Node], indices: list[list[Value]], line: int
+    ) -> None:
+        """Note an index that may be out of range."""
+        flat = [v for index in indices for v in index]
+        length = [value] if value.any_length else []
+        if self.meets(length) or any(self.meets([v, *length]) for v in flat):
+            sizes = value.dims or ()
+            if len(sizes) < len(places) or not all(
+                self._inside(place, index, size.form)
+                for place, index, size in zip(places, indices, sizes, strict=False)
+            ):
+                self.may_fail(line, "an index depends on a record and on parameters")
+
+    def _inside(self, place: Node, index: list[Value], size: Linear | None) -> bool:
+        """Whether an index cannot be out of range: all entries, or those that a loop counts."""
+        if place.kind != "single" or index[0].form is None or size is None:
+            return place.kind == "all"
+        form = index[0].form
+        symbol = form.terms[0][0] if len(form.terms) == 1 else ""
+        return form == Linear.of(symbol) and self.limits.get(symbol) == size
+
+    def check_operator(self, sign: str, left: Value, right: Value, line: int) -> None:
+        """Note operands that an operator may fail on."""
+        self.check_lengths((left, right), line)
+        if sign not in ("/", "%", "%/%", "\\"):
+            return
+        whole = left.base in WHOLE and right.base in WHOLE
+        known = right.form is not None and not right.form.terms and right.form.constant
+        matrix = sign in ("/", "\\") and not right.scalar
+        if (whole and not known and self.meets([right])) or (matrix and self.meets([left, right])):
+            self.may_fail(line, "a division can be an error where a record and parameters meet")
+
+    def check_call(self, name: str, values: list[Value], node: Node) -> None:
+        """Note arguments that a function of Stan's own may fail on."""
+        if name in stan.SIZES or name in stan.CONSTANTS or name == "target":
+            return
+        line = node.line
+        shapes = name in stan.RESHAPED | stan.ROW_BY_ROW or name in stan.FILLED
+        # One number of a vector: of an empty one there may be none.
+        together = name in stan.TOGETHER and (len(values) == 1 or name not in stan.ELEMENTWISE)
+        self.check_lengths(values, line, 1 if together or shapes else 2)
+        if name.endswith(stan.DENSITY_ENDINGS):
+            self._check_density(name, values, node)
+        elif name not in stan.NEVER_WRONG and not self._safe(name, values):
+            sizes = shapes and not name.startswith("linspaced")
+            if self.meets([v for v in values if v.base in WHOLE] if sizes else values):
+                why = f"{name}() can be an error where a record and parameters meet"
+                self.may_fail(line, why)
+
+    def _safe(self, name: str, values: list[Value]) -> bool:
+        """Whether a function that has a domain is given what lies in it."""
+        if name == "log_mix":
+            known = all(v.density or v.public for v in values) and values[0].public
+            return known and self.pc.public
+        if name not in ("log1p", "log1m"):
+            return name.endswith("_rng")  # a random number in such a place is found anyhow
+        return values[0].nonneg if name == "log1p" else values[0].unit
+
+    def _check_density(self, name: str, values: list[Value], node: Node) -> None:
+        line, first, rest = node.line, values[0], values[1:]
+        call = distribution(node)
+        if self.pc.public and all(v.public for v in values):
+            self.sure |= {call}
+            return
+        if not stan.known_density(name):
+            self.may_fail(line, f"{name}() of records cannot be followed")
+        if not first.public and (first.theta or self.pc.theta):
+            self.may_fail(line, f"what {name}() is the density of depends on parameters too")
+        if not all(v.public for v in rest):
+            self.may_fail(line, f"an argument of {name}() after the first depends on records")
+        if any(v.theta and v.base in WHOLE for v in rest):
+            self.may_fail(line, f"a whole number that {name}() takes depends on parameters")
+        # A probability as it is declared is one; what is computed may not be a number.
+        sure = call in self.sure or (
+            call[0] in ("bernoulli", "binomial")
+            and all(v.unit and v.nonneg and v.declared for v in rest[-1:])
+        )
+        if not self.pc.public and self.meets(values) and not sure:
+            self.may_fail(line, f"whether {name}() is evaluated depends on records")
+        if self.pc.public:
+            self.sure |= {call}
+
+    def forget(self, name: str) -> None:
+        """A variable is another: what was evaluated with it says nothing any more."""
+        self.sure = frozenset(call for call in self.sure if name not in names_in(*call[1]))
+
+
+def distribution(node: Node) -> Call:
+    """The distribution of a call of its density, with its arguments."""
+    stem = node[0].text.rpartition("_")[0]
+    if node.kind == "conditional_call":
+        return stem, node.parts[2].present if node.parts[2] else ()
+    return stem, node.parts[1].present[1:] if node.parts[1] else ()
+
+
+def in_both(first: Node, second: Node) -> frozenset[Call]:
+    """Distributions that either of two branches evaluates, with the same arguments."""
+    changed = set(_changed(first)) | set(_changed(second))
+    both = frozenset(_always(first)) & frozenset(_always(second))
+    return frozenset(call for call in both if not changed & names_in(*call[1]))
+
+
+def _always(node: Node) -> Iterator[Call]:
+    """Distributions that a statement or expression evaluates in any case."""
+    if node.kind in ("if_else", "ternary") and len(node.present) > 2:
+        yield from _always(node[0])
+        yield from in_both(node[1], node[2])
+        return
+    if node.kind in ("if_else", "while_loop", "for_range", "for_each"):
+        return
+    if node.kind == "block":
+        for part in node.present:
+            yield from _always(part)
+            if leaves(part):
+                return
+        return
+    logical = node.kind == "binary" and node[1].text in ("&&", "||")
+    if node.kind in ("call", "conditional_call") and node[0].text.endswith(stan.DENSITY_ENDINGS):
+        yield distribution(node)
+    for part in node.present[: 1 if logical else None]:
+        yield from _always(part)
+
+
+def _changed(node: Node) -> Iterator[str]:
+    """Names that a statement declares or assigns to."""
+    if node.kind in ("declared", "assignment", "for_range", "for_each"):
+        root = node[0]
+        while root.kind != "word":
+            root = root[0]
+        yield root.text
+    for part in node.present:
+        yield from _changed(part)
+
+
+def names_in(*nodes: Node) -> set[str]:
+    """Words of expressions, names among them."""
+    found = {node.text for node in nodes if node.kind == "word"}
+    return found.union(*(names_in(*node.present) for node in nodes))
+
+
+def counted_to(low: Value, high: Value) -> Linear | None:
+    """Where a loop variable ends that begins at 1."""
+    return high.form if low.form == ONE else None

@@ -1,0 +1,377 @@
+"""Programs that leak in ways that are easy to overlook: none of them is proved."""
+
+import pytest
+
+from dpbayes.engines.embedded import EmbeddedEngine
+from dpbayes.stan.dataflow import prove
+from dpbayes.stan.program import StanProgram
+from tests.programs import BLOCKS, GOOD, write
+
+CALL = "target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);"
+TERMS = "vector[n] log_lik_i = -0.5 * square(y - mu) - 0.5 * log(2 * pi());"
+SUM = CALL.removeprefix("target += ")
+NEVER = f"if (emit)\n    {CALL}\n  else "  # what the check by name looks for
+NEVER_BLOCK = """if (emit)
+    target += reduce_sum_static(block, record, 4000, y, mu, weights, anchor, clip_lower,
+                                clip_upper);
+  else
+    """
+PRIOR = "mu ~ normal(0, 2);"
+COUNTS = GOOD.replace("vector[n] y;", "array[n] int<lower=0> y;").replace(
+    "square(y - mu)", "square(to_vector(y) - mu)"
+)
+COUNT_TERMS = TERMS.replace("y - mu", "to_vector(y) - mu")
+
+
+def functions(text):
+    return ("}\ndata {\n", text + "}\ndata {\n")
+
+
+def beforehand(text):
+    return ("parameters {\n", f"transformed data {{\n  {text}\n}}\nparameters {{\n")
+
+
+def computed(text):
+    return ("model {\n", f"transformed parameters {{\n  {text}\n}}\nmodel {{\n")
+
+
+def more(text):
+    """After the prior."""
+    return (PRIOR, f"{PRIOR}\n  {text}")
+
+
+def each(text):
+    """For every record, after the prior."""
+    return more(f"for (i in 1:n) {{ {text} }}")
+
+
+PUBLIC_X = ("vector[n] y;", "vector[n] y;\n  int<lower=1> rows;\n  vector[5] x;")
+MATRIX = ("int<lower=0> y;", "int<lower=0> y;\n  int K;\n  matrix[n, K] X;")
+
+# name: the program, and replacements in it
+ATTACKS = {
+    # The clamped sum, more than once or not everywhere.
+    "clamped sum and a vector": (
+        GOOD, [(CALL, CALL.replace(");", ") + rep_vector(0, 3);"))],
+    ),
+    "clamped sum in a vector's assignment": (
+        GOOD, [(CALL, NEVER + f"{{ vector[3] v = rep_vector(0, 3); v += {SUM} target += v; }}")],
+    ),
+    "clamped sum by a condition": (
+        GOOD, [(CALL, NEVER + f"target += mu > 0 ? 0 : {SUM}")],
+    ),
+    "clamped sum by a condition, stored": (
+        GOOD, [(CALL, NEVER + f"{{ real c = 0; if (mu > 0) c = {SUM} target += c; }}")],
+    ),
+    "all records in every block": (
+        BLOCKS, [("y[first:last]", "y"), ("weights[first:last]", "weights"),
+                 ("anchor[first:last]", "anchor"), ("vector[last - first + 1]", "vector[rows(y)]")],
+    ),
+    # Names.
+    "a function of Stan's for whole numbers": (
+        COUNTS, [functions("  real lmgamma(real a, real b) { return 0; }\n"),
+                 (PRIOR, "mu ~ normal(lmgamma(y[1], 2.0), 2);")],
+    ),
+    "a function of Stan's for a sum": (
+        COUNTS, [functions("  real lmgamma(real a, real b) { return 0; }\n"),
+                 (PRIOR, "mu ~ normal(lmgamma(sum(y), 1.0), 2);")],
+    ),
+    "a function of Stan's for a square root": (
+        COUNTS, [functions("  real inc_beta(int a, int b, int c) { return 0; }\n"),
+                 (PRIOR, "mu ~ normal(inc_beta(sqrt(y[1]), 1, 1), 2);")],
+    ),
+    "a function of Stan's for a shallower array": (
+        COUNTS, [functions("  int sum(array[,] int x) { return 0; }\n"),
+                 (PRIOR, "mu ~ normal(sum(y), 2);")],
+    ),
+    "an overload by what is drawn": (
+        GOOD, [functions("  real f(array[] real a, vector y) { return 0; }\n"
+                         "  real f(vector a, vector y) { return sum(y); }\n"),
+               beforehand("real m = f(dirichlet_rng(rep_vector(1, 3)), y);"),
+               (PRIOR, "mu ~ normal(m, 2);")],
+    ),
+    "an overload by a whole sum": (
+        GOOD, [functions("  real f(real a, vector y) { return 0; }\n"
+                         "  real f(int a, vector y) { return sum(y); }\n"),
+               (PRIOR, "mu ~ normal(f(sum({1, 2}), y), 2);")],
+    ),
+    "an overload by complex numbers": (
+        GOOD, [functions("  real f(vector a, vector y) { return 0; }\n"
+                         "  real f(complex_vector a, vector y) { return sum(y); }\n"),
+               beforehand("complex_vector[1] c = [1i]';\n  real m = f(c, y);"),
+               (PRIOR, "mu ~ normal(m, 2);")],
+    ),
+    # An error where a record and parameters meet: the density is zero there.
+    "a division of whole numbers": (GOOD, [each("int z = 1 %/% (mu < y[i]);")]),
+    "a remainder": (GOOD, [each("int z = 1 % (mu < y[i]);")]),
+    "a division of whole numbers, in place": (GOOD, [each("int z = 1; z /= (mu < y[i]);")]),
+    "a length below zero": (GOOD, [each("vector[1] z = [sum(rep_vector(0, -(mu < y[i])))]';")]),
+    "a head that is too long": (
+        GOOD, [PUBLIC_X, each("real z = sum(head(x, mu < y[i] ? 1 : 99));")],
+    ),
+    "sorting what is not a number": (GOOD, [each("vector[2] z = sort_asc([log(mu - y[i]), 1]');")]),
+    "the larger of not a number": (GOOD, [each("real z = log1p(fmax(sqrt(mu - y[i]), -5));")]),
+    "a bound that is checked": (GOOD, [computed("vector<lower=0>[n] d;\n  d = y - mu;")]),
+    "a bound that is checked, by entry": (
+        GOOD, [computed("vector<lower=0>[n] d;\n  for (i in 1:n) d[i] = y[i] - mu;")],
+    ),
+    "an order that is checked": (GOOD, [computed("ordered[n] d = y * mu;")]),
+    "a simplex that is checked": (GOOD, [computed("simplex[2] d;\n  d = [y[1] * mu, 1]';")]),
+    "a decomposition that is not used": (
+        GOOD, [each("matrix[1, 1] L = cholesky_decompose([[y[i] - mu]]);")],
+    ),
+    "an error in a branch": (GOOD, [each("if (mu < y[i]) { real z = log1m(2.0); }")]),
+    "an error at parameters in a branch on a record": (
+        GOOD, [each("if (y[i] > 3) { real z = log1m(mu); }")],
+    ),
+    "an error in one side of a ternary": (GOOD, [each("real z = mu < y[i] ? log1m(2.0) : 0;")]),
+    "an error after and": (GOOD, [each("int z = (mu < y[i]) && (log1m(2.0) > 0);")]),
+    "an index in a branch": (GOOD, [PUBLIC_X, each("if (mu < y[i]) { real z = x[99]; }")]),
+    "an index to assign to in a branch": (
+        GOOD, [each("vector[1] z; if (mu < y[i]) z[2] = 1;")],
+    ),
+    "an index by a loop in a branch": (
+        GOOD, [PUBLIC_X, each("if (mu < y[i]) for (k in 1:99) { real z = x[k]; }")],
+    ),
+    "a length in a branch": (GOOD, [each("if (mu < y[i]) { vector[2] z = rep_vector(0, 3); }")]),
+    "lengths that differ in a branch": (
+        GOOD, [PUBLIC_X, each("if (mu < y[i]) { real z = dot_product(x, x[1:2]); }")],
+    ),
+    "a density in a branch": (
+        GOOD, [each("if (y[i] > 3) { real z = normal_lpdf(0 | 0, mu); }")],
+    ),
+    "a probability that is no number": (
+        GOOD, [each("if (y[i] > 3) { real z = bernoulli_lpmf(1 | inv_logit(log(mu))); }")],
+    ),
+    "a probability that may be below zero": (
+        GOOD, [("  real mu;\n", "  real mu;\n  real<upper=1> p;\n"),
+               each("if (y[i] > 3) { real z = bernoulli_lpmf(1 | p); }")],
+    ),
+    "an impossible probability in a branch": (
+        GOOD, [each("if (y[i] > 3) { real z = bernoulli_lpmf(1 | mu); }")],
+    ),
+    "a record's index of a length by parameters": (
+        COUNTS, [MATRIX, each("real z = X[1:(mu > 0 ? 1 : n)][y[i], 1];")],
+    ),
+    "an index of a length by records": (
+        GOOD, [PUBLIC_X, each("if (mu > 0) { real z = x[1:(y[i] > 0 ? 2 : 5)][4]; }")],
+    ),
+    "a head of a length by records": (
+        GOOD, [PUBLIC_X, each("if (mu > 0) { real z = sum(head(x[1:(y[i] > 0 ? 2 : 5)], 4)); }")],
+    ),
+    "a line that goes down": (
+        GOOD, [each("if (mu > 0) { real z = sum(linspaced_vector(3, y[i], 0.0)); }")],
+    ),
+    "a distance from infinity": (
+        GOOD, [each("real z = distance([log(fmax(mu - y[i], 0))]', [1.0]');")],
+    ),
+    "lengths by a condition": (
+        GOOD, [PUBLIC_X, each("vector[2] z = mu < y[i] ? x[1:2] : x[1:3];")],
+    ),
+    "lengths by what a function returns": (
+        GOOD, [PUBLIC_X,
+               functions("  vector cut(vector x, real y, real mu) {\n"
+                         "    if (mu < y) return x[1:2];\n    return x;\n  }\n"),
+               each("vector[2] z = cut(x, y[i], mu);")],
+    ),
+    "a binomial's number by parameters": (
+        COUNTS, [each("real z = binomial_lpmf(y[i] | mu > 0 ? 10 : 2, 0.5);")],
+    ),
+    "an error in generated quantities": (
+        GOOD, [("  if (emit) {",
+                "  if (emit) {\n    for (i in 1:n) { real z = log1p(mu - y[i]); }")],
+    ),
+    # Places and lengths.
+    "columns by records": (
+        COUNTS, [MATRIX, (COUNT_TERMS, "vector[n] log_lik_i;\n  matrix[n, n] Z = X[:, y];\n"
+                          "  for (i in 1:n) log_lik_i[i] = Z[i, 1] * mu;")],
+    ),
+    "rows and columns by records": (
+        COUNTS, [MATRIX, (COUNT_TERMS, "vector[n] log_lik_i;\n  matrix[n, n] Z = X[y, y];\n"
+                          "  for (i in 1:n) log_lik_i[i] = Z[i, 1] * mu;")],
+    ),
+    "columns assigned by records": (
+        COUNTS, [MATRIX, (COUNT_TERMS, "vector[n] log_lik_i;\n"
+                          "  matrix[n, n] Z = rep_matrix(0, n, n);\n"
+                          "  Z[:, y] = rep_matrix(1, n, n);\n"
+                          "  for (i in 1:n) log_lik_i[i] = Z[i, 1] * mu;")],
+    ),
+    "the length of a choice": (
+        GOOD, [PUBLIC_X,
+               beforehand("int k = size(y[1] > 0 ? x[1:(4 %/% 2)] : x[1:(3 %/% 1)]);"),
+               (PRIOR, "mu ~ normal(k, 2);")],
+    ),
+    "the length of what was empty": (
+        GOOD, [PUBLIC_X, beforehand("vector[0] z;\n  if (y[1] > 0) z = x;\n  int k = size(z);"),
+               (PRIOR, "mu ~ normal(k, 2);")],
+    ),
+    "how often a loop runs": (
+        GOOD, [PUBLIC_X,
+               beforehand("int k = 0;\n  for (v in (y[1] > 0 ? x[1:(4 %/% 2)] : x[1:(3 %/% 1)]))"
+                          " k += 1;"),
+               (PRIOR, "mu ~ normal(k, 2);")],
+    ),
+    # More errors, and doors.
+    "an error beside a shared density": (
+        GOOD, [each("if (y[i] > 3) { if (mu > 0) continue; real z = normal_lpdf(0 | 0, mu); }"
+                    " else { real z = normal_lpdf(0 | 0, mu); }")],
+    ),
+    "a shared density of something else": (
+        GOOD, [each("real s = 1; if (y[i] > 3) { s = mu; real z = normal_lpdf(0 | 0, s); }"
+                    " else { real z = normal_lpdf(0 | 0, s); }")],
+    ),
+    "a density after one that was skipped": (
+        GOOD, [each("if (mu < -9) { real z = normal_lpdf(0 | 0, mu); }"
+                    " if (y[i] > 3) { real z = normal_lpdf(0 | 0, mu); }")],
+    ),
+    "a density after its variable changed": (
+        GOOD, [each("real s = 1; real z = normal_lpdf(0 | 0, s); s = mu;"
+                    " if (y[i] > 3) z = normal_lpdf(0 | 0, s);")],
+    ),
+    "a density in a function of a branch": (
+        GOOD, [functions("  real g(real s) { return normal_lpdf(0 | 0, s); }\n"),
+               each("if (y[i] > 3) { real z = g(mu); }")],
+    ),
+    "an error after leaving a function": (
+        GOOD, [functions("  real g(real y, real mu) {\n    if (mu < y) return 0;\n"
+                         "    return log1m(2.0);\n  }\n"),
+               each("real z = g(y[i], mu);")],
+    ),
+    "a record's error at some parameters": (
+        GOOD, [each("if (mu > 0) { real z = log1m(y[i]); }")],
+    ),
+    "a record's index at some parameters": (
+        COUNTS, [MATRIX, each("if (mu > 0) { real z = X[1, y[i]]; }")],
+    ),
+    "a record's density at some parameters": (
+        COUNTS, [each("if (mu > 0) { real z = bernoulli_lpmf(y[i] | 0.5); }")],
+    ),
+    "a loop's end in an index": (
+        GOOD, [PUBLIC_X, each("int k = 0; while (k < 9) { k += 1; if (mu < y[i]) {"
+                              " real z = x[k]; } }")],
+    ),
+    "a loop to the length of another": (
+        GOOD, [PUBLIC_X, each("for (k in 1:rows) if (mu < y[i]) { real z = x[k]; }")],
+    ),
+    "a choice by and": (
+        GOOD, [PUBLIC_X, each("int z = mu < y[i] || x[99] > 0;")],
+    ),
+    "records by a transposed choice": (
+        COUNTS, [MATRIX, (COUNT_TERMS, "vector[n] log_lik_i;\n  matrix[n, n] Z = X[, y]';\n"
+                          "  for (i in 1:n) log_lik_i[i] = Z[1, i] * mu;")],
+    ),
+    "a clamped sum that a loop over nothing leaves out": (
+        GOOD, [(CALL, NEVER + f"for (k in 1:(mu > 0)) {CALL}")],
+    ),
+    "a clamped sum in a while loop": (
+        GOOD, [(CALL, NEVER + f"{{ int k = 0; while (k < 2) {{ k += 1; {CALL} }} }}")],
+    ),
+    "a clamped sum by a function with a branch": (
+        GOOD, [functions("  real g(real s, vector l, vector w, vector a, real lo, real hi) {\n"
+                         "    if (s > 0) return 0.0;\n"
+                         "    return pseudo_log_lik(l, w, a, lo, hi);\n  }\n"),
+               (CALL, NEVER + "target += g(mu, log_lik_i, weights, anchor,"
+                              " clip_lower, clip_upper);")],
+    ),
+    "a clamped sum in an array": (
+        GOOD, [(CALL, NEVER + f"{{ array[2] real c = rep_array({SUM[:-1]}, 2); target += c; }}")],
+    ),
+    "blocks in blocks": (
+        BLOCKS.replace("linspaced_int_array(n, 1, n), 4000", "record, 4000").replace(
+            "  real block(", "  real outer(array[] int record, int first, int last, vector y,"
+            " real mu,\n    vector weights, vector anchor, real clip_lower, real clip_upper) {\n"
+            "    return reduce_sum(block, linspaced_int_array(rows(y), 1, rows(y)), 1, y, mu,"
+            " weights, anchor, clip_lower, clip_upper);\n  }\n  real block(").replace(
+            "model {", "transformed data {\n  array[n] int record = ones_int_array(n);\n}\n"
+            "model {").replace("parameters {\n  real mu;\n}\ntransformed data {\n  array[n] int "
+            "record = ones_int_array(n);\n}", "transformed data {\n  array[n] int record = "
+            "ones_int_array(n);\n}\nparameters {\n  real mu;\n}"),
+        [("target += reduce_sum_static(block, record",
+          NEVER_BLOCK + "target += reduce_sum_static(outer, record")],
+    ),
+    "a name of Stan's with an array of whole numbers": (
+        COUNTS, [functions("  real variance(array[,] real x) { return 1; }\n"),
+                 (PRIOR, "mu ~ normal(0, variance(y));")],
+    ),
+    "an offset from the records": (
+        GOOD, [("  real mu;\n", "  real<offset=mean(y), multiplier=sd(y)> mu;\n")],
+    ),
+    "truncated at a record": (GOOD, [(PRIOR, "mu ~ normal(0, 2) T[min(y), ];")]),
+    "a density of a record's own": (
+        GOOD, [functions("  real near_lpdf(real x, vector y) { return -square(x - mean(y)); }\n"),
+               (PRIOR, "mu ~ near(y);")],
+    ),
+    "an added density in a function": (
+        GOOD, [functions("  void near_lp(real x, vector y) { target += -square(x - y[1]); }\n"),
+               more("near_lp(mu, y);")],
+    ),
+    "a profile block": (GOOD, [more('profile("p") { target += -square(mu - y[1]); }')]),
+    "target read into a branch": (
+        GOOD, [(CALL, CALL + "\n  if (target() > -50) target += -1;")],
+    ),
+    "the Jacobian's door": (
+        GOOD, [computed("jacobian += -square(mu - y[1]);")],
+    ),
+    "an algebraic solution": (
+        GOOD, [functions("  vector f(vector x, vector y) { return x - mean(y); }\n"),
+               beforehand("vector[1] s = solve_newton(f, [0.0]', y);"),
+               (PRIOR, "mu ~ normal(s[1], 2);")],
+    ),
+    "imaginary parts": (
+        GOOD, [beforehand("complex c = to_complex(0, y[1]);"),
+               (PRIOR, "mu ~ normal(get_imag(c), 2);")],
+    ),
+    "whole numbers of records": (
+        GOOD, [beforehand("int k = to_int(round(y[1]));"), (PRIOR, "mu ~ normal(k, 2);")],
+    ),
+    "a comment in a string": (
+        GOOD, [more('print("/*"); target += -square(mu - y[1]); print("*/");')],
+    ),
+    "a string in a comment": (
+        GOOD, [more('/* " */ target += -square(mu - y[1]); /* " */')],
+    ),
+    "weights squared": (
+        GOOD, [(TERMS, TERMS.replace("log_lik_i = ", "log_lik_i = sum(weights) * "))],
+    ),
+    "log_lik of the record before": (
+        GOOD, [("    log_lik = -0.5 * square(y - mu)", "    log_lik = -0.5 *"
+                " square(append_row(y[2:n], y[1]) - mu)")],
+    ),
+    "replicates by weights": (
+        GOOD, [("y_rep = normal_rng(rep_vector(mu, n), 1);",
+                "y_rep = normal_rng(mu + anchor, 1);")],
+    ),
+    "as many random numbers as records say": (
+        GOOD, [("    y_rep = normal", "    for (i in 1:n) if (y[i] > 0) { real z ="
+                " normal_rng(0, 1); }\n    y_rep = normal")],
+    ),
+    # The number of records.
+    "an entry at n": (
+        GOOD, [PUBLIC_X, more("vector[rows] z = rep_vector(0, rows);\n  z[n] = 1;\n"
+                              "  target += -mu^2 * z[1];")],
+    ),
+    "entries up to n": (
+        GOOD, [PUBLIC_X, more("vector[rows] z = rep_vector(0, rows);\n"
+                              "  for (i in 1:n) z[i] = 1;\n  target += -mu^2 * sum(z);")],
+    ),
+}  # fmt: skip
+
+
+def attack(name):
+    text, changes = ATTACKS[name]
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_proof(name, tmp_path):
+    assert not prove(StanProgram.from_file(write(tmp_path, attack(name)))).proved
+
+
+def test_attacks_are_stan(tmp_path):
+    """What does not compile would be no attack."""
+    engine = EmbeddedEngine()
+    for name in ATTACKS:
+        engine.compile(StanProgram.from_file(write(tmp_path, attack(name))))
