@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= demo-output
 
-.PHONY: demo test test-all lint bench lock clean
+.PHONY: demo test test-all fuzz lint bench lock clean
 
 # A release is never overwritten, so the demo's own folder goes first; one that OUT names stays.
 demo: $(VENV)/.ready
@@ -19,6 +19,10 @@ test: lint
 # As test, and the tests that need CmdStan fail if it is not found instead of being skipped.
 test-all: lint
 	DPBAYES_REQUIRE_CMDSTAN=1 $(BIN)/pytest tests notebooks -m ""
+
+# Everything that is typed or read, made up: other cases each time. Takes hours.
+fuzz: $(VENV)/.ready
+	DPBAYES_FUZZ_CASES=100000 $(BIN)/pytest tests -m fuzz --durations=0 --durations-min=1
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check

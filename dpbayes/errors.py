@@ -1,8 +1,27 @@
 """Errors. Each message names the argument or column, what was found, and the remedy."""
 
+from typing import Self
+
 
 class DpbayesError(Exception):
-    """Base of all errors that a user can mend."""
+    """Base of all errors that a user can mend.
+
+    Attributes:
+        said: what a Stan program said of it in its own words, which may hold values of records.
+            Confidential, and no part of the message.
+    """
+
+    said = ""
+
+    def saying(self, said: str) -> Self:
+        """The same, with a Stan program's own words beside a message that says where they are."""
+        self.said = said.strip()
+        if self.said:
+            self.args = (
+                f"{self} Stan's reason may hold values of records: --show-values shows it (in "
+                "Python, the error's attribute `said`).",
+            )
+        return self
 
 
 class SchemaError(DpbayesError):

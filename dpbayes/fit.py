@@ -13,6 +13,7 @@ from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
 from dpbayes.release import Release, assemble, versions
 from dpbayes.schema import Column
+from dpbayes.schema.rows import check_room
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,8 +131,12 @@ class Fit(Generic[F_co]):
         self.mechanism.check_datasets(datasets, self.task.settings)
         claim.require(accept)
         self.fitted.check_outputs(-(-datasets // self._shared(datasets)))
+        schema = self.task.schema
         if rows is not None:
+            check_room(rows, len(schema.columns), datasets)
             self._check_rows(rows)
+        elif not schema.rows.share:  # a noisy number is private here
+            check_room(self.task.rows, len(schema.columns), datasets)
         return claim
 
     def _shared(self, datasets: int) -> int:
@@ -140,8 +145,6 @@ class Fit(Generic[F_co]):
 
     def _check_rows(self, rows: int) -> None:
         """Raise GuaranteeError unless a data set can have so many."""
-        if isinstance(rows, bool) or not isinstance(rows, int) or not 1 <= rows < 2**31:
-            raise GuaranteeError(f"rows = {rows!r} must be a whole number above 0.")
         public = [c.name for c in self.task.schema.columns.values() if c.public]
         if public and rows != len(self.records):
             raise GuaranteeError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import settings
 
 import dpbayes as dpb
 from dpbayes.engines.draws import make_draws
@@ -12,6 +13,9 @@ from dpbayes.engines.recorded import RecordedEngine
 from dpbayes.mechanisms import MECHANISMS
 from dpbayes.stan.families import FAMILIES
 from tests.cmdstan import NO_CMDSTAN
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
 
 
 def pytest_report_header() -> str:

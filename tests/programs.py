@@ -56,6 +56,19 @@ BLOCKS = GOOD.replace(
 )
 
 
+def stopping(place, statement):
+    """``GOOD`` with a statement in a block, which comes first there where it can."""
+    if place == "transformed data":
+        return GOOD.replace(
+            "parameters {", f"transformed data {{\n{statement}\n}}\nparameters {{", 1
+        )
+    before = {"model": "  mu ~ normal(0, 2);", "generated quantities": "  if (emit) {\n"}[place]
+    assert before in GOOD
+    if place == "model":
+        return GOOD.replace(before, f"{statement}\n{before}")
+    return GOOD.replace(before, f"{before}{statement}\n")
+
+
 def write(tmp_path, text):
     path = tmp_path / "mine.stan"
     path.write_text(text)

@@ -11,6 +11,7 @@ from dpbayes.cli.audit import audit
 from dpbayes.cli.check import check
 from dpbayes.cli.demo import demo
 from dpbayes.cli.inference import combine
+from dpbayes.cli.interrupts import Interrupts, leave
 from dpbayes.cli.ledger import ledger_app
 from dpbayes.cli.options import flattened
 from dpbayes.cli.streams import FAILED, run, say, say_error
@@ -34,7 +35,11 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point: errors that a user can mend are one message and exit code 2."""
-    sys.exit(run(_command))
+    interrupts = Interrupts()
+    code = run(lambda: interrupts.exit_code(_command))
+    if interrupts.first is not None:
+        leave(code)
+    sys.exit(code)
 
 
 def _command() -> int:
@@ -65,8 +70,8 @@ def about(
     """Synthetic microdata from Bayesian models with a privacy guarantee.
 
     Exit codes: 0 done; 1 an audit found more than the claimed ε; 2 an error, told on standard
-    error. What was released or written stays done, with code 0, if standard output closes or its
-    disk fills up: standard error then says what it was.
+    error; 130 ended by Ctrl-C, 143 by SIGTERM. What was released or written stays done, with code
+    0, if standard output closes or its disk fills up: standard error then says what it was.
     """
 
 

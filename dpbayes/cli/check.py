@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dpbayes.cli.options import ShowValues
 from dpbayes.cli.streams import say
 from dpbayes.engines import get_engine
 from dpbayes.engines.contract import check_contract, confidential_entries
@@ -32,6 +33,7 @@ def check(
     threads: Annotated[
         int, typer.Option(min=1, help="Threads per chain: checks what reduce_sum sums.")
     ] = 1,
+    show_values: ShowValues = False,  # read where options are
 ) -> None:
     """Check that a Stan program keeps the privacy contract: by name, dataflow and behaviour."""
     stan = StanProgram.from_file(program)

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from dpbayes.cli.options import ShowValues
 from dpbayes.cli.streams import say, say_done, say_table
+from dpbayes.publication.account import check_new
 from dpbayes.publication.database import VERSION
 from dpbayes.publication.ledger import STATES, Ledger
 from dpbayes.publication.resolve import resolve as resolve_all
@@ -51,6 +52,7 @@ def create(
 
     A budget is never raised, and a data set is known by its records, not by its file's name.
     """
+    check_new(account, epsilon, delta, adjacency)  # a ledger for nothing is not made
     opened = Ledger.create(url, overlap).add_dataset(
         account,
         epsilon,

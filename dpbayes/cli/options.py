@@ -19,7 +19,14 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from dpbayes.engines import Engine, SamplerSettings
-from dpbayes.errors import EngineError, GuaranteeError, LedgerError, ProgramError, SchemaError
+from dpbayes.errors import (
+    DpbayesError,
+    EngineError,
+    GuaranteeError,
+    LedgerError,
+    ProgramError,
+    SchemaError,
+)
 from dpbayes.mechanisms import Mechanism, PureMechanism, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
@@ -30,9 +37,7 @@ from dpbayes.synthesizer import Synthesizer
 Command = Callable[..., None]
 ShowValues = Annotated[
     bool,
-    typer.Option(
-        "--show-values", help="Show wrong values in messages about the records: confidential."
-    ),
+    typer.Option("--show-values", help="Show values in messages about the records: confidential."),
 ]
 
 
@@ -53,9 +58,15 @@ def flattened(command: Command) -> Command:
 
     @functools.wraps(command)
     def flat(**values: Any) -> None:
+        shown = values.get("show_values", False)
         for name, kind in groups.items():
             values[name] = kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind)})
-        command(**values)
+        try:
+            command(**values)
+        except DpbayesError as error:
+            if shown and error.said:
+                error.args = (f"{error}\n{error.said}",)
+            raise
 
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -21,7 +21,7 @@ def study(
         int | None, typer.Option(help="Processes of a local Dask cluster [one per core].")
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option(help="A Dask scheduler instead: tcp://HOST:PORT.")
+        str | None, typer.Option(help="A Dask scheduler instead: tls://HOST:PORT.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="New directory for finished pieces, tables and figures.")

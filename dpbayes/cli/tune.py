@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -37,7 +38,7 @@ def tune(
     records and no record. It takes nothing from the confidential records, so that weights made
     with it keep a strict ε; records that it was made from are refused as confidential ones.
     """
-    if out.exists():
+    if os.path.exists(out):
         raise OutputError(f"--out {str(out)!r} exists; name a new file.")
     check_writable(out.parent)
     settings = SamplerSettings(seed=seed, progress=sys.stderr.isatty())

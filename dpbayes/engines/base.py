@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -181,6 +182,14 @@ class BoundModel(Protocol):
 def no_replicate(program: StanProgram) -> EngineError:
     """Where generated quantities fail. Which draw it was is private, and so is what Stan says."""
     return EngineError(f"{program.name}.stan cannot generate records at the draw that was chosen.")
+
+
+def unfit_data(program: StanProgram, said: str) -> ProgramError:
+    """Where a program does not take its data: which entries Stan names, and not what is wrong."""
+    words = set(re.findall(r"\w+", said))
+    named = ", ".join(name for name in program.declared("data") if name in words)
+    where = f" ({named})" if named else ""
+    return ProgramError(f"{program.name}.stan does not accept the data{where}.").saying(said)
 
 
 @dataclass(frozen=True, repr=False)

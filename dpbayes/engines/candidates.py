@@ -15,12 +15,8 @@ from dpbayes.arrays import Floats, Ints, Vector
 from dpbayes.engines.base import CompilesOnce, SamplerSettings, StanData
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import SAMPLER_STATS, count_draws, make_draws, stacked
-from dpbayes.engines.embedded import (
-    EmbeddedBinding,
-    EmbeddedEngine,
-    EmbeddedModel,
-    on_all_cores,
-)
+from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
+from dpbayes.engines.interruptible import by_parts
 from dpbayes.engines.proposal import BY_RECORD, Candidates, Choices, Proposer
 from dpbayes.errors import EngineError
 from dpbayes.heavy import xr
@@ -246,7 +242,7 @@ class _Records:
                 total += block.sums(part, low, high, *of_block)
             return total
 
-        return on_all_cores(evaluate, points)
+        return by_parts(evaluate, points)
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
         """As ``BoundModel.log_lik``."""

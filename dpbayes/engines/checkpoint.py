@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import re
 import secrets
 import shutil
@@ -15,11 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-
 from dpbayes.engines.base import BoundModel, SamplerSettings
-from dpbayes.engines.draws import netcdf, variables
+from dpbayes.engines.draws import join_chains, netcdf, variables
 from dpbayes.errors import OutputError
+from dpbayes.files import write_whole
 from dpbayes.heavy import xr
 from dpbayes.schema.fingerprint import hash_of
 
@@ -153,15 +151,7 @@ class Checkpoint:
 
         if missing:
             bound.sample_chains(settings, missing, done, starts)
-        groups = ("posterior", "sample_stats")
-        return xr.DataTree.from_dict(
-            {
-                group: xr.concat(
-                    [draws[group].to_dataset() for draws in found if draws is not None], "chain"
-                ).assign_coords(chain=np.arange(settings.chains))
-                for group in groups
-            }
-        )
+        return join_chains([draws for draws in found if draws is not None])
 
     def _path(self, key: str, chain: int) -> Path:
         return self._directory / f"{key}-{chain + 1}.nc"
@@ -175,18 +165,12 @@ class Checkpoint:
 
     def _write(self, path: Path, content: bytes) -> None:
         """Let a file appear in one step, once it is on the disk."""
-        part = path.with_suffix(f".{os.getpid()}.part")
         try:
             # Each with the mode: mkdir gives it to the last of several new folders only.
             self._directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            with open(part, "wb", opener=_for_the_owner) as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            part.replace(path)
+            write_whole(path, content, 0o600)
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise OutputError(
                 f"{str(self._directory)!r}: {error.strerror}. Chains that are done are kept there; "
                 "repeat the command when there is room."
@@ -207,7 +191,3 @@ class Checkpoint:
                 return tree.load()
         except (OSError, KeyError, ValueError):  # not there, or not whole: sampled again
             return None
-
-
-def _for_the_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -43,6 +43,7 @@ from dpbayes.engines.cmdstan_run import (
 )
 from dpbayes.engines.draws import SAMPLER_STATS, make_draws, stacked, uncolumn, variables
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine
+from dpbayes.engines.interruptible import private_folder
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.heavy import xr
@@ -280,8 +281,8 @@ class CmdStanBinding:
         with self._files(emit=emit, emit_y_rep=1) as folder:
             try:
                 return self._rows(folder, _GENERATE, names, point, "y_rep", None, seed)[0]
-            except EngineError as error:
-                raise no_replicate(self._model.program) from error
+            except EngineError:
+                raise no_replicate(self._model.program) from None
 
     def _rows(
         self,
@@ -314,7 +315,7 @@ class CmdStanBinding:
         # Generated quantities that raise an error are NaN; CmdStan prints why and goes on.
         failed = re.search(r"^Exception: .*", printed, re.MULTILINE)
         if failed and rejected is None:
-            raise EngineError(f"{task_failed(arguments)}: {run.named(failed[0])}")
+            raise EngineError(f"{task_failed(arguments)}.").saying(run.named(failed[0]))
         columns, values = read_table(table)
         chosen = [k for k, column in enumerate(columns) if column.split(".")[0] == variable]
         if variable != "lp__":
@@ -323,13 +324,12 @@ class CmdStanBinding:
 
     def _run(self, folder: Path, seed: int, *, threads: int = 1, **how: Any) -> Run:
         executable = self._model.executable(threads=threads > 1)
-        return Run(executable, self._model.program.name, folder, seed, threads=threads, **how)
+        return Run(executable, self._model.program, folder, seed, threads=threads, **how)
 
     @contextlib.contextmanager
     def _files(self, **switches: int) -> Iterator[Path]:
         """A private directory that holds the data, removed at the end."""
-        with tempfile.TemporaryDirectory(prefix="dpbayes-") as directory:
-            folder = Path(directory)
+        with private_folder() as folder:
             (folder / "data.json").write_text(self._data.text(**switches), encoding="utf-8")
             yield folder
 

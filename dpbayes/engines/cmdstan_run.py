@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from dpbayes.arrays import Floats
+from dpbayes.engines.base import unfit_data
 from dpbayes.engines.processes import Processes, run_each
 from dpbayes.errors import EngineError, ProgramError
+from dpbayes.stan.program import StanProgram
 
 SOURCE = "model.stan"
 DIGITS = 17  # enough to give back every double exactly
@@ -35,7 +37,7 @@ class Run:
 
     Attributes:
         executable: of the program, with threads if ``threads`` is above 1.
-        program: its name, for messages.
+        program: for messages.
         seed, threads, refresh: as CmdStan has them.
         parallel: chains at once.
         watch: takes chain and line of what is printed.
@@ -43,7 +45,7 @@ class Run:
     """
 
     executable: Path
-    program: str
+    program: StanProgram
     folder: Path
     seed: int
     parallel: int = 1
@@ -96,22 +98,18 @@ class Run:
     def _explained(
         self, error: subprocess.CalledProcessError, failed: str, *, started: bool
     ) -> EngineError | ProgramError:
-        message = self.named(error.stderr.strip())
-        if message.startswith("Exception: ") and not started:
-            return ProgramError(
-                f"{self.program}.stan does not accept the data: "
-                f"{message.removeprefix('Exception: ')}"
-            )
+        said = self.named(error.stderr.strip())
+        if said.startswith("Exception: ") and not started:
+            return unfit_data(self.program, said.removeprefix("Exception: "))
+        kind = RejectionError if "Exception: " in said else EngineError
         reasons = re.findall(r"^Exception: .*", error.stdout, re.MULTILINE)
-        because = f"\n{self.named(reasons[-1])}" if reasons else ""
-        message = message or f"CmdStan ended with code {error.returncode}"
-        kind = RejectionError if "Exception: " in message else EngineError
-        return kind(f"{failed}: {message}{because}")
+        said = "\n".join([said, *map(self.named, reasons[-1:])])
+        return kind(f"{failed}: CmdStan ended with code {error.returncode}.").saying(said)
 
     def named(self, message: str) -> str:
         """A message about the cached source, told in the user's terms."""
         message = re.sub(r"\w+_namespace::\w+: ", "", message)
-        return message.replace(f"'{SOURCE}'", f"'{self.program}.stan'")
+        return message.replace(f"'{SOURCE}'", f"'{self.program.name}.stan'")
 
 
 def task_failed(arguments: list[str]) -> str:
@@ -177,6 +175,7 @@ def _run_command(
             stderr=stream,
             encoding="utf-8",
             errors="replace",
+            start_new_session=True,  # Ctrl-C reaches this process, which ends them all
         )
     printed = []
     with process:

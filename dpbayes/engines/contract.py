@@ -138,6 +138,10 @@ def confidential_entries(
     for name in names:
         if name not in data:
             raise DataError(f"confidential entry {name!r} is not in the data.")
+        if np.shape(data[name])[:1] != (int(data["n"]),):
+            raise DataError(
+                f"confidential entry {name!r} has not one value per record (n = {data['n']})."
+            )
     if not names:
         raise DataError(
             f"no data entry has one value per record (n = {data['n']}); name the confidential one."
@@ -295,8 +299,9 @@ class _Probe:
     def _evaluate(self, function: Callable[[xr.DataTree], Floats]) -> Floats:
         try:
             return function(self.draws)
-        except (EngineError, ProgramError, RuntimeError):
-            raise self._broken("it fails when confidential values change.") from None
+        except (EngineError, ProgramError) as error:
+            found = self._broken("it fails when confidential values change.")
+            raise found.saying(error.said) from None
 
     def near_and_far(self, seed: int) -> Iterator[xr.DataTree]:
         """The points, and points far out at which target is finite, if there are any."""

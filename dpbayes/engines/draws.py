@@ -6,7 +6,7 @@ draw. An ``index`` counts draws over (chain, draw).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,18 @@ def make_draws(
             for key, name in SAMPLER_STATS.items()
         }
     return from_dict(groups)
+
+
+def join_chains(chains: Sequence[xr.DataTree]) -> xr.DataTree:
+    """One DataTree of several that have a chain each."""
+    number = np.arange(len(chains))
+    return xr.DataTree.from_dict(
+        {
+            group: xr.concat([draws[group].to_dataset() for draws in chains], "chain")
+            .assign_coords(chain=number)
+            for group in ("posterior", "sample_stats")
+        }
+    )  # fmt: skip
 
 
 def netcdf(draws: xr.DataTree) -> bytes:

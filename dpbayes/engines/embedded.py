@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 import stanli
@@ -14,15 +15,18 @@ from numpy.typing import NDArray
 
 from dpbayes.arrays import Floats, Vector
 from dpbayes.engines.base import (
+    BLOCK_VALUES,
     CompilesOnce,
     EncodedData,
     SamplerSettings,
     StanData,
     no_replicate,
     require_entries,
+    unfit_data,
 )
-from dpbayes.engines.draws import columns, make_draws, uncolumn, variables
+from dpbayes.engines.draws import columns, join_chains, make_draws, uncolumn, variables
 from dpbayes.engines.embedded_chain import run_chain
+from dpbayes.engines.interruptible import by_parts, interruptible
 from dpbayes.engines.processes import Processes, run_each
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
@@ -34,9 +38,15 @@ from dpbayes.stan.program import StanProgram
 _SHORT = 2_000_000  # records times iterations: about a second of sampling
 _SILENT = {"emit": 0, "emit_y_rep": 0}
 _TRIES = 100  # for each random point
-_THREADED = 1000  # points from which they are evaluated on all cores
+_AT_ONCE = 100  # points whose log_lik is evaluated in one interruptible call
+# Read by stanli wherever a model is built: leaves out a pass by which 0.24.0 gives wrong terms,
+# even of other records, where a function returns early for some (tests/engines/test_branches.py).
+# The bundled programs have no such function, and are up to twice as fast with that pass.
+_WRONG_WITH_BRANCHES = "STANLI_NO_PARTITION"
 
-T = TypeVar("T", bound=NDArray[Any])
+# What programs print may hold records: it goes nowhere, from all models of this process.
+_drop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(lambda _text, _length: None)
+stanli._lib.bs_set_print_callback(_drop, None)
 
 
 class EmbeddedEngine(CompilesOnce["EmbeddedModel"]):
@@ -49,6 +59,8 @@ class EmbeddedEngine(CompilesOnce["EmbeddedModel"]):
         return {"stanli": stanli.__version__}
 
     def translate(self, program: StanProgram) -> EmbeddedModel:
+        if not program.bundled:  # from here on, in this process and those that it starts
+            os.environ[_WRONG_WITH_BRANCHES] = "1"
         try:
             return EmbeddedModel(program, stanli.stan_to_mir(program.text))
         except RuntimeError as error:
@@ -85,17 +97,23 @@ class EmbeddedBinding:
         return hash_of("stanli", stanli.__version__, self._model.program.sha256, self._data.entries)
 
     def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
+        if not (self._model.program.bundled or self._short(settings)):
+            done: dict[int, xr.DataTree] = {}
+            self.sample_chains(settings, range(settings.chains), done.__setitem__, starts)
+            return join_chains([done[chain] for chain in range(settings.chains)])
         model = self._build(stanli.Model, **_SILENT)
+        # Between iterations stanli itself hears Ctrl-C; a user's loop may never get there.
+        sample = model.sample if self._model.program.bundled else interruptible(model.sample)
         with SamplingProgress(settings) as progress, contextlib.redirect_stdout(progress.lines):
             try:
-                fit = model.sample(
+                fit = sample(
                     chains=settings.chains,
                     inits=self._inits(model, settings, starts),
                     parallel_chains=settings.parallel_chains,
                     **_arguments(settings, progress.refresh),
                 )
             except RuntimeError as error:
-                raise EngineError(f"sampling failed: {error}") from None
+                raise EngineError("sampling failed.").saying(str(error)) from None
         return _tree({name: fit.draws(name) for name in fit.variables}, fit.sampler_stats)
 
     def sample_chains(
@@ -109,8 +127,8 @@ class EmbeddedBinding:
 
         Short fits are one joint run, which gives the same draws and starts no processes.
         """
-        work = self._n * (settings.warmup + settings.draws) * settings.chains
-        if len(chains) == settings.chains and self._model.program.bundled and work < _SHORT:
+        together = self._model.program.bundled and self._short(settings)
+        if len(chains) == settings.chains and together:
             draws = self.sample(settings, starts)
             for chain in chains:
                 done(chain, draws.isel(chain=[chain]))
@@ -131,6 +149,10 @@ class EmbeddedBinding:
 
             run_each(run, chains, settings.parallel_chains or os.cpu_count() or 1)
 
+    def _short(self, settings: SamplerSettings) -> bool:
+        return self._n * (settings.warmup + settings.draws) * settings.chains < _SHORT
+
+    @interruptible
     def _inits(
         self, model: Any, settings: SamplerSettings, starts: xr.DataTree | None
     ) -> list[Vector] | None:
@@ -144,22 +166,23 @@ class EmbeddedBinding:
             inits.append(model.unconstrain({k: values[k].tolist() for k in empty}))
         return inits
 
+    @interruptible
     def random_points(self, count: int, seed: int, width: float = 2.0) -> xr.DataTree:
         model = self._evaluator(emit=0)
         names = _names(model)
         rng = np.random.default_rng(seed)
         points: list[Vector] = []
+        said = ""
         for _ in range(_TRIES * count):
             if len(points) == count:
                 break
-            with contextlib.suppress(RuntimeError):  # a transformed parameter is out of bounds
+            try:  # a transformed parameter may be out of bounds
                 at = rng.uniform(-width, width, model.param_unc_num())
                 points.append(model.param_constrain(at))
+            except RuntimeError as error:
+                said = str(error)
         if len(points) < count:
-            raise EngineError(
-                f"{self._model.program.name}.stan: transformed parameters are out of their bounds "
-                f"at nearly all random points of width {width:g}."
-            )
+            raise self._failed(f"at nearly all random points of width {width:g}", said)
         return make_draws(uncolumn(names, np.stack(points)[None]))
 
     def log_prob(self, draws: xr.DataTree) -> Vector:
@@ -183,8 +206,9 @@ class EmbeddedBinding:
                     out[s] = -np.inf
             return out
 
-        return on_all_cores(evaluate, points)
+        return by_parts(evaluate, points)
 
+    @interruptible
     def unconstrain(self, draws: xr.DataTree) -> Floats:
         """Draws in Stan's unconstrained coordinates, shape (S, d); NaN where Stan finds none."""
         model = self._evaluator(emit=0)
@@ -195,12 +219,16 @@ class EmbeddedBinding:
                 out[s] = model.param_unconstrain(point)
         return out
 
+    @interruptible
     def constrain(self, points: Floats) -> dict[str, NDArray[Any]]:
         """Parameters and transformed parameters at points of shape (chain, draw, d)."""
         model = self._evaluator(emit=0)
         names = [name for name in model.param_names(include_tp=True) if name]
         flat = points.reshape(-1, points.shape[-1])
-        out = np.stack([model.param_constrain(point, include_tp=True) for point in flat])
+        try:
+            out = np.stack([model.param_constrain(point, include_tp=True) for point in flat])
+        except RuntimeError as error:
+            raise self._failed("at a draw", str(error)) from None
         return uncolumn(names, out.reshape(*points.shape[:-1], len(names)))
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
@@ -223,14 +251,24 @@ class EmbeddedBinding:
         emit = self._slice(model, "log_lik")
         out = np.empty(model.param_num(include_tp=True, include_gq=True))
         rng = model.new_rng(0)  # no random number reaches log_lik
-        for point in points:
-            try:
-                at = model.param_unconstrain(point) if constrained else point
-                model.param_constrain(at, include_tp=True, include_gq=True, rng=rng, out=out)
-            except RuntimeError:  # Stan rejects the point
-                out[emit] = np.nan
-            yield out[emit].copy()
 
+        @interruptible
+        def evaluate(part: Floats) -> list[Vector]:
+            found = []
+            for point in part:
+                try:
+                    at = model.param_unconstrain(point) if constrained else point
+                    model.param_constrain(at, include_tp=True, include_gq=True, rng=rng, out=out)
+                except RuntimeError:  # Stan rejects the point
+                    out[emit] = np.nan
+                found.append(out[emit].copy())
+            return found
+
+        block = max(1, min(_AT_ONCE, BLOCK_VALUES // max(1, self._n)))
+        for start in range(0, len(points), block):
+            yield from evaluate(points[start : start + block])
+
+    @interruptible
     def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
         # A program without the switch emit_y_rep writes both under emit.
         model = self._evaluator(emit=int("emit_y_rep" not in self._declared), emit_y_rep=1)
@@ -242,8 +280,8 @@ class EmbeddedBinding:
                 include_gq=True,
                 rng=model.new_rng(seed),
             )
-        except RuntimeError as error:
-            raise no_replicate(self._model.program) from error
+        except RuntimeError:
+            raise no_replicate(self._model.program) from None
         return np.asarray(out[self._slice(model, "y_rep")])
 
     @property
@@ -251,15 +289,20 @@ class EmbeddedBinding:
         return self._model.program.declared("data")
 
     def _evaluator(self, *, emit: int, emit_y_rep: int = 0) -> Any:
-        return self._build(stanli.bridgestan_model, emit=emit, emit_y_rep=emit_y_rep)
+        # With its own way to print, bridgestan would print.
+        factory = functools.partial(stanli.bridgestan_model, capture_stan_prints=False)
+        return self._build(factory, emit=emit, emit_y_rep=emit_y_rep)
 
+    @interruptible
     def _build(self, factory: Any, **switches: int) -> Any:
         try:
             return factory(mir=self._model.mir, data=self._data.text(**switches))
         except RuntimeError as error:
-            raise ProgramError(
-                f"{self._model.program.name}.stan does not accept the data: {error}"
-            ) from None
+            raise unfit_data(self._model.program, str(error)) from None
+
+    def _failed(self, where: str, said: str) -> EngineError:
+        failed = f"{self._model.program.name}.stan cannot be evaluated {where}."
+        return EngineError(failed).saying(said)
 
     def _slice(self, model: Any, name: str) -> slice:
         """Where an n-vector of the generated quantities stands among all columns."""
@@ -275,16 +318,6 @@ class EmbeddedBinding:
         require_entries(program, name, count, self._n)
         start = flat.index(f"{name}.1")
         return slice(start, start + self._n)
-
-
-def on_all_cores(evaluate: Callable[[Floats], T], points: Floats) -> T:
-    """``evaluate`` of points, shape (K, d), by parts in threads; of few points at once.
-
-    Returns: what it returns, an array of shape (K, ...).
-    """
-    workers = (os.cpu_count() or 1) if len(points) >= _THREADED else 1
-    with ThreadPoolExecutor(workers) as pool:
-        return cast(T, np.concatenate(list(pool.map(evaluate, np.array_split(points, workers)))))
 
 
 def _arguments(settings: SamplerSettings, refresh: int) -> dict[str, Any]:

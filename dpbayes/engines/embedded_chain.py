@@ -40,12 +40,13 @@ def run_chain(
             process.stdin.flush()
         for line in process.stdout:
             if line == worker.RESULT:
-                result, message = pickle.loads(process.stdout.read())
+                result, said = pickle.loads(process.stdout.read())
                 break
             watch(line.decode())
         else:
-            message = f"chain {job['chain']} ended with code {process.wait()}"
-    if message:
-        raise EngineError(f"sampling failed: {message}")
+            code = process.wait()
+            raise EngineError(f"sampling failed: chain {job['chain']} ended with code {code}.")
+    if said:
+        raise EngineError("sampling failed.").saying(said)
     found: dict[str, Any] = result
     return found

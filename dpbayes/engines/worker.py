@@ -4,7 +4,8 @@ stanli samples several chains at once only within one call, which returns when a
 each chain is a call, so that it can be kept as soon as it is done.
 
 Standard input: a pickled dictionary, then nothing until the parent ends. Standard output: lines of
-progress, the line ``RESULT``, and a pickled pair (result, error message).
+progress, the line ``RESULT``, and a pickled pair (result, error message). Nothing that the program
+prints gets there: it may hold records, and would be taken for an answer.
 """
 
 import os
@@ -44,15 +45,19 @@ def _end_with_parent() -> None:
 
 def main() -> None:
     """Read a job, sample, write the result."""
+    answers = os.fdopen(os.dup(1), "w")
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    sys.stdout = answers  # lines of progress
     job = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         answer = (sample(job), "")
     except RuntimeError as error:
         answer = ({}, str(error))
-    sys.stdout.flush()
-    sys.stdout.buffer.write(RESULT + pickle.dumps(answer))
-    sys.stdout.buffer.flush()
+    answers.flush()
+    answers.buffer.write(RESULT + pickle.dumps(answer))
+    answers.buffer.flush()
     os._exit(0)  # the thread above still waits
 
 

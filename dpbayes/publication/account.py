@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dpbayes.privacy.accounting import Budget, Composition, Loss, compose
-from dpbayes.privacy.guarantee import Adjacency, Guarantee
+from dpbayes.errors import GuaranteeError, LedgerError
+from dpbayes.privacy.accounting import Budget, Composition, Loss, check_delta, compose
+from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee
 
 
 @dataclass(frozen=True)
@@ -80,3 +81,15 @@ def _down(epsilon: float) -> str:
     """Four digits, never more than ``epsilon``."""
     digits = max(0, 3 - math.floor(math.log10(epsilon)))
     return f"{math.floor(epsilon * 10**digits) / 10**digits:.{digits}f}"
+
+
+def check_new(name: str, epsilon: float, delta: float, adjacency: str) -> None:
+    """Raise LedgerError or GuaranteeError for a data set that no ledger can have."""
+    # Of many releases together: the bounds on a single one are not for it.
+    if not 0 < epsilon < math.inf:
+        raise GuaranteeError(f"epsilon = {epsilon!r} must be a finite number above 0.")
+    check_delta(delta)
+    if adjacency not in ADJACENCIES:
+        raise GuaranteeError(f"adjacency = {adjacency!r} must be one of {', '.join(ADJACENCIES)}.")
+    if not name.strip() or len(name) > 200:
+        raise LedgerError("the name of a data set must have 1 to 200 characters.")

@@ -108,14 +108,14 @@ class Database:
 
     def require_file(self) -> None:
         """Raise LedgerError if it is a file that is not there; SQLite would make one."""
-        if self.file is not None and not self.file.is_file():
+        if self.file is not None and not os.path.isfile(self.file):
             raise LedgerError(
                 f"there is no ledger {self.url!r}; make one with `dpbayes ledger create`."
             )
 
     def make_file(self) -> None:
         """Make the file, if it is one and not there, for its owner only."""
-        if self.file is None or self.file.exists():
+        if self.file is None or os.path.exists(self.file):
             return
         try:
             os.close(os.open(self.file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

@@ -23,6 +23,7 @@ from dpbayes.publication.payment import Payment
 from dpbayes.publication.terms import Say, Terms, require_secret_seed
 from dpbayes.release import Release
 from dpbayes.schema.overlap import Identity
+from dpbayes.schema.rows import check_room
 from dpbayes.synthesizer import Synthesizer
 
 
@@ -87,6 +88,10 @@ class Job:
             raise GuaranteeError(
                 f"{len(self.candidates)} candidates: give one, or choose_epsilon to choose one."
             )
+        schema = self.candidates[0].schema
+        rows = self.rows if self.rows is not None else schema.rows.number
+        if rows is not None:
+            check_room(rows, len(schema.columns), self.datasets)
         check_output(self.out)
         self.claim.require(self.accept)
         for candidate in self.candidates:

@@ -26,11 +26,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from dpbayes.errors import BudgetError, GuaranteeError, LedgerError
+from dpbayes.errors import BudgetError, LedgerError
 from dpbayes.heavy import pd, sa
-from dpbayes.privacy.accounting import NOTHING, Budget, Loss, check_delta
-from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee
-from dpbayes.publication.account import Account
+from dpbayes.privacy.accounting import NOTHING, Budget, Loss
+from dpbayes.privacy.guarantee import Adjacency, Guarantee
+from dpbayes.publication.account import Account, check_new
 from dpbayes.publication.database import TABLES, VERSION, Database
 from dpbayes.publication.recognition import Found, Overlap, Policy, overlaps, remember, require_own
 from dpbayes.publication.url import redact
@@ -131,16 +131,7 @@ class Ledger:
         Raises:
             LedgerError: the name is taken. GuaranteeError: a bad number.
         """
-        # Of many releases together: the bounds on a single one are not for it.
-        if not 0 < epsilon < math.inf:
-            raise GuaranteeError(f"epsilon = {epsilon!r} must be a finite number above 0.")
-        check_delta(delta)
-        if adjacency not in ADJACENCIES:
-            raise GuaranteeError(
-                f"adjacency = {adjacency!r} must be one of {', '.join(ADJACENCIES)}."
-            )
-        if not name.strip() or len(name) > 200:
-            raise LedgerError("the name of a data set must have 1 to 200 characters.")
+        check_new(name, epsilon, delta, adjacency)
 
         def work(connection: sa.Connection) -> Account:
             if connection.execute(

@@ -59,6 +59,8 @@ def read_url(text: str) -> sa.URL:
     Raises:
         LedgerError: it is neither; the text is not repeated.
     """
+    if "\0" in text:  # no file has it in its name, and no system call takes it
+        raise _unreadable()
     if "://" not in text:
         if _SCHEME.match(text) or _KEYWORDS.search(text) or (":" in text and "@" in text):
             raise _unreadable()

@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dpbayes.errors import SchemaError
+from dpbayes.errors import GuaranteeError, SchemaError
 
 Kind = Literal["public", "declared", "noisy"]
 SHARE = 0.05  # of ε, for a noisy number
+MOST_VALUES = 100_000_000  # of a release, which is in memory before it is written: some 6 GB
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,11 @@ class Rows:
             if not good or not 0 < share < 1 or not math.isfinite(share):
                 raise SchemaError(f"rows: noisy = {share!r} must lie in (0, 1): its part of ε.")
             return cls("noisy", share=float(share))
-        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**31:
+        if _is_number(value):
             return cls("declared", value)
         raise SchemaError(
-            f'rows = {value!r} must be "public", a whole number above 0, "noisy", or '
-            "{noisy = SHARE} with its part of ε in (0, 1)."
+            f'rows = {value!r} must be "public", a whole number from 1 to {MOST_VALUES:,}, '
+            '"noisy", or {noisy = SHARE} with its part of ε in (0, 1).'
         )
 
     @property
@@ -61,3 +62,22 @@ class Rows:
 
 
 PUBLIC = Rows()
+
+
+def _is_number(rows: Any) -> bool:
+    whole = isinstance(rows, int) and not isinstance(rows, bool)
+    return whole and 1 <= rows <= MOST_VALUES
+
+
+def check_room(rows: int, columns: int, datasets: int) -> None:
+    """Raise GuaranteeError unless a release can have so many rows, by public facts alone.
+
+    Where memory runs out after a private draw, the draw is paid for and nothing comes of it.
+    """
+    if not _is_number(rows):
+        raise GuaranteeError(f"rows = {rows!r} must be a whole number from 1 to {MOST_VALUES:,}.")
+    if rows * columns * datasets > MOST_VALUES:
+        raise GuaranteeError(
+            f"{datasets} data set(s) of {rows:,} rows and {columns} columns have more than the "
+            f"{MOST_VALUES:,} values that a release can have: ask for fewer rows or data sets."
+        )

@@ -110,7 +110,7 @@ class Flow(Failures):
         if node.kind == "number" and text.endswith("i"):
             return Value()
         if node.kind == "number":
-            whole = re.fullmatch(r"\d+", text) is not None
+            whole = re.fullmatch(r"\d{1,9}", text) is not None  # no longer one is an int of Stan
             form = Linear(constant=int(text)) if whole else None
             if re.fullmatch(r"\d+\.0*", text):
                 form = Linear(constant=int(text.split(".")[0]))

@@ -7,6 +7,7 @@ change; what the program does is checked in contract.py by running it.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ CONTRACT_DATA = {
 OPTIONAL_DATA = ("emit_y_rep",)
 
 _INCLUDE = re.compile(r"^[ \t]*#include[ \t]+[<\"']?([\w./-]+)[>\"']?[ \t]*$", re.MULTILINE)
+_LONGEST = 1_000_000  # letters of a program: some thousand times those of the bundled ones
 _DECLARATION = re.compile(
     r"(?:array\s*\[.*?\]\s*)?(?:int|real|complex|vector|row_vector|matrix|simplex|ordered|"
     r"positive_ordered|unit_vector|cov_matrix|corr_matrix|cholesky_factor_\w+|sum_to_zero_vector)"
@@ -103,15 +105,8 @@ class StanProgram:
 
     @classmethod
     def _read(cls, path: Path, *, bundled: bool) -> StanProgram:
-        try:
-            source = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise ProgramError(f"Stan program {str(path)!r} does not exist.") from None
-        except OSError as error:
-            raise ProgramError(f"Stan program {str(path)!r}: {error.strerror}.") from None
-        except UnicodeDecodeError:
-            raise ProgramError(f"Stan program {str(path)!r} is not UTF-8 text.") from None
-        text = _expand(source, (path.parent, stan_directory() / "include"), seen=())
+        source = _read_text(path, f"Stan program {str(path)!r}")
+        text = _expand(source, (path.parent, stan_directory() / "include"))
         return cls(path.stem, source, text, bundled)
 
     @property
@@ -228,31 +223,72 @@ class StanProgram:
         return ProgramError(f"{self.name}.stan breaks the contract: {message}")
 
 
-def _expand(source: str, directories: tuple[Path, ...], seen: tuple[str, ...]) -> str:
-    def include(match: re.Match[str]) -> str:
-        name = match[1]
-        if name in seen:
-            raise ProgramError(f"#include {name} includes itself.")
-        for directory in directories:
-            if (directory / name).is_file():
-                text = (directory / name).read_text(encoding="utf-8")
-                text = _expand(text, directories, (*seen, name))
-                return " ".join(_strip_comments(text).split())
-        raise ProgramError(
-            f"#include {name}: no such file beside the program or among the bundled includes "
-            "(pseudo_likelihood.stan, linear_predictor.stan, beta_divergence.stan)."
-        )
+def _read_text(path: Path, what: str) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ProgramError(f"{what} does not exist.") from None
+    except OSError as error:
+        raise ProgramError(f"{what}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ProgramError(f"{what} is not UTF-8 text.") from None
+    if "\0" in text:  # where compilers take it to end
+        raise ProgramError(f"{what} is not text: it holds a NUL.")
+    return text
 
-    return _INCLUDE.sub(include, source)
+
+def _expand(source: str, directories: tuple[Path, ...]) -> str:
+    """The source with the text of included files, each on one line."""
+    expanded: dict[Path, str] = {}  # so that a file that is included often is read once
+
+    def expand(text: str, within: tuple[Path, ...]) -> str:
+        found = _INCLUDE.sub(lambda line: include(line[1], within), text)
+        if len(found) > _LONGEST:
+            raise ProgramError(f"the program has more than {_LONGEST:,} letters with its includes.")
+        return found
+
+    def include(name: str, within: tuple[Path, ...]) -> str:
+        path = _included(name, directories)
+        if path in within:
+            raise ProgramError(f"#include {name} includes itself.")
+        if path not in expanded:
+            text = expand(_read_text(path, f"#include {name}: the file"), (*within, path))
+            expanded[path] = " ".join(_strip_comments(text).split())
+        return expanded[path]
+
+    text = expand(source, ())
+    if "#include" in _strip_comments(text):  # a compiler would look for it where it likes
+        raise ProgramError(
+            "an #include stands on a line of its own: #include FILE.stan, a name of letters, "
+            "digits and _ . / -"
+        )
+    return text
+
+
+def _included(name: str, directories: tuple[Path, ...]) -> Path:
+    """The file that is meant, with no link left in its path."""
+    for directory in directories:
+        path = Path(os.path.realpath(directory / name))
+        if os.path.isfile(path):  # False for names that no file can have
+            if path.is_relative_to(os.path.realpath(directory)):
+                return path
+            raise ProgramError(
+                f"#include {name} leads out of {str(directory)!r}: put the file there itself, "
+                "beside or below the program."
+            )
+    raise ProgramError(
+        f"#include {name}: no such file beside the program or among the bundled includes "
+        "(pseudo_likelihood.stan, linear_predictor.stan, beta_divergence.stan)."
+    )
 
 
 def _strip_comments(text: str) -> str:
     """Blank out comments; positions of the rest and line breaks stay as they are."""
 
     def blank(match: re.Match[str]) -> str:
-        return re.sub(r"[^\n]", " ", match[0])
+        return match[0] if match[0][0] == '"' else re.sub(r"[^\n]", " ", match[0])
 
-    return re.sub(r"//[^\n]*|/\*.*?\*/", blank, text, flags=re.DOTALL)
+    return re.sub(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', blank, text, flags=re.DOTALL)
 
 
 def _functions(block: str) -> list[tuple[str, str]]:

@@ -133,7 +133,7 @@ def size_of(name: str, value: Value) -> Value:
             of_all = replace(of_all, taint=value.taint, theta=value.theta)
         return replace(of_all, count=2 * counts)
     if name == "cols":
-        size = value.dims[-1] if value.base != "vector" else Size(Linear(constant=1))
+        size = value.dims[-1] if value.dims and value.base != "vector" else Size(Linear(constant=1))
     elif name == "rows" and value.base == "row_vector":
         size = Size(Linear(constant=1))
     else:

@@ -13,24 +13,30 @@ import functools
 import json
 import logging
 import os
+import re
 import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpbayes.errors import EngineError, OutputError, StudyError
+from dpbayes.files import write_whole
 from dpbayes.heavy import pd
 from dpbayes.release import versions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_ADDRESS = re.compile(
+    r"(?:tcp|tls)://(?:(?P<host>[\w.-]+)|\[(?P<ip>[0-9a-fA-F:.]+)\]):(?P<port>\d{1,5})"
+)
 ATTEMPTS = 2
 TIMEOUT = 10.0  # seconds to reach a scheduler
 Piece = dict[str, Any]  # arguments of ``run`` besides the seed; JSON-able
@@ -99,10 +105,11 @@ def run_study(
         out: a new directory, or with ``resume`` one of the same study; None keeps nothing.
         seed: of all pieces.
         workers: processes of a local Dask cluster; by default one per core.
-        scheduler: address of a Dask scheduler whose workers have dpbayes, instead.
+        scheduler: address of a Dask scheduler whose workers have dpbayes, instead: ``tls://``, or
+            of this machine.
         progress: show a bar with an estimate.
     Raises:
-        StudyError: bad arguments, or every piece failed.
+        StudyError: bad arguments, a scheduler elsewhere without TLS, or every piece failed.
         OutputError: the directory is of another study, or not new.
         EngineError: the scheduler cannot be reached.
     """
@@ -111,6 +118,8 @@ def run_study(
         raise StudyError(f"replicates = {replicates!r} must be at least {study.least}.")
     if workers is not None and workers < 1:
         raise StudyError(f"workers = {workers!r} must be at least 1.")
+    if scheduler is not None:
+        check_scheduler(scheduler)
     with _directory(out) as place:
         pieces = study.pieces(replicates)
         _begin(place, study, replicates, seed, len(pieces), resume=resume)
@@ -195,11 +204,36 @@ def _begin(
         shutil.rmtree(out / "failures", ignore_errors=True)  # they are tried again
         for part in ("pieces", "failures", "tables", "figures"):
             (out / part).mkdir(parents=True, exist_ok=True)
-        mark.write_text(json.dumps(said, indent=2) + "\n")
+        write_whole(mark, (json.dumps(said, indent=2) + "\n").encode())
     except OSError as error:
         raise OutputError(f"--out {str(out)!r}: {error.strerror or error}.") from None
     except ValueError as error:
         raise OutputError(f"--out {str(out)!r}: study.json cannot be read: {error}.") from None
+
+
+def check_scheduler(text: str) -> None:
+    """An address of this machine or by TLS: nobody on the way can talk to scheduler or workers.
+
+    Raises:
+        EngineError: it is no address: Dask takes others for files, names of backends or nothing.
+        StudyError: it is on another machine and without TLS.
+    """
+    found = _ADDRESS.fullmatch(text)
+    if found is None or not 0 < int(found["port"]) < 2**16:
+        raise EngineError(f"scheduler {text!r}: expected tcp://HOST:PORT or tls://HOST:PORT.")
+    host = found["host"] or found["ip"]
+    try:
+        own = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name
+        own = False
+    if own or text.startswith("tls://"):
+        return
+    raise StudyError(
+        f"--scheduler {text!r} is on another machine and does not use TLS: Dask sends Python "
+        "code, and whoever reaches the connection could run their own. Give the scheduler, its "
+        "workers and this machine certificates (https://distributed.dask.org/en/stable/tls.html) "
+        "and name it as tls://HOST:PORT, or forward its port to tcp://127.0.0.1:PORT."
+    )
 
 
 @contextmanager
@@ -216,6 +250,11 @@ def _client(workers: int | None, scheduler: str | None, pieces: int) -> Iterator
         if scheduler is not None:
             try:
                 client = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
+            except TypeError:  # what Dask raises without certificates
+                raise EngineError(
+                    f"scheduler {scheduler!r} needs certificates: set distributed.comm.tls in "
+                    "Dask's configuration."
+                ) from None
             except (OSError, TimeoutError, ValueError) as error:
                 raise EngineError(
                     f"no Dask scheduler answers at {scheduler!r} within {TIMEOUT:g} s "

@@ -97,3 +97,37 @@ def test_a_row_with_a_field_too_many(folder):
     (folder / "data.csv").write_text("y,age,sex,ill\n1,2,30,f,no\n2,3,31,m,no\n")
     said = refused(folder, "synthesize", folder / "data.csv", *options(folder))
     assert "line 2 has 5 fields, the header has 4" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("ledger", "create", "new.db", "--account", "a", "--epsilon", "-1"), "epsilon = -1.0"),
+        (("ledger", "create", "new.db", "--account", " ", "--epsilon", "1"), "1 to 200 characters"),
+        (("ledger", "create", "\0", "--account", "a", "--epsilon", "1"), "URL cannot be read"),
+        (("ledger", "show", "x" * 300), "there is no ledger"),
+        (("ledger", "create", "x" * 300, "--account", "a", "--epsilon", "1"), "too long"),
+        (("study", "sdr", "--scheduler", "nowhere", "--out", "s"), "tcp://HOST:PORT"),
+        (("study", "sdr", "--scheduler", "tcp://h:70000", "--out", "s"), "HOST:PORT"),
+        (("study", "sdr", "--scheduler", "", "--out", "s"), "tcp://HOST:PORT"),
+    ],
+)
+def test_names_and_addresses(folder, arguments, message, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert message in refused(folder, *arguments)
+
+
+def test_a_check_of_an_entry_that_is_not_one_per_record(folder):
+    (folder / "good.stan").write_text(GOOD)
+    (folder / "d.json").write_text('{"n": 3, "y": [1, 2, 3]}')
+    arguments = ("check", folder / "good.stan", "--constants", folder / "d.json", "--private", "n")
+    assert "'n' has not one value per record" in refused(folder, *arguments)
+
+
+def test_an_include_that_is_no_text(folder):
+    (folder / "part.stan").write_bytes(b"\xff")
+    (folder / "d.json").write_text('{"n": 3, "y": [1, 2, 3]}')
+    for name, message in (("part.stan", "is not UTF-8 text"), ("x" * 300, "no such file")):
+        (folder / "mine.stan").write_text(f"#include {name}\n{GOOD}")
+        arguments = ("check", folder / "mine.stan", "--constants", folder / "d.json")
+        assert message in refused(folder, *arguments)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from dpbayes.publication.ledger import Ledger
 from tests.cli.command import COMMAND, dpbayes, options, records
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="reads /proc")
@@ -140,3 +141,29 @@ def stopped(pid):
         os.kill(pid, signal.SIGSTOP)
         return True
     return False
+
+
+@pytest.mark.parametrize("round_", range(4))
+def test_two_processes_make_one_ledger(tmp_path, round_):
+    """Of one account there is one budget, and the other is told; two accounts are both made."""
+    names = ("cps", "cps" if round_ % 2 else "acs")
+    url = tmp_path / "ledger.db"
+    commands = [
+        [COMMAND, "ledger", "create", str(url), "--account", name, "--epsilon", "1"]
+        for name in names
+    ]
+    both = [
+        subprocess.Popen(c, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for c in commands
+    ]
+    said = [process.communicate(timeout=DEADLINE)[1] for process in both]
+    codes = [process.returncode for process in both]
+    if round_ % 2:
+        assert sorted(codes) == [0, 2]
+        assert "data set 'cps' is in the ledger already" in said[codes.index(2)]
+        assert "".join(said).count("\n") == 1
+    else:
+        assert (codes, said) == ([0, 0], ["", ""])
+    accounts = Ledger(str(url)).accounts()
+    assert sorted(account.name for account in accounts) == sorted(set(names))
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.db"]

@@ -291,8 +291,10 @@ def test_posterior_mean_of_a_conjugate_model(engine, coin):
 
 
 def test_a_program_that_always_fails_is_an_engine_error(coin):
-    with pytest.raises(EngineError, match=r"(?s)sampling failed.*broken on purpose"):
+    with pytest.raises(EngineError, match="sampling failed") as caught:
         coin.rebind(broken=3).sample(SHORT)
+    assert "broken on purpose" in caught.value.said
+    assert "broken on purpose" not in str(caught.value)
 
 
 def test_sampling_is_quiet(engine, bind, capfd):
@@ -609,7 +611,7 @@ def test_missing_data_are_named(engine, bind, name):
 def test_unfit_data_are_a_program_error(engine, bind, changes):
     binding, _ = bind(engine, "normal", **changes)
     with pytest.raises(
-        ProgramError, match=rf"normal\.stan does not accept the data.*{next(iter(changes))}"
+        ProgramError, match=rf"normal\.stan does not accept the data \(.*{next(iter(changes))}"
     ):
         binding.sample(SHORT)
 

@@ -97,10 +97,10 @@ def test_a_piece_that_fails_is_tried_again_and_recorded(tmp_path):
 def dask(tmp_path):
     """A scheduler and two workers, each with a directory of its own."""
     where = tmp_path / "scheduler.json"
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0"]
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1"]
     processes = [
         subprocess.Popen(
-            [*command, "--scheduler-file", str(where), "--no-dashboard"], cwd=ROOT,
+            [*command, "--port", "0", "--scheduler-file", str(where), "--no-dashboard"], cwd=ROOT,
             stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )
     ]  # fmt: skip
@@ -146,6 +146,37 @@ def test_workers_elsewhere_one_of_which_dies(tmp_path, dask, whole):
     assert failures(out) == []
     processes = {path.name.split("-")[1] for path in calls.iterdir()}
     assert processes == {str(worker.pid) for worker in workers}  # both took part
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["tcp://10.0.0.1:9", "10.0.0.1:9", "ws://example.org:9", "tcp://[2001:db8::1]:9", "host:9",
+     "tcp://127.0.0.1.example.org:9", "tcp://localhost@example.org:9", "tcp://0.0.0.0:9", "://"],
+)  # fmt: skip
+def test_a_scheduler_elsewhere_without_tls_is_not_called(tmp_path, monkeypatch, address):
+    monkeypatch.setattr("distributed.Client", lambda *_, **__: pytest.fail("it was called"))
+    with pytest.raises(StudyError, match=r"does not use TLS.*tls://HOST:PORT"):
+        run_study(study(), 2, tmp_path / "out", scheduler=address)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["tls://10.0.0.1:9", "tcp://127.0.0.1:9", "localhost:9", "tcp://[::1]:9", "inproc://a/1/1"],
+)
+def test_schedulers_that_are_called(tmp_path, monkeypatch, address):
+    def client(found, **_):
+        assert found == address
+        raise TimeoutError
+
+    monkeypatch.setattr("distributed.Client", client)
+    with pytest.raises(EngineError, match="no Dask scheduler answers"):
+        run_study(study(), 2, tmp_path / "out", scheduler=address)
+
+
+def test_tls_without_certificates_is_explained(tmp_path):
+    with pytest.raises(EngineError, match=r"needs certificates: set distributed\.comm\.tls"):
+        run_study(study(), 2, tmp_path / "out", scheduler="tls://127.0.0.1:9")
 
 
 def test_bad_input(tmp_path, monkeypatch):

@@ -274,6 +274,72 @@ def test_programs_of_the_tests_are_proved(text, tmp_path):
     assert prove(program(text, tmp_path)).findings == ()
 
 
+# An error at some parameter values that only some records meet: they would make it impossible.
+RECORDS_DECIDE = {
+    "if": "if (y[i] == 0) log_lik_i[i] = bernoulli_lpmf(0 | mu); else log_lik_i[i] = mu;",
+    "else": "if (y[i] == 0) log_lik_i[i] = mu; else log_lik_i[i] = poisson_lpmf(2 | mu);",
+    "other arguments": "if (y[i] > 0) log_lik_i[i] = normal_lpdf(y[i] | 0, mu);"
+                       " else log_lik_i[i] = normal_lpdf(y[i] | 0, -mu);",
+    "changed between": "real s = 1; if (y[i] > 0) { s = mu; log_lik_i[i] = normal_lpdf(1 | 0, s); }"
+                       " else log_lik_i[i] = normal_lpdf(1 | 0, s);",
+    "in both, but for a condition": "if (y[i] > 0) { if (mu > 1) log_lik_i[i] = normal_lpdf(1 | 0,"
+                                    " mu); } else log_lik_i[i] = normal_lpdf(1 | 0, mu);",
+    "ternary": "log_lik_i[i] = y[i] > 0 ? normal_lpdf(1 | 0, mu) : 0;",
+    "and": "log_lik_i[i] = y[i] > 0 && normal_lpdf(1 | 0, mu) > 0;",
+    "or": "log_lik_i[i] = y[i] > 0 || log1m(mu) > 0;",
+    "continue": "log_lik_i[i] = 0; if (y[i] > 0) continue; log_lik_i[i] = log1m(mu);",
+    "first argument": "log_lik_i[i] = y[i] > 0 ? lognormal_lpdf(mu | 0, 1) : 0;",
+    "matrices": "log_lik_i[i] = y[i] > 0 ? sum(cholesky_decompose([[mu]])) : 0;",
+    "sorted": "log_lik_i[i] = y[i] > 0 ? sort_asc([log(mu), 0])[1] : 0;",
+    "sorted with a record": "log_lik_i[i] = sort_asc([log(y[i] * mu), 0])[1];",
+    "index": "log_lik_i[i] = y[i] > 0 ? [1, 2][1 + 9 * (mu > 0)] : 0;",
+    "index assigned to": "vector[2] v; if (y[i] > 0) v[1 + 99 * (mu > 0)] = 1; log_lik_i[i] = mu;",
+    "length": "vector[1 + (mu > 0)] v; log_lik_i[i] = y[i] > 0 ? sum(v + [mu]') : 0;",
+    "length filled": "log_lik_i[i] = y[i] > 0 ? sum(rep_vector(mu, 1 - 2 * (mu > 0))) : 0;",
+    "length of a slice": "log_lik_i[i] = y[i] > 0 ? sum([1, 2][1:(1 + 5 * (mu > 0))]) : 0;",
+    "length of a head": "log_lik_i[i] = y[i] > 0 ? sum(head([1, 2], 5 * (mu > 0))) : 0;",
+    "a probability that is not a number": "log_lik_i[i] = y[i] > 0 ?"
+                                          " bernoulli_lpmf(1 | inv_logit(log(mu))) : 0;",
+    "distance": "log_lik_i[i] = distance([log(mu * y[i])], [1]);",
+    "modulus": "log_lik_i[i] = 7 % (y[i] > mu);",
+    "modulus under a condition": "log_lik_i[i] = y[i] > 0 ? 7 % (mu > 0) : 0;",
+}  # fmt: skip
+FOR_ALL = {
+    "same in both": "if (y[i] > 0) log_lik_i[i] = normal_lpdf(y[i] | 0, exp(mu));"
+                    " else log_lik_i[i] = normal_lcdf(0 | 0, exp(mu));",
+    "same ternary": "log_lik_i[i] = y[i] > 0 ? normal_lpdf(y[i] | 0, mu) : normal_lcdf(0 | 0, mu);",
+    "nested": "if (y[i] > 0) { if (y[i] > 1) log_lik_i[i] = normal_lpdf(y[i] | 0, mu);"
+              " else log_lik_i[i] = normal_lpdf(1 | 0, mu); }"
+              " else log_lik_i[i] = normal_lpdf(0 | 0, mu);",
+    "mixture": "log_lik_i[i] = log_mix(inv_logit(mu), normal_lpdf(y[i] | mu, 1),"
+               " normal_lpdf(y[i] | 0, 1));",
+    "a condition that is public": "log_lik_i[i] = emit > 0 ? normal_lpdf(y[i] | 0, mu) : 0;",
+    "before": "real p = normal_lpdf(1 | 0, mu); log_lik_i[i] = y[i] > 0 ? p : 0;",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECORDS_DECIDE)
+def test_records_that_decide_whether_there_is_an_error(name, tmp_path):
+    text = GOOD.replace(*terms("", RECORDS_DECIDE[name].replace("{", "{{").replace("}", "}}")))
+    EmbeddedEngine().compile(program(text, tmp_path))
+    proof = prove(program(text, tmp_path))
+    assert not proof.proved
+    assert not proof.broken
+
+
+@pytest.mark.parametrize("name", FOR_ALL)
+def test_errors_that_are_the_same_for_all_records(name, tmp_path):
+    text = GOOD.replace(*terms("", FOR_ALL[name].replace("{", "{{").replace("}", "}}")))
+    EmbeddedEngine().compile(program(text, tmp_path))
+    assert prove(program(text, tmp_path)).findings == ()
+
+
+def test_a_random_number_that_only_some_records_draw(tmp_path):
+    """Those after it are others."""
+    text = GOOD.replace(Y_REP, "real z = y[1] > 0 ? normal_rng(0, 1) : 0;\n    " + Y_REP)
+    assert prove(program(text, tmp_path)).broken
+
+
 BLOCK_WRONG = {
     "weights of all": (
         "weights[first:last], anchor", "weights, anchor",

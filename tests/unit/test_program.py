@@ -97,3 +97,61 @@ def test_a_sum_over_blocks_is_a_way_through_the_clamp(tmp_path):
 
 def test_stan_directory_holds_the_bundled_programs():
     assert {p.stem for p in stan_directory().glob("*.stan")} == set(FAMILIES)
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A folder for a program, with files and links around it."""
+    folder = tmp_path / "programs"
+    (folder / "below").mkdir(parents=True)
+    (tmp_path / "secret.stan").write_text("real secret;\n")
+    (folder / "below" / "mine.stan").write_text("// of ours\n")
+    (folder / "link.stan").symlink_to(tmp_path / "secret.stan")
+    (folder / "away").symlink_to(tmp_path)
+    (folder / "here.stan").symlink_to(folder / "below" / "mine.stan")
+    (folder / "binary.stan").write_bytes(b"\xff\xfe\x00")
+    (folder / "nul.stan").write_bytes(b"real a;\0")
+    (folder / "folder.stan").mkdir()
+    (folder / "loop.stan").symlink_to(folder / "loop.stan")
+    (folder / "itself.stan").write_text("#include ./itself.stan\n")
+    for number in range(40):  # 2^40 copies of a line
+        line = f"#include twice-{number + 1}.stan\n"
+        (folder / f"twice-{number}.stan").write_text(2 * line)
+    (folder / "twice-40.stan").write_text("// nothing much\nreal x;")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("#include ../secret.stan", r"#include \.\./secret\.stan leads out of '.*/programs'"),
+        ("#include {outer}/secret.stan", "leads out of"),
+        ("#include /etc/passwd", "leads out of"),
+        ("#include link.stan", "leads out of"),
+        ("#include away/secret.stan", "leads out of"),
+        ("#include ../normal.stan", "leads out of"),
+        ("#include binary.stan", r"#include binary\.stan: the file is not UTF-8 text"),
+        ("#include nul.stan", "is not text"),
+        ("#include folder.stan", "no such file"),
+        ("#include loop.stan", "no such file"),
+        ("#include itself.stan", "includes itself"),
+        ("#include twice-0.stan", "more than 1,000,000 letters"),
+        ('#include "two words.stan"', "on a line of its own"),
+        ('print("//"); #include link.stan', "on a line of its own"),
+        ("real a;\0", "is not text"),
+    ],
+)
+def test_files_that_a_program_may_not_include(outside, line, message):
+    line = line.replace("{outer}", str(outside.parent))
+    with pytest.raises(dpb.ProgramError, match=message) as caught:
+        dpb.StanProgram.from_file(
+            write(outside, GOOD.replace("parameters {", f"{line}\nparameters {{", 1))
+        )
+    assert "\n" not in str(caught.value)
+    assert "secret;" not in str(caught.value)
+
+
+def test_files_below_a_program_may_be_included(outside):
+    for line in ("#include below/mine.stan", "#include here.stan", "/* #includes */ // #include x"):
+        text = GOOD.replace("parameters {", f"{line}\nparameters {{", 1)
+        assert dpb.StanProgram.from_file(write(outside, text)).name == "mine"

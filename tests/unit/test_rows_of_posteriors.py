@@ -7,6 +7,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.mechanisms import MECHANISMS, PosteriorMechanism
 from dpbayes.mechanisms.posterior.records import BoundRecords
+from dpbayes.schema.rows import MOST_VALUES
 from dpbayes.stan.families import FAMILIES
 
 SETTINGS = dpb.SamplerSettings(chains=2, warmup=60, draws=20, seed=3)
@@ -128,10 +129,32 @@ def test_public_columns_show_the_number_of_records():
         fit.sample(rows=31, seed=1)
 
 
-@pytest.mark.parametrize("rows", [0, -1, 1.5, "many", {"noisy": 1}, {"noisy": "a"}, True, 2**31])
+@pytest.mark.parametrize(
+    "rows", [0, -1, 1.5, "many", {"noisy": 1}, {"noisy": "a"}, True, MOST_VALUES + 1]
+)
 def test_bad_rows(rows):
     with pytest.raises(dpb.SchemaError, match="rows"):
         schema(rows, "ill")
+
+
+@pytest.mark.parametrize(
+    ("rows", "datasets"), [(2**31 - 1, 1), (MOST_VALUES + 1, 1), (MOST_VALUES // 2 + 1, 2), (0, 1)]
+)
+def test_a_release_that_memory_cannot_hold_is_refused_before_anything_is_drawn(
+    tmp_path, rows, datasets
+):
+    made = schema("public", "ill")
+    synthesizer = dpb.Synthesizer(made, dpb.Laplace(1.0, bins=2))
+    reason = "100,000,000"
+    with pytest.raises(dpb.GuaranteeError, match=reason):
+        dpb.Job((synthesizer,), tmp_path / "out", datasets, rows=rows)
+    with pytest.raises(dpb.GuaranteeError, match=reason):
+        synthesizer.fit(table(30)).sample(datasets, rows=rows)
+    if 0 < rows <= MOST_VALUES:
+        declared = dpb.Synthesizer(schema(rows, "ill"), dpb.Laplace(1.0, bins=2))
+        with pytest.raises(dpb.GuaranteeError, match=reason):
+            dpb.Job((declared,), tmp_path / "out", datasets)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_schema_file_says_rows(tmp_path):

@@ -23,6 +23,7 @@ from dpbayes.mechanisms.modips.units import (
 )
 from dpbayes.privacy.guarantee import check_epsilon
 from dpbayes.privacy.noise import SecureNoise
+from dpbayes.schema.rows import MOST_VALUES
 from tests.unit.test_rows import CASES, name_of, schema, table
 
 FAR = [(1e15, 1e15 + 1), (-1e15 - 1, -1e15), (0.0, 1e-90), (-1e100, 1e100), (1e8, 1e8 + 1e-6)]
@@ -182,7 +183,7 @@ MODELLED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rows", [1, 2**31 - 1])
+@pytest.mark.parametrize("rows", [1, MOST_VALUES])
 @pytest.mark.parametrize("case", MODELLED, ids=name_of)
 def test_the_smallest_and_largest_numbers_of_rows(case, rows):
     """Ranges and sums stay inside 64 bits, and models have a posterior."""

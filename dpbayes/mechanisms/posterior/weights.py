@@ -14,6 +14,7 @@ import numpy as np
 from dpbayes.arrays import Mask, Vector
 from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.errors import DataError, GuaranteeError
+from dpbayes.files import write_whole
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.posterior.risk import (
     check_scaling,
@@ -237,19 +238,23 @@ class Reference(WeightSource):
                 for name, values in self.draws["posterior"].data_vars.items()
             },
         }
-        Path(path).write_text(json.dumps(tree, indent=1) + "\n", encoding="utf-8")
+        write_whole(Path(path), (json.dumps(tree, indent=1) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Reference:
         """Read what ``save`` wrote."""
         try:
             tree = json.loads(Path(path).read_text(encoding="utf-8"))
-            draws = {k: np.asarray(v, dtype=float)[None] for k, v in tree["draws"].items()}
+            draws = make_draws(
+                {k: np.asarray(v, dtype=float)[None] for k, v in tree["draws"].items()}
+            )
             numbers = [float(tree[key]) for key in ("low", "high", "c1", "c2")]
             identity, trace = dict(tree["identity"]), Trace.from_dict(tree["trace"])
         except OSError as error:
             raise DataError(f"weights file {str(path)!r}: {error.strerror}.") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
+        ) as error:  # fmt: skip
             raise DataError(
                 f"weights file {str(path)!r} is not a reference fit written by this `dpbayes "
                 f"tune`: {error!r}. Tune again."
@@ -257,7 +262,7 @@ class Reference(WeightSource):
         if not all(math.isfinite(v) for v in numbers):
             raise DataError(f"weights file {str(path)!r} holds numbers that are not finite.")
         low, high, c1, c2 = numbers
-        return cls(make_draws(draws), low, high, identity, trace, c1, c2, tree.get("tuning"))
+        return cls(draws, low, high, identity, trace, c1, c2, tree.get("tuning"))
 
 
 def check_apart(reference: Trace, records: pd.DataFrame) -> None:
