@@ -4,6 +4,7 @@ functions {
 #include pseudo_likelihood.stan
 #include beta_divergence.stan
 #include linear_predictor.stan
+#include group_effects.stan
 
   // log categorical_logit(y | eta), record by record. Columns of eta and of the
   // 0/1 matrix `is_level` are the levels 2..C.
@@ -52,6 +53,24 @@ functions {
     return pseudo_log_lik(log_lik, weights[first:last], anchor[first:last],
                           clip_lower, clip_upper);
   }
+  // the functions of group_effects.stan, level by level
+  vector intercept_offsets(matrix raw, real scale, matrix information, matrix estimate,
+                           vector prior) {
+    vector[cols(raw)] found;
+    for (c in 1:cols(raw)) {
+      found[c] = intercept_offset(sum(group_sd_of(raw[, c], scale)), information[, c],
+                                  estimate[, c], prior);
+    }
+    return found;
+  }
+  vector intercept_multipliers(matrix raw, real scale, matrix information, vector prior) {
+    vector[cols(raw)] found;
+    for (c in 1:cols(raw)) {
+      found[c] = intercept_multiplier(sum(group_sd_of(raw[, c], scale)),
+                                      information[, c], prior, 1);
+    }
+    return found;
+  }
 }
 data {
   int<lower=1> n;
@@ -62,6 +81,10 @@ data {
   matrix[n, K] X;
   int<lower=0> J;
   array[J > 0 ? n : 0] int<lower=1, upper=J> group;
+  // how the chain walks through their effects: include/group_effects.stan
+  matrix[J, K] group_mean;
+  matrix<lower=0>[J, C - 1] group_information;
+  matrix[J, C - 1] group_estimate;
   // public: priors
   vector[2] prior_intercept;        // normal(mean, sd), each level but the first
   real<lower=0> prior_coefficient;  // normal(0, sd)
@@ -83,20 +106,32 @@ transformed data {
   array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
-  vector[C - 1] intercept;
   matrix[K, C - 1] coefficient;
-  array[J > 0] vector<lower=0>[C - 1] group_sd;
+  matrix[J > 0, C - 1] group_sd_raw;
+  vector<offset=intercept_offsets(group_sd_raw, prior_group_sd, group_information,
+                                  group_estimate - group_mean * coefficient,
+                                  prior_intercept),
+         multiplier=intercept_multipliers(group_sd_raw, prior_group_sd, group_information,
+                                          prior_intercept)>[C - 1] intercept;
   matrix[J, C - 1] group_raw;
 }
 transformed parameters {
+  matrix<lower=0>[J > 0, C - 1] group_sd;
   matrix[J, C - 1] group_effect;
-  if (J > 0) group_effect = diag_post_multiply(group_raw, group_sd[1]);
+  for (c in 1:(C - 1)) {
+    group_sd[, c] = group_sd_of(group_sd_raw[, c], prior_group_sd);
+    group_effect[, c] = effects_of(
+        group_raw[, c], sum(group_sd[, c]), group_information[, c],
+        group_estimate[, c] - group_mean * coefficient[, c] - intercept[c]);
+  }
 }
 model {
   intercept ~ normal(prior_intercept[1], prior_intercept[2]);
   to_vector(coefficient) ~ normal(0, prior_coefficient);
-  to_vector(group_raw) ~ std_normal();
-  if (J > 0) group_sd[1] ~ normal(0, prior_group_sd);
+  for (c in 1:(C - 1)) {
+    group_sd_raw[, c] ~ group_sd(prior_group_sd);
+    target += effects_lpdf(group_effect[, c] | sum(group_sd[, c]), group_information[, c]);
+  }
   target += reduce_sum_static(categorical_target, record, records_per_block(), is_level,
                               X, group, intercept, coefficient, group_effect,
                               divergence, weights, anchor, clip_lower, clip_upper);

@@ -3,6 +3,7 @@
 functions {
 #include pseudo_likelihood.stan
 #include linear_predictor.stan
+#include group_effects.stan
 
   // log gamma(y | shape, shape / exp(eta)), record by record
   vector gamma_log_lik(vector y, vector log_y, vector eta, real shape) {
@@ -30,6 +31,10 @@ data {
   matrix[n, K] X;
   int<lower=0> J;
   array[J > 0 ? n : 0] int<lower=1, upper=J> group;
+  // how the chain walks through their effects: include/group_effects.stan
+  matrix[J, K] group_mean;
+  vector<lower=0>[J] group_information;
+  vector[J] group_estimate;
   // public: priors
   vector[2] prior_intercept;        // normal(mean, sd)
   vector<lower=0>[2] prior_shape;   // gamma(shape, rate)
@@ -44,26 +49,27 @@ data {
   int<lower=0, upper=1> emit_y_rep;
 }
 transformed data {
+  real unit = 1;  // of the intercept
   vector[n] log_y = log(y);
   array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
-  real intercept;
   vector[K] coefficient;
   real<lower=0> shape;
-  array[J > 0] real<lower=0> group_sd;
-  vector[J] group_raw;
+#include group_parameters.stan
 }
 transformed parameters {
-  vector[J] group_effect;
-  if (J > 0) group_effect = group_sd[1] * group_raw;
+  vector<lower=0>[J > 0] group_sd = group_sd_of(group_sd_raw, prior_group_sd);
+  vector[J] group_effect = effects_of(
+      group_raw, sum(group_sd), group_information,
+      group_estimate - group_mean * coefficient - intercept);
 }
 model {
   intercept ~ normal(prior_intercept[1], prior_intercept[2]);
   coefficient ~ normal(0, prior_coefficient);
   shape ~ gamma(prior_shape[1], prior_shape[2]);
-  group_sd ~ normal(0, prior_group_sd);
-  group_raw ~ std_normal();
+  group_sd_raw ~ group_sd(prior_group_sd);
+  target += effects_lpdf(group_effect | sum(group_sd), group_information);
   target += reduce_sum_static(gamma_target, record, records_per_block(), y, log_y, X,
                               group, intercept, coefficient, group_effect, shape,
                               weights, anchor, clip_lower, clip_upper);

@@ -4,6 +4,7 @@ functions {
 #include pseudo_likelihood.stan
 #include beta_divergence.stan
 #include linear_predictor.stan
+#include group_effects.stan
 
   // log ordered_logistic(y | eta, cutpoint), record by record, from
   //   inv_logit(u) - inv_logit(l) = inv_logit(u) (1 - inv_logit(l)) (1 - exp(l - u)),
@@ -61,6 +62,11 @@ data {
   matrix[n, K] X;
   int<lower=0> J;
   array[J > 0 ? n : 0] int<lower=1, upper=J> group;
+  // how the chain walks through their effects: include/group_effects.stan
+  matrix[J, K] group_mean;
+  vector<lower=0>[J] group_information;
+  vector[J] group_estimate;
+  vector[C - 2] gap_share;
   // public: priors
   vector[2] prior_cutpoint;         // normal(mean, sd), under the order
   real<lower=0> prior_coefficient;  // normal(0, sd)
@@ -75,6 +81,8 @@ data {
   real<lower=0> divergence;  // beta - 1 of the beta-divergence; 0 for log-likelihood
 }
 transformed data {
+  // Cutpoints have the intercept's place, with the other sign.
+  vector[2] prior_location = [-prior_cutpoint[1], prior_cutpoint[2]]';
   matrix[n, C - 1] above = rep_matrix(0, n, C - 1);
   matrix[n, C - 1] below = rep_matrix(0, n, C - 1);
   vector[n] has_above = rep_vector(0, n);
@@ -93,20 +101,32 @@ transformed data {
   array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
-  ordered[C - 1] cutpoint;
+  vector<lower=0>[C - 2] gap;
   vector[K] coefficient;
-  array[J > 0] real<lower=0> group_sd;
+  vector[J > 0] group_sd_raw;
+  real<offset=-intercept_offset(sum(group_sd_of(group_sd_raw, prior_group_sd)),
+                               group_information,
+                               group_estimate - group_mean * coefficient,
+                               prior_location)
+              - dot_product(gap_share, gap),
+       multiplier=intercept_multiplier(sum(group_sd_of(group_sd_raw, prior_group_sd)),
+                                       group_information, prior_location,
+                                       1)> first_cutpoint;
   vector[J] group_raw;
 }
 transformed parameters {
-  vector[J] group_effect;
-  if (J > 0) group_effect = group_sd[1] * group_raw;
+  vector[C - 1] cutpoint = first_cutpoint + append_row(0, cumulative_sum(gap));
+  vector<lower=0>[J > 0] group_sd = group_sd_of(group_sd_raw, prior_group_sd);
+  vector[J] group_effect = effects_of(
+      group_raw, sum(group_sd), group_information,
+      group_estimate - group_mean * coefficient
+      + first_cutpoint + dot_product(gap_share, gap));
 }
 model {
   cutpoint ~ normal(prior_cutpoint[1], prior_cutpoint[2]);
   coefficient ~ normal(0, prior_coefficient);
-  group_sd ~ normal(0, prior_group_sd);
-  group_raw ~ std_normal();
+  group_sd_raw ~ group_sd(prior_group_sd);
+  target += effects_lpdf(group_effect | sum(group_sd), group_information);
   target += reduce_sum_static(ordinal_target, record, records_per_block(), above, below,
                               has_above, has_below, has_both, X, group, cutpoint,
                               coefficient, group_effect, divergence, weights, anchor,

@@ -30,13 +30,15 @@ from dpbayes.engines.interruptible import by_parts, interruptible
 from dpbayes.engines.processes import Processes, run_each
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
-from dpbayes.heavy import xr
+from dpbayes.heavy import optimize, xr
 from dpbayes.privacy.guarantee import Draw
 from dpbayes.schema.fingerprint import hash_of
 from dpbayes.stan.program import StanProgram
 
 _SHORT = 2_000_000  # records times iterations: about a second of sampling
 _SILENT = {"emit": 0, "emit_y_rep": 0}
+_MODE_STEPS = 500  # of L-BFGS: a mode is wanted to about a posterior sd
+_REJECTED = 1e300  # minus the log density where there is none
 _TRIES = 100  # for each random point
 _AT_ONCE = 100  # points whose log_lik is evaluated in one interruptible call
 # Read by stanli wherever a model is built: leaves out a pass by which 0.24.0 gives wrong terms,
@@ -207,6 +209,39 @@ class EmbeddedBinding:
             return out
 
         return by_parts(evaluate, points)
+
+    def density(self, point: Vector) -> tuple[float, Vector]:
+        """Log density and its gradient at one unconstrained point; -inf and 0 if rejected."""
+        try:
+            value, slope = self._steady.log_density_gradient(point)
+        except RuntimeError:
+            return -np.inf, np.zeros(len(point))
+        return float(value), np.asarray(slope)
+
+    def mode(self, start: Vector | None = None) -> Vector:
+        """Unconstrained coordinates near a mode, from a start or 0.
+
+        By SciPy's L-BFGS: Stan's gives up at the edges of a clamp, and says nothing of its way.
+        """
+
+        def uphill(point: Vector) -> tuple[float, Vector]:
+            value, slope = self.density(point)
+            return (-value, -slope) if np.isfinite(value) else (_REJECTED, slope)
+
+        start = np.zeros(self._steady.param_unc_num()) if start is None else start
+        found = optimize.minimize(
+            uphill, start, jac=True, method="L-BFGS-B", options={"maxiter": _MODE_STEPS}
+        )
+        return np.asarray(found.x)
+
+    def coordinates(self) -> list[str]:
+        """Names of the unconstrained coordinates, as ``group_effect.3``."""
+        return [str(name) for name in self._steady.param_unc_names()]
+
+    @functools.cached_property
+    def _steady(self) -> Any:
+        """An evaluator for calls one after the other."""
+        return self._evaluator(emit=0)
 
     @interruptible
     def unconstrain(self, draws: xr.DataTree) -> Floats:

@@ -141,6 +141,18 @@ class Family:
             return {}
         return {"divergence": 0.0, **({"y_upper": 0} if self.column_type == "count" else {})}
 
+    def coordinates(self, groups: int, levels: int) -> dict[str, NDArray[np.float64]]:
+        """Program data for the way through the effects of J groups: non-centred.
+
+        They are those of stan_models/include/group_effects.stan. Chains get better ones
+        (mechanisms/posterior/coordinates.py), and everything else has these.
+        """
+        each = np.zeros((groups, levels - 1) if self.column_type == "categorical" else groups)
+        found = {"group_information": each, "group_estimate": each}
+        if self.column_type == "ordinal":
+            found["gap_share"] = np.zeros(levels - 2)
+        return found
+
     def _affine(self, column: Column) -> tuple[float, float]:
         assert column.lower is not None  # continuous: checked by the schema
         assert column.upper is not None

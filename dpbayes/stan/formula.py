@@ -39,6 +39,16 @@ class Design:
     group: NDArray[np.int64]
     group_levels: tuple[str | int | float, ...]
 
+    @property
+    def group_mean(self) -> NDArray[np.float64]:
+        """Shape (J, K), of the columns of X by group; 0 in groups without records."""
+        groups = len(self.group_levels)
+        if not groups:
+            return np.zeros((0, self.X.shape[1]))
+        count = np.maximum(np.bincount(self.group, minlength=groups + 1)[1:], 1)
+        sums = [np.bincount(self.group, x, minlength=groups + 1)[1:] for x in self.X.T]
+        return np.reshape(sums, (-1, groups)).T / count[:, None]
+
     def stan_data(self) -> dict[str, Any]:
         """n, K, X, J, group as the Stan programs read them."""
         return {

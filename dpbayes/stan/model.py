@@ -139,6 +139,9 @@ class Model:
         """
         design = self.formula.design(records)
         data = {**design.stan_data(), "y": self._encoded(records), "rows": rows}
+        if self.family is not None:
+            data |= self.family.coordinates(len(design.group_levels), self.constants.get("C", 0))
+            data["group_mean"] = design.group_mean
         return design, {**data, **self.constants}
 
     def blank(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:

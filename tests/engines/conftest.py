@@ -80,6 +80,8 @@ def family_data(family, K, J, n):
         "group": rng.integers(1, J + 1, n) if J else np.empty(0, dtype=int),
         **{f"prior_{name}": value for name, value in FAMILIES[family].priors.items()},
         **FAMILIES[family].switches,
+        **FAMILIES[family].coordinates(J, levels.get(family, 0)),
+        "group_mean": np.zeros((J, K)),
         **({"C": levels[family]} if family in levels else {}),
         **contract_defaults(n),
     }

@@ -40,6 +40,8 @@ def data_of(family, y, X=None, rows=ROWS):
     priors = {f"prior_{name}": value for name, value in FAMILIES[family].priors.items()}
     return {
         "n": n, "rows": rows, "y": y, "K": X.shape[1], "X": X, "J": 0,
+        "group_mean": np.empty((0, X.shape[1])),
+        **FAMILIES[family].coordinates(0, 3),
         "group": np.empty(0, int), "C": 3, **priors, **contract_defaults(n),
         **FAMILIES[family].switches,
     }  # fmt: skip

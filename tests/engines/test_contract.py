@@ -120,7 +120,8 @@ def twin(family, data, draws, s):
     if K:
         eta = eta + data["X"] @ point["coefficient"]
     if J:
-        eta = eta + (point["group_sd"][0] * point["group_raw"])[data["group"] - 1]
+        sd = np.logaddexp(0, point["group_sd_raw"][0])
+        eta = eta + (sd * point["group_raw"])[data["group"] - 1]
     mean = np.exp(eta)
     if family == "normal":
         return stats.norm(eta, np.exp(point["log_sigma"]))
@@ -141,7 +142,8 @@ def twin(family, data, draws, s):
     if family == "categorical":
         return Levels(special.softmax(np.column_stack([np.zeros(data["n"]), eta]), axis=1))
     assert family == "ordinal"
-    inner = point["cutpoint"] - eta[:, None]
+    cutpoint = point["first_cutpoint"] + np.append(0, np.cumsum(point["gap"]))
+    inner = cutpoint - eta[:, None]
     edges = np.hstack(
         [np.full_like(inner[:, :1], -np.inf), inner, np.full_like(inner[:, :1], np.inf)]
     )
@@ -185,6 +187,7 @@ def test_sample_has_groups_axes_and_finite_statistics(engine, bind):
         "coefficient": (2,),
         "log_sigma": (),
         "sigma": (),
+        "group_sd_raw": (1,),
         "group_sd": (1,),
         "group_raw": (3,),
         "group_effect": (3,),
@@ -196,6 +199,7 @@ def test_sample_has_groups_axes_and_finite_statistics(engine, bind):
             assert values.shape[:2] == (2, 50)
             assert np.isfinite(values).all()
     assert draws["sample_stats"]["diverging"].dtype == bool
+    np.testing.assert_allclose(posterior["group_sd"], np.logaddexp(0, posterior["group_sd_raw"]))
     np.testing.assert_allclose(
         posterior["group_effect"], posterior["group_sd"].to_numpy() * posterior["group_raw"]
     )
@@ -329,12 +333,10 @@ def test_random_points_have_uniform_unconstrained_coordinates(engine, bind):
     assert {name: values.shape for name, values in posterior.data_vars.items()} == {
         "intercept": (1, 60, 2),
         "coefficient": (1, 60, 2, 2),
-        "group_sd": (1, 60, 1, 2),
+        "group_sd_raw": (1, 60, 1, 2),
         "group_raw": (1, 60, 3, 2),
     }
-    unconstrained = np.concatenate(
-        [np.ravel(np.log(v) if k == "group_sd" else v) for k, v in posterior.data_vars.items()]
-    )
+    unconstrained = np.concatenate([np.ravel(values) for values in posterior.data_vars.values()])
     assert np.abs(unconstrained).max() < 2
     # False alarms at 1e-6 over seeds.
     assert stats.kstest(unconstrained, stats.uniform(-2, 4).cdf).pvalue > 1e-6
@@ -795,7 +797,7 @@ def test_one_failing_process_stops_the_others(tmp_path):
 def test_chains_start_where_they_are_told(engine, bind, family, K, J):
     binding, _ = bind(engine, family, K=K, J=J)
     starts = binding.random_points(2, seed=4)
-    name = "cutpoint" if family == "ordinal" else "intercept"
+    name = "first_cutpoint" if family == "ordinal" else "intercept"
     starts["posterior"][name] += 40.0  # where no random point is
     # One short step from there.
     still = SamplerSettings(chains=2, warmup=0, draws=4, seed=1, max_treedepth=1)

@@ -59,7 +59,8 @@ def test_clamped_density_is_that_of_the_synthesizer(weight, window):
     """Against the bundled bernoulli program, clamp and all, up to a constant."""
     y = np.r_[np.ones(7, int), np.zeros(13, int)]
     data = {
-        "n": 20, "y": y, "K": 0, "X": np.empty((20, 0)), "J": 0, "group": np.empty(0, int),
+        "n": 20, "y": y, "K": 0, "X": np.empty((20, 0)), "J": 0, "group_mean": np.empty((0, 0)),
+        **FAMILIES["bernoulli"].coordinates(0, 0), "group": np.empty(0, int),
         **{f"prior_{k}": v for k, v in FAMILIES["bernoulli"].priors.items()},
         **FAMILIES["bernoulli"].switches, **contract_defaults(20),
         "weights": np.full(20, weight), "clip_lower": window[0], "clip_upper": window[1],

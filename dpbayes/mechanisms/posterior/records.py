@@ -21,10 +21,12 @@ from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.contract import check_contract, contract_defaults
 from dpbayes.engines.diagnostics import Diagnostics, diagnose, load_checks
 from dpbayes.engines.draws import count_draws, make_draws, stacked
+from dpbayes.engines.embedded import EmbeddedBinding
 from dpbayes.engines.proposal import BY_RECORD, Candidates, Choices, Proposer
 from dpbayes.errors import ConvergenceError, EngineError, GuaranteeError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Task
+from dpbayes.mechanisms.posterior.coordinates import group_coordinates, non_centred
 from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
 from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, Problem, Stage
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference, Weighting
@@ -159,15 +161,25 @@ class BoundRecords:
         if posterior.choices is None and not self.task.allow_nonconvergence:
             posterior.diagnostics.require(what)
 
+    def _for_chains(self, bound: BoundModel, data: Mapping[str, Any]) -> BoundModel:
+        """The same density in coordinates that suit the group effects, if there are any."""
+        program, engine = self.model.program, self.task.engine
+        if not (program.bundled and self.design.group_levels) or engine.name == "recorded":
+            return bound
+        pilot: Any = bound
+        if not isinstance(bound, EmbeddedBinding):
+            pilot = get_engine("embedded").compile(program).bind(data)
+        return bound.rebind(**group_coordinates(pilot, data))
+
     def _random_starts(
-        self, bound: BoundStage, chains: int, rng: np.random.Generator
+        self, bound: BoundModel, source: BoundModel, chains: int, rng: np.random.Generator
     ) -> xr.DataTree | None:
         """A point for each chain at which the density is not 0; None leaves it to the engine."""
         try:
-            points = self.blank.random_points(SPARE * chains, int.from_bytes(rng.bytes(16)))
+            points = source.random_points(SPARE * chains, int.from_bytes(rng.bytes(16)))
         except EngineError:  # recorded draws have no other points
             return None
-        good = np.flatnonzero(np.isfinite(bound.bound.log_prob(points)))[:chains]
+        good = np.flatnonzero(np.isfinite(bound.log_prob(points)))[:chains]
         if good.size < chains:
             return None
         names = [str(name) for name in points["posterior"].data_vars]
@@ -182,13 +194,18 @@ class BoundRecords:
         dense = len(self.design.names) <= DENSE_METRIC_COVARIATES and not self.design.group_levels
         metric = given.metric or ("dense_e" if dense else "diag_e")
         settings = replace(given, seed=number, metric=metric)
-        starts = self._starts(bound, settings, np.random.default_rng(seed))
-        if bound.candidates is not None:
-            checkpoint = None  # these draws are for diagnostics, and are made in no time
-        return Posterior.sample(bound, settings, starts, checkpoint)
+        if bound.candidates is not None:  # draws for diagnostics, made in no time
+            return Posterior.sample(bound, bound.bound, settings)
+        chains = self._for_chains(bound.bound, {**self.data, **bound.changes})
+        starts = self._starts(bound, chains, settings, np.random.default_rng(seed))
+        return Posterior.sample(bound, chains, settings, starts, checkpoint)
 
     def _starts(
-        self, bound: BoundStage, settings: SamplerSettings, rng: np.random.Generator
+        self,
+        bound: BoundStage,
+        chains: BoundModel,
+        settings: SamplerSettings,
+        rng: np.random.Generator,
     ) -> xr.DataTree | None:
         """Starting points at the full width of the operating system's random numbers.
 
@@ -198,18 +215,17 @@ class BoundRecords:
         a sample of m records, near it and still overdispersed, by sqrt(n / m), as R-hat needs.
         Where a chain starts is no part of its posterior, so ε does not change.
         """
-        engine, program = self.task.engine, self.model.program
-        if engine.draw != "chain":
-            return None
-        if self.n <= PILOT_ABOVE or not program.bundled:
-            return self._random_starts(bound, settings.chains, rng)
+        if self.n <= PILOT_ABOVE or not self.model.program.bundled:
+            # In coordinates of their own: at a constant's starts, effects would be far out.
+            points = self.blank if chains is bound.bound else chains
+            return self._random_starts(chains, points, settings.chains, rng)
         rows = np.sort(rng.choice(self.n, PILOT, replace=False))
         some = {
             key: value[rows] if key in BY_RECORD and len(value) == self.n else value
             for key, value in {**self.data, **bound.changes, "n": PILOT}.items()
         }
         pilot = replace(settings, warmup=500, draws=100, progress=False)
-        draws = self._compiled.bind(some).sample(pilot)
+        draws = self._for_chains(self._compiled.bind(some), some).sample(pilot)
         picked = rng.choice(count_draws(draws), settings.chains, replace=False)
         names = [str(name) for name in draws["posterior"].data_vars]
         return make_draws({name: stacked(draws, name)[picked][None] for name in names})
@@ -400,18 +416,21 @@ class Posterior:
     def sample(
         cls,
         on: BoundStage,
+        bound: BoundModel,
         settings: SamplerSettings,
         starts: xr.DataTree | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Posterior:
-        """Sample, and judge the chains."""
+        """Sample a stage by a binding with its density, and judge the chains."""
         checks = threading.Thread(target=load_checks)  # half a second of imports, meanwhile
         checks.start()
         try:
             if checkpoint is None:
-                draws = on.bound.sample(settings, starts)
+                draws = bound.sample(settings, starts)
             else:
-                draws = checkpoint.sample(on.bound, settings, starts)
+                draws = checkpoint.sample(bound, settings, starts)
         finally:
             checks.join()
+        if bound is not on.bound:
+            draws = non_centred(draws)
         return cls(on, draws, diagnose(draws, settings.max_treedepth))

@@ -1,0 +1,135 @@
+"""Hierarchical models at default settings: do the chains mix, and what do the groups cost?
+
+    .venv/bin/python benchmarks/groups.py                       # the families, some minutes each
+    .venv/bin/python benchmarks/groups.py --part sizes          # J and n
+    .venv/bin/python benchmarks/groups.py --family normal beta
+
+One row per case: leapfrog steps per draw, divergences of 4,000 draws, largest R-hat, smallest bulk
+ESS per 1,000 draws, and seconds, also as a ratio to the model without groups on the same records.
+"""
+
+import argparse
+import time
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+import dpbayes as dpb
+
+FAMILIES = ("normal", "lognormal", "beta", "gamma", "bernoulli", "poisson", "neg_binomial",
+            "categorical", "ordinal")  # fmt: skip
+MECHANISMS = {
+    "unweighted": dpb.Unweighted(),
+    "censored, ε = 4": dpb.Censored(4.0),
+    "anchored, ε = 1": dpb.Anchored(1.0),
+}
+SHAPES = {"balanced": False, "1/j": True}  # sizes of the groups
+SDS = (0.0, 0.1, 1.0)  # true sd between groups, in linear predictors of sd about 1
+# J, n, sd and mechanism of the second part, for the normal family.
+SIZES = [
+    (3, 300, 0.1), (3, 100_000, 0.1), (10, 10_000, 0.5), (30, 10_000, 0.1), (100, 10_000, 0.5),
+    (1_000, 10_000, 0.1), (1_000, 100_000, 0.5), (10_000, 100_000, 0.1),
+]  # fmt: skip
+
+
+def records_of(family, n, groups, sd, skewed, seed=1):
+    """Schema and records: an outcome, a public covariate x and a public group g."""
+    rng = np.random.default_rng(seed)
+    share = 1 / np.arange(1, groups + 1) if skewed else np.ones(groups)
+    group = rng.choice(groups, n, p=share / share.sum())
+    x = rng.uniform(size=n)
+    eta = 0.5 * (x - 0.5) + (sd * rng.normal(size=groups))[group]
+    mean = np.exp(1 + 0.6 * eta)
+    small = np.exp(-2 + 0.6 * eta)
+    p = 1 / (1 + np.exp(-eta))
+    unit = {"type": "continuous", "lower": 0, "upper": 1}
+    wide = {"type": "continuous", "lower": 0, "upper": 3}
+    count = {"type": "count", "lower": 0, "upper": 200}
+    made = {
+        "normal": lambda: (unit, np.clip(rng.normal(0.5 + 0.15 * eta, 0.15), 0, 1)),
+        "lognormal": lambda: (wide, np.clip(small * rng.lognormal(0, 0.5, n), 1e-4, 3)),
+        "gamma": lambda: (wide, np.clip(rng.gamma(4, small / 4), 1e-4, 3)),
+        "beta": lambda: (unit, np.clip(rng.beta(8 * p, 8 - 8 * p), 1e-4, 1 - 1e-4)),
+        "bernoulli": lambda: levels("binary", ["a", "b"], rng.uniform(size=n) < p),
+        "poisson": lambda: (count, np.minimum(rng.poisson(mean), 200)),
+        "neg_binomial": lambda: (
+            count, np.minimum(rng.negative_binomial(3, 3 / (3 + mean)), 200),
+        ),
+        "categorical": lambda: levels(
+            "categorical", ["a", "b", "c"],
+            (rng.gumbel(size=(n, 3)) + np.column_stack([0 * eta, eta, -0.5 * eta])).argmax(axis=1),
+        ),
+        "ordinal": lambda: levels(
+            "ordinal", ["a", "b", "c", "d"],
+            (rng.logistic(size=n) + eta > np.array([[-2], [0], [1.5]])).sum(axis=0),
+        ),
+    }  # fmt: skip
+    column, y = made[family]()
+    names = [f"g{j}" for j in range(groups)]
+    schema = dpb.Schema.from_dict(
+        {
+            "columns": {
+                "y": column,
+                "x": {"type": "continuous", "lower": 0, "upper": 1, "public": True},
+                "g": {"type": "categorical", "levels": names, "public": True},
+            }
+        }
+    )
+    return schema, pd.DataFrame({"y": y, "x": x, "g": np.array(names)[group]})
+
+
+def levels(kind, names, codes):
+    return {"type": kind, "levels": names}, np.array(names)[np.asarray(codes, dtype=int)]
+
+
+def fitted(schema, records, mechanism, formula, family):
+    start = time.perf_counter()
+    synthesizer = dpb.Synthesizer(
+        schema, mechanism, dpb.Regression(formula, family), settings=dpb.SamplerSettings(seed=3)
+    )
+    fit = synthesizer.fit(records, allow_nonconvergence=True)
+    posterior = getattr(fit.fitted, "posterior", None) or fit.fitted.unweighted
+    return posterior, time.perf_counter() - start
+
+
+def row(family, groups, n, sd, shape, name):
+    schema, records = records_of(family, n, groups, sd, SHAPES[shape])
+    run = partial(fitted, schema, records, MECHANISMS[name])
+    without, least = run("y ~ x", family)
+    posterior, seconds = run("y ~ x + (1 | g)", family)
+    found = posterior.diagnostics
+    steps, plain = (float(p.draws["sample_stats"]["n_steps"].mean()) for p in (posterior, without))
+    draws = posterior.draws["posterior"].sizes
+    per_thousand = found.min_ess_bulk / (draws["chain"] * draws["draw"]) * 1000
+    print(
+        f"| {family} | {groups:,} | {n:,} | {sd:g} | {shape} | {name} | {steps:.0f} ({plain:.0f}) "
+        f"| {found.divergences} | {found.max_rhat:.3f} | {per_thousand:.0f} "
+        f"| {seconds:.1f} | {seconds / least:.1f} x |",
+        flush=True,
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--part", choices=("families", "sizes"), default="families")
+    parser.add_argument("--family", nargs="+", default=FAMILIES, choices=FAMILIES)
+    parser.add_argument("--records", type=int, default=3000)
+    options = parser.parse_args()
+    print("| family | J | n | sd | sizes | mechanism | steps (without) | divergences | R-hat "
+          "| ESS per 1,000 | s | time |")  # fmt: skip
+    print("|---" * 12 + "|")
+    if options.part == "sizes":
+        for groups, n, sd in SIZES:
+            row("normal", groups, n, sd, "balanced", "unweighted")
+        return
+    for family in options.family:
+        for groups in (3, 10, 100):
+            for sd, shape, name in zip(
+                SDS, ("balanced", "1/j", "balanced"), MECHANISMS, strict=True
+            ):
+                row(family, groups, options.records, sd, shape, name)
+
+
+if __name__ == "__main__":
+    main()
