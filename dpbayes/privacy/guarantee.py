@@ -110,7 +110,7 @@ class Guarantee:
             n grows, with no finite-sample bound; ``none``.
         more: further assumptions, which the code cannot check (``assumptions`` has them all).
         draw: how parameters are drawn from a posterior, or None where there is none.
-        once: loss paid once however many data sets there are, for ``once_for`` (a drawn anchor).
+        once: loss paid once however many data sets there are, for ``once_for``.
         adjacency: the neighbour relation that the user's epsilon is meant for.
         weights: where the record weights come from: ``constant``, ``reference``, ``confidential``.
         datasets: number of synthetic data sets that epsilon pays for.
@@ -127,7 +127,7 @@ class Guarantee:
     once: Loss = NOTHING
     adjacency: Adjacency = "add-remove"
     weights: str = "constant"
-    once_for: str = "the anchor"
+    once_for: str = "drawing anchors"
     datasets: int = 1
     nested: int = 1
     delta: float = 0.0

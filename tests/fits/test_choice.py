@@ -89,7 +89,7 @@ def test_after_a_drawn_anchor_both_are_named():
     )
     claim = found.synthesizer.guarantee()
     assert claim.once.epsilon == pytest.approx(0.2 + 0.2)  # half of 0.4 for add/remove
-    assert "for the anchor and the choice of a program" in claim.paragraph()
+    assert "for drawing anchors and the choice of a program" in claim.paragraph()
 
 
 def test_reference_records_place_the_points():
