@@ -28,7 +28,8 @@ def probabilities(family, data, draws, s):
         return special.softmax(
             np.column_stack([np.zeros(data["n"]), point["intercept"] + slope]), axis=1
         )
-    cumulative = special.expit(point["cutpoint"] - slope[:, None])
+    cutpoint = point["first_cutpoint"] + np.append(0, np.cumsum(point["gap"]))
+    cumulative = special.expit(cutpoint - slope[:, None])
     ends = np.zeros((data["n"], 1)), np.ones((data["n"], 1))
     return np.diff(np.hstack([ends[0], cumulative, ends[1]]), axis=1)
 

@@ -23,7 +23,7 @@ from tests.statistical import plants
 
 pytestmark = pytest.mark.statistical
 
-POINTS = 256  # a ratio on any points can refute a claim
+POINTS = 512  # a ratio on any points can refute a claim
 SETTINGS = dpb.SamplerSettings(chains=2, warmup=100, draws=50, seed=1)
 FEW = CandidatesEngine(100)
 RNG = np.random.default_rng(3)
