@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpbayes.engines.draws import make_draws, stacked
-from dpbayes.engines.embedded import EmbeddedEngine
+from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine
 from dpbayes.mechanisms.posterior.coordinates import group_coordinates, non_centred
 from dpbayes.stan.families import FAMILIES
 
@@ -102,3 +102,22 @@ def test_draws_are_told_without_coordinates(bind):
         np.array(list(plain.log_lik(told))), np.array(list(walk.log_lik(points))), rtol=1e-9
     )
     assert not np.allclose(told["posterior"]["group_raw"], everything["posterior"]["group_raw"])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1e308, 1e308])
+@pytest.mark.parametrize("family", ["normal", "ordinal", "categorical"])
+def test_there_are_always_some(bind, family, value, monkeypatch):
+    """A mode that fails at some records must not end a fit: that would tell of the records."""
+    plain, data = bind(EmbeddedEngine(), family, K=COVARIATES, J=GROUPS)
+    mode = EmbeddedBinding.mode
+
+    def lost(bound, start=None):
+        found = mode(bound, start)
+        found[-1] = value  # an effect of the last group
+        return found
+
+    for broken in (lost, lambda bound, start=None: np.full_like(mode(bound, start), value)):
+        monkeypatch.setattr(EmbeddedBinding, "mode", broken)
+        found = group_coordinates(plain, data)
+        points = plain.rebind(**found).random_points(POINTS, seed=5)
+        assert np.isfinite(plain.rebind(**found).log_prob(points)).all()

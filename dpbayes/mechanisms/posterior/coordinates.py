@@ -14,10 +14,12 @@ import numpy as np
 
 from dpbayes.arrays import Floats, Ints, Vector
 from dpbayes.engines.embedded import EmbeddedBinding
+from dpbayes.errors import EngineError
 from dpbayes.heavy import xr
 
 _STEPS = 3  # each measures curvature over the width that the one before found
 _WIDER = 3.0  # times the width without a clamp is as far as it is measured with one
+_LARGEST = 1e100  # beyond it, Stan's arithmetic with these could overflow
 
 
 def group_coordinates(bound: EmbeddedBinding, data: Mapping[str, Any]) -> dict[str, Floats]:
@@ -27,10 +29,25 @@ def group_coordinates(bound: EmbeddedBinding, data: Mapping[str, Any]) -> dict[s
     difference of gradients over about a posterior sd to either side, since a clamp has no second
     derivative to speak of. Groups share no record, so two gradients serve all of them.
 
+    There is always a result, since whether there is one would depend on the records: a group that
+    nothing was found for keeps the coordinates it has, and all of them where the mode fails.
+
     Args:
         bound: the stage with its coordinates as ``Model.data`` leaves them, non-centred.
         data: of the program. Only shapes and ``group_mean`` are read.
     """
+    try:
+        with np.errstate(all="ignore"):
+            found = _near_mode(bound, data)
+    except EngineError:
+        return {}
+    kept = np.abs([found["group_information"], found["group_estimate"]]) < _LARGEST
+    found["group_information"][~kept.all(axis=0)] = 0.0
+    return {name: np.where(np.abs(value) < _LARGEST, value, 0.0) for name, value in found.items()}
+
+
+def _near_mode(bound: EmbeddedBinding, data: Mapping[str, Any]) -> dict[str, Floats]:
+    """The same where arithmetic allows it."""
     free = bound.rebind(clip_lower=-np.inf, clip_upper=np.inf)
     shape = np.shape(data["group_estimate"])
     point = free.mode()

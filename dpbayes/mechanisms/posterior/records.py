@@ -1,7 +1,8 @@
 """Records bound to a program, and a stage of a mechanism on them: what is sampled.
 
 ``bind_stage`` is the only place where a stage's weights, anchor and window become program data.
-Fits sample what it returns, and the audit examines what it returns.
+The audit examines what it returns, and fits sample it: with group effects by a rebinding that sets
+nothing but the coordinates of ``coordinates.py``.
 """
 
 from __future__ import annotations
