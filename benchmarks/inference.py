@@ -12,6 +12,7 @@ from dpbayes import SamplerSettings
 from dpbayes.inference import from_synthetic_counts
 from dpbayes.mechanisms import Anchored
 from dpbayes.publication.ledger import Ledger
+from dpbayes.studies.charest import synthesizer
 from dpbayes.studies.charest import tables as charest
 from dpbayes.studies.liu import modips_rules
 
@@ -31,10 +32,10 @@ def main() -> None:
         ("Charest, Tables 1-4, 100,000 runs", seconds(charest.run, 1)),
         ("Liu, Table 1, 24 rows, 5,000 runs", seconds(modips_rules.run, 1)),
     ]
-    counts, noise = [[30, 70]], charest.noise(2.0, 1)
-    posterior = from_synthetic_counts(counts, noise, charest.N)
+    counts, noise = [[30, 70]], synthesizer.noise(2.0, 1)
+    posterior = from_synthetic_counts(counts, noise, synthesizer.N)
     posterior.sample_with_stan(SamplerSettings(seed=1))  # compiled and imported
-    exact = seconds(lambda: from_synthetic_counts(counts, noise, charest.N).mean, 50)
+    exact = seconds(lambda: from_synthetic_counts(counts, noise, synthesizer.N).mean, 50)
     stan = seconds(lambda: posterior.sample_with_stan(SamplerSettings(seed=1)), 5)
     rows += [("one posterior, exact", exact), ("the same by Stan, 4 x (1000 + 1000)", stan)]
     with tempfile.TemporaryDirectory() as folder:
