@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import dpbayes as dpb
 from dpbayes.studies.datasets import earnings
 from dpbayes.studies.hu_williams_savitsky import sdr
 
@@ -43,6 +44,15 @@ def test_rows(rows):
     for name in ("data", "censored", "perturbed-histogram"):
         curve = rows[(rows["synthesizer"] == name) & (rows["quantity"] == "density")]
         assert np.trapezoid(curve["value"], curve["at"]) == pytest.approx(1, abs=0.02)
+
+
+def test_the_histogram_has_the_papers_noise():
+    """Scale 2/ε: ε is for a changed record, as in supplement 1 and in the study `censoring`."""
+    records, schema = earnings()
+    fit, known = sdr._fit(sdr.PerturbedHistogram.name, records, schema, dpb.SamplerSettings())
+    assert fit.guarantee.epsilon_substitution == pytest.approx(sdr.EPSILON)
+    assert fit.guarantee.epsilon == pytest.approx(sdr.EPSILON / 2)
+    assert known["epsilon"] == sdr.EPSILON
 
 
 def test_report(rows):
