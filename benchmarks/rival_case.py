@@ -48,6 +48,8 @@ def mechanism(
             return dpb.Laplace(epsilon, bins=bins), None
         case "perturbed-histogram":
             return dpb.PerturbedHistogram(epsilon, bins=bins), None
+        case "measured":
+            return dpb.Measured(epsilon, bins=bins), None
     return dpb.Modips(epsilon, name.removeprefix("modips-")), None
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms.base import Fitted, Mechanism, PureMechanism, Task
+from dpbayes.mechanisms.measured.mechanism import Measured
 from dpbayes.mechanisms.modips.clamped import ClampedModips
 from dpbayes.mechanisms.modips.mechanism import Modips
 from dpbayes.mechanisms.posterior.anchored import Anchored
@@ -41,7 +42,7 @@ def register_mechanism(kind: Kind) -> Kind:
 for _kind in (
     Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, BetaDivergence,
     Laplace, PerturbedHistogram, EmpiricalBootstrap, MultinomialDirichlet, SmoothedHistogram,
-    BetaBinomial, BetaBinomialMR, Modips,
+    BetaBinomial, BetaBinomialMR, Modips, Measured,
 ):  # fmt: skip
     register_mechanism(_kind)
 
@@ -68,8 +69,8 @@ def get_mechanism(name: str, /, **settings: Any) -> Mechanism[Any]:
 
 __all__ = [
     "MECHANISMS", "Anchored", "BetaBinomial", "BetaBinomialMR", "BetaDivergence", "Censored",
-    "CensoredWeighted", "ClampedModips", "EmpiricalBootstrap", "Fitted", "Laplace", "Mechanism",
-    "Modips", "MultinomialDirichlet", "PerturbedHistogram", "PosteriorMechanism", "PureMechanism",
+    "CensoredWeighted", "ClampedModips", "EmpiricalBootstrap", "Fitted", "Laplace", "Measured",
+    "Mechanism", "Modips", "MultinomialDirichlet", "PerturbedHistogram", "PosteriorMechanism", "PureMechanism",
     "SmoothedHistogram", "Task", "Unweighted", "Weighted", "WeightedE", "get_mechanism",
     "register_mechanism",
 ]  # fmt: skip

@@ -1,0 +1,229 @@
+"""What is counted of the records, with noise: the only code here that sees a record.
+
+``Counts`` answers questions with exact counts. ``Measurement.of`` asks them, adds noise to every
+answer, and decides what to ask next from noisy answers and public facts alone. All else of the
+mechanism is made of a ``Measurement``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbayes.arrays import Floats, Ints
+from dpbayes.mechanisms.measured.groups import Groups, groups_for, make_groups
+from dpbayes.mechanisms.measured.margins import Normal, reconciled, shares_of, smoothed
+from dpbayes.privacy.noise import Noise
+from dpbayes.privacy.statistic import scale_for
+
+MARGINS = 0.45  # of epsilon for the margins
+SCORES = 0.08  # for scores of pairs, where there are many
+MANY = 8  # columns from which pairs are chosen
+KEPT = 0.5  # error of a pair's modelled table, next to that of its noisy table
+UNIT = 2**20  # parts of a count that scores are whole numbers of
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Records as fine levels, column by column. Confidential.
+
+    Attributes:
+        codes: shape (n, columns).
+        sizes: number of fine levels by column.
+    """
+
+    codes: Ints
+    sizes: Sequence[int]
+
+    def margin(self, column: int) -> Ints:
+        """Records by fine level."""
+        return np.bincount(self.codes[:, column], minlength=self.sizes[column])
+
+    def table(self, pair: Pair, groups: Sequence[Groups]) -> Ints:
+        """Records by groups of two columns."""
+        a, b = (groups[j].of[self.codes[:, j]] for j in pair)
+        size = groups[pair[0]].size, groups[pair[1]].size
+        return np.bincount(a * size[1] + b, minlength=size[0] * size[1]).reshape(size)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Epsilon, to be spent in parts on counts with noise.
+
+    Guarantee: what parts that sum to 1 are spent on is epsilon-DP: a record is in one cell of each
+    table, and ``moves`` cells change with it.
+
+    Attributes:
+        epsilon: of the whole.
+        moves: cells of a table that one neighbour's record changes, by 1 each: 1 where it is added
+            or removed, 2 where it is changed.
+        noise: where it comes from.
+    """
+
+    epsilon: float
+    moves: int
+    noise: Noise
+
+    def scale(self, part: float) -> float:
+        """Of the noise that a part of epsilon buys for a table of counts."""
+        return scale_for(self.moves, part * self.epsilon)
+
+    def sd(self, part: float) -> float:
+        """Of the same noise."""
+        return float(np.sqrt(2) * self.scale(part))
+
+    def counts(self, table: Ints, part: float) -> Floats:
+        """A table of disjoint cells with noise."""
+        return self.noise.counts(table, self.scale(part)).astype(float)
+
+    def score(self, value: int, part: float) -> float:
+        """A whole number of UNITs with noise; it moves by one UNIT for each cell that changes."""
+        return float(self.noise.counts([value], UNIT * self.scale(part))[0]) / UNIT
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is public of one column.
+
+    Attributes:
+        size: of its fine levels.
+        values: a number for each of them where they are ordered, else None.
+        shares: of the fine levels where the column is public, else None.
+    """
+
+    size: int
+    values: Floats | None
+    shares: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Noisy counts. Epsilon is paid for them; whatever is made of them is free.
+
+    Attributes:
+        n: public number of records.
+        columns: by number.
+        groups: of each column, with its shares as they are known from all counts.
+        known: fine counts of each column, from all counts; None for public columns.
+        tables: noisy counts of groups, by pair of columns (i < j).
+        sd: of the noise in ``tables``.
+    """
+
+    n: int
+    columns: Sequence[Column]
+    groups: Sequence[Groups]
+    known: Sequence[Normal | None]
+    tables: Mapping[Pair, Floats]
+    sd: float
+
+    @classmethod
+    def of(cls, counts: Counts, columns: Sequence[Column], n: int, budget: Budget) -> Measurement:
+        """Measure margins, then tables of pairs on groups that the noisy margins give."""
+        hidden = [j for j, column in enumerate(columns) if column.shares is None]
+        pairs = [
+            pair
+            for pair in itertools.combinations(range(len(columns)), 2)
+            if not set(pair).isdisjoint(hidden)
+        ]
+        for_margins = MARGINS if pairs else 1.0
+        roots = np.sqrt([columns[j].size for j in hidden])
+        parts = dict(zip(hidden, (for_margins * roots / roots.sum()).tolist(), strict=True))
+        fine = {j: budget.counts(counts.margin(j), parts[j]) for j in hidden}
+        sds = {j: budget.sd(parts[j]) for j in hidden}
+        many = len(columns) >= MANY
+        rest = 1 - for_margins - (SCORES if many else 0.0)
+        most = groups_for(n, budget.sd(rest / len(pairs))) if pairs else 1
+
+        def margin(j: int, sums: list[tuple[Floats, Floats, float]]) -> Normal | None:
+            if j not in fine:
+                return None
+            whole = (np.array([float(n)]), np.ones((1, columns[j].size)), 0.5)
+            found = reconciled(fine[j], sds[j], [*sums, whole])
+            return found if columns[j].values is None else smoothed(found)
+
+        first = [margin(j, []) for j in range(len(columns))]
+        groups = [
+            make_groups(_shares(column, found, n), column.values, most)
+            for column, found in zip(columns, first, strict=True)
+        ]
+        if many:
+            pairs = _chosen(pairs, groups, counts, n, budget, rest)
+        tables = {
+            pair: budget.counts(counts.table(pair, groups), rest / len(pairs)) for pair in pairs
+        }
+        sd = budget.sd(rest / len(pairs)) if pairs else 0.0
+        known = [margin(j, _sums(j, groups, tables, sd)) for j in range(len(columns))]
+        found = [
+            Groups(group.of, _shares(column, counted, n), group.values)
+            for group, column, counted in zip(groups, columns, known, strict=True)
+        ]
+        return cls(n, columns, found, known, tables, sd)
+
+    def drawn(self, rng: np.random.Generator) -> list[Groups]:
+        """Groups with shares drawn from what is known of the population's."""
+        found = []
+        for group, known in zip(self.groups, self.known, strict=True):
+            shares = group.shares if known is None else shares_of(known, self.n, rng)
+            found.append(Groups(group.of, shares, group.values))
+        return found
+
+
+def _shares(column: Column, known: Normal | None, n: int) -> Floats:
+    if known is None:
+        assert column.shares is not None  # public
+        return column.shares
+    return shares_of(known, n)
+
+
+def _sums(
+    column: int, groups: Sequence[Groups], tables: Mapping[Pair, Floats], sd: float
+) -> list[tuple[Floats, Floats, float]]:
+    """What tables say of a column's groups."""
+    found = []
+    for (a, b), table in tables.items():
+        if column in (a, b):
+            other = 1 if column == a else 0
+            noise = sd * float(np.sqrt(table.shape[other]))
+            found.append((table.sum(axis=other), groups[column].member, noise))
+    return found
+
+
+def _chosen(
+    pairs: list[Pair],
+    groups: Sequence[Groups],
+    counts: Counts,
+    n: int,
+    budget: Budget,
+    rest: float,
+) -> list[Pair]:
+    """The pairs to measure, by noisy scores: half the distance of their table from independence.
+
+    Sensitivity: 1/2 for each cell that a record changes, since what is expected of a cell is made
+    of noisy shares. In whole UNITs of 1/2, so that sums are exact.
+
+    So many are kept as make the error least that is foreseen: what is told by those that are left
+    out, and the noise of those that are kept.
+    """
+    part = SCORES / len(pairs)
+
+    def score(pair: Pair) -> float:
+        a, b = (groups[j].mass for j in pair)
+        expected = np.rint(UNIT * n * np.outer(a, b)).astype(np.int64)
+        off = np.abs(UNIT * counts.table(pair, groups) - expected)
+        return budget.score(int(off.sum()), part) / 2
+
+    scores = np.array([score(pair) for pair in pairs])
+    order = np.argsort(-scores)
+    cells = np.array([groups[a].size * groups[b].size for a, b in pairs])[order]
+    told = np.maximum(scores[order], 0.0)
+    kept = np.arange(1, len(pairs) + 1)
+    noise = np.array([budget.sd(rest / k) for k in kept]) / np.sqrt(2)
+    error = KEPT * 0.5 * np.cumsum(cells) * noise + told.sum() - np.cumsum(told)
+    return sorted(pairs[i] for i in order[: int(np.argmin(error)) + 1])
+
+

@@ -1,0 +1,156 @@
+"""Coarse groups of a column's levels, made from noisy counts, and functions on them.
+
+Pair tables are counted on groups, and relations between columns are modelled on them. Everything
+here is computed from noisy counts and public facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dpbayes.arrays import Floats, Ints
+
+FEWEST, MOST = 3, 8  # groups of a column
+_FINER = (1.0, 0.4, 0.2)  # prior sds of linear, quadratic, ... relations; the last ones alike
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups of a column's K fine levels.
+
+    Attributes:
+        of: the group of each fine level, shape (K,), from 0.
+        shares: of the fine levels, shape (K,), at or above 0 with sum 1.
+        values: a number for each fine level where they are ordered, else None.
+    """
+
+    of: Ints
+    shares: Floats
+    values: Floats | None
+
+    @cached_property
+    def size(self) -> int:
+        """Number of groups."""
+        return int(self.of.max()) + 1
+
+    @cached_property
+    def member(self) -> Floats:
+        """Shape (size, K): 1 where a group holds a level."""
+        return np.asarray(self.of == np.arange(self.size)[:, None], dtype=float)
+
+    @cached_property
+    def mass(self) -> Floats:
+        """Shares of the groups, shape (size,)."""
+        return self.member @ self.shares
+
+    @cached_property
+    def _weights(self) -> Floats:
+        """Shares above 0, by which functions are orthonormal."""
+        floor = 1e-3 / self.size
+        weights = np.maximum(self.mass, floor)
+        return weights / weights.sum()
+
+    @cached_property
+    def scores(self) -> Floats | None:
+        """Mean value of each group."""
+        if self.values is None:
+            return None
+        inside = self.member * np.maximum(self.shares, 1e-9)
+        return np.asarray(inside @ self.values / inside.sum(axis=1))
+
+    @cached_property
+    def basis(self) -> Floats:
+        """Functions of the group, orthonormal under its shares and with mean 0: (size, size - 1).
+
+        Of ordered levels polynomials, the linear one first.
+        """
+        scores = self.scores
+        if scores is None:
+            columns = np.eye(self.size)[:, :-1]
+        else:
+            mean = self._weights @ scores
+            scaled = (scores - mean) / max(float(np.abs(scores - mean).max()), 1e-300)
+            columns = scaled[:, None] ** np.arange(1, self.size)
+        root = np.sqrt(self._weights)[:, None]
+        q, r = np.linalg.qr(root * np.column_stack([np.ones(self.size), columns]))
+        return np.asarray((q * np.where(np.diag(r) < 0, -1.0, 1.0) / root)[:, 1:])
+
+    @cached_property
+    def fine(self) -> Floats:
+        """``basis`` on the fine levels, shape (K, size - 1); the linear one follows their values."""
+        found = self.basis[self.of].copy()
+        if self.values is not None and self.size > 1:
+            scores = self.scores
+            assert scores is not None
+            apart = scores.max() - scores.min()
+            if apart > 0:
+                slope = (self.basis[:, 0].max() - self.basis[:, 0].min()) / apart
+                found[:, 0] += slope * (self.values - scores[self.of])
+        return found
+
+    @cached_property
+    def prior_sd(self) -> Floats:
+        """Of relations along each function, next to a linear one: shape (size - 1,)."""
+        if self.values is None:
+            return np.ones(self.size - 1)
+        return np.array([_FINER[min(i, len(_FINER) - 1)] for i in range(self.size - 1)])
+
+
+def groups_for(n: float, scale: float) -> int:
+    """How many groups tables of n records with noise of a scale can tell apart."""
+    return int(np.clip(round(np.sqrt(n / (5 * np.sqrt(2) * scale))), FEWEST, MOST))
+
+
+def make_groups(shares: Floats, values: Floats | None, most: int) -> Groups:
+    """Groups of about equal mass of ordered levels; of others, those that are frequent and a rest.
+
+    Args:
+        shares: of K fine levels.
+        values: as in ``Groups``.
+        most: groups.
+    """
+    size = len(shares)
+    if size <= min(most, FEWEST):
+        return Groups(np.arange(size), shares, values)
+    if values is None:
+        return Groups(_frequent(shares, most), shares, None)
+    return Groups(_stretches(shares, most), shares, values)
+
+
+def _frequent(shares: Floats, most: int) -> Ints:
+    kept = shares >= 0.5 / most**2
+    if (~kept).sum() == 1 or not kept.any():
+        kept = shares >= min(shares.max(), np.sort(shares)[::-1][min(most, len(shares)) - 1])
+    of = np.where(kept, np.cumsum(kept) - 1, kept.sum())
+    if shares[~kept].sum() <= 0:  # a rest without mass joins the smallest group
+        smallest = int(np.argmin(np.where(kept, shares, np.inf)))
+        of[~kept] = of[smallest]
+    return np.asarray(of, dtype=np.int64)
+
+
+def _stretches(shares: Floats, most: int) -> Ints:
+    """Each level of mass 1/most or more is a group, and so is each stretch between them."""
+    atom = shares >= 1 / most
+    # A level's place among equal parts of the mass between atoms.
+    of, start, number = np.zeros(len(shares), dtype=np.int64), 0, -1
+    while start < len(shares):
+        if atom[start]:
+            number += 1
+            of[start] = number
+            start += 1
+            continue
+        end = start
+        while end < len(shares) and not atom[end]:
+            end += 1
+        part = shares[start:end]
+        parts = max(1, round(part.sum() * most))
+        middle = (np.cumsum(part) - part / 2) / max(part.sum(), 1e-300)
+        place = np.minimum((middle * parts).astype(np.int64), parts - 1)
+        _, place = np.unique(place, return_inverse=True)
+        of[start:end] = number + 1 + place
+        number = int(of[end - 1])
+        start = end
+    return of

@@ -1,0 +1,207 @@
+"""Whole tables: noisy counts, a model of the counts, synthetic rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from dpbayes.arrays import Floats, Ints
+from dpbayes.errors import GuaranteeError, SchemaError
+from dpbayes.heavy import pd
+from dpbayes.mechanisms.base import PureFitted, PureMechanism
+from dpbayes.mechanisms.measured import counting
+from dpbayes.mechanisms.measured.rows import synthetic_codes
+from dpbayes.mechanisms.tables.cells import Axis, BinRule, Cells, make_axis, require_bounds
+from dpbayes.privacy.guarantee import Adjacency
+from dpbayes.privacy.noise import Noise
+from dpbayes.schema import Column, Schema
+
+UNIT_BINS = 100  # whole numbers that have a bin each
+CONTINUOUS_BINS = 32
+LOG_BINS = 40
+WIDE = 100  # ends of a positive range whose ratio asks for bins of equal width in the logarithm
+MOST_COLUMNS = 100
+MOST_LEVELS = 2000  # of one column
+
+
+@dataclass(frozen=True)
+class Measured(PureMechanism):
+    """Noisy counts of every column and of pairs of columns, and rows from a model of the counts.
+
+    Margins are counted on fine levels, pairs on coarse groups of them that the noisy margins give.
+    A log-linear model, column by column, takes the noisy counts for what they are. Epsilon is paid
+    by counting alone: data sets cost nothing more, however many.
+
+    Source: mckenna-miklau-sheldon-2021, select, measure, generate; raisa-2023.
+
+    Sensitivity: a record is in one cell of each table; 1 for add/remove and 2 for substitution.
+    Groups, pairs and their order follow noisy counts and the public number of rows.
+
+    Guarantee: strict, by composition over the tables; no assumption on chains or on the model.
+
+    Attributes:
+        epsilon, adjacency: as in ``PureMechanism``; of all data sets together.
+        bins: fine levels of numeric columns: ``auto``, a number, or one rule by column, as in
+            ``cells.make_axis``. ``auto``: whole numbers up to a hundred have one each; others 32 of
+            equal width, or 40 of widths that grow with the value where bounds differ greatly.
+        draw: ``mode`` makes every data set as near to the records as the counts allow.
+            ``posterior`` makes each from another draw of what the counts leave open, so that
+            ``combine`` and ``analyse`` find the uncertainty by comparing them.
+    """
+
+    epsilon: float
+    adjacency: Adjacency = "add-remove"
+    bins: BinRule | Mapping[str, BinRule] = "auto"
+    draw: Literal["mode", "posterior"] = "mode"
+    name: ClassVar[str] = "measured"
+    summary: ClassVar[str] = "noisy margins and pair tables, and a model of them; strict ε-DP"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.draw not in ("mode", "posterior"):
+            raise GuaranteeError(f"draw = {self.draw!r} must be mode or posterior.")
+        if isinstance(self.bins, str) and self.bins != "auto":
+            raise GuaranteeError(f"bins = {self.bins!r} must be auto, a number, or by column.")
+
+    @property
+    def halves(self) -> bool:
+        return True
+
+    @property
+    def sets_per_output(self) -> int | None:
+        return None
+
+    def check_columns(self, schema: Schema) -> None:
+        schema.confidential()
+        if len(schema.columns) > MOST_COLUMNS:
+            raise SchemaError(
+                f"{len(schema.columns)} columns have {math.comb(len(schema.columns), 2):,} pairs; "
+                f"up to {MOST_COLUMNS} columns can be synthesised together."
+            )
+        self.axes(schema)
+
+    def axes(self, schema: Schema) -> tuple[Axis, ...]:
+        """Fine levels of each column, from public facts.
+
+        Raises:
+            SchemaError: a count without upper bound, or too many levels. GuaranteeError: bad bins.
+        """
+        for name in self.bins if isinstance(self.bins, Mapping) else ():
+            if schema[name].levels:
+                raise GuaranteeError(f"bins: column {name!r} has levels and needs no bins.")
+        found = tuple(self._axis(column) for column in schema.columns.values())
+        for axis in found:
+            if axis.size > MOST_LEVELS:
+                raise SchemaError(
+                    f"column {axis.column.name!r} has {axis.size:,} levels, of which noise leaves "
+                    f"nothing; up to {MOST_LEVELS:,}. Merge levels, or take fewer bins."
+                )
+        return found
+
+    def _axis(self, column: Column) -> Axis:
+        rule = self.bins
+        if isinstance(rule, Mapping):
+            rule = rule.get(column.name, "auto")
+        if column.levels or rule != "auto":
+            return make_axis(column, rule, None, 1)
+        return make_axis(column, auto_bins(column), None, 1)
+
+    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMeasured:
+        return FittedMeasured(self, schema, records, rows)
+
+
+def auto_bins(column: Column) -> BinRule:
+    """A number of bins, or their edges, from the declared bounds."""
+    lower, upper = require_bounds(column)
+    width = upper - lower
+    if column.type == "count":
+        if width < UNIT_BINS:
+            return int(width) + 1
+        edges = np.unique(np.rint(np.geomspace(1, width + 1, LOG_BINS)) - 1) + lower
+        return [float(edge) for edge in edges]
+    if lower > 0 and upper > WIDE * lower:
+        edges = np.geomspace(lower, upper, LOG_BINS + 1)
+        edges[[0, -1]] = lower, upper
+        return [float(edge) for edge in edges]
+    return CONTINUOUS_BINS
+
+
+class FittedMeasured(PureFitted):
+    """The records as fine levels.
+
+    Attributes:
+        cells: fine levels of all columns, public ones first; public.
+        given: fine levels of the public columns by record, shape (n, public columns).
+    """
+
+    mechanism: Measured
+
+    def __init__(
+        self, mechanism: Measured, schema: Schema, records: pd.DataFrame, rows: int
+    ) -> None:
+        axes = mechanism.axes(schema)
+        given = [axis for axis in axes if axis.column.public]
+        self.cells = Cells((), (*given, *(axis for axis in axes if not axis.column.public)))
+        super().__init__(mechanism, schema, {"bins": self.cells.to_dict()})
+        codes = self.cells.codes(records)
+        sizes = [axis.size for axis in self.cells.axes]
+        self._counts = counting.Counts(codes, sizes)
+        self.rows = rows
+        self.given = codes[:, : len(given)]
+        self.columns = [
+            counting.Column(
+                axis.size,
+                values_of(axis),
+                _shares(self.given[:, j], axis.size) if j < len(given) else None,
+            )
+            for j, axis in enumerate(self.cells.axes)
+        ]
+
+    def private(self, noise: Noise) -> counting.Measurement:
+        moves = 1 if self.mechanism.adjacency == "add-remove" else 2
+        budget = counting.Budget(self.mechanism.epsilon, moves, noise)
+        return counting.Measurement.of(self._counts, self.columns, self.rows, budget)
+
+    def synthetic(
+        self, output: counting.Measurement, rows: int, rng: np.random.Generator
+    ) -> pd.DataFrame:
+        public = self.given.shape[1]
+        codes = synthetic_codes(
+            output,
+            order_of(output, public),
+            rows,
+            rng,
+            self.given,
+            draw=self.mechanism.draw == "posterior",
+        )
+        found = Cells((), self.cells.axes[public:])
+        return found.decode(codes[:, public:], rng)
+
+
+def order_of(measured: counting.Measurement, public: int) -> list[int]:
+    """Columns in the order of synthesis: public ones, then by number of groups and of levels."""
+    sizes = [
+        (-1, 0, j) if j < public else (group.size, len(group.of), j)
+        for j, group in enumerate(measured.groups)
+    ]
+    return [j for *_, j in sorted(sizes)]
+
+
+def values_of(axis: Axis) -> Floats | None:
+    """A number for each fine level, where they are ordered."""
+    if axis.edges is not None:
+        return np.asarray((axis.edges[1:] + axis.edges[:-1]) / 2)
+    if axis.column.type == "ordinal":
+        return np.arange(axis.size, dtype=float)
+    return None
+
+
+def _shares(codes: Ints, size: int) -> Floats:
+    counts = np.bincount(codes, minlength=size)
+    return np.asarray(counts / max(1, counts.sum()))
+
+

@@ -1,0 +1,225 @@
+"""How one column follows from those before it: a log-linear model of noisy pair tables.
+
+Given the groups x of the columns before, group g of a column has probability proportional to
+m_g exp(B(g)' (W phi(x) + a)): m are its shares, B functions of the group, phi of the other columns.
+What was measured is the noisy mean of B(g) psi(x)'; W has a normal prior with mean 0, independence.
+No record is in sight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbayes.arrays import Floats, Ints
+
+_STEPS = 30
+_FOR_CURVATURE = 4000  # rows that curvature is computed from
+_CLOSE = 1e-3  # twice the gain of a last step
+_SHORTEST, _OVER = 0.01, 0.5  # of a step; slope beyond the top that is too far, next to that before
+_RARE = 1e-9  # share of a group that has none
+_BY = 20_000  # rows at a time
+_VAGUE = 1e-6  # precision of the intercepts' prior
+
+
+@dataclass(frozen=True)
+class Target:
+    """Noisy means of products, and what is known of them before.
+
+    Attributes:
+        n: number of records that they are of.
+        mean: of B_a(g) psi_b(x), shape (A, D).
+        noise: their variances from noise alone, times n^2; shape (A, D).
+        prior_sd: of W, shape (A, D).
+    """
+
+    n: float
+    mean: Floats
+    noise: Floats
+    prior_sd: Floats
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """Probabilities of a column's groups given the columns before.
+
+    Attributes:
+        mass: shares of the groups, shape (G,).
+        basis: functions of the group, shape (G, A).
+        weights: shape (A, 1 + D), the intercepts first.
+    """
+
+    mass: Floats
+    basis: Floats
+    weights: Floats
+
+    def linear(self, phi: Floats) -> Floats:
+        """W phi + a by row, shape (N, A)."""
+        return np.asarray(phi @ self.weights[:, 1:].T + self.weights[:, 0])
+
+    def probabilities(self, phi: Floats) -> Floats:
+        """Shape (N, G), for rows of phi, shape (N, D)."""
+        return softmax(np.log(self.mass) + self.linear(phi) @ self.basis.T)
+
+
+def softmax(logits: Floats) -> Floats:
+    """Along the last axis."""
+    found = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(found / found.sum(axis=-1, keepdims=True))
+
+
+def fit_conditional(
+    mass: Floats,
+    basis: Floats,
+    target: Target,
+    psi: Floats,
+    phi: Floats,
+    rng: np.random.Generator | None = None,
+) -> Conditional:
+    """The mode of W, or a draw from the normal distribution that its posterior is near.
+
+    The mode is that of the likelihood of n records with the measured means, which is concave, with
+    a prior that is stronger where the means are noisier: near independence, where a mean has
+    variance (1 + noise / n) / n, that is the mode given the noise. A draw has the curvature of the
+    means' normal likelihood. Intercepts follow from the shares.
+
+    Args:
+        mass, basis: as in ``Conditional``.
+        psi, phi: shape (N, D), functions of the columns before by synthetic row: those that were
+            measured, and those that the model has.
+        rng: for a draw.
+    """
+    mass = np.maximum(mass, _RARE)
+    found = _Mode(mass / mass.sum(), basis, target, psi, phi)
+    weights = found.climbed()
+    if rng is not None:
+        weights = weights + found.moved(weights, rng)
+    return Conditional(found.mass, basis, weights)
+
+
+class _Mode:
+    """Where the penalised likelihood is largest, by Newton steps.
+
+    Where ``phi`` is not ``psi``, steps follow the slope of the means in W, and the norm of what
+    they miss is what has to fall.
+    """
+
+    def __init__(
+        self, mass: Floats, basis: Floats, target: Target, psi: Floats, phi: Floats
+    ) -> None:
+        one = np.ones((len(psi), 1))
+        self.mass, self.basis, self.n = mass, basis, target.n
+        self.psi, self.phi = np.hstack([one, psi]), np.hstack([one, phi])
+        a = basis.shape[1]
+        self.mean = np.hstack([(mass @ basis)[:, None], target.mean])
+        self.noise = np.hstack([np.zeros((a, 1)), target.noise])
+        flat = np.full((a, 1), _VAGUE)
+        self.precision = np.hstack([flat, target.prior_sd**-2.0])
+        self.penalty = (1 + self.noise / target.n) * self.precision
+        self.some = _spaced(len(psi))
+
+    def climbed(self) -> Floats:
+        """The mode of W and intercepts, shape (A, 1 + D)."""
+        weights = np.zeros_like(self.mean)
+        off = self._off(weights)
+        for _ in range(_STEPS):
+            curvature = self.n * self._slope(weights, self.psi, self.phi)
+            curvature[np.diag_indices_from(curvature)] += self.penalty.ravel()
+            step = np.linalg.solve(curvature, off.ravel()).reshape(off.shape)
+            gain = float((step * off).sum())
+            length = 1.0
+            while True:
+                there = self._off(weights + length * step)
+                if length < _SHORTEST or float((step * there).sum()) > -_OVER * gain:
+                    break
+                length /= 2  # past the top along the step
+            weights, off = weights + length * step, there
+            if gain < _CLOSE:
+                break
+        return weights
+
+    def _off(self, weights: Floats) -> Floats:
+        """Gradient of the penalised log-likelihood."""
+        expected = np.zeros_like(weights)
+        for start in range(0, len(self.psi), _BY):
+            rows = slice(start, start + _BY)
+            mean = self._chances(weights, self.phi[rows]) @ self.basis
+            expected += mean.T @ self.psi[rows]
+        return np.asarray(self.n * (self.mean - expected / len(self.psi)) - self.penalty * weights)
+
+    def _chances(self, weights: Floats, phi: Floats) -> Floats:
+        return softmax(np.log(self.mass) + (phi @ weights.T) @ self.basis.T)
+
+    def _slope(self, weights: Floats, near: Floats, far: Floats) -> Floats:
+        """Of the expected means in W, for one record: shape (A (1 + D), A (1 + D))."""
+        near, far = near[self.some], far[self.some]
+        p = self._chances(weights, self.phi[self.some])
+        mean = p @ self.basis
+        a, d = weights.shape
+        found = np.empty((a, d, a, d))
+        for i in range(a):
+            for j in range(i + 1):
+                both = p @ (self.basis[:, i] * self.basis[:, j]) - mean[:, i] * mean[:, j]
+                found[i, :, j] = (near * (both / len(near))[:, None]).T @ far
+                found[j, :, i] = found[i, :, j]
+        return found.reshape(a * d, a * d)
+
+    def moved(self, weights: Floats, rng: np.random.Generator) -> Floats:
+        """A draw about the mode."""
+        variance = self.n * self._slope(weights, self.psi, self.psi)
+        variance[np.diag_indices_from(variance)] += self.noise.ravel() + _VAGUE
+        slope = self.n * self._slope(weights, self.psi, self.phi)
+        information = slope.T @ np.linalg.solve(variance, slope)
+        information[np.diag_indices_from(information)] += self.precision.ravel()
+        root = np.linalg.cholesky((information + information.T) / 2)
+        drawn = np.linalg.solve(root.T, rng.standard_normal(weights.size))
+        return np.asarray(drawn.reshape(weights.shape))
+
+
+def _spaced(size: int) -> Ints:
+    """Rows for curvature, evenly spaced: synthetic rows have no order."""
+    return np.linspace(0, size - 1, min(size, _FOR_CURVATURE)).astype(np.int64)
+
+
+def draw_groups(probabilities: Floats, rng: np.random.Generator) -> Ints:
+    """A group for each row, shape (N,)."""
+    ends = np.cumsum(probabilities, axis=1)
+    marks = rng.random(len(ends)) * ends[:, -1]
+    return np.asarray((marks[:, None] > ends[:, :-1]).sum(axis=1), dtype=np.int64)
+
+
+def matched(
+    probabilities: Floats, drawn: Ints, counts: Ints, rng: np.random.Generator
+) -> Ints:
+    """Groups by row, with as few of them changed as make them come in given counts.
+
+    A row that changes is one that the new group suits about as well as the old one.
+
+    Args:
+        probabilities: shape (N, G).
+        drawn: shape (N,).
+        counts: of the groups, with sum N.
+    """
+    found = drawn.copy()
+    over = np.bincount(found, minlength=len(counts)) - counts
+    for g in np.flatnonzero(over > 0):
+        rows = np.flatnonzero(found == g)
+        short = np.flatnonzero(over < 0)
+        logs = np.log(np.maximum(probabilities[rows], 1e-300))
+        gain = logs[:, short] - logs[:, [g]] + rng.gumbel(size=(len(rows), len(short)))
+        order = np.argsort(-gain, axis=None)
+        left = over[g]
+        taken = np.zeros(len(rows), dtype=bool)
+        for at in order:
+            if not left:
+                break
+            row, to = divmod(int(at), len(short))
+            if taken[row] or over[short[to]] >= 0:
+                continue
+            taken[row] = True
+            found[rows[row]] = short[to]
+            over[short[to]] += 1
+            left -= 1
+        over[g] = left
+    return found
