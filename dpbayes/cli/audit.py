@@ -49,7 +49,7 @@ def audit(
     Its output is confidential, and costs nothing for that reason; a ledger notes that somebody
     looked. Exit code 1 if ε is exceeded.
     """
-    chosen = mechanism.build()
+    chosen = mechanism.build(model)
     exact = isinstance(chosen, PosteriorMechanism)
     if not exact and candidates is not None:
         raise GuaranteeError(

@@ -27,7 +27,7 @@ from dpbayes.errors import (
     ProgramError,
     SchemaError,
 )
-from dpbayes.mechanisms import Mechanism, PureMechanism, get_mechanism
+from dpbayes.mechanisms import Measured, Mechanism, PureMechanism, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
 from dpbayes.schema import Schema
@@ -175,7 +175,9 @@ def _read_priors(path: Path | None) -> dict[str, Any] | None:
 class MechanismOptions:
     """A mechanism and its settings; every field but the first and last is a setting's name."""
 
-    mechanism: Annotated[str, typer.Option(help="See `dpbayes list`.")]
+    mechanism: Annotated[
+        str | None, typer.Option(help="See `dpbayes list` [without a formula: measured].")
+    ] = None
     epsilon: Annotated[
         float | None,
         typer.Option(help="Privacy loss of one data set, in nats, for --adjacency."),
@@ -221,10 +223,22 @@ class MechanismOptions:
         ),
     ] = None
 
-    def build(self) -> Mechanism[Any]:
-        """The mechanism that the options describe."""
+    def build(self, model: ModelOptions) -> Mechanism[Any]:
+        """The mechanism that the options describe; without a model that of whole tables.
+
+        Raises:
+            GuaranteeError: there is a model and no mechanism for it, or as ``get_mechanism``.
+        """
+        name = self.mechanism
+        if name is None:
+            if (model.formula, model.family, model.program) != (None,) * 3:
+                raise GuaranteeError(
+                    "a formula needs --mechanism: anchored or censored are strict for any model "
+                    "(see `dpbayes list`)."
+                )
+            name = Measured.name
         named = {key: v for key, v in vars(self).items() if key not in ("mechanism", "more")}
-        return get_mechanism(self.mechanism, **read_settings(named, self.more or ()))
+        return get_mechanism(name, **read_settings(named, self.more or ()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,10 +70,11 @@ def synthesize(
     choice: ChoiceOptions,
     sampler: SamplerOptions,
 ) -> None:
-    """Fit a model to confidential records and write synthetic data with their guarantee.
+    """Write synthetic data with their guarantee: of a whole table, or by a Bayesian model.
 
-    Mechanisms without a Stan program (laplace ... modips in `dpbayes list`) need no formula: they
-    synthesise every confidential column of the schema, and take --set.
+    Without a formula every confidential column of the schema is synthesised, by `measured` or
+    another mechanism that needs no Stan program (laplace ... in `dpbayes list`); they take --set.
+    With a formula and --mechanism, a model of one column is fitted.
 
     OUT/release holds what may leave: synthetic_1.csv ... and guarantee.json. OUT/confidential
     (mode 0700) holds weights, bounds, draws, utility and figures, and must not leave. After a
@@ -85,7 +86,7 @@ def synthesize(
     """
     ledger = account.open()
     job = Job(
-        candidates=_candidates(mechanism.build(), model, choice, sampler),
+        candidates=_candidates(mechanism.build(model), model, choice, sampler),
         out=release.out,
         datasets=release.datasets,
         accept=release.accept,  # type: ignore[arg-type]  # which checks the word

@@ -70,7 +70,7 @@ def get_mechanism(name: str, /, **settings: Any) -> Mechanism[Any]:
 __all__ = [
     "MECHANISMS", "Anchored", "BetaBinomial", "BetaBinomialMR", "BetaDivergence", "Censored",
     "CensoredWeighted", "ClampedModips", "EmpiricalBootstrap", "Fitted", "Laplace", "Measured",
-    "Mechanism", "Modips", "MultinomialDirichlet", "PerturbedHistogram", "PosteriorMechanism", "PureMechanism",
-    "SmoothedHistogram", "Task", "Unweighted", "Weighted", "WeightedE", "get_mechanism",
-    "register_mechanism",
+    "Mechanism", "Modips", "MultinomialDirichlet", "PerturbedHistogram", "PosteriorMechanism",
+    "PureMechanism", "SmoothedHistogram", "Task", "Unweighted", "Weighted", "WeightedE",
+    "get_mechanism", "register_mechanism",
 ]  # fmt: skip

@@ -50,6 +50,8 @@ PURE = [
     (dpb.SmoothedHistogram(4.0, bins=3), ALL),
     (dpb.BetaBinomial(2.0), columns("sex")),
     (dpb.BetaBinomialMR(2.0), columns("sex")),
+    (dpb.Measured(1.0), ALL),
+    (dpb.Measured(1.0, draw="posterior"), BARE),
     (dpb.Modips(1.0, "sequential"), ALL),
     (dpb.Modips(1.0, "sequential"), BARE),
     (dpb.Modips(1.0, "glom", nested=2), BARE),

@@ -31,7 +31,7 @@ FLOORS = [
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 TOP = len(FLOORS)  # dpbayes/__init__.py, which is above all and imported by nobody
 # Within mechanisms: base is below the folders, and modips draws from the other two.
-ROOMS = [["base"], ["posterior", "tables"], ["modips"], ["options", "__init__"]]
+ROOMS = [["base"], ["posterior", "tables"], ["measured", "modips"], ["options", "__init__"]]
 ROOM = {room: number for number, rooms in enumerate(ROOMS) for room in rooms}
 LONGEST_FUNCTION, LONGEST_FILE = 60, 450
 

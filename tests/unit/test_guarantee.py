@@ -23,7 +23,7 @@ ALL = [
     dpb.Anchored(5), dpb.BetaDivergence(5),
     dpb.Laplace(5), dpb.PerturbedHistogram(5), dpb.EmpiricalBootstrap(5),
     dpb.MultinomialDirichlet(5), dpb.SmoothedHistogram(5), dpb.BetaBinomial(5),
-    dpb.BetaBinomialMR(5), dpb.Modips(5),
+    dpb.BetaBinomialMR(5), dpb.Modips(5), dpb.Measured(5),
 ]  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def test_which_mechanisms_are_strict():
     assert {n for n, g in claims.items() if g.basis == "strict"} == {
         "censored", "anchored", "beta-divergence", "laplace", "perturbed-histogram",
         "empirical-bootstrap", "multinomial-dirichlet", "smoothed-histogram", "beta-binomial",
-        "beta-binomial-mr", "modips",
+        "beta-binomial-mr", "modips", "measured",
     }  # fmt: skip
     assert {n for n, g in claims.items() if g.basis == "none"} == {"unweighted"}
     censored = claims["censored"]

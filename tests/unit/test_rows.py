@@ -39,6 +39,8 @@ CASES = [
     (dpb.SmoothedHistogram(1.0), ALL),
     (dpb.BetaBinomial(1.0), ("sex",)),
     (dpb.BetaBinomialMR(1.0), ("sex",)),
+    (dpb.Measured(1.0), ALL),
+    (dpb.Measured(1.0, "substitution"), ("sex",)),
     (dpb.Modips(1.0, "sequential"), ALL),
     (dpb.Modips(1.0, "sequential", "substitution", allocation="communal"), ALL),
     (dpb.Modips(1.0, "glom"), ALL),

@@ -10,16 +10,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dpbayes.arrays import Floats, Ints
-from dpbayes.mechanisms.measured.groups import Groups, groups_for, make_groups
-from dpbayes.mechanisms.measured.margins import Normal, reconciled, shares_of, smoothed
+from dpbayes.mechanisms.measured.groups import FEWEST, Groups, groups_for, make_groups
+from dpbayes.mechanisms.measured.margins import Shares, fit_shares, reconciled
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import scale_for
 
-MARGINS = 0.45  # of epsilon for the margins
+MARGINS = (0.5, 0.03)  # of epsilon for margins where groups are fewest, less for each group more
 SCORES = 0.08  # for scores of pairs, where there are many
 MANY = 8  # columns from which pairs are chosen
 KEPT = 0.5  # error of a pair's modelled table, next to that of its noisy table
@@ -79,7 +80,7 @@ class Budget:
 
     def counts(self, table: Ints, part: float) -> Floats:
         """A table of disjoint cells with noise."""
-        return self.noise.counts(table, self.scale(part)).astype(float)
+        return np.asarray(self.noise.counts(table, self.scale(part)), dtype=float)
 
     def score(self, value: int, part: float) -> float:
         """A whole number of UNITs with noise; it moves by one UNIT for each cell that changes."""
@@ -109,17 +110,23 @@ class Measurement:
         n: public number of records.
         columns: by number.
         groups: of each column, with its shares as they are known from all counts.
-        known: fine counts of each column, from all counts; None for public columns.
+        known: of the fine levels of each column, from all counts; None for public columns.
         tables: noisy counts of groups, by pair of columns (i < j).
         sd: of the noise in ``tables``.
+        fine: noisy counts by fine level of each column that is not public.
     """
 
     n: int
     columns: Sequence[Column]
     groups: Sequence[Groups]
-    known: Sequence[Normal | None]
+    known: Sequence[Shares | None]
     tables: Mapping[Pair, Floats]
     sd: float
+    fine: Sequence[Floats]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
+        """The noisy fine counts, which are as many whatever they are: for audits."""
+        return np.concatenate([*self.fine, np.empty(0)]).astype(dtype or float)
 
     @classmethod
     def of(cls, counts: Counts, columns: Sequence[Column], n: int, budget: Budget) -> Measurement:
@@ -130,7 +137,7 @@ class Measurement:
             for pair in itertools.combinations(range(len(columns)), 2)
             if not set(pair).isdisjoint(hidden)
         ]
-        for_margins = MARGINS if pairs else 1.0
+        for_margins = _for_margins(n, len(pairs), budget)
         roots = np.sqrt([columns[j].size for j in hidden])
         parts = dict(zip(hidden, (for_margins * roots / roots.sum()).tolist(), strict=True))
         fine = {j: budget.counts(counts.margin(j), parts[j]) for j in hidden}
@@ -139,16 +146,15 @@ class Measurement:
         rest = 1 - for_margins - (SCORES if many else 0.0)
         most = groups_for(n, budget.sd(rest / len(pairs))) if pairs else 1
 
-        def margin(j: int, sums: list[tuple[Floats, Floats, float]]) -> Normal | None:
+        def margin(j: int, sums: list[tuple[Floats, Floats, float]]) -> Shares | None:
             if j not in fine:
                 return None
-            whole = (np.array([float(n)]), np.ones((1, columns[j].size)), 0.5)
-            found = reconciled(fine[j], sds[j], [*sums, whole])
-            return found if columns[j].values is None else smoothed(found)
+            ordered = columns[j].values is not None
+            return fit_shares(reconciled(fine[j], sds[j], sums), n, ordered=ordered)
 
         first = [margin(j, []) for j in range(len(columns))]
         groups = [
-            make_groups(_shares(column, found, n), column.values, most)
+            make_groups(_shares(column, found), column.values, most)
             for column, found in zip(columns, first, strict=True)
         ]
         if many:
@@ -159,25 +165,33 @@ class Measurement:
         sd = budget.sd(rest / len(pairs)) if pairs else 0.0
         known = [margin(j, _sums(j, groups, tables, sd)) for j in range(len(columns))]
         found = [
-            Groups(group.of, _shares(column, counted, n), group.values)
+            Groups(group.of, _shares(column, counted), group.values)
             for group, column, counted in zip(groups, columns, known, strict=True)
         ]
-        return cls(n, columns, found, known, tables, sd)
+        return cls(n, columns, found, known, tables, sd, list(fine.values()))
 
     def drawn(self, rng: np.random.Generator) -> list[Groups]:
         """Groups with shares drawn from what is known of the population's."""
         found = []
         for group, known in zip(self.groups, self.known, strict=True):
-            shares = group.shares if known is None else shares_of(known, self.n, rng)
+            shares = group.shares if known is None else known.drawn(rng)
             found.append(Groups(group.of, shares, group.values))
         return found
 
 
-def _shares(column: Column, known: Normal | None, n: int) -> Floats:
+def _for_margins(n: int, pairs: int, budget: Budget) -> float:
+    """Part of epsilon: relations get more of it where tables can tell more groups apart."""
+    if not pairs:
+        return 1.0
+    most, less = MARGINS
+    return most - less * (groups_for(n, budget.sd((1 - most) / pairs)) - FEWEST)
+
+
+def _shares(column: Column, known: Shares | None) -> Floats:
     if known is None:
         assert column.shares is not None  # public
         return column.shares
-    return shares_of(known, n)
+    return known.best()
 
 
 def _sums(
@@ -225,5 +239,3 @@ def _chosen(
     noise = np.array([budget.sd(rest / k) for k in kept]) / np.sqrt(2)
     error = KEPT * 0.5 * np.cumsum(cells) * noise + told.sum() - np.cumsum(told)
     return sorted(pairs[i] for i in order[: int(np.argmin(error)) + 1])
-
-

@@ -44,14 +44,14 @@ class Groups:
     @cached_property
     def mass(self) -> Floats:
         """Shares of the groups, shape (size,)."""
-        return self.member @ self.shares
+        return np.asarray(self.member @ self.shares)
 
     @cached_property
     def _weights(self) -> Floats:
         """Shares above 0, by which functions are orthonormal."""
         floor = 1e-3 / self.size
         weights = np.maximum(self.mass, floor)
-        return weights / weights.sum()
+        return np.asarray(weights / weights.sum())
 
     @cached_property
     def scores(self) -> Floats | None:
@@ -79,17 +79,14 @@ class Groups:
         return np.asarray((q * np.where(np.diag(r) < 0, -1.0, 1.0) / root)[:, 1:])
 
     @cached_property
-    def fine(self) -> Floats:
-        """``basis`` on the fine levels, shape (K, size - 1); the linear one follows their values."""
-        found = self.basis[self.of].copy()
-        if self.values is not None and self.size > 1:
-            scores = self.scores
-            assert scores is not None
-            apart = scores.max() - scores.min()
-            if apart > 0:
-                slope = (self.basis[:, 0].max() - self.basis[:, 0].min()) / apart
-                found[:, 0] += slope * (self.values - scores[self.of])
-        return found
+    def tilt(self) -> Floats:
+        """The linear function on fine levels, less that of their group: shape (K,)."""
+        scores = self.scores
+        if scores is None or np.ptp(scores) == 0:
+            return np.zeros(len(self.of))
+        assert self.values is not None
+        slope = np.ptp(self.basis[:, 0]) / np.ptp(scores)
+        return np.asarray(slope * (self.values - scores[self.of]))
 
     @cached_property
     def prior_sd(self) -> Floats:
@@ -99,9 +96,9 @@ class Groups:
         return np.array([_FINER[min(i, len(_FINER) - 1)] for i in range(self.size - 1)])
 
 
-def groups_for(n: float, scale: float) -> int:
-    """How many groups tables of n records with noise of a scale can tell apart."""
-    return int(np.clip(round(np.sqrt(n / (5 * np.sqrt(2) * scale))), FEWEST, MOST))
+def groups_for(n: float, sd: float) -> int:
+    """How many groups tables of n records with noise of an sd can tell apart."""
+    return int(np.clip(round(float(np.sqrt(n / (5 * sd)))), FEWEST, MOST))
 
 
 def make_groups(shares: Floats, values: Floats | None, most: int) -> Groups:

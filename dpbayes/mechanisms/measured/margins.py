@@ -6,37 +6,37 @@ Everything here is computed from noisy counts and public facts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpbayes.arrays import Floats, Mask
 
-# A smooth curve's length in levels and its sd, and the sd of what levels have of their own; sds
-# next to the mean count.
-_LENGTHS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_CURVES = (0.0, 0.1, 0.3, 0.8, 1.6, 3.2)
-_OWN = (0.0, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0)
-_USUAL = ((0.4, 0.05), (0.12, 0.015))  # of curve and own: log-normal priors' medians, least values
-_SPREAD = 1.5  # of the log
-_VAGUE = 10.0  # sd of the level of the whole curve, next to the mean count
-_ALONE = 100.0  # sd of a level that stands out, likewise
-_ATOM = 4.0  # standardised residual of a level that stands out
+# Sds of the logarithm of shares, each tried: of what each level has of its own, and of a curve.
+_OWN = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0)
+_CURVE = (0.1, 0.3, 1.0, 3.0)
+# Their log-normal priors: medians, and the sd of the logarithm.
+_OWN_USUAL, _CURVE_USUAL, _UNORDERED_USUAL, _SPREAD = 0.15, 0.6, 1.0, 1.5
+_ORDER = 3  # of the differences that a curve has little of: without any, it is a normal density
+_VAGUE = 3.0  # sd of the linear and the quadratic part
+_ALONE = 3.0  # sd of the logarithm of a level that stands out
+_ATOM = 4.0  # standardised residual of a level that does
 _ROUNDS = 3  # of looking for them
+_SMALL = 5  # levels that are too few for a curve
+_STEPS, _SHORTEST, _CLOSE = 40, 1e-3, 1e-4  # Gauss-Newton: most steps, their least length, gain
+_LEAST = 0.05  # share at the start, next to an equal one
 
 
 @dataclass(frozen=True)
 class Normal:
-    """Counts as they are known: mean, shape (K,), and covariance, shape (K, K)."""
+    """Counts as they are known: mean, shape (K,), and precision, shape (K, K)."""
 
     mean: Floats
-    covariance: Floats
+    precision: Floats
 
 
-def reconciled(
-    fine: Floats, sd: float, sums: Iterable[tuple[Floats, Floats, float]]
-) -> Normal:
+def reconciled(fine: Floats, sd: float, sums: Iterable[tuple[Floats, Floats, float]]) -> Normal:
     """Counts with what other tables say of sums of them, by weighted least squares.
 
     Args:
@@ -48,67 +48,134 @@ def reconciled(
     for counts, member, noise in sums:
         precision += member.T @ member / noise**2
         score = score + member.T @ counts / noise**2
-    covariance = np.linalg.inv(precision)
-    return Normal(covariance @ score, covariance)
+    return Normal(np.linalg.solve(precision, score), precision)
 
 
-def smoothed(found: Normal) -> Normal:
-    """Counts of ordered levels as a smooth curve and what each level has of its own.
+@dataclass(frozen=True)
+class Shares:
+    """What noisy counts say of the shares of levels.
 
-    A Gaussian process over the levels (Matérn 3/2), whose scales have the largest evidence among a
-    few. A level that the others cannot foresee (an atom, such as a round number) is left alone.
+    The logarithm of a share is normal a priori; the mode of what it is given the counts is found
+    by Gauss-Newton steps.
+
+    Attributes:
+        n: public number of records.
+        mean: noisy counts, shape (K,).
+        root: of their precision, upper triangle.
+        prior: root of the covariance of the logarithms, lower triangle.
+        log: the logarithms at the mode, up to a constant, shape (K,).
+    """
+
+    n: int
+    mean: Floats
+    root: Floats
+    prior: Floats
+    log: Floats
+
+    def best(self) -> Floats:
+        """The most likely shares of the records, shape (K,)."""
+        return shares_at(self.log)
+
+    def drawn(self, rng: np.random.Generator) -> Floats:
+        """A draw of the shares in the population that n records are a sample of.
+
+        Of the records' shares by randomised maximum likelihood: the mode for counts and prior means
+        that are moved by errors as large as theirs (Bardsley, Solonen, Haario & Laine, 2014).
+        """
+        size = len(self.mean)
+        moved = self.mean + np.linalg.solve(self.root, rng.standard_normal(size))
+        log, *_ = self._climbed(self.log, moved, rng.standard_normal(size))
+        return np.asarray(rng.multinomial(self.n, shares_at(log)) / self.n)
+
+    def at_mode(self, start: Floats) -> tuple[Shares, float, Mask]:
+        """With the mode, log evidence by Laplace's approximation, and levels that stand out."""
+        log, value, slope = self._climbed(start, self.mean, np.zeros(len(self.mean)))
+        information = slope.T @ slope + np.eye(len(log))
+        evidence = -value - float(np.linalg.slogdet(information)[1]) / 2
+        # Linearised, each count next to what the others say of it.
+        z = np.linalg.solve(self.prior, log)
+        off = self.root @ (self.mean - self.n * shares_at(log)) + slope @ z
+        inverse = np.linalg.inv(slope @ slope.T + np.eye(len(log)))
+        out = np.abs(inverse @ off) > _ATOM * np.sqrt(np.diag(inverse))
+        return replace(self, log=log), evidence, out
+
+    def _climbed(
+        self, start: Floats, counts: Floats, centre: Floats
+    ) -> tuple[Floats, float, Floats]:
+        """Logarithms at the mode, minus the log posterior there, and the slope of the counts."""
+
+        def at(z: Floats) -> tuple[float, Floats, Floats]:
+            shares = shares_at(self.prior @ z)
+            off = self.root @ (counts - self.n * shares)
+            return float(off @ off + (z - centre) @ (z - centre)) / 2, shares, off
+
+        z = np.linalg.solve(self.prior, start)
+        value, shares, off = at(z)
+        for _ in range(_STEPS):
+            fall = np.diag(shares) - np.outer(shares, shares)
+            slope = self.root @ (self.n * fall) @ self.prior
+            information = slope.T @ slope + np.eye(len(z))
+            step, length = np.linalg.solve(information, slope.T @ off - (z - centre)), 1.0
+            there = at(z + step)
+            while there[0] > value and length > _SHORTEST:
+                length /= 2
+                there = at(z + length * step)
+            if value - there[0] < _CLOSE:
+                break
+            z, (value, shares, off) = z + length * step, there
+        return self.prior @ z, value, slope
+
+
+def shares_at(log: Floats) -> Floats:
+    """Shares with these logarithms up to a constant."""
+    found = np.exp(log - log.max())
+    return np.asarray(found / found.sum())
+
+
+def fit_shares(found: Normal, n: int, *, ordered: bool) -> Shares:
+    """Shares of n records from their noisy counts.
+
+    The logarithm of a share is a smooth curve over ordered levels, whose third differences are
+    normal (Silverman, 1982), and what each level has of its own. The sds of both are those of the
+    largest evidence among a few. A level that the others cannot foresee, as a round number, is
+    left alone.
     """
     size = len(found.mean)
-    apart = np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
-    typical = max(float(found.mean.mean()), 1.0)
+    root = np.linalg.cholesky(found.precision).T
+    log = np.log(np.maximum(found.mean / n, _LEAST / size))
+    log = log - log.mean()
     alone = np.zeros(size, dtype=bool)
     for _ in range(_ROUNDS):
-        prior = _most_evident(found, apart, typical, alone)
-        inverse = np.linalg.inv(prior + found.covariance)
-        off = inverse @ (found.mean - typical)
-        out = ~alone & (np.abs(off) > _ATOM * np.sqrt(np.diag(inverse)))  # each by the others
-        if not out.any():
+        best, chosen, out = -np.inf, None, alone
+        for prior, penalty in _priors(size, ordered):
+            lower = np.linalg.cholesky(prior + _ALONE**2 * np.diag(alone.astype(float)))
+            tried, evidence, apart = Shares(n, found.mean, root, lower, log).at_mode(log)
+            if chosen is None or evidence - penalty > best:
+                best, chosen, out, log = evidence - penalty, tried, apart, tried.log
+        if not ordered or not (out & ~alone).any():
             break
-        alone |= out
-    gain = prior @ inverse
-    return Normal(typical + prior @ off, prior - gain @ prior)
+        alone = alone | out
+    assert chosen is not None  # there are priors
+    return chosen
 
 
-def _most_evident(found: Normal, apart: Floats, typical: float, alone: Mask) -> Floats:
-    """Prior covariance of the counts, shape (K, K)."""
-    vague = np.full(apart.shape, _VAGUE**2) + np.diag(np.where(alone, _ALONE**2, 0.0))
-    off = found.mean - typical
-    best, chosen = -np.inf, vague
-    for length in (_L for _L in _LENGTHS if _L <= max(1, len(off) / 2)):
-        near = np.sqrt(3) * apart / length
-        curve = (1 + near) * np.exp(-near)
-        for sd, own in itertools.product(_CURVES, _OWN):
-            prior = vague + sd**2 * curve + own**2 * np.eye(len(off))
-            root = np.linalg.cholesky(typical**2 * prior + found.covariance)
-            evidence = -0.5 * np.sum(np.linalg.solve(root, off) ** 2) - np.log(np.diag(root)).sum()
-            for value, (usual, least) in zip((sd, own), _USUAL, strict=True):
-                evidence -= 0.5 * (np.log(max(value, least) / usual) / _SPREAD) ** 2
-            if evidence > best:
-                best, chosen = evidence, prior
-    return typical**2 * chosen
+def _priors(size: int, ordered: bool) -> Iterator[tuple[Floats, float]]:
+    """Covariances of the logarithms, with minus the log prior of their sds."""
+    own = np.eye(size)
+    if not ordered or size < _SMALL:
+        for sd in _OWN:
+            yield sd**2 * own, _unusual(sd, _UNORDERED_USUAL)
+        return
+    rough = np.diff(own, _ORDER, axis=0)
+    curve = np.linalg.pinv(rough.T @ rough)
+    curve /= np.diag(curve).mean()
+    at = np.linspace(-1, 1, size)
+    parts = np.polynomial.legendre.legvander(at, _ORDER - 1)[:, 1:]
+    vague = _VAGUE**2 * parts @ parts.T
+    for bent, sd in itertools.product(_CURVE, _OWN):
+        penalty = _unusual(bent, _CURVE_USUAL) + _unusual(sd, _OWN_USUAL)
+        yield np.asarray(vague + bent**2 * curve + sd**2 * own), penalty
 
 
-def on_simplex(counts: Floats, total: float) -> Floats:
-    """The nearest counts at or above 0 with a sum, shape (K,)."""
-    ordered = np.sort(counts)[::-1]
-    excess = (np.cumsum(ordered) - total) / np.arange(1, len(counts) + 1)
-    last = int(np.flatnonzero(ordered > excess)[-1])
-    return np.asarray(np.maximum(counts - excess[last], 0.0))
-
-
-def shares_of(found: Normal, n: float, rng: np.random.Generator | None = None) -> Floats:
-    """Shares, shape (K,), of n records: the mean, or a draw of those of their population.
-
-    A draw adds what n records may differ from it.
-    """
-    counts = on_simplex(found.mean, n)
-    if rng is not None:
-        moved = rng.multivariate_normal(found.mean, found.covariance, method="eigh")
-        moved += rng.multinomial(int(n), counts / n) - counts
-        counts = on_simplex(moved, n)
-    return np.asarray(counts / n)
+def _unusual(sd: float, usual: float) -> float:
+    return 0.5 * float(np.log(sd / usual) / _SPREAD) ** 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Column, Schema
 
 UNIT_BINS = 100  # whole numbers that have a bin each
-CONTINUOUS_BINS = 32
-LOG_BINS = 40
+BINS = 32  # of others, for few records
+USUAL = 1600  # records times epsilon, from which on bins grow in number with their square root
+FINER = 4  # at most so many times
 WIDE = 100  # ends of a positive range whose ratio asks for bins of equal width in the logarithm
 MOST_COLUMNS = 100
 MOST_LEVELS = 2000  # of one column
@@ -36,7 +37,7 @@ class Measured(PureMechanism):
     A log-linear model, column by column, takes the noisy counts for what they are. Epsilon is paid
     by counting alone: data sets cost nothing more, however many.
 
-    Source: mckenna-miklau-sheldon-2021, select, measure, generate; raisa-2023.
+    Source: mckenna-miklau-sheldon-2021; raisa-jalko-kaski-honkela-2023.
 
     Sensitivity: a record is in one cell of each table; 1 for add/remove and 2 for substitution.
     Groups, pairs and their order follow noisy counts and the public number of rows.
@@ -46,8 +47,9 @@ class Measured(PureMechanism):
     Attributes:
         epsilon, adjacency: as in ``PureMechanism``; of all data sets together.
         bins: fine levels of numeric columns: ``auto``, a number, or one rule by column, as in
-            ``cells.make_axis``. ``auto``: whole numbers up to a hundred have one each; others 32 of
-            equal width, or 40 of widths that grow with the value where bounds differ greatly.
+            ``cells.make_axis``. ``auto``: up to a hundred whole numbers have one each; others 32 to
+            128 by the public number of rows, whose widths grow with the value where the bounds
+            differ by a factor of a hundred.
         draw: ``mode`` makes every data set as near to the records as the counts allow.
             ``posterior`` makes each from another draw of what the counts leave open, so that
             ``combine`` and ``analyse`` find the uncertainty by comparing them.
@@ -82,9 +84,9 @@ class Measured(PureMechanism):
                 f"{len(schema.columns)} columns have {math.comb(len(schema.columns), 2):,} pairs; "
                 f"up to {MOST_COLUMNS} columns can be synthesised together."
             )
-        self.axes(schema)
+        self.axes(schema, 1)
 
-    def axes(self, schema: Schema) -> tuple[Axis, ...]:
+    def axes(self, schema: Schema, rows: int) -> tuple[Axis, ...]:
         """Fine levels of each column, from public facts.
 
         Raises:
@@ -93,7 +95,7 @@ class Measured(PureMechanism):
         for name in self.bins if isinstance(self.bins, Mapping) else ():
             if schema[name].levels:
                 raise GuaranteeError(f"bins: column {name!r} has levels and needs no bins.")
-        found = tuple(self._axis(column) for column in schema.columns.values())
+        found = tuple(self._axis(column, rows) for column in schema.columns.values())
         for axis in found:
             if axis.size > MOST_LEVELS:
                 raise SchemaError(
@@ -102,32 +104,37 @@ class Measured(PureMechanism):
                 )
         return found
 
-    def _axis(self, column: Column) -> Axis:
+    def _axis(self, column: Column, rows: int) -> Axis:
         rule = self.bins
         if isinstance(rule, Mapping):
             rule = rule.get(column.name, "auto")
         if column.levels or rule != "auto":
             return make_axis(column, rule, None, 1)
-        return make_axis(column, auto_bins(column), None, 1)
+        return make_axis(column, auto_bins(column, rows * self.epsilon), None, 1)
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMeasured:
         return FittedMeasured(self, schema, records, rows)
 
 
-def auto_bins(column: Column) -> BinRule:
-    """A number of bins, or their edges, from the declared bounds."""
+def auto_bins(column: Column, weight: float) -> BinRule:
+    """A number of bins, or their edges, from public facts.
+
+    Args:
+        weight: public number of records times epsilon.
+    """
     lower, upper = require_bounds(column)
     width = upper - lower
+    bins = round(BINS * min(max(math.sqrt(weight / USUAL), 1), FINER))
     if column.type == "count":
         if width < UNIT_BINS:
             return int(width) + 1
-        edges = np.unique(np.rint(np.geomspace(1, width + 1, LOG_BINS)) - 1) + lower
-        return [float(edge) for edge in edges]
-    if lower > 0 and upper > WIDE * lower:
-        edges = np.geomspace(lower, upper, LOG_BINS + 1)
-        edges[[0, -1]] = lower, upper
-        return [float(edge) for edge in edges]
-    return CONTINUOUS_BINS
+        ends = np.geomspace(1, width + 1, bins + 1) - 1
+        return [float(edge) for edge in np.unique(np.rint(ends)) + lower]
+    if 0 < WIDE * lower < upper:
+        ends = np.geomspace(lower, upper, bins + 1)
+        ends[[0, -1]] = lower, upper
+        return [float(edge) for edge in ends]
+    return bins
 
 
 class FittedMeasured(PureFitted):
@@ -135,6 +142,7 @@ class FittedMeasured(PureFitted):
 
     Attributes:
         cells: fine levels of all columns, public ones first; public.
+        counts: of the records; nothing else here comes from a confidential column.
         given: fine levels of the public columns by record, shape (n, public columns).
     """
 
@@ -143,15 +151,16 @@ class FittedMeasured(PureFitted):
     def __init__(
         self, mechanism: Measured, schema: Schema, records: pd.DataFrame, rows: int
     ) -> None:
-        axes = mechanism.axes(schema)
+        axes = mechanism.axes(schema, rows)
         given = [axis for axis in axes if axis.column.public]
         self.cells = Cells((), (*given, *(axis for axis in axes if not axis.column.public)))
         super().__init__(mechanism, schema, {"bins": self.cells.to_dict()})
         codes = self.cells.codes(records)
         sizes = [axis.size for axis in self.cells.axes]
-        self._counts = counting.Counts(codes, sizes)
+        self.counts = counting.Counts(codes, sizes)
         self.rows = rows
-        self.given = codes[:, : len(given)]
+        # Without public columns nothing here has the length of the records.
+        self.given = codes[:, : len(given)] if given else np.empty((0, 0), dtype=np.int64)
         self.columns = [
             counting.Column(
                 axis.size,
@@ -164,7 +173,7 @@ class FittedMeasured(PureFitted):
     def private(self, noise: Noise) -> counting.Measurement:
         moves = 1 if self.mechanism.adjacency == "add-remove" else 2
         budget = counting.Budget(self.mechanism.epsilon, moves, noise)
-        return counting.Measurement.of(self._counts, self.columns, self.rows, budget)
+        return counting.Measurement.of(self.counts, self.columns, self.rows, budget)
 
     def synthetic(
         self, output: counting.Measurement, rows: int, rng: np.random.Generator
@@ -203,5 +212,3 @@ def values_of(axis: Axis) -> Floats | None:
 def _shares(codes: Ints, size: int) -> Floats:
     counts = np.bincount(codes, minlength=size)
     return np.asarray(counts / max(1, counts.sum()))
-
-

@@ -1,7 +1,7 @@
 """How one column follows from those before it: a log-linear model of noisy pair tables.
 
 Given the groups x of the columns before, group g of a column has probability proportional to
-m_g exp(B(g)' (W phi(x) + a)): m are its shares, B functions of the group, phi of the other columns.
+m_g exp(B(g)' (W psi(x) + a)): m are its shares, B functions of the group, psi of the other columns.
 What was measured is the noisy mean of B(g) psi(x)'; W has a normal prior with mean 0, independence.
 No record is in sight.
 """
@@ -54,13 +54,13 @@ class Conditional:
     basis: Floats
     weights: Floats
 
-    def linear(self, phi: Floats) -> Floats:
-        """W phi + a by row, shape (N, A)."""
-        return np.asarray(phi @ self.weights[:, 1:].T + self.weights[:, 0])
+    def linear(self, psi: Floats) -> Floats:
+        """W psi + a by row, shape (N, A)."""
+        return np.asarray(psi @ self.weights[:, 1:].T + self.weights[:, 0])
 
-    def probabilities(self, phi: Floats) -> Floats:
-        """Shape (N, G), for rows of phi, shape (N, D)."""
-        return softmax(np.log(self.mass) + self.linear(phi) @ self.basis.T)
+    def probabilities(self, psi: Floats) -> Floats:
+        """Shape (N, G), for rows of psi, shape (N, D)."""
+        return softmax(np.log(self.mass) + self.linear(psi) @ self.basis.T)
 
 
 def softmax(logits: Floats) -> Floats:
@@ -74,7 +74,6 @@ def fit_conditional(
     basis: Floats,
     target: Target,
     psi: Floats,
-    phi: Floats,
     rng: np.random.Generator | None = None,
 ) -> Conditional:
     """The mode of W, or a draw from the normal distribution that its posterior is near.
@@ -86,12 +85,11 @@ def fit_conditional(
 
     Args:
         mass, basis: as in ``Conditional``.
-        psi, phi: shape (N, D), functions of the columns before by synthetic row: those that were
-            measured, and those that the model has.
+        psi: shape (N, D), functions of the columns before by synthetic row.
         rng: for a draw.
     """
     mass = np.maximum(mass, _RARE)
-    found = _Mode(mass / mass.sum(), basis, target, psi, phi)
+    found = _Mode(mass / mass.sum(), basis, target, psi)
     weights = found.climbed()
     if rng is not None:
         weights = weights + found.moved(weights, rng)
@@ -99,18 +97,11 @@ def fit_conditional(
 
 
 class _Mode:
-    """Where the penalised likelihood is largest, by Newton steps.
+    """Where the penalised likelihood is largest, by Newton steps."""
 
-    Where ``phi`` is not ``psi``, steps follow the slope of the means in W, and the norm of what
-    they miss is what has to fall.
-    """
-
-    def __init__(
-        self, mass: Floats, basis: Floats, target: Target, psi: Floats, phi: Floats
-    ) -> None:
-        one = np.ones((len(psi), 1))
+    def __init__(self, mass: Floats, basis: Floats, target: Target, psi: Floats) -> None:
         self.mass, self.basis, self.n = mass, basis, target.n
-        self.psi, self.phi = np.hstack([one, psi]), np.hstack([one, phi])
+        self.psi = np.hstack([np.ones((len(psi), 1)), psi])
         a = basis.shape[1]
         self.mean = np.hstack([(mass @ basis)[:, None], target.mean])
         self.noise = np.hstack([np.zeros((a, 1)), target.noise])
@@ -124,7 +115,7 @@ class _Mode:
         weights = np.zeros_like(self.mean)
         off = self._off(weights)
         for _ in range(_STEPS):
-            curvature = self.n * self._slope(weights, self.psi, self.phi)
+            curvature = self.n * self._slope(weights)
             curvature[np.diag_indices_from(curvature)] += self.penalty.ravel()
             step = np.linalg.solve(curvature, off.ravel()).reshape(off.shape)
             gain = float((step * off).sum())
@@ -144,33 +135,35 @@ class _Mode:
         expected = np.zeros_like(weights)
         for start in range(0, len(self.psi), _BY):
             rows = slice(start, start + _BY)
-            mean = self._chances(weights, self.phi[rows]) @ self.basis
+            mean = self._chances(weights, self.psi[rows]) @ self.basis
             expected += mean.T @ self.psi[rows]
         return np.asarray(self.n * (self.mean - expected / len(self.psi)) - self.penalty * weights)
 
-    def _chances(self, weights: Floats, phi: Floats) -> Floats:
-        return softmax(np.log(self.mass) + (phi @ weights.T) @ self.basis.T)
+    def _chances(self, weights: Floats, psi: Floats) -> Floats:
+        return softmax(np.log(self.mass) + (psi @ weights.T) @ self.basis.T)
 
-    def _slope(self, weights: Floats, near: Floats, far: Floats) -> Floats:
-        """Of the expected means in W, for one record: shape (A (1 + D), A (1 + D))."""
-        near, far = near[self.some], far[self.some]
-        p = self._chances(weights, self.phi[self.some])
+    def _slope(self, weights: Floats) -> Floats:
+        """Of the expected means in W, and their covariance, for one record.
+
+        Shape (A (1 + D), A (1 + D)).
+        """
+        psi = self.psi[self.some]
+        p = self._chances(weights, psi)
         mean = p @ self.basis
         a, d = weights.shape
         found = np.empty((a, d, a, d))
         for i in range(a):
             for j in range(i + 1):
                 both = p @ (self.basis[:, i] * self.basis[:, j]) - mean[:, i] * mean[:, j]
-                found[i, :, j] = (near * (both / len(near))[:, None]).T @ far
-                found[j, :, i] = found[i, :, j]
+                found[i, :, j] = found[j, :, i] = (psi * (both / len(psi))[:, None]).T @ psi
         return found.reshape(a * d, a * d)
 
     def moved(self, weights: Floats, rng: np.random.Generator) -> Floats:
         """A draw about the mode."""
-        variance = self.n * self._slope(weights, self.psi, self.psi)
+        slope = self.n * self._slope(weights)
+        variance = slope.copy()
         variance[np.diag_indices_from(variance)] += self.noise.ravel() + _VAGUE
-        slope = self.n * self._slope(weights, self.psi, self.phi)
-        information = slope.T @ np.linalg.solve(variance, slope)
+        information = slope @ np.linalg.solve(variance, slope)
         information[np.diag_indices_from(information)] += self.precision.ravel()
         root = np.linalg.cholesky((information + information.T) / 2)
         drawn = np.linalg.solve(root.T, rng.standard_normal(weights.size))
@@ -189,9 +182,7 @@ def draw_groups(probabilities: Floats, rng: np.random.Generator) -> Ints:
     return np.asarray((marks[:, None] > ends[:, :-1]).sum(axis=1), dtype=np.int64)
 
 
-def matched(
-    probabilities: Floats, drawn: Ints, counts: Ints, rng: np.random.Generator
-) -> Ints:
+def matched(probabilities: Floats, drawn: Ints, counts: Ints, rng: np.random.Generator) -> Ints:
     """Groups by row, with as few of them changed as make them come in given counts.
 
     A row that changes is one that the new group suits about as well as the old one.

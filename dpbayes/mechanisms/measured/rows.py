@@ -67,12 +67,9 @@ def _column(
     if related and group.size > 1:
         at = [groups[k].of[codes[:, k]] for k in related]
         psi = np.hstack([groups[k].basis[g] for k, g in zip(related, at, strict=True)])
-        phi = np.hstack([groups[k].fine[codes[:, k]] for k in related])
         target = _target(measured, groups, column, related)
-        found = fit_conditional(
-            group.mass, group.basis, target, psi, phi, rng if draw else None
-        )
-        chances, linear = found.probabilities(phi), found.linear(phi)[:, 0]
+        found = fit_conditional(group.mass, group.basis, target, psi, rng if draw else None)
+        chances, linear = found.probabilities(psi), found.linear(psi)[:, 0]
     else:
         chances = np.tile(group.mass, (rows, 1))
         linear = np.zeros(rows)
@@ -95,15 +92,10 @@ def _inside(
         return np.full(len(linear), levels[0])
     shares = np.maximum(group.shares[levels], 1e-12)
     shares = shares / shares.sum()
-    logits = np.log(shares)
-    if group.values is None:
-        chances = np.tile(shares, (len(linear), 1))
-    else:
-        apart = group.fine[levels, 0] - group.basis[number, 0]
-        chances = softmax(logits + np.outer(linear, apart))
-        for _ in range(_BALANCING):
-            chances *= shares / np.maximum(chances.mean(axis=0), 1e-300)
-            chances /= chances.sum(axis=1, keepdims=True)
+    chances = softmax(np.log(shares) + np.outer(linear, group.tilt[levels]))
+    for _ in range(_BALANCING):
+        chances *= shares / np.maximum(chances.mean(axis=0), 1e-300)
+        chances /= chances.sum(axis=1, keepdims=True)
     drawn = draw_groups(chances, rng)
     if not draw:
         drawn = matched(chances, drawn, _apportioned(shares, len(linear)), rng)
@@ -113,7 +105,7 @@ def _inside(
 def _apportioned(shares: Floats, rows: int) -> Ints:
     """Counts with sum ``rows`` near shares of it."""
     ends = np.floor(np.cumsum(shares) / shares.sum() * rows + 0.5).astype(np.int64)
-    return np.diff(ends, prepend=0)
+    return np.asarray(np.diff(ends, prepend=0))
 
 
 def _pair(a: int, b: int) -> tuple[int, int]:
@@ -146,5 +138,3 @@ def _scale(mean: Floats, variance: Floats, sd: Floats) -> float:
     evidence = (-0.5 * np.log(total) - 0.5 * mean[..., None] ** 2 / total).sum(axis=(0, 1))
     evidence -= 0.5 * (np.log(_SCALES / _USUAL) / _SPREAD) ** 2
     return float(_SCALES[int(np.argmax(evidence))])
-
-
