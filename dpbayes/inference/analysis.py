@@ -45,6 +45,13 @@ _BIASED = {
 _URNS = ("beta-binomial", "multinomial-dirichlet")
 # What fits m data sets, each from a draw of its own of a private posterior.
 DEFAULT_RULE = "modips"
+# What fits those of one private measurement: the spread between them holds all that is unknown.
+_RULES = {"measured": "reiter2002"}
+_NEAR = (
+    "draw = mode makes each data set as near to the records as the noisy counts allow, so that "
+    "they differ by less than what is unknown and intervals come out too short. Use a release "
+    "with draw = posterior"
+)
 MODELS = ("ols", "logit", "poisson")
 
 
@@ -105,18 +112,19 @@ def analyse(
     released = _as_released(release)
     if rule is not None and rule not in RULES:
         raise InferenceError(f"rule = {rule!r}: expected one of {', '.join(RULES)}.")
-    if released.mechanism in _BIASED:
-        warnings.warn(
-            f"no rule fits mechanism {released.mechanism!r}: {_BIASED[released.mechanism]}.",
-            stacklevel=2,
-        )
+    name = released.mechanism or ""
+    why = _NEAR if released.settings.get("draw") == "mode" else _BIASED.get(name)
+    if why is not None:
+        warnings.warn(f"no rule fits mechanism {name!r}: {why}.", stacklevel=2)
     pairs = [_pair(function(data)) for data in released.datasets]
     estimates, variances = (_stack([pair[k] for pair in pairs]) for k in (0, 1))
     return combine(
         estimates,
         variances,
-        rule or DEFAULT_RULE,
-        strict_dp=released.basis == "strict",
+        rule or _RULES.get(name, DEFAULT_RULE),
+        size_ratio=len(released.datasets[0])
+        / released.settings.get("n", len(released.datasets[0])),
+        strict_dp=released.basis == "strict" and name not in _RULES,
     )
 
 

@@ -79,14 +79,22 @@ class Groups:
         return np.asarray((q * np.where(np.diag(r) < 0, -1.0, 1.0) / root)[:, 1:])
 
     @cached_property
-    def tilt(self) -> Floats:
-        """The linear function on fine levels, less that of their group: shape (K,)."""
+    def fine(self) -> Floats:
+        """``basis`` on the fine levels, shape (K, size - 1).
+
+        Of ordered levels a line between the mean values of neighbouring groups, moved so that its
+        mean in each group is the group's.
+        """
         scores = self.scores
-        if scores is None or np.ptp(scores) == 0:
-            return np.zeros(len(self.of))
+        if scores is None or self.size < 2 or (np.diff(scores) <= 0).any():
+            return np.asarray(self.basis[self.of])
         assert self.values is not None
-        slope = np.ptp(self.basis[:, 0]) / np.ptp(scores)
-        return np.asarray(slope * (self.values - scores[self.of]))
+        left = np.clip(np.searchsorted(scores, self.values) - 1, 0, self.size - 2)
+        slope = np.diff(self.basis, axis=0) / np.diff(scores)[:, None]
+        line = self.basis[left] + slope[left] * (self.values - scores[left])[:, None]
+        inside = self.member * np.maximum(self.shares, 1e-9)
+        mean = inside @ line / inside.sum(axis=1, keepdims=True)
+        return np.asarray(line + (self.basis - mean)[self.of])
 
     @cached_property
     def prior_sd(self) -> Floats:

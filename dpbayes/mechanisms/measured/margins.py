@@ -6,7 +6,7 @@ Everything here is computed from noisy counts and public facts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ _ORDER = 3  # of the differences that a curve has little of: without any, it is 
 _VAGUE = 3.0  # sd of the linear and the quadratic part
 _ALONE = 3.0  # sd of the logarithm of a level that stands out
 _ATOM = 4.0  # standardised residual of a level that does
-_ROUNDS = 3  # of looking for them
+_FEW = 4  # of so many levels one may
 _SMALL = 5  # levels that are too few for a curve
 _STEPS, _SHORTEST, _CLOSE = 40, 1e-3, 1e-4  # Gauss-Newton: most steps, their least length, gain
 _LEAST = 0.05  # share at the start, next to an equal one
@@ -48,7 +48,7 @@ def reconciled(fine: Floats, sd: float, sums: Iterable[tuple[Floats, Floats, flo
     for counts, member, noise in sums:
         precision += member.T @ member / noise**2
         score = score + member.T @ counts / noise**2
-    return Normal(np.linalg.solve(precision, score), precision)
+    return Normal(np.asarray(np.linalg.solve(precision, score)), np.asarray(precision))
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Shares:
             off = self.root @ (counts - self.n * shares)
             return float(off @ off + (z - centre) @ (z - centre)) / 2, shares, off
 
-        z = np.linalg.solve(self.prior, start)
+        z: Floats = np.asarray(np.linalg.solve(self.prior, start))
         value, shares, off = at(z)
         for _ in range(_STEPS):
             fall = np.diag(shares) - np.outer(shares, shares)
@@ -141,29 +141,38 @@ def fit_shares(found: Normal, n: int, *, ordered: bool) -> Shares:
     left alone.
     """
     size = len(found.mean)
-    root = np.linalg.cholesky(found.precision).T
+    root = np.asarray(np.linalg.cholesky(found.precision).T)
     log = np.log(np.maximum(found.mean / n, _LEAST / size))
-    log = log - log.mean()
-    alone = np.zeros(size, dtype=bool)
-    for _ in range(_ROUNDS):
-        best, chosen, out = -np.inf, None, alone
-        for prior, penalty in _priors(size, ordered):
-            lower = np.linalg.cholesky(prior + _ALONE**2 * np.diag(alone.astype(float)))
-            tried, evidence, apart = Shares(n, found.mean, root, lower, log).at_mode(log)
-            if chosen is None or evidence - penalty > best:
-                best, chosen, out, log = evidence - penalty, tried, apart, tried.log
-        if not ordered or not (out & ~alone).any():
-            break
-        alone = alone | out
-    assert chosen is not None  # there are priors
+    start = Shares(n, found.mean, root, np.eye(size), log - log.mean())
+    none = np.zeros(size, dtype=bool)
+    evidence, chosen, _ = _most_evident(start, ordered, none, _OWN)
+    if ordered and size >= _SMALL:
+        *_, alone = _most_evident(start, ordered, none, _OWN[:1])
+        if 0 < alone.sum() <= size / _FEW:
+            other = _most_evident(start, ordered, alone, _OWN)
+            chosen = other[1] if other[0] > evidence else chosen
     return chosen
 
 
-def _priors(size: int, ordered: bool) -> Iterator[tuple[Floats, float]]:
+def _most_evident(
+    start: Shares, ordered: bool, alone: Mask, own: Sequence[float]
+) -> tuple[float, Shares, Mask]:
+    """Of the priors that of the largest evidence: that, the mode, and levels that stand out."""
+    best = -np.inf, start, alone
+    free = _ALONE**2 * np.diag(alone.astype(float))
+    for prior, penalty in _priors(len(alone), ordered, own):
+        lower = np.asarray(np.linalg.cholesky(prior + free))
+        found, evidence, out = replace(start, prior=lower).at_mode(best[1].log)
+        if evidence - penalty > best[0]:
+            best = evidence - penalty, found, out
+    return best
+
+
+def _priors(size: int, ordered: bool, sds: Sequence[float]) -> Iterator[tuple[Floats, float]]:
     """Covariances of the logarithms, with minus the log prior of their sds."""
     own = np.eye(size)
     if not ordered or size < _SMALL:
-        for sd in _OWN:
+        for sd in sds:
             yield sd**2 * own, _unusual(sd, _UNORDERED_USUAL)
         return
     rough = np.diff(own, _ORDER, axis=0)
@@ -172,7 +181,7 @@ def _priors(size: int, ordered: bool) -> Iterator[tuple[Floats, float]]:
     at = np.linspace(-1, 1, size)
     parts = np.polynomial.legendre.legvander(at, _ORDER - 1)[:, 1:]
     vague = _VAGUE**2 * parts @ parts.T
-    for bent, sd in itertools.product(_CURVE, _OWN):
+    for bent, sd in itertools.product(_CURVE, sds):
         penalty = _unusual(bent, _CURVE_USUAL) + _unusual(sd, _OWN_USUAL)
         yield np.asarray(vague + bent**2 * curve + sd**2 * own), penalty
 

@@ -1,9 +1,9 @@
 """How one column follows from those before it: a log-linear model of noisy pair tables.
 
 Given the groups x of the columns before, group g of a column has probability proportional to
-m_g exp(B(g)' (W psi(x) + a)): m are its shares, B functions of the group, psi of the other columns.
-What was measured is the noisy mean of B(g) psi(x)'; W has a normal prior with mean 0, independence.
-No record is in sight.
+m_g exp(B(g)' (W phi(x) + a)): m are its shares, B functions of the group, phi of the other columns.
+What was measured is the noisy mean of B(g) psi(x)', psi being the means of phi by group. W has a
+normal prior about 0, which is independence. No record is in sight.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Conditional:
     basis: Floats
     weights: Floats
 
-    def linear(self, psi: Floats) -> Floats:
-        """W psi + a by row, shape (N, A)."""
-        return np.asarray(psi @ self.weights[:, 1:].T + self.weights[:, 0])
+    def linear(self, phi: Floats) -> Floats:
+        """W phi + a by row, shape (N, A)."""
+        return np.asarray(phi @ self.weights[:, 1:].T + self.weights[:, 0])
 
-    def probabilities(self, psi: Floats) -> Floats:
-        """Shape (N, G), for rows of psi, shape (N, D)."""
-        return softmax(np.log(self.mass) + self.linear(psi) @ self.basis.T)
+    def probabilities(self, phi: Floats) -> Floats:
+        """Shape (N, G), for rows of phi, shape (N, D)."""
+        return softmax(np.log(self.mass) + self.linear(phi) @ self.basis.T)
 
 
 def softmax(logits: Floats) -> Floats:
@@ -74,6 +74,7 @@ def fit_conditional(
     basis: Floats,
     target: Target,
     psi: Floats,
+    phi: Floats,
     rng: np.random.Generator | None = None,
 ) -> Conditional:
     """The mode of W, or a draw from the normal distribution that its posterior is near.
@@ -85,11 +86,11 @@ def fit_conditional(
 
     Args:
         mass, basis: as in ``Conditional``.
-        psi: shape (N, D), functions of the columns before by synthetic row.
+        psi, phi: shape (N, D), functions of the columns before by synthetic row.
         rng: for a draw.
     """
     mass = np.maximum(mass, _RARE)
-    found = _Mode(mass / mass.sum(), basis, target, psi)
+    found = _Mode(mass / mass.sum(), basis, target, psi, phi)
     weights = found.climbed()
     if rng is not None:
         weights = weights + found.moved(weights, rng)
@@ -97,11 +98,14 @@ def fit_conditional(
 
 
 class _Mode:
-    """Where the penalised likelihood is largest, by Newton steps."""
+    """Where what is measured is what is expected, less the penalty: by Newton steps."""
 
-    def __init__(self, mass: Floats, basis: Floats, target: Target, psi: Floats) -> None:
+    def __init__(
+        self, mass: Floats, basis: Floats, target: Target, psi: Floats, phi: Floats
+    ) -> None:
         self.mass, self.basis, self.n = mass, basis, target.n
-        self.psi = np.hstack([np.ones((len(psi), 1)), psi])
+        one = np.ones((len(psi), 1))
+        self.psi, self.phi = np.hstack([one, psi]), np.hstack([one, phi])
         a = basis.shape[1]
         self.mean = np.hstack([(mass @ basis)[:, None], target.mean])
         self.noise = np.hstack([np.zeros((a, 1)), target.noise])
@@ -135,20 +139,20 @@ class _Mode:
         expected = np.zeros_like(weights)
         for start in range(0, len(self.psi), _BY):
             rows = slice(start, start + _BY)
-            mean = self._chances(weights, self.psi[rows]) @ self.basis
+            mean = self._chances(weights, self.phi[rows]) @ self.basis
             expected += mean.T @ self.psi[rows]
         return np.asarray(self.n * (self.mean - expected / len(self.psi)) - self.penalty * weights)
 
-    def _chances(self, weights: Floats, psi: Floats) -> Floats:
-        return softmax(np.log(self.mass) + (psi @ weights.T) @ self.basis.T)
+    def _chances(self, weights: Floats, phi: Floats) -> Floats:
+        return softmax(np.log(self.mass) + (phi @ weights.T) @ self.basis.T)
 
     def _slope(self, weights: Floats) -> Floats:
         """Of the expected means in W, and their covariance, for one record.
 
         Shape (A (1 + D), A (1 + D)).
         """
-        psi = self.psi[self.some]
-        p = self._chances(weights, psi)
+        psi, phi = self.psi[self.some], self.phi[self.some]
+        p = self._chances(weights, phi)
         mean = p @ self.basis
         a, d = weights.shape
         found = np.empty((a, d, a, d))

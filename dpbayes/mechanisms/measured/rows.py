@@ -20,6 +20,8 @@ from dpbayes.mechanisms.measured.relations import (
 # Of the sd of relations between two columns: each tried, with a log-normal prior.
 _SCALES = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.9])
 _USUAL, _SPREAD = 0.25, 1.5
+# Of draws, which are to be right on average over relations and not near the records: no less.
+_DRAWN = 0.3
 _BALANCING = 20  # rounds in which levels inside groups come to their shares
 
 
@@ -67,12 +69,13 @@ def _column(
     if related and group.size > 1:
         at = [groups[k].of[codes[:, k]] for k in related]
         psi = np.hstack([groups[k].basis[g] for k, g in zip(related, at, strict=True)])
-        target = _target(measured, groups, column, related)
-        found = fit_conditional(group.mass, group.basis, target, psi, rng if draw else None)
-        chances, linear = found.probabilities(psi), found.linear(psi)[:, 0]
+        target = _target(measured, groups, column, related, _DRAWN if draw else 0.0)
+        phi = np.hstack([groups[k].fine[codes[:, k]] for k in related])
+        found = fit_conditional(group.mass, group.basis, target, psi, phi, rng if draw else None)
+        chances, linear = found.probabilities(phi), found.linear(phi)
     else:
         chances = np.tile(group.mass, (rows, 1))
-        linear = np.zeros(rows)
+        linear = np.zeros((rows, group.size - 1))
     drawn = draw_groups(chances, rng)
     if not draw:
         drawn = matched(chances, drawn, _apportioned(group.mass, rows), rng)
@@ -92,7 +95,8 @@ def _inside(
         return np.full(len(linear), levels[0])
     shares = np.maximum(group.shares[levels], 1e-12)
     shares = shares / shares.sum()
-    chances = softmax(np.log(shares) + np.outer(linear, group.tilt[levels]))
+    apart = group.fine[levels] - group.basis[number]
+    chances = softmax(np.log(shares) + linear @ apart.T)
     for _ in range(_BALANCING):
         chances *= shares / np.maximum(chances.mean(axis=0), 1e-300)
         chances /= chances.sum(axis=1, keepdims=True)
@@ -113,9 +117,17 @@ def _pair(a: int, b: int) -> tuple[int, int]:
 
 
 def _target(
-    measured: Measurement, groups: Sequence[Groups], column: int, related: Sequence[int]
+    measured: Measurement,
+    groups: Sequence[Groups],
+    column: int,
+    related: Sequence[int],
+    least: float,
 ) -> Target:
-    """What the tables say of a column and those before it."""
+    """What the tables say of a column and those before it.
+
+    Args:
+        least: sd of relations, where evidence asks for a smaller one.
+    """
     means, noises, sds = [], [], []
     one = groups[column]
     for k in related:
@@ -128,7 +140,8 @@ def _target(
         sd = np.outer(one.prior_sd, other.prior_sd)
         means.append(mean)
         noises.append(noise)
-        sds.append(_scale(mean, (measured.n + noise) / measured.n**2, sd) * sd)
+        scale = _scale(mean, (measured.n + noise) / measured.n**2, sd)
+        sds.append(max(scale, least) * sd)
     return Target(measured.n, np.hstack(means), np.hstack(noises), np.hstack(sds))
 
 
