@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.inference import analyse
 from dpbayes.mechanisms.measured import counting
 from dpbayes.mechanisms.measured.counting import Budget, Column, Counts, Measurement
 from dpbayes.mechanisms.measured.groups import make_groups
@@ -171,6 +172,20 @@ def test_few_columns(columns):
     schema = dpb.Schema.from_dict({"columns": {name: SCHEMA[name] for name in columns}})
     fit = dpb.Synthesizer(schema, dpb.Measured(1.0)).fit(people(200))
     schema.validate(fit.sample(seed=1).datasets[0])
+
+
+def test_the_rule_follows_the_draw():
+    """By ``posterior`` the spread between data sets holds all; by ``mode`` no rule fits."""
+
+    def mean(data):
+        return data["age"].mean(), data["age"].var() / len(data)
+
+    with pytest.warns(UserWarning, match="draw = mode makes each data set as near"):
+        analyse(fitted(2.0).sample(3, seed=1), mean)
+    found = analyse(fitted(2.0, draw="posterior").sample(6, seed=1, rows=9000), mean)
+    assert found.rule == "reiter2002"
+    b = found.between * (1 + 1 / 6) - found.within
+    assert found.variance == pytest.approx(b if b >= 0 else 3.0 * found.within)
 
 
 BAD = [
