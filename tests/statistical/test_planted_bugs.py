@@ -65,7 +65,7 @@ OF_POSTERIORS = {
         "as for chains", plants.wide_clamp, CENSORED, BERNOULLI, FEW
     ),
     "clamp that follows the records": Bug(
-        "one record moves the terms of all", plants.clamp_by_records, CENSORED
+        "one record moves the terms of all", plants.clamp_by_records, CENSORED, points=512
     ),
     "second_range that follows the records": Bug(
         "one record tempers all", plants.rows_and_anchor, dpb.Anchored(1.0), BERNOULLI, records=MANY
