@@ -90,6 +90,6 @@ def test_earnings_and_allocation():
     table = earnings.run(np.random.SeedSequence(1), 6, datasets=2).assign(piece=0)
     assert list(table["mechanism"]) == ["perturbed-histogram"]
     assert "perturbed-histogram" in earnings.report(table).text
-    assert earnings.STUDY.pieces(5)[-1] == {"number": 11, "datasets": 5}
+    assert earnings.STUDY.pieces(5)[-1] == {"number": 12, "datasets": 5}
     found = allocation.report(allocation.run(20, 1).assign(piece=0))
     assert "communal" in found.text
