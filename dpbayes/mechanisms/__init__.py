@@ -13,6 +13,8 @@ from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms.base import Fitted, Mechanism, PureMechanism, Task
 from dpbayes.mechanisms.modips.clamped import ClampedModips
 from dpbayes.mechanisms.modips.mechanism import Modips
+from dpbayes.mechanisms.pegs.imputation import PerturbedImputation
+from dpbayes.mechanisms.pegs.samplers import DiversePegs, MarginalBootstrap, Pegs, PegsReset
 from dpbayes.mechanisms.posterior.anchored import Anchored
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.beta_divergence import BetaDivergence
@@ -41,7 +43,7 @@ def register_mechanism(kind: Kind) -> Kind:
 for _kind in (
     Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, BetaDivergence,
     Laplace, PerturbedHistogram, EmpiricalBootstrap, MultinomialDirichlet, SmoothedHistogram,
-    BetaBinomial, BetaBinomialMR, Modips,
+    BetaBinomial, BetaBinomialMR, Modips, Pegs, PegsReset, PerturbedImputation, MarginalBootstrap,
 ):  # fmt: skip
     register_mechanism(_kind)
 
@@ -68,8 +70,9 @@ def get_mechanism(name: str, /, **settings: Any) -> Mechanism[Any]:
 
 __all__ = [
     "MECHANISMS", "Anchored", "BetaBinomial", "BetaBinomialMR", "BetaDivergence", "Censored",
-    "CensoredWeighted", "ClampedModips", "EmpiricalBootstrap", "Fitted", "Laplace", "Mechanism",
-    "Modips", "MultinomialDirichlet", "PerturbedHistogram", "PosteriorMechanism", "PureMechanism",
+    "CensoredWeighted", "ClampedModips", "DiversePegs", "EmpiricalBootstrap", "Fitted", "Laplace",
+    "MarginalBootstrap", "Mechanism", "Modips", "MultinomialDirichlet", "Pegs", "PegsReset",
+    "PerturbedHistogram", "PerturbedImputation", "PosteriorMechanism", "PureMechanism",
     "SmoothedHistogram", "Task", "Unweighted", "Weighted", "WeightedE", "get_mechanism",
     "register_mechanism",
 ]  # fmt: skip
