@@ -150,9 +150,7 @@ def test_mechanisms_without_a_model(mechanism, schema):
     fit = dpb.Synthesizer(schema, mechanism).fit(records())
     assert type(fit) is dpb.Fit
     study = check_release(fit, schema, seed=2)
-    for a, b in zip(
-        study.datasets, fit.sample(4, accept="none", seed=2).datasets, strict=True
-    ):
+    for a, b in zip(study.datasets, fit.sample(4, accept="none", seed=2).datasets, strict=True):
         pd.testing.assert_frame_equal(a, b)
     assert "NOT FOR RELEASE" in repr(study)
     assert "not for release" in study.settings["noise"]

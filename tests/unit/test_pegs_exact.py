@@ -6,7 +6,7 @@ whole numbers, and compared with the weights that the code draws by.
 
 import itertools
 import math
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -110,7 +110,7 @@ def worst(sizes, keys, alpha, length, most, *, reset):
     every = cells(sizes)
     outputs = list(itertools.product(every, repeat=length))
 
-    @lru_cache(maxsize=None)
+    @cache
     def table(records, seed):
         return np.array(
             [by_code(records, keys, alpha, seed, block, reset=reset) for block in outputs]
@@ -160,7 +160,7 @@ def steepest(first, second, alpha, seed, length, *, reset):
                 at[k] = records.get(tuple(cell), 0)
         return (at[level] + alpha) / (sum(at) + 2 * alpha)
 
-    @lru_cache(maxsize=None)
+    @cache
     def best(step, codes, visited):
         if step == 3 * length:
             return 0.0
@@ -221,7 +221,7 @@ def test_zcdp_of_a_block(reset, alpha):
     keys, every = nearest(layout(*sizes), 1, 0), cells(sizes)
     outputs = list(itertools.product(every, repeat=length))
 
-    @lru_cache(maxsize=None)
+    @cache
     def p(records):
         seed = (0, 1)
         logs = [by_code(records, keys, alpha, seed, block, reset=reset) for block in outputs]

@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpbayes.arrays import Floats, Ints
 from dpbayes.mechanisms.pegs.cost import Grain
 from dpbayes.mechanisms.pegs.keys import Key, Layout
 from dpbayes.privacy.noise import Noise
 
+Tables = dict[int, NDArray[np.int32]]  # counts by column, shape (rows, levels)
 MOST_WEIGHTS = 4_000_000  # that are held at once: chains x levels
 _FINE = 2**40  # grains of a probability without a claim
 
@@ -38,7 +40,7 @@ class Conditionals(ABC):
         return self
 
 
-def count_tables(keys: Sequence[Key], codes: Ints) -> dict[int, Ints]:
+def count_tables(keys: Sequence[Key], codes: Ints) -> Tables:
     """Records by key and level for each column, shape (rows, levels), in one pass over each.
 
     Source: park-ghosh-2014, eq. 5; figure 1.
@@ -63,7 +65,7 @@ class Counted(Conditionals):
         alpha: the same for every row.
     """
 
-    def __init__(self, layout: Layout, keys: Sequence[Key], counts: dict[int, Ints], alpha: float):
+    def __init__(self, layout: Layout, keys: Sequence[Key], counts: Tables, alpha: float):
         self.layout, self.counts = layout, counts
         self.keys = {key.column: key for key in keys}
         self.grains = {key.column: _grain(alpha, key.levels) for key in keys}
@@ -71,9 +73,9 @@ class Counted(Conditionals):
     def weights(self, column: int, codes: Ints) -> Ints:
         return self._weights(column, self.counts[column][self.keys[column].of(codes)])
 
-    def _weights(self, column: int, counts: Ints) -> Ints:
+    def _weights(self, column: int, counts: NDArray[np.int32]) -> Ints:
         grain = self.grains[column]
-        return counts.astype(np.int64) * grain.unit + grain.extra
+        return np.asarray(counts.astype(np.int64) * grain.unit + grain.extra)
 
 
 def _grain(alpha: float, levels: int) -> Grain:
@@ -91,7 +93,7 @@ class Resetting(Counted):
     is drawn and whatever it is.
     """
 
-    def __init__(self, layout: Layout, keys: Sequence[Key], counts: dict[int, Ints], alpha: float):
+    def __init__(self, layout: Layout, keys: Sequence[Key], counts: Tables, alpha: float):
         super().__init__(layout, keys, counts, alpha)
         self.alpha = alpha
         self.visited: dict[int, list[Ints]] = {key.column: [] for key in keys}
@@ -116,10 +118,10 @@ class Diverse(Counted):
     Source: park-ghosh-2014, eq. 3; section 3.3 diversity.
     """
 
-    def __init__(self, layout: Layout, keys: Sequence[Key], counts: dict[int, Ints], l: float):
+    def __init__(self, layout: Layout, keys: Sequence[Key], counts: Tables, diversity: float):
         super().__init__(layout, keys, counts, 1.0)
         self.table = {
-            column: np.ceil(diverse(found.astype(float), l) * _FINE).astype(np.int64)
+            column: np.ceil(diverse(found.astype(float), diversity) * _FINE).astype(np.int64)
             for column, found in counts.items()
         }
 
@@ -127,7 +129,7 @@ class Diverse(Counted):
         return self.table[column][self.keys[column].of(codes)]
 
 
-def diverse(counts: Floats, l: float) -> Floats:
+def diverse(counts: Floats, diversity: float) -> Floats:
     """Probabilities (n + α)/(N + Cα), by row with the smallest α of entropy >= log l; (rows, C).
 
     The entropy grows with α. Bisection on a logarithmic scale, at last from above. Rows of which no
@@ -136,13 +138,13 @@ def diverse(counts: Floats, l: float) -> Floats:
     Source: park-ghosh-2014, section 3.3 diversity.
 
     Args:
-        l: from 1 to the number C of levels.
+        diversity: l, from 1 to the number C of levels.
     """
     total = counts.sum(axis=1)
     found = np.full(counts.shape, 1 / counts.shape[1])
     some = total > 0
     plain = counts[some] / total[some, None]
-    short = _entropy(plain) < np.log(l)
+    short = _entropy(plain) < np.log(diversity)
     found[np.flatnonzero(some)[~short]] = plain[~short]
     todo = np.flatnonzero(some)[short]
     if todo.size:
@@ -150,10 +152,10 @@ def diverse(counts: Floats, l: float) -> Floats:
         low, high = np.full((todo.size, 1), -30.0), np.full((todo.size, 1), np.log(1e9))
         for _ in range(60):  # α / N on a logarithmic scale
             middle = (low + high) / 2
-            enough = (_entropy(_mixed(n, big * np.exp(middle))) >= np.log(l))[:, None]
+            enough = (_entropy(_mixed(n, big * np.exp(middle))) >= np.log(diversity))[:, None]
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
         mixed = _mixed(n, big * np.exp(high))
-        reached = _entropy(mixed) >= np.log(l)
+        reached = _entropy(mixed) >= np.log(diversity)
         found[todo[reached]] = mixed[reached]
     return found
 

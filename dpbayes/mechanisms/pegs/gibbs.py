@@ -208,7 +208,7 @@ class Gibbs(PureMechanism):
             )
 
     def _claim(self, loss: Loss) -> Guarantee:
-        more = (PUBLIC_INPUTS, self.randomness)
+        more: tuple[str, ...] = (PUBLIC_INPUTS, self.randomness)
         if self.noisy:
             more = (*more, SECRET_NOISE)
         if self.reference is not None:
@@ -244,6 +244,11 @@ class Gibbs(PureMechanism):
 
     def check(self, schema: Schema, model: Any) -> None:
         super().check(schema, model)
+        if schema.rows.share and self.records is not None:
+            raise GuaranteeError(
+                f"records = {self.records}: a noisy number of rows would be paid for and not used. "
+                "Leave records out, or declare rows in the schema."
+            )
         self.claim(schema)
 
     def check_columns(self, schema: Schema) -> None:
@@ -332,7 +337,7 @@ class FittedGibbs(PureFitted):
     mechanism: Any
 
     def __init__(self, mechanism: Any, schema: Schema, records: pd.DataFrame, rows: int) -> None:
-        self.cells = mechanism.cells(schema)
+        self.cells: Cells = mechanism.cells(schema)
         self.layout, self.rows = layout_of(self.cells), rows
         if len(records) > MOST_RECORDS:
             raise DataError(f"there are more than {MOST_RECORDS:,} records.")

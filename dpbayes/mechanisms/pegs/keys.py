@@ -119,10 +119,8 @@ def _factor(name: str) -> np.uint64:
 
 def nearest(layout: Layout, m: int, bits: int) -> list[Key]:
     """Keys of the m columns that stand next to each in the schema, before it at equal distance."""
-    return [
-        Key(layout, i, tuple(sorted(layout.others(i), key=lambda j, i=i: (abs(j - i), j))[:m]), bits)  # type: ignore[misc]
-        for i in layout.drawn
-    ]
+    places = np.arange(len(layout.names))
+    return informative(layout, -np.abs(places[:, None] - places).astype(float), m, bits)
 
 
 def declared(layout: Layout, named: Mapping[str, Sequence[str]], bits: int) -> list[Key]:
@@ -157,10 +155,12 @@ def informative(layout: Layout, information: Floats, m: int, bits: int) -> list[
 
     Source: park-ghosh-2014, section 3.2.
     """
-    return [
-        Key(layout, i, tuple(sorted(layout.others(i), key=lambda j, i=i: -information[i, j])[:m]), bits)  # type: ignore[misc]  # noqa: E501
-        for i in layout.drawn
-    ]
+    found = []
+    for i in layout.drawn:
+        others = layout.others(i)
+        order = np.argsort(-information[i, others], kind="stable")[:m]
+        found.append(Key(layout, i, tuple(others[k] for k in order), bits))
+    return found
 
 
 def pair_counts(layout: Layout, codes: Ints) -> list[Ints]:

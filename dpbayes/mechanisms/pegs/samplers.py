@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
-
-import numpy as np
 
 from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.heavy import pd
@@ -293,8 +291,8 @@ class DiversePegs(PureMechanism):
 
     def spending(self, part: float) -> DiversePegs:
         raise GuaranteeError(
-            'diversity has no epsilon of which noisy rows could take a part; declare rows = "public"'
-            " or a number."
+            "diversity has no epsilon of which noisy rows could take a part; declare rows = "
+            '"public" or a number.'
         )
 
     def data_rows(self, schema: Schema) -> int | None:
