@@ -440,7 +440,7 @@ def test_bad_columns():
             dpb.Synthesizer(where, mechanism)
     with pytest.raises(dpb.GuaranteeError, match="too little for"):
         dpb.Synthesizer(
-            schema(10**8, **{f"q{i}": 10**4 for i in range(150)}),
+            schema(10**8, big=10**5, **{f"q{i}": 2 for i in range(150)}),
             dpb.MarginalBootstrap(0.001),
         )
 

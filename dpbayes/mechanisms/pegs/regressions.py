@@ -23,7 +23,7 @@ class Regressed(Conditionals):
     The fit is a function of the records like any other: nothing rests on it but that every g is at
     least 0 and that they sum to 1, which whole numbers make exact.
 
-    Source: park-ghosh-2014, section 3.5; section 4.3.
+    Source: park-ghosh-2014, section 3.5.
 
     Args:
         coefficients: of each column, shape (1 + levels of the others, levels), constant first.
@@ -60,9 +60,11 @@ def whole(p: Floats, unit: int) -> Ints:
 def fit_regressions(layout: Layout, codes: Ints, penalty: float) -> dict[int, Floats]:
     """Coefficients of every column to draw, with a ridge; constants are free.
 
+    The paper's penalty is an elastic net, by cross-validation (section 4.3).
+
     Of many records an evenly spread part is looked at. The optimiser ends after ``MOST_STEPS``.
 
-    Source: park-ghosh-2014, section 4.3.
+    Source: park-ghosh-2014, section 3.5.
 
     Args:
         penalty: the sum of squared coefficients is multiplied by half of it.
