@@ -224,6 +224,15 @@ def check_room(layout: Layout, m: int, bits: int) -> None:
     require_total(layout, sum(_cells(layout, i, m, bits) for i in layout.drawn))
 
 
+def usual(layout: Layout, bits: int) -> int:
+    """The largest m up to ``USUAL`` for which there are columns and room; 0 if there is none."""
+    for m in range(min(USUAL, len(layout.names) - 1), 0, -1):
+        cells = [_cells(layout, i, m, bits) for i in layout.drawn]
+        if max(cells) <= MAX_CELLS and sum(cells) <= MOST_TOTAL:
+            return m
+    return 0
+
+
 def require_total(layout: Layout, cells: int) -> None:
     """Raise GuaranteeError if all tables together are too large."""
     if cells > MOST_TOTAL:

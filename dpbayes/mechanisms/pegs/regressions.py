@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from scipy import optimize, sparse
@@ -40,10 +40,21 @@ class Regressed(Conditionals):
 
     def weights(self, column: int, codes: Ints) -> Ints:
         beta, grain = self.coefficients[column], self.grains[column]
-        logits = np.broadcast_to(beta[0], (len(codes), beta.shape[1])).copy()
-        for place, j in _places(self.layout, column):
-            logits += beta[place + codes[:, j]]
+        logits = log_odds(self.layout, column, beta, codes)
         return whole(softmax(np.nan_to_num(logits), axis=1), grain.unit) + grain.extra
+
+
+def log_odds(layout: Layout, column: int, beta: Floats, codes: Ints) -> Floats:
+    """Of the levels of a column, but for a constant; shape (n, levels).
+
+    Args:
+        beta: coefficients of the column.
+        codes: levels, shape (n, columns).
+    """
+    found = np.broadcast_to(beta[0], (len(codes), beta.shape[1])).copy()
+    for place, j in _places(layout, column):
+        found += beta[place + codes[:, j]]
+    return found
 
 
 def whole(p: Floats, unit: int) -> Ints:
@@ -57,20 +68,27 @@ def whole(p: Floats, unit: int) -> Ints:
     return np.asarray(np.diff(ends, axis=1, prepend=0))
 
 
-def fit_regressions(layout: Layout, codes: Ints, penalty: float) -> dict[int, Floats]:
+def fit_regressions(
+    layout: Layout,
+    codes: Ints,
+    penalty: float,
+    only: Sequence[int] | None = None,
+    most: int = MOST_RECORDS,
+) -> dict[int, Floats]:
     """Coefficients of every column to draw, with a ridge; constants are free.
 
-    The paper's penalty is an elastic net, by cross-validation (section 4.3).
-
-    Of many records an evenly spread part is looked at. The optimiser ends after ``MOST_STEPS``.
+    The paper's penalty is an elastic net, by cross-validation (section 4.3). The optimiser ends
+    after ``MOST_STEPS``.
 
     Source: park-ghosh-2014, section 3.5.
 
     Args:
         penalty: the sum of squared coefficients is multiplied by half of it.
+        only: of these columns.
+        most: records; of more an evenly spread part is looked at.
     """
-    some = codes[:: max(1, -(-len(codes) // MOST_RECORDS))]
-    return {i: _fit(layout, i, some, penalty) for i in layout.drawn}
+    some = codes[:: max(1, -(-len(codes) // most))]
+    return {i: _fit(layout, i, some, penalty) for i in (layout.drawn if only is None else only)}
 
 
 def _fit(layout: Layout, column: int, codes: Ints, penalty: float) -> Floats:

@@ -23,7 +23,6 @@ from dpbayes.mechanisms.pegs.gibbs import (
 )
 from dpbayes.mechanisms.pegs.keys import (
     MOST_BITS,
-    USUAL,
     Key,
     Layout,
     check_keys,
@@ -34,6 +33,7 @@ from dpbayes.mechanisms.pegs.keys import (
     nearest,
     noisy_information,
     pair_counts,
+    usual,
 )
 from dpbayes.mechanisms.pegs.public import PublicRecords
 from dpbayes.mechanisms.tables.cells import Cells, check_cells
@@ -61,7 +61,7 @@ class Keyed(Gibbs):
         keys: which m: ``noisy``, by mutual information in noisy tables of all pairs, which a
             ``share`` of epsilon pays for; ``reference``, by that of public records; ``schema``,
             those that stand nearest; or lists of names by column.
-        m: by default 2, or fewer where there are not so many others.
+        m: by default 2, or fewer where there are not so many others, or no room for their tables.
         bits: of the hash.
         share: of the budget of a data set, for ``noisy`` keys.
     """
@@ -125,8 +125,10 @@ def check_keyed(mechanism: Any, orders: tuple[str, ...]) -> None:
 
 
 def length(mechanism: Any, layout: Layout) -> int:
-    """m; by default ``USUAL``, or as many others as there are."""
-    return min(USUAL, len(layout.names) - 1) if mechanism.m is None else mechanism.m
+    """m; by default the largest number up to ``USUAL`` for which there are columns and room."""
+    if mechanism.m is not None:
+        return int(mechanism.m)
+    return usual(layout, mechanism.bits)
 
 
 def check_tables(mechanism: Any, layout: Layout) -> None:
