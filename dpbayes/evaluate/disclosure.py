@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from dpbayes.arrays import Floats, Ints
-from dpbayes.heavy import pd
+from dpbayes.heavy import pd, stats
 from dpbayes.schema import Schema
 
 FALSE_RATES = (0.01, 0.1)  # at which the true rate of an attack is given
@@ -188,7 +187,7 @@ def closeness(
 
 def auc(members: Floats, others: Floats) -> float:
     """Chance that a member's score is above another one's; ties count half."""
-    ranks = rankdata(np.concatenate([members, others]))
+    ranks = stats.rankdata(np.concatenate([members, others]))
     n, m = len(members), len(others)
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
 

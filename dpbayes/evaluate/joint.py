@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit
 
 from dpbayes.arrays import Floats, Ints
-from dpbayes.heavy import pd
+from dpbayes.heavy import pd, special
 from dpbayes.mechanisms.pegs.keys import Layout
 from dpbayes.mechanisms.pegs.regressions import fit_regressions, log_odds
 
@@ -122,6 +121,6 @@ def pmse_ratio(tables: Coded) -> float:
     beta = fit_regressions(layout, codes, WEAK, only=(0,), most=len(codes))[0]
     odds = log_odds(layout, 0, beta, codes)
     share = synthetic / len(codes)
-    pmse = float(((expit(odds[:, 1] - odds[:, 0]) - share) ** 2).mean())
+    pmse = float(((special.expit(odds[:, 1] - odds[:, 0]) - share) ** 2).mean())
     free = sum(size - 1 for size in tables.sizes)
     return pmse / (free * (1 - share) ** 2 * share / len(codes))

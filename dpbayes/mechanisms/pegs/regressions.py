@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from scipy import optimize, sparse
-from scipy.special import log_softmax, softmax
 
 from dpbayes.arrays import Floats, Ints, Vector
+from dpbayes.heavy import optimize, sparse, special
 from dpbayes.mechanisms.pegs.blocks import Conditionals
 from dpbayes.mechanisms.pegs.cost import Grain
 from dpbayes.mechanisms.pegs.keys import Layout
@@ -41,7 +40,7 @@ class Regressed(Conditionals):
     def weights(self, column: int, codes: Ints) -> Ints:
         beta, grain = self.coefficients[column], self.grains[column]
         logits = log_odds(self.layout, column, beta, codes)
-        return whole(softmax(np.nan_to_num(logits), axis=1), grain.unit) + grain.extra
+        return whole(special.softmax(np.nan_to_num(logits), axis=1), grain.unit) + grain.extra
 
 
 def log_odds(layout: Layout, column: int, beta: Floats, codes: Ints) -> Floats:
@@ -102,7 +101,7 @@ def _fit(layout: Layout, column: int, codes: Ints, penalty: float) -> Floats:
 
     def objective(flat: Vector) -> tuple[float, Vector]:
         beta = flat.reshape(width, levels)
-        log_p = log_softmax(x @ beta, axis=1)
+        log_p = special.log_softmax(x @ beta, axis=1)
         slope = x.T @ (np.exp(log_p) - chosen)
         slope[1:] += penalty * beta[1:]
         ridge = penalty / 2 * (beta[1:] ** 2).sum()

@@ -23,8 +23,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import expit
 
 from dpbayes.arrays import Floats, Mask, Vector
 from dpbayes.evaluate.disclosure import attribution, inferred_error, uniqueness
@@ -34,7 +32,7 @@ from dpbayes.evaluate.joint import (
     marginal_distance,
     regression_distance,
 )
-from dpbayes.heavy import pd
+from dpbayes.heavy import optimize, pd, special
 from dpbayes.mechanisms import MarginalBootstrap, Pegs, PegsReset, PerturbedImputation
 from dpbayes.mechanisms.pegs.gibbs import FittedGibbs, Gibbs
 from dpbayes.mechanisms.pegs.public import PublicRecords
@@ -158,6 +156,6 @@ def _logistic(x: Floats, y: Mask) -> Vector:
     def objective(beta: Vector) -> tuple[float, Vector]:
         odds = x @ beta
         loss = np.logaddexp(0, odds).sum() - odds[y].sum() + 5e-4 * (beta**2).sum()
-        return float(loss), np.asarray(x.T @ (expit(odds) - y) + 1e-3 * beta)
+        return float(loss), np.asarray(x.T @ (special.expit(odds) - y) + 1e-3 * beta)
 
-    return np.asarray(minimize(objective, np.zeros(x.shape[1]), jac=True, method="BFGS").x)
+    return np.asarray(optimize.minimize(objective, np.zeros(x.shape[1]), jac=True, method="BFGS").x)
