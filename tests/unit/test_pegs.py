@@ -150,6 +150,22 @@ def test_rho_for_an_epsilon():
     assert zcdp_epsilon(rho, 1e-6) <= 1.0 < zcdp_epsilon(rho * (1 + 1e-6), 1e-6)
 
 
+@pytest.mark.parametrize("delta", [1e-300, 1e-12, 0.4])
+@pytest.mark.parametrize("epsilon", [1e-3, 40.0])
+def test_a_delta_never_buys_less(epsilon, delta):
+    """Where ε alone buys more, as for one record or a tiny δ, that is what is bought."""
+    for rows in (1, 1000):
+        with_delta, without = (
+            dpb.Pegs(epsilon, delta=d, keys="schema").plan(LAYOUT, rows) for d in (delta, 0.0)
+        )
+        assert with_delta.step >= without.step
+        found = claim(dpb.Pegs(epsilon, delta=delta, keys="schema"), rows=rows)
+        assert found.for_datasets(1, delta=delta).epsilon <= epsilon * (1 + 1e-9)
+
+
+LAYOUT = Layout(tuple(LEVELS), tuple(LEVELS.values()))
+
+
 def test_a_budget_needs_a_number_of_records():
     for mechanism in (dpb.Pegs(1.0, of="record"), dpb.PegsReset(1.0, delta=1e-6)):
         for rows in ("public", "noisy"):
@@ -293,6 +309,8 @@ def test_seeds_of_the_records_themselves_are_refused(tmp_path):
             synthesizer.fit(mine)
     given = read_settings({"epsilon": 1.0}, [f"reference={tmp_path / 'public.csv'}"])
     assert isinstance(get_mechanism("pegs", **given).reference, PublicRecords)
+    with pytest.raises(dpb.DataError, match="reference file"):
+        read_settings({}, ["reference=a\0b"])
     with pytest.raises(dpb.GuaranteeError, match="seeds of the confidential records"):
         dpb.Pegs(1.0, seeds="records")
 
@@ -420,12 +438,20 @@ def test_bad_settings(settings, message):
         get_mechanism("pegs", epsilon=1.0, **settings)
 
 
+@pytest.mark.parametrize("others", ["b", 3, ["b", "b"], ["a"], [["b"]], [{}], None])
+def test_bad_lists_of_keys(others):
+    keys = {"a": others, "b": [], "c": [], "d": []}
+    with pytest.raises(dpb.SchemaError, match="keys of column 'a'"):
+        claim(dpb.Pegs(1.0, keys=keys))
+
+
 def test_bad_columns():
     tree = {"age": {"type": "continuous", "lower": 0, "upper": 100}, "sex": {"type": "binary"}}
     where = dpb.Schema.from_dict({"columns": tree})
     for mechanism, error, message in (
         (dpb.Pegs(1.0), dpb.SchemaError, r"bins = \{age = 10\}"),
         (dpb.Pegs(1.0, bins={"age": 1}), dpb.SchemaError, "'age' has one bin"),
+        (dpb.Pegs(1.0, bins=10**400), dpb.GuaranteeError, "up to 5,000,000"),
         (dpb.Pegs(1.0, bins={"age": "sqrt"}), dpb.GuaranteeError, "must be a number of bins"),
         (dpb.Pegs(1.0, bins={"age": 4}, keys={"age": ["sex"]}), dpb.SchemaError, "every synth"),
         (dpb.Pegs(1.0, bins={"age": 4}, keys={"age": ["age"], "sex": []}), dpb.SchemaError,

@@ -18,6 +18,7 @@ from dpbayes.privacy.guarantee import Adjacency
 Kind = Literal["counts", "reset", "any"]
 GRAINS = 30  # binary digits of α, where there is room
 _ROOM = 60  # binary digits of a sum of weights: draws are in 64 bits
+_LEAST_RHO = 1e-12  # below it ε alone buys more
 _FAR = 700.0  # beyond it exp overflows; α is as small as it gets long before
 
 
@@ -42,9 +43,9 @@ def alpha_for(step: float) -> float:
 
 @lru_cache(maxsize=64)
 def rho_for(epsilon: float, delta: float) -> float:
-    """The largest ρ found such that ρ-zCDP implies (ε, δ)-DP; a lower bound."""
+    """The largest ρ found such that ρ-zCDP implies (ε, δ)-DP; a lower bound, 0 if there is none."""
     low, high = 0.0, epsilon  # ρ-zCDP costs more than ρ at any δ below 1/2
-    while high - low > 1e-9 * high:
+    while high - low > 1e-9 * high and high > _LEAST_RHO:
         middle = (low + high) / 2
         if zcdp_epsilon(middle, delta) <= epsilon:
             low = middle

@@ -18,7 +18,7 @@ from dpbayes.mechanisms.pegs.blocks import Conditionals, draw_blocks
 from dpbayes.mechanisms.pegs.cost import Grain, Kind, Sampler, alpha_for, rho_for
 from dpbayes.mechanisms.pegs.keys import Layout
 from dpbayes.mechanisms.pegs.public import PublicRecords
-from dpbayes.mechanisms.tables.cells import Cells, check_cells
+from dpbayes.mechanisms.tables.cells import MAX_CELLS, Cells
 from dpbayes.privacy.accounting import NOTHING, Loss, check_delta
 from dpbayes.privacy.guarantee import (
     PUBLIC_INPUTS,
@@ -164,14 +164,13 @@ class Gibbs(PureMechanism):
         units = -(-rows // self.block) if self.kind == "reset" else rows
         sampler = Sampler(self.kind, len(layout.drawn), units)
         share = self.order_share(layout)
-        if self.delta:
+        total = self.epsilon * self._times(units)
+        order, step = share * total, sampler.step_for((1 - share) * total, self.adjacency)
+        if self.delta:  # totals are by the smaller of pure composition and zCDP
             rho = rho_for(self.epsilon, self.delta)
-            order = math.sqrt(2 * share * rho)
-            step = sampler.step_for_rho((1 - share) * rho, self.adjacency)
-        else:
-            total = self.epsilon * self._times(units)
-            order = share * total
-            step = sampler.step_for((1 - share) * total, self.adjacency)
+            other = sampler.step_for_rho((1 - share) * rho, self.adjacency)
+            if other > step:
+                order, step = math.sqrt(2 * share * rho), other
         if any(Grain.of(alpha_for(step), layout.sizes[i]) is None for i in layout.drawn):
             raise GuaranteeError(
                 f"epsilon = {self.epsilon:g} of a {self.of} is too little for {rows:,} records of "
@@ -252,7 +251,7 @@ class Gibbs(PureMechanism):
         self.claim(schema)
 
     def check_columns(self, schema: Schema) -> None:
-        check_cells(schema, 1 if self.bins is None else self.bins, None)
+        schema.confidential()
         self.check_layout(layout_of(self.cells(schema)))
         if self.reference is not None:
             self.reference.validated(schema)
@@ -302,9 +301,11 @@ def cells_of(schema: Schema, bins: Mapping[str, Bins] | int | None) -> Cells:
                 f"{column.type}. Give it public bins: bins = {{{column.name} = 10}} or a list of "
                 "edges (from documentation, never from the confidential data)."
             )
-        if isinstance(rule, str | bool):
+        many = isinstance(rule, int) and rule > MAX_CELLS
+        if isinstance(rule, str | bool) or many:
             raise GuaranteeError(
-                f"bins of column {column.name!r}: {rule!r} must be a number of bins, or edges."
+                f"bins of column {column.name!r}: {rule!r:.40} must be a number of bins, up to "
+                f"{MAX_CELLS:,}, or edges."
             )
     cells = Cells.of(schema, 1, 2 if bins is None else bins)
     for axis in (*cells.given, *cells.axes):

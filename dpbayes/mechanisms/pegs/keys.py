@@ -139,9 +139,8 @@ def declared(layout: Layout, named: Mapping[str, Sequence[str]], bits: int) -> l
     found = []
     for name in drawn:
         others = named[name]
-        good = not isinstance(others, str) and isinstance(others, Sequence)
-        wrong = [o for o in others if o not in place or o == name] if good else [others]
-        if wrong or len(set(others)) < len(others):
+        listed = isinstance(others, list | tuple) and all(isinstance(o, str) for o in others)
+        if not listed or len({*others} & ({*place} - {name})) < len(others):
             raise SchemaError(
                 f"keys of column {name!r}: {others!r} must be a list of different other columns "
                 f"among {', '.join(n for n in layout.names if n != name)}."

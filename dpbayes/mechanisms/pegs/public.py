@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpbayes.errors import DataError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import Outside
 from dpbayes.mechanisms.posterior.weights import check_apart
@@ -27,7 +28,10 @@ class PublicRecords(Outside):
     @classmethod
     def load(cls, path: str | Path) -> PublicRecords:
         """From a CSV file. DataError if it cannot be read."""
-        return cls(read_records(path))
+        try:
+            return cls(read_records(path))
+        except ValueError as error:  # a name that no file can have
+            raise DataError(f"reference file {str(path)!r}: {error}.") from None
 
     def validated(self, schema: Schema) -> pd.DataFrame:
         """Declared columns, typed. DataError unless they fit the schema, and there are some."""
