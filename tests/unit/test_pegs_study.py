@@ -104,13 +104,17 @@ def test_the_report(monkeypatch):
     monkeypatch.setattr(chains, "CHAINS", 5)
     monkeypatch.setattr(chains, "LENGTH", 12)
     monkeypatch.setattr(chains, "SPANS", ((0, 1), (2, 12)))
+    monkeypatch.setattr(maps, "RECORDS", 300)
+    monkeypatch.setattr(maps, "SYNTHETIC", 20)
+    monkeypatch.setattr(maps, "TOTALS", (5.0,))
     parts = [
+        study.piece(np.random.SeedSequence(3), "totals").assign(piece=6),
         made_up(lambda name, e: 1.0).assign(part="maps"),
         study.piece(np.random.SeedSequence(1), "chains").assign(piece=4),
         study.piece(np.random.SeedSequence(2), "steps").assign(piece=5),
     ]
     report = study.report(pd.concat(parts, ignore_index=True))
-    assert set(report.tables) == {"maps", "orderings", "table-3"}
+    assert set(report.tables) == {"maps", "orderings", "table-3", "totals"}
     assert {"figure-4", "figure-5-6-7", "figure-5-6-7-total", "figure-8", "figure-9"} == set(
         report.figures
     )

@@ -18,6 +18,7 @@ What the paper leaves open, and how it is taken:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -48,7 +49,8 @@ UTILITY = ("marginal", "given age", "given ZIP", "logistic", "linear")
 RISK = ("errors of MDC", "error of charge", "unique")
 MEASURES = (*UTILITY, *RISK)
 TERMS = ("intercept", "age", "sev = 1", "sev = 2", "cat", "los")
-LOW, HIGH = 14, 13  # bins of charge: above 25K, and its reference in the regression
+LOW = 14  # the first bin of charges that count as high, about two in five
+TOTALS, DELTA = (1.0, 5.0, 20.0), 1e-6  # of a whole release
 
 
 def mechanisms(reference: PublicRecords) -> dict[str, Gibbs]:
@@ -98,6 +100,31 @@ def run(seed: np.random.SeedSequence) -> pd.DataFrame:
     for label, data in _bootstraps(records, rng):
         rows += list(_measured(label, np.inf, np.inf, records, data, original))
     return pd.DataFrame(rows, columns=["mechanism", "epsilon", "total", "measure", "value"])
+
+
+def totals(seed: np.random.SeedSequence) -> pd.DataFrame:
+    """Utility at an ε of the whole release, its noisy keys paid for, from uniform seeds.
+
+    Rows as those of ``run``, with the block in the mechanism's name, and δ.
+    """
+    rng = np.random.default_rng(seed)
+    records = discharges(RECORDS, rng)
+    original, validated = regressions(records), SCHEMA.validate(records)
+    noise, rows = StudyNoise(rng), []
+    for epsilon, delta in itertools.product(TOTALS, (0.0, DELTA)):
+        shared: dict[str, Any] = {"records": SYNTHETIC, "delta": delta}
+        cases: dict[str, Gibbs] = {
+            PEGS: Pegs(epsilon, **shared), MARGINAL: MarginalBootstrap(epsilon, **shared)
+        }  # fmt: skip
+        for block in (10, 100, 1000):
+            cases[f"{RESET}, B = {block:,}"] = PegsReset(epsilon, block=block, **shared)
+        for label, mechanism in cases.items():
+            fitted = mechanism.prepare(SCHEMA, validated, SYNTHETIC)
+            data = fitted.synthetic(fitted.private(noise), SYNTHETIC, noise.rng).astype(int)
+            found = _measured(label, epsilon, epsilon, records, data, original)
+            rows += [(*row, delta) for row in found if row[3] in MEASURES]
+    columns = ["mechanism", "epsilon", "total", "measure", "value", "delta"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _bootstraps(

@@ -151,7 +151,8 @@ def chart(found: pd.DataFrame, measures: tuple[str, ...], *, total: bool = False
         ax.set_title(measure, fontsize=9)
         ax.set_xlabel("ε of the release" if total else "ε of a synthetic record")
         ax.spines[["top", "right"]].set_visible(False)
-    figure.axes[-1].legend(frameon=False, fontsize=6)
+    handles, labels = figure.axes[-1].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=7, loc="outside right upper")
     return Chart(figure, means)
 
 
@@ -177,20 +178,31 @@ def coefficients(found: pd.DataFrame) -> Chart:
         ax.set_title(f"ε = {epsilon:g} of a record", fontsize=9)
         ax.set_xlabel("coefficient for charge, in bins")
         ax.spines[["top", "right"]].set_visible(False)
-    figure.axes[-1].legend(frameon=False, fontsize=7)
+    handles, labels = figure.axes[-1].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=7, loc="outside right upper")
     columns = ["epsilon", "mechanism", "term", "coefficient"]
     return Chart(figure, pd.DataFrame(data, columns=columns))
 
 
+def _by_total(found: pd.DataFrame) -> pd.DataFrame:
+    """Means by measure, mechanism, δ and ε."""
+    return found.pivot_table(
+        index=["measure", "mechanism"], columns=["delta", "epsilon"], values="value"
+    )
+
+
 def pieces(replicates: int) -> list[Piece]:
-    """Replicates of the maps, the chains, and one record."""
-    return [*[{"part": "maps"}] * replicates, {"part": "chains"}, {"part": "steps"}]
+    """Replicates of the maps, the chains, one record, and replicates at a total ε."""
+    one: list[Piece] = [{"part": "chains"}, {"part": "steps"}]
+    return [*[{"part": "maps"}] * replicates, *one, *[{"part": "totals"}] * replicates]
 
 
 def piece(seed: np.random.SeedSequence, part: str) -> pd.DataFrame:
     """One of them."""
-    run = {"maps": maps.run, "chains": chains.run, "steps": chains.steps}[part]
-    return run(seed).assign(part=part)
+    runs = {
+        "maps": maps.run, "chains": chains.run, "steps": chains.steps, "totals": maps.totals
+    }  # fmt: skip
+    return runs[part](seed).assign(part=part)
 
 
 def report(found: pd.DataFrame) -> Report:
@@ -209,6 +221,10 @@ def report(found: pd.DataFrame) -> Report:
         lines += [f"\n{measure}, by ε of a synthetic record\n", rounded(table, 4)]
     lines += [f"\nWhat the paper says, by differences of {CLEAR:g} standard errors\n"]
     lines += [held.to_string(index=False)]
+    if "totals" in parts:
+        tables["totals"] = parts["totals"]
+        lines += ["\nAt a total ε of the release, noisy keys paid for, uniform seeds"]
+        lines += [rounded(_by_total(parts["totals"]), 4)]
     figures = {
         "figure-5-6-7": chart(of_maps, UTILITY),
         "figure-5-6-7-total": chart(of_maps, UTILITY, total=True),
