@@ -62,7 +62,7 @@ def by_code(records, keys, alpha, seed, block, *, reset):
     where = keys[0].layout
     codes = np.array(records, dtype=np.int64).reshape(len(records), len(where.names))
     kind = Resetting if reset else Counted
-    source = kind(where, keys, count_tables(keys, codes), alpha).fresh()
+    source = kind(where, keys, count_tables(keys, codes), alpha).fresh(1, len(block))
     now, found = np.array([seed]), 0.0
     for record in block:
         for i, level in enumerate(record):

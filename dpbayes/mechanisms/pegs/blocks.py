@@ -35,8 +35,8 @@ class Conditionals(ABC):
             codes: levels of the chains at this step, shape (chains, columns).
         """
 
-    def fresh(self) -> Conditionals:
-        """The same for other chains, with nothing visited."""
+    def fresh(self, chains: int, length: int) -> Conditionals:
+        """The same for so many other chains of this length, with nothing visited."""
         return self
 
 
@@ -96,17 +96,20 @@ class Resetting(Counted):
     def __init__(self, layout: Layout, keys: Sequence[Key], counts: Tables, alpha: float):
         super().__init__(layout, keys, counts, alpha)
         self.alpha = alpha
-        self.visited: dict[int, list[Ints]] = {key.column: [] for key in keys}
+        self.visited: dict[int, Ints] = {}  # rows by column, shape (chains, length)
+        self.visits = dict.fromkeys(self.keys, 0)
 
-    def fresh(self) -> Conditionals:
-        return Resetting(self.layout, list(self.keys.values()), self.counts, self.alpha)
+    def fresh(self, chains: int, length: int) -> Conditionals:
+        made = Resetting(self.layout, list(self.keys.values()), self.counts, self.alpha)
+        made.visited = {i: np.empty((chains, length), dtype=np.int64) for i in self.keys}
+        return made
 
     def weights(self, column: int, codes: Ints) -> Ints:
-        row, before = self.keys[column].of(codes), self.visited[column]
-        again = np.zeros(len(row), dtype=bool)
-        for earlier in before:
-            again |= earlier == row
-        before.append(row)
+        row, visit = self.keys[column].of(codes), self.visits[column]
+        visited = self.visited[column]
+        again = (visited[:, :visit] == row[:, None]).any(axis=1)
+        visited[:, visit] = row  # no more visits than there is room for: it would be an error
+        self.visits[column] += 1
         counts = self.counts[column][row]
         counts[again] = 0
         return self._weights(column, counts)
@@ -189,7 +192,9 @@ def draw_blocks(
     for first in range(0, len(start), most):
         here = slice(first, first + most)
         kept = None if given is None else given[here]
-        parts.append(_draw_chains(source.fresh(), start[here].copy(), length, noise, kept))
+        codes = start[here].copy()
+        own = source.fresh(len(codes), length)
+        parts.append(_draw_chains(own, codes, length, noise, kept))
     return np.concatenate(parts)
 
 

@@ -331,6 +331,7 @@ class FittedGibbs(PureFitted):
         cells, layout: public.
         plan: what ε buys for a data set; public. None without a claim.
         rows: public number of synthetic records.
+        length: of a chain, no longer than there are records.
         given: public columns of every record of every chain, shape (chains, B, columns), or None.
         starts: levels of public records, from which chains may start; None for uniform seeds.
     """
@@ -350,7 +351,8 @@ class FittedGibbs(PureFitted):
         mechanism.check_layout(self.layout)
         self.plan = mechanism.plan(self.layout, rows)
         self.codes = _codes(self.cells, records)
-        self.given = self._given(self.codes, mechanism.block) if self.cells.given else None
+        self.length = min(mechanism.block, rows)  # of a chain
+        self.given = self._given(self.codes) if self.cells.given else None
         self.starts = self.open = None
         settings: dict[str, Any] = {"bins": self.cells.to_dict()}
         if self.plan is not None:
@@ -362,16 +364,15 @@ class FittedGibbs(PureFitted):
         super().__init__(mechanism, schema, settings)
         self.kept: dict[str, Any] = {}
 
-    def _given(self, codes: Ints, block: int) -> Ints:
-        chains = -(-self.rows // block)
-        whole = np.resize(codes[:, : self.layout.given], (chains * block, self.layout.given))
-        return whole.reshape(chains, block, -1)
+    def _given(self, codes: Ints) -> Ints:
+        chains = -(-self.rows // self.length)
+        whole = np.resize(codes[:, : self.layout.given], (chains * self.length, self.layout.given))
+        return whole.reshape(chains, self.length, -1)
 
     def private(self, noise: Noise) -> Ints:
         source = self.mechanism.conditionals(self, noise)
-        block = self.mechanism.block
-        start = self._seeds(-(-self.rows // block), noise)
-        found = draw_blocks(source, start, block, noise, self.given)
+        start = self._seeds(-(-self.rows // self.length), noise)
+        found = draw_blocks(source, start, self.length, noise, self.given)
         return found.reshape(-1, found.shape[2])[: self.rows]
 
     def _seeds(self, chains: int, noise: Noise) -> Ints:
