@@ -33,6 +33,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/inference.py
 	$(BIN)/python benchmarks/dips.py
+	$(BIN)/python benchmarks/pegs.py
 	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/studies.py
 	$(BIN)/python benchmarks/rivals.py

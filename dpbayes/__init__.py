@@ -25,6 +25,7 @@ from dpbayes.errors import (
 )
 from dpbayes.fit import Fit
 from dpbayes.mechanisms import *  # noqa: F403  # its __all__ is the list of mechanisms
+from dpbayes.mechanisms.pegs.public import PublicRecords
 from dpbayes.mechanisms.posterior.weights import ConfidentialWeights, ConstantWeights, Reference
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.release import Release
@@ -58,7 +59,7 @@ __all__ = [
     "Column", "Schema", "read_records",
     "Regression", "Program", "Family", "register_family", "StanProgram", "check_contract",
     "SamplerSettings",
-    "ConstantWeights", "Reference", "ConfidentialWeights",
+    "ConstantWeights", "Reference", "ConfidentialWeights", "PublicRecords",
     "Guarantee",
     "Synthesizer", "Fit", "Release", "tune", "choose_program",
     "Job", "Ledger", "publish", "resolve",

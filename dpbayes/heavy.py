@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import sqlalchemy as sa
     import xarray as xr
-    from scipy import interpolate, optimize, special, stats
+    from scipy import interpolate, optimize, sparse, special, stats
 else:
     from importlib import import_module
 
@@ -31,10 +31,11 @@ else:
     pd = _Waiting("pandas")
     sa = _Waiting("sqlalchemy")
     xr = _Waiting("xarray")
-    interpolate, optimize, special, stats = (
-        _Waiting(f"scipy.{n}") for n in ("interpolate", "optimize", "special", "stats")
+    interpolate, optimize, sparse, special, stats = (
+        _Waiting(f"scipy.{n}") for n in ("interpolate", "optimize", "sparse", "special", "stats")
     )
 
 __all__ = [
-    "filelock", "formulaic", "interpolate", "optimize", "pd", "sa", "special", "stats", "xr",
+    "filelock", "formulaic", "interpolate", "optimize", "pd", "sa", "sparse", "special", "stats",
+    "xr",
 ]  # fmt: skip

@@ -79,7 +79,8 @@ class Synthesizer(Generic[F_co]):
     def guarantee(self) -> Guarantee:
         """The claim for one data set, before anything is computed from records."""
         rows = self.schema.rows
-        claim = replace(self._spending().guarantee().drawn_by(self.engine.draw), rows=rows.kind)
+        claim = self._spending().claim(self.schema).drawn_by(self.engine.draw)
+        claim = replace(claim, rows=rows.kind)
         if rows.share:
             # Neighbours by substitution have the same number of records: nothing is told of it.
             loss = Loss.pure(rows.share * self.mechanism.guarantee().epsilon, changed=0.0)
@@ -158,9 +159,10 @@ class Synthesizer(Generic[F_co]):
         # Draws of two mechanisms are paid for as independent ones: other random numbers.
         entropy = secrets.randbits(128) if self.settings.seed is None else self.settings.seed
         noise = self._noise(entropy)
-        task = replace(before, entropy=entropy, noise=noise, checkpoint=None)
-        if self.schema.rows.share:  # a number of its own, which its own epsilon pays for
-            task = replace(task, rows=self._rows(len(before.records), noise), _shared={})
+        rows = self._rows(len(before.records), noise)  # a noisy one of its own, which it pays for
+        task = replace(before, entropy=entropy, noise=noise, checkpoint=None, rows=rows)
+        if self.schema.rows.share or rows != before.rows:
+            task = replace(task, _shared={})
         return self._fit(task, fit.given)
 
     def _fit(self, task: Task, given: pd.DataFrame) -> Fit[F_co]:
@@ -208,9 +210,10 @@ class Synthesizer(Generic[F_co]):
         Guarantee: a noisy one is epsilon-DP with its share of epsilon: n changes by 1 when a record
         is added or removed, and has geometric noise (Ghosh, Roughgarden & Sundararajan, 2012).
         """
+        number = self.mechanism.data_rows(self.schema)
+        if number is not None:
+            return number
         rows = self.schema.rows
-        if rows.number is not None:
-            return rows.number
         if not rows.share:
             return n
         epsilon = rows.share * self.mechanism.guarantee().epsilon

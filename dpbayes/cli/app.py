@@ -18,6 +18,7 @@ from dpbayes.cli.streams import FAILED, run, say, say_error
 from dpbayes.cli.study import study
 from dpbayes.cli.synthesize import synthesize
 from dpbayes.cli.tune import tune
+from dpbayes.cli.whole import risk, utility
 from dpbayes.engines import ENGINES
 from dpbayes.errors import DpbayesError
 from dpbayes.mechanisms import MECHANISMS
@@ -86,7 +87,7 @@ def list_() -> None:
             say(f"  {name:<22}{text}")
 
 
-for _one in (demo, synthesize, tune, audit, check, study, combine):
+for _one in (demo, synthesize, tune, audit, check, study, combine, risk, utility):
     app.command()(flattened(_one))
 app.command("list")(list_)
 app.add_typer(ledger_app, name="ledger")

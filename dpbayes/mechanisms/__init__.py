@@ -14,6 +14,8 @@ from dpbayes.mechanisms.base import Fitted, Mechanism, PureMechanism, Task
 from dpbayes.mechanisms.measured.mechanism import Measured
 from dpbayes.mechanisms.modips.clamped import ClampedModips
 from dpbayes.mechanisms.modips.mechanism import Modips
+from dpbayes.mechanisms.pegs.imputation import PerturbedImputation
+from dpbayes.mechanisms.pegs.samplers import DiversePegs, MarginalBootstrap, Pegs, PegsReset
 from dpbayes.mechanisms.posterior.anchored import Anchored
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.beta_divergence import BetaDivergence
@@ -42,7 +44,8 @@ def register_mechanism(kind: Kind) -> Kind:
 for _kind in (
     Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, BetaDivergence,
     Laplace, PerturbedHistogram, EmpiricalBootstrap, MultinomialDirichlet, SmoothedHistogram,
-    BetaBinomial, BetaBinomialMR, Modips, Measured,
+    BetaBinomial, BetaBinomialMR, Modips, Measured, Pegs, PegsReset, PerturbedImputation,
+    MarginalBootstrap,
 ):  # fmt: skip
     register_mechanism(_kind)
 
@@ -69,8 +72,9 @@ def get_mechanism(name: str, /, **settings: Any) -> Mechanism[Any]:
 
 __all__ = [
     "MECHANISMS", "Anchored", "BetaBinomial", "BetaBinomialMR", "BetaDivergence", "Censored",
-    "CensoredWeighted", "ClampedModips", "EmpiricalBootstrap", "Fitted", "Laplace", "Measured",
-    "Mechanism", "Modips", "MultinomialDirichlet", "PerturbedHistogram", "PosteriorMechanism",
-    "PureMechanism", "SmoothedHistogram", "Task", "Unweighted", "Weighted", "WeightedE",
-    "get_mechanism", "register_mechanism",
+    "CensoredWeighted", "ClampedModips", "DiversePegs", "EmpiricalBootstrap", "Fitted", "Laplace",
+    "MarginalBootstrap", "Measured", "Mechanism", "Modips", "MultinomialDirichlet", "Pegs",
+    "PegsReset", "PerturbedHistogram", "PerturbedImputation", "PosteriorMechanism", "PureMechanism",
+    "SmoothedHistogram", "Task", "Unweighted", "Weighted", "WeightedE", "get_mechanism",
+    "register_mechanism",
 ]  # fmt: skip

@@ -156,6 +156,14 @@ class Fitted(ABC):
         return Findings({"settings": dict(self.settings)})
 
 
+class Outside(ABC):
+    """What was made of other records than the confidential ones, among a mechanism's settings."""
+
+    @abstractmethod
+    def check_records(self, records: pd.DataFrame) -> None:
+        """Raise GuaranteeError if those were, for the most part, these validated records."""
+
+
 # What a mechanism makes of records: a Fit of a posterior mechanism has draws, and so on.
 F_co = TypeVar("F_co", bound=Fitted, covariant=True)
 
@@ -178,6 +186,14 @@ class Mechanism(ABC, Generic[F_co]):
     @abstractmethod
     def guarantee(self) -> Guarantee:
         """The claim for one data set, before anything is computed from records."""
+
+    def claim(self, schema: Schema) -> Guarantee:
+        """``guarantee`` for records with these columns, where they make a difference."""
+        return self.guarantee()
+
+    def data_rows(self, schema: Schema) -> int | None:
+        """Rows of a data set, where they are known before any record is seen; else None."""
+        return schema.rows.number
 
     @abstractmethod
     def check(self, schema: Schema, model: Model | None) -> None:

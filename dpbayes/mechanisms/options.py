@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dpbayes.errors import GuaranteeError
+from dpbayes.mechanisms.pegs.public import PublicRecords
 from dpbayes.mechanisms.posterior.weights import (
     ConfidentialWeights,
     ConstantWeights,
@@ -24,7 +25,8 @@ def read_settings(
     """Settings by name, from named options and from texts ``NAME=VALUE`` alike.
 
     Texts are read as TOML values where they are such, otherwise as they stand. ``window`` may be
-    LO,HI; ``weights`` and ``anchor`` may name a file of `dpbayes tune`; ``c1`` and ``c2`` become
+    LO,HI; ``weights`` and ``anchor`` may name a file of `dpbayes tune`, ``reference`` a CSV file of
+    public records; ``c1`` and ``c2`` become
     part of the weights.
 
     Args:
@@ -45,7 +47,7 @@ def read_settings(
     weights = _weights(found.pop("weights", None), found.pop("c1", None), found.pop("c2", None))
     if weights is not None:
         found["weights"] = weights
-    for name, read in (("window", _window), ("anchor", _anchor)):
+    for name, read in (("window", _window), ("anchor", _anchor), ("reference", _reference)):
         if name in found:
             found[name] = read(found[name])
     return found
@@ -117,3 +119,8 @@ def _anchor(value: Any) -> Any:
     if not isinstance(value, str) or value in NAMED_ANCHORS:
         return value
     return Reference.load(value)
+
+
+def _reference(value: Any) -> Any:
+    """Public records from a file."""
+    return PublicRecords.load(value) if isinstance(value, str) else value

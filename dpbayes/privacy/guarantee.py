@@ -117,6 +117,7 @@ class Guarantee:
         nested: data sets made of each private draw; only the first of them costs.
         delta: 0 for pure ε-DP; otherwise losses compose by the smaller of pure and zCDP.
         rows: what is public of the number of records (``schema.Rows``).
+        parts: sentences on what a data set's loss is made of, or on what has no claim.
     """
 
     mechanism: str
@@ -132,6 +133,7 @@ class Guarantee:
     nested: int = 1
     delta: float = 0.0
     rows: RowsKind = "public"
+    parts: str = ""
 
     @property
     def holds_for(self) -> Adjacency:
@@ -282,6 +284,7 @@ class Guarantee:
             return (
                 f"The synthesizer {self.mechanism!r} gives no differential privacy guarantee: the "
                 "parameters were drawn without a bound on what one record can do."
+                + (f" {self.parts}" if self.parts else "")
             )
         sets = "data set" if self.datasets == 1 else "data sets"
         opening = f"{self.datasets} synthetic {sets} by the mechanism {self.mechanism!r}. "
@@ -294,6 +297,7 @@ class Guarantee:
                 )
             if self.draws < self.datasets:
                 claim += f"The data sets come from {self.draws} private draw(s). "
+            claim += f"{self.parts} " if self.parts else ""
         elif math.isfinite(self.epsilon):
             claim = (
                 f"The target is ε = {self.epsilon:.4g} (one record added or removed; "

@@ -89,7 +89,8 @@ class Job:
                 f"{len(self.candidates)} candidates: give one, or choose_epsilon to choose one."
             )
         schema = self.candidates[0].schema
-        rows = self.rows if self.rows is not None else schema.rows.number
+        declared = self.candidates[0].mechanism.data_rows(schema)
+        rows = self.rows if self.rows is not None else declared
         if rows is not None:
             check_room(rows, len(schema.columns), self.datasets)
         check_output(self.out)

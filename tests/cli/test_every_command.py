@@ -92,6 +92,15 @@ def test_looking_at_a_mechanism(run, folder):
     assert "mine.stan keeps the contract at" in said
 
 
+def test_looking_at_a_synthetic_table(run, folder):
+    records(60).to_csv(folder / "made.csv", index=False)
+    where = ("--records", "data.csv", "--schema", "schema.toml")
+    said = run("risk", "made.csv", *where, "--keys", "age,sex", "--sensitive", "ill")
+    assert "correct attribution of ill" in said
+    said = run("utility", "made.csv", *where)
+    assert "pMSE ratio" in said
+
+
 def test_looking_around(run, monkeypatch):
     records, schema = demo.earnings()
     monkeypatch.setattr(demo, "earnings", lambda: (records.iloc[::4], schema))

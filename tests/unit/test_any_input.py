@@ -147,6 +147,8 @@ SETTINGS = (
     "epsilon", "window", "weights", "c1", "c2", "anchor", "range", "share", "bins", "sigma",
     "nested", "model", "settings", "draw", "name", "self", "alpha", "adjacency", "beta", "cells",
     "samples", "bound", "allocation", "out_of_range", "resample",
+    "of", "delta", "records", "block", "seeds", "reference", "keys", "m", "bits", "penalty",
+    "diversity",
 )  # fmt: skip
 
 

@@ -23,7 +23,8 @@ ALL = [
     dpb.Anchored(5), dpb.BetaDivergence(5),
     dpb.Laplace(5), dpb.PerturbedHistogram(5), dpb.EmpiricalBootstrap(5),
     dpb.MultinomialDirichlet(5), dpb.SmoothedHistogram(5), dpb.BetaBinomial(5),
-    dpb.BetaBinomialMR(5), dpb.Modips(5), dpb.Measured(5),
+    dpb.BetaBinomialMR(5), dpb.Modips(5), dpb.Pegs(5), dpb.PegsReset(5),
+    dpb.PerturbedImputation(5), dpb.MarginalBootstrap(5), dpb.Measured(5),
 ]  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def test_which_mechanisms_are_strict():
     assert {n for n, g in claims.items() if g.basis == "strict"} == {
         "censored", "anchored", "beta-divergence", "laplace", "perturbed-histogram",
         "empirical-bootstrap", "multinomial-dirichlet", "smoothed-histogram", "beta-binomial",
-        "beta-binomial-mr", "modips", "measured",
+        "beta-binomial-mr", "modips", "pegs", "pegs-rs", "pmi", "marginal-bootstrap", "measured",
     }  # fmt: skip
     assert {n for n, g in claims.items() if g.basis == "none"} == {"unweighted"}
     censored = claims["censored"]
@@ -71,7 +72,7 @@ def test_json_is_standard_and_is_all_that_is_said(mechanism):
     assert (tree["epsilon"] is None) == math.isinf(claim.epsilon)
     assert {f.name for f in fields(claim)} == {
         "mechanism", "each", "basis", "more", "draw", "once", "adjacency", "weights", "once_for",
-        "datasets", "nested", "delta", "rows",
+        "datasets", "nested", "delta", "rows", "parts",
     }  # fmt: skip
 
 

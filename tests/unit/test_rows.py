@@ -15,6 +15,7 @@ import dpbayes as dpb
 from dpbayes.mechanisms import MECHANISMS, PureMechanism
 from dpbayes.mechanisms.modips.grid import GRIDDED
 from dpbayes.mechanisms.modips.mechanism import MODELS
+from dpbayes.mechanisms.pegs.gibbs import Gibbs
 from dpbayes.mechanisms.tables.urns import Urn
 from dpbayes.privacy.noise import StudyNoise
 
@@ -41,6 +42,11 @@ CASES = [
     (dpb.BetaBinomialMR(1.0), ("sex",)),
     (dpb.Measured(1.0), ALL),
     (dpb.Measured(1.0, "substitution"), ("sex",)),
+    (dpb.Pegs(1.0, bins=3), ALL),
+    (dpb.Pegs(1.0, bins=3, keys="schema", block=4), ALL),
+    (dpb.PegsReset(1.0, "substitution", bins=3, m=1), ALL),
+    (dpb.PerturbedImputation(1.0, bins=3), ALL),
+    (dpb.MarginalBootstrap(1.0, bins=3), ALL),
     (dpb.Modips(1.0, "sequential"), ALL),
     (dpb.Modips(1.0, "sequential", "substitution", allocation="communal"), ALL),
     (dpb.Modips(1.0, "glom"), ALL),
@@ -196,7 +202,7 @@ def test_rows_are_free_where_parameters_are_paid_for(case):
     mechanism, names = case
     fit = dpb.Synthesizer(schema(names, 30), mechanism).fit(table(50))
     assert len(fit.sample(rows=12, seed=1).datasets[0]) == 12
-    if isinstance(mechanism, Urn):
+    if isinstance(mechanism, Urn | Gibbs):
         with pytest.raises(dpb.GuaranteeError, match=r"pays for every row, here for 30"):
             fit.sample(rows=31, seed=1)
     else:
@@ -207,6 +213,7 @@ PLAIN = [
     case for case in CASES
     if getattr(case[0], "out_of_range", "bit") != "truncate"  # its cost has a test of its own
     and not isinstance(case[0], Urn)  # exact tests in test_dips_exact
+    and not isinstance(case[0], Gibbs)  # exact tests in test_pegs_exact
     and not getattr(case[0], "resample", False)  # likewise
     and getattr(case[0], "draw", "sbs") == "sbs"  # likewise
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.errors import DataError, GuaranteeError
 from dpbayes.files import write_whole
 from dpbayes.heavy import pd, xr
+from dpbayes.mechanisms.base import Outside
 from dpbayes.mechanisms.posterior.risk import (
     check_scaling,
     linear_weights,
@@ -128,7 +129,7 @@ class TruncatedWeights(WeightSource):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Reference(WeightSource):
+class Reference(WeightSource, Outside):
     """A fit to reference data, as a weight function a(x) and as an anchor.
 
     a(x) = clip(c1 (1 - (f(x) - low) / (high - low)) + c2, 0, 1) with f(x) the largest
@@ -265,24 +266,29 @@ class Reference(WeightSource):
         return cls(draws, low, high, identity, trace, c1, c2, tree.get("tuning"))
 
 
-def check_apart(reference: Trace, records: pd.DataFrame) -> None:
+def check_apart(
+    reference: Trace,
+    records: pd.DataFrame,
+    instead: str = "(anchored draws an anchor and pays for it)",
+) -> None:
     """Raise GuaranteeError if reference records are, for the most part, the confidential ones.
 
     Args:
         records: the confidential ones, validated.
+        instead: how to do without a reference.
     """
     share = reference.share(records)
     if share >= SHARE:
         raise GuaranteeError(
             f"the reference was made from these very records: {share:.0%} of the smaller table are "
             "in both. A reference has to be public or paid for elsewhere; take records of another "
-            "period or place, or do without (anchored draws an anchor and pays for it)."
+            f"period or place, or do without {instead}."
         )
 
 
-def references(mechanism: Any) -> Iterator[Reference]:
-    """Reference fits among the settings of a mechanism, and of mechanisms among them."""
-    if isinstance(mechanism, Reference):
+def references(mechanism: Any) -> Iterator[Outside]:
+    """What was made of other records among the settings of a mechanism, and of those in it."""
+    if isinstance(mechanism, Outside):
         yield mechanism
     elif is_dataclass(mechanism):
         for one in fields(mechanism):

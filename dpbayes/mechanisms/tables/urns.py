@@ -116,7 +116,7 @@ class FittedUrn(PureFitted):
         return self.cells.decode(output[:rows], rng)  # draws are exchangeable
 
 
-def _odds(x: float) -> float:
+def odds(x: float) -> float:
     """1 / (e^x - 1), for large x too."""
     return math.exp(-x) / -math.expm1(-x)
 
@@ -186,7 +186,7 @@ class MultinomialDirichlet(Urn):
 
     @staticmethod
     def least_alpha(epsilon: float, size: int) -> float:
-        return size * _odds(epsilon)
+        return size * odds(epsilon)
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class SmoothedHistogram(Urn):
 
     @staticmethod
     def least_alpha(epsilon: float, size: int) -> float:
-        return _odds(epsilon / size)
+        return odds(epsilon / size)
 
 
 def _require_binary(name: str, other: str, schema: Schema) -> None:

@@ -1,0 +1,393 @@
+"""What all perturbed Gibbs samplers share: settings, the budget, chains and their claim."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from dpbayes.arrays import Ints
+from dpbayes.errors import DataError, GuaranteeError, SchemaError
+from dpbayes.heavy import pd
+from dpbayes.mechanisms.base import PureFitted, PureMechanism, Task
+from dpbayes.mechanisms.pegs.blocks import Conditionals, draw_blocks
+from dpbayes.mechanisms.pegs.cost import Grain, Kind, Sampler, alpha_for, rho_for
+from dpbayes.mechanisms.pegs.keys import Layout
+from dpbayes.mechanisms.pegs.public import PublicRecords
+from dpbayes.mechanisms.tables.cells import MAX_CELLS, Cells
+from dpbayes.privacy.accounting import NOTHING, Loss, check_delta
+from dpbayes.privacy.guarantee import (
+    PUBLIC_INPUTS,
+    REFERENCE,
+    SECRET_DRAWS,
+    SECRET_NOISE,
+    Adjacency,
+    Guarantee,
+)
+from dpbayes.privacy.noise import Noise
+from dpbayes.schema import Schema
+from dpbayes.schema.rows import MOST_VALUES
+
+Unit = Literal["data-set", "block", "record"]
+Seeds = Literal["uniform", "reference"]
+Bins = int | Sequence[float]
+MOST_BLOCK = 10_000  # records of a block; every one is compared with those before
+MOST_RECORDS = 2**31 - 1  # of a table that is counted: sums of weights are in 64 bits
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a budget buys for a data set.
+
+    Attributes:
+        sampler: of the data set.
+        step: w of every step.
+        order: ε of the order of the columns, for ``adjacency``; 0 without.
+    """
+
+    sampler: Sampler
+    step: float
+    order: float
+    adjacency: Adjacency
+
+    @property
+    def alpha(self) -> float:
+        """Added to every count, or fitted probability."""
+        return alpha_for(self.step)
+
+    @property
+    def order_loss(self) -> Loss:
+        """Of noisy tables, which a changed record moves twice as much as an added one."""
+        if not self.order:
+            return NOTHING
+        if self.adjacency == "add-remove":
+            return Loss.pure(self.order)
+        return Loss.pure(self.order / 2, changed=self.order)
+
+    @property
+    def loss(self) -> Loss:
+        """Of the data set."""
+        return self.order_loss.plus(self.records)
+
+    @property
+    def records(self) -> Loss:
+        """Of all its synthetic records."""
+        return self.sampler.loss(self.step)
+
+    def words(self, block: int) -> str:
+        """What the loss is made of."""
+        one, all_of_them = (
+            f"ε = {loss.epsilon:.4g} (add/remove), {loss.substitution().epsilon:.4g} (substitution)"
+            for loss in (replace(self.sampler, units=1).loss(self.step), self.records)
+        )
+        what = f"block of {block} records" if self.sampler.kind == "reset" else "synthetic record"
+        parts = [
+            f"Each {what} costs {one}",
+            f"the {self.sampler.units:,} of a data set cost {all_of_them}",
+        ]
+        if self.order:
+            order = self.order_loss
+            parts.append(
+                f"the order of its columns costs {order.epsilon:.4g}, "
+                f"{order.substitution().epsilon:.4g}"
+            )
+        return "; ".join(parts) + "."
+
+
+@dataclass(frozen=True)
+class Gibbs(PureMechanism):
+    """Shared settings of the samplers.
+
+    Attributes:
+        epsilon: of one data set, or of what ``of`` says.
+        adjacency: what epsilon is for.
+        of: ``data-set``: α follows from the number of records; ``record`` or ``block``: ε of one
+            synthetic record, or of a block, as in the paper; a data set costs as many times ε.
+        delta: above 0, ε of a data set is meant at this δ, by zCDP; the release has to be asked
+            for at the same δ.
+        records: of a data set; by default the public number of rows.
+        block: B, records of a chain, each drawn from the one before; the first from a seed.
+        bins: of numeric columns, which have none by themselves: a number, or edges, by column.
+        seeds: of the chains: ``uniform`` over the declared levels, or rows of ``reference``.
+        reference: public records.
+        kind: how the steps of a data set compose (``cost.Sampler``).
+    """
+
+    epsilon: float
+    adjacency: Adjacency = "add-remove"
+    of: Unit = "data-set"
+    delta: float = 0.0
+    records: int | None = None
+    block: int = 1
+    bins: Mapping[str, Bins] | int | None = None
+    seeds: Seeds = "uniform"
+    reference: PublicRecords | None = None
+    kind: ClassVar[Kind]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.of not in get_args(Unit):
+            raise GuaranteeError(f"of = {self.of!r} must be one of {', '.join(get_args(Unit))}.")
+        if check_delta(self.delta) and self.of != "data-set":
+            raise GuaranteeError(
+                f"delta = {self.delta!r} is for a whole data set: leave it out with of = "
+                f"{self.of!r}; the total at a δ is that of the release."
+            )
+        check_shared(self)
+
+    @abstractmethod
+    def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
+        """Distributions to draw from, of the confidential records."""
+
+    def order_share(self, layout: Layout) -> float:
+        """Part of the budget of a data set that pays for the order of the columns."""
+        return 0.0
+
+    def check_layout(self, layout: Layout) -> None:
+        """Raise SchemaError or GuaranteeError where columns and settings do not go together."""
+
+    def data_rows(self, schema: Schema) -> int | None:
+        return schema.rows.number if self.records is None else self.records
+
+    def plan(self, layout: Layout, rows: int) -> Plan:
+        """What ε buys for a data set of ``rows`` records.
+
+        Source: park-ghosh-2014, eq. 6; section 3.4.
+
+        Raises:
+            GuaranteeError: too little for so many.
+        """
+        units = -(-rows // self.block) if self.kind == "reset" else rows
+        sampler = Sampler(self.kind, len(layout.drawn), units)
+        share = self.order_share(layout)
+        total = self.epsilon * self._times(units)
+        order, step = share * total, sampler.step_for((1 - share) * total, self.adjacency)
+        if self.delta:  # totals are by the smaller of pure composition and zCDP
+            rho = rho_for(self.epsilon, self.delta)
+            other = sampler.step_for_rho((1 - share) * rho, self.adjacency)
+            if other > step:
+                order, step = math.sqrt(2 * share * rho), other
+        if any(Grain.of(alpha_for(step), layout.sizes[i]) is None for i in layout.drawn):
+            raise GuaranteeError(
+                f"epsilon = {self.epsilon:g} of a {self.of} is too little for {rows:,} records of "
+                f"{len(layout.drawn)} columns: what is drawn would be uniform. Ask for fewer."
+            )
+        return Plan(sampler, step, order, self.adjacency)
+
+    def _times(self, units: int) -> float:
+        """ε of a data set, as a multiple of ``epsilon``."""
+        if self.of == "data-set":
+            return 1
+        if self.kind == "reset":
+            return units if self.of == "block" else units * self.block
+        return units if self.of == "record" else units / self.block
+
+    def claim(self, schema: Schema) -> Guarantee:
+        rows = self.data_rows(schema)
+        if rows is None:
+            self._require_whole()
+            return self.guarantee()
+        plan = self.plan(layout_of(self.cells(schema)), rows)
+        return replace(self._claim(plan.loss), parts=plan.words(self.block))
+
+    def guarantee(self) -> Guarantee:
+        self._require_whole()
+        return self._claim(self.loss)
+
+    def _require_whole(self) -> None:
+        if self.of != "data-set" or self.delta:
+            raise GuaranteeError(
+                f"mechanism {self.name!r} needs records = ... (of one data set): "
+                + (f"ε at δ = {self.delta:g}" if self.delta else f"ε of a {self.of}")
+                + " says what a data set costs only if its number of records is known before."
+            )
+
+    def _claim(self, loss: Loss) -> Guarantee:
+        more: tuple[str, ...] = (PUBLIC_INPUTS, self.randomness)
+        if self.noisy:
+            more = (*more, SECRET_NOISE)
+        if self.reference is not None:
+            more = (*more, REFERENCE)
+        return Guarantee(self.name, loss, "strict", more, adjacency=self.adjacency)
+
+    @property
+    def loss(self) -> Loss:
+        """Of a data set with any number of records and columns, at δ = 0."""
+        both = self.epsilon
+        if self.kind == "reset":
+            changed = None if self.adjacency == "add-remove" else both
+            return Loss.pure(self.epsilon, changed=changed)
+        if self.noisy and self.adjacency == "add-remove":  # the order is changed by two cells
+            both *= 2
+        return Loss.pure(self.epsilon, changed=both)
+
+    def spending(self, part: float) -> Gibbs:
+        self._require_whole()
+        return super().spending(part)
+
+    @property
+    def randomness(self) -> str:  # type: ignore[override]  # of the draws; noise is another's
+        return SECRET_DRAWS
+
+    @property
+    def noisy(self) -> bool:
+        return False
+
+    def cells(self, schema: Schema) -> Cells:
+        """Levels and bins; SchemaError for a numeric column without bins, or one with one."""
+        return cells_of(schema, self.bins)
+
+    def check(self, schema: Schema, model: Any) -> None:
+        super().check(schema, model)
+        if schema.rows.share and self.records is not None:
+            raise GuaranteeError(
+                f"records = {self.records}: a noisy number of rows would be paid for and not used. "
+                "Leave records out, or declare rows in the schema."
+            )
+        self.claim(schema)
+
+    def check_columns(self, schema: Schema) -> None:
+        schema.confidential()
+        self.check_layout(layout_of(self.cells(schema)))
+        if self.reference is not None:
+            self.reference.validated(schema)
+
+    def fit(self, task: Task) -> FittedGibbs:
+        if self.reference is not None:
+            self.reference.check_records(task.records)
+        return self.prepare(task.schema, task.records, task.rows)
+
+    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedGibbs:
+        return FittedGibbs(self, schema, records, rows)
+
+
+def check_shared(mechanism: Any) -> None:
+    """Raise GuaranteeError for settings that samplers with and without a claim share."""
+    for what, most in (("block", MOST_BLOCK), ("records", MOST_VALUES)):
+        value = getattr(mechanism, what)
+        if value is None and what == "records":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise GuaranteeError(f"{what} = {value!r} must be a whole number from 1 to {most:,}.")
+    if mechanism.seeds not in get_args(Seeds):
+        raise GuaranteeError(
+            f"seeds = {mechanism.seeds!r} must be uniform or reference: seeds of the confidential "
+            "records would be part of what is released, and void ε."
+        )
+    if mechanism.reference is not None and not isinstance(mechanism.reference, PublicRecords):
+        raise GuaranteeError(
+            f"reference = {mechanism.reference!r:.60} must be PublicRecords(table), or a CSV file."
+        )
+    if mechanism.seeds == "reference" and mechanism.reference is None:
+        raise GuaranteeError("seeds = reference needs reference = ...: a file of public records.")
+
+
+def cells_of(schema: Schema, bins: Mapping[str, Bins] | int | None) -> Cells:
+    """Levels and bins of every column, by public facts alone.
+
+    Raises:
+        SchemaError: a numeric column without bins, or one with fewer than two.
+        GuaranteeError: bins by a rule that follows the number of rows.
+    """
+    for column in schema.columns.values():
+        rule = bins.get(column.name) if isinstance(bins, Mapping) else bins
+        if rule is None and not column.levels:
+            raise SchemaError(
+                f"column {column.name!r}: this mechanism takes columns with levels; found type "
+                f"{column.type}. Give it public bins: bins = {{{column.name} = 10}} or a list of "
+                "edges (from documentation, never from the confidential data)."
+            )
+        many = isinstance(rule, int) and rule > MAX_CELLS
+        if isinstance(rule, str | bool) or many:
+            raise GuaranteeError(
+                f"bins of column {column.name!r}: {rule!r:.40} must be a number of bins, up to "
+                f"{MAX_CELLS:,}, or edges."
+            )
+    cells = Cells.of(schema, 1, 2 if bins is None else bins)
+    for axis in (*cells.given, *cells.axes):
+        if axis.size < 2:
+            raise SchemaError(
+                f"column {axis.column.name!r} has one bin: there is nothing to draw. Take two or "
+                "more, or leave the column out."
+            )
+    return cells
+
+
+def layout_of(cells: Cells) -> Layout:
+    """Public columns first, then those to draw."""
+    axes = (*cells.given, *cells.axes)
+    names = tuple(axis.column.name for axis in axes)
+    return Layout(names, tuple(axis.size for axis in axes), len(cells.given))
+
+
+class FittedGibbs(PureFitted):
+    """Levels of the n records, shape (n, columns), public columns first.
+
+    Attributes:
+        cells, layout: public.
+        plan: what ε buys for a data set; public. None without a claim.
+        rows: public number of synthetic records.
+        length: of a chain, no longer than there are records.
+        given: public columns of every record of every chain, shape (chains, B, columns), or None.
+        starts: levels of public records, from which chains may start; None for uniform seeds.
+    """
+
+    mechanism: Any
+
+    def __init__(self, mechanism: Any, schema: Schema, records: pd.DataFrame, rows: int) -> None:
+        self.cells: Cells = mechanism.cells(schema)
+        self.layout, self.rows = layout_of(self.cells), rows
+        if len(records) > MOST_RECORDS:
+            raise DataError(f"there are more than {MOST_RECORDS:,} records.")
+        if self.cells.given and len(records) != rows:  # n is public with public columns
+            raise GuaranteeError(
+                f"records = {rows}: a column is public and released as it is, so there are as many "
+                f"rows as records, {len(records)}. Leave records out, or declare that number."
+            )
+        mechanism.check_layout(self.layout)
+        self.plan = mechanism.plan(self.layout, rows)
+        self.codes = _codes(self.cells, records)
+        self.length = min(mechanism.block, rows)  # of a chain
+        self.given = self._given(self.codes) if self.cells.given else None
+        self.starts = self.open = None
+        settings: dict[str, Any] = {"bins": self.cells.to_dict()}
+        if self.plan is not None:
+            settings["alpha"] = self.plan.alpha
+        if mechanism.reference is not None:
+            settings["reference"] = mechanism.reference.digest()
+            self.open = _codes(self.cells, mechanism.reference.validated(schema))
+            self.starts = self.open if mechanism.seeds == "reference" else None
+        super().__init__(mechanism, schema, settings)
+        self.kept: dict[str, Any] = {}
+
+    def _given(self, codes: Ints) -> Ints:
+        chains = -(-self.rows // self.length)
+        whole = np.resize(codes[:, : self.layout.given], (chains * self.length, self.layout.given))
+        return whole.reshape(chains, self.length, -1)
+
+    def private(self, noise: Noise) -> Ints:
+        source = self.mechanism.conditionals(self, noise)
+        start = self._seeds(-(-self.rows // self.length), noise)
+        found = draw_blocks(source, start, self.length, noise, self.given)
+        return found.reshape(-1, found.shape[2])[: self.rows]
+
+    def _seeds(self, chains: int, noise: Noise) -> Ints:
+        """Public: nothing private rests on them. Shape (chains, columns)."""
+        if self.starts is not None:
+            return self.starts[noise.rng.integers(0, len(self.starts), chains)]
+        return noise.rng.integers(0, self.layout.sizes, (chains, len(self.layout.sizes)))
+
+    def most_rows(self, rows: int) -> int:
+        return rows
+
+    def synthetic(self, output: Ints, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+        return self.cells.decode(output[:rows], rng)
+
+
+def _codes(cells: Cells, records: pd.DataFrame) -> Ints:
+    axes = (*cells.given, *cells.axes)
+    return np.column_stack([axis.encode(records[axis.column.name]) for axis in axes])

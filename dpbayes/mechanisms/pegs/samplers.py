@@ -1,0 +1,341 @@
+"""Gibbs samplers on counts by hash key, with and without reset; the baseline without a key."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from dpbayes.errors import GuaranteeError, SchemaError
+from dpbayes.heavy import pd
+from dpbayes.mechanisms.base import Mechanism, PureMechanism, Task
+from dpbayes.mechanisms.pegs.blocks import Conditionals, Counted, Diverse, Resetting, count_tables
+from dpbayes.mechanisms.pegs.cost import Kind
+from dpbayes.mechanisms.pegs.gibbs import (
+    Bins,
+    FittedGibbs,
+    Gibbs,
+    Seeds,
+    cells_of,
+    check_shared,
+    layout_of,
+)
+from dpbayes.mechanisms.pegs.keys import (
+    MOST_BITS,
+    Key,
+    Layout,
+    check_keys,
+    check_room,
+    declared,
+    informative,
+    mutual_information,
+    nearest,
+    noisy_information,
+    pair_counts,
+    usual,
+)
+from dpbayes.mechanisms.pegs.public import PublicRecords
+from dpbayes.mechanisms.tables.cells import Cells
+from dpbayes.privacy.accounting import Loss
+from dpbayes.privacy.guarantee import PUBLIC_INPUTS, SECRET_DRAWS, Adjacency, Guarantee, inside
+from dpbayes.privacy.noise import Noise
+from dpbayes.schema import Schema
+
+ByName = Mapping[str, Sequence[str]]
+PUBLIC_ORDERS = ("schema", "reference")
+WITHOUT_CLAIM = (
+    "The distribution of every key was mixed with a uniform one until its entropy was log {l:g}; "
+    "where it was so already nothing was added, and what is drawn there are levels of the records "
+    "as they are. Entropy l-diversity is not differential privacy."
+)
+
+
+@dataclass(frozen=True)
+class Keyed(Gibbs):
+    """Shared settings of samplers with a hash key.
+
+    The key of a column are the m others that tell most of it, and a hash of the rest.
+
+    Attributes:
+        keys: which m: ``noisy``, by mutual information in noisy tables of all pairs, which a
+            ``share`` of epsilon pays for; ``reference``, by that of public records; ``schema``,
+            those that stand nearest; or lists of names by column.
+        m: by default 2, or fewer where there are not so many others, or no room for their tables.
+        bits: of the hash.
+        share: of the budget of a data set, for ``noisy`` keys.
+    """
+
+    keys: Literal["noisy", "reference", "schema"] | ByName = "noisy"
+    m: int | None = None
+    bits: int = 1
+    share: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_keyed(self, ("noisy", *PUBLIC_ORDERS))
+        if not inside(self.share, 0, 1):
+            raise GuaranteeError(
+                f"share = {self.share!r} must lie in (0, 1): the part of epsilon for the order."
+            )
+
+    @property
+    def noisy(self) -> bool:
+        return self.keys == "noisy"
+
+    def order_share(self, layout: Layout) -> float:
+        others = len(layout.names) - 1
+        return self.share if self.noisy and 0 < length(self, layout) < others else 0.0
+
+    def check_layout(self, layout: Layout) -> None:
+        check_tables(self, layout)
+
+    def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
+        assert fitted.plan is not None  # it has a claim
+        if not fitted.plan.order:
+            return self.blocks(*public_tables(fitted), fitted.plan.alpha)
+        layout, m = fitted.layout, length(self, fitted.layout)
+        found = noisy_information(layout, fitted.codes, fitted.plan.order, self.adjacency, noise)
+        keys = informative(layout, found, m, self.bits)
+        return self.blocks(keys, count_tables(keys, fitted.codes), fitted.plan.alpha)
+
+    def blocks(self, keys: list[Key], counts: Any, alpha: float) -> Conditionals:
+        """Distributions of all columns."""
+        return Counted(keys[0].layout, keys, counts, alpha)
+
+
+def check_keyed(mechanism: Any, orders: tuple[str, ...]) -> None:
+    """Raise GuaranteeError for settings of keys."""
+    m, bits, keys = mechanism.m, mechanism.bits, mechanism.keys
+    if m is not None and (isinstance(m, bool) or not isinstance(m, int) or m < 0):
+        raise GuaranteeError(f"m = {m!r} must be a whole number, at least 0: columns of a key.")
+    if isinstance(bits, bool) or not isinstance(bits, int) or not 0 <= bits <= MOST_BITS:
+        raise GuaranteeError(f"bits = {bits!r} must be a whole number from 0 to {MOST_BITS}.")
+    if isinstance(keys, Mapping):
+        if m is not None:
+            raise GuaranteeError("m is for keys that are looked for; here keys names columns.")
+    elif keys not in orders:
+        raise GuaranteeError(
+            f"keys = {keys!r} must be {', '.join(orders)}, or lists of columns by column. The "
+            "order of the confidential records' own mutual information is not public: it can "
+            "change with one record."
+        )
+    if keys == "reference" and mechanism.reference is None:
+        raise GuaranteeError("keys = reference needs reference = ...: a file of public records.")
+
+
+def length(mechanism: Any, layout: Layout) -> int:
+    """m; by default the largest number up to ``USUAL`` for which there are columns and room."""
+    if mechanism.m is not None:
+        return int(mechanism.m)
+    return usual(layout, mechanism.bits)
+
+
+def check_tables(mechanism: Any, layout: Layout) -> None:
+    """Raise SchemaError or GuaranteeError unless there are such keys, and room for their tables."""
+    if isinstance(mechanism.keys, Mapping):
+        check_keys(declared(layout, mechanism.keys, mechanism.bits))
+        return
+    others = len(layout.names) - 1
+    if length(mechanism, layout) > others:
+        raise GuaranteeError(
+            f"m = {mechanism.m}: a column has {others} others here; take m = {others} or less."
+        )
+    check_room(layout, length(mechanism, layout), mechanism.bits)
+
+
+def public_tables(fitted: FittedGibbs) -> tuple[list[Key], Any]:
+    """Keys that are public, and the counts by them, which are made once."""
+    if "tables" not in fitted.kept:
+        keys = public_keys(fitted.mechanism, fitted)
+        fitted.kept["tables"] = keys, count_tables(keys, fitted.codes)
+    found: tuple[list[Key], Any] = fitted.kept["tables"]
+    return found
+
+
+def public_keys(mechanism: Any, fitted: FittedGibbs) -> list[Key]:
+    """Keys from names, the schema or public records; any where m leaves nothing to choose."""
+    layout, bits = fitted.layout, mechanism.bits
+    if isinstance(mechanism.keys, Mapping):
+        return declared(layout, mechanism.keys, bits)
+    m = length(mechanism, layout)
+    if mechanism.keys != "reference":
+        return nearest(layout, m, bits)
+    assert fitted.open is not None  # checked with the settings
+    tables = [table.astype(float) for table in pair_counts(layout, fitted.open)]
+    return informative(layout, mutual_information(layout, tables), m, bits)
+
+
+@dataclass(frozen=True)
+class Pegs(Keyed):
+    """Perturbed Gibbs sampler: a record is a sweep over the columns, each drawn by its hash key.
+
+    Source: park-ghosh-2014, table 1; eq. 1; eq. 2.
+
+    Sensitivity: of a step log(1 + 1/α), for a record added, removed or changed
+    (``cost.Sampler``). A record has M steps. What the steps start from, a public seed or a
+    synthetic record that was paid for, tells nothing more.
+
+    Guarantee: strict, ε for both adjacencies where the keys are public; M w for each synthetic
+    record, and their sum for a data set. Noisy keys are paid for besides: with ε for add/remove a
+    changed record costs more by the order's ε.
+
+    Attributes:
+        as in ``Gibbs`` and ``Keyed``; ``diversity``: see ``DiversePegs``.
+    """
+
+    name: ClassVar[str] = "pegs"
+    summary: ClassVar[str] = "Gibbs sampler on counts by hash key with a prior for ε; strict ε-DP"
+    kind: ClassVar[Kind] = "counts"
+    both: ClassVar[bool] = True
+
+    @classmethod
+    def variant(cls, settings: Mapping[str, Any]) -> type[Mechanism[Any]]:
+        return DiversePegs if "diversity" in settings else cls
+
+
+@dataclass(frozen=True)
+class PegsReset(Keyed):
+    """Perturbed Gibbs sampler with reset: visited rows are uniform for the rest of a block.
+
+    Source: park-ghosh-2014, table 1; section 3.4.
+
+    Sensitivity: of one row of each column's table log(1 + 1/α); a block finds each row as counted
+    once at most (``cost.Sampler``).
+
+    Guarantee: strict, M w for each block of B records, however large B is, when a record is added
+    or removed; a changed record is in up to two rows of each table and costs up to
+    M (w + log(1 + 1/(2α))) < 2 M w.
+
+    Attributes:
+        as in ``Gibbs`` and ``Keyed``.
+    """
+
+    block: int = 10
+    name: ClassVar[str] = "pegs-rs"
+    summary: ClassVar[str] = "pegs in blocks, with visited rows reset to uniform; strict ε-DP"
+    kind: ClassVar[Kind] = "reset"
+
+    def blocks(self, keys: list[Key], counts: Any, alpha: float) -> Conditionals:
+        return Resetting(keys[0].layout, keys, counts, alpha)
+
+
+@dataclass(frozen=True)
+class MarginalBootstrap(Gibbs):
+    """Every column from its own counts with α more at every level; the baseline of the paper.
+
+    The paper's has no α. Here it is that of ``Pegs`` with an empty key, so that it has a claim.
+
+    Source: park-ghosh-2014, table 1; mcclure-reiter-2012.
+
+    Sensitivity and guarantee: those of ``Pegs`` with one row for each column: strict.
+
+    Attributes:
+        as in ``Gibbs``.
+    """
+
+    name: ClassVar[str] = "marginal-bootstrap"
+    summary: ClassVar[str] = "every column from its own counts with a prior for ε; strict ε-DP"
+    kind: ClassVar[Kind] = "counts"
+    both: ClassVar[bool] = True
+
+    def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
+        layout = fitted.layout
+        assert fitted.plan is not None  # it has a claim
+        if "tables" not in fitted.kept:
+            keys = [Key(layout, i, (), 0) for i in layout.drawn]
+            fitted.kept["tables"] = keys, count_tables(keys, fitted.codes)
+        keys, counts = fitted.kept["tables"]
+        return Counted(layout, keys, counts, fitted.plan.alpha)
+
+
+@dataclass(frozen=True)
+class DiversePegs(PureMechanism):
+    """``Pegs`` with entropy l-diversity in place of ε.
+
+    Source: park-ghosh-2014, section 3.3 diversity.
+
+    Guarantee: none. α of a row follows its counts, and is 0 where they are diverse by themselves.
+
+    Attributes:
+        diversity: l, from 1 to the smallest number of levels.
+        records, block, bins, seeds, reference: as in ``Gibbs``.
+        keys, m, bits: as in ``Keyed``; there is no ε for noisy ones.
+    """
+
+    diversity: float
+    records: int | None = None
+    block: int = 1
+    bins: Mapping[str, Bins] | int | None = None
+    seeds: Seeds = "uniform"
+    reference: PublicRecords | None = None
+    keys: Literal["reference", "schema"] | ByName = "schema"
+    m: int | None = None
+    bits: int = 1
+    name: ClassVar[str] = "pegs"
+    summary: ClassVar[str] = Pegs.summary
+    randomness: ClassVar[str] = SECRET_DRAWS
+    adjacency: ClassVar[Adjacency] = "add-remove"  # type: ignore[misc]  # of no claim
+
+    def __post_init__(self) -> None:
+        if not inside(self.diversity, 1 - 1e-12, math.inf):
+            raise GuaranteeError(f"diversity = {self.diversity!r} must be a number, at least 1: l.")
+        check_shared(self)
+        check_keyed(self, PUBLIC_ORDERS)
+
+    @property
+    def loss(self) -> Loss:
+        return Loss(math.inf, math.inf)
+
+    def guarantee(self) -> Guarantee:
+        parts = WITHOUT_CLAIM.format(l=self.diversity)
+        return Guarantee(self.name, self.loss, "none", (PUBLIC_INPUTS,), parts=parts)
+
+    def spending(self, part: float) -> DiversePegs:
+        raise GuaranteeError(
+            "diversity has no epsilon of which noisy rows could take a part; declare rows = "
+            '"public" or a number.'
+        )
+
+    def data_rows(self, schema: Schema) -> int | None:
+        return schema.rows.number if self.records is None else self.records
+
+    def cells(self, schema: Schema) -> Cells:
+        """Levels and bins."""
+        return cells_of(schema, self.bins)
+
+    def check_columns(self, schema: Schema) -> None:
+        schema.confidential()
+        self.check_layout(layout_of(self.cells(schema)))
+        if self.reference is not None:
+            self.reference.validated(schema)
+
+    def check_layout(self, layout: Layout) -> None:
+        """Raise SchemaError or GuaranteeError where columns and settings do not go together."""
+        check_tables(self, layout)
+        for i in layout.drawn:
+            if self.diversity > layout.sizes[i]:
+                raise SchemaError(
+                    f"diversity = {self.diversity:g}: column {layout.names[i]!r} has "
+                    f"{layout.sizes[i]} levels, of which no distribution has an entropy above log "
+                    f"{layout.sizes[i]}. Take l = {layout.sizes[i]} or less, or leave it out."
+                )
+
+    def plan(self, layout: Layout, rows: int) -> None:
+        """No ε buys anything."""
+
+    def fit(self, task: Task) -> FittedGibbs:
+        if self.reference is not None:
+            self.reference.check_records(task.records)
+        return self.prepare(task.schema, task.records, task.rows)
+
+    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedGibbs:
+        return FittedGibbs(self, schema, records, rows)
+
+    def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
+        """Distributions to draw from, of the confidential records."""
+        if "diverse" not in fitted.kept:
+            keys, counts = public_tables(fitted)
+            fitted.kept["diverse"] = Diverse(fitted.layout, keys, counts, self.diversity)
+        found: Conditionals = fitted.kept["diverse"]
+        return found

@@ -1,0 +1,1 @@
+"""Park & Ghosh 2014: perturbed Gibbs samplers."""

@@ -1,0 +1,107 @@
+"""Records along a chain: Figure 4 of Park & Ghosh with and without reset, and Table 3."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from dpbayes.arrays import Ints
+from dpbayes.heavy import pd
+from dpbayes.mechanisms import Pegs, PegsReset
+from dpbayes.mechanisms.pegs.blocks import draw_levels
+from dpbayes.mechanisms.pegs.gibbs import Unit
+from dpbayes.mechanisms.pegs.public import PublicRecords
+from dpbayes.privacy.noise import StudyNoise
+from dpbayes.report.charts import COLOURS
+from dpbayes.studies.park_ghosh.discharges import SCHEMA, SIZES, discharges
+from dpbayes.studies.park_ghosh.maps import PEGS, PUBLIC, RECORDS, RESET
+from dpbayes.studies.runner import Chart
+
+CHAINS, LENGTH = 500, 200
+EPSILON = 10.0  # of a record, and of a block with reset; the paper names none
+SHOWN = {"charge": 25, "age": 18}
+SPANS = ((0, 1), (9, 10), (49, 50), (150, 200))  # iterations, from and to
+
+
+def run(seed: np.random.SeedSequence) -> pd.DataFrame:
+    """Shares of the levels of two columns by iteration, with and without reset.
+
+    Both have the α of ε for one record, so that a block of any length with reset costs ε, and
+    without it ε for each iteration, as in the paper.
+
+    Source: park-ghosh-2014, figure 4.
+    """
+    rng = np.random.default_rng(seed)
+    records = SCHEMA.validate(discharges(RECORDS, rng))
+    reference, noise = PublicRecords(discharges(PUBLIC, rng)), StudyNoise(rng)
+    rows = []
+    cases: tuple[tuple[str, type[Pegs] | type[PegsReset], Unit], ...]
+    cases = ((PEGS, Pegs, "record"), (RESET, PegsReset, "block"))
+    for name, kind, of in cases:
+        mechanism = kind(
+            EPSILON, of=of, records=CHAINS * LENGTH, block=LENGTH, keys="reference",
+            seeds="reference", reference=reference,
+        )  # fmt: skip
+        fitted = mechanism.prepare(SCHEMA, records, CHAINS * LENGTH)
+        drawn = fitted.private(noise).reshape(CHAINS, LENGTH, -1)
+        for column, size in SHOWN.items():
+            place = fitted.layout.names.index(column)
+            original = np.bincount(fitted.codes[:, place], minlength=size) / RECORDS
+            for first, last in SPANS:
+                part = drawn[:, first:last, place].ravel()
+                shares = np.bincount(part, minlength=size) / part.size
+                span = str(last) if last == first + 1 else f"{first + 1}-{last}"
+                rows += [
+                    (name, column, span, level, shares[level], original[level])
+                    for level in range(size)
+                ]
+    return pd.DataFrame(
+        rows, columns=["mechanism", "column", "iteration", "level", "share", "original"]
+    )
+
+
+def chart(found: pd.DataFrame) -> Chart:
+    """Histograms by iteration over that of the records.
+
+    Source: park-ghosh-2014, figure 4.
+    """
+    spans = list(dict.fromkeys(found["iteration"]))
+    figure = Figure(figsize=(2.3 * len(spans), 7.6), dpi=150, layout="constrained")
+    axes = figure.subplots(2 * len(SHOWN), len(spans), sharey="row", squeeze=False)
+    groups = [(c, m) for c in SHOWN for m in (PEGS, RESET)]
+    for row, (column, mechanism) in enumerate(groups):
+        for place, span in enumerate(spans):
+            part = found.query(
+                "column == @column and mechanism == @mechanism and iteration == @span"
+            )
+            ax = axes[row, place]
+            ax.bar(part["level"], part["share"], color=COLOURS[row % 2], width=0.9)
+            ax.step(part["level"], part["original"], color="black", where="mid", linewidth=0.9)
+            ax.spines[["top", "right"]].set_visible(False)
+            if row == 0:
+                ax.set_title(f"iteration {span}", fontsize=9)
+            if place == 0:
+                ax.set_ylabel(f"{mechanism}\nshare of {column}", fontsize=8)
+    figure.supxlabel("level; line: the records", fontsize=8)
+    return Chart(figure, found)
+
+
+def steps(seed: np.random.SeedSequence) -> pd.DataFrame:
+    """One record from its seed, after every column: shape (columns + 1, columns).
+
+    Source: park-ghosh-2014, table 3.
+    """
+    rng = np.random.default_rng(seed)
+    reference, noise = PublicRecords(discharges(PUBLIC, rng)), StudyNoise(rng)
+    mechanism = Pegs(
+        EPSILON, of="record", records=1, keys="reference", seeds="reference", reference=reference
+    )
+    fitted = mechanism.prepare(SCHEMA, SCHEMA.validate(discharges(RECORDS, rng)), 1)
+    source = mechanism.conditionals(fitted, noise)
+    assert fitted.starts is not None  # seeds are public records
+    state: Ints = fitted.starts[:1].copy()
+    rows = [("seed", *state[0])]
+    for i, name in enumerate(fitted.layout.names):
+        state[:, i] = draw_levels(source.weights(i, state), noise)
+        rows.append((f"{name} given the others", *state[0]))
+    return pd.DataFrame(rows, columns=["step", *SIZES])
