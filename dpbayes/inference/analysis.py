@@ -118,13 +118,13 @@ def analyse(
         warnings.warn(f"no rule fits mechanism {name!r}: {why}.", stacklevel=2)
     pairs = [_pair(function(data)) for data in released.datasets]
     estimates, variances = (_stack([pair[k] for pair in pairs]) for k in (0, 1))
+    own, size = _RULES.get(name, DEFAULT_RULE), len(released.datasets[0])
     return combine(
         estimates,
         variances,
-        rule or _RULES.get(name, DEFAULT_RULE),
-        size_ratio=len(released.datasets[0])
-        / released.settings.get("n", len(released.datasets[0])),
-        strict_dp=released.basis == "strict" and name not in _RULES,
+        rule or own,
+        size_ratio=size / released.settings.get("public_rows", size),
+        strict_dp=released.basis == "strict" and rule not in (None, own),
     )
 
 

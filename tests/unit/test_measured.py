@@ -101,6 +101,25 @@ def test_rows_are_made_without_the_records():
     pd.testing.assert_frame_equal(*found)
 
 
+@pytest.mark.parametrize("draw", ["mode", "posterior"])
+def test_the_order_of_the_records_is_in_nothing(draw):
+    """What stands beside public columns is the same for any order, to the last bit."""
+    rng, n = np.random.default_rng(6), 9000
+    x = np.arange(n) % 2  # alternating, as the heads of households and their spouses
+    y = (rng.random(n) < np.where(x == 1, 0.8, 0.2)).astype(int)
+    records = pd.DataFrame({"x": x, "y": y})
+    binary = {"type": "binary", "levels": [0, 1]}
+    schema = dpb.Schema.from_dict({"columns": {"x": {**binary, "public": True}, "y": binary}})
+    found = []
+    for table in (records, records.iloc[np.r_[1:n, 0]], records.sample(frac=1, random_state=5)):
+        fit = dpb.Synthesizer(schema, dpb.Measured(1.0, draw=draw)).fit(table)
+        output = fit.fitted.private(StudyNoise(1))
+        rows = fit.fitted.synthetic(output, n, np.random.default_rng(2))
+        found.append(rows["y"].groupby(table["x"].to_numpy()).agg(["sum", "size"]).to_numpy())
+        assert found[-1].tolist() == found[0].tolist()
+    np.testing.assert_allclose(found[0][:, 0] / found[0][:, 1], [0.2, 0.8], atol=0.06)
+
+
 SCHEMA = {
     "region": {"type": "categorical", "levels": ["n", "e", "s", "w"]},
     "age": {"type": "count", "lower": 16, "upper": 85},
@@ -186,6 +205,22 @@ def test_the_rule_follows_the_draw():
     assert found.rule == "reiter2002"
     b = found.between * (1 + 1 / 6) - found.within
     assert found.variance == pytest.approx(b if b >= 0 else 3.0 * found.within)
+
+
+def test_many_levels():
+    """A curve over 300 bins, and 120 levels without order beside as many."""
+    rng = np.random.default_rng(7)
+    some = {"type": "categorical", "levels": [f"l{i}" for i in range(120)]}
+    columns = {"x": {"type": "continuous", "lower": 0, "upper": 1}, "a": some, "b": some}
+    levels = np.array(some["levels"])
+    data = {"x": rng.beta(2, 5, 4000), **{k: levels[rng.integers(120, size=4000)] for k in "ab"}}
+    schema = dpb.Schema.from_dict({"columns": columns})
+    fit = dpb.Synthesizer(schema, dpb.Measured(1.0, bins=300)).fit(pd.DataFrame(data))
+    found = fit.sample(seed=1).datasets[0]
+    schema.validate(found)
+    assert abs(found["x"].mean() - 2 / 7) < 0.02
+    groups = make_groups(np.full(500, 1 / 500), None, 8)
+    assert groups.size == 17
 
 
 BAD = [

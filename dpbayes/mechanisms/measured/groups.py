@@ -14,6 +14,7 @@ import numpy as np
 from dpbayes.arrays import Floats, Ints
 
 FEWEST, MOST = 3, 8  # groups of a column
+UNORDERED = 2  # times as many where levels have no order
 _FINER = (1.0, 0.4, 0.2)  # prior sds of linear, quadratic, ... relations; the last ones alike
 
 
@@ -126,13 +127,14 @@ def make_groups(shares: Floats, values: Floats | None, most: int) -> Groups:
 
 
 def _frequent(shares: Floats, most: int) -> Ints:
-    kept = shares >= 0.5 / most**2
-    if (~kept).sum() == 1 or not kept.any():
-        kept = shares >= min(shares.max(), np.sort(shares)[::-1][min(most, len(shares)) - 1])
+    """The most frequent levels, up to twice ``most``, and a group of the rest."""
+    order = np.argsort(-shares, kind="stable")
+    kept = np.zeros(len(shares), dtype=bool)
+    kept[order[: UNORDERED * most]] = True
+    kept &= (shares >= 0.5 / most**2) | (shares >= shares[order[min(most, len(shares)) - 1]])
     of = np.where(kept, np.cumsum(kept) - 1, kept.sum())
     if shares[~kept].sum() <= 0:  # a rest without mass joins the smallest group
-        smallest = int(np.argmin(np.where(kept, shares, np.inf)))
-        of[~kept] = of[smallest]
+        of[~kept] = of[int(np.argmin(np.where(kept, shares, np.inf)))]
     return np.asarray(of, dtype=np.int64)
 
 

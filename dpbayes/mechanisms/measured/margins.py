@@ -175,8 +175,11 @@ def _priors(size: int, ordered: bool, sds: Sequence[float]) -> Iterator[tuple[Fl
         for sd in sds:
             yield sd**2 * own, _unusual(sd, _UNORDERED_USUAL)
         return
-    rough = np.diff(own, _ORDER, axis=0)
-    curve = np.linalg.pinv(rough.T @ rough)
+    # The pseudo-inverse of the differences' crossproduct, whose least eigenvalues are too small to
+    # be told from 0 in it.
+    q, r = np.linalg.qr(np.diff(own, _ORDER, axis=0).T)
+    half = np.linalg.solve(r, q.T)
+    curve = half.T @ half
     curve /= np.diag(curve).mean()
     at = np.linspace(-1, 1, size)
     parts = np.polynomial.legendre.legvander(at, _ORDER - 1)[:, 1:]

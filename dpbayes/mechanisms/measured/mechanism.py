@@ -26,7 +26,7 @@ USUAL = 1600  # records times epsilon, from which on bins grow in number with th
 FINER = 4  # at most so many times
 WIDE = 100  # ends of a positive range whose ratio asks for bins of equal width in the logarithm
 MOST_COLUMNS = 100
-MOST_LEVELS = 2000  # of one column
+MOST_LEVELS = (400, 1000)  # of one column, ordered and not: what is fitted in seconds
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,11 @@ class Measured(PureMechanism):
                 raise GuaranteeError(f"bins: column {name!r} has levels and needs no bins.")
         found = tuple(self._axis(column, rows) for column in schema.columns.values())
         for axis in found:
-            if axis.size > MOST_LEVELS:
+            most = MOST_LEVELS[values_of(axis) is None]
+            if axis.size > most:
                 raise SchemaError(
                     f"column {axis.column.name!r} has {axis.size:,} levels, of which noise leaves "
-                    f"nothing; up to {MOST_LEVELS:,}. Merge levels, or take fewer bins."
+                    f"little; up to {most:,}. Merge levels, or take fewer bins."
                 )
         return found
 
@@ -143,7 +144,7 @@ class FittedMeasured(PureFitted):
     Attributes:
         cells: fine levels of all columns, public ones first; public.
         counts: of the records; nothing else here comes from a confidential column.
-        given: fine levels of the public columns by record, shape (n, public columns).
+        given: fine levels of the public columns by record, sorted: shape (n, public columns).
     """
 
     mechanism: Measured
@@ -159,8 +160,11 @@ class FittedMeasured(PureFitted):
         sizes = [axis.size for axis in self.cells.axes]
         self.counts = counting.Counts(codes, sizes)
         self.rows = rows
-        # Without public columns nothing here has the length of the records.
-        self.given = codes[:, : len(given)] if given else np.empty((0, 0), dtype=np.int64)
+        # Without public columns nothing here has the length of the records. With them, rows are
+        # made in an order of their own: that of the confidential file is not public.
+        public = codes[:, : len(given)] if given else np.empty((0, 0), dtype=np.int64)
+        self._order = np.lexsort(public.T) if given else None
+        self.given = public if self._order is None else public[self._order]
         self.columns = [
             counting.Column(
                 axis.size,
@@ -187,6 +191,8 @@ class FittedMeasured(PureFitted):
             self.given,
             draw=self.mechanism.draw == "posterior",
         )
+        if self._order is not None:  # beside the public columns of the records again
+            codes[self._order] = codes.copy()
         found = Cells((), self.cells.axes[public:])
         return found.decode(codes[:, public:], rng)
 

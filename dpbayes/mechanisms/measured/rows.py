@@ -96,6 +96,11 @@ def _inside(
     shares = np.maximum(group.shares[levels], 1e-12)
     shares = shares / shares.sum()
     apart = group.fine[levels] - group.basis[number]
+    if not apart.any():  # alike for all rows
+        counts = _apportioned(shares, len(linear))
+        if draw:
+            counts = rng.multinomial(len(linear), shares)
+        return rng.permutation(np.repeat(levels, counts))
     chances = softmax(np.log(shares) + linear @ apart.T)
     for _ in range(_BALANCING):
         chances *= shares / np.maximum(chances.mean(axis=0), 1e-300)
