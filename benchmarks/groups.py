@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/groups.py                       # the families, some minutes each
     .venv/bin/python benchmarks/groups.py --part sizes          # J and n
+    .venv/bin/python benchmarks/groups.py --part terms          # crossed, nested, slopes
     .venv/bin/python benchmarks/groups.py --family normal beta
 
 One row per case: leapfrog steps per draw, divergences of 4,000 draws, largest R-hat, smallest bulk
@@ -31,15 +32,45 @@ SIZES = [
     (3, 300, 0.1), (3, 100_000, 0.1), (10, 10_000, 0.5), (30, 10_000, 0.1), (100, 10_000, 0.5),
     (1_000, 10_000, 0.1), (1_000, 100_000, 0.5), (10_000, 100_000, 0.1),
 ]  # fmt: skip
+# Formula, levels of a and of b, of the third part.
+TERMS = [
+    ("(1 | a) + (1 | b)", 3, 10), ("(1 | a) + (1 | b)", 10, 30), ("(1 | a/b)", 5, 10),
+    ("(x | a)", 3, 2), ("(x | a)", 10, 2), ("(x | a)", 100, 2), ("(x || a)", 10, 2),
+    ("(x | a) + (1 | b)", 30, 5),
+]  # fmt: skip
+
+
+def groups_of(rng, n, groups, skewed):
+    share = 1 / np.arange(1, groups + 1) if skewed else np.ones(groups)
+    return rng.choice(groups, n, p=share / share.sum())
 
 
 def records_of(family, n, groups, sd, skewed, seed=1):
     """Schema and records: an outcome, a public covariate x and a public group g."""
     rng = np.random.default_rng(seed)
-    share = 1 / np.arange(1, groups + 1) if skewed else np.ones(groups)
-    group = rng.choice(groups, n, p=share / share.sum())
+    group = groups_of(rng, n, groups, skewed)
     x = rng.uniform(size=n)
     eta = 0.5 * (x - 0.5) + (sd * rng.normal(size=groups))[group]
+    return table_of(family, eta, x, {"g": (group, groups)}, rng)
+
+
+def records_of_terms(family, n, formula, levels, sd, skewed, seed=1):
+    """With groups a and b: effects of both, of their pairs or slopes, half as far apart."""
+    rng = np.random.default_rng(seed)
+    a, b = (groups_of(rng, n, groups, skewed) for groups in levels)
+    x = rng.uniform(size=n)
+    eta = 0.5 * (x - 0.5) + sd * rng.normal(size=levels[0])[a]
+    if "/" in formula:
+        eta += 0.5 * sd * rng.normal(size=levels)[a, b]
+    elif "b" in formula:
+        eta += 0.5 * sd * rng.normal(size=levels[1])[b]
+    if "x" in formula:
+        eta += 0.5 * sd * rng.normal(size=levels[0])[a] * np.sqrt(12) * (x - 0.5)
+    return table_of(family, eta, x, {"a": (a, levels[0]), "b": (b, levels[1])}, rng)
+
+
+def table_of(family, eta, x, groups, rng):
+    n = len(x)
     mean = np.exp(1 + 0.6 * eta)
     small = np.exp(-2 + 0.6 * eta)
     p = 1 / (1 + np.exp(-eta))
@@ -66,17 +97,13 @@ def records_of(family, n, groups, sd, skewed, seed=1):
         ),
     }  # fmt: skip
     column, y = made[family]()
-    names = [f"g{j}" for j in range(groups)]
-    schema = dpb.Schema.from_dict(
-        {
-            "columns": {
-                "y": column,
-                "x": {"type": "continuous", "lower": 0, "upper": 1, "public": True},
-                "g": {"type": "categorical", "levels": names, "public": True},
-            }
-        }
-    )
-    return schema, pd.DataFrame({"y": y, "x": x, "g": np.array(names)[group]})
+    columns = {"y": column, "x": {"type": "continuous", "lower": 0, "upper": 1, "public": True}}
+    values = {"y": y, "x": x}
+    for name, (codes, count) in groups.items():
+        names = [f"{name}{j}" for j in range(count)]
+        columns[name] = {"type": "categorical", "levels": names, "public": True}
+        values[name] = np.array(names)[codes]
+    return dpb.Schema.from_dict({"columns": columns}), pd.DataFrame(values)
 
 
 def levels(kind, names, codes):
@@ -94,16 +121,27 @@ def fitted(schema, records, mechanism, formula, family):
 
 
 def row(family, groups, n, sd, shape, name):
-    schema, records = records_of(family, n, groups, sd, SHAPES[shape])
-    run = partial(fitted, schema, records, MECHANISMS[name])
+    given = records_of(family, n, groups, sd, SHAPES[shape])
+    measure(f"{family} | {groups:,} | {n:,} | {sd:g} | {shape}", name, family, given, "(1 | g)")
+
+
+def row_of_terms(family, n, term, levels, sd, shape, name):
+    given = records_of_terms(family, n, term, levels, sd, SHAPES[shape])
+    said = term.replace("|", "\\|")
+    measure(f"{family}, {said} | {levels[0]}, {levels[1]} | {n:,} | {sd:g} | {shape}", name, family,
+            given, term)  # fmt: skip
+
+
+def measure(case, name, family, given, term):
+    run = partial(fitted, *given, MECHANISMS[name])
     without, least = run("y ~ x", family)
-    posterior, seconds = run("y ~ x + (1 | g)", family)
+    posterior, seconds = run(f"y ~ x + {term}", family)
     found = posterior.diagnostics
     steps, plain = (float(p.draws["sample_stats"]["n_steps"].mean()) for p in (posterior, without))
     draws = posterior.draws["posterior"].sizes
     per_thousand = found.min_ess_bulk / (draws["chain"] * draws["draw"]) * 1000
     print(
-        f"| {family} | {groups:,} | {n:,} | {sd:g} | {shape} | {name} | {steps:.0f} ({plain:.0f}) "
+        f"| {case} | {name} | {steps:.0f} ({plain:.0f}) "
         f"| {found.divergences} | {found.max_rhat:.3f} | {per_thousand:.0f} "
         f"| {seconds:.1f} | {seconds / least:.1f} x |",
         flush=True,
@@ -112,7 +150,7 @@ def row(family, groups, n, sd, shape, name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--part", choices=("families", "sizes"), default="families")
+    parser.add_argument("--part", choices=("families", "sizes", "terms"), default="families")
     parser.add_argument("--family", nargs="+", default=FAMILIES, choices=FAMILIES)
     parser.add_argument("--records", type=int, default=3000)
     options = parser.parse_args()
@@ -123,11 +161,16 @@ def main():
         for groups, n, sd in SIZES:
             row("normal", groups, n, sd, "balanced", "unweighted")
         return
+    cases = list(zip(SDS, ("balanced", "1/j", "balanced"), MECHANISMS, strict=True))
+    if options.part == "terms":
+        for family in options.family:
+            for term, *levels in TERMS:
+                for sd, shape, name in cases:
+                    row_of_terms(family, options.records, term, levels, sd, shape, name)
+        return
     for family in options.family:
         for groups in (3, 10, 100):
-            for sd, shape, name in zip(
-                SDS, ("balanced", "1/j", "balanced"), MECHANISMS, strict=True
-            ):
+            for sd, shape, name in cases:
                 row(family, groups, options.records, sd, shape, name)
 
 

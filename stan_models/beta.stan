@@ -24,42 +24,38 @@ functions {
   }
   // the same of the records first..last
   vector beta_regression_log_lik(int first, int last, vector log_y, vector log1m_y,
-                                 matrix X, array[] int group, real intercept,
-                                 vector coefficient, vector group_effect,
-                                 real lambda) {
+                                 matrix X, array[,] int group_index, matrix slope_X,
+                                 real intercept, vector coefficient,
+                                 vector group_effect, real lambda) {
     if (cols(X) == 0 && rows(group_effect) == 0) {
       return beta_log_lik(log_y[first:last], log1m_y[first:last],
                           inv_logit(intercept), lambda);
     }
     vector[last - first + 1] eta = linear_predictor(
-        first, last, intercept, X, coefficient, group_effect, group);
+        first, last, intercept, X, coefficient, group_effect, group_index, slope_X);
     return beta_log_lik(log_y[first:last], log1m_y[first:last], inv_logit(eta),
                         lambda);
   }
   // what they add to target
   real beta_target(array[] int record, int first, int last, vector log_y,
-                   vector log1m_y, matrix X, array[] int group, real intercept,
-                   vector coefficient, vector group_effect, real lambda,
-                   vector weights, vector anchor, real clip_lower,
+                   vector log1m_y, matrix X, array[,] int group_index,
+                   matrix slope_X, real intercept, vector coefficient,
+                   vector group_effect, real lambda, vector weights, vector anchor, real clip_lower,
                    real clip_upper) {
     return pseudo_log_lik(
-        beta_regression_log_lik(first, last, log_y, log1m_y, X, group, intercept,
-                                coefficient, group_effect, lambda),
+        beta_regression_log_lik(first, last, log_y, log1m_y, X, group_index, slope_X,
+                                intercept, coefficient, group_effect, lambda),
         weights[first:last], anchor[first:last], clip_lower, clip_upper);
   }
 }
 data {
   int<lower=1> n;
   vector<lower=0, upper=1>[n] y;  // confidential
-  // public: covariates and group labels
+  // public: covariates
   int<lower=0> K;
   matrix[n, K] X;
-  int<lower=0> J;
-  array[J > 0 ? n : 0] int<lower=1, upper=J> group;
-  // how the chain walks through their effects: include/group_effects.stan
-  matrix[J, K] group_mean;
-  vector<lower=0>[J] group_information;
-  vector[J] group_estimate;
+#include group_data.stan
+#include group_coordinates.stan
   // public: priors
   vector[2] prior_intercept;        // logistic(location, scale)
   vector<lower=0>[2] prior_lambda;  // Pareto(minimum, shape)
@@ -74,42 +70,38 @@ data {
   int<lower=0, upper=1> emit_y_rep;
 }
 transformed data {
-  real unit = 1;  // of the intercept
+  real unit = 1;  // of coefficients and intercept
   vector[n] log_y = log(y);
   vector[n] log1m_y = log1m(y);
   array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
-  vector[K] coefficient;
-  real<lower=prior_lambda[1]> lambda;
 #include group_parameters.stan
+  real<lower=prior_lambda[1]> lambda;
+#include intercept_parameter.stan
 }
 transformed parameters {
-  vector<lower=0>[J > 0] group_sd = group_sd_of(group_sd_raw, prior_group_sd);
-  vector[J] group_effect = effects_of(
-      group_raw, sum(group_sd), group_information,
-      group_estimate - group_mean * coefficient - intercept);
+#include group_transformed.stan
 }
 model {
   intercept ~ logistic(prior_intercept[1], prior_intercept[2]);
   coefficient ~ normal(0, prior_coefficient);
   lambda ~ pareto(prior_lambda[1], prior_lambda[2]);
-  group_sd_raw ~ group_sd(prior_group_sd);
-  target += effects_lpdf(group_effect | sum(group_sd), group_information);
+#include group_priors.stan
   target += reduce_sum_static(beta_target, record, records_per_block(), log_y, log1m_y,
-                              X, group, intercept, coefficient, group_effect, lambda,
-                              weights, anchor, clip_lower, clip_upper);
+                              X, group_index, slope_X, intercept, coefficient, group_effect,
+                              lambda, weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] real y_rep;
   if (emit) {
-    log_lik = beta_regression_log_lik(1, n, log_y, log1m_y, X, group, intercept,
-                                      coefficient, group_effect, lambda);
+    log_lik = beta_regression_log_lik(1, n, log_y, log1m_y, X, group_index, slope_X,
+                                      intercept, coefficient, group_effect, lambda);
   }
   if (emit_y_rep) {
     vector[n] eta = linear_predictor(1, n, intercept, X, coefficient,
-                                     group_effect, group);
+                                     group_effect, group_index, slope_X);
     y_rep = beta_rng(inv_logit(eta) * lambda, inv_logit(-eta) * lambda);
   }
 }

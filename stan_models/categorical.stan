@@ -29,22 +29,22 @@ functions {
   // linear predictors of the levels 2..C, records first..last
   matrix categorical_predictor(int first, int last, vector intercept, matrix X,
                                matrix coefficient, matrix group_effect,
-                               array[] int group) {
+                               array[,] int group_index, matrix slope_X) {
     matrix[last - first + 1, rows(intercept)] eta;
     for (c in 1:rows(intercept)) {
       eta[, c] = linear_predictor(first, last, intercept[c], X, coefficient[, c],
-                                  group_effect[, c], group);
+                                  group_effect[, c], group_index, slope_X);
     }
     return eta;
   }
   // what they add to target
   real categorical_target(array[] int record, int first, int last,
-                          matrix is_level, matrix X, array[] int group,
-                          vector intercept, matrix coefficient,
+                          matrix is_level, matrix X, array[,] int group_index,
+                          matrix slope_X, vector intercept, matrix coefficient,
                           matrix group_effect, real divergence, vector weights,
                           vector anchor, real clip_lower, real clip_upper) {
     matrix[last - first + 1, rows(intercept)] eta = categorical_predictor(
-        first, last, intercept, X, coefficient, group_effect, group);
+        first, last, intercept, X, coefficient, group_effect, group_index, slope_X);
     vector[rows(eta)] log_lik = categorical_log_lik(is_level[first:last], eta);
     if (divergence > 0) {
       log_lik = beta_divergence_score(
@@ -54,20 +54,45 @@ functions {
                           clip_lower, clip_upper);
   }
   // the functions of group_effects.stan, level by level
-  vector intercept_offsets(matrix raw, real scale, matrix information, matrix estimate,
-                           vector prior) {
-    vector[cols(raw)] found;
-    for (c in 1:cols(raw)) {
-      found[c] = intercept_offset(sum(group_sd_of(raw[, c], scale)), information[, c],
-                                  estimate[, c], prior);
+  matrix effects_by_level(int upto, matrix raw, matrix sd_raw, real scale,
+                          matrix partial, matrix information, matrix estimate,
+                          vector intercept, vector free, matrix apart, vector overlap,
+                          array[] int overlap_effect, array[] int overlap_row,
+                          array[,] int column) {
+    matrix[rows(raw), rows(intercept)] found;
+    for (c in 1:rows(intercept)) {
+      found[, c] = effects_of(upto, raw[, c], group_sd_of(sd_raw[, c], scale),
+                              partial[, c], information[, c], estimate[, c],
+                              intercept[c], free, apart, overlap, overlap_effect,
+                              overlap_row, column);
     }
     return found;
   }
-  vector intercept_multipliers(matrix raw, real scale, matrix information, vector prior) {
-    vector[cols(raw)] found;
-    for (c in 1:cols(raw)) {
-      found[c] = intercept_multiplier(sum(group_sd_of(raw[, c], scale)),
-                                      information[, c], prior, 1);
+  vector intercept_offsets(matrix raw, matrix sd_raw, real scale, matrix partial,
+                           matrix information, matrix estimate, vector prior,
+                           vector free, matrix apart, vector overlap,
+                           array[] int overlap_effect, array[] int overlap_row,
+                           int slopes, array[,] int column) {
+    vector[cols(sd_raw)] found = rep_vector(0, cols(sd_raw));
+    if (rows(sd_raw) > 0) {
+      for (c in 1:cols(sd_raw)) {
+        found[c] = intercept_offset(raw[, c], group_sd_of(sd_raw[, c], scale),
+                                    partial[, c], information[, c], estimate[, c],
+                                    prior, free, apart, overlap, overlap_effect,
+                                    overlap_row, slopes, column);
+      }
+    }
+    return found;
+  }
+  vector intercept_multipliers(matrix sd_raw, real scale, matrix partial,
+                               matrix information, vector prior, int slopes,
+                               array[,] int column) {
+    vector[cols(sd_raw)] found = rep_vector(1, cols(sd_raw));
+    if (rows(sd_raw) > 0) {
+      for (c in 1:cols(sd_raw)) {
+        found[c] = intercept_multiplier(group_sd_of(sd_raw[, c], scale), partial[, c],
+                                        information[, c], prior, 1, slopes, column);
+      }
     }
     return found;
   }
@@ -76,15 +101,14 @@ data {
   int<lower=1> n;
   int<lower=2> C;
   array[n] int<lower=1, upper=C> y;  // confidential
-  // public: covariates and group labels
+  // public: covariates
   int<lower=0> K;
   matrix[n, K] X;
-  int<lower=0> J;
-  array[J > 0 ? n : 0] int<lower=1, upper=J> group;
-  // how the chain walks through their effects: include/group_effects.stan
-  matrix[J, K] group_mean;
+#include group_data.stan
+  // by the records, for the chain alone
   matrix<lower=0>[J, C - 1] group_information;
   matrix[J, C - 1] group_estimate;
+  matrix[K, Q] slope_part;
   // public: priors
   vector[2] prior_intercept;        // normal(mean, sd), each level but the first
   real<lower=0> prior_coefficient;  // normal(0, sd)
@@ -106,23 +130,35 @@ transformed data {
   array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
-  matrix[K, C - 1] coefficient;
-  matrix[J > 0, C - 1] group_sd_raw;
-  vector<offset=intercept_offsets(group_sd_raw, prior_group_sd, group_information,
-                                  group_estimate - group_mean * coefficient,
-                                  prior_intercept),
-         multiplier=intercept_multipliers(group_sd_raw, prior_group_sd, group_information,
-                                          prior_intercept)>[C - 1] intercept;
+  matrix[T, C - 1] group_sd_raw;
+  matrix[P, C - 1] group_partial;
   matrix[J, C - 1] group_raw;
+  matrix<offset=-slope_part
+                * effects_by_level(S, group_raw, group_sd_raw, prior_group_sd,
+                                   group_partial, group_information, group_estimate,
+                                   rep_vector(0, C - 1), group_free, group_apart, overlap,
+                                   overlap_effect, overlap_row,
+                                   group_column)[1:Q]>[K, C - 1] coefficient;
+  vector<offset=intercept_offsets(group_raw, group_sd_raw, prior_group_sd,
+                                  group_partial, group_information,
+                                  group_estimate - group_mean * coefficient,
+                                  prior_intercept, group_free, group_apart, overlap,
+                                  overlap_effect, overlap_row, S, group_column),
+         multiplier=intercept_multipliers(group_sd_raw, prior_group_sd,
+                                          group_partial, group_information,
+                                          prior_intercept, S,
+                                          group_column)>[C - 1] intercept;
 }
 transformed parameters {
-  matrix<lower=0>[J > 0, C - 1] group_sd;
-  matrix[J, C - 1] group_effect;
+  matrix<lower=0>[T, C - 1] group_sd;
+  matrix[P, C - 1] group_correlation;
+  matrix[J, C - 1] group_effect = effects_by_level(
+      T, group_raw, group_sd_raw, prior_group_sd, group_partial, group_information,
+      group_estimate - group_mean * coefficient, (T > S) * intercept, group_free,
+      group_apart, overlap, overlap_effect, overlap_row, group_column);
   for (c in 1:(C - 1)) {
     group_sd[, c] = group_sd_of(group_sd_raw[, c], prior_group_sd);
-    group_effect[, c] = effects_of(
-        group_raw[, c], sum(group_sd[, c]), group_information[, c],
-        group_estimate[, c] - group_mean * coefficient[, c] - intercept[c]);
+    group_correlation[, c] = tanh(group_partial[, c]);
   }
 }
 model {
@@ -130,10 +166,13 @@ model {
   to_vector(coefficient) ~ normal(0, prior_coefficient);
   for (c in 1:(C - 1)) {
     group_sd_raw[, c] ~ group_sd(prior_group_sd);
-    target += effects_lpdf(group_effect[, c] | sum(group_sd[, c]), group_information[, c]);
+    target += partial_lpdf(group_partial[, c] | partial_shape);
+    target += effects_lpdf(group_effect[, c] | group_sd[, c], group_partial[, c],
+                           group_information[, c], group_free, group_apart,
+                           group_column);
   }
   target += reduce_sum_static(categorical_target, record, records_per_block(), is_level,
-                              X, group, intercept, coefficient, group_effect,
+                              X, group_index, slope_X, intercept, coefficient, group_effect,
                               divergence, weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
@@ -141,7 +180,7 @@ generated quantities {
   array[emit_y_rep ? n : 0] int y_rep;
   if (emit || emit_y_rep) {
     matrix[n, C - 1] eta = categorical_predictor(
-        1, n, intercept, X, coefficient, group_effect, group);
+        1, n, intercept, X, coefficient, group_effect, group_index, slope_X);
     if (emit) log_lik = categorical_log_lik(is_level, eta);
     if (emit_y_rep) {
       for (i in 1:n) {

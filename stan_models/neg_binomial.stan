@@ -25,12 +25,12 @@ functions {
   }
   // what the records first..last add to target
   real neg_binomial_target(array[] int record, int first, int last, vector y,
-                           vector lgamma_y1, matrix X, array[] int group,
-                           real intercept, vector coefficient, vector group_effect,
-                           real phi, real divergence, int y_upper, vector weights,
+                           vector lgamma_y1, matrix X, array[,] int group_index,
+                           matrix slope_X, real intercept, vector coefficient,
+                           vector group_effect, real phi, real divergence, int y_upper, vector weights,
                            vector anchor, real clip_lower, real clip_upper) {
     vector[last - first + 1] eta = linear_predictor(
-        first, last, intercept, X, coefficient, group_effect, group);
+        first, last, intercept, X, coefficient, group_effect, group_index, slope_X);
     vector[rows(eta)] log_lik = neg_binomial_log_lik(
         y[first:last], lgamma_y1[first:last], eta, phi);
     if (divergence > 0) {
@@ -44,15 +44,11 @@ functions {
 data {
   int<lower=1> n;
   array[n] int<lower=0> y;  // confidential
-  // public: covariates and group labels
+  // public: covariates
   int<lower=0> K;
   matrix[n, K] X;
-  int<lower=0> J;
-  array[J > 0 ? n : 0] int<lower=1, upper=J> group;
-  // how the chain walks through their effects: include/group_effects.stan
-  matrix[J, K] group_mean;
-  vector<lower=0>[J] group_information;
-  vector[J] group_estimate;
+#include group_data.stan
+#include group_coordinates.stan
   // public: priors
   vector[2] prior_intercept;        // normal(mean, sd)
   vector<lower=0>[2] prior_phi;     // gamma(shape, rate)
@@ -69,30 +65,26 @@ data {
   int<lower=0> y_upper;      // public bound, read where divergence > 0
 }
 transformed data {
-  real unit = 1;  // of the intercept
+  real unit = 1;  // of coefficients and intercept
   vector[n] y_real = to_vector(y);
   vector[n] lgamma_y1 = lgamma(y_real + 1);
   array[n] int record = linspaced_int_array(n, 1, n);
 }
 parameters {
-  vector[K] coefficient;
-  real<lower=0> phi;
 #include group_parameters.stan
+  real<lower=0> phi;
+#include intercept_parameter.stan
 }
 transformed parameters {
-  vector<lower=0>[J > 0] group_sd = group_sd_of(group_sd_raw, prior_group_sd);
-  vector[J] group_effect = effects_of(
-      group_raw, sum(group_sd), group_information,
-      group_estimate - group_mean * coefficient - intercept);
+#include group_transformed.stan
 }
 model {
   intercept ~ normal(prior_intercept[1], prior_intercept[2]);
   coefficient ~ normal(0, prior_coefficient);
   phi ~ gamma(prior_phi[1], prior_phi[2]);
-  group_sd_raw ~ group_sd(prior_group_sd);
-  target += effects_lpdf(group_effect | sum(group_sd), group_information);
+#include group_priors.stan
   target += reduce_sum_static(neg_binomial_target, record, records_per_block(), y_real,
-                              lgamma_y1, X, group, intercept, coefficient,
+                              lgamma_y1, X, group_index, slope_X, intercept, coefficient,
                               group_effect, phi, divergence, y_upper, weights, anchor,
                               clip_lower, clip_upper);
 }
@@ -101,7 +93,7 @@ generated quantities {
   array[emit_y_rep ? n : 0] int y_rep;
   if (emit || emit_y_rep) {
     vector[n] eta = linear_predictor(1, n, intercept, X, coefficient,
-                                   group_effect, group);
+                                     group_effect, group_index, slope_X);
     if (emit) log_lik = neg_binomial_log_lik(y_real, lgamma_y1, eta, phi);
     // Stan's generator stops at a mean of 2^30 = exp(20.79)
     if (emit_y_rep) y_rep = neg_binomial_2_log_rng(fmin(eta, 20.7), phi);

@@ -36,12 +36,12 @@ functions {
   // what the records first..last add to target
   real ordinal_target(array[] int record, int first, int last, matrix above,
                       matrix below, vector has_above, vector has_below,
-                      vector has_both, matrix X, array[] int group,
-                      vector cutpoint, vector coefficient, vector group_effect,
-                      real divergence, vector weights, vector anchor,
+                      vector has_both, matrix X, array[,] int group_index,
+                      matrix slope_X, vector cutpoint, vector coefficient,
+                      vector group_effect, real divergence, vector weights, vector anchor,
                       real clip_lower, real clip_upper) {
     vector[last - first + 1] eta = linear_predictor(
-        first, last, 0, X, coefficient, group_effect, group);
+        first, last, 0, X, coefficient, group_effect, group_index, slope_X);
     vector[rows(eta)] log_lik = ordinal_log_lik(
         above[first:last], below[first:last], has_above[first:last],
         has_below[first:last], has_both[first:last], eta, cutpoint);
@@ -57,15 +57,11 @@ data {
   int<lower=1> n;
   int<lower=2> C;
   array[n] int<lower=1, upper=C> y;  // confidential
-  // public: covariates and group labels
+  // public: covariates
   int<lower=0> K;
   matrix[n, K] X;
-  int<lower=0> J;
-  array[J > 0 ? n : 0] int<lower=1, upper=J> group;
-  // how the chain walks through their effects: include/group_effects.stan
-  matrix[J, K] group_mean;
-  vector<lower=0>[J] group_information;
-  vector[J] group_estimate;
+#include group_data.stan
+#include group_coordinates.stan
   vector[C - 2] gap_share;
   // public: priors
   vector[2] prior_cutpoint;         // normal(mean, sd), under the order
@@ -81,6 +77,7 @@ data {
   real<lower=0> divergence;  // beta - 1 of the beta-divergence; 0 for log-likelihood
 }
 transformed data {
+  real unit = 1;  // of coefficients and cutpoints
   // Cutpoints have the intercept's place, with the other sign.
   vector[2] prior_location = [-prior_cutpoint[1], prior_cutpoint[2]]';
   matrix[n, C - 1] above = rep_matrix(0, n, C - 1);
@@ -102,41 +99,42 @@ transformed data {
 }
 parameters {
   vector<lower=0>[C - 2] gap;
-  vector[K] coefficient;
-  vector[J > 0] group_sd_raw;
-  real<offset=-intercept_offset(sum(group_sd_of(group_sd_raw, prior_group_sd)),
-                               group_information,
-                               group_estimate - group_mean * coefficient,
-                               prior_location)
+#include group_parameters.stan
+  real<offset=-intercept_offset(group_raw, group_sd_of(group_sd_raw, prior_group_sd),
+                                group_partial, group_information,
+                                group_estimate - group_mean * coefficient, prior_location,
+                                group_free, group_apart, overlap, overlap_effect,
+                                overlap_row, S, group_column)
               - dot_product(gap_share, gap),
-       multiplier=intercept_multiplier(sum(group_sd_of(group_sd_raw, prior_group_sd)),
-                                       group_information, prior_location,
-                                       1)> first_cutpoint;
-  vector[J] group_raw;
+       multiplier=intercept_multiplier(group_sd_of(group_sd_raw, prior_group_sd),
+                                       group_partial, group_information, prior_location,
+                                       unit, S, group_column)> first_cutpoint;
 }
 transformed parameters {
   vector[C - 1] cutpoint = first_cutpoint + append_row(0, cumulative_sum(gap));
-  vector<lower=0>[J > 0] group_sd = group_sd_of(group_sd_raw, prior_group_sd);
+  vector<lower=0>[T] group_sd = group_sd_of(group_sd_raw, prior_group_sd);
+  vector[P] group_correlation = tanh(group_partial);
   vector[J] group_effect = effects_of(
-      group_raw, sum(group_sd), group_information,
-      group_estimate - group_mean * coefficient
-      + first_cutpoint + dot_product(gap_share, gap));
+      T, group_raw, group_sd, group_partial, group_information,
+      group_estimate - group_mean * coefficient,
+      (T > S) * -(first_cutpoint + dot_product(gap_share, gap)), group_free, group_apart,
+      overlap, overlap_effect, overlap_row, group_column);
 }
 model {
   cutpoint ~ normal(prior_cutpoint[1], prior_cutpoint[2]);
   coefficient ~ normal(0, prior_coefficient);
-  group_sd_raw ~ group_sd(prior_group_sd);
-  target += effects_lpdf(group_effect | sum(group_sd), group_information);
+#include group_priors.stan
   target += reduce_sum_static(ordinal_target, record, records_per_block(), above, below,
-                              has_above, has_below, has_both, X, group, cutpoint,
-                              coefficient, group_effect, divergence, weights, anchor,
-                              clip_lower, clip_upper);
+                              has_above, has_below, has_both, X, group_index, slope_X,
+                              cutpoint, coefficient, group_effect, divergence,
+                              weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] int y_rep;
   if (emit || emit_y_rep) {
-    vector[n] eta = linear_predictor(1, n, 0, X, coefficient, group_effect, group);
+    vector[n] eta = linear_predictor(1, n, 0, X, coefficient, group_effect,
+                                     group_index, slope_X);
     if (emit) {
       log_lik = ordinal_log_lik(above, below, has_above, has_below, has_both,
                                 eta, cutpoint);

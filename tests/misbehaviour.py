@@ -24,6 +24,7 @@ from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine
 from dpbayes.errors import DpbayesError
 from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.groups import GroupColumn, group_data
 from dpbayes.stan.program import StanProgram
 
 N, POINTS = 6, 5  # records, parameter values
@@ -65,6 +66,10 @@ def public_data(name: str) -> dict[str, Any]:
     if name in FAMILIES:
         priors = FAMILIES[name].priors
         data |= {f"prior_{key}": value for key, value in priors.items()}
+        groups = GroupColumn(0, None, ("g",), (1, 2, 3), True)
+        codes = np.asarray(data["group"]) - 1
+        data |= group_data([groups], [codes], np.empty((N, 0)), data["X"])
+        data |= FAMILIES[name].coordinates(3, 4)
     return data
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:  # it loads the Stan interpreter
     from dpbayes.engines.embedded import EmbeddedModel
 
 MOST_PARAMETERS = 5
-BY_RECORD = ("y", "X", "group", "weights", "anchor")  # data entries with a value or row a record
+# Data entries with a value or row a record.
+BY_RECORD = ("y", "X", "group", "group_index", "slope_X", "weights", "anchor")
 SEED = 15  # public: prior draws, quasi-random points and outcomes simulated at an anchor
 TAILS = 5.0  # degrees of freedom of the t distributions
 WIDE = 0.1  # share of candidates that follow the prior, so that importance weights stay bounded

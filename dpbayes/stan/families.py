@@ -142,7 +142,7 @@ class Family:
         return {"divergence": 0.0, **({"y_upper": 0} if self.column_type == "count" else {})}
 
     def coordinates(self, groups: int, levels: int) -> dict[str, NDArray[np.float64]]:
-        """Program data for the way through the effects of J groups: non-centred.
+        """Program data for the way through J group effects: non-centred.
 
         They are those of stan_models/include/group_effects.stan. Chains get better ones
         (mechanisms/posterior/coordinates.py), and everything else has these.

@@ -1,21 +1,25 @@
-"""Formula to design matrix, from public columns and public constants only."""
+"""Formula to design matrix and groups, from public columns and public constants only."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpbayes.errors import DataError, SchemaError
-from dpbayes.heavy import formulaic, pd
+from dpbayes.arrays import Floats, Ints
+from dpbayes.errors import SchemaError
+from dpbayes.heavy import pd
 from dpbayes.schema import Column, Schema
+from dpbayes.stan.formula_columns import Columns, matrix_of
 from dpbayes.stan.formula_terms import Domain, Factors, columns_used
-from dpbayes.stan.formula_text import Name, Node, parse, quoted
+from dpbayes.stan.formula_text import parse, quoted
+from dpbayes.stan.formula_tree import GroupTerm, Name, Node
+from dpbayes.stan.groups import GroupColumn, group_data, ordered
 
-_DOMAIN_POINTS = 4096
-_LARGEST = 1e140  # of a term: its square is a number
+MOST_GROUPS = 100_000  # of a term whose groups are those of several columns together
 
 
 @dataclass(frozen=True)
@@ -27,37 +31,33 @@ class Design:
         names: K names of the columns of X.
         X: shape (n, K), standardised: (raw - centre) @ basis.
         centre, basis: shapes (K,) and (K, K), public constants; see ``Formula``.
-        group: shape (n,), index of each record's group from 1; empty without a group term.
-        group_levels: the J declared levels of the group column.
+        columns: T intercepts and slopes of group terms, in the order of ``groups.ordered``.
+        codes: for each of them shape (n,), each record's group from 0.
+        slope_X: shape (n, S), of the slopes, standardised as X.
     """
 
     outcome: str
     names: tuple[str, ...]
-    X: NDArray[np.float64]
-    centre: NDArray[np.float64]
-    basis: NDArray[np.float64]
-    group: NDArray[np.int64]
-    group_levels: tuple[str | int | float, ...]
+    X: Floats
+    centre: Floats
+    basis: Floats
+    columns: tuple[GroupColumn, ...]
+    codes: tuple[Ints, ...]
+    slope_X: Floats
 
     @property
-    def group_mean(self) -> NDArray[np.float64]:
-        """Shape (J, K), of the columns of X by group; 0 in groups without records."""
-        groups = len(self.group_levels)
-        if not groups:
-            return np.zeros((0, self.X.shape[1]))
-        count = np.maximum(np.bincount(self.group, minlength=groups + 1)[1:], 1)
-        sums = [np.bincount(self.group, x, minlength=groups + 1)[1:] for x in self.X.T]
-        return np.reshape(sums, (-1, groups)).T / count[:, None]
+    def effects(self) -> int:
+        """Number of group effects."""
+        return sum(len(column.levels) for column in self.columns)
+
+    def group_data(self, sds: tuple[float, float]) -> dict[str, Any]:
+        """Groups as the bundled programs read them; by the prior sds as in ``group_data``."""
+        return group_data(self.columns, self.codes, self.slope_X, self.X, sds)
 
     def stan_data(self) -> dict[str, Any]:
-        """n, K, X, J, group as the Stan programs read them."""
-        return {
-            "n": self.X.shape[0],
-            "K": self.X.shape[1],
-            "X": self.X,
-            "J": len(self.group_levels),
-            "group": self.group,
-        }
+        """n, K, X, J, group as programs read them that know one group term, with intercepts."""
+        found = {"n": self.X.shape[0], "K": self.X.shape[1], "X": self.X, "J": self.effects}
+        return {**found, "group": self.codes[0] + 1 if self.codes else np.empty(0, dtype=np.int64)}
 
 
 class Formula:
@@ -73,7 +73,11 @@ class Formula:
     add/remove adjacency. For the same reason transforms that learn from data (center, scale, ...)
     are refused, and splines and polynomials are made of public knots and bounds. Coefficients and
     their priors are those of the orthonormal columns, which NUTS samples several times faster;
-    ``Fit.coefficients`` gives them in the covariates' units.
+    ``Fit.coefficients`` gives them in the covariates' units. Slopes of group terms are of such
+    columns too, those of each term by themselves.
+
+    Attributes:
+        groups: intercepts and slopes of the group terms.
 
     Raises:
         SchemaError: a text that is no such formula; a covariate that is not public, not declared,
@@ -88,12 +92,11 @@ class Formula:
         self.outcome = self._outcome(parsed.outcome)
         if () not in parsed.terms:
             raise SchemaError(f"{self._where}: the intercept cannot be removed.")
-        self.group = self._grouping(parsed.groups)
+        self._slopes: list[Columns] = []
+        self.groups = self._grouped(parsed.groups)
         used = {name: self._public(name) for name in columns_used(self._where, parsed.terms)}
-        domains = {name: _domain(column) for name, column in used.items()}
-        self._factors = Factors(self._where, parsed.terms, domains)
-        self._spec, self.centre, self.basis = self._prepare(_domain_sample(used))
-        self.names = tuple(n for n in self._spec.column_names if n != "Intercept")
+        self._columns = Columns(self._where, parsed.terms, used)
+        self.names = self._columns.names
 
     def _outcome(self, left: Node) -> Column:
         if not isinstance(left, Name):
@@ -109,18 +112,48 @@ class Formula:
             )
         return outcome
 
-    def _grouping(self, columns: tuple[str, ...]) -> Column | None:
-        if not columns:
-            return None
-        if len(columns) > 1:
-            raise SchemaError(f"{self._where}: one group term is supported, found {len(columns)}.")
-        group = self._public(columns[0])
-        if not group.levels:
+    def _grouped(self, terms: tuple[GroupTerm, ...]) -> tuple[GroupColumn, ...]:
+        found: list[GroupColumn] = []
+        for number, term in enumerate(terms):
+            levels = self._levels(term.by)
+            names: tuple[str | None, ...] = (None,) * (() in term.terms)
+            slopes = [factors for factors in term.terms if factors]
+            if slopes:
+                used = {name: self._public(name) for name in columns_used(self._where, slopes)}
+                self._slopes.append(Columns(f"{self._where}, {term.text}", [(), *slopes], used))
+                names += self._slopes[-1].names
+            for name in names:
+                column = GroupColumn(number, name, term.by, levels, term.correlated)
+                self._check_once(column, found)
+                found.append(column)
+        return tuple(ordered(found))
+
+    def _check_once(self, column: GroupColumn, before: list[GroupColumn]) -> None:
+        if (column.slope, set(column.by)) in [(c.slope, set(c.by)) for c in before]:
             raise SchemaError(
-                f"column {group.name!r} groups records and needs declared levels; "
-                'give it type = "categorical".'
+                f"{self._where}: ({column.name}) stands twice among its group terms; (x | g) has "
+                "intercepts too, (0 + x | g) has none."
             )
-        return group
+
+    def _levels(self, by: tuple[str, ...]) -> tuple[str | int | float, ...]:
+        """Names of the groups: levels of a column, or all pairs of several ones'."""
+        columns = [self._public(name) for name in by]
+        for column in columns:
+            if not column.levels:
+                raise SchemaError(
+                    f"column {column.name!r} groups records and needs declared levels; "
+                    'give it type = "categorical".'
+                )
+        if len(columns) == 1:
+            return columns[0].levels
+        count = math.prod(len(column.levels) for column in columns)
+        if count > MOST_GROUPS:
+            raise SchemaError(
+                f"{self._where}: the levels of {':'.join(by)} make {count:,} groups, the most are "
+                f"{MOST_GROUPS:,}. Declare a column whose levels are the groups that there are."
+            )
+        levels = itertools.product(*(column.levels for column in columns))
+        return tuple(":".join(map(str, each)) for each in levels)
 
     def _public(self, name: str) -> Column:
         column = self._schema[name]
@@ -132,57 +165,26 @@ class Formula:
             )
         return column
 
-    def _prepare(
-        self, sample: pd.DataFrame
-    ) -> tuple[Any, NDArray[np.float64], NDArray[np.float64]]:
-        matrix = _matrix(self._factors.formula(), self._factors.table(sample))
-        spec = matrix.model_spec
-        values = matrix.drop(columns="Intercept").to_numpy(dtype=float)
-        if not np.isfinite(values).all():
-            raise SchemaError(f"{self._where} is not finite everywhere inside the declared bounds.")
-        with np.errstate(all="ignore"):
-            centre = values.mean(axis=0)
-            centred = (values - centre) / np.sqrt(_DOMAIN_POINTS)
-        if not (np.abs(centred) < _LARGEST).all():
-            raise SchemaError(
-                f"{self._where}: its terms are too large; scale them, as in I(x / 1e9)."
-            )
-        triangle = np.linalg.qr(centred, mode="r")
-        spread = np.abs(np.diag(triangle))
-        dependent = spread <= 1e-9 * np.maximum(np.abs(values).max(axis=0), 1e-300)
-        if dependent.any():
-            terms = [n for n in spec.column_names if n != "Intercept"]
-            name = terms[int(np.argmax(dependent))]
-            raise SchemaError(
-                f"{self._where}: term {name!r} is constant or a linear combination of the "
-                "terms before it; leave it out."
-            )
-        basis = np.linalg.inv(triangle) * np.sign(np.diag(triangle))
-        return spec, centre, basis
-
     def design(self, records: pd.DataFrame) -> Design:
         """Build the design of validated records (n rows)."""
-        raw = np.empty((len(records), 0))
-        if self.names:
-            matrix = _matrix(self._spec, self._factors.table(records))
-            raw = matrix.drop(columns="Intercept").to_numpy(dtype=float)
-        if not np.isfinite(raw).all():
-            name = self.names[int(np.argmin(np.isfinite(raw).all(axis=0)))]
-            raise DataError(f"{self._where}: term {name!r} is not finite for some records.")
-        group: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        levels: tuple[str | int | float, ...] = ()
-        if self.group is not None:
-            levels = self.group.levels
-            group = np.asarray(records[self.group.name].cat.codes, dtype=np.int64) + 1
+        slopes = [np.empty((len(records), 0)), *(each.values(records) for each in self._slopes)]
         return Design(
             outcome=self.outcome.name,
             names=self.names,
-            X=_times(raw - self.centre, self.basis),
-            centre=self.centre,
-            basis=self.basis,
-            group=group,
-            group_levels=levels,
+            X=self._columns.values(records),
+            centre=self._columns.centre,
+            basis=self._columns.basis,
+            columns=self.groups,
+            codes=tuple(self._codes(column, records) for column in self.groups),
+            slope_X=np.hstack(slopes),
         )
+
+    def _codes(self, column: GroupColumn, records: pd.DataFrame) -> Ints:
+        found = np.zeros(len(records), dtype=np.int64)
+        for name in column.by:
+            codes = np.asarray(records[name].cat.codes, dtype=np.int64)
+            found = found * len(self._schema[name].levels) + codes
+        return found
 
 
 class DataFormula:
@@ -222,57 +224,9 @@ class DataFormula:
             table[name] = pd.Series(coded, index=data.index)
         records = pd.DataFrame(table, index=data.index)
         factors = Factors(self._where, self._terms, domains)
-        design = _matrix(factors.formula(), factors.table(records))
+        design = matrix_of(factors.formula(), factors.table(records))
         plain = pd.DataFrame(design.astype(float))
         outcome = pd.Series(factors.numbers(self._outcome, records), index=data.index)
         if not np.isfinite(plain.to_numpy()).all() or not np.isfinite(outcome).all():
             raise SchemaError(f"{self._where} is not finite, or a value is missing.")
         return outcome, plain
-
-
-def _matrix(spec: Any, table: pd.DataFrame) -> Any:
-    """Of the columns that ``Factors.table`` made: terms are products of them, and no code."""
-    with np.errstate(all="ignore"):  # what is not finite is refused afterwards
-        return formulaic.model_matrix(spec, table, na_action="ignore", context={})
-
-
-def _times(rows: NDArray[np.float64], basis: NDArray[np.float64]) -> NDArray[np.float64]:
-    """rows @ basis of an upper triangle, summed in one order whatever the number of rows.
-
-    A library's product sums in blocks of its own choice: one record more could move the last bit
-    of others' values.
-    """
-    found = np.zeros_like(rows)
-    for j in range(len(basis)):
-        found[:, j:] += rows[:, j : j + 1] * basis[j, j:]
-    return found
-
-
-def _domain(column: Column) -> Domain:
-    """What is public of a covariate."""
-    return Domain(column.levels, None if column.levels else _bounds(column))
-
-
-def _bounds(column: Column) -> tuple[float, float]:
-    if column.lower is None or column.upper is None:
-        raise SchemaError(
-            f"column {column.name!r} is used as a covariate and needs lower and upper bounds."
-        )
-    return float(column.lower), float(column.upper)
-
-
-def _domain_sample(columns: dict[str, Column]) -> pd.DataFrame:
-    """A fixed sample of the declared domain of some columns: the same in every run."""
-    rng = np.random.default_rng(0)
-    sample = {}
-    for name, column in columns.items():
-        if column.levels:
-            codes = rng.permutation(np.arange(_DOMAIN_POINTS) % len(column.levels))
-            levels = np.asarray(column.levels, dtype=object)
-            sample[name] = pd.Series(
-                pd.Categorical(levels[codes], categories=list(column.levels), ordered=True)
-            )
-            continue
-        grid = np.linspace(*_bounds(column), _DOMAIN_POINTS)
-        sample[name] = pd.Series(rng.permutation(grid if column.type != "count" else np.rint(grid)))
-    return pd.DataFrame(sample, index=range(_DOMAIN_POINTS))

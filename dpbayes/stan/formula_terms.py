@@ -18,7 +18,7 @@ from dpbayes.arrays import Floats
 from dpbayes.errors import SchemaError
 from dpbayes.heavy import formulaic, interpolate, pd
 from dpbayes.schema.columns import level_text
-from dpbayes.stan.formula_text import (
+from dpbayes.stan.formula_tree import (
     Binary,
     Call,
     Items,

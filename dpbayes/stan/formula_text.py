@@ -9,16 +9,33 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NoReturn
 
 from dpbayes.errors import SchemaError
+from dpbayes.stan.formula_tree import (
+    BINDS,
+    SIGN,
+    Binary,
+    Call,
+    Group,
+    GroupTerm,
+    Items,
+    Name,
+    Node,
+    Number,
+    Parsed,
+    Signed,
+    Term,
+    Text,
+    text_of,
+)
 
 LONGEST = 100_000  # characters of a formula
 MOST_TERMS = 5_000
 MOST_STEPS = 150  # operators, brackets and calls of one summand: trees stay shallow
 MOST_ITEMS = 10_000  # of a list
 _SHOWN = 120  # characters of a formula in a message
+_GROUPS = "(1 | group)"
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<quoted>`[^`]+`)
@@ -29,98 +46,6 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-# How tightly an operator binds; in a formula and inside a call alike.
-_BINDS = {
-    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 1),
-    **dict.fromkeys(("+", "-"), 2),
-    **dict.fromkeys(("*", "/", "%"), 3),
-    ":": 4, "**": 6, "^": 6,
-}  # fmt: skip
-_SIGN = 5  # a leading + or -
-
-
-@dataclass(frozen=True)
-class Number:
-    """A finite constant as it was written."""
-
-    text: str
-
-    @property
-    def value(self) -> float:
-        return float(self.text)
-
-
-@dataclass(frozen=True)
-class Text:
-    """The name of a level."""
-
-    value: str
-
-
-@dataclass(frozen=True)
-class Name:
-    """A column."""
-
-    value: str
-
-
-@dataclass(frozen=True)
-class Items:
-    """A list of constants."""
-
-    items: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
-class Signed:
-    """A leading sign."""
-
-    sign: str
-    operand: Node
-
-
-@dataclass(frozen=True)
-class Binary:
-    """Two operands and what stands between them."""
-
-    sign: str
-    left: Node
-    right: Node
-
-
-@dataclass(frozen=True)
-class Call:
-    """A function with its arguments."""
-
-    name: str
-    arguments: tuple[Node, ...]
-    named: tuple[tuple[str, Node], ...] = ()
-
-
-@dataclass(frozen=True)
-class Group:
-    """An intercept for each level of a column: ``(1 | column)``."""
-
-    column: str
-
-
-Node = Number | Text | Name | Items | Signed | Binary | Call | Group
-Term = tuple[Node, ...]  # factors; none of the intercept
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """A formula in its parts.
-
-    Attributes:
-        outcome: left side.
-        terms: of the right side without group terms; () is the intercept.
-        groups: columns of the group terms.
-    """
-
-    outcome: Node
-    terms: tuple[Term, ...]
-    groups: tuple[str, ...]
 
 
 def quoted(formula: str) -> str:
@@ -141,51 +66,6 @@ def parse(formula: str) -> Parsed:
         raise SchemaError(f"{where} is longer than {LONGEST:,} characters.")
     reader = _Reader(formula, where)
     return reader.formula()
-
-
-def text_of(node: Node, binds: int = 0) -> str:
-    """A node as it would be written; names of columns of the design are made of it."""
-    match node:
-        case Number(text):
-            return text
-        case Text(value):
-            return repr(value)
-        case Name(value):
-            return value if re.fullmatch(r"[^\W\d][\w.]*", value) else f"`{value}`"
-        case Items(items):
-            return f"[{', '.join(map(text_of, items))}]"
-        case Signed(sign, operand):
-            said, own = f"{sign}{text_of(operand, _SIGN)}", _SIGN
-        case Binary(sign, left, right):
-            own = _BINDS[sign]
-            power = sign == "**"
-            said = f"{text_of(left, own + power)} {sign} {text_of(right, own + (not power))}"
-        case Call(name, arguments, named):
-            said = ", ".join(
-                [*map(text_of, arguments), *(f"{key}={text_of(value)}" for key, value in named)]
-            )
-            return f"{name}({said})"
-        case Group(column):
-            return f"(1 | {text_of(Name(column))})"
-    return f"({said})" if own < binds else said
-
-
-def names_in(node: Node) -> Iterator[str]:
-    """Columns that a node uses."""
-    match node:
-        case Name(value):
-            yield value
-        case Signed(_, operand):
-            yield from names_in(operand)
-        case Binary(_, left, right):
-            yield from names_in(left)
-            yield from names_in(right)
-        case Call(_, arguments, named):
-            for part in (*arguments, *(value for _, value in named)):
-                yield from names_in(part)
-        case Items(items):
-            for part in items:
-                yield from names_in(part)
 
 
 class _Reader:
@@ -247,12 +127,15 @@ class _Reader:
         if self._take("~"):
             self._fail("there is one ~, between the outcome and the covariates")
         kind, text = self._next()
-        if _BINDS.get(text) == _BINDS["<"]:
+        if BINDS.get(text) == BINDS["<"]:
             self._fail(f"{text!r} is no sign between terms; comparisons stand inside I()")
         if kind != "end":
             self._fail(f"expected an operator before {text!r}")
         groups = tuple(
-            node.column for sign, node in summands if isinstance(node, Group) and sign == "+"
+            term
+            for sign, node in summands
+            if isinstance(node, Group) and sign == "+"
+            for term in self._group_terms(node)
         )
         rest = [(s, node) for s, node in summands if not isinstance(node, Group) or s == "-"]
         return Parsed(outcome, self._sum(rest, ((),)), groups)
@@ -262,7 +145,7 @@ class _Reader:
         sign = self._take("+", "-") or "+"
         while True:
             self._steps = 0
-            yield sign, self._expression(_BINDS["*"])
+            yield sign, self._expression(BINDS["*"])
             after = self._take("+", "-")
             if after is None:
                 return
@@ -273,19 +156,19 @@ class _Reader:
         sign = self._take("+", "-")
         if sign:
             self._step()
-            left: Node = Signed(sign, self._expression(_SIGN))
+            left: Node = Signed(sign, self._expression(SIGN))
         else:
             left = self._operand()
         compared = False
         while True:
             kind, text = self._next()
-            own = _BINDS.get(text, -1) if kind == "sign" else -1
+            own = BINDS.get(text, -1) if kind == "sign" else -1
             if own < max(binds, 0) or (compared and own == 1):
                 return left
             self._at += 1
             self._step()
             # A power binds to the right, and may have a signed exponent.
-            right = self._expression(_SIGN if own == _BINDS["**"] else own + 1)
+            right = self._expression(SIGN if own == BINDS["**"] else own + 1)
             left = Binary("**" if text == "^" else text, left, right)
             compared = own == 1
 
@@ -317,14 +200,28 @@ class _Reader:
         self._step()
         inner = self._expression()
         if self._take("|"):
-            kind, text = self._next()
-            self._at += 1
-            if inner != Number("1") or kind not in ("name", "quoted") or self._inside:
-                self._fail("only group intercepts (1 | group) are supported")
+            correlated = self._take("|") is None
+            by = self._expression()
             self._expect(")")
-            return Group(text.strip("`"))
+            if self._inside:
+                self._fail(f"a group term {_GROUPS} has no place inside a call")
+            return Group(inner, by, correlated)
         self._expect(")")
         return inner
+
+    def _group_terms(self, node: Group) -> Iterator[GroupTerm]:
+        text = text_of(node)[:_SHOWN]
+        if not _only_crossed(node.by):
+            self._fail(
+                f"{text}: expected columns right of |, as in (1 | a), (1 | a:b) or (1 | a/b); "
+                "(1 | a) + (1 | b) is of groups that are crossed"
+            )
+        terms = self._sum(list(_summed(node.terms)), ((),))
+        if not terms:
+            self._fail(f"{text}: expected 1 or a covariate left of |")
+        for by in self._terms(node.by):
+            names = tuple(part.value for part in by if isinstance(part, Name))
+            yield GroupTerm(text, terms, names, node.correlated)
 
     def _list(self) -> Items:
         self._step()
@@ -401,7 +298,7 @@ class _Reader:
                     found = self._once((*found, *self._products(found, first)))
                 return found
             case Group():
-                self._fail("a group term (1 | group) is added to the others, with +")
+                self._fail(f"a group term {_GROUPS} is added to the others, with +")
             case Number(text):
                 self._fail(
                     f"the number {text} is not a term; arithmetic stands inside I(), such as "
@@ -423,6 +320,26 @@ class _Reader:
             found.setdefault(_key(term), term)
         self._count(len(found))
         return tuple(found.values())
+
+
+def _summed(node: Node) -> Iterator[tuple[str, Node]]:
+    """The summands of a sum with their signs."""
+    match node:
+        case Binary("+" | "-" as last, left, right):
+            yield from _summed(left)
+            yield last, right
+        case Signed(own, operand):
+            yield own, operand
+        case _:
+            yield "+", node
+
+
+def _only_crossed(node: Node) -> bool:
+    """Made of columns with : and / alone."""
+    match node:
+        case Binary(":" | "/", left, right):
+            return _only_crossed(left) and _only_crossed(right)
+    return isinstance(node, Name)
 
 
 def _key(term: Term) -> frozenset[Node]:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
 from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, PROVED_PROGRAM
 from dpbayes.schema import Column, Schema
@@ -21,6 +22,7 @@ from dpbayes.schema.domain import ends
 from dpbayes.stan.dataflow import prove, refuse_broken
 from dpbayes.stan.families import FAMILIES, Family, decode_outcome, encode_outcome
 from dpbayes.stan.formula import Design, Formula
+from dpbayes.stan.formula_text import quoted
 from dpbayes.stan.json_data import read_json_data
 from dpbayes.stan.program import StanProgram
 
@@ -113,6 +115,19 @@ class Model:
     constants: Mapping[str, Any] = field(repr=False)
     family: Family | None = None
 
+    def __post_init__(self) -> None:
+        groups = self.formula.groups
+        one = len(groups) == 1 and groups[0].slope is None
+        # As the bundled programs: a family of one's own may be made like them.
+        stacked = self.family is not None and "group_index" in self.program.declared("data")
+        if groups and not one and not stacked:
+            raise SchemaError(
+                f"program {self.program.name!r} is given n, y, K, X, J, group, and so no more than "
+                f"one group term with intercepts, (1 | g); formula {quoted(self.formula.text)} has "
+                f"{', '.join(f'({c.name})' for c in groups)}. Leave out all but one, or use a "
+                "family's program."
+            )
+
     @property
     def outcomes(self) -> tuple[Column, ...]:
         """Columns that the model synthesises."""
@@ -140,9 +155,15 @@ class Model:
         design = self.formula.design(records)
         data = {**design.stan_data(), "y": self._encoded(records), "rows": rows}
         if self.family is not None:
-            data |= self.family.coordinates(len(design.group_levels), self.constants.get("C", 0))
-            data["group_mean"] = design.group_mean
+            data |= self.family.coordinates(design.effects, self.constants.get("C", 0))
+            data |= design.group_data(self._prior_sds())
         return design, {**data, **self.constants}
+
+    def _prior_sds(self) -> tuple[float, float]:
+        """Of coefficients and intercept, or about that."""
+        located = self.constants.get("prior_intercept", self.constants.get("prior_cutpoint"))
+        sd = 1.0 if located is None else float(located[1])
+        return float(self.constants.get("prior_coefficient", 1.0)), sd
 
     def blank(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:
         """Program data in which every confidential value is a public constant.

@@ -9,6 +9,7 @@ from dpbayes.engines.cmdstan import CmdStanEngine
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.groups import GroupColumn, group_data
 from dpbayes.stan.program import StanProgram
 from tests.cmdstan import NO_CMDSTAN
 
@@ -55,9 +56,33 @@ def bind():
     return bind_family
 
 
+def columns_of(rng, J, n):
+    """Columns of group effects, their groups and what slopes are multiplied by.
+
+    J groups with intercepts, or "terms": (x + z | a) + (1 | b) + (0 + x | b) + (1 | a:b).
+    """
+    column = GroupColumn
+    if J != "terms":
+        columns = [column(0, None, ("a",), tuple(range(J)), True)] if J else []
+        return columns, [rng.integers(0, J, n) for _ in columns], np.empty((n, 0))
+    a, b = rng.integers(0, 2, n), rng.integers(0, 3, n)
+    two, three, six = tuple(range(2)), tuple(range(3)), tuple(range(6))
+    columns = [
+        column(0, "x", ("a",), two, True), column(0, "z", ("a",), two, True),
+        column(2, "x", ("b",), three, True), column(0, None, ("a",), two, True),
+        column(1, None, ("b",), three, True), column(3, None, ("a", "b"), six, True),
+    ]  # fmt: skip
+    slopes = rng.normal(size=(n, 2))
+    return columns, [a, a, b, a, b, 3 * a + b], slopes[:, [0, 1, 0]]
+
+
 def family_data(family, K, J, n):
-    """Outcomes inside the family's support, and the default priors; no weights, no clamp."""
-    rng = np.random.default_rng([n, K, J])
+    """Outcomes inside the family's support, and the default priors; no weights, no clamp.
+
+    Args:
+        J: as in ``columns_of``.
+    """
+    rng = np.random.default_rng([n, K, 18 if J == "terms" else J])
     outcome = {
         "normal": lambda: rng.normal(0.5, 0.3, n),
         "lognormal": lambda: rng.lognormal(-1, 0.5, n),
@@ -70,18 +95,16 @@ def family_data(family, K, J, n):
         "ordinal": lambda: rng.integers(1, 5, n),
     }
     levels = {"categorical": 3, "ordinal": 4}
-    return {
+    data = {
         "n": n,
         "rows": n,
         "y": outcome[family](),
         "K": K,
         "X": rng.normal(size=(n, K)),
-        "J": J,
-        "group": rng.integers(1, J + 1, n) if J else np.empty(0, dtype=int),
         **{f"prior_{name}": value for name, value in FAMILIES[family].priors.items()},
         **FAMILIES[family].switches,
-        **FAMILIES[family].coordinates(J, levels.get(family, 0)),
-        "group_mean": np.zeros((J, K)),
         **({"C": levels[family]} if family in levels else {}),
         **contract_defaults(n),
     }
+    data |= group_data(*columns_of(rng, J, n), data["X"])
+    return data | FAMILIES[family].coordinates(data["J"], levels.get(family, 0))

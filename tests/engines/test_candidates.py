@@ -19,6 +19,7 @@ from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.errors import EngineError
 from dpbayes.schema import Schema
 from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.groups import group_data
 from dpbayes.stan.model import Regression
 from dpbayes.stan.program import StanProgram
 from tests.engines.test_contract import COIN
@@ -39,10 +40,9 @@ def data_of(family, y, X=None, rows=ROWS):
     X = np.empty((n, 0)) if X is None else X
     priors = {f"prior_{name}": value for name, value in FAMILIES[family].priors.items()}
     return {
-        "n": n, "rows": rows, "y": y, "K": X.shape[1], "X": X, "J": 0,
-        "group_mean": np.empty((0, X.shape[1])),
-        **FAMILIES[family].coordinates(0, 3),
-        "group": np.empty(0, int), "C": 3, **priors, **contract_defaults(n),
+        "n": n, "rows": rows, "y": y, "K": X.shape[1], "X": X,
+        **FAMILIES[family].coordinates(0, 3), **group_data((), (), X[:, :0], X),
+        "C": 3, **priors, **contract_defaults(n),
         **FAMILIES[family].switches,
     }  # fmt: skip
 

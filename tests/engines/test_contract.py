@@ -32,7 +32,7 @@ from dpbayes.errors import EngineError, ProgramError
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.program import StanProgram
 
-SHAPES = [(0, 0), (2, 3)]
+SHAPES = [(0, 0), (2, 3), (2, "terms")]
 SHORT = SamplerSettings(chains=2, warmup=100, draws=50, seed=3)
 
 # A coin with known posterior, written as a user would: without the switch emit_y_rep. ``possible``
@@ -109,19 +109,36 @@ class Levels:
         return np.take_along_axis(total, np.asarray(y, dtype=int)[:, None], axis=1)[:, 0]
 
 
+def group_part(data, point):
+    """What group effects add to the linear predictors, by Cholesky factors of correlations."""
+    raw, sd = point["group_raw"], np.logaddexp(0, point["group_sd_raw"])
+    first = data["group_column"][:, 0] - 1
+    where = data["group_index"] - 1
+    z = raw[where]  # n, T and, of a categorical outcome, its levels
+    if data["P"]:  # of (x + z | a): columns 0, 1 and 3
+        r = np.tanh(point["group_partial"])
+        s = np.sqrt(1 - r**2)
+        of_a = z[:, [0, 1, 3]].copy()
+        z[:, 1] = r[0] * of_a[:, 0] + s[0] * of_a[:, 1]
+        z[:, 3] = r[1] * of_a[:, 0] + s[1] * (r[2] * of_a[:, 1] + s[2] * of_a[:, 2])
+        assert (first[[0, 1, 3]] == [0, 2, 7]).all()
+    times = np.ones((len(z), data["T"]))
+    times[:, : data["S"]] = data["slope_X"] if data["S"] else times[:, :0]
+    return np.einsum("nt,nt...->n...", times, z * sd)
+
+
 def twin(family, data, draws, s):
     """The distribution of the records at draw s, by SciPy."""
     point = {str(name): stacked(draws, name)[s] for name in draws["posterior"].data_vars}
-    K, J = data["K"], data["J"]
+    K = data["K"]
     if family == "categorical":
         eta = np.tile(point["intercept"], (data["n"], 1))
     else:
         eta = np.full(data["n"], point.get("intercept", 0.0))
     if K:
         eta = eta + data["X"] @ point["coefficient"]
-    if J:
-        sd = np.logaddexp(0, point["group_sd_raw"][0])
-        eta = eta + (sd * point["group_raw"])[data["group"] - 1]
+    if data["T"]:
+        eta = eta + group_part(data, point)
     mean = np.exp(eta)
     if family == "normal":
         return stats.norm(eta, np.exp(point["log_sigma"]))

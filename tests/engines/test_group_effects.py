@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from dpbayes.engines.draws import make_draws, stacked
+from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine
 from dpbayes.mechanisms.posterior.coordinates import group_coordinates, non_centred
 from dpbayes.stan.families import FAMILIES
 
-GROUPS, COVARIATES, POINTS = 3, 2, 6
+COVARIATES, POINTS = 2, 3
+SHAPES = (3, "terms")  # as in conftest.columns_of
 
 
 def given(data, rng):
@@ -17,7 +18,11 @@ def given(data, rng):
     found = {
         "group_information": rng.choice([0.0, 0.3, 4000.0], shape),
         "group_estimate": rng.normal(size=shape),
-        "group_mean": rng.normal(size=(GROUPS, COVARIATES)),
+        "group_mean": rng.normal(size=data["group_mean"].shape),
+        "group_free": rng.choice([0.0, 0.5, 3.0], data["T"]),
+        "group_apart": rng.choice([0.0, 0.2], data["group_apart"].shape),
+        "overlap": rng.normal(size=data["O"]),
+        "slope_part": rng.normal(size=data["slope_part"].shape),
     }
     found["group_information"].flat[0] = 7.0
     if "gap_share" in data:
@@ -25,47 +30,43 @@ def given(data, rng):
     return found
 
 
-def effects(data, point, coordinates):
-    """Effects (J, levels) and the log of d(intercept, effects) / d(coordinates), by hand."""
-    information = coordinates["group_information"].reshape(GROUPS, -1)
-    sd = np.logaddexp(0, point["group_sd_raw"].reshape(1, -1)) * data["prior_group_sd"]
-    precision = information + 1 / sd**2  # of an effect, given the intercept
-    prior_sd = data["prior_cutpoint" if "gap" in point else "prior_intercept"][1]
-    marginal = 1 / prior_sd**2 + (1 / (1 / np.maximum(information, 1e-300) + sd**2)).sum(axis=0)
-    if "gap" in point:
-        intercept = -point["first_cutpoint"] - coordinates["gap_share"] @ point["gap"]
-    else:
-        intercept = point["intercept"]
-    covariates = (coordinates["group_mean"] @ point["coefficient"]).reshape(GROUPS, -1)
-    estimate = coordinates["group_estimate"].reshape(GROUPS, -1) - covariates - intercept
-    raw = point["group_raw"].reshape(GROUPS, -1)
-    found = information * estimate / precision + raw / np.sqrt(precision)
-    jacobian = -0.5 * np.log(precision).sum() - 0.5 * np.log(marginal).sum()
-    return found, sd, jacobian
+def told(walk, plain, data, points):
+    """Unconstrained coordinates in plain of points of shape (S, d) in walk."""
+    return plain.unconstrain(non_centred(make_draws(walk.constrain(points[None])), data))
 
 
+@pytest.mark.parametrize("J", SHAPES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_density_is_the_same_whatever_they_are(engine, bind, family):
-    """log p(θ) less the logarithms of both Jacobians, at points of one and told in the other."""
-    plain, data = bind(engine, family, K=COVARIATES, J=GROUPS)
-    coordinates = given(data, np.random.default_rng(8))
-    walk = plain.rebind(**coordinates)
-    points = walk.random_points(POINTS, seed=5)
-    values = {str(name): stacked(points, name) for name in points["posterior"].data_vars}
-    raw, change = np.empty_like(values["group_raw"]), np.empty(POINTS)
-    for s in range(POINTS):
-        point = {name: value[s] for name, value in values.items()}
-        effect, sd, jacobian = effects(data, point, coordinates)
-        raw[s] = (effect / sd).reshape(raw[s].shape)
-        change[s] = jacobian - GROUPS * np.log(sd).sum()
-    told = make_draws({**{n: v[None] for n, v in values.items()}, "group_raw": raw[None]})
-    found = walk.log_prob(points) - plain.log_prob(told) - change
-    size = np.abs(walk.log_prob(points)) + np.abs(change) + 1
-    assert (np.abs(found - found[0]) <= 1e-9 * size.max()).all()
-    np.testing.assert_allclose(
-        np.array(list(walk.log_lik(points))), np.array(list(plain.log_lik(told))),
-        rtol=1e-8, atol=1e-10,
-    )  # fmt: skip
+def test_the_density_is_the_same_whatever_they_are(bind, family, J):
+    """log p(v) + log |dv / du|, v told in other coordinates, by differences."""
+    plain, data = bind(EmbeddedEngine(), family, K=COVARIATES, J=J)
+    walk = plain.rebind(**given(data, np.random.default_rng(8)))
+    d = len(walk.coordinates())
+    change = []
+    for point in np.random.default_rng(5).uniform(-1.5, 1.5, (POINTS, d)):
+        steps = 1e-5 * np.eye(d)
+        up, down = (told(walk, plain, data, point + sign * steps) for sign in (1, -1))
+        _, jacobian = np.linalg.slogdet((up - down) / 2e-5)
+        (there,) = told(walk, plain, data, point[None])
+        here = walk.log_density(point[None])[0]
+        change.append(here - plain.log_density(there[None])[0] - jacobian)
+        np.testing.assert_allclose(
+            next(walk.log_lik_at(point[None])), next(plain.log_lik_at(there[None])),
+            rtol=1e-8, atol=1e-10,
+        )  # fmt: skip
+    np.testing.assert_allclose(change, change[0], atol=1e-6 * (1 + abs(here)))
+
+
+def curvature(bound):
+    """Second derivatives in group_raw at the mode, negative, by differences over one sd."""
+    at = bound.mode()
+    where = [i for i, n in enumerate(bound.coordinates()) if n.startswith("group_raw")]
+    found = []
+    for i in where:
+        step = np.zeros(len(at))
+        step[i] = 0.5
+        found.append((bound.density(at - step)[1] - bound.density(at + step)[1])[where])
+    return np.array(found)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -73,31 +74,35 @@ def test_the_density_is_the_same_whatever_they_are(engine, bind, family):
 def test_a_groups_own_records_are_found_out(bind, family, clamp):
     """With a wide sd, effects have about mean and precision that the coordinates say.
 
-    By quadratic differences of the log density: the gradient at raw = 0 is small and the second
-    derivatives are near -1 in all effects, where those of the non-centred form are not.
+    The gradient at raw = 0 is small and the second derivatives are near -1 in all effects, where
+    those of the non-centred form are not.
     """
-    engine = EmbeddedEngine()
-    plain, data = bind(engine, family, K=COVARIATES, J=GROUPS, n=300)
+    plain, data = bind(EmbeddedEngine(), family, K=COVARIATES, J=3, n=300)
     bound = plain.rebind(clip_lower=-clamp, clip_upper=clamp)
     walk = bound.rebind(**group_coordinates(bound, data))
-    curvature = {}
-    for name, binding in (("walk", walk), ("plain", bound)):
-        at = binding.mode()
-        where = [i for i, n in enumerate(binding.coordinates()) if n.startswith("group_raw")]
-        step = np.zeros(len(at))
-        step[where] = 0.5
-        second = (binding.density(at - step)[1] - binding.density(at + step)[1])[where]
-        curvature[name] = second.reshape(-1)
-    assert np.abs(curvature["walk"] - 1).max() < 0.5
-    assert np.abs(curvature["plain"] - 1).max() > 1
+    assert np.abs(curvature(walk).sum(axis=0) - 1).max() < 0.5
+    assert np.abs(curvature(bound).sum(axis=0) - 1).max() > 1
 
 
-def test_draws_are_told_without_coordinates(bind):
-    plain, data = bind(EmbeddedEngine(), "normal", K=COVARIATES, J=GROUPS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_columns_are_told_apart(bind, family):
+    """No direction in the effects of all columns is narrow, where non-centred some are."""
+    bound, data = bind(EmbeddedEngine(), family, K=COVARIATES, J="terms", n=300)
+    walk = bound.rebind(**group_coordinates(bound, data))
+    ours, plain = (np.linalg.eigvalsh(curvature(b))[[0, -1]] for b in (walk, bound))
+    assert ours[0] > 0.4
+    assert ours[1] < 12
+    assert ours[1] < plain[1] / 20
+
+
+@pytest.mark.parametrize("J", SHAPES)
+@pytest.mark.parametrize("family", ["normal", "categorical"])
+def test_draws_are_told_without_coordinates(bind, family, J):
+    plain, data = bind(EmbeddedEngine(), family, K=COVARIATES, J=J)
     walk = plain.rebind(**given(data, np.random.default_rng(8)))
     points = walk.random_points(4, seed=1)
     everything = make_draws(walk.constrain(walk.unconstrain(points)[None]))
-    told = non_centred(everything)
+    told = non_centred(everything, data)
     np.testing.assert_allclose(
         np.array(list(plain.log_lik(told))), np.array(list(walk.log_lik(points))), rtol=1e-9
     )
@@ -106,9 +111,10 @@ def test_draws_are_told_without_coordinates(bind):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e308, 1e308])
 @pytest.mark.parametrize("family", ["normal", "ordinal", "categorical"])
-def test_there_are_always_some(bind, family, value, monkeypatch):
+@pytest.mark.parametrize("J", SHAPES)
+def test_there_are_always_some(bind, family, J, value, monkeypatch):
     """A mode that fails at some records must not end a fit: that would tell of the records."""
-    plain, data = bind(EmbeddedEngine(), family, K=COVARIATES, J=GROUPS)
+    plain, data = bind(EmbeddedEngine(), family, K=COVARIATES, J=J)
     mode = EmbeddedBinding.mode
 
     def lost(bound, start=None):

@@ -19,6 +19,7 @@ from dpbayes.inference import (
 from dpbayes.inference.analysis import formula_fit
 from dpbayes.inference.counts import clamped_density
 from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.groups import group_data
 from dpbayes.stan.program import StanProgram
 from tests.cmdstan import NO_CMDSTAN
 from tests.conftest import make_records
@@ -59,8 +60,8 @@ def test_clamped_density_is_that_of_the_synthesizer(weight, window):
     """Against the bundled bernoulli program, clamp and all, up to a constant."""
     y = np.r_[np.ones(7, int), np.zeros(13, int)]
     data = {
-        "n": 20, "y": y, "K": 0, "X": np.empty((20, 0)), "J": 0, "group_mean": np.empty((0, 0)),
-        **FAMILIES["bernoulli"].coordinates(0, 0), "group": np.empty(0, int),
+        "n": 20, "y": y, "K": 0, "X": np.empty((20, 0)), **FAMILIES["bernoulli"].coordinates(0, 0),
+        **group_data((), (), np.empty((20, 0)), np.empty((20, 0))),
         **{f"prior_{k}": v for k, v in FAMILIES["bernoulli"].priors.items()},
         **FAMILIES["bernoulli"].switches, **contract_defaults(20),
         "weights": np.full(20, weight), "clip_lower": window[0], "clip_upper": window[1],

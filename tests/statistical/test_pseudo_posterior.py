@@ -10,6 +10,7 @@ from dpbayes.engines.diagnostics import diagnose
 from dpbayes.engines.draws import stacked
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.groups import group_data
 
 pytestmark = pytest.mark.statistical
 
@@ -25,8 +26,8 @@ def test_bernoulli_pseudo_posterior_mean(window):
     y = rng.integers(0, 2, n)
     weights = rng.uniform(size=n)
     data = {
-        "n": n, "y": y, "K": 0, "X": np.empty((n, 0)), "J": 0, "group_mean": np.empty((0, 0)),
-        **FAMILIES["bernoulli"].coordinates(0, 0), "group": np.empty(0, int),
+        "n": n, "y": y, "K": 0, "X": np.empty((n, 0)), **FAMILIES["bernoulli"].coordinates(0, 0),
+        **group_data((), (), np.empty((n, 0)), np.empty((n, 0))),
         "prior_intercept": (0.0, 2.5), "prior_coefficient": 1.0, "prior_group_sd": 1.0,
         "divergence": 0.0, **contract_defaults(n), "weights": weights,
         "clip_lower": window[0], "clip_upper": window[1],

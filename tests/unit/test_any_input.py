@@ -70,7 +70,8 @@ WORDS = (
     '"n"', "+", "-", "*", "/", ":", "**", "^", "%", "~", "|", "(", ")", "(", ")", "[", "]", ",",
     "=", "==", "<", ">=", "I(", "C(", "log(", "exp(", "min(", "max(", "bs(", "cr(", "poly(",
     "knots=[", "lower=", "upper=", "levels=[", "degree=", "center(", "__import__('os')", ".max()",
-    "lambda", "np.log(", "(1 | region)", "I(age", "knots=[30, 40]", "x := 1", "**", "99", " ",
+    "lambda", "np.log(", "(1 | region)", "(age | sex)", "(1 |", "(0 + age ||", "region/sex)",
+    "I(age", "knots=[30, 40]", "x := 1", "**", "99", " ",
 )  # fmt: skip
 formulas = st.one_of(
     st.text(max_size=30),

@@ -4,20 +4,22 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.stan.formula import Formula
+from dpbayes.stan.groups import GroupColumn, group_data
 
 
 def test_intercept_only(schema, records):
     design = Formula("y ~ 1", schema).design(schema.validate(records))
     assert design.X.shape == (60, 0)
-    assert design.group.size == 0
+    assert design.columns == ()
+    assert design.stan_data()["group"].size == 0
 
 
 def test_columns_and_group(schema, records):
     formula = Formula("y ~ age + I(age**2) + sex + age:sex + (1 | region)", schema)
     design = formula.design(schema.validate(records))
     assert set(design.names) == {"age", "sex[T.m]", "I(age ** 2)", "age:sex[T.m]"}
-    assert design.group_levels == ("n", "e", "s")
-    assert design.group.tolist() == [1 + "nes".index(r) for r in records["region"]]
+    assert [column.levels for column in design.columns] == [("n", "e", "s")]
+    assert design.stan_data()["group"].tolist() == [1 + "nes".index(r) for r in records["region"]]
 
 
 def test_basis_returns_raw_columns(schema, records):
@@ -70,8 +72,12 @@ def test_orthonormal_over_the_domain():
         ("y ~ aeg", "'aeg' is not declared in the schema \\(did you mean 'age'"),
         ("y ~ 0 + age", "intercept cannot be removed"),
         ("y ~ age - 1", "intercept cannot be removed"),
-        ("y ~ (age | region)", "only group intercepts"),
-        ("y ~ (1 | region) + (1 | sex)", "one group term is supported, found 2"),
+        ("y ~ (age | region) + (1 | region)", "\\(1 \\| region\\) stands twice"),
+        ("y ~ (1 | region + sex)", "expected columns right of \\|, as in \\(1 \\| a\\)"),
+        ("y ~ (0 | sex)", "expected 1 or a covariate left of \\|"),
+        ("y ~ (visits | region)", "'visits' is used as a covariate but is not public"),
+        ("y ~ (I(0 * age) | region)", "\\(I\\(0 \\* age\\) \\| region\\): term .* is constant"),
+        ("y ~ age:(1 | region)", "is added to the others, with \\+"),
         ("y ~ (1 | age)", "groups records and needs declared levels"),
         ("y ~ (1 | party)", "'party' is used as a covariate but is not public"),
         ("y ~ center(age)", "learns constants from the records"),
@@ -90,3 +96,63 @@ def test_covariate_needs_a_domain(schema):
     columns["n"] = dpb.Column("n", "count", public=True)
     with pytest.raises(dpb.SchemaError, match="needs lower and upper bounds"):
         Formula("y ~ n", dpb.Schema(columns))
+
+
+TERMS = "y ~ age + (age + sex | region) + (0 + age || sex) + (1 | sex/region)"
+
+
+def test_group_terms_are_stacked_slopes_first_and_most_groups_last(schema, records):
+    design = Formula(TERMS, schema).design(schema.validate(records))
+    assert [column.name for column in design.columns] == [
+        "age | region", "sex[T.m] | region", "age | sex", "1 | sex", "1 | region", "1 | sex:region",
+    ]  # fmt: skip
+    data = design.group_data((1.0, 1.0))
+    sizes = [3, 3, 2, 2, 3, 6]
+    assert data["J"] == sum(sizes)
+    assert (data["T"], data["S"], data["P"], data["Q"]) == (6, 3, 3, 8)
+    ends = np.cumsum(sizes)
+    np.testing.assert_array_equal(data["group_column"][:, 1], ends)
+    np.testing.assert_array_equal(data["group_column"][:, 0], ends - sizes + 1)
+    # (age + sex | region) are columns 1, 2 and 5: correlated with those before.
+    np.testing.assert_array_equal(
+        data["group_column"][:, 2:],
+        [[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 0, 1], [1, 2, 1], [1, 0, 3]],
+    )
+    np.testing.assert_array_equal(data["partial_shape"], [2.5, 2.5, 2.0])
+    sex, region = (records[name].astype(str) for name in ("sex", "region"))
+    pair = design.columns[-1].levels
+    found = [pair[i - ends[-2] - 1] for i in data["group_index"][:, 5]]
+    assert found == [f"{s}:{r}" for s, r in zip(sex, region, strict=True)]
+
+
+def test_slopes_are_of_columns_orthonormal_over_the_domain(schema, records):
+    """Those of a term by themselves, as covariates are, whatever else the formula has."""
+    alone = Formula("y ~ age + sex", schema).design(schema.validate(records)).X
+    design = Formula("y ~ sex + (age + sex | region)", schema).design(schema.validate(records))
+    np.testing.assert_array_equal(design.slope_X, alone)
+
+
+def test_pairs_of_levels_have_an_end():
+    levels = [f"l{i}" for i in range(400)]
+    columns = {c: dpb.Column(c, "categorical", levels=levels, public=True) for c in "ab"}
+    schema = dpb.Schema({"y": dpb.Column("y", "continuous", lower=0, upper=1), **columns})
+    with pytest.raises(dpb.SchemaError, match="make 160,000 groups, the most are 100,000"):
+        Formula("y ~ (1 | a:b)", schema)
+
+
+def test_what_lies_nested_and_what_is_crossed():
+    """Balanced designs have closed forms: shares of an effect in means, and what is in common."""
+    n = 240
+    a, b = np.arange(n) % 4, np.arange(n) // 4 % 6
+    four, six, many = (tuple(range(k)) for k in (4, 6, 24))
+    X = np.empty((n, 0))
+    one, two = GroupColumn(0, None, ("a",), four, True), GroupColumn(1, None, ("b",), six, True)
+    both = GroupColumn(1, None, ("a", "b"), many, True)
+    crossed = group_data([one, two], [a, b], X, X, (1.0, 2.0))
+    np.testing.assert_allclose(crossed["group_apart"], 0, atol=1e-12)
+    np.testing.assert_allclose(crossed["overlap"], 1 / 4)
+    np.testing.assert_array_equal(crossed["group_free"], [4.0, 0.0])
+    nested = group_data([one, both], [a, 6 * a + b], X, X, (1.0, 2.0))
+    np.testing.assert_allclose(nested["group_apart"], [[0, 1 / 6]] * 4)
+    np.testing.assert_allclose(nested["overlap"], 1)
+    np.testing.assert_array_equal(nested["overlap_effect"], np.repeat([1, 2, 3, 4], 6))

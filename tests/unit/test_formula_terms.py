@@ -10,7 +10,8 @@ import dpbayes as dpb
 from dpbayes.errors import InferenceError
 from dpbayes.inference.analysis import analyse, formula_fit
 from dpbayes.stan.formula import Formula
-from dpbayes.stan.formula_text import parse, text_of
+from dpbayes.stan.formula_text import parse
+from dpbayes.stan.formula_tree import text_of
 
 SCHEMA = dpb.Schema.from_dict(
     {
@@ -35,7 +36,8 @@ TERMS = (
     "bs(x, knots=[3], degree=1, lower=0, upper=10)", "bs(exp(z.new), knots=[5], lower=0, upper=21)",
     "poly(x, 3)", "poly(z.new, degree=2)", "cr(`a b`, knots=[10, 20])", "x:z.new", "x * g",
     "g:f", "g / x", "(x + g + f)**2", "poly(x, 2):g", "log(x):I(z.new > 1)",
-    "bs(x, knots=[3]) * f", "x + (1 | g)",
+    "bs(x, knots=[3]) * f", "x + (1 | g)", "(1 | g) + (1 | f)", "x * f + (x | g/h) + (1 | f)",
+    "(0 + z.new + poly(x, 2) || g:h)", "(bs(x, knots=[3]) - 1 | f)", "(f | g)", "(x:f | `g`)",
 )  # fmt: skip
 
 
@@ -58,11 +60,16 @@ def rows_stay_apart(text):
     """The design of a table is that of its rows one by one, bit for bit, in any order."""
     records = SCHEMA.validate(table())
     formula = Formula(text, SCHEMA)
-    whole = formula.design(records).X
-    single = [formula.design(records.iloc[[i]]).X[0] for i in range(N)]
+
+    def rows(some):
+        design = formula.design(some)
+        return np.column_stack([design.X, design.slope_X, *design.codes])
+
+    whole = rows(records)
+    single = [rows(records.iloc[[i]])[0] for i in range(N)]
     np.testing.assert_array_equal(whole, np.array(single))
-    np.testing.assert_array_equal(formula.design(records.iloc[::-1]).X, whole[::-1])
-    np.testing.assert_array_equal(formula.design(records.iloc[5:]).X, whole[5:])
+    np.testing.assert_array_equal(rows(records.iloc[::-1]), whole[::-1])
+    np.testing.assert_array_equal(rows(records.iloc[5:]), whole[5:])
     assert np.isfinite(whole).all()
 
 
@@ -174,8 +181,14 @@ HOSTILE = (
     "bs(x, knots=[2], degree=0)", "bs(x, knots=[2], degree='a')", "bs(log(x), knots=[1])",
     "bs(x, knots=[2], lower=1)", "bs(x, knots=[2], upper='b')", "cr(x)", "cr(x, df=3)",
     "poly(x)", "poly(x, 99)", "poly(x, raw=True)", "poly(g, 2)", "poly(x, x)", "2", "x + 2",
-    "2:x", "x % 2", "x > 2", "x ** y", "x ** 0.5", "-x", "x - z.new", "x | g", "(x | g)", "x:",
-    "x +", "x x", "x ~ x", "x $ y", "'x'", "scale(x)", "standardize(x)", "lag(x)", "hashed(g)",
+    "2:x", "x % 2", "x > 2", "x ** y", "x ** 0.5", "-x", "x - z.new", "x | g", "x:",
+    "(x | x)", "(1 | g + f)", "(1 | g * f)", "(1 | I(x))", "(0 | g)", "(1 - 1 | g)",
+    "(x - z.new | g)", "(1 || )", "( | g)", "(1 ||| g)", "((1 | g) | f)", "(1 | (1 | g))",
+    "(1 | g) + (1 | g)", "(x | g) + (1 | g)", "(1 | g/f) + (1 | f:g)", "(2 | g)",
+    "(x + I(2 * x) | g)",
+    "(log(x - 4) | g)", "(-x | g)", "(y | g)", "(1 | y)", "(scale(x) | g)", "-(1 | g)",
+    "(1 | g)**2", "(1 | g | f)", "x +", "x x", "x ~ x", "x $ y", "'x'", "scale(x)",
+    "standardize(x)", "lag(x)", "hashed(g)",
     "x:(1 | g)", "(1 | g) * x", "x - (1 | g)", "I((1 | g))", "((1 | g) + x):f", "", "0", "x - 1",
     "x" + " + (x" * 300 + ")" * 300, "I(" * 400 + "x" + ")" * 400, "(x + g + f + h)**11",
     "x" + "*z.new" * 200, "I(" + "-" * 500 + "x)", "x" * 200_000, "I(x" + " + 1" * 3000 + ")",

@@ -16,6 +16,7 @@ from dpbayes.arrays import Floats, Ints, Vector
 from dpbayes.engines.embedded import EmbeddedBinding
 from dpbayes.errors import EngineError
 from dpbayes.heavy import xr
+from dpbayes.stan.groups import Stacked
 
 _STEPS = 3  # each measures curvature over the width that the one before found
 _WIDER = 3.0  # times the width without a clamp is as far as it is measured with one
@@ -23,18 +24,18 @@ _LARGEST = 1e100  # beyond it, Stan's arithmetic with these could overflow
 
 
 def group_coordinates(bound: EmbeddedBinding, data: Mapping[str, Any]) -> dict[str, Floats]:
-    """``group_information``, ``group_estimate`` and, with cutpoints, ``gap_share`` of a stage.
+    """``group_information``, ``group_estimate``, ``slope_part`` and, with cutpoints, ``gap_share``.
 
     The likelihood of a group is taken as normal in its effect, near the mode. Its precision is a
     difference of gradients over about a posterior sd to either side, since a clamp has no second
-    derivative to speak of. Groups share no record, so two gradients serve all of them.
+    derivative to speak of. Groups of a column share no record, so two gradients serve all of them.
 
     There is always a result, since whether there is one would depend on the records: a group that
     nothing was found for keeps the coordinates it has, and all of them where the mode fails.
 
     Args:
         bound: the stage with its coordinates as ``Model.data`` leaves them, non-centred.
-        data: of the program. Only shapes and ``group_mean`` are read.
+        data: of the program. Only shapes, groups, covariates and priors are read.
     """
     try:
         with np.errstate(all="ignore"):
@@ -50,10 +51,12 @@ def _near_mode(bound: EmbeddedBinding, data: Mapping[str, Any]) -> dict[str, Flo
     """The same where arithmetic allows it."""
     free = bound.rebind(clip_lower=-np.inf, clip_upper=np.inf)
     shape = np.shape(data["group_estimate"])
+    stacked = Stacked(data)
     point = free.mode()
-    near = _Slopes(free, point, shape)
+    near = _Slopes(free, point, shape, stacked)
     wide = near.measure(np.full(shape, np.inf))
-    near = _Slopes(bound, bound.mode(point), shape)  # far from the mode, clamped terms have none
+    # Far from the mode, clamped terms have none.
+    near = _Slopes(bound, bound.mode(point), shape, stacked)
     near.measure(_WIDER * wide)
     return near.coordinates(data)
 
@@ -66,24 +69,34 @@ class _Slopes:
         information: precision of each effect, shape as the effects.
     """
 
-    def __init__(self, bound: EmbeddedBinding, point: Vector, shape: tuple[int, ...]) -> None:
-        self._bound, self._point = bound, point
+    def __init__(
+        self, bound: EmbeddedBinding, point: Vector, shape: tuple[int, ...], stacked: Stacked
+    ) -> None:
+        self._bound, self._stacked = bound, stacked
         self._names = bound.coordinates()
         where = self._places("group_raw")
         self._effects = where.reshape(shape[::-1]).T  # Stan's first index runs fastest
         self.at = {k: v[0, 0] for k, v in bound.constrain(point[None, None]).items()}
-        self._sd = np.broadcast_to(self.at["group_sd"].ravel(), shape)
+        self._sd = np.empty(shape)
+        for part, sd in zip(stacked.part, self.at["group_sd"], strict=True):
+            self._sd[part] = sd
+        # The same effects without correlations: each is then its sd times its coordinate.
+        self._point = point.copy()
+        self._point[self._places("group_partial")] = 0.0
+        self._point[self._effects] = self.at["group_effect"] / self._sd
         self.information = np.zeros(shape)
+        self._up, self._down = np.zeros(shape), np.zeros(shape)
+        self._cross = np.zeros(len(point))
 
     def _places(self, parameter: str) -> Ints:
         """Where a parameter's entries stand among the coordinates."""
         found = [i for i, name in enumerate(self._names) if name.split(".")[0] == parameter]
         return np.asarray(found, dtype=int)
 
-    def _gradient(self, shift: Floats) -> Vector:
-        """With the effects moved, where it is in the effects that of the likelihood."""
+    def _gradient(self, part: slice, shift: Floats) -> Vector:
+        """With the effects of a column moved; in all effects that of the likelihood."""
         moved = self._point.copy()
-        moved[self._effects] += shift / self._sd
+        moved[self._effects[part]] += shift[part] / self._sd[part]
         _, found = self._bound.density(moved)
         found[self._effects] = (found[self._effects] + moved[self._effects]) / self._sd
         return found
@@ -92,35 +105,80 @@ class _Slopes:
         """Find ``information``; returns the posterior sds of the effects that follow from it."""
         width = np.minimum(widest, self._sd)
         for _ in range(_STEPS):
-            self._up, self._down = self._gradient(width), self._gradient(-width)
-            curvature = (self._down - self._up)[self._effects] / (2 * width)
-            self.information = np.maximum(curvature, 0.0)
+            for part in self._stacked.part:
+                up, down = self._gradient(part, width), self._gradient(part, -width)
+                effects = self._effects[part]
+                self._up[part], self._down[part] = up[effects], down[effects]
+                self._cross = down - up
+            self.information = np.maximum((self._down - self._up) / (2 * width), 0.0)
             found = 1 / np.sqrt(self.information + 1 / self._sd**2)
             width = np.minimum(widest, found)
         return found
 
     def coordinates(self, data: Mapping[str, Any]) -> dict[str, Floats]:
         """As ``group_coordinates``."""
-        at, told = self.at, self.information > 0
-        found = {"group_information": self.information}
+        at, stacked = self.at, self._stacked
+        found = {"group_information": self.information, "slope_part": stacked.slope_part()}
         if "gap_share" in data:  # cutpoints have the intercept's place, with the other sign
-            cross = self._down - self._up
-            gaps, first = cross[self._places("gap")], cross[self._places("first_cutpoint")]
-            found["gap_share"] = np.nan_to_num(gaps / (at["gap"] * first), posinf=0, neginf=0)
+            found["gap_share"] = self._gap_share()
             intercept = -at["first_cutpoint"] - found["gap_share"] @ at["gap"]
+            location = -data["prior_cutpoint"][0]
         else:
-            intercept = at["intercept"]
-        slope = (self._up + self._down)[self._effects] / 2
+            intercept, location = at["intercept"], data["prior_intercept"][0]
+        slope = (self._up + self._down) / 2
+        for t in range(stacked.slopes):
+            self._less_intercepts(t, slope)
+        told = self.information > 0
         step = np.divide(slope, self.information, out=np.zeros(slope.shape), where=told)
-        found["group_estimate"] = intercept + at["group_effect"] + step
+        found["group_estimate"] = at["group_effect"] + step
         if "coefficient" in at:
             found["group_estimate"] += data["group_mean"] @ at["coefficient"]
+        effects = at["group_effect"].reshape(stacked.width, -1)
+        for t, part in enumerate(stacked.part):
+            if len(stacked.part) > 1:
+                others = stacked.others(t, effects)
+                found["group_estimate"][part] += others.reshape(slope[part].shape)
+            if t >= stacked.slopes:
+                found["group_estimate"][part] += intercept - (t < stacked.last) * location
         return found
 
+    def _less_intercepts(self, t: int, slope: Floats) -> None:
+        """Information and gradient of slopes where their groups' intercepts are not known."""
+        stacked, part = self._stacked, self._stacked.part[t]
+        s = stacked.intercept_of(t)
+        if s is None:
+            return
+        whole = stacked.sums(t, stacked.times(t) ** 2)
+        left = stacked.sums(t, stacked.own[t] ** 2)
+        share = np.divide(left, whole, out=np.zeros(len(whole)), where=whole > 0)
+        self.information[part] = (self.information[part].T * share).T
+        slope[part] -= (slope[stacked.part[s]].T * stacked.centre(t)).T
 
-def non_centred(draws: xr.DataTree) -> xr.DataTree:
+    def _gap_share(self) -> Vector:
+        """Of the gaps between cutpoints, in what the effects of the last column are moved by."""
+        gap = self.at["gap"]
+        if self._stacked.last == len(self._stacked.part):
+            return np.zeros(len(gap))
+        gaps, first = (self._cross[self._places(name)] for name in ("gap", "first_cutpoint"))
+        return np.asarray(np.nan_to_num(gaps / (gap * first), posinf=0, neginf=0))
+
+
+def non_centred(draws: xr.DataTree, data: Mapping[str, Any]) -> xr.DataTree:
     """Draws of any coordinates, told in those of a program that is given none."""
     posterior = draws["posterior"].to_dataset()
-    raw = posterior["group_effect"].to_numpy() / posterior["group_sd"].to_numpy()
+    effect, sd = posterior["group_effect"].to_numpy(), posterior["group_sd"].to_numpy()
+    raw = np.empty_like(effect)
+    partial = posterior["group_partial"].to_numpy() if data["P"] else None
+    for t, (a, b, first, last, before) in enumerate(np.asarray(data["group_column"])):
+        left = np.ones_like(sd[:, :, t])
+        known = np.zeros_like(effect[:, :, a - 1 : b])
+        for k, s in enumerate(range(first - 1, last)):
+            assert partial is not None
+            other = slice(data["group_column"][s][0] - 1, data["group_column"][s][1])
+            r = partial[:, :, before + k]
+            known += (left * np.tanh(r))[:, :, None] * raw[:, :, other]
+            left = left / np.cosh(r)
+        own = effect[:, :, a - 1 : b] / sd[:, :, t, None]
+        raw[:, :, a - 1 : b] = (own - known) / left[:, :, None]
     changed = posterior.assign(group_raw=posterior["group_raw"].copy(data=raw))
     return draws.assign({"posterior": xr.DataTree(changed)})

@@ -28,6 +28,7 @@ from dpbayes.mechanisms.posterior.stage import Problem, Stage, Window
 from dpbayes.privacy.noise import Noise
 from dpbayes.release import versions
 from dpbayes.schema import Column
+from dpbayes.stan.groups import correlations
 
 REPLICATES = 4  # of which each synthetic row takes one
 
@@ -261,6 +262,31 @@ class PosteriorFit(Fitted):
             slope = slope @ design.basis.T
             values = np.column_stack([intercept - slope @ design.centre, slope])
         return pd.DataFrame({"mean": values.mean(axis=0), "sd": values.std(axis=0)}, index=names)
+
+    def group_sds(self) -> pd.DataFrame:
+        """Posterior mean and sd of the sds of group effects, and of their correlations.
+
+        On the link scale; slopes are those of columns standardised over the declared domain, and
+        intercepts at the middle of it. For families with one linear predictor.
+        """
+        columns = self.on.design.columns
+        values: dict[str, Vector] = {}
+        if columns:
+            try:
+                sds = stacked(self.draws, "group_sd")
+            except KeyError:
+                sds = np.empty(())
+            if sds.ndim != 2:
+                raise ProgramError("group_sds() needs a program with one predictor; see draws.")
+            values = {f"sd({c.name})": sds[:, t] for t, c in enumerate(columns)}
+            data = self.on.data
+            if data["P"]:
+                partial = stacked(self.draws, "group_correlation")
+                for (s, t), r in correlations(partial, data["group_column"]).items():
+                    one, two = columns[s], columns[t]
+                    values[f"cor({one.slope}, {two.name})"] = r
+        found = np.array(list(values.values())).reshape(len(values), -1)
+        return pd.DataFrame({"mean": found.mean(1), "sd": found.std(1)}, index=list(values))
 
     def findings(self) -> Findings:
         before, after = self.lipschitz_unweighted, self.lipschitz

@@ -111,7 +111,7 @@ class BoundRecords:
         found = self._proposer
         if found is not None:
             return Problem(rows, found.dimension, discrete, found.count)
-        return Problem(rows, 2 + len(self.design.names) + len(self.design.group_levels), discrete)
+        return Problem(rows, 2 + len(self.design.names) + self.design.effects, discrete)
 
     @cached_property
     def unweighted(self) -> Posterior:
@@ -165,7 +165,7 @@ class BoundRecords:
     def _for_chains(self, bound: BoundModel, data: Mapping[str, Any]) -> BoundModel:
         """The same density in coordinates that suit the group effects, if there are any."""
         program, engine = self.model.program, self.task.engine
-        if not (program.bundled and self.design.group_levels) or engine.name == "recorded":
+        if not (program.bundled and self.design.columns) or engine.name == "recorded":
             return bound
         pilot: Any = bound
         if not isinstance(bound, EmbeddedBinding):
@@ -192,14 +192,14 @@ class BoundRecords:
         """Sample a stage with a seed of its own."""
         number = int(seed.generate_state(1)[0] >> 1)
         given = self.task.settings
-        dense = len(self.design.names) <= DENSE_METRIC_COVARIATES and not self.design.group_levels
+        dense = len(self.design.names) <= DENSE_METRIC_COVARIATES and not self.design.columns
         metric = given.metric or ("dense_e" if dense else "diag_e")
         settings = replace(given, seed=number, metric=metric)
         if bound.candidates is not None:  # draws for diagnostics, made in no time
             return Posterior.sample(bound, bound.bound, settings)
         chains = self._for_chains(bound.bound, {**self.data, **bound.changes})
         starts = self._starts(bound, chains, settings, np.random.default_rng(seed))
-        return Posterior.sample(bound, chains, settings, starts, checkpoint)
+        return Posterior.sample(bound, chains, settings, starts, checkpoint, self.data)
 
     def _starts(
         self,
@@ -421,8 +421,13 @@ class Posterior:
         settings: SamplerSettings,
         starts: xr.DataTree | None = None,
         checkpoint: Checkpoint | None = None,
+        data: Mapping[str, Any] | None = None,
     ) -> Posterior:
-        """Sample a stage by a binding with its density, and judge the chains."""
+        """Sample a stage by a binding with its density, and judge the chains.
+
+        Args:
+            data: of the program, where the binding has coordinates of its own.
+        """
         checks = threading.Thread(target=load_checks)  # half a second of imports, meanwhile
         checks.start()
         try:
@@ -432,6 +437,6 @@ class Posterior:
                 draws = checkpoint.sample(bound, settings, starts)
         finally:
             checks.join()
-        if bound is not on.bound:
-            draws = non_centred(draws)
+        if bound is not on.bound and data is not None:
+            draws = non_centred(draws, data)
         return cls(on, draws, diagnose(draws, settings.max_treedepth))
