@@ -74,6 +74,7 @@ class Column:
     def _check_bounds(self, where: str) -> None:
         if self.levels:
             raise SchemaError(f"{where}: a {self.type} column has bounds, not levels.")
+        object.__setattr__(self, "levels", ())  # an empty list, too
         for key, value in (("lower", self.lower), ("upper", self.upper)):
             if value is None:
                 if self.type == "count":

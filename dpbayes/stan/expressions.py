@@ -188,6 +188,8 @@ class Flow(Failures):
         self.check_call(name, values, node)
         if name == "target":
             return Value(private(line, "target() holds what the records add to it"), dims=())
+        if not values and name not in stan.CONSTANTS and not name.endswith("_rng"):
+            return Value(private(line, f"{name}() without arguments cannot be followed"), dims=())
         if name in stan.SIZES and len(values) == 1:
             if values[0].dims is None and not values[0].public:
                 return mixed(values, line, INT)

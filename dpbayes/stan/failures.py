@@ -95,7 +95,7 @@ class Failures:
 
     def check_call(self, name: str, values: list[Value], node: Node) -> None:
         """Note arguments that a function of Stan's own may fail on."""
-        if name in stan.SIZES or name in stan.CONSTANTS or name == "target":
+        if not values or name in stan.SIZES or name in stan.CONSTANTS:
             return
         line = node.line
         shapes = name in stan.RESHAPED | stan.ROW_BY_ROW or name in stan.FILLED

@@ -143,7 +143,7 @@ def row_by_row(name: str, values: list[Value], line: int) -> Value:
         columns = any(v.dims is None or v.dims[-1].counts for v in values if v.base == "matrix")
         dims = (dims[0], Size(None, columns))
     elif name == "diag_pre_multiply":
-        dims = (dims[0], (values[1].dims or dims)[-1])
+        dims = (dims[0], (values[-1].dims or dims)[-1])
     result = mixed(values, line, Value(base=base, dims=dims if base == "matrix" else dims[:1]))
     if any(v.base == "row_vector" for v in values):
         result = replace(result, base="", dims=None)

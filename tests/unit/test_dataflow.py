@@ -391,6 +391,25 @@ def test_what_the_grammar_does_not_know_is_unclear(tmp_path):
     assert (finding.line, finding.broken) == (line_of(text, "tuple"), False)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "log1m()",
+        "log_mix()",
+        "normal_lpdf()",
+        "beta_rng()",
+        "exp()",
+        "rep_vector()",
+        "diag_pre_multiply(X)",
+        "sum()",
+        "fma()",
+    ],
+)
+def test_a_call_without_arguments(call, tmp_path):
+    """Found by scrambled programs: no more than the compiler is there to refuse it."""
+    prove(program(GOOD.replace(PRIOR, f"real nothing = {call};\n  " + PRIOR), tmp_path))
+
+
 def test_a_definition_of_ones_own_is_not_trusted(tmp_path):
     (tmp_path / "pseudo_likelihood.stan").write_text(
         "real pseudo_log_lik(vector l, vector w, vector a, real low, real high)"

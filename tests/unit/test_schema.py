@@ -28,6 +28,13 @@ def test_levels_match_across_text_and_numbers():
         column.validate(pd.Series(["yes", "no"]))
 
 
+def test_no_levels_are_none(tmp_path):
+    """Found by made-up schemas: an empty list was not what a file gives back."""
+    schema = dpb.Schema.from_dict({"columns": {"kids": {"type": "count", "levels": []}}})
+    schema.to_toml(tmp_path / "s.toml")
+    assert dpb.Schema.from_toml(tmp_path / "s.toml") == schema
+
+
 def test_confidential_columns(schema):
     names = [column.name for column in schema.confidential()]
     assert names == ["y", "visits", "ill", "party", "health"]  # in schema order
