@@ -8,14 +8,22 @@ mechanism is made of a ``Measurement``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dpbayes.arrays import Floats, Ints
-from dpbayes.mechanisms.measured.groups import FEWEST, Groups, groups_for, make_groups
+from dpbayes.mechanisms.measured.groups import (
+    FEWEST,
+    MOST,
+    UNORDERED,
+    Groups,
+    groups_for,
+    make_groups,
+)
 from dpbayes.mechanisms.measured.margins import Shares, fit_shares, reconciled
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import scale_for
@@ -109,34 +117,26 @@ class Measurement:
     Attributes:
         n: public number of records.
         columns: by number.
-        groups: of each column, with its shares as they are known from all counts.
-        known: of the fine levels of each column, from all counts; None for public columns.
+        fine: noisy counts by fine level, of each column that is not public.
+        fine_sds: of the noise in them.
         tables: noisy counts of groups, by pair of columns (i < j).
-        sd: of the noise in ``tables``.
-        fine: noisy counts by fine level of each column that is not public.
+        sd: of the noise in them.
+        coarse: groups of each column, as tables were counted.
     """
 
     n: int
     columns: Sequence[Column]
-    groups: Sequence[Groups]
-    known: Sequence[Shares | None]
+    fine: Mapping[int, Floats]
+    fine_sds: Mapping[int, float]
     tables: Mapping[Pair, Floats]
     sd: float
-    fine: Sequence[Floats]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
-        """The noisy fine counts, which are as many whatever they are: for audits."""
-        return np.concatenate([*self.fine, np.empty(0)]).astype(dtype or float)
+    coarse: Sequence[Groups]
 
     @classmethod
     def of(cls, counts: Counts, columns: Sequence[Column], n: int, budget: Budget) -> Measurement:
         """Measure margins, then tables of pairs on groups that the noisy margins give."""
         hidden = [j for j, column in enumerate(columns) if column.shares is None]
-        pairs = [
-            pair
-            for pair in itertools.combinations(range(len(columns)), 2)
-            if not set(pair).isdisjoint(hidden)
-        ]
+        pairs = _pairs(columns)
         for_margins = _for_margins(n, len(pairs), budget)
         roots = np.sqrt([columns[j].size for j in hidden])
         parts = dict(zip(hidden, (for_margins * roots / roots.sum()).tolist(), strict=True))
@@ -145,38 +145,67 @@ class Measurement:
         many = len(columns) >= MANY
         rest = 1 - for_margins - (SCORES if many else 0.0)
         most = groups_for(n, budget.sd(rest / len(pairs))) if pairs else 1
-
-        def margin(j: int, sums: list[tuple[Floats, Floats, float]]) -> Shares | None:
-            if j not in fine:
-                return None
-            ordered = columns[j].values is not None
-            return fit_shares(reconciled(fine[j], sds[j], sums), n, ordered=ordered)
-
-        first = [margin(j, []) for j in range(len(columns))]
-        groups = [
-            make_groups(_shares(column, found), column.values, most)
-            for column, found in zip(columns, first, strict=True)
-        ]
+        groups = []
+        for j, column in enumerate(columns):
+            # Each of few levels is a group of its own, whatever its share; scores ask for that.
+            shares = np.full(column.size, 1 / column.size)
+            if column.shares is not None:
+                shares = column.shares
+            elif many or column.size > FEWEST:
+                found = reconciled(fine[j], sds[j], [])
+                shares = fit_shares(found, n, ordered=column.values is not None).best()
+            groups.append(make_groups(shares, column.values, most))
         if many:
             pairs = _chosen(pairs, groups, counts, n, budget, rest)
-        tables = {
-            pair: budget.counts(counts.table(pair, groups), rest / len(pairs)) for pair in pairs
-        }
-        sd = budget.sd(rest / len(pairs)) if pairs else 0.0
-        known = [margin(j, _sums(j, groups, tables, sd)) for j in range(len(columns))]
-        found = [
-            Groups(group.of, _shares(column, counted), group.values)
-            for group, column, counted in zip(groups, columns, known, strict=True)
-        ]
-        return cls(n, columns, found, known, tables, sd, list(fine.values()))
+        part = rest / max(1, len(pairs))
+        tables = {pair: budget.counts(counts.table(pair, groups), part) for pair in pairs}
+        return cls(n, columns, fine, sds, tables, budget.sd(part) if pairs else 0.0, groups)
+
+    @cached_property
+    def known(self) -> list[Shares | None]:
+        """Of the fine levels of each column, from all counts; None for public columns."""
+        found: list[Shares | None] = []
+        for j, column in enumerate(self.columns):
+            if j not in self.fine:
+                found.append(None)
+                continue
+            sums = _sums(j, self.coarse, self.tables, self.sd)
+            counts = reconciled(self.fine[j], self.fine_sds[j], sums)
+            found.append(fit_shares(counts, self.n, ordered=column.values is not None))
+        return found
+
+    @cached_property
+    def groups(self) -> list[Groups]:
+        """Of each column, with its shares as they are known from all counts."""
+        return self._with([group.shares if k is None else k.best() for group, k in self._both])
 
     def drawn(self, rng: np.random.Generator) -> list[Groups]:
         """Groups with shares drawn from what is known of the population's."""
-        found = []
-        for group, known in zip(self.groups, self.known, strict=True):
-            shares = group.shares if known is None else known.drawn(rng)
-            found.append(Groups(group.of, shares, group.values))
-        return found
+        return self._with([group.shares if k is None else k.drawn(rng) for group, k in self._both])
+
+    @property
+    def _both(self) -> Iterator[tuple[Groups, Shares | None]]:
+        return zip(self.coarse, self.known, strict=True)
+
+    def _with(self, shares: list[Floats]) -> list[Groups]:
+        pairs = zip(self.coarse, shares, strict=True)
+        return [Groups(group.of, found, group.values) for group, found in pairs]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
+        """All noisy counts, as many numbers whatever they are, for audits: 0 where none is."""
+        parts = list(self.fine.values())
+        for a, b in _pairs(self.columns):
+            room = np.zeros([min(self.columns[j].size, UNORDERED * MOST + 1) for j in (a, b)])
+            table = self.tables.get((a, b), np.zeros((0, 0)))
+            room[: table.shape[0], : table.shape[1]] = table
+            parts.append(room.ravel())
+        return np.concatenate([*parts, np.empty(0)]).astype(dtype or float)
+
+
+def _pairs(columns: Sequence[Column]) -> list[Pair]:
+    """Pairs of columns of which one is not public at least."""
+    every = itertools.combinations(range(len(columns)), 2)
+    return [(a, b) for a, b in every if columns[a].shares is None or columns[b].shares is None]
 
 
 def _for_margins(n: int, pairs: int, budget: Budget) -> float:
@@ -185,13 +214,6 @@ def _for_margins(n: int, pairs: int, budget: Budget) -> float:
         return 1.0
     most, less = MARGINS
     return most - less * (groups_for(n, budget.sd((1 - most) / pairs)) - FEWEST)
-
-
-def _shares(column: Column, known: Shares | None) -> Floats:
-    if known is None:
-        assert column.shares is not None  # public
-        return column.shares
-    return known.best()
 
 
 def _sums(
