@@ -93,4 +93,5 @@ if __name__ == "__main__":
         row(name(mechanism, f"({model.family}, {by})"), found)
     for mechanism, outcome in OTHERS:
         synthesizer = dpb.Synthesizer(schema(outcome), mechanism)
-        row(name(mechanism), audit_outputs(synthesizer, table()[[outcome]], runs=FEWER.get(mechanism.name, RUNS)))
+        runs = FEWER.get(mechanism.name, RUNS)
+        row(name(mechanism), audit_outputs(synthesizer, table()[[outcome]], runs=runs))
