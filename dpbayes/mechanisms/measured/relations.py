@@ -175,7 +175,7 @@ class _Mode:
 
 
 def _spaced(size: int) -> Ints:
-    """Rows for curvature, evenly spaced: synthetic rows have no order."""
+    """Rows for curvature, evenly spaced: rows are sorted by public columns, or in no order."""
     return np.linspace(0, size - 1, min(size, _FOR_CURVATURE)).astype(np.int64)
 
 

@@ -98,8 +98,48 @@ class Plan:
         return "; ".join(parts) + "."
 
 
+class Chains(PureMechanism):
+    """Base of the samplers, with a claim and without: chains from public seeds.
+
+    Attributes:
+        records, bins, reference: as in ``Gibbs``.
+    """
+
+    records: int | None
+    bins: Mapping[str, Bins] | int | None
+    reference: PublicRecords | None
+
+    @abstractmethod
+    def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
+        """Distributions to draw from, of the confidential records."""
+
+    def check_layout(self, layout: Layout) -> None:
+        """Raise SchemaError or GuaranteeError where columns and settings do not go together."""
+
+    def data_rows(self, schema: Schema) -> int | None:
+        return schema.rows.number if self.records is None else self.records
+
+    def cells(self, schema: Schema) -> Cells:
+        """Levels and bins; SchemaError for a numeric column without bins, or one with one."""
+        return cells_of(schema, self.bins)
+
+    def check_columns(self, schema: Schema) -> None:
+        schema.confidential()
+        self.check_layout(layout_of(self.cells(schema)))
+        if self.reference is not None:
+            self.reference.validated(schema)
+
+    def fit(self, task: Task) -> FittedGibbs:
+        if self.reference is not None:
+            self.reference.check_records(task.records)
+        return self.prepare(task.schema, task.records, task.rows)
+
+    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedGibbs:
+        return FittedGibbs(self, schema, records, rows)
+
+
 @dataclass(frozen=True)
-class Gibbs(PureMechanism):
+class Gibbs(Chains):
     """Shared settings of the samplers.
 
     Attributes:
@@ -139,19 +179,9 @@ class Gibbs(PureMechanism):
             )
         check_shared(self)
 
-    @abstractmethod
-    def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
-        """Distributions to draw from, of the confidential records."""
-
     def order_share(self, layout: Layout) -> float:
         """Part of the budget of a data set that pays for the order of the columns."""
         return 0.0
-
-    def check_layout(self, layout: Layout) -> None:
-        """Raise SchemaError or GuaranteeError where columns and settings do not go together."""
-
-    def data_rows(self, schema: Schema) -> int | None:
-        return schema.rows.number if self.records is None else self.records
 
     def plan(self, layout: Layout, rows: int) -> Plan:
         """What ε buys for a data set of ``rows`` records.
@@ -237,10 +267,6 @@ class Gibbs(PureMechanism):
     def noisy(self) -> bool:
         return False
 
-    def cells(self, schema: Schema) -> Cells:
-        """Levels and bins; SchemaError for a numeric column without bins, or one with one."""
-        return cells_of(schema, self.bins)
-
     def check(self, schema: Schema, model: Any) -> None:
         super().check(schema, model)
         if schema.rows.share and self.records is not None:
@@ -249,20 +275,6 @@ class Gibbs(PureMechanism):
                 "Leave records out, or declare rows in the schema."
             )
         self.claim(schema)
-
-    def check_columns(self, schema: Schema) -> None:
-        schema.confidential()
-        self.check_layout(layout_of(self.cells(schema)))
-        if self.reference is not None:
-            self.reference.validated(schema)
-
-    def fit(self, task: Task) -> FittedGibbs:
-        if self.reference is not None:
-            self.reference.check_records(task.records)
-        return self.prepare(task.schema, task.records, task.rows)
-
-    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedGibbs:
-        return FittedGibbs(self, schema, records, rows)
 
 
 def check_shared(mechanism: Any) -> None:

@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from dpbayes.errors import GuaranteeError, SchemaError
-from dpbayes.heavy import pd
-from dpbayes.mechanisms.base import Mechanism, PureMechanism, Task
+from dpbayes.mechanisms.base import Mechanism
 from dpbayes.mechanisms.pegs.blocks import Conditionals, Counted, Diverse, Resetting, count_tables
 from dpbayes.mechanisms.pegs.cost import Kind
 from dpbayes.mechanisms.pegs.gibbs import (
     Bins,
+    Chains,
     FittedGibbs,
     Gibbs,
     Seeds,
-    cells_of,
     check_shared,
-    layout_of,
 )
 from dpbayes.mechanisms.pegs.keys import (
     MOST_BITS,
@@ -36,11 +34,9 @@ from dpbayes.mechanisms.pegs.keys import (
     usual,
 )
 from dpbayes.mechanisms.pegs.public import PublicRecords
-from dpbayes.mechanisms.tables.cells import Cells
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import PUBLIC_INPUTS, SECRET_DRAWS, Adjacency, Guarantee, inside
 from dpbayes.privacy.noise import Noise
-from dpbayes.schema import Schema
 
 ByName = Mapping[str, Sequence[str]]
 PUBLIC_ORDERS = ("schema", "reference")
@@ -250,7 +246,7 @@ class MarginalBootstrap(Gibbs):
 
 
 @dataclass(frozen=True)
-class DiversePegs(PureMechanism):
+class DiversePegs(Chains):
     """``Pegs`` with entropy l-diversity in place of ε.
 
     Source: park-ghosh-2014, section 3.3 diversity.
@@ -297,21 +293,7 @@ class DiversePegs(PureMechanism):
             '"public" or a number.'
         )
 
-    def data_rows(self, schema: Schema) -> int | None:
-        return schema.rows.number if self.records is None else self.records
-
-    def cells(self, schema: Schema) -> Cells:
-        """Levels and bins."""
-        return cells_of(schema, self.bins)
-
-    def check_columns(self, schema: Schema) -> None:
-        schema.confidential()
-        self.check_layout(layout_of(self.cells(schema)))
-        if self.reference is not None:
-            self.reference.validated(schema)
-
     def check_layout(self, layout: Layout) -> None:
-        """Raise SchemaError or GuaranteeError where columns and settings do not go together."""
         check_tables(self, layout)
         for i in layout.drawn:
             if self.diversity > layout.sizes[i]:
@@ -324,16 +306,7 @@ class DiversePegs(PureMechanism):
     def plan(self, layout: Layout, rows: int) -> None:
         """No ε buys anything."""
 
-    def fit(self, task: Task) -> FittedGibbs:
-        if self.reference is not None:
-            self.reference.check_records(task.records)
-        return self.prepare(task.schema, task.records, task.rows)
-
-    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedGibbs:
-        return FittedGibbs(self, schema, records, rows)
-
     def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
-        """Distributions to draw from, of the confidential records."""
         if "diverse" not in fitted.kept:
             keys, counts = public_tables(fitted)
             fitted.kept["diverse"] = Diverse(fitted.layout, keys, counts, self.diversity)
