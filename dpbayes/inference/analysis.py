@@ -234,6 +234,7 @@ def formula_fit(formula: str, model: str = "ols") -> Callable[[pd.DataFrame], An
 
     def fit(data: pd.DataFrame) -> Any:
         quiet = {} if model == "ols" else {"disp": 0}
+        data = _complete(data, read.columns)
         try:
             return made(*read.matrices(data)).fit(**quiet)
         except Exception as error:  # libraries raise errors of many kinds
@@ -243,6 +244,19 @@ def formula_fit(formula: str, model: str = "ols") -> Callable[[pd.DataFrame], An
             ) from None
 
     return fit
+
+
+def _complete(data: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Rows without a missing value in these columns; a warning says so where some are left out."""
+    some = [name for name in names if name in data and data[name].isna().any()]
+    if not some:
+        return data
+    warnings.warn(
+        f"rows with a missing value are left out ({', '.join(some)}): the analysis is of those "
+        "that have one, as it would be of the records.",
+        stacklevel=2,
+    )
+    return data.dropna(subset=some)
 
 
 def _as_released(release: Any) -> ReleasedData:

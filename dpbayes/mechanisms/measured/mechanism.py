@@ -15,10 +15,12 @@ from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import PureFitted, PureMechanism
 from dpbayes.mechanisms.measured import counting
 from dpbayes.mechanisms.measured.rows import synthetic_codes
+from dpbayes.mechanisms.measured.structure import Structure, Walk, computed_by
 from dpbayes.mechanisms.tables.cells import Axis, BinRule, Cells, make_axis, require_bounds
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Column, Schema
+from dpbayes.schema.rules import numbers_of
 
 UNIT_BINS = 100  # whole numbers that have a bin each
 BINS = 32  # of others, for few records
@@ -59,6 +61,7 @@ class Measured(PureMechanism):
     adjacency: Adjacency = "add-remove"
     bins: BinRule | Mapping[str, BinRule] = "auto"
     draw: Literal["mode", "posterior"] = "mode"
+    structured: ClassVar[bool] = True
     name: ClassVar[str] = "measured"
     summary: ClassVar[str] = "noisy margins and pair tables, and a model of them; strict ε-DP"
 
@@ -84,10 +87,10 @@ class Measured(PureMechanism):
                 f"{len(schema.columns)} columns have {math.comb(len(schema.columns), 2):,} pairs; "
                 f"up to {MOST_COLUMNS} columns can be synthesised together."
             )
-        self.axes(schema, 1)
+        Structure(schema, self.axes(schema, 1)).check()
 
     def axes(self, schema: Schema, rows: int) -> tuple[Axis, ...]:
-        """Fine levels of each column, from public facts.
+        """Fine levels of each column that is drawn, public ones first, from public facts.
 
         Raises:
             SchemaError: a count without upper bound, or too many levels. GuaranteeError: bad bins.
@@ -95,7 +98,9 @@ class Measured(PureMechanism):
         for name in self.bins if isinstance(self.bins, Mapping) else ():
             if schema[name].levels:
                 raise GuaranteeError(f"bins: column {name!r} has levels and needs no bins.")
-        found = tuple(self._axis(column, rows) for column in schema.columns.values())
+        computed = computed_by(schema)
+        drawn = [c for c in schema.columns.values() if c.name not in computed]
+        found = tuple(self._axis(c, rows) for c in sorted(drawn, key=lambda c: not c.public))
         for axis in found:
             most = MOST_LEVELS[values_of(axis) is None]
             if axis.size > most:
@@ -126,9 +131,9 @@ def auto_bins(column: Column, weight: float) -> BinRule:
     lower, upper = require_bounds(column)
     width = upper - lower
     bins = round(BINS * min(max(math.sqrt(weight / USUAL), 1), FINER))
+    if column.whole and width < UNIT_BINS:
+        return int(width) + 1
     if column.type == "count":
-        if width < UNIT_BINS:
-            return int(width) + 1
         ends = np.geomspace(1, width + 1, bins + 1) - 1
         return [float(edge) for edge in np.unique(np.rint(ends)) + lower]
     if 0 < WIDE * lower < upper:
@@ -145,6 +150,7 @@ class FittedMeasured(PureFitted):
         cells: fine levels of all columns, public ones first; public.
         counts: of the records; nothing else here comes from a confidential column.
         given: fine levels of the public columns by record, sorted: shape (n, public columns).
+        structure: rules of the schema.
     """
 
     mechanism: Measured
@@ -152,9 +158,9 @@ class FittedMeasured(PureFitted):
     def __init__(
         self, mechanism: Measured, schema: Schema, records: pd.DataFrame, rows: int
     ) -> None:
-        axes = mechanism.axes(schema, rows)
-        given = [axis for axis in axes if axis.column.public]
-        self.cells = Cells((), (*given, *(axis for axis in axes if not axis.column.public)))
+        self.cells = Cells((), mechanism.axes(schema, rows))
+        self.structure = Structure(schema, self.cells.axes)
+        given = [axis for axis in self.cells.axes if axis.column.public]
         super().__init__(mechanism, schema, {"bins": self.cells.to_dict()})
         codes = self.cells.codes(records)
         sizes = [axis.size for axis in self.cells.axes]
@@ -163,13 +169,16 @@ class FittedMeasured(PureFitted):
         # Without public columns nothing here has the length of the records. With them, rows are
         # made in an order of their own: that of the confidential file is not public.
         public = codes[:, : len(given)] if given else np.empty((0, 0), dtype=np.int64)
-        self._order = np.lexsort(public.T) if given else None
+        values = {a.column.name: numbers_of(a.column, records[a.column.name]) for a in given}
+        self._order = np.lexsort(list(values.values())) if given else None
         self.given = public if self._order is None else public[self._order]
+        self._values = {name: value[self._order] for name, value in values.items()}
         self.columns = [
             counting.Column(
                 axis.size,
                 values_of(axis),
                 _shares(self.given[:, j], axis.size) if j < len(given) else None,
+                () if axis.edges is None else tuple(np.flatnonzero(axis.ranges[2]).tolist()),
             )
             for j, axis in enumerate(self.cells.axes)
         ]
@@ -183,6 +192,7 @@ class FittedMeasured(PureFitted):
         self, output: counting.Measurement, rows: int, rng: np.random.Generator
     ) -> pd.DataFrame:
         public = self.given.shape[1]
+        walk = Walk(self.structure, rows, self._values) if self.structure.bonds else None
         codes = synthetic_codes(
             output,
             order_of(output, public),
@@ -190,11 +200,14 @@ class FittedMeasured(PureFitted):
             rng,
             self.given,
             draw=self.mechanism.draw == "posterior",
+            walk=walk,
         )
+        found = Cells((), self.cells.axes[public:]).decode(codes[:, public:], rng)
+        if walk is not None:
+            found = walk.frame([column.name for column in self.synthesised])
         if self._order is not None:  # beside the public columns of the records again
-            codes[self._order] = codes.copy()
-        found = Cells((), self.cells.axes[public:])
-        return found.decode(codes[:, public:], rng)
+            found = found.iloc[np.argsort(self._order)].reset_index(drop=True)
+        return found
 
 
 def order_of(measured: counting.Measurement, public: int) -> list[int]:
@@ -208,11 +221,15 @@ def order_of(measured: counting.Measurement, public: int) -> list[int]:
 
 def values_of(axis: Axis) -> Floats | None:
     """A number for each fine level, where they are ordered."""
-    if axis.edges is not None:
-        return np.asarray((axis.edges[1:] + axis.edges[:-1]) / 2)
-    if axis.column.type == "ordinal":
-        return np.arange(axis.size, dtype=float)
-    return None
+    if axis.edges is None and axis.column.type != "ordinal":
+        return None
+    found = np.full(axis.size, np.nan)
+    if axis.edges is None:
+        found[: axis.valued] = np.arange(axis.valued)
+    else:
+        low, high, _ = axis.ranges
+        found[: axis.valued] = (low + high) / 2
+    return found
 
 
 def _shares(codes: Ints, size: int) -> Floats:
