@@ -15,6 +15,7 @@ import tomli_w
 
 from dpbayes.errors import DataError, SchemaError
 from dpbayes.heavy import pd
+from dpbayes.schema.clusters import Cluster
 from dpbayes.schema.columns import ASK_FOR_VALUES, COLUMN_TYPES, Column
 from dpbayes.schema.rows import PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of
@@ -31,6 +32,7 @@ class Schema:
         rows: what is public of their number.
         rules: what holds in every record (``rules.Rule``); public.
         identifiers: columns of the file that are dropped.
+        cluster: which records are of one person, where one may have several.
 
     Raises:
         SchemaError: public columns, which show how many rows there are, with rows that are not
@@ -41,6 +43,7 @@ class Schema:
     rows: Rows = PUBLIC
     rules: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = ()
+    cluster: Cluster | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.rules, Sequence) or isinstance(self.rules, str):
@@ -59,11 +62,12 @@ class Schema:
     def from_dict(cls, tree: Mapping[str, Any]) -> Schema:
         """Build from the tree of a TOML file: ``{"columns": {name: {key: value}}}``.
 
-        Beside the columns ``rows`` may stand, as ``Rows.parse`` reads it, and ``rules``.
+        Beside the columns ``rows`` may stand, as ``Rows.parse`` reads it, ``rules``, and
+        ``cluster``, as ``Cluster.parse`` reads it.
         """
         if not isinstance(tree, Mapping):
             raise SchemaError(f"the schema must be a table with columns, found {tree!r:.50}.")
-        _refuse_unknown_keys(tree, ("columns", "rows", "rules"), "schema")
+        _refuse_unknown_keys(tree, ("columns", "rows", "rules", "cluster"), "schema")
         entries = tree.get("columns")
         if not isinstance(entries, Mapping) or not entries:
             raise SchemaError("the schema declares no column; add a table [columns.NAME].")
@@ -76,7 +80,10 @@ class Schema:
             else:
                 columns[str(name)] = _column(str(name), entry)
         rows = Rows.parse(tree.get("rows", "public"))
-        return cls(columns, rows, tree.get("rules", ()), tuple(identifiers))
+        dropped, cluster = tuple(identifiers), tree.get("cluster")
+        if cluster is not None:
+            cluster = Cluster.parse(cluster, dropped)
+        return cls(columns, rows, tree.get("rules", ()), dropped, cluster)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:
@@ -100,7 +107,8 @@ class Schema:
         tree.update({column.name: column.to_dict() for column in self.columns.values()})
         rows = {} if self.rows.public else {"rows": self.rows.to_plain()}
         rules = {"rules": list(self.rules)} if self.rules else {}
-        return {**rows, **rules, "columns": tree}
+        cluster = {} if self.cluster is None else {"cluster": self.cluster.to_plain()}
+        return {**rows, **rules, **cluster, "columns": tree}
 
     def to_toml(self, path: str | Path) -> None:
         """Write a schema file that ``from_toml`` reads back unchanged."""

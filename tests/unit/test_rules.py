@@ -1,5 +1,6 @@
 """Rules between columns, missing values, dates, atoms and identifiers in a schema."""
 
+import dataclasses
 import datetime
 
 import numpy as np
@@ -248,3 +249,36 @@ def test_models_refuse_outcomes_under_a_rule():
             continue
         with pytest.raises(SchemaError, match="cannot keep"):
             dpb.Synthesizer(schema, dpb.Censored(1.0), model)
+
+
+def test_records_of_one_person():
+    """ε for all of a person's records: k times as much, and in zCDP k² times the rho."""
+    columns = {"id": {"type": "identifier"}, "x": {"type": "binary"}}
+    tree = {"rows": 100, "cluster": {"column": "id", "most": 3}, "columns": columns}
+    schema = dpb.Schema.from_dict(tree)
+    assert schema.to_dict() == dpb.Schema.from_dict(schema.to_dict()).to_dict()
+    synthesizer = dpb.Synthesizer(schema, dpb.Measured(0.5))
+    records = pd.DataFrame({"id": [1, 1, 1, 2], "x": [0, 1, 0, 1]})
+    claim = synthesizer.fit(records).sample(2, seed=1).guarantee
+    assert claim.epsilon == 0.5
+    assert claim.epsilon_person == 1.5
+    assert claim.to_dict()["epsilon_person"] == 1.5
+    assert "at most 3 records: for all of them together it is ε = 1.5" in claim.paragraph()
+    public = dpb.Synthesizer(dpb.Schema.from_dict({**tree, "rows": "public"}), dpb.Measured(0.5))
+    assert public.guarantee().epsilon_person == 3.0  # three records change, each for 2 ε
+    noisy = dpb.Synthesizer(schema, dpb.mechanisms.get_mechanism("laplace", epsilon=0.1))
+    many = noisy.guarantee().for_datasets(50, 1e-6)
+    three = dataclasses.replace(many, cluster=1, each=many.each.scaled(3))
+    assert many.epsilon < many.epsilon_person == three.epsilon < 15
+    assert "epsilon_person" not in dataclasses.replace(claim, cluster=1).to_dict()
+    with pytest.raises(DataError, match="1 have more than the declared 3 records"):
+        synthesizer.fit(pd.concat([records, records]))
+    for bad, what in (
+        (records.drop(columns="id"), "is not in the data"),
+        (records.assign(id=None), "4 rows have no identifier"),
+    ):
+        with pytest.raises(DataError, match=what):
+            synthesizer.fit(bad)
+    for cluster in (3, {"column": "id"}, {"column": "x", "most": 2}, {"column": "id", "most": 1}):
+        with pytest.raises(SchemaError, match="cluster"):
+            dpb.Schema.from_dict({**tree, "cluster": cluster})
