@@ -9,6 +9,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.errors import DataError, SchemaError
+from dpbayes.publication.room import width
 from dpbayes.schema.domain import made_up
 from dpbayes.schema.rules import LONGEST, Rule
 
@@ -282,3 +283,10 @@ def test_records_of_one_person():
     for cluster in (3, {"column": "id"}, {"column": "x", "most": 2}, {"column": "id", "most": 1}):
         with pytest.raises(SchemaError, match="cluster"):
             dpb.Schema.from_dict({**tree, "cluster": cluster})
+
+
+@pytest.mark.parametrize("given", [None, "%d.%m.%Y", "%A, %d %B %Y", "Tag %j von %Y, %c"])
+def test_a_file_has_room_for_every_day(given):
+    column = dpb.Column("d", "date", "2019-12-31", "2020-12-31", format=given)
+    days = column.released(pd.Series(np.arange(18262, 18628)))
+    assert max(len(text.encode()) for text in days) + 2 <= width(column)
