@@ -285,7 +285,7 @@ def test_records_of_one_person():
             dpb.Schema.from_dict({**tree, "cluster": cluster})
 
 
-@pytest.mark.parametrize("given", [None, "%d.%m.%Y", "%A, %d %B %Y", "Tag %j von %Y, %c"])
+@pytest.mark.parametrize("given", [None, "%d.%m.%Y", "%A, %d %B %Y", "Tag %j im Jahr %Y"])
 def test_a_file_has_room_for_every_day(given):
     column = dpb.Column("d", "date", "2019-12-31", "2020-12-31", format=given)
     days = column.released(pd.Series(np.arange(18262, 18628)))
