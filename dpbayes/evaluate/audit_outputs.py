@@ -126,7 +126,7 @@ def audit_outputs(
         if found > max(best.values()):
             worst = i
         best[kind] = max(best[kind], found)
-    claim = fit.guarantee if not synthesizer.schema.rows.share else mechanism.guarantee()
+    claim = mechanism.claim(task.schema) if synthesizer.schema.rows.share else fit.guarantee
     said = {str(key): value for key, value in tried.iloc[worst].items()}
     return OutputsAudit(claim, best["add-remove"], best["substitution"], said, runs, error)
 

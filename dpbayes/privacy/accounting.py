@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from dpbayes.errors import GuaranteeError
 
 Composition = Literal["pure", "zCDP"]
+_LEAST_RHO = 1e-12  # below it ε alone buys more
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Loss:
     """Privacy loss of one output when a record is added or removed.
 
     Attributes:
-        epsilon, rho: pure, and zero-concentrated.
+        epsilon, rho: pure, and zero-concentrated; epsilon is infinite where only rho is bounded.
         changed: both where one record's values change, if that is known to be less than by group
             privacy (twice epsilon, four times rho).
     """
@@ -50,6 +52,23 @@ class Loss:
         Source: dong-durfee-rogers-2020; cesar-rogers-2021.
         """
         return cls(width, width**2 / 8)
+
+    @classmethod
+    def concentrated(cls, rho: float, changed: float | None = None) -> Loss:
+        """A rho-zCDP output, which has no epsilon at delta = 0.
+
+        Source: bun-steinke-2016.
+
+        Args:
+            changed: its rho where one record's values change.
+        """
+        return cls(math.inf, rho, None if changed is None else (math.inf, changed))
+
+    def part(self, share: float) -> float:
+        """Epsilon of an epsilon-DP output that costs this share of the loss."""
+        if math.isfinite(self.epsilon):
+            return share * self.epsilon
+        return math.sqrt(2 * share * self.rho)
 
     def plus(self, other: Loss, count: int = 1) -> Loss:
         """The loss of this output and ``count`` others."""
@@ -117,6 +136,22 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     )
     accountant.compose(dp_accounting.ZCDpEvent(rho))
     return float(accountant.get_epsilon(delta))
+
+
+@lru_cache(maxsize=64)
+def rho_for(epsilon: float, delta: float) -> float:
+    """The largest rho found such that rho-zCDP implies (epsilon, delta)-DP.
+
+    A lower bound; 0 if there is none.
+    """
+    low, high = 0.0, epsilon  # rho-zCDP costs more than rho at any delta below 1/2
+    while high - low > 1e-9 * high and high > _LEAST_RHO:
+        middle = (low + high) / 2
+        if zcdp_epsilon(middle, delta) <= epsilon:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 # Sums of binary fractions miss decimal budgets in the last digits: 3 x 0.1 is above 0.3.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.arrays import Floats, Ints
+from dpbayes.mechanisms.measured.budget import UNIT, Budget
 from dpbayes.mechanisms.measured.groups import (
     FEWEST,
     MOST,
@@ -25,14 +26,9 @@ from dpbayes.mechanisms.measured.groups import (
     make_groups,
 )
 from dpbayes.mechanisms.measured.margins import Shares, fit_shares, reconciled
-from dpbayes.privacy.noise import Noise
-from dpbayes.privacy.statistic import scale_for
 
-MARGINS = (0.5, 0.03)  # of epsilon for margins where groups are fewest, less for each group more
-SCORES = 0.08  # for scores of pairs, where there are many
 MANY = 8  # columns from which pairs are chosen
 KEPT = 0.5  # error of a pair's modelled table, next to that of its noisy table
-UNIT = 2**20  # parts of a count that scores are whole numbers of
 
 Pair = tuple[int, int]
 
@@ -61,41 +57,6 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Budget:
-    """Epsilon, to be spent in parts on counts with noise.
-
-    Guarantee: what parts that sum to 1 are spent on is epsilon-DP: a record is in one cell of each
-    table, and ``moves`` cells change with it.
-
-    Attributes:
-        epsilon: of the whole.
-        moves: cells of a table that one neighbour's record changes, by 1 each: 1 where it is added
-            or removed, 2 where it is changed.
-        noise: where it comes from.
-    """
-
-    epsilon: float
-    moves: int
-    noise: Noise
-
-    def scale(self, part: float) -> float:
-        """Of the noise that a part of epsilon buys for a table of counts."""
-        return scale_for(self.moves, part * self.epsilon)
-
-    def sd(self, part: float) -> float:
-        """Of the same noise."""
-        return float(np.sqrt(2) * self.scale(part))
-
-    def counts(self, table: Ints, part: float) -> Floats:
-        """A table of disjoint cells with noise."""
-        return np.asarray(self.noise.counts(table, self.scale(part)), dtype=float)
-
-    def score(self, value: int, part: float) -> float:
-        """A whole number of UNITs with noise; it moves by one UNIT for each cell that changes."""
-        return float(self.noise.counts([value], UNIT * self.scale(part))[0]) / UNIT
-
-
-@dataclass(frozen=True)
 class Column:
     """What is public of one column.
 
@@ -112,7 +73,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Noisy counts. Epsilon is paid for them; whatever is made of them is free.
+    """Noisy counts. They are what is paid for; whatever is made of them is free.
 
     Attributes:
         n: public number of records.
@@ -143,7 +104,7 @@ class Measurement:
         fine = {j: budget.counts(counts.margin(j), parts[j]) for j in hidden}
         sds = {j: budget.sd(parts[j]) for j in hidden}
         many = len(columns) >= MANY
-        rest = 1 - for_margins - (SCORES if many else 0.0)
+        rest = 1 - for_margins - (budget.split.scores if many else 0.0)
         most = groups_for(n, budget.sd(rest / len(pairs))) if pairs else 1
         groups = []
         for j, column in enumerate(columns):
@@ -209,10 +170,10 @@ def _pairs(columns: Sequence[Column]) -> list[Pair]:
 
 
 def _for_margins(n: int, pairs: int, budget: Budget) -> float:
-    """Part of epsilon: relations get more of it where tables can tell more groups apart."""
+    """Part of the budget: relations get more of it where tables can tell more groups apart."""
     if not pairs:
         return 1.0
-    most, less = MARGINS
+    most, less = budget.split.margins, budget.split.less
     return most - less * (groups_for(n, budget.sd((1 - most) / pairs)) - FEWEST)
 
 
@@ -245,7 +206,7 @@ def _chosen(
     So many are kept as make the error least that is foreseen: what is told by those that are left
     out, and the noise of those that are kept.
     """
-    part = SCORES / len(pairs)
+    part = budget.split.scores / len(pairs)
 
     def score(pair: Pair) -> float:
         a, b = (groups[j].mass for j in pair)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -14,9 +14,11 @@ from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import PureFitted, PureMechanism
 from dpbayes.mechanisms.measured import counting
+from dpbayes.mechanisms.measured.budget import MOVES, Budget, concentrated_loss, rho_to_spend
 from dpbayes.mechanisms.measured.rows import synthetic_codes
 from dpbayes.mechanisms.tables.cells import Axis, BinRule, Cells, make_axis, require_bounds
-from dpbayes.privacy.guarantee import Adjacency
+from dpbayes.privacy.accounting import check_delta, rho_for, zcdp_epsilon
+from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Column, Schema
 
@@ -39,13 +41,17 @@ class Measured(PureMechanism):
 
     Source: mckenna-miklau-sheldon-2021; raisa-jalko-kaski-honkela-2023.
 
-    Sensitivity: a record is in one cell of each table; 1 for add/remove and 2 for substitution.
+    Sensitivity: a record is in one cell of each table, which ``Budget`` makes norms of.
     Groups, pairs and their order follow noisy counts and the public number of rows.
 
-    Guarantee: strict, by composition over the tables; no assumption on chains or on the model.
+    Guarantee: strict, by composition over the tables; no assumption on chains or on the model. At
+    delta = 0 epsilon-DP; above, the tables together are rho-zCDP with the largest rho from which
+    (epsilon, delta)-DP follows, or epsilon-DP where that leaves less noise.
 
     Attributes:
         epsilon, adjacency: as in ``PureMechanism``; of all data sets together.
+        delta: at which epsilon is meant. Above 0 noise is Gaussian if there are so many tables
+            (columns and pairs of them) that it is less for it.
         bins: fine levels of numeric columns: ``auto``, a number, or one rule by column, as in
             ``cells.make_axis``. ``auto``: up to a hundred whole numbers have one each; others 32 to
             128 by the public number of rows, whose widths grow with the value where the bounds
@@ -59,11 +65,13 @@ class Measured(PureMechanism):
     adjacency: Adjacency = "add-remove"
     bins: BinRule | Mapping[str, BinRule] = "auto"
     draw: Literal["mode", "posterior"] = "mode"
+    delta: float = 0.0
     name: ClassVar[str] = "measured"
     summary: ClassVar[str] = "noisy margins and pair tables, and a model of them; strict ε-DP"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_delta(self.delta)
         if self.draw not in ("mode", "posterior"):
             raise GuaranteeError(f"draw = {self.draw!r} must be mode or posterior.")
         if isinstance(self.bins, str) and self.bins != "auto":
@@ -76,6 +84,37 @@ class Measured(PureMechanism):
     @property
     def sets_per_output(self) -> int | None:
         return None
+
+    def rho(self, schema: Schema) -> float | None:
+        """What is spent on tables of these columns, for ``adjacency``; None for pure epsilon."""
+        columns, hidden = len(schema.columns), len(schema.confidential())
+        tables = hidden + math.comb(columns, 2) - math.comb(columns - hidden, 2)
+        return rho_to_spend(self.epsilon, self.delta, self.adjacency, tables)
+
+    def guarantee(self) -> Guarantee:
+        if self.delta:
+            raise GuaranteeError(
+                f"what delta = {self.delta:g} buys follows from the number of columns: ask "
+                "claim(schema), or a Synthesizer's guarantee()."
+            )
+        return super().guarantee()
+
+    def claim(self, schema: Schema) -> Guarantee:
+        rho = self.rho(schema)
+        if rho is not None:
+            scored = len(schema.columns) >= counting.MANY
+            loss = concentrated_loss(rho, self.adjacency, scored=scored)
+            return replace(self._claim(loss), delta=self.delta)
+        if not self.delta:
+            return self._claim(self.loss)
+        few = f"Of so few tables noise is less by pure ε than at δ = {self.delta:g}."
+        return replace(self._claim(self.loss), parts=few)
+
+    def spending(self, part: float, schema: Schema) -> Measured:
+        if self.rho(schema) is None:
+            return super().spending(part, schema)
+        left = part * rho_for(self.epsilon, self.delta)
+        return replace(self, epsilon=zcdp_epsilon(left, self.delta))
 
     def check_columns(self, schema: Schema) -> None:
         schema.confidential()
@@ -145,6 +184,7 @@ class FittedMeasured(PureFitted):
         cells: fine levels of all columns, public ones first; public.
         counts: of the records; nothing else here comes from a confidential column.
         given: fine levels of the public columns by record, sorted: shape (n, public columns).
+        rho: what counts are paid with, or None where that is pure epsilon; public.
     """
 
     mechanism: Measured
@@ -155,7 +195,9 @@ class FittedMeasured(PureFitted):
         axes = mechanism.axes(schema, rows)
         given = [axis for axis in axes if axis.column.public]
         self.cells = Cells((), (*given, *(axis for axis in axes if not axis.column.public)))
-        super().__init__(mechanism, schema, {"bins": self.cells.to_dict()})
+        self.rho = mechanism.rho(schema)
+        spent = {} if self.rho is None else {"rho": self.rho}
+        super().__init__(mechanism, schema, {"bins": self.cells.to_dict(), **spent})
         codes = self.cells.codes(records)
         sizes = [axis.size for axis in self.cells.axes]
         self.counts = counting.Counts(codes, sizes)
@@ -175,8 +217,8 @@ class FittedMeasured(PureFitted):
         ]
 
     def private(self, noise: Noise) -> counting.Measurement:
-        moves = 1 if self.mechanism.adjacency == "add-remove" else 2
-        budget = counting.Budget(self.mechanism.epsilon, moves, noise)
+        moves = MOVES[self.mechanism.adjacency]
+        budget = Budget(self.mechanism.epsilon, moves, noise, self.rho)
         return counting.Measurement.of(self.counts, self.columns, self.rows, budget)
 
     def synthetic(
