@@ -94,12 +94,12 @@ class Synthesizer(Generic[F_co]):
     def _spending(self) -> Mechanism[F_co]:
         """The mechanism with what noisy rows leave of its epsilon."""
         share = self.schema.rows.share
-        return self.mechanism.spending(1 - share, self.schema) if share else self.mechanism
+        return self.mechanism.spending(1 - share) if share else self.mechanism
 
     @property
     def _rows_epsilon(self) -> float:
         """What noisy rows cost when a record is added or removed."""
-        return self.mechanism.claim(self.schema).loss.part(self.schema.rows.share)
+        return self.schema.rows.share * self.mechanism.claim(self.schema).epsilon
 
     def with_mechanism(self, mechanism: Mechanism[G]) -> Synthesizer[G]:
         """The same synthesizer under another mechanism."""

@@ -214,8 +214,8 @@ class Mechanism(ABC, Generic[F_co]):
     def check_release(self) -> None:
         """Raise GuaranteeError unless a release can be drawn here."""
 
-    def spending(self: M, part: float, schema: Schema) -> M:
-        """The same with this part of its budget, in (0, 1), for these columns.
+    def spending(self: M, part: float) -> M:
+        """The same with this part of its epsilon, in (0, 1).
 
         Raises:
             GuaranteeError: it has no epsilon.

@@ -204,7 +204,7 @@ class Guarantee:
         if m > MOST_DATASETS:
             raise GuaranteeError(f"datasets = {m:,} must be at most {MOST_DATASETS:,}.")
         at = self.delta if delta is None else check_delta(delta)
-        if not at and math.isinf(self.loss.epsilon) and math.isfinite(self.loss.rho):
+        if not at and self.loss.rest:
             raise GuaranteeError(
                 f"delta = {delta!r}: mechanism {self.mechanism!r} has no ε at δ = 0, as its noise "
                 f"is Gaussian. Leave delta out, for its own {self.delta:g}; or leave it out of the "
@@ -317,7 +317,7 @@ class Guarantee:
                     f"Of it {amount(self.once)} (add/remove) is paid once, for {self.once_for}, "
                     f"and {amount(self.each)} per private draw. "
                 )
-            if math.isinf(self.loss.epsilon):
+            if self.loss.rest:
                 claim += (
                     f"It is ρ-zCDP (zero-concentrated) with {amount(self.loss)} (add/remove), "
                     f"{self.loss.substitution().rho:.4g} (substitution): these numbers add up over "
@@ -357,9 +357,7 @@ class Guarantee:
 
 def amount(loss: Loss) -> str:
     """A loss in words: its ε, or ρ where there is no ε at δ = 0."""
-    if math.isinf(loss.epsilon) and math.isfinite(loss.rho):
-        return f"ρ = {loss.rho:.4g}"
-    return f"ε = {loss.epsilon:.4g}"
+    return f"ρ = {loss.rho:.4g}" if loss.rest else f"ε = {loss.epsilon:.4g}"
 
 
 def _or_none(value: float) -> float | None:

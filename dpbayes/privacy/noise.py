@@ -99,13 +99,18 @@ class SecureNoise(Noise):
         self.rng = np.random.default_rng()
 
     def counts(self, values: ArrayLike, scale: float) -> Ints:
-        return _added(_opendp_laplace(scale, int), values, int).astype(np.int64)
+        return self._added(values, _opendp_laplace(scale, int), int).astype(np.int64)
 
     def gaussian(self, values: ArrayLike, scale: float) -> Ints:
-        return _added(_opendp_gaussian(scale), values, int).astype(np.int64)
+        return self._added(values, _opendp_gaussian(scale), int).astype(np.int64)
 
     def reals(self, values: ArrayLike, scale: float) -> Floats:
-        return _added(_opendp_laplace(scale, float), values, float).astype(np.float64)
+        return self._added(values, _opendp_laplace(scale, float), float).astype(np.float64)
+
+    def _added(self, values: ArrayLike, measurement: Any, kind: type) -> NDArray[Any]:
+        array = np.asarray(values)
+        noisy = measurement(array.ravel().astype(kind).tolist())
+        return np.asarray(noisy, dtype=kind).reshape(array.shape)
 
     def select(self, scores: ArrayLike, scale: float) -> int:
         dp = opendp()
@@ -179,13 +184,6 @@ def opendp() -> Any:
         ) from None
     dp.enable_features("contrib")
     return dp
-
-
-def _added(measurement: Any, values: ArrayLike, kind: type) -> NDArray[Any]:
-    """What a measurement of OpenDP makes of numbers of any shape."""
-    array = np.asarray(values)
-    noisy = measurement(array.ravel().astype(kind).tolist())
-    return np.asarray(noisy, dtype=kind).reshape(array.shape)
 
 
 @lru_cache(maxsize=32)

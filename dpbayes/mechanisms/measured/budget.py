@@ -102,12 +102,10 @@ def rho_to_spend(epsilon: float, delta: float, adjacency: Adjacency, tables: int
     """The rho that (epsilon, delta) buys, or None where pure epsilon buys less noise.
 
     With equal parts for T tables the variance of noise is 2 (moves T / epsilon)^2 by pure epsilon
-    and moves T / (2 rho) by rho. The second is less where moves T > epsilon^2 / (4 rho), which
-    hardly depends on epsilon and is taken at 1: so a part of a budget is spent as the whole is.
+    and moves T / (2 rho) by rho. The second is less where moves T is above epsilon^2 / (4 rho).
     """
-    if not delta or MOVES[adjacency] * tables * 4 * rho_for(1.0, delta) <= 1:
-        return None
-    return rho_for(epsilon, delta) or None
+    rho = rho_for(epsilon, delta) if delta else 0.0
+    return rho if 4 * rho * MOVES[adjacency] * tables > epsilon**2 else None
 
 
 def concentrated_loss(rho: float, adjacency: Adjacency, *, scored: bool) -> Loss:

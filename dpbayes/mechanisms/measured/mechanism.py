@@ -17,7 +17,7 @@ from dpbayes.mechanisms.measured import counting
 from dpbayes.mechanisms.measured.budget import MOVES, Budget, concentrated_loss, rho_to_spend
 from dpbayes.mechanisms.measured.rows import synthetic_codes
 from dpbayes.mechanisms.tables.cells import Axis, BinRule, Cells, make_axis, require_bounds
-from dpbayes.privacy.accounting import check_delta, rho_for, zcdp_epsilon
+from dpbayes.privacy.accounting import check_delta
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Column, Schema
@@ -109,12 +109,6 @@ class Measured(PureMechanism):
             return self._claim(self.loss)
         few = f"Of so few tables noise is less by pure ε than at δ = {self.delta:g}."
         return replace(self._claim(self.loss), parts=few)
-
-    def spending(self, part: float, schema: Schema) -> Measured:
-        if self.rho(schema) is None:
-            return super().spending(part, schema)
-        left = part * rho_for(self.epsilon, self.delta)
-        return replace(self, epsilon=zcdp_epsilon(left, self.delta))
 
     def check_columns(self, schema: Schema) -> None:
         schema.confidential()

@@ -81,9 +81,9 @@ class Sampler:
         """
         pure, wide = self.steps * step, self.steps * step**2 / 2
         if self.kind == "any":
-            return Loss(pure, wide, (pure, wide))
+            return Loss(pure, wide, Loss(pure, wide))
         changed = pure if self.kind == "counts" else self.steps * (step + _entering(step))
-        return Loss(pure, wide / 4, (changed, wide))
+        return Loss(pure, wide / 4, Loss(changed, wide))
 
     def step_for(self, epsilon: float, adjacency: Adjacency) -> float:
         """w at which a data set costs ``epsilon``."""

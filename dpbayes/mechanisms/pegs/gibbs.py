@@ -253,9 +253,9 @@ class Gibbs(Chains):
             both *= 2
         return Loss.pure(self.epsilon, changed=both)
 
-    def spending(self, part: float, schema: Schema) -> Gibbs:
+    def spending(self, part: float) -> Gibbs:
         self._require_whole()
-        return super().spending(part, schema)
+        return super().spending(part)
 
     @property
     def randomness(self) -> str:  # type: ignore[override]  # of the draws; noise is another's

@@ -37,7 +37,6 @@ from dpbayes.mechanisms.pegs.public import PublicRecords
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import PUBLIC_INPUTS, SECRET_DRAWS, Adjacency, Guarantee, inside
 from dpbayes.privacy.noise import Noise
-from dpbayes.schema import Schema
 
 ByName = Mapping[str, Sequence[str]]
 PUBLIC_ORDERS = ("schema", "reference")
@@ -288,7 +287,7 @@ class DiversePegs(Chains):
         parts = WITHOUT_CLAIM.format(l=self.diversity)
         return Guarantee(self.name, self.loss, "none", (PUBLIC_INPUTS,), parts=parts)
 
-    def spending(self, part: float, schema: Schema) -> DiversePegs:
+    def spending(self, part: float) -> DiversePegs:
         raise GuaranteeError(
             "diversity has no epsilon of which noisy rows could take a part; declare rows = "
             '"public" or a number.'
