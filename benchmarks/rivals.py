@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dpbayes.privacy.accounting import zcdp_epsilon
+from dpbayes.privacy.accounting import rho_for
 
 CASE = Path(__file__).with_name("rival_case.py")
 EPSILONS = (1.0, 5.0)
@@ -70,21 +70,12 @@ def run(row: Row, epsilon: float, sets: int, cache: dict) -> dict | str:
         command = [sys.executable, str(CASE), name, f"--epsilon={epsilon}", f"--sets={sets}"]
         command += [f"--bins={bins}"] * bool(bins) + ["--public"] * public
         if row in ZCDP:
-            command += [f"--rho={largest_rho(epsilon)}", f"--delta={DELTA}"]
+            command += [f"--rho={rho_for(epsilon, DELTA)}", f"--delta={DELTA}"]
         print("...", *command[2:], file=sys.stderr, flush=True)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
         cache[key] = lines[-1] if done.returncode else json.loads(lines[-1])
     return cache[key]
-
-
-def largest_rho(epsilon: float) -> float:
-    """ρ of zCDP that implies (epsilon, DELTA)-DP, by bisection from below."""
-    low, high = 0.0, epsilon
-    while high - low > 1e-4 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if zcdp_epsilon(middle, DELTA) <= epsilon else (low, middle)
-    return low
 
 
 def table(rows: list[Row], sets: int, cache: dict, tvd: str) -> None:

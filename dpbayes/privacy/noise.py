@@ -145,10 +145,14 @@ class StudyNoise(Noise):
         return np.asarray(self.rng.geometric(p, shape) - self.rng.geometric(p, shape))
 
     def gaussian(self, values: ArrayLike, scale: float) -> Ints:
+        """By rejection.
+
+        Source: canonne-kamath-steinke-2020, algorithm 3.
+        """
         array = np.asarray(values, dtype=np.int64)
         found, left = np.zeros(array.size, dtype=np.int64), np.arange(array.size)
         wide = math.floor(scale) + 1
-        while left.size:  # algorithm 3: discrete Laplace noise, some of which is refused
+        while left.size:
             drawn = self._laplace(left.shape, wide)
             off = (np.abs(drawn) - scale**2 / wide) / scale
             taken = self.rng.random(left.size) < np.exp(-(off**2) / 2)

@@ -18,26 +18,6 @@ MOVES: dict[Adjacency, int] = {"add-remove": 1, "substitution": 2}
 
 
 @dataclass(frozen=True)
-class Split:
-    """Parts of a budget; tables of pairs get the rest.
-
-    Attributes:
-        margins: where groups are fewest.
-        less: for each group more.
-        scores: of pairs, where there are many.
-    """
-
-    margins: float
-    less: float
-    scores: float
-
-
-PURE = Split(0.5, 0.03, 0.08)
-# A part s buys noise of sd 1 / sqrt(s) in place of 1 / s: small parts buy more.
-CONCENTRATED = Split(0.3, 0.02, 0.02)
-
-
-@dataclass(frozen=True)
 class Budget:
     """Epsilon or rho, to be spent in parts on counts with noise.
 
@@ -65,11 +45,6 @@ class Budget:
     moves: int
     noise: Noise
     rho: float | None = None
-
-    @property
-    def split(self) -> Split:
-        """What its parts are."""
-        return PURE if self.rho is None else CONCENTRATED
 
     def scale(self, part: float) -> float:
         """Of the noise that a part buys for a table of counts: of the geometric, or sigma."""
@@ -108,13 +83,15 @@ def rho_to_spend(epsilon: float, delta: float, adjacency: Adjacency, tables: int
     return rho if 4 * rho * MOVES[adjacency] * tables > epsilon**2 else None
 
 
-def concentrated_loss(rho: float, adjacency: Adjacency, *, scored: bool) -> Loss:
+def concentrated_loss(rho: float, adjacency: Adjacency, scores: float) -> Loss:
     """What a budget of rho costs both neighbours, rho being for ``adjacency``.
 
     By ``Budget``'s norms a changed record costs a table twice and a score four times what an added
     one costs.
+
+    Args:
+        scores: the part of rho that is spent on scores.
     """
     if adjacency == "substitution":
         return Loss.concentrated(rho / 2, changed=rho)
-    scores = CONCENTRATED.scores if scored else 0.0
     return Loss.concentrated(rho, changed=2 * rho * (1 + scores))

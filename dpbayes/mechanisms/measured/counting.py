@@ -27,6 +27,8 @@ from dpbayes.mechanisms.measured.groups import (
 )
 from dpbayes.mechanisms.measured.margins import Shares, fit_shares, reconciled
 
+MARGINS = (0.5, 0.03)  # of a budget for margins where groups are fewest, less for each group more
+SCORES = 0.08  # for scores of pairs, where there are many
 MANY = 8  # columns from which pairs are chosen
 KEPT = 0.5  # error of a pair's modelled table, next to that of its noisy table
 
@@ -104,7 +106,7 @@ class Measurement:
         fine = {j: budget.counts(counts.margin(j), parts[j]) for j in hidden}
         sds = {j: budget.sd(parts[j]) for j in hidden}
         many = len(columns) >= MANY
-        rest = 1 - for_margins - (budget.split.scores if many else 0.0)
+        rest = 1 - for_margins - (SCORES if many else 0.0)
         most = groups_for(n, budget.sd(rest / len(pairs))) if pairs else 1
         groups = []
         for j, column in enumerate(columns):
@@ -173,7 +175,7 @@ def _for_margins(n: int, pairs: int, budget: Budget) -> float:
     """Part of the budget: relations get more of it where tables can tell more groups apart."""
     if not pairs:
         return 1.0
-    most, less = budget.split.margins, budget.split.less
+    most, less = MARGINS
     return most - less * (groups_for(n, budget.sd((1 - most) / pairs)) - FEWEST)
 
 
@@ -206,7 +208,7 @@ def _chosen(
     So many are kept as make the error least that is foreseen: what is told by those that are left
     out, and the noise of those that are kept.
     """
-    part = budget.split.scores / len(pairs)
+    part = SCORES / len(pairs)
 
     def score(pair: Pair) -> float:
         a, b = (groups[j].mass for j in pair)

@@ -102,8 +102,8 @@ class Measured(PureMechanism):
     def claim(self, schema: Schema) -> Guarantee:
         rho = self.rho(schema)
         if rho is not None:
-            scored = len(schema.columns) >= counting.MANY
-            loss = concentrated_loss(rho, self.adjacency, scored=scored)
+            scores = counting.SCORES if len(schema.columns) >= counting.MANY else 0.0
+            loss = concentrated_loss(rho, self.adjacency, scores)
             return replace(self._claim(loss), delta=self.delta)
         if not self.delta:
             return self._claim(self.loss)
