@@ -336,6 +336,19 @@ def test_the_rule_follows_the_draw():
     assert found.variance == pytest.approx(b if b >= 0 else 3.0 * found.within)
 
 
+def test_a_column_that_follows_from_another():
+    """Without exceptions W has no finite mode; the relation is kept all the same."""
+    rng = np.random.default_rng(8)
+    number = rng.choice(12, 20_000, p=np.arange(1, 13) / 78)
+    word = {"type": "categorical", "levels": [f"l{i:02}" for i in range(12)]}
+    columns = {"word": word, "number": {"type": "count", "lower": 0, "upper": 11}}
+    data = pd.DataFrame({"word": np.array(word["levels"])[number], "number": number})
+    schema = dpb.Schema.from_dict({"columns": columns})
+    found = dpb.Synthesizer(schema, dpb.Measured(2.0)).fit(data).sample(seed=1).datasets[0]
+    kept = found["word"].astype(str).str[1:].astype(int) - found["number"]
+    assert (kept.abs() <= 1).mean() > 0.9  # numbers are in 8 groups
+
+
 def test_many_levels():
     """A curve over 300 bins, and 120 levels without order beside as many."""
     rng = np.random.default_rng(7)

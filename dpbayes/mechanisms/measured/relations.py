@@ -17,7 +17,8 @@ from dpbayes.arrays import Floats, Ints
 _STEPS = 30
 _FOR_CURVATURE = 4000  # rows that curvature is computed from
 _CLOSE = 1e-3  # twice the gain of a last step
-_SHORTEST, _OVER = 0.01, 0.5  # of a step; slope beyond the top that is too far, next to that before
+_SHORTEST, _OVER = 1e-4, 0.5  # of a step; slope beyond the top that is too far, next to that before
+_FARTHEST = 3.0  # in W by one step: of a relation without exceptions there may be no top
 _RARE = 1e-9  # share of a group that has none
 _BY = 20_000  # rows at a time
 _VAGUE = 1e-6  # precision of the intercepts' prior
@@ -123,7 +124,7 @@ class _Mode:
             curvature[np.diag_indices_from(curvature)] += self.penalty.ravel()
             step = np.linalg.solve(curvature, off.ravel()).reshape(off.shape)
             gain = float((step * off).sum())
-            length = 1.0
+            length = min(1.0, _FARTHEST / max(float(np.abs(step).max()), _FARTHEST))
             while True:
                 there = self._off(weights + length * step)
                 if length < _SHORTEST or float((step * there).sum()) > -_OVER * gain:
