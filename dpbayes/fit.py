@@ -64,7 +64,7 @@ class Fit(Generic[F_co]):
         datasets: int = 1,
         *,
         accept: Basis = "strict",
-        delta: float = 0.0,
+        delta: float | None = None,
         rows: int | None = None,
         seed: int | None = None,
     ) -> Release:
@@ -77,7 +77,8 @@ class Fit(Generic[F_co]):
             datasets: number m of data sets. Each has a private output of its own, or shares one
                 with others (``Mechanism.sets_per_output``).
             accept: the weakest claim that will do: ``strict``, ``asymptotic`` or ``none``.
-            delta: 0 adds epsilons up; above 0 zCDP is used where it gives a smaller total.
+            delta: at which ε is stated: 0 adds epsilons up, above 0 zCDP is used where it gives a
+                smaller total; by default that of the mechanism's claim, 0 for most.
             rows: of each data set; by default the public number. Parameters are paid for, rows are
                 not; where public columns are released there are as many as records.
             seed: for studies and tests only, whose result is not for release; None takes
@@ -120,7 +121,7 @@ class Fit(Generic[F_co]):
         datasets: int = 1,
         *,
         accept: Basis = "strict",
-        delta: float = 0.0,
+        delta: float | None = None,
         rows: int | None = None,
     ) -> Guarantee:
         """The guarantee of a sample, or what is wrong with it, before anything private is drawn.

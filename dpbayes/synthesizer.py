@@ -84,7 +84,7 @@ class Synthesizer(Generic[F_co]):
         claim = replace(claim, rows=rows.kind, cluster=1 if cluster is None else cluster.most)
         if rows.share:
             # Neighbours by substitution have the same number of records: nothing is told of it.
-            loss = Loss.pure(rows.share * self.mechanism.guarantee().epsilon, changed=0.0)
+            loss = Loss.pure(self._rows_epsilon, changed=0.0)
             claim = claim.having_paid(loss, "the number of rows")
         if self.model is not None:
             claim = claim.assuming(*self.model.assumptions)
@@ -96,6 +96,11 @@ class Synthesizer(Generic[F_co]):
         """The mechanism with what noisy rows leave of its epsilon."""
         share = self.schema.rows.share
         return self.mechanism.spending(1 - share) if share else self.mechanism
+
+    @property
+    def _rows_epsilon(self) -> float:
+        """What noisy rows cost when a record is added or removed."""
+        return self.schema.rows.share * self.mechanism.claim(self.schema).epsilon
 
     def with_mechanism(self, mechanism: Mechanism[G]) -> Synthesizer[G]:
         """The same synthesizer under another mechanism."""
@@ -219,8 +224,7 @@ class Synthesizer(Generic[F_co]):
         rows = self.schema.rows
         if not rows.share:
             return n
-        epsilon = rows.share * self.mechanism.guarantee().epsilon
-        return max(1, int(noise.counts([n], scale_for(1, epsilon))[0]))
+        return max(1, int(noise.counts([n], scale_for(1, self._rows_epsilon))[0]))
 
     def _inputs(self, records: pd.DataFrame) -> dict[str, str]:
         """What the draws depend on, by names that users know."""

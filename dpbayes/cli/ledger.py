@@ -10,9 +10,10 @@ from rich.table import Table
 
 from dpbayes.cli.options import ShowValues
 from dpbayes.cli.streams import say, say_done, say_table
+from dpbayes.privacy.guarantee import amount
 from dpbayes.publication.account import check_new
 from dpbayes.publication.database import VERSION
-from dpbayes.publication.ledger import STATES, Ledger
+from dpbayes.publication.ledger import STATES, Ledger, loss_in
 from dpbayes.publication.resolve import resolve as resolve_all
 from dpbayes.publication.url import redact
 from dpbayes.schema import Schema, read_records
@@ -91,19 +92,24 @@ def history(url: Url, account: AnyAccount = None) -> None:
     found = Ledger(url).history(account)
     table = Table(box=None, pad_edge=False)
     table.add_column("number", justify="right")
-    names = ("created", "dataset", "kind", "state", "mechanism", "draws", "ε once", "ε each", "by",
+    names = ("created", "dataset", "kind", "state", "mechanism", "draws", "once", "each", "by",
              "note")  # fmt: skip
     for name in names:
-        table.add_column(name, justify="right" if name in ("draws", "ε once", "ε each") else "left")
+        table.add_column(name, justify="right" if name in ("draws", "once", "each") else "left")
     for number, row in found.iterrows():
         table.add_row(
             str(number), row["created"], row["dataset"], row["kind"], row["state"],
             row["mechanism"],
-            str(row["datasets"]), f"{row['once_epsilon']:.4g}", f"{row['each_epsilon']:.4g}",
+            str(row["datasets"]),
+            amount(loss_in(row["once_epsilon"], row["once_rho"])),
+            amount(loss_in(row["each_epsilon"], row["each_rho"])),
             f"{row['actor']}@{row['host']}", redact(row["note"]),
         )  # fmt: skip
     say_table(table)
-    say("ε by the adjacency of the data set's account; times in UTC, by the writer's clock.")
+    say(
+        "Costs by the adjacency of the data set's account: ε, or ρ (zCDP) where δ = 0 has no ε; "
+        "times in UTC, by the writer's clock."
+    )
 
 
 @ledger_app.command()

@@ -27,7 +27,7 @@ from dpbayes.errors import (
     ProgramError,
     SchemaError,
 )
-from dpbayes.mechanisms import Measured, Mechanism, PureMechanism, get_mechanism
+from dpbayes.mechanisms import Measured, Mechanism, PureMechanism, get_kind, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
 from dpbayes.schema import Schema
@@ -223,9 +223,11 @@ class MechanismOptions:
         ),
     ] = None
 
-    def build(self, model: ModelOptions) -> Mechanism[Any]:
+    def build(self, model: ModelOptions, delta: float | None = None) -> Mechanism[Any]:
         """The mechanism that the options describe; without a model that of whole tables.
 
+        Args:
+            delta: of a release, for mechanisms whose epsilon is meant at one.
         Raises:
             GuaranteeError: there is a model and no mechanism for it, or as ``get_mechanism``.
         """
@@ -238,7 +240,12 @@ class MechanismOptions:
                 )
             name = Measured.name
         named = {key: v for key, v in vars(self).items() if key not in ("mechanism", "more")}
-        return get_mechanism(name, **read_settings(named, self.more or ()))
+        settings = read_settings(named, self.more or ())
+        if delta is not None and get_kind(name, settings).takes("delta"):
+            if "delta" in settings:
+                raise GuaranteeError("--delta and --set delta=... are the same: give one.")
+            settings["delta"] = delta
+        return get_mechanism(name, **settings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,8 +48,12 @@ class ReleaseOptions:
     ] = "strict"
     datasets: Annotated[int, typer.Option(help="Number m of data sets; each is paid for.")] = 1
     delta: Annotated[
-        float, typer.Option(help="δ at which ε of m data sets is totalled; 0: plain sum.")
-    ] = 0.0
+        float | None,
+        typer.Option(
+            help="δ at which ε is stated, of a data set (measured, pegs ...) or of all m of them "
+            "by zCDP; 0: pure ε, plain sum [0]."
+        ),
+    ] = None
     rows: Annotated[
         int | None,
         typer.Option(help="Rows of a data set, which cost nothing [the schema's number]."),
@@ -85,12 +89,13 @@ def synthesize(
     report; standard error then says where the release is.
     """
     ledger = account.open()
+    built = mechanism.build(model, release.delta)
     job = Job(
-        candidates=_candidates(mechanism.build(model), model, choice, sampler),
+        candidates=_candidates(built, model, choice, sampler),
         out=release.out,
         datasets=release.datasets,
         accept=release.accept,  # type: ignore[arg-type]  # which checks the word
-        delta=release.delta,
+        delta=None if built.takes("delta") else release.delta,  # it states its own
         rows=release.rows,
         choose_epsilon=choice.choose_epsilon,
         ledger=ledger,

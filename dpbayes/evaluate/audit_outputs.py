@@ -74,7 +74,8 @@ class OutputsAudit:
             f"{claim.mechanism}: ε is at least {self.add_remove:.3g} (add/remove) / "
             f"{self.substitution:.3g} (substitution), {1 - self.error:.6g} confidence, "
             f"{self.runs} runs a table, claimed {claim.epsilon:.4g} / "
-            f"{claim.epsilon_substitution:.4g}: "
+            f"{claim.epsilon_substitution:.4g}"
+            + (f" at δ = {claim.delta:g}: " if claim.delta else ": ")
             + ("EXCEEDED" if self.violated else "not exceeded")
         )
 
@@ -115,6 +116,7 @@ def audit_outputs(
     tried = _tried(task)
     tables = [(i, *pair) for i in range(len(tried)) for pair in _neighbours(task, tried.iloc[[i]])]
     level = error / (4 * len(tables))  # two limits for each of two events
+    claim = mechanism.claim(task.schema) if synthesizer.schema.rows.share else fit.guarantee
     mine = _Runs(mechanism.fit(task), task, tried, runs, [seed, 0])
     best, worst = {"add-remove": 0.0, "substitution": 0.0}, 0
     for number, (i, kind, table) in enumerate(tables, start=1):
@@ -123,13 +125,12 @@ def audit_outputs(
         found = math.inf
         if mine.same_public(theirs):
             found = max(
-                _bound(mine.private, theirs.private, level),
-                _bound(mine.like[i], theirs.like[0], level),
+                _bound(mine.private, theirs.private, level, claim.delta),
+                _bound(mine.like[i], theirs.like[0], level, claim.delta),
             )
         if found > max(best.values()):
             worst = i
         best[kind] = max(best[kind], found)
-    claim = fit.guarantee if not synthesizer.schema.rows.share else mechanism.guarantee()
     said = {str(key): value for key, value in tried.iloc[worst].items()}
     return OutputsAudit(claim, best["add-remove"], best["substitution"], said, runs, error)
 
@@ -241,12 +242,13 @@ def _coded(columns: Sequence[Column], data: pd.DataFrame) -> Floats:
     return np.where(np.isnan(found), MISSED, found)
 
 
-def _bound(without: Floats, with_: Floats, level: float) -> float:
+def _bound(without: Floats, with_: Floats, level: float, delta: float) -> float:
     """Lower bound on the |log ratio| of the probabilities of an event chosen on one half.
 
     Args:
         without, with_: what is looked at, shape (runs, numbers), of each table.
         level: chance that one limit is wrong.
+        delta: of the claim.
     """
     if not without.shape[1]:
         return 0.0
@@ -254,7 +256,7 @@ def _bound(without: Floats, with_: Floats, level: float) -> float:
     event = _Event.chosen(without[:half], with_[:half])
     k0, k1 = (event.count(side[half:]) for side in (without, with_))
     top, bottom = (k1, k0) if event.more else (k0, k1)
-    return log_ratio_bound(top, bottom, len(without) - half, level)
+    return log_ratio_bound(top, bottom, len(without) - half, level, delta)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ To add one: a module in one of the folders, and its class here. From outside the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -50,16 +51,21 @@ for _kind in (
     register_mechanism(_kind)
 
 
+def get_kind(name: str, settings: Mapping[str, Any]) -> type[Mechanism[Any]]:
+    """The class by name, for these settings. GuaranteeError if the name is unknown."""
+    if name not in MECHANISMS:
+        raise GuaranteeError(f"unknown mechanism {name!r}; mechanisms: {', '.join(MECHANISMS)}.")
+    return MECHANISMS[name].variant(settings)
+
+
 def get_mechanism(name: str, /, **settings: Any) -> Mechanism[Any]:
     """Build a mechanism by name; settings that are None are left at their defaults.
 
     Raises:
         GuaranteeError: unknown name, a setting that the mechanism lacks, or one that it needs.
     """
-    if name not in MECHANISMS:
-        raise GuaranteeError(f"unknown mechanism {name!r}; mechanisms: {', '.join(MECHANISMS)}.")
     given = {key: value for key, value in settings.items() if value is not None}
-    kind = MECHANISMS[name].variant(given)
+    kind = get_kind(name, given)
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # all are dataclasses
     for key in given:
         if key not in known:

@@ -183,6 +183,11 @@ class Mechanism(ABC, Generic[F_co]):
         """The class that has these settings, where some of them ask for another one."""
         return cls
 
+    @classmethod
+    def takes(cls, setting: str) -> bool:
+        """It has a setting of this name."""
+        return setting in {f.name for f in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+
     @abstractmethod
     def guarantee(self) -> Guarantee:
         """The claim for one data set, before anything is computed from records."""
@@ -215,7 +220,7 @@ class Mechanism(ABC, Generic[F_co]):
         Raises:
             GuaranteeError: it has no epsilon.
         """
-        if "epsilon" not in {f.name for f in fields(self)}:  # type: ignore[arg-type]
+        if not self.takes("epsilon"):
             raise GuaranteeError(
                 f"mechanism {self.name!r} has no epsilon of which noisy rows could take a part; "
                 'declare rows = "public" or a number.'
@@ -316,16 +321,15 @@ class PureMechanism(Mechanism[Fitted]):
         return self.randomness == SECRET_NOISE
 
     def guarantee(self) -> Guarantee:
-        claim = Guarantee(
-            self.name,
-            self.loss,
-            "strict",
-            (PUBLIC_INPUTS, self.randomness),
-            adjacency=self.adjacency,
-        )
+        return self._claim(self.loss)
+
+    def _claim(self, loss: Loss) -> Guarantee:
+        """For a private output of this loss."""
+        more = (PUBLIC_INPUTS, self.randomness)
+        claim = Guarantee(self.name, loss, "strict", more, adjacency=self.adjacency)
         if self.sets_per_output is not None:
             return replace(claim, nested=self.sets_per_output)
-        return replace(claim, once=self.loss, each=NOTHING, once_for="the sanitised distribution")
+        return replace(claim, once=loss, each=NOTHING, once_for="the sanitised distribution")
 
 
 class PureFitted(Fitted):

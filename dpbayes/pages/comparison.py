@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -159,7 +160,8 @@ def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
         pictures.append(Picture.of(figure, text, text))
     note = (
         "Intervals of one synthetic data set leave out what noise and synthesis add; overlap is of "
-        "95 % intervals, 1 where they are the same and below 0 where they are apart."
+        "95 % intervals, 1 where they are the same and below 0 where they are apart. Rows with a "
+        "missing value in a regression are left out of it."
     )
     return Section("Regressions", [note], pictures=pictures, tables=tables)
 
@@ -168,7 +170,9 @@ def _fitted(
     fit: Callable[[pd.DataFrame], Any], schema: Schema, data: pd.DataFrame
 ) -> tuple[list[str], tuple[Floats, Floats]]:
     plain = data.astype({n: object for n in data if schema[str(n)].levels})
-    found = fit(plain)
+    with warnings.catch_warnings():  # the section says what is left out
+        warnings.simplefilter("ignore", UserWarning)
+        found = fit(plain)
     return [str(name) for name in found.params.index], (
         np.asarray(found.params, dtype=float),
         np.asarray(found.bse, dtype=float),

@@ -5,28 +5,38 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
 from dpbayes.errors import GuaranteeError
 
-Composition = Literal["pure", "zCDP"]
+Composition = Literal["pure", "zCDP", "mixed"]
+_LEAST_RHO = 1e-12  # below it ε alone buys more
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Privacy loss of one output when a record is added or removed.
+    """Privacy loss of one output, or of several together, when a record is added or removed.
 
     Attributes:
-        epsilon, rho: pure, and zero-concentrated.
-        changed: both where one record's values change, if that is known to be less than by group
-            privacy (twice epsilon, four times rho).
+        plain: epsilon of those that are pure, summed.
+        rho: of all, zero-concentrated.
+        changed: the loss where one record's values change, if that is known to be less than by
+            group privacy (twice epsilon, four times rho).
+        rest: rho of those that are not pure.
     """
 
-    epsilon: float
+    plain: float
     rho: float
-    changed: tuple[float, float] | None = None
+    changed: Loss | None = None
+    rest: float = 0.0
+
+    @property
+    def epsilon(self) -> float:
+        """Pure; infinite where there is none."""
+        return math.inf if self.rest else self.plain
 
     @classmethod
     def pure(cls, epsilon: float, changed: float | None = None) -> Loss:
@@ -37,8 +47,20 @@ class Loss:
         Args:
             changed: its epsilon where one record's values change.
         """
-        other = None if changed is None else (changed, changed**2 / 2)
+        other = None if changed is None else cls.pure(changed)
         return cls(epsilon, epsilon**2 / 2, other)
+
+    @classmethod
+    def concentrated(cls, rho: float, changed: float | None = None) -> Loss:
+        """A rho-zCDP output without an epsilon at delta = 0.
+
+        Source: bun-steinke-2016.
+
+        Args:
+            changed: its rho where one record's values change.
+        """
+        other = None if changed is None else cls.concentrated(changed)
+        return cls(0.0, rho, other, rho)
 
     @classmethod
     def bounded_range(cls, width: float) -> Loss:
@@ -53,23 +75,34 @@ class Loss:
 
     def plus(self, other: Loss, count: int = 1) -> Loss:
         """The loss of this output and ``count`` others."""
-        changed = None
-        if self.changed or other.changed:
-            a, b = self.substitution(), other.substitution()
-            changed = (a.epsilon + count * b.epsilon, a.rho + count * b.rho)
-        return Loss(self.epsilon + count * other.epsilon, self.rho + count * other.rho, changed)
+        return total([(self, 1), (other, count)])
 
     def scaled(self, factor: float) -> Loss:
         """The loss of the same mechanism at ``factor`` times its epsilon."""
-        changed = self.changed and (factor * self.changed[0], factor**2 * self.changed[1])
-        return Loss(factor * self.epsilon, factor**2 * self.rho, changed)
+        changed = self.changed and self.changed.scaled(factor)
+        square = factor**2
+        return Loss(factor * self.plain, square * self.rho, changed, square * self.rest)
 
     def substitution(self) -> Loss:
         """The loss when one record is changed: at most one removed and one added."""
-        return Loss(*(self.changed or (2 * self.epsilon, 4 * self.rho)))
+        return self.changed or Loss(2 * self.plain, 4 * self.rho, rest=4 * self.rest)
 
 
 NOTHING = Loss(0.0, 0.0)
+
+
+def total(losses: Iterable[tuple[Loss, int]]) -> Loss:
+    """The loss of independent outputs: each loss with how many have it."""
+    found = [(loss, count) for loss, count in losses if count]
+    changed = None
+    if any(loss.changed for loss, _ in found):
+        changed = total((loss.substitution(), count) for loss, count in found)
+    return Loss(
+        math.fsum(count * loss.plain for loss, count in found),
+        math.fsum(count * loss.rho for loss, count in found),
+        changed,
+        math.fsum(count * loss.rest for loss, count in found),
+    )
 
 
 def check_delta(delta: float) -> float:
@@ -85,20 +118,24 @@ def check_delta(delta: float) -> float:
 def compose(losses: Iterable[tuple[Loss, int]], delta: float = 0.0) -> tuple[float, Composition]:
     """Total epsilon of independent outputs at ``delta``, and the rule that gave it.
 
-    Source: mcsherry-2009; bowen-liu-2020, theorem 2.2; liu-2016, section 2.1.
+    Guarantee: the smallest of three bounds. ``pure`` is the sum of epsilons, where all have one.
+    ``zCDP`` converts the sum of rhos. ``mixed`` adds the epsilons of those that have one to what
+    the rhos of the others convert to: the log ratio of the former is at most that sum whatever
+    came out before, and the moments of the latter's are bounded likewise, in any order.
+
+    Source: mcsherry-2009; bowen-liu-2020, theorem 2.2; liu-2016, section 2.1; bun-steinke-2016.
 
     Args:
         losses: each loss with how many outputs have it.
-        delta: 0 for pure composition; otherwise the smaller of pure composition and zCDP.
+        delta: 0 for pure composition.
     """
-    total = NOTHING
-    for loss, count in losses:
-        total = total.plus(loss, count)
-    if check_delta(delta) > 0 and math.isfinite(total.rho):
-        epsilon = zcdp_epsilon(total.rho, delta)
-        if epsilon < total.epsilon:
-            return epsilon, "zCDP"
-    return total.epsilon, "pure"
+    spent = total(losses)
+    found: list[tuple[float, Composition]] = [(spent.epsilon, "pure")]
+    if check_delta(delta) > 0 and math.isfinite(spent.rho):
+        found.append((zcdp_epsilon(spent.rho, delta), "zCDP"))
+        if spent.rest and spent.plain:
+            found.append((spent.plain + zcdp_epsilon(spent.rest, delta), "mixed"))
+    return min(found)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -117,6 +154,22 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     )
     accountant.compose(dp_accounting.ZCDpEvent(rho))
     return float(accountant.get_epsilon(delta))
+
+
+@lru_cache(maxsize=64)
+def rho_for(epsilon: float, delta: float) -> float:
+    """The largest rho found such that rho-zCDP implies (epsilon, delta)-DP.
+
+    A lower bound; 0 if there is none.
+    """
+    low, high = 0.0, epsilon  # rho-zCDP costs more than rho at any delta below 1/2
+    while high - low > 1e-9 * high and high > _LEAST_RHO:
+        middle = (low + high) / 2
+        if zcdp_epsilon(middle, delta) <= epsilon:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 # Sums of binary fractions miss decimal budgets in the last digits: 3 x 0.1 is above 0.3.

@@ -115,7 +115,8 @@ class Guarantee:
         weights: where the record weights come from: ``constant``, ``reference``, ``confidential``.
         datasets: number of synthetic data sets that epsilon pays for.
         nested: data sets made of each private draw; only the first of them costs.
-        delta: 0 for pure ε-DP; otherwise losses compose by the smaller of pure and zCDP.
+        delta: at which ε is stated: 0 for pure ε-DP; otherwise losses compose by the smaller of
+            pure and zCDP. A mechanism's own claim has the δ that its epsilon is meant at.
         rows: what is public of the number of records (``schema.Rows``).
         parts: sentences on what a data set's loss is made of, or on what has no claim.
         cluster: declared largest number of records of one person.
@@ -183,7 +184,8 @@ class Guarantee:
     def epsilon_setting(self) -> float:
         """The mechanism's epsilon: of one data set, by its adjacency."""
         loss = self.once.plus(self.each)
-        return (loss.substitution() if self.adjacency == "substitution" else loss).epsilon
+        chosen = loss.substitution() if self.adjacency == "substitution" else loss
+        return compose([(chosen, 1)], self.delta)[0]
 
     @property
     def composition(self) -> Composition:
@@ -191,20 +193,38 @@ class Guarantee:
         chosen = self._total() if self.adjacency == "add-remove" else self._substitution()
         return chosen[1]
 
+    @property
+    def loss(self) -> Loss:
+        """Of all data sets together."""
+        return self.once.plus(self.each, self.draws)
+
     def _total(self) -> tuple[float, Composition]:
-        return compose([(self.once, 1), (self.each, self.draws)], self.delta)
+        return compose([(self.loss, 1)], self.delta)
 
     def _substitution(self) -> tuple[float, Composition]:
-        losses = [(self.once.substitution(), 1), (self.each.substitution(), self.draws)]
-        return compose(losses, self.delta)
+        return compose([(self.loss.substitution(), 1)], self.delta)
 
-    def for_datasets(self, m: int, delta: float = 0.0) -> Guarantee:
-        """The guarantee of m data sets at ``delta``; GuaranteeError unless m is a whole number."""
+    def for_datasets(self, m: int, delta: float | None = None) -> Guarantee:
+        """The guarantee of m data sets.
+
+        Args:
+            m: from 1 to ``MOST_DATASETS``.
+            delta: at which ε is stated; by default as in this guarantee.
+        Raises:
+            GuaranteeError: m or delta is out of range, or there is no ε at this delta.
+        """
         if isinstance(m, bool) or not isinstance(m, int) or m < 1:
             raise GuaranteeError(f"datasets = {m!r} must be a whole number, at least 1.")
         if m > MOST_DATASETS:
             raise GuaranteeError(f"datasets = {m:,} must be at most {MOST_DATASETS:,}.")
-        return replace(self, datasets=m, delta=check_delta(delta))
+        at = self.delta if delta is None else check_delta(delta)
+        if not at and self.loss.rest:
+            raise GuaranteeError(
+                f"delta = {delta!r}: mechanism {self.mechanism!r} has no ε at δ = 0, as its noise "
+                f"is Gaussian. Leave delta out, for its own {self.delta:g}; or leave it out of the "
+                "mechanism's settings, for pure ε."
+            )
+        return replace(self, datasets=m, delta=at)
 
     def require(self, accept: Basis) -> None:
         """Raise GuaranteeError if the basis is weaker than what is accepted."""
@@ -251,7 +271,9 @@ class Guarantee:
             "datasets": self.datasets,
             "draws": self.draws,
             "epsilon_each": _or_none(self.each.epsilon),
-            "epsilon_once": self.once.epsilon,
+            "epsilon_once": _or_none(self.once.epsilon),
+            "rho": _or_none(self.loss.rho),
+            "rho_substitution": _or_none(self.loss.substitution().rho),
             "weights": self.weights,
             "assumptions": list(self.assumptions),
             "statement": self.paragraph(),
@@ -315,8 +337,14 @@ class Guarantee:
             claim = self._strict_claim()
             if self.once.epsilon:
                 claim += (
-                    f"Of it ε = {self.once.epsilon:.4g} (add/remove) is paid once, for "
-                    f"{self.once_for}, and {self.each.epsilon:.4g} per private draw. "
+                    f"Of it {amount(self.once)} (add/remove) is paid once, for {self.once_for}, "
+                    f"and {amount(self.each)} per private draw. "
+                )
+            if self.loss.rest:
+                claim += (
+                    f"It is ρ-zCDP (zero-concentrated) with {amount(self.loss)} (add/remove), "
+                    f"{self.loss.substitution().rho:.4g} (substitution): these numbers add up over "
+                    "releases, and ε at a δ follows from their sum. "
                 )
             if self.cluster > 1:
                 claim += (
@@ -353,6 +381,11 @@ class Guarantee:
             "number of records. With that number, and what follows it, held fixed, one record "
             f"added or removed moves what is drawn by at most ε = {self.epsilon:.4g}. "
         )
+
+
+def amount(loss: Loss) -> str:
+    """A loss in words: its ε, or ρ where there is no ε at δ = 0."""
+    return f"ρ = {loss.rho:.4g}" if loss.rest else f"ε = {loss.epsilon:.4g}"
 
 
 def _or_none(value: float) -> float | None:

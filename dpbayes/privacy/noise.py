@@ -52,6 +52,16 @@ class Noise(ABC):
         """Whole numbers plus discrete Laplace noise, P(k) proportional to exp(-|k| / scale)."""
 
     @abstractmethod
+    def gaussian(self, values: ArrayLike, scale: float) -> Ints:
+        """Whole numbers plus discrete Gaussian noise, P(k) proportional to exp(-k^2 / 2 scale^2).
+
+        Guarantee: d^2 / (2 scale^2)-zCDP where d bounds the L2 norm of what a neighbour changes in
+        all values together, which are whole numbers.
+
+        Source: canonne-kamath-steinke-2020, theorem 4.
+        """
+
+    @abstractmethod
     def reals(self, values: ArrayLike, scale: float) -> Floats:
         """Numbers plus Laplace noise of a scale."""
 
@@ -89,14 +99,17 @@ class SecureNoise(Noise):
         self.rng = np.random.default_rng()
 
     def counts(self, values: ArrayLike, scale: float) -> Ints:
-        return self._laplace(values, scale, int).astype(np.int64)
+        return self._added(values, _opendp_laplace(scale, int), int).astype(np.int64)
+
+    def gaussian(self, values: ArrayLike, scale: float) -> Ints:
+        return self._added(values, _opendp_gaussian(scale), int).astype(np.int64)
 
     def reals(self, values: ArrayLike, scale: float) -> Floats:
-        return self._laplace(values, scale, float).astype(np.float64)
+        return self._added(values, _opendp_laplace(scale, float), float).astype(np.float64)
 
-    def _laplace(self, values: ArrayLike, scale: float, kind: type) -> NDArray[Any]:
+    def _added(self, values: ArrayLike, measurement: Any, kind: type) -> NDArray[Any]:
         array = np.asarray(values)
-        noisy = _opendp_laplace(scale, kind)(array.ravel().astype(kind).tolist())
+        noisy = measurement(array.ravel().astype(kind).tolist())
         return np.asarray(noisy, dtype=kind).reshape(array.shape)
 
     def select(self, scores: ArrayLike, scale: float) -> int:
@@ -124,9 +137,28 @@ class StudyNoise(Noise):
 
     def counts(self, values: ArrayLike, scale: float) -> Ints:
         array = np.asarray(values, dtype=np.int64)
+        return array + self._laplace(array.shape, scale)
+
+    def _laplace(self, shape: tuple[int, ...], scale: float) -> Ints:
         # The difference of two geometric variables with success probability 1 - exp(-1/scale).
         p = -math.expm1(-1 / scale)
-        return array + self.rng.geometric(p, array.shape) - self.rng.geometric(p, array.shape)
+        return np.asarray(self.rng.geometric(p, shape) - self.rng.geometric(p, shape))
+
+    def gaussian(self, values: ArrayLike, scale: float) -> Ints:
+        """By rejection.
+
+        Source: canonne-kamath-steinke-2020, algorithm 3.
+        """
+        array = np.asarray(values, dtype=np.int64)
+        found, left = np.zeros(array.size, dtype=np.int64), np.arange(array.size)
+        wide = math.floor(scale) + 1
+        while left.size:
+            drawn = self._laplace(left.shape, wide)
+            off = (np.abs(drawn) - scale**2 / wide) / scale
+            taken = self.rng.random(left.size) < np.exp(-(off**2) / 2)
+            found[left[taken]] = drawn[taken]
+            left = left[~taken]
+        return array + found.reshape(array.shape)
 
     def reals(self, values: ArrayLike, scale: float) -> Floats:
         array = np.asarray(values, dtype=float)
@@ -156,6 +188,13 @@ def opendp() -> Any:
         ) from None
     dp.enable_features("contrib")
     return dp
+
+
+@lru_cache(maxsize=32)
+def _opendp_gaussian(scale: float) -> Any:
+    dp = opendp()
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
+    return dp.m.make_gaussian(*space, scale=float(scale))
 
 
 @lru_cache(maxsize=32)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dpbayes.errors import GuaranteeError, LedgerError
 from dpbayes.privacy.accounting import Budget, Composition, Loss, check_delta, compose
-from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee
+from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, amount
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,20 @@ class Account:
         cost = once.plus(each, claim.draws)
         if self.budget.admits(cost):
             return None
+        if cost.rest and not self.budget.delta:
+            return (
+                f"this release costs {amount(cost)} (zCDP, stated at δ = {claim.delta:g}), which "
+                f"no ε at δ = 0 covers, and the budget of data set {self.name!r} is for δ = 0. "
+                "Leave out --delta. Only an account that was opened with a δ (`dpbayes ledger "
+                "create --delta`) pays for such a release."
+            )
         fits = self.budget.largest_count(once, each, claim.draws) * claim.nested
         factor = self.budget.largest_factor(cost)
         more = [f"{fits} data set(s) at this ε"] if fits else []
         if factor:
-            smaller = _down(factor * claim.epsilon_setting)
+            # Not a multiple of epsilon: at a δ it is no multiple of the root of ρ.
+            less = replace(claim, once=claim.once.scaled(factor), each=claim.each.scaled(factor))
+            smaller = _down(less.epsilon_setting)
             more.append(f"--epsilon {smaller} for {claim.datasets} data set(s)")
         return (
             f"the budget does not admit this release, which costs ε = "

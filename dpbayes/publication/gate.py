@@ -40,7 +40,7 @@ def publish(
     datasets: int = 1,
     *,
     accept: Basis = "strict",
-    delta: float = 0.0,
+    delta: float | None = None,
     rows: int | None = None,
     ledger: Ledger | None = None,
     dataset: str = "",

@@ -67,7 +67,7 @@ class Job:
     out: Path
     datasets: int = 1
     accept: Basis = "strict"
-    delta: float = 0.0
+    delta: float | None = None
     rows: int | None = None
     choose_epsilon: float | None = None
     ledger: Ledger | None = None

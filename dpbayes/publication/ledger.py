@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from dpbayes.errors import BudgetError, LedgerError
 from dpbayes.heavy import pd, sa
-from dpbayes.privacy.accounting import NOTHING, Budget, Loss
+from dpbayes.privacy.accounting import NOTHING, Budget, Loss, total
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.publication.account import Account, check_new
 from dpbayes.publication.database import TABLES, VERSION, Database
@@ -405,21 +405,28 @@ class Ledger:
         entries = connection.execute(
             sa.select(TABLES.entry).where(TABLES.entry.c.dataset_id == row.id)
         ).all()
-        spent = Loss(0.0, 0.0)
         paid = [e for e in entries if e.state != "void"]
-        if paid:
-            spent = Loss(
-                math.fsum(e.once_epsilon + e.datasets * e.each_epsilon for e in paid),
-                math.fsum(e.once_rho + e.datasets * e.each_rho for e in paid),
+        spent = total(
+            paying
+            for e in paid
+            for paying in (
+                (loss_in(e.once_epsilon, e.once_rho), 1),
+                (loss_in(e.each_epsilon, e.each_rho), e.datasets),
             )
+        )
         states = [e.state for e in entries]
         counts = {state: states.count(state) for state in STATES}
         budget = Budget(row.epsilon, row.delta, spent)
         return Account(row.id, row.name, row.adjacency, budget, counts)
 
 
+def loss_in(epsilon: float, rho: float) -> Loss:
+    """A loss from an entry's columns."""
+    return Loss.concentrated(rho) if math.isinf(epsilon) else Loss(epsilon, rho)
+
+
 def _columns(once: Loss, each: Loss) -> dict[str, float]:
-    """Losses as an entry has them."""
+    """Losses as an entry has them; epsilon is infinite where a part is not pure."""
     return {
         "once_epsilon": once.epsilon,
         "once_rho": once.rho,

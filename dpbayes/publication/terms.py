@@ -37,7 +37,7 @@ class Terms:
 
     datasets: int = 1
     accept: Basis = "strict"
-    delta: float = 0.0
+    delta: float | None = None
     rows: int | None = None
     ledger: Ledger | None = None
     dataset: str = ""

@@ -31,7 +31,8 @@ def confidential_mark(n: int, claim: Mapping[str, Any]) -> str:
     if epsilon is None:
         paid = "no ε"
     else:
-        paid = f"{'' if basis == 'strict' else 'target '}ε = {epsilon:.4g} (add/remove)"
+        at = f" at δ = {claim['delta']:g}" if claim["delta"] else ""
+        paid = f"{'' if basis == 'strict' else 'target '}ε = {epsilon:.4g} (add/remove){at}"
     return f"CONFIDENTIAL · n = {n:,} · {paid}"
 
 

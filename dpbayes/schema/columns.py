@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -28,6 +29,7 @@ MOST_ATOMS = 100
 MOST_COUNT = 2**31 - 1  # what Stan holds; sums of as many of them as there are rows are exact
 MOST_LEVEL = 2**53  # whole numbers up to it have one way to be written
 MISSING = ("", "NaN", "nan")  # fields of a file without a value
+_WHOLE = re.compile(r"-?\d+\.0+")  # as a column with missing values is written by many
 _SHOWN = 3  # values shown in an error message
 ASK_FOR_VALUES = "To see some of them: --show-values (show_values=True)."
 
@@ -78,6 +80,7 @@ class Column:
                 object.__setattr__(self, key, dates.bound(where, key, getattr(self, key)))
         if self.type in NUMERIC:
             self._check_bounds(where)
+            dates.check_round_trip(where, self.format, self.lower, self.upper)
         else:
             self._check_levels(where)
         if self.type == "continuous":
@@ -101,13 +104,15 @@ class Column:
             ):
                 raise SchemaError(f"{where}: atoms: {atom!r} is not a number.")
         if self.type == "date":
-            given = [a if type(a) is int else dates.bound(where, "atoms", a) for a in given]
+            given = [dates.bound(where, "atoms", atom) for atom in given]
+            if None in given:
+                raise SchemaError(f"{where}: atoms are days.")
         found = tuple(sorted(set(given)))
         for atom in found:
             inside = (self.lower is None or self.lower <= atom) and (
                 self.upper is None or atom <= self.upper
             )
-            if not inside or (self.whole and atom % 1):
+            if not inside or self._off_the_grid(atom):
                 raise SchemaError(f"{where}: atoms: {self.shown(atom)} is not among its values.")
         return found
 
@@ -125,12 +130,26 @@ class Column:
                 "a missing value."
             )
         codes = tuple(dict.fromkeys(map(level_text, given)))
+        if any(not code.isprintable() or self._among_values(code) for code in codes):
+            raise SchemaError(
+                f"{where}: missing = {given!r}: a code is text that can be printed, and no value "
+                "inside the bounds. Narrow the bounds, or recode."
+            )
         taken = [code for code in codes if code in map(level_text, self.levels)]
         if taken:
             raise SchemaError(
                 f"{where}: {taken[0]!r} is a level and stands for a missing value; it is one only."
             )
         return codes
+
+    def _among_values(self, code: str) -> bool:
+        """A missing code that could be a number or a day of the column."""
+        if self.type not in NUMERIC or not code:
+            return False
+        number = dates.day_of(code, self.format) if self.type == "date" else _as_number(code)
+        low = -math.inf if self.lower is None else self.lower
+        high = math.inf if self.upper is None else self.upper
+        return number is not None and low <= number <= high
 
     @property
     def optional(self) -> bool:
@@ -224,7 +243,7 @@ class Column:
             raise SchemaError(
                 f"{where}: levels {list(self.levels)} has duplicates; 1 and '1' are one."
             )
-        unreadable = [level for level in self.levels if str(level) in MISSING]
+        unreadable = [x for x in self.levels if {str(x), level_text(x)} & set(MISSING)]
         if unreadable:
             raise SchemaError(
                 f"{where}: levels {unreadable} are missing values in a file; take another name."
@@ -245,6 +264,12 @@ class Column:
             )
         if isinstance(level, int | float) and abs(level) > MOST_LEVEL:
             raise SchemaError(f"{where}: a level that is a number lies within ±{MOST_LEVEL:,}.")
+
+    def _off_the_grid(self, atom: float) -> bool:
+        """No released value is this one."""
+        if self.whole:
+            return bool(atom % 1)
+        return bool(abs(self.rounded_numbers(np.asarray(float(atom))) - atom) > 1e-6 * self.step)
 
     def to_dict(self) -> dict[str, Any]:
         """What a schema file says of the column, but for its name."""
@@ -341,6 +366,9 @@ class Column:
                 known = pd.to_numeric(pd.Series(self.missing), errors="coerce").dropna()
                 numbers = pd.to_numeric(values, errors="coerce")
                 found = found | numbers.isin(known).to_numpy()
+            if self.type == "date":
+                known = dates.days(pd.Series(self.missing, dtype=object), self.format).dropna()
+                found = found | dates.days(values, self.format).isin(known).to_numpy()
         return np.asarray(found)
 
     def _validate_numbers(self, values: pd.Series, show_values: bool) -> pd.Series:
@@ -349,7 +377,9 @@ class Column:
             numbers = dates.days(values, self.format)
             refuse(numbers.isna(), "not days", dates.remedy(self.format))
         else:
-            numbers = pd.to_numeric(values, errors="coerce").astype(float)
+            none = pd.Series(np.nan, index=values.index)
+            complex_ = pd.api.types.is_complex_dtype(values)
+            numbers = none if complex_ else pd.to_numeric(values, errors="coerce").astype(float)
             refuse(numbers.isna(), "not numbers", "Write plain decimal numbers.")
         refuse(numbers.abs() == math.inf, "infinite", "Remove or correct them.")
         lower = -math.inf if self.lower is None else self.lower
@@ -401,9 +431,17 @@ def _finest(resolution: float) -> int:
 
 
 def level_text(value: object) -> str:
-    """``1``, ``1.0``, ``"1"`` and ``True`` are one level."""
+    """``1``, ``1.0``, ``"1"``, ``"1.0"`` and ``True`` are one level."""
     if isinstance(value, bool | np.bool_):
         return str(int(value))
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
-    return str(value).strip()
+    text = str(value).strip()
+    return text.partition(".")[0] if _WHOLE.fullmatch(text) else text
+
+
+def _as_number(code: str) -> float | None:
+    try:
+        return float(code)
+    except ValueError:
+        return None

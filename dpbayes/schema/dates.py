@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,40 @@ def check_format(where: str, kind: str, given: Any) -> None:
         return
     if kind != "date":
         raise SchemaError(f"{where}: a format is for dates; remove the key.")
-    try:
-        good = datetime.datetime.strptime(_DAY.strftime(given), given).date() == _DAY
-    except (TypeError, ValueError):
-        good = False
-    if not good:
+    good = isinstance(given, str) and given == given.strip()
+    if not good or day_of(_text(_DAY, given), given) != (_DAY - _EPOCH).days:
         raise SchemaError(
             f'{where}: format = {given!r} must say year, month and day, such as "%d.%m.%Y".'
         )
 
 
+def check_round_trip(where: str, given: str | None, lower: Any, upper: Any) -> None:
+    """Raise SchemaError for a format that loses some of the days from ``lower`` to ``upper``."""
+    if given is None:
+        return
+    for days in np.linspace(lower, upper, 40).astype(int).tolist():
+        if day_of(text(days, given), given) != days:
+            raise SchemaError(
+                f"{where}: format = {given!r} does not tell {day(days)} from other days."
+            )
+
+
+def day_of(text: str, given: str | None) -> int | None:
+    """Days of a text, None if it is none of this format."""
+    try:
+        return (datetime.datetime.strptime(text, given or ISO).date() - _EPOCH).days
+    except (TypeError, ValueError, re.error):  # of a format, too
+        return None
+
+
+class Days(int):
+    """A bound as days, told from a number that somebody wrote."""
+
+
 def bound(where: str, key: str, given: Any) -> int | None:
     """Days of a bound that a schema gives as a date or its ISO text."""
-    if given is None:
-        return None
+    if given is None or isinstance(given, Days):
+        return given
     try:
         found = datetime.date.fromisoformat(given) if isinstance(given, str) else given
         if isinstance(found, datetime.datetime) or not _FIRST <= found <= _LAST:
@@ -45,7 +66,7 @@ def bound(where: str, key: str, given: Any) -> int | None:
             f"{where}: {key} = {given!r} must be a day from {_FIRST} to {_LAST}, "
             f"written {key} = {_DAY}."
         ) from None
-    return (found - _EPOCH).days
+    return Days((found - _EPOCH).days)
 
 
 def day(days: float) -> datetime.date:
@@ -55,7 +76,14 @@ def day(days: float) -> datetime.date:
 
 def text(days: float, given: str | None) -> str:
     """A number of days as text."""
-    return day(days).strftime(given or ISO)
+    return _text(day(days), given)
+
+
+def _text(value: datetime.date, given: str | None) -> str:
+    try:
+        return value.strftime(given or ISO)
+    except (TypeError, ValueError):
+        return ""
 
 
 def texts(values: pd.Series, given: str | None) -> pd.Series:
@@ -69,18 +97,31 @@ def days(values: pd.Series, given: str | None) -> pd.Series:
 
     Numbers are days already.
     """
+    if pd.api.types.is_bool_dtype(values) or pd.api.types.is_complex_dtype(values):
+        return pd.Series(np.nan, index=values.index)
     if pd.api.types.is_numeric_dtype(values):
         return values.astype(float).where(values % 1 == 0)
     if not pd.api.types.is_datetime64_any_dtype(values):
-        # Midnight is what spreadsheets and databases put behind a day.
-        plain = values.map(lambda value: str(value).strip().removesuffix(" 00:00:00"))
-        values = pd.to_datetime(plain, format=given or ISO, errors="coerce")
+        values = pd.to_datetime(
+            values.map(lambda value: _written(value, given)), format=given or ISO, errors="coerce"
+        )
     naive = values.dt.tz_localize(None)
     found = naive.to_numpy().astype("datetime64[ns]")
     whole = found.astype("datetime64[D]")
     same = whole.astype("datetime64[ns]") == found  # never of NaT
     number = np.where(same, whole.astype(np.int64).astype(float), np.nan)
     return pd.Series(number, index=values.index)
+
+
+def _written(value: Any, given: str | None) -> str:
+    """A day as text of a format."""
+    if isinstance(value, datetime.datetime) and value.time() != datetime.time():
+        return ""
+    if isinstance(value, datetime.date) and not pd.isna(value):
+        return value.strftime(given or ISO)
+    text = str(value).strip()
+    # Midnight is what spreadsheets and databases put behind a day.
+    return text.removesuffix(" 00:00:00") if given is None else text
 
 
 def remedy(given: str | None) -> str:

@@ -46,17 +46,21 @@ def _keeping(schema: Schema, records: dict[str, Any]) -> pd.DataFrame:
     """Those of some records that keep the rules, after what follows from others is put in."""
     table = schema.columns
     values = {
-        name: numbers_of(column, column.validate(pd.Series(records[name])))
+        name: column.rounded_numbers(numbers_of(column, column.validate(pd.Series(records[name]))))
         for name, column in table.items()
     }
+    good = np.ones(len(next(iter(values.values()))), dtype=bool)
     for rule in schema.kept:
         if rule.defined is not None:
             name, part = rule.defined
-            values[name] = np.broadcast_to(part.value(values), values[name].shape)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                value = np.broadcast_to(part.value(values), values[name].shape)
+            good &= np.isfinite(value)
+            column, value = table[name], np.where(np.isfinite(value), value, 0.0)
+            values[name] = np.rint(value) if column.whole else column.rounded_numbers(value)
     for _ in schema.asked:  # one may be asked only if another is
         for name, asked in schema.asked.items():
             values[name] = np.where(asked.true(values), values[name], np.nan)
-    good = np.ones(len(next(iter(values.values()))), dtype=bool)
     for rule in schema.kept:
         good &= rule.holds(values)
     for name, column in table.items():

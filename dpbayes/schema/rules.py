@@ -26,7 +26,8 @@ if TYPE_CHECKING:  # lark takes time to import: only a schema with rules needs i
     from lark import Lark
 
 LONGEST = 1000  # characters of a rule
-CLOSE = 1e-9  # numbers are equal within it, relatively: 0.1 + 0.2 is 0.3
+DEEPEST = 100  # operators in one another
+CLOSE = 1e-13  # of their terms that numbers may be apart and equal: 0.1 + 0.2 is 0.3
 Values = Mapping[str, Floats]
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -47,6 +48,8 @@ class Part:
         column: the one that it is, where it is no more than that.
         text: of a literal in quotes.
         boolean: its values are true and false.
+        size: of numbers by column, a bound on what the value was computed from.
+        terms: signs and parts that it is the sum of; none where it is one.
     """
 
     value: Callable[[Values], Any]
@@ -54,6 +57,12 @@ class Part:
     column: Column | None = None
     text: str | None = None
     boolean: bool = False
+    size: Callable[[Values], Any] = lambda v: 0.0
+    terms: tuple[tuple[float, Part], ...] = ()
+
+    def summed(self, sign: float = 1.0) -> tuple[tuple[float, Part], ...]:
+        """The sum that it is, or this sign of it."""
+        return tuple((sign * s, part) for s, part in self.terms) or ((sign, self),)
 
 
 @dataclass(frozen=True)
@@ -64,12 +73,14 @@ class Rule:
         text: as it was written.
         names: columns that it reads, in their order in the schema.
         defined: ``(name, value)`` where it says that a numeric column is computed from others.
+        constants: numbers and days that it compares with or computes by.
     """
 
     text: str
     names: tuple[str, ...]
     part: Part
     defined: tuple[str, Part] | None = None
+    constants: tuple[float, ...] = ()
 
     @classmethod
     def parse(cls, text: str, columns: Mapping[str, Column]) -> Rule:
@@ -88,7 +99,7 @@ class Rule:
                 f"{where} must compare columns, for example 'age >= 16 or married == \"no\"'."
             )
         names = tuple(name for name in columns if name in part.names)
-        return cls(text, names, part, reader.definition)
+        return cls(text, names, part, reader.definition, tuple(sorted(reader.constants)))
 
     def true(self, values: Values) -> Mask:
         """Where it is true of values that are all there, shape (n,).
@@ -142,6 +153,8 @@ class _Reader:
     def __init__(self, where: str, columns: Mapping[str, Column]) -> None:
         self._where, self._columns = where, columns
         self.definition: tuple[str, Part] | None = None
+        self.constants: set[float] = set()
+        self._depth = 0
 
     def read(self, text: str) -> Part:
         from lark.exceptions import LarkError
@@ -161,18 +174,29 @@ class _Reader:
             raise SchemaError(f"{self._where} is nested too deeply.") from None
 
     def _part(self, tree: Any, top: bool = False) -> Part:
+        if self._depth > DEEPEST:
+            raise self._fail(f"more than {DEEPEST} operators stand in one another")
+        self._depth += 1
+        try:
+            return self._made(tree, top)
+        finally:
+            self._depth -= 1
+
+    def _made(self, tree: Any, top: bool) -> Part:
         kind, children = str(tree.data), list(tree.children)
-        if kind in ("literal", "negative"):
-            return self._literal(str(children[0]), -1.0 if kind == "negative" else 1.0)
+        if kind == "literal":
+            return self._literal(str(children[0]))
         if kind == "column":
             return self._column(str(children[0]).strip("`"))
         if kind == "computed":
             left, sign, right = children
             return self._computed(self._part(left), str(sign), self._part(right))
         if kind == "signed":
-            one = self._number(self._part(children[1]))
             sign = -1.0 if str(children[0]) == "-" else 1.0
-            return Part(lambda v: sign * one.value(v), one.names)
+            if str(children[1].data) == "literal":
+                return self._literal(str(children[1].children[0]), sign)
+            one = self._number(self._part(children[1]))
+            return Part(lambda v: sign * one.value(v), one.names, size=one.size)
         if kind in ("among", "not_among"):
             return self._among(children, kind == "among")
         if kind == "compared":
@@ -192,22 +216,30 @@ class _Reader:
     def _fail(self, why: str) -> SchemaError:
         return SchemaError(f"{self._where}: {why}.")
 
-    def _literal(self, text: str, sign: float) -> Part:
+    def _literal(self, text: str, sign: float | None = None) -> Part:
         if text[0] in "\"'":
+            if sign is not None:
+                raise self._fail("a text is no number to calculate with")
             return Part(lambda v: np.nan, text=text[1:-1])
-        number = sign * float(text)
+        number = (sign or 1.0) * float(text)
         if not math.isfinite(number):
             raise self._fail(f"{text} is too large")
-        return Part(lambda v: number, text=level_text(number))
+        self.constants.add(number)
+        return Part(lambda v: number, text=level_text(number), size=lambda v: abs(number))
 
     def _column(self, name: str) -> Part:
         if name not in self._columns:
             raise self._fail(f"column {name!r} is not declared; quote texts, as in x == 'yes'")
-        return Part(lambda v: v[name], frozenset([name]), self._columns[name])
+        return Part(
+            lambda v: v[name],
+            frozenset([name]),
+            self._columns[name],
+            size=lambda v: np.abs(v[name]),
+        )
 
     def _number(self, part: Part) -> Part:
         """Anything to calculate with."""
-        literal = part.text is not None and _is_nan(part)
+        literal = part.text is not None and math.isnan(part.value({}))
         if part.boolean or literal or (part.column is not None and part.column.levels):
             what = "a text" if literal else "a comparison" if part.boolean else "a level"
             raise self._fail(f"{what} is no number to calculate with")
@@ -220,7 +252,15 @@ class _Reader:
 
     def _computed(self, left: Part, sign: str, right: Part) -> Part:
         a, b, apply = self._number(left), self._number(right), _SIGNS[sign]
-        return Part(lambda v: apply(a.value(v), b.value(v)), a.names | b.names)
+
+        def size(v: Values) -> Any:
+            if sign == "/":
+                return a.size(v) / np.abs(b.value(v))
+            return a.size(v) * b.size(v) if sign == "*" else a.size(v) + b.size(v)
+
+        terms = (*a.summed(), *b.summed(1.0 if sign == "+" else -1.0)) if sign in "+-" else ()
+        names = a.names | b.names
+        return Part(lambda v: apply(a.value(v), b.value(v)), names, size=size, terms=terms)
 
     def _among(self, children: Sequence[Any], positive: bool) -> Part:
         one, *others = [self._part(child) for child in children]
@@ -246,13 +286,14 @@ class _Reader:
                 left, right, sign = right, left, _TURNED[sign]
             return self._levels(column, left, sign, right)
         a, b = (self._number(self._dated(part, column)) for part in (left, right))
-        return lambda v: _compare(sign, a.value(v), b.value(v))
+        return lambda v: _compare(sign, a.value(v), b.value(v), a.size(v) + b.size(v))
 
     def _dated(self, part: Part, column: Column | None) -> Part:
         """Text beside a column of dates is a day."""
         if part.text is None or column is None or column.type != "date":
             return part
         day = dates.bound(self._where, column.name, part.text)
+        self.constants.add(float(day or 0))
         return Part(lambda v: float(day or 0))
 
     def _levels(
@@ -277,14 +318,31 @@ class _Reader:
         return lambda v: _compare(sign, left.value(v), code)
 
     def _defined(self, left: Part, right: Part) -> tuple[str, Part] | None:
-        """A numeric column that the rule says how to compute from others."""
-        for one, other in ((left, right), (right, left)):
-            column = one.column
-            if column is None or column.levels or column.public or column.name in other.names:
+        """A numeric column that the rule says how to compute from others.
+
+        One that stands alone, or else the last one of a sum.
+        """
+        if any(part.boolean or (part.column and part.column.levels) for part in (left, right)):
+            return None
+        terms = (*left.summed(), *right.summed(-1.0))
+        alone = [side.summed()[0][1] for side in (left, right) if side.column is not None]
+        for one in (*alone, *(part for _, part in reversed(terms))):
+            column, others = one.column, [term for term in terms if term[1] is not one]
+            names = frozenset().union(*(part.names for _, part in others))
+            if column is None or column.public or column.name in names or not names:
                 continue
-            if other.names and not other.boolean and not (other.column and other.column.levels):
-                return column.name, other
+            (sign,) = (sign for sign, part in terms if part is one)
+            return column.name, _sum([(-sign * s, part) for s, part in others], names)
         return None
+
+
+def _sum(terms: Sequence[tuple[float, Part]], names: frozenset[str]) -> Part:
+    """The sum of parts with their signs."""
+    return Part(
+        lambda v: sum(sign * part.value(v) for sign, part in terms),
+        names,
+        size=lambda v: sum(part.size(v) for _, part in terms),
+    )
 
 
 def _joined(join: Callable[[Any, Any], Any], found: Sequence[Any]) -> Any:
@@ -292,15 +350,11 @@ def _joined(join: Callable[[Any, Any], Any], found: Sequence[Any]) -> Any:
     return functools.reduce(join, found)
 
 
-def _is_nan(part: Part) -> bool:
-    """A text in quotes, which has no number."""
-    return math.isnan(part.value({}))
-
-
-def _compare(sign: str, a: Any, b: Any) -> Any:
-    """Numbers, equal within rounding errors of what they were computed from."""
+def _compare(sign: str, a: Any, b: Any, size: Any = 0.0) -> Any:
+    """Numbers, equal within rounding errors of terms of this size; whole ones only if they are."""
     apart = np.abs(a - b)
-    close = (apart <= CLOSE * np.maximum(np.abs(a), np.abs(b))) & np.isfinite(apart)
+    whole = (np.mod(a, 1) == 0) & (np.mod(b, 1) == 0)
+    close = (apart == 0) | ((apart <= CLOSE * size) & ~whole & np.isfinite(apart))
     if sign in ("==", "!="):
         return close == (sign == "==")
     more = a > b if sign in (">", ">=") else a < b

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -178,3 +179,114 @@ def test_a_missing_opendp_is_said_before_anything_is_paid(folder):
     assert done.returncode == 2
     assert 'pip install "dpbayes[dips]"' in done.stderr
     assert not (folder / "out").exists()
+
+
+SIX = "".join(BINARY.replace("ill", f"c{i}") for i in range(6))
+
+
+@pytest.fixture
+def six(folder):
+    """Six columns of two levels: 21 tables, for which Gaussian noise is less at δ = 1e-6."""
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame({f"c{i}": rng.choice(["no", "yes"], 80) for i in range(6)})
+    table.to_csv(folder / "data.csv", index=False)
+    (folder / "six.toml").write_text("rows = 80\n" + SIX)
+    return folder
+
+
+def whole(folder, *more, out="out"):
+    return dpbayes(
+        "synthesize", folder / "data.csv", "--schema", folder / "six.toml", "--epsilon", 1,
+        "--out", folder / out, *more,
+    )  # fmt: skip
+
+
+def test_a_whole_table_at_a_delta(six):
+    done = whole(six, "--delta", 1e-6, "--datasets", 3)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "with ε = 1 when one record is added or removed" in said
+    assert "(δ = 1e-06)" in said
+    assert "Of it ρ = 0.02436 (add/remove) is paid once" in said
+    assert "It is ρ-zCDP (zero-concentrated) with ρ = 0.02436 (add/remove), 0.04871" in said
+    assert "inf" not in said
+    text = (six / "out" / "release" / "guarantee.json").read_text()
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    found = json.loads(text, parse_constant=refuse)
+    assert (found["delta"], found["composition"], found["datasets"]) == (1e-6, "zCDP", 3)
+    assert (found["epsilon_once"], found["epsilon_each"]) == (None, 0.0)
+    assert found["rho"] == found["settings"]["rho"] == pytest.approx(0.024355, rel=1e-4)
+    assert found["rho_substitution"] == pytest.approx(2 * found["rho"])
+    assert found["settings"]["delta"] == 1e-6
+    risk = dpbayes(
+        "risk", six / "out" / "release" / "synthetic_1.csv", "--records", six / "data.csv",
+        "--schema", six / "six.toml", "--keys", "c0,c1", "--sensitive", "c2",
+    )  # fmt: skip
+    assert risk.returncode == 0, risk.stderr
+
+
+def test_a_delta_that_buys_nothing_is_not_taken(six):
+    """Of few tables; and of a mechanism whose data sets have an epsilon without it."""
+    (six / "six.toml").write_text(BINARY.replace("ill", "c0"))
+    done = whole(six, "--delta", 1e-6)
+    assert done.returncode == 0, done.stderr
+    assert "noise is less by pure ε than at δ = 1e-06" in " ".join(done.stdout.split())
+    found = json.loads((six / "out" / "release" / "guarantee.json").read_text())
+    assert (found["delta"], found["epsilon"], found["epsilon_once"]) == (0.0, 1.0, 1.0)
+
+
+def test_a_ledger_pays_for_a_delta_only_at_one(six):
+    for account, *delta in (("pure",), ("both", "--delta", 1e-9)):
+        dpbayes("ledger", "create", six / "l.db", "--account", account, "--epsilon", 2.5, *delta)
+    paid = ("--ledger", six / "l.db", "--account")
+    refused = whole(six, "--delta", 1e-6, *paid, "pure")
+    assert refused.returncode == 2
+    assert len(refused.stderr.splitlines()) == 1
+    assert "is for δ = 0. Leave out --delta." in refused.stderr
+    assert not (six / "out" / "release").exists()
+    pure = whole(six, *paid, "both", out="a")
+    assert pure.returncode == 0, pure.stderr
+    done = whole(six, "--delta", 1e-6, *paid, "both", out="b")
+    assert done.returncode == 0, done.stderr
+    assert "(add-remove) at δ = 1e-09 (mixed)" in " ".join(done.stdout.split())
+    history = dpbayes("ledger", "history", six / "l.db").stdout
+    assert "ε = 1" in history
+    assert "ρ = 0.02436" in history
+    assert "inf" not in history
+    assert "inf" not in dpbayes("ledger", "show", six / "l.db").stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--delta", 1e-6, "--set", "delta=1e-9"), "are the same: give one"),
+        (("--delta", 2), "delta = 2.0 must lie in (0, 1)"),
+        (("--set", "delta=small"), "delta = 'small' must lie in (0, 1)"),
+        (("--mechanism", "laplace", "--set", "delta=1e-6"), "'laplace' does not use delta"),
+    ],
+)
+def test_bad_deltas(six, more, words):
+    done = whole(six, *more)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert words in done.stderr
+
+
+def test_samplers_take_the_delta_of_the_release(six):
+    """Of a data set where epsilon is of one, and for the total where it is of a record."""
+    found = []
+    for more in ((), ("--delta", 1e-6), ("--delta", 1e-6, "--set", "of=record")):
+        out = f"out{len(found)}"
+        done = whole(six, "--mechanism", "pegs", "--set", "keys=schema", *more, out=out)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads((six / out / "release" / "guarantee.json").read_text()))
+    pure, whole_set, by_record = found
+    assert [one["delta"] for one in found] == [0.0, 1e-6, 1e-6]
+    assert whole_set["settings"]["alpha"] < pure["settings"]["alpha"] / 2
+    assert pure["epsilon"] == pytest.approx(1.0)
+    assert whole_set["epsilon"] == pytest.approx(1.0, abs=1e-6)
+    assert (by_record["epsilon_each"], by_record["composition"]) == (80.0, "zCDP")
+    assert by_record["epsilon"] < 80

@@ -52,6 +52,7 @@ PURE = [
     (dpb.BetaBinomialMR(2.0), columns("sex")),
     (dpb.Measured(1.0), ALL),
     (dpb.Measured(1.0, draw="posterior"), BARE),
+    (dpb.Measured(1.0, "substitution", delta=1e-2), ALL),
     (dpb.Pegs(40.0, bins=3), ALL),
     (dpb.Pegs(0.5, of="record", records=N, bins=3, keys="schema", block=7), BARE),
     (dpb.Pegs(20.0, keys={"sex": ["region"]}), columns("sex")),
@@ -119,6 +120,7 @@ def check_release(fit, schema, seed):
     assert fit.synthesised == tuple(c for c in schema.columns.values() if not c.public)
     assert release.settings["n"] == N
     json.dumps(dict(release.settings), allow_nan=False)
+    json.dumps(claim.to_dict(), allow_nan=False)
     text = claim.paragraph()
     if claim.basis == "strict":
         assert f"ε = {claim.epsilon:.4g}" in text

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import dpbayes as dpb
 from dpbayes.errors import BudgetError, LedgerError
-from dpbayes.privacy.accounting import Budget, Loss, compose
+from dpbayes.privacy.accounting import NOTHING, Budget, Loss, compose, rho_for, zcdp_epsilon
 from dpbayes.privacy.guarantee import POSTERIOR, Guarantee
 from dpbayes.publication import ledger as module
 from dpbayes.publication.database import TABLES, VERSION, Database
@@ -103,6 +103,43 @@ def test_adjacency_and_delta_of_the_budget_decide_the_cost(url):
     assert ledger.account("zcdp").spent == (pytest.approx(2.73, abs=0.005), "zCDP")
     with pytest.raises(BudgetError, match="What still fits: --epsilon 0"):
         reserve(ledger, quarter.for_datasets(20), "zcdp", other)
+
+
+NOISY = Loss.concentrated(rho_for(1.0, 1e-9), changed=2 * rho_for(1.0, 1e-9))
+GAUSSIAN = Guarantee(
+    "measured", NOTHING, "strict", POSTERIOR, once=NOISY, delta=1e-9, rows="declared"
+)
+
+
+@both
+def test_a_loss_without_pure_epsilon_is_paid_at_the_delta_of_the_budget(url):
+    ledger = Ledger.create(url)
+    ledger.add_dataset("pure", 9.0)
+    ledger.add_dataset("cps", 3.5, delta=1e-9)
+    ledger.add_dataset("later", 1.2, delta=1e-6, adjacency="substitution")
+    with pytest.raises(BudgetError, match=r"no ε at δ = 0 covers.*is for δ = 0.*Leave out --delta"):
+        reserve(ledger, GAUSSIAN, "pure")
+    assert ledger.account("pure").spent == (0.0, "pure")
+    reserve(ledger, GAUSSIAN.for_datasets(7))
+    assert ledger.account("cps").spent == (pytest.approx(1.0, abs=1e-6), "zCDP")
+    reserve(ledger, replace(CLAIM, each=Loss.pure(2.0)))  # by rho both would cost more than 14
+    assert ledger.account("cps").spent == (pytest.approx(3.0, abs=1e-6), "mixed")
+    reserve(ledger, GAUSSIAN)  # and two of them less than 2
+    spent, rule = ledger.account("cps").spent
+    assert rule == "mixed"
+    assert 3.3 < spent < 3.5
+    with pytest.raises(BudgetError, match="What still fits: --epsilon 0") as refused:
+        reserve(ledger, GAUSSIAN)
+    epsilon = float(str(refused.value).split("--epsilon ")[1].split()[0])
+    assert 0.2 < epsilon < 1
+    reserve(ledger, replace(GAUSSIAN, once=Loss.concentrated(rho_for(epsilon, 1e-9))))
+    assert 3.49 < ledger.account("cps").spent[0] <= 3.5
+    found = ledger.history("cps")
+    assert list(np.isinf(found["once_epsilon"])) == [True, False, True, True]
+    other = known_by(y=[9])
+    reserve(ledger, GAUSSIAN, "later", other)
+    twice = zcdp_epsilon(2 * rho_for(1.0, 1e-9), 1e-6)
+    assert ledger.account("later").spent == (pytest.approx(twice), "zCDP")
 
 
 @both
@@ -449,7 +486,10 @@ def test_other_tables_are_left_alone(url):
         Ledger.create(url)
 
 
-losses = st.builds(Loss.bounded_range, st.floats(1e-3, 3))
+losses = st.one_of(
+    st.builds(Loss.bounded_range, st.floats(1e-3, 3)),
+    st.builds(Loss.concentrated, st.floats(1e-4, 1)),
+)
 
 
 @given(

@@ -136,3 +136,12 @@ def test_confidence_bound_by_simulation():
     assert misses <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
     assert np.mean(bounds) > 0.1
     assert log_ratio_bound(0, 10, 20, 0.025) == 0.0
+
+
+def test_what_delta_allows_is_no_violation():
+    """An event of probability δ on one side and none on the other tells nothing of ε."""
+    assert log_ratio_bound(60, 0, 1000, 0.025) > 2
+    assert log_ratio_bound(60, 0, 1000, 0.025, delta=0.06) == 0.0
+    assert log_ratio_bound(600, 10, 1000, 0.025, delta=1e-9) == pytest.approx(
+        log_ratio_bound(600, 10, 1000, 0.025), abs=1e-8
+    )

@@ -7,6 +7,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.evaluate import audit_outputs as auditing
 from dpbayes.evaluate.audit_outputs import audit_outputs
+from dpbayes.mechanisms.measured.budget import Budget
 from tests.statistical import plants
 
 pytestmark = pytest.mark.statistical
@@ -65,6 +66,20 @@ def test_noisy_rows_leave_the_mechanism_its_part():
     found = audit_outputs(synthesizer, RECORDS, runs=200)
     assert found.guarantee.epsilon == pytest.approx(0.8)
     assert not found.violated
+
+
+def test_gaussian_counts_keep_their_delta(monkeypatch):
+    """Events below δ tell nothing. By chance with probability 0.05 at most; a quarter of sigma
+    costs sixteen times rho, which is found."""
+    schema = dpb.Schema.from_dict({"rows": 6, "columns": {"ill": ILL, "poor": ILL}})
+    data = pd.DataFrame({"ill": [0] * 6, "poor": [0] * 6})
+    synthesizer = dpb.Synthesizer(schema, dpb.Measured(1.0, delta=0.05))
+    found = audit_outputs(synthesizer, data, runs=100)
+    assert not found.violated
+    assert "at δ = 0.05: not exceeded" in str(found)
+    sigma = Budget._sigma
+    monkeypatch.setattr(Budget, "_sigma", lambda self, *given: sigma(self, *given) / 4)
+    assert audit_outputs(synthesizer, data, runs=100).violated
 
 
 def test_what_cannot_be_run_is_refused():

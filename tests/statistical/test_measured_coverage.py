@@ -43,17 +43,26 @@ def estimates(data):
     return [*means, *slopes[1:]], [*of_means, *variance[1:]]
 
 
-def test_coverage():
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        dpb.Measured(1.0, draw="posterior"),
+        dpb.Measured(1.0, "substitution", draw="posterior", delta=1e-6),
+    ],
+    ids=["geometric", "gaussian"],
+)
+def test_coverage(mechanism):
     """Of 95 % intervals, 60 runs of five quantities at ε = 1.
 
     With coverage .95 a count of 60 is 51 or more but for 1 in 20,000 times; with .80, as by rules
     that leave out the noise, it is with probability .05 only. All five: error rate below .001.
     """
+    assert bool(mechanism.delta) == (mechanism.rho(SCHEMA) is not None)
     truth = np.array(estimates(population(400_000, np.random.default_rng(1)))[0])
     covered = np.zeros(5)
     for run in range(RUNS):
         records = population(N, np.random.default_rng([2, run]))
-        fit = dpb.Synthesizer(SCHEMA, dpb.Measured(1.0, draw="posterior")).fit(records)
+        fit = dpb.Synthesizer(SCHEMA, mechanism).fit(records)
         found = [estimates(data) for data in fit.sample(SETS, seed=run).datasets]
         low, high = combine(*zip(*found, strict=True), "reiter2002").interval()
         covered += (low <= truth) & (truth <= high)

@@ -8,7 +8,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.mechanisms import MECHANISMS, PosteriorMechanism, get_mechanism
 from dpbayes.mechanisms.posterior.stage import Problem
-from dpbayes.privacy.accounting import Loss, zcdp_epsilon
+from dpbayes.privacy.accounting import NOTHING, Loss, compose, rho_for, total, zcdp_epsilon
 from dpbayes.privacy.guarantee import (
     CANDIDATE_DRAW,
     EXACT_DRAW,
@@ -72,7 +72,7 @@ def test_json_is_standard_and_is_all_that_is_said(mechanism):
     assert (tree["epsilon"] is None) == math.isinf(claim.epsilon)
     assert {f.name for f in fields(claim)} == {
         "mechanism", "each", "basis", "more", "draw", "once", "adjacency", "weights", "once_for",
-        "datasets", "nested", "delta", "rows", "parts",
+        "datasets", "nested", "delta", "rows", "parts", "cluster",
     }  # fmt: skip
 
 
@@ -149,6 +149,61 @@ def test_zcdp_conversion_against_the_optimal_order_by_quadrature():
         found = zcdp_epsilon(rho, delta)
         assert best <= found + 1e-9
         assert found <= best * 1.001
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.01])
+def test_rho_for_an_epsilon(epsilon, delta):
+    rho = rho_for(epsilon, delta)
+    assert zcdp_epsilon(rho, delta) <= epsilon < zcdp_epsilon(rho * (1 + 1e-6), delta)
+    assert rho_for(1e-6, 1e-300) == 0.0  # nothing is bought
+
+
+def test_losses_with_and_without_epsilon_together():
+    """Pure outputs beside Gaussian ones: by rho, or their own sums, whichever is less."""
+    gaussian, delta = Loss.concentrated(0.015), 1e-9
+    assert gaussian.epsilon == math.inf
+    assert compose([(gaussian, 1)], 0.0) == (math.inf, "pure")
+    assert compose([(gaussian, 4)], delta) == (zcdp_epsilon(0.06, delta), "zCDP")
+    for pure in (Loss.pure(2.0), Loss.bounded_range(2.0)):
+        both = compose([(pure, 1), (gaussian, 1)], delta)
+        assert both == (2.0 + zcdp_epsilon(0.015, delta), "mixed")
+    small = [(Loss.pure(0.01), 30), (gaussian, 1)]  # many of them: squares are small
+    assert compose(small, delta) == (zcdp_epsilon(0.015 + 30 * 0.01**2 / 2, delta), "zCDP")
+    sums = Loss.pure(2.0).plus(gaussian, 3)
+    assert (sums.plain, sums.epsilon, sums.rest) == (2.0, math.inf, pytest.approx(0.045))
+    assert sums.rho == pytest.approx(2.045)
+    changed = sums.substitution()
+    assert (changed.plain, changed.rest) == (4.0, pytest.approx(0.18))
+    known = Loss.concentrated(0.015, changed=0.03).plus(Loss.pure(1.0)).substitution()
+    assert (known.plain, known.rest, known.rho) == (2.0, 0.03, pytest.approx(2.03))
+    half = sums.scaled(0.5)
+    assert (half.plain, half.rest) == (1.0, pytest.approx(0.045 / 4))
+    assert total([]) == NOTHING
+
+
+def test_mixed_losses_by_the_exact_curve_of_gaussian_noise():
+    """Second path: δ of a pure output beside a normal one, by quadrature, is below what is said."""
+    from scipy.stats import norm
+
+    epsilon, rho, delta = 0.7, 0.05, 1e-4
+    said, how = compose([(Loss.pure(epsilon), 1), (Loss.concentrated(rho), 1)], delta)
+    assert how == "mixed"
+    grid = np.linspace(-12, 12, 200_001)
+    step, mu = grid[1] - grid[0], math.sqrt(2 * rho)
+    there, here = norm.pdf(grid, mu), norm.pdf(grid)
+    exact = 0.0
+    for sign in (1, -1):  # of the log ratio of a pure output of two values
+        p = math.exp(sign * epsilon) / (1 + math.exp(sign * epsilon))
+        exact += np.maximum(p * there - math.exp(said) * (1 - p) * here, 0).sum() * step
+    assert 0 < exact <= delta
+
+
+def test_a_release_is_stated_at_the_delta_of_its_mechanism():
+    claim = replace(dpb.Pegs(2.0, keys="schema").guarantee(), delta=1e-6)
+    assert claim.for_datasets(3).delta == 1e-6
+    assert claim.for_datasets(3, 1e-9).delta == 1e-9
+    assert claim.for_datasets(3, 0.0).epsilon == 6.0
 
 
 @pytest.mark.parametrize("delta", [-1e-6, 1.0, 2, math.nan, "x", True])

@@ -167,7 +167,7 @@ def test_what_follows_from_missing_values_may_be_missing():
         "c": {"type": "count", "upper": 20},
     }
     tree = {"rules": ["c == a + b"], "columns": columns}
-    with pytest.raises(SchemaError, match="declare missing = true for it, too"):
+    with pytest.raises(SchemaError, match="declare it with missing = true"):
         dpb.Synthesizer(dpb.Schema.from_dict(tree), dpb.Measured(1.0))
     columns["c"]["missing"] = True
     schema = dpb.Schema.from_dict(tree)

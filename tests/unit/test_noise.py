@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.privacy.noise import SecureNoise, StudyNoise, _opendp_laplace, opendp
+from dpbayes.privacy.noise import SecureNoise, StudyNoise, opendp
 from dpbayes.privacy.statistic import Change, Statistic, shares, truncated_cost, truncated_scale
 
 SOURCES = [SecureNoise, lambda: StudyNoise(11)]
@@ -32,6 +32,53 @@ def test_counts_have_the_discrete_laplace_distribution(source):
     expected = np.bincount(np.clip(k, -6, 6) + 6, discrete_laplace(scale, k)) * size
     assert list(values) == list(range(-6, 7))
     assert stats.chisquare(seen, expected * seen.sum() / expected.sum()).pvalue > ALPHA
+
+
+def discrete_gaussian(scale):
+    """Whole numbers that have any, and their probabilities."""
+    k = np.arange(-math.ceil(40 * scale) - 1, math.ceil(40 * scale) + 2)
+    weight = np.exp(-((k / scale) ** 2) / 2)
+    return k, weight / weight.sum()
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("scale", [0.4, 1.7, 6.0])
+@pytest.mark.parametrize("source", SOURCES, ids=ids)
+def test_gaussian_noise_has_the_discrete_gaussian_distribution(source, scale):
+    size, most = 20_000, math.ceil(2 * scale)
+    found = source().gaussian(np.full((100, size // 100), 5), scale)
+    assert found.shape == (100, 200)
+    values, seen = np.unique(np.clip(found.ravel() - 5, -most, most), return_counts=True)
+    k, chance = discrete_gaussian(scale)
+    expected = np.bincount(np.clip(k, -most, most) + most, chance) * size
+    assert list(values) == list(range(-most, most + 1))
+    assert stats.chisquare(seen, expected * seen.sum() / expected.sum()).pvalue > ALPHA
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.3, 0.5, 1.0, 3.0, 50.0])
+def test_the_sd_of_discrete_gaussian_noise_is_its_scale_or_less(scale):
+    """Models take sigma for the sd: exact to 1e-6 from 1 on, too large below."""
+    k, chance = discrete_gaussian(scale)
+    sd = math.sqrt(chance @ k**2)
+    assert sd <= scale * (1 + 1e-12)
+    if scale >= 1:
+        assert sd == pytest.approx(scale, rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [0.7, 2.0, 9.0])
+@pytest.mark.parametrize("moved", [1, 2, 5])
+def test_gaussian_noise_costs_rho_by_enumeration(scale, moved):
+    """Rényi divergences of every order between two counts that differ by ``moved``."""
+    k, _ = discrete_gaussian(scale)
+    rho = moved**2 / (2 * scale**2)
+    ratio = ((k - moved) ** 2 - k**2) / (2 * scale**2)  # log, of the other count's probabilities
+    for order in (1.01, 1.5, 2.0, 4.0, 8.0):
+        terms = (order - 1) * ratio - k**2 / (2 * scale**2)
+        total = special.logsumexp(terms) - special.logsumexp(-(k**2) / (2 * scale**2))
+        divergence = total / (order - 1)
+        assert divergence <= order * rho * (1 + 1e-9)
+        if scale >= 2:
+            assert divergence == pytest.approx(order * rho, rel=1e-6)
 
 
 @pytest.mark.statistical
@@ -90,9 +137,9 @@ def test_opendp_agrees_that_the_scale_costs_at_most_epsilon(epsilon, l1):
     seen = []
 
     class Spy(SecureNoise):
-        def _laplace(self, values, scale, kind):
-            seen.append(_opendp_laplace(scale, kind).map(kind(l1)))
-            return super()._laplace(values, scale, kind)
+        def _added(self, values, measurement, kind):
+            seen.append(measurement.map(kind(l1)))
+            return super()._added(values, measurement, kind)
 
     for integer in (True, False):
         change = {"add-remove": Change(1, l1), "substitution": Change(l1)}

@@ -42,6 +42,7 @@ CASES = [
     (dpb.BetaBinomialMR(1.0), ("sex",)),
     (dpb.Measured(1.0), ALL),
     (dpb.Measured(1.0, "substitution"), ("sex",)),
+    (dpb.Measured(1.0, "substitution", delta=0.01), ALL),
     (dpb.Pegs(1.0, bins=3), ALL),
     (dpb.Pegs(1.0, bins=3, keys="schema", block=4), ALL),
     (dpb.PegsReset(1.0, "substitution", bins=3, m=1), ALL),

@@ -18,7 +18,7 @@ AFTER = RNG.normal(-1, 1, (2000, N))
 PUBLIC = {
     "mechanism", "basis", "epsilon", "epsilon_substitution", "delta", "adjacency", "composition",
     "datasets", "draws", "epsilon_each", "epsilon_once", "weights", "assumptions", "statement",
-    "holds_for", "rows",
+    "holds_for", "rows", "rho", "rho_substitution",
 }  # fmt: skip
 
 

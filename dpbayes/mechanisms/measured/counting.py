@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.arrays import Floats, Ints, Mask
+from dpbayes.mechanisms.measured.budget import UNIT, Budget
 from dpbayes.mechanisms.measured.groups import (
     FEWEST,
     MOST,
@@ -25,14 +26,11 @@ from dpbayes.mechanisms.measured.groups import (
     make_groups,
 )
 from dpbayes.mechanisms.measured.margins import Shares, fit_shares, reconciled
-from dpbayes.privacy.noise import Noise
-from dpbayes.privacy.statistic import scale_for
 
-MARGINS = (0.5, 0.03)  # of epsilon for margins where groups are fewest, less for each group more
+MARGINS = (0.5, 0.03)  # of a budget for margins where groups are fewest, less for each group more
 SCORES = 0.08  # for scores of pairs, where there are many
 MANY = 8  # columns from which pairs are chosen
 KEPT = 0.5  # error of a pair's modelled table, next to that of its noisy table
-UNIT = 2**20  # parts of a count that scores are whole numbers of
 
 Pair = tuple[int, int]
 
@@ -58,41 +56,6 @@ class Counts:
         a, b = (groups[j].of[self.codes[:, j]] for j in pair)
         size = groups[pair[0]].size, groups[pair[1]].size
         return np.bincount(a * size[1] + b, minlength=size[0] * size[1]).reshape(size)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Epsilon, to be spent in parts on counts with noise.
-
-    Guarantee: what parts that sum to 1 are spent on is epsilon-DP: a record is in one cell of each
-    table, and ``moves`` cells change with it.
-
-    Attributes:
-        epsilon: of the whole.
-        moves: cells of a table that one neighbour's record changes, by 1 each: 1 where it is added
-            or removed, 2 where it is changed.
-        noise: where it comes from.
-    """
-
-    epsilon: float
-    moves: int
-    noise: Noise
-
-    def scale(self, part: float) -> float:
-        """Of the noise that a part of epsilon buys for a table of counts."""
-        return scale_for(self.moves, part * self.epsilon)
-
-    def sd(self, part: float) -> float:
-        """Of the same noise."""
-        return float(np.sqrt(2) * self.scale(part))
-
-    def counts(self, table: Ints, part: float) -> Floats:
-        """A table of disjoint cells with noise."""
-        return np.asarray(self.noise.counts(table, self.scale(part)), dtype=float)
-
-    def score(self, value: int, part: float) -> float:
-        """A whole number of UNITs with noise; it moves by one UNIT for each cell that changes."""
-        return float(self.noise.counts([value], UNIT * self.scale(part))[0]) / UNIT
 
 
 @dataclass(frozen=True)
@@ -125,7 +88,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Noisy counts. Epsilon is paid for them; whatever is made of them is free.
+    """Noisy counts. They are what is paid for; whatever is made of them is free.
 
     Attributes:
         n: public number of records.
@@ -222,7 +185,7 @@ def _pairs(columns: Sequence[Column]) -> list[Pair]:
 
 
 def _for_margins(n: int, pairs: int, budget: Budget) -> float:
-    """Part of epsilon: relations get more of it where tables can tell more groups apart."""
+    """Part of the budget: relations get more of it where tables can tell more groups apart."""
     if not pairs:
         return 1.0
     most, less = MARGINS

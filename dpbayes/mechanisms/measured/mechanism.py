@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -14,10 +14,12 @@ from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import PureFitted, PureMechanism
 from dpbayes.mechanisms.measured import counting
+from dpbayes.mechanisms.measured.budget import MOVES, Budget, concentrated_loss, rho_to_spend
 from dpbayes.mechanisms.measured.rows import synthetic_codes
 from dpbayes.mechanisms.measured.structure import Structure, Walk, computed_by
 from dpbayes.mechanisms.tables.cells import Axis, BinRule, Cells, make_axis, require_bounds
-from dpbayes.privacy.guarantee import Adjacency
+from dpbayes.privacy.accounting import check_delta
+from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.rules import numbers_of
@@ -28,6 +30,7 @@ USUAL = 1600  # records times epsilon, from which on bins grow in number with th
 FINER = 4  # at most so many times
 WIDE = 100  # ends of a positive range whose ratio asks for bins of equal width in the logarithm
 MOST_COLUMNS = 100
+NO_CODES: Ints = np.empty((0, 0), dtype=np.int64)
 MOST_LEVELS = (400, 1000)  # of one column, ordered and not: what is fitted in seconds
 
 
@@ -41,13 +44,17 @@ class Measured(PureMechanism):
 
     Source: mckenna-miklau-sheldon-2021; raisa-jalko-kaski-honkela-2023.
 
-    Sensitivity: a record is in one cell of each table; 1 for add/remove and 2 for substitution.
+    Sensitivity: a record is in one cell of each table, which ``Budget`` makes norms of.
     Groups, pairs and their order follow noisy counts and the public number of rows.
 
-    Guarantee: strict, by composition over the tables; no assumption on chains or on the model.
+    Guarantee: strict, by composition over the tables; no assumption on chains or on the model. At
+    delta = 0 epsilon-DP; above, the tables together are rho-zCDP with the largest rho from which
+    (epsilon, delta)-DP follows, or epsilon-DP where that leaves less noise.
 
     Attributes:
         epsilon, adjacency: as in ``PureMechanism``; of all data sets together.
+        delta: at which epsilon is meant. Above 0 noise is Gaussian if there are so many tables
+            (columns and pairs of them) that it is less for it.
         bins: fine levels of numeric columns: ``auto``, a number, or one rule by column, as in
             ``cells.make_axis``. ``auto``: up to a hundred whole numbers have one each; others 32 to
             128 by the public number of rows, whose widths grow with the value where the bounds
@@ -61,12 +68,14 @@ class Measured(PureMechanism):
     adjacency: Adjacency = "add-remove"
     bins: BinRule | Mapping[str, BinRule] = "auto"
     draw: Literal["mode", "posterior"] = "mode"
+    delta: float = 0.0
     structured: ClassVar[bool] = True
     name: ClassVar[str] = "measured"
     summary: ClassVar[str] = "noisy margins and pair tables, and a model of them; strict ε-DP"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_delta(self.delta)
         if self.draw not in ("mode", "posterior"):
             raise GuaranteeError(f"draw = {self.draw!r} must be mode or posterior.")
         if isinstance(self.bins, str) and self.bins != "auto":
@@ -80,6 +89,33 @@ class Measured(PureMechanism):
     def sets_per_output(self) -> int | None:
         return None
 
+    def rho(self, schema: Schema) -> float | None:
+        """What is spent on tables of these columns, for ``adjacency``; None for pure epsilon."""
+        drawn = drawn_columns(schema)
+        public = sum(column.public for column in drawn)
+        hidden = len(drawn) - public
+        tables = hidden + math.comb(len(drawn), 2) - math.comb(public, 2)
+        return rho_to_spend(self.epsilon, self.delta, self.adjacency, tables)
+
+    def guarantee(self) -> Guarantee:
+        if self.delta:
+            raise GuaranteeError(
+                f"what delta = {self.delta:g} buys follows from the number of columns: ask "
+                "claim(schema), or a Synthesizer's guarantee()."
+            )
+        return super().guarantee()
+
+    def claim(self, schema: Schema) -> Guarantee:
+        rho = self.rho(schema)
+        if rho is not None:
+            scores = counting.SCORES if len(drawn_columns(schema)) >= counting.MANY else 0.0
+            loss = concentrated_loss(rho, self.adjacency, scores)
+            return replace(self._claim(loss), delta=self.delta)
+        if not self.delta:
+            return self._claim(self.loss)
+        few = f"Of so few tables noise is less by pure ε than at δ = {self.delta:g}."
+        return replace(self._claim(self.loss), parts=few)
+
     def check_columns(self, schema: Schema) -> None:
         schema.confidential()
         if len(schema.columns) > MOST_COLUMNS:
@@ -87,7 +123,9 @@ class Measured(PureMechanism):
                 f"{len(schema.columns)} columns have {math.comb(len(schema.columns), 2):,} pairs; "
                 f"up to {MOST_COLUMNS} columns can be synthesised together."
             )
-        Structure(schema, self.axes(schema, 1)).check()
+        structure = Structure(schema, self.axes(schema, 1))
+        if structure.bonds and not any(axis.column.public for axis in structure.axes.values()):
+            structure.spare(0, {}, NO_CODES)
 
     def axes(self, schema: Schema, rows: int) -> tuple[Axis, ...]:
         """Fine levels of each column that is drawn, public ones first, from public facts.
@@ -98,9 +136,7 @@ class Measured(PureMechanism):
         for name in self.bins if isinstance(self.bins, Mapping) else ():
             if schema[name].levels:
                 raise GuaranteeError(f"bins: column {name!r} has levels and needs no bins.")
-        computed = computed_by(schema)
-        drawn = [c for c in schema.columns.values() if c.name not in computed]
-        found = tuple(self._axis(c, rows) for c in sorted(drawn, key=lambda c: not c.public))
+        found = tuple(self._axis(column, rows) for column in drawn_columns(schema))
         for axis in found:
             most = MOST_LEVELS[values_of(axis) is None]
             if axis.size > most:
@@ -120,6 +156,13 @@ class Measured(PureMechanism):
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMeasured:
         return FittedMeasured(self, schema, records, rows)
+
+
+def drawn_columns(schema: Schema) -> list[Column]:
+    """Public columns, then those that are drawn: the others follow from them by a rule."""
+    computed = computed_by(schema)
+    drawn = [column for column in schema.columns.values() if column.name not in computed]
+    return sorted(drawn, key=lambda column: not column.public)
 
 
 def auto_bins(column: Column, weight: float) -> BinRule:
@@ -151,6 +194,7 @@ class FittedMeasured(PureFitted):
         counts: of the records; nothing else here comes from a confidential column.
         given: fine levels of the public columns by record, sorted: shape (n, public columns).
         structure: rules of the schema.
+        rho: what counts are paid with, or None where that is pure epsilon; public.
     """
 
     mechanism: Measured
@@ -161,18 +205,23 @@ class FittedMeasured(PureFitted):
         self.cells = Cells((), mechanism.axes(schema, rows))
         self.structure = Structure(schema, self.cells.axes)
         given = [axis for axis in self.cells.axes if axis.column.public]
-        super().__init__(mechanism, schema, {"bins": self.cells.to_dict()})
+        self.rho = mechanism.rho(schema)
+        spent = {} if self.rho is None else {"rho": self.rho}
+        super().__init__(mechanism, schema, {"bins": self.cells.to_dict(), **spent})
         codes = self.cells.codes(records)
         sizes = [axis.size for axis in self.cells.axes]
         self.counts = counting.Counts(codes, sizes)
         self.rows = rows
         # Without public columns nothing here has the length of the records. With them, rows are
         # made in an order of their own: that of the confidential file is not public.
-        public = codes[:, : len(given)] if given else np.empty((0, 0), dtype=np.int64)
+        public = codes[:, : len(given)] if given else NO_CODES
         values = {a.column.name: numbers_of(a.column, records[a.column.name]) for a in given}
         self._order = np.lexsort(list(values.values())) if given else None
         self.given = public if self._order is None else public[self._order]
         self._values = {name: value[self._order] for name, value in values.items()}
+        self._spare = None  # before anything is paid for: what it takes is public
+        if self.structure.bonds:
+            self._spare = self.structure.spare(len(records), self._values, self.given)
         self.columns = [
             counting.Column(
                 axis.size,
@@ -184,8 +233,8 @@ class FittedMeasured(PureFitted):
         ]
 
     def private(self, noise: Noise) -> counting.Measurement:
-        moves = 1 if self.mechanism.adjacency == "add-remove" else 2
-        budget = counting.Budget(self.mechanism.epsilon, moves, noise)
+        moves = MOVES[self.mechanism.adjacency]
+        budget = Budget(self.mechanism.epsilon, moves, noise, self.rho)
         return counting.Measurement.of(self.counts, self.columns, self.rows, budget)
 
     def synthetic(
@@ -201,6 +250,7 @@ class FittedMeasured(PureFitted):
             self.given,
             draw=self.mechanism.draw == "posterior",
             walk=walk,
+            spare=self._spare,
         )
         found = Cells((), self.cells.axes[public:]).decode(codes[:, public:], rng)
         if walk is not None:

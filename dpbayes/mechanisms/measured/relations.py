@@ -9,7 +9,7 @@ normal prior about 0, which is independence. No record is in sight.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,9 +18,11 @@ from dpbayes.arrays import Floats, Ints
 _STEPS = 30
 _FOR_CURVATURE = 4000  # rows that curvature is computed from
 _CLOSE = 1e-3  # twice the gain of a last step
-_SHORTEST, _OVER = 0.01, 0.5  # of a step; slope beyond the top that is too far, next to that before
+_SHORTEST, _OVER = 1e-4, 0.5  # of a step; slope beyond the top that is too far, next to that before
+_FARTHEST = 3.0  # in W by one step: of a relation without exceptions there may be no top
 _RARE = 1e-9  # share of a group that has none
-_BY = 20_000  # rows at a time
+_BY = 20_000  # rows at a time, and that margins are balanced on
+_BALANCING, _BALANCED = 60, 1e-4  # rounds until shares of groups are right, and how near
 _VAGUE = 1e-6  # precision of the intercepts' prior
 
 
@@ -49,11 +51,18 @@ class Conditional:
         mass: shares of the groups, shape (G,).
         basis: functions of the group, shape (G, A).
         weights: shape (A, 1 + D), the intercepts first.
+        shift: of the logarithm of each group's share, shape (G,): what intercepts leave.
     """
 
     mass: Floats
     basis: Floats
     weights: Floats
+    shift: Floats
+
+    @property
+    def _log(self) -> Floats:
+        with np.errstate(divide="ignore"):  # of a group that no row may have
+            return np.asarray(np.log(self.mass))
 
     def linear(self, phi: Floats) -> Floats:
         """W phi + a by row, shape (N, A)."""
@@ -65,8 +74,26 @@ class Conditional:
         Args:
             left: logarithm of the part of each group that rules leave, shape (N, G); None if all.
         """
-        logits = np.log(self.mass) + self.linear(phi) @ self.basis.T
+        logits = self._log + self.shift + self.linear(phi) @ self.basis.T
         return softmax(logits if left is None else logits + left)
+
+    def balanced(self, phi: Floats, left: Floats | None) -> Conditional:
+        """With shifts that make the groups' mean probabilities their shares.
+
+        By iterative proportional fitting. A group that rules leave to too few rows for its share
+        has what they leave.
+        """
+        rows = np.linspace(0, len(phi) - 1, min(len(phi), _BY)).astype(np.int64)
+        tilt = self.linear(phi[rows]) @ self.basis.T
+        logits = self._log + (tilt if left is None else tilt + left[rows])
+        shift = np.zeros(len(self.mass))
+        for _ in range(_BALANCING):
+            mean = softmax(logits + shift).mean(axis=0)
+            if np.abs(mean - self.mass).sum() < _BALANCED:
+                break
+            some = (mean > _RARE) & (self.mass > 0)
+            shift[some] += np.log(self.mass[some] / mean[some])
+        return replace(self, shift=shift)
 
 
 def softmax(logits: Floats) -> Floats:
@@ -98,11 +125,14 @@ def fit_conditional(
         left: as for ``Conditional.probabilities``.
     """
     mass = np.maximum(mass, _RARE)
+    if left is not None:  # what no row may have has no share
+        mass = np.where(np.isfinite(left).any(axis=0), mass, 0.0)
     found = _Mode(mass / mass.sum(), basis, target, psi, phi, left)
     weights = found.climbed()
     if rng is not None:
         weights = weights + found.moved(weights, rng)
-    return Conditional(found.mass, basis, weights)
+    # The intercepts of a draw, or of steps that were cut short, need not give the shares.
+    return Conditional(found.mass, basis, weights, np.zeros(len(mass))).balanced(phi, left)
 
 
 class _Mode:
@@ -118,6 +148,8 @@ class _Mode:
         left: Floats | None,
     ) -> None:
         self.mass, self.basis, self.n, self.left = mass, basis, target.n, left
+        with np.errstate(divide="ignore"):
+            self.log = np.log(mass)
         one = np.ones((len(psi), 1))
         self.psi, self.phi = np.hstack([one, psi]), np.hstack([one, phi])
         a = basis.shape[1]
@@ -137,7 +169,8 @@ class _Mode:
             curvature[np.diag_indices_from(curvature)] += self.penalty.ravel()
             step = np.linalg.solve(curvature, off.ravel()).reshape(off.shape)
             gain = float((step * off).sum())
-            length = 1.0
+            farthest = float(np.abs(step[:, 1:]).max(initial=0.0))  # intercepts may go on
+            length = min(1.0, _FARTHEST / max(farthest, _FARTHEST))
             while True:
                 there = self._off(weights + length * step)
                 if length < _SHORTEST or float((step * there).sum()) > -_OVER * gain:
@@ -157,7 +190,7 @@ class _Mode:
         return np.asarray(self.n * (self.mean - expected / len(self.psi)) - self.penalty * weights)
 
     def _chances(self, weights: Floats, rows: slice | Ints) -> Floats:
-        logits = np.log(self.mass) + (self.phi[rows] @ weights.T) @ self.basis.T
+        logits = self.log + (self.phi[rows] @ weights.T) @ self.basis.T
         return softmax(logits if self.left is None else logits + self.left[rows])
 
     def _slope(self, weights: Floats) -> Floats:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpbayes.arrays import Floats, Ints, Mask
-from dpbayes.errors import SchemaError
 from dpbayes.mechanisms.measured.counting import Measurement
 from dpbayes.mechanisms.measured.groups import Groups
 from dpbayes.mechanisms.measured.relations import (
@@ -18,15 +17,15 @@ from dpbayes.mechanisms.measured.relations import (
     matched,
     softmax,
 )
-from dpbayes.mechanisms.measured.structure import Walk
+from dpbayes.mechanisms.measured.structure import AGAIN, Walk
 
 # Of the sd of relations between two columns: each tried, with a log-normal prior.
 _SCALES = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.9])
 _USUAL, _SPREAD = 0.25, 1.5
 # Of draws, which are to be right on average over relations and not near the records: no less.
 _DRAWN = 0.3
+_BY = 20_000  # rows at a time
 _LEAST = 1e-12  # share of a level
-_AGAIN = 50  # times that rows are drawn anew which cannot keep the rules
 _BALANCING = 20  # rounds in which levels inside groups come to their shares
 
 
@@ -39,6 +38,7 @@ def synthetic_codes(
     *,
     draw: bool = False,
     walk: Walk | None = None,
+    spare: tuple[Walk, Ints] | None = None,
 ) -> Ints:
     """Fine levels of synthetic rows, shape (rows, columns).
 
@@ -49,8 +49,7 @@ def synthetic_codes(
             drawn independently; otherwise both are what is most likely of the records, and the
             counts of levels are theirs.
         walk: rules that rows are to keep, and the rows' values, which it is left with.
-    Raises:
-        SchemaError: no row was found that keeps them.
+        spare: rows that keep them, with their levels, for those that would not.
     """
     groups = measured.drawn(rng) if draw else measured.groups
     maker = _Maker(measured, groups, order, rng, draw)
@@ -59,27 +58,20 @@ def synthetic_codes(
         return codes
     # What is left of independent rows has the distribution that the rules leave. Where noise makes
     # all that is allowed nearly impossible, levels become more and more alike.
-    for flat in np.linspace(-1, 1, _AGAIN).clip(min=0):
+    for flat in np.linspace(-1, 1, AGAIN).clip(min=0):
         dead = walk.dead.copy()
         if not dead.any():
             return codes
         again, public = walk.of(dead), given[dead[: len(given)]]
         codes[dead] = maker.rows(int(dead.sum()), public, again, near=False, flat=float(flat))
         walk.put(dead, again)
-    return _replaced(codes, walk, rng)
-
-
-def _replaced(codes: Ints, walk: Walk, rng: np.random.Generator) -> Ints:
-    """Rows with others that keep the rules in the place of those for which none was found."""
-    good = np.flatnonzero(~walk.dead)
-    if walk.public or not len(good):
-        raise SchemaError(
-            f"{int(walk.dead.sum())} of {walk.rows} rows were not found that keep the rules of the "
-            "schema. Declare fewer rules, or bounds that leave more of the rows."
-        )
-    place = np.where(walk.dead, good[rng.integers(len(good), size=walk.rows)], np.arange(walk.rows))
-    walk.copied(place)
-    return np.asarray(codes[place])
+    assert spare is not None
+    other, levels = spare
+    dead, good = walk.dead.copy(), np.flatnonzero(~other.dead)
+    place = np.arange(rows) if walk.public else good[rng.integers(len(good), size=rows)]
+    codes[dead] = levels[place[dead]]
+    walk.replaced(dead, other, place)
+    return codes
 
 
 class _Maker:
@@ -127,7 +119,8 @@ class _Maker:
         if (related or left is not None) and group.size > 1:
             empty = np.empty((rows, 0))
             phi = np.hstack([empty, *(self.groups[k].fine[codes[:, k]] for k in related)])
-            found = self._relation(column, related, codes, phi, left)
+            alive = np.ones(rows, dtype=bool) if walk is None else ~walk.dead
+            found = self._relation(column, related, codes, phi, left, alive)
             chances, linear = found.probabilities(phi, left), found.linear(phi)
         else:
             chances = np.tile(group.mass, (rows, 1))
@@ -150,9 +143,15 @@ class _Maker:
         return out
 
     def _relation(
-        self, column: int, related: Sequence[int], codes: Ints, phi: Floats, left: Floats | None
+        self,
+        column: int,
+        related: Sequence[int],
+        codes: Ints,
+        phi: Floats,
+        left: Floats | None,
+        alive: Mask,
     ) -> Conditional:
-        """How the column follows from others, fitted when it is first asked for."""
+        """How the column follows from others, fitted to the first rows that are ``alive``."""
         if column not in self.relations:
             group, groups = self.groups[column], self.groups
             at = [groups[k].of[codes[:, k]] for k in related]
@@ -160,6 +159,9 @@ class _Maker:
             psi = np.hstack([np.empty((len(codes), 0)), *parts])
             target = _target(self.measured, groups, column, related, _DRAWN if self.draw else 0.0)
             rng = self.rng if self.draw else None
+            if alive.any() and not alive.all():
+                psi, phi = psi[alive], phi[alive]
+                left = None if left is None else left[alive]
             self.relations[column] = fit_conditional(
                 group.mass, group.basis, target, psi, phi, rng, left
             )
@@ -169,7 +171,10 @@ class _Maker:
 def _left(group: Groups, allowed: Mask) -> Floats:
     """Logarithm of the part of each group's mass that is allowed, shape (rows, groups)."""
     shares = np.maximum(group.shares, _LEAST)
-    part = (allowed * shares) @ group.member.T / (group.member @ shares)
+    share = (group.member * shares / (group.member @ shares)[:, None]).T
+    part = np.empty((len(allowed), group.size))
+    for start in range(0, len(allowed), _BY):
+        part[start : start + _BY] = allowed[start : start + _BY] @ share
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(part))
 

@@ -6,7 +6,7 @@ Everything here is public, or made of synthetic rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -16,11 +16,14 @@ from dpbayes.arrays import Floats, Ints, Mask
 from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.tables.cells import Axis
-from dpbayes.schema import Schema
-from dpbayes.schema.rules import Part, Rule, Values, values_of
+from dpbayes.schema import Column, Schema
+from dpbayes.schema.rules import CLOSE, Part, Rule, Values, values_of
 
 TRIED = 1000  # rows, before anything is drawn
+AGAIN = 50  # times that rows are drawn anew which cannot keep the rules
 _REDRAWS = 20  # of a value inside its level
+_EACH = 64  # whole numbers of a level that are tried one by one
+_NEAR = 1e-6  # of a step: a computed value is on the grid of released ones
 _BY = 20_000  # rows at a time
 Test = Callable[[Values], Mask]
 
@@ -53,6 +56,13 @@ class Structure:
         self.schema = schema
         self.computed = computed_by(schema)
         self.axes = {a.column.name: a for a in axes if a.column.name not in self.computed}
+        rules = (*schema.kept, *schema.asked.values())
+        self.constants = sorted({c for rule in rules for c in rule.constants})
+
+    @cached_property
+    def points(self) -> dict[str, Floats]:
+        """Values that levels are tried by, by column: shape (levels, points)."""
+        return {name: _points(axis, self.constants) for name, axis in self.axes.items()}
 
     @cached_property
     def bonds(self) -> list[Bond]:
@@ -68,21 +78,28 @@ class Structure:
             found.append(Bond(self._drawn(part.names), self._inside(name)))
         for name, rule in schema.asked.items():
             found.append(Bond(self._drawn((name, *rule.names)), self._asked(name, rule)))
+        # Records keep what is between public columns alone.
+        public = {name for name, axis in self.axes.items() if axis.column.public}
+        return [bond for bond in found if not bond.names <= public]
+
+    @cached_property
+    def _origins(self) -> dict[str, frozenset[str]]:
+        """Drawn columns that each computed one follows from."""
+        found: dict[str, frozenset[str]] = {}
+        for name, part in self.computed.items():  # in their order
+            found[name] = frozenset().union(*(found.get(n, {n}) for n in part.names))
         return found
 
-    def _drawn(self, names: Sequence[str] | frozenset[str]) -> frozenset[str]:
+    def _drawn(self, names: Iterable[str]) -> frozenset[str]:
         """Drawn columns that these are, or are computed from."""
-        parts = (self._drawn(self.computed[n].names) if n in self.computed else {n} for n in names)
-        return frozenset().union(*parts)
+        return frozenset().union(*(self._origins.get(name, {name}) for name in names))
 
     def with_computed(self, values: Values) -> dict[str, Floats]:
         """Values with those of the computed columns, at their public precision."""
         found = dict(values)
         for name, part in self.computed.items():
             if all(n in found for n in part.names):
-                value = np.asarray(part.value(found), dtype=float)
-                flat = self.schema[name].rounded_numbers(value)
-                found[name] = flat
+                found[name] = rounded(self.schema[name], computed(part, found))
         return found
 
     def _kept(self, rule: Rule) -> Test:
@@ -91,14 +108,17 @@ class Structure:
     def _inside(self, name: str) -> Test:
         """A computed column and what it is computed from agree, inside its bounds."""
         column, part = self.schema[name], self.computed[name]
+        low = -np.inf if column.lower is None else column.lower
+        high = np.inf if column.upper is None else column.upper
 
         def test(values: Values) -> Mask:
             found = self.with_computed(values)
-            value = np.asarray(part.value(found), dtype=float)
-            good = np.isclose(value, found[name], rtol=1e-9, atol=0, equal_nan=True)
-            for end, sign in ((column.lower, 1), (column.upper, -1)):
-                good &= True if end is None else ~(sign * value < sign * end)
-            return np.asarray(good)
+            value = computed(part, found)
+            missing = reduce(np.logical_or, (np.isnan(found[n]) for n in part.names))
+            inside = (found[name] >= low) & (found[name] <= high) & np.isfinite(value)
+            value = np.where(inside, value, 0.0)
+            near = np.abs(value - found[name]) <= _NEAR * column.step + CLOSE * np.abs(value)
+            return np.asarray(missing | (near & inside))
 
         return test
 
@@ -112,19 +132,57 @@ class Structure:
 
         return test
 
-    def check(self) -> None:
-        """Raise SchemaError if no row is found that keeps the rules: by public facts alone."""
+    def spare(self, rows: int, given: Values, codes: Ints) -> tuple[Walk, Ints]:
+        """Rows that keep the rules, by public facts alone, and their levels.
+
+        Args:
+            rows: how many where columns are public; otherwise some that keep the rules are enough.
+            given, codes: values and levels of the public columns, shape (rows,) and (rows, them).
+        Raises:
+            SchemaError: none was found, or none beside some of the public values.
+        """
         rng = np.random.default_rng(1)
-        walk = Walk(self, TRIED, {})
-        for column, axis in enumerate(self.axes.values()):
-            allowed = walk.allowed(column)
-            weights = rng.random((TRIED, axis.size)) * (1.0 if allowed is None else allowed)
-            walk.take(column, weights.argmax(axis=1), rng)
-        if walk.dead.all():
+        walk = Walk(self, rows if given else TRIED, given)
+        found = np.zeros((walk.rows, len(self.axes)), dtype=np.int64)
+        dead = np.ones(walk.rows, dtype=bool)
+        for _ in range(AGAIN):
+            again = walk.of(dead)
+            found[dead] = self._flat(again, codes[dead[: len(codes)]], rng)
+            walk.put(dead, again)
+            dead = walk.dead.copy()
+            if not dead.any() or not (given or dead.all()):
+                break
+        if dead.all() or (given and dead.any()):
+            beside = f" beside the public values of {int(dead.sum())} records" if given else ""
             raise SchemaError(
-                f"no row was found that keeps the rules of the schema ({TRIED:,} were tried): "
-                "they may exclude every one."
+                f"no row was found{beside} that keeps the rules of the schema "
+                f"({', '.join(map(repr, self.schema.rules))}): they may exclude every one."
             )
+        return walk, found
+
+    def _flat(self, walk: Walk, given: Ints, rng: np.random.Generator) -> Ints:
+        """Levels, each as likely as the others that rules leave."""
+        found = np.zeros((walk.rows, len(self.axes)), dtype=np.int64)
+        for column, axis in enumerate(self.axes.values()):
+            if axis.column.name in walk.values:
+                found[:, column] = given[:, column]
+                continue
+            allowed = walk.allowed(column)
+            weights = rng.random((walk.rows, axis.size)) * (1.0 if allowed is None else allowed)
+            found[:, column] = weights.argmax(axis=1)
+            walk.take(column, found[:, column], rng)
+        return found
+
+
+def computed(part: Part, values: Values) -> Floats:
+    """What a part of a rule computes; not finite where it is divided by 0."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.asarray(part.value(values), dtype=float)
+
+
+def rounded(column: Column, values: Floats) -> Floats:
+    """A computed column at its public precision."""
+    return np.rint(values) if column.whole else column.rounded_numbers(values)
 
 
 def computed_by(schema: Schema) -> dict[str, Part]:
@@ -138,12 +196,14 @@ def computed_by(schema: Schema) -> dict[str, Part]:
         if rule.defined is None or rule.defined[0] in found:
             continue
         name, part = rule.defined
-        if _leads_to(name, part, found):
+        if name in _sources(part, found):
             continue  # a circle: one of them is drawn
-        if any(schema[n].optional for n in part.names) and not schema[name].optional:
+        column, open_ = schema[name], any(schema[n].optional for n in part.names)
+        if column.only_if is not None or column.optional != open_:
+            needed = "with missing = true and" if open_ else "without missing and"
             raise SchemaError(
-                f"column {name!r} is computed by the rule {rule.text!r} from columns that may be "
-                "missing; declare missing = true for it, too."
+                f"column {name!r} is computed by the rule {rule.text!r}, and missing where what it "
+                f"is computed from is: declare it {needed} without only_if."
             )
         found[name] = part
     ordered: dict[str, Part] = {}
@@ -154,9 +214,15 @@ def computed_by(schema: Schema) -> dict[str, Part]:
     return ordered
 
 
-def _leads_to(name: str, part: Part, found: Mapping[str, Part]) -> bool:
-    """A column is among those that ``part`` is computed from, however far off."""
-    return any(n == name or (n in found and _leads_to(name, found[n], found)) for n in part.names)
+def _sources(part: Part, found: Mapping[str, Part]) -> set[str]:
+    """Columns that a part is computed from, however far off."""
+    known: set[str] = set()
+    left = set(part.names)
+    while left:
+        name = left.pop()
+        known.add(name)
+        left |= (set(found[name].names) if name in found else set()) - known
+    return known
 
 
 class Walk:
@@ -180,16 +246,21 @@ class Walk:
         """The same for some of the rows, with nothing drawn."""
         return Walk(self.structure, int(rows.sum()), {n: v[rows] for n, v in self.public.items()})
 
-    def copied(self, place: Ints) -> None:
-        """Put the row at ``place[i]`` in the place of row i."""
-        self.values = {name: value[place] for name, value in self.values.items()}
-        self.dead = np.asarray(self.dead[place])
-
     def put(self, rows: Mask, other: Walk) -> None:
         """Take the rows of another walk in the place of these."""
-        for name, value in self.values.items():
-            value[rows] = other.values[name]
+        for name, value in other.values.items():
+            if name not in self.values:
+                self.values[name] = np.full(self.rows, np.nan)
+            elif not self.values[name].flags.writeable:
+                self.values[name] = self.values[name].copy()
+            self.values[name][rows] = value
         self.dead[rows] = other.dead
+
+    def replaced(self, rows: Mask, other: Walk, place: Ints) -> None:
+        """Take rows at these places of another walk in the place of some."""
+        for name, value in self.values.items():
+            self.values[name] = np.where(rows, other.values[name][place], value)
+        self.dead = self.dead & ~rows
 
     def _closing(self, name: str) -> list[Bond]:
         """What is decided by this column."""
@@ -205,12 +276,12 @@ class Walk:
         bonds = self._closing(name)
         if not bonds:
             return None
-        ends = _ends(self.structure.axes[name])
-        found = np.zeros((self.rows, len(ends)), dtype=bool)
+        tried = self.structure.points[name]
+        found = np.zeros((self.rows, len(tried)), dtype=bool)
         for start in range(0, self.rows, _BY):
             rows = slice(start, start + _BY)
             before = {n: v[rows, None] for n, v in self.values.items()}
-            for points in ends.T:
+            for points in tried.T:
                 values = {**before, name: points[None, :]}
                 kept = reduce(np.logical_and, (bond.test(values) for bond in bonds))
                 found[rows] |= kept
@@ -230,7 +301,9 @@ class Walk:
                 return
             self.values[name][off] = _numbers(axis, codes[off], rng)
             off = self._broken(bonds)
-        for points in _ends(axis).T:
+        for points in rng.permutation(self.structure.points[name].T):
+            if not off.any():
+                return
             self.values[name][off] = points[codes[off]]
             off = self._broken(bonds)
         self.dead |= off
@@ -258,15 +331,26 @@ def _numbers(axis: Axis, codes: Ints, rng: np.random.Generator) -> Floats:
     return np.array(axis.column.rounded_numbers(axis.decode(codes, rng).to_numpy(dtype=float)))
 
 
-def _ends(axis: Axis) -> Floats:
-    """First, middle and last value of each level, shape (levels, 3)."""
+def _points(axis: Axis, constants: Sequence[float]) -> Floats:
+    """Values of each level, shape (levels, points): those of few, of others ends and middle.
+
+    And what rules compare with, and its neighbours on the grid.
+    """
     if axis.edges is None:
-        points = np.arange(axis.valued, dtype=float)[:, None].repeat(3, axis=1)
+        points = np.arange(axis.valued, dtype=float)[:, None]
     else:
         low, high, _ = axis.ranges
-        middle = (low + high) / 2
-        points = np.column_stack([low, np.floor(middle) if axis.column.whole else middle, high])
+        step, parts = axis.column.step, np.linspace(0, 1, 3)
+        if axis.column.whole and (high - low).max() < _EACH:
+            parts = np.linspace(0, 1, int((high - low).max()) + 1)
+        points = low[:, None] + np.outer(high - low, parts)
+        points = np.floor(points + 0.5) if axis.column.whole else points
+        for constant in constants:
+            near = constant + step * np.array([-1, 0, 1])
+            inside = (near >= low[:, None]) & (near <= high[:, None])
+            points = np.hstack([points, np.where(inside, near, low[:, None])])
         points = axis.column.rounded_numbers(points)
-    if not axis.column.optional:
-        return points
-    return np.vstack([points, np.full((1, 3), np.nan)])
+    if axis.column.optional:
+        points = np.vstack([points, np.full((1, points.shape[1]), np.nan)])
+    _, first = np.unique(points, axis=1, return_index=True)
+    return np.asarray(points[:, np.sort(first)])

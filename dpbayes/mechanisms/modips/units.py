@@ -42,7 +42,7 @@ def from_unit(column: Column, values: Floats) -> Floats:
     lower, upper = require_bounds(column)
     middle, half = lower + (upper - lower) / 2, (upper - lower) / 2
     found = np.clip(middle + half * values, lower, upper)
-    return np.round(found).astype(np.int64) if column.type == "count" else found
+    return np.round(found).astype(np.int64) if column.whole else found
 
 
 def features(columns: list[Column], records: Any) -> Ints:

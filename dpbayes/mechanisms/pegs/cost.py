@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 from dpbayes.mechanisms.tables.urns import odds
-from dpbayes.privacy.accounting import Loss, zcdp_epsilon
+from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import Adjacency
 
 Kind = Literal["counts", "reset", "any"]
 GRAINS = 30  # binary digits of α, where there is room
 _ROOM = 60  # binary digits of a sum of weights: draws are in 64 bits
-_LEAST_RHO = 1e-12  # below it ε alone buys more
 _FAR = 700.0  # beyond it exp overflows; α is as small as it gets long before
 
 
@@ -39,19 +37,6 @@ def alpha_for(step: float) -> float:
     Source: park-ghosh-2014, eq. 6.
     """
     return odds(step)
-
-
-@lru_cache(maxsize=64)
-def rho_for(epsilon: float, delta: float) -> float:
-    """The largest ρ found such that ρ-zCDP implies (ε, δ)-DP; a lower bound, 0 if there is none."""
-    low, high = 0.0, epsilon  # ρ-zCDP costs more than ρ at any δ below 1/2
-    while high - low > 1e-9 * high and high > _LEAST_RHO:
-        middle = (low + high) / 2
-        if zcdp_epsilon(middle, delta) <= epsilon:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 @dataclass(frozen=True)
@@ -96,9 +81,9 @@ class Sampler:
         """
         pure, wide = self.steps * step, self.steps * step**2 / 2
         if self.kind == "any":
-            return Loss(pure, wide, (pure, wide))
+            return Loss(pure, wide, Loss(pure, wide))
         changed = pure if self.kind == "counts" else self.steps * (step + _entering(step))
-        return Loss(pure, wide / 4, (changed, wide))
+        return Loss(pure, wide / 4, Loss(changed, wide))
 
     def step_for(self, epsilon: float, adjacency: Adjacency) -> float:
         """w at which a data set costs ``epsilon``."""

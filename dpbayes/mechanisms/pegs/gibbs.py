@@ -15,11 +15,11 @@ from dpbayes.errors import DataError, GuaranteeError, SchemaError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import PureFitted, PureMechanism, Task
 from dpbayes.mechanisms.pegs.blocks import Conditionals, draw_blocks
-from dpbayes.mechanisms.pegs.cost import Grain, Kind, Sampler, alpha_for, rho_for
+from dpbayes.mechanisms.pegs.cost import Grain, Kind, Sampler, alpha_for
 from dpbayes.mechanisms.pegs.keys import Layout
 from dpbayes.mechanisms.pegs.public import PublicRecords
 from dpbayes.mechanisms.tables.cells import MAX_CELLS, Cells
-from dpbayes.privacy.accounting import NOTHING, Loss, check_delta
+from dpbayes.privacy.accounting import NOTHING, Loss, check_delta, rho_for
 from dpbayes.privacy.guarantee import (
     PUBLIC_INPUTS,
     REFERENCE,
@@ -147,8 +147,8 @@ class Gibbs(Chains):
         adjacency: what epsilon is for.
         of: ``data-set``: α follows from the number of records; ``record`` or ``block``: ε of one
             synthetic record, or of a block, as in the paper; a data set costs as many times ε.
-        delta: above 0, ε of a data set is meant at this δ, by zCDP; the release has to be asked
-            for at the same δ.
+        delta: at which a data set's ε is stated; above 0, by the smaller of pure composition and
+            zCDP. ``epsilon`` of a data set is meant at it.
         records: of a data set; by default the public number of rows.
         block: B, records of a chain, each drawn from the one before; the first from a seed.
         bins: of numeric columns, which have none by themselves: a number, or edges, by column.
@@ -172,11 +172,7 @@ class Gibbs(Chains):
         super().__post_init__()
         if self.of not in get_args(Unit):
             raise GuaranteeError(f"of = {self.of!r} must be one of {', '.join(get_args(Unit))}.")
-        if check_delta(self.delta) and self.of != "data-set":
-            raise GuaranteeError(
-                f"delta = {self.delta!r} is for a whole data set: leave it out with of = "
-                f"{self.of!r}; the total at a δ is that of the release."
-            )
+        check_delta(self.delta)
         check_shared(self)
 
     def order_share(self, layout: Layout) -> float:
@@ -196,7 +192,7 @@ class Gibbs(Chains):
         share = self.order_share(layout)
         total = self.epsilon * self._times(units)
         order, step = share * total, sampler.step_for((1 - share) * total, self.adjacency)
-        if self.delta:  # totals are by the smaller of pure composition and zCDP
+        if self.delta and self.of == "data-set":  # by the smaller of pure composition and zCDP
             rho = rho_for(self.epsilon, self.delta)
             other = sampler.step_for_rho((1 - share) * rho, self.adjacency)
             if other > step:
@@ -232,7 +228,7 @@ class Gibbs(Chains):
         if self.of != "data-set" or self.delta:
             raise GuaranteeError(
                 f"mechanism {self.name!r} needs records = ... (of one data set): "
-                + (f"ε at δ = {self.delta:g}" if self.delta else f"ε of a {self.of}")
+                + (f"ε of a {self.of}" if self.of != "data-set" else f"ε at δ = {self.delta:g}")
                 + " says what a data set costs only if its number of records is known before."
             )
 
@@ -242,7 +238,9 @@ class Gibbs(Chains):
             more = (*more, SECRET_NOISE)
         if self.reference is not None:
             more = (*more, REFERENCE)
-        return Guarantee(self.name, loss, "strict", more, adjacency=self.adjacency)
+        return Guarantee(
+            self.name, loss, "strict", more, adjacency=self.adjacency, delta=self.delta
+        )
 
     @property
     def loss(self) -> Loss:

@@ -79,13 +79,15 @@ class Axis:
         if self.edges is None:
             levels = np.empty(self.size, dtype=object)
             levels[: self.valued] = self.column.levels
-            return pd.Series(levels[codes]).infer_objects()
+            found = pd.Series(levels[codes], dtype=object)
+            alike = len({type(level) for level in self.column.levels}) == 1
+            return found.infer_objects() if alike and not self.column.optional else found
         inside = np.minimum(codes, self.valued - 1)
         low, high = (end[inside] for end in self.ranges[:2])
         if not self.column.whole:
             return pd.Series(rng.uniform(low, high)).where(there)
-        found = rng.integers(low.astype(int), high.astype(int) + 1)
-        return pd.Series(found).where(there) if self.column.optional else pd.Series(found)
+        whole = rng.integers(low.astype(int), high.astype(int) + 1)
+        return pd.Series(whole).where(there) if self.column.optional else pd.Series(whole)
 
 
 def make_axis(column: Column, rule: BinRule, sigma: float | None, rows: int) -> Axis:
