@@ -12,9 +12,9 @@ from dpbayes.cli.options import AccountOptions, MechanismOptions, ModelOptions, 
 from dpbayes.cli.streams import say
 from dpbayes.errors import GuaranteeError
 from dpbayes.evaluate.bounds import RUNS
+from dpbayes.formats import read_records
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import PosteriorMechanism
-from dpbayes.schema import read_records
 from dpbayes.schema.overlap import Identity
 from dpbayes.synthesizer import Synthesizer
 

@@ -10,12 +10,13 @@ from rich.table import Table
 
 from dpbayes.cli.options import ShowValues
 from dpbayes.cli.streams import say, say_done, say_table
+from dpbayes.formats import read_records
 from dpbayes.publication.account import check_new
 from dpbayes.publication.database import VERSION
 from dpbayes.publication.ledger import STATES, Ledger
 from dpbayes.publication.resolve import resolve as resolve_all
 from dpbayes.publication.url import redact
-from dpbayes.schema import Schema, read_records
+from dpbayes.schema import Schema
 from dpbayes.schema.overlap import Identity
 
 ledger_app = typer.Typer(

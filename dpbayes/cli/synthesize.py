@@ -18,10 +18,10 @@ from dpbayes.cli.options import (
 )
 from dpbayes.cli.streams import say, say_done, say_paragraph
 from dpbayes.errors import GuaranteeError
+from dpbayes.formats import read_records
 from dpbayes.mechanisms import Mechanism
 from dpbayes.publication.job import Job
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
-from dpbayes.schema import read_records
 from dpbayes.synthesizer import Synthesizer
 
 

@@ -13,9 +13,9 @@ from dpbayes.cli.options import ModelOptions, ShowValues
 from dpbayes.cli.streams import say, say_done
 from dpbayes.engines import SamplerSettings
 from dpbayes.errors import OutputError
+from dpbayes.formats import read_records
 from dpbayes.mechanisms import Unweighted
 from dpbayes.publication.output import as_output_error, check_writable
-from dpbayes.schema import read_records
 from dpbayes.tuning import tune as choose
 
 

@@ -9,8 +9,9 @@ import typer
 
 from dpbayes.cli.options import ShowValues
 from dpbayes.cli.streams import say
+from dpbayes.formats import read_records
 from dpbayes.heavy import pd
-from dpbayes.schema import Schema, read_records
+from dpbayes.schema import Schema
 
 Synthetic = Annotated[
     Path, typer.Argument(metavar="SYNTHETIC.csv", help="A synthetic table, as in OUT/release.")

@@ -20,7 +20,9 @@ import tomli_w
 
 from dpbayes.errors import DataError, SchemaError
 from dpbayes.heavy import pd
+from dpbayes.schema.frames import as_frame
 from dpbayes.schema.rows import PUBLIC, Rows
+from dpbayes.schema.values import NO_FIELD, absent, level_text
 
 ColumnType = Literal["continuous", "count", "binary", "categorical", "ordinal"]
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
@@ -30,7 +32,6 @@ LARGEST = 1e100  # bound; squares of larger numbers overflow
 MOST_DIGITS = 106  # either way: of bounds as large, or as close
 MOST_COUNT = 2**31 - 1  # what Stan holds; sums of as many of them as there are rows are exact
 MOST_LEVEL = 2**53  # whole numbers up to it have one way to be written
-MISSING = ("", "NaN", "nan")  # fields of a file without a value
 _SHOWN = 3  # values shown in an error message
 ASK_FOR_VALUES = "To see some of them: --show-values (show_values=True)."
 
@@ -152,7 +153,7 @@ class Column:
             raise SchemaError(
                 f"{where}: levels {list(self.levels)} has duplicates; 1 and '1' are one."
             )
-        unreadable = [level for level in self.levels if str(level) in MISSING]
+        unreadable = [level for level in self.levels if str(level) in NO_FIELD]
         if unreadable:
             raise SchemaError(
                 f"{where}: levels {unreadable} are missing values in a file; take another name."
@@ -215,12 +216,8 @@ class Column:
             values: shape (n,).
             show_values: messages show some of those that are wrong. They are confidential.
         """
-        missing = int(values.isna().sum())
-        if missing:
-            raise DataError(
-                f"column {self.name!r}: {missing} of {len(values)} rows are missing "
-                "(empty or NaN). Drop or impute them before the fit; nothing is dropped silently."
-            )
+        values = as_frame(values.to_frame()).iloc[:, 0]
+        _refuse_missing({self.name: absent(values, self)})
         if self.type in ("continuous", "count"):
             return self._validate_numbers(values, show_values)
         return self._validate_levels(values, show_values)
@@ -273,15 +270,6 @@ class Column:
 def _finest(resolution: float) -> int:
     """Most decimal places of a step that is no finer than ``resolution``."""
     return math.floor(-math.log10(resolution))
-
-
-def level_text(value: object) -> str:
-    """``1``, ``1.0``, ``"1"`` and ``True`` are one level."""
-    if isinstance(value, bool | np.bool_):
-        return str(int(value))
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    return str(value).strip()
 
 
 @dataclass(frozen=True)
@@ -381,12 +369,13 @@ class Schema:
         Undeclared columns are dropped: what the schema does not name is neither used nor released.
 
         Args:
-            records: n rows.
+            records: n rows, in a frame of pandas, polars or pyarrow.
             show_values: messages show some of the values that are wrong, and names of columns that
                 are not declared: in a file without a header they are values too.
         Raises:
             DataError: no rows, duplicate or missing columns, or values that don't fit.
         """
+        records = as_frame(records)
         duplicates = records.columns[records.columns.duplicated()].unique()
         if len(duplicates):
             named = [str(name) for name in duplicates if show_values or name in self.columns]
@@ -404,12 +393,28 @@ class Schema:
                     f"column {name!r} of the schema is not in the data{_suggest(name, found)}; "
                     f"columns {listed}." + ("" if show_values else f" {ASK_FOR_VALUES}")
                 )
+        _refuse_missing({n: absent(records[n], column) for n, column in self.columns.items()})
         return pd.DataFrame(
             {
                 name: column.validate(records[name], show_values=show_values)
                 for name, column in self.columns.items()
             }
         )
+
+
+def _refuse_missing(found: Mapping[str, pd.Series]) -> None:
+    """Raise DataError if a value is missing, with every column that has some."""
+    counts = {name: int(missing.sum()) for name, missing in found.items()}
+    names = [name for name in counts if counts[name]]
+    if not names:
+        return
+    first = names[0]
+    more = "".join(f"; {name!r}: {counts[name]}" for name in names[1:])
+    raise DataError(
+        f"column {first!r}: {counts[first]} of {len(found[first])} rows are missing{more} (empty, "
+        "NaN, NA or a single point). Drop or impute them before the fit; nothing is dropped "
+        "silently."
+    )
 
 
 def _refuse_unknown_keys(tree: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:

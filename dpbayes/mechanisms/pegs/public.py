@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbayes.errors import DataError
+from dpbayes.formats import read_records
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import Outside
 from dpbayes.mechanisms.posterior.weights import check_apart
-from dpbayes.schema import Schema, read_records
-from dpbayes.schema.columns import level_text
+from dpbayes.schema import Schema
 from dpbayes.schema.fingerprint import content_digest
 from dpbayes.schema.overlap import Trace
+from dpbayes.schema.values import level_text
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,0 +1,49 @@
+"""How single values are read: which of them are one level, and which are missing."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpbayes.heavy import pd
+
+if TYPE_CHECKING:
+    from dpbayes.schema.columns import Column
+
+NO_FIELD = ("", "NaN", "nan")  # of a file: never a level
+# R writes the one, Stata and SAS the other. Both can be levels ("NA" is Namibia): then they are.
+WRITTEN = ("NA", ".")
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)\.0+")
+_TRUTH = {"true": "1", "false": "0"}
+
+
+def level_text(value: object) -> str:
+    """``1``, ``1.0``, ``"1"``, ``"1.0"``, ``True`` and ``"TRUE"`` are one level."""
+    if isinstance(value, bool | np.bool_):
+        return str(int(value))
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    text = str(value).strip()
+    if _WHOLE.fullmatch(text):
+        return str(int(text.partition(".")[0]))
+    return _TRUTH.get(text.lower(), text)
+
+
+def absent(values: pd.Series, column: Column) -> pd.Series:
+    """True where a value is missing: shape (n,). A declared level never is.
+
+    Args:
+        values: shape (n,), plain as of ``as_frame``.
+    """
+    missing = values.isna()
+    levels = set(map(level_text, column.levels))
+    signs = {*NO_FIELD, *WRITTEN} - levels
+    if not pd.api.types.is_numeric_dtype(values.dtype):
+        missing |= values.map(lambda value: str(value).strip()).isin(signs)
+    # Joint: codes for "refused", "not asked" that the schema declares for the column.
+    codes = {level_text(code) for code in getattr(column, "missing", ())} - levels
+    if codes:
+        missing |= values.map(level_text).isin(codes)
+    return missing
