@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from dpbayes.errors import DataError
+from dpbayes.errors import DataError, OutputError
 from dpbayes.formats.source import File
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema
@@ -62,6 +62,10 @@ class Found:
     labels: Labels = field(default_factory=dict)
 
 
+def _not_written(frame: pd.DataFrame, schema: Schema) -> bytes:
+    raise OutputError("data sets are not written in this format.")
+
+
 @dataclass(frozen=True)
 class Format:
     """A file format.
@@ -71,13 +75,18 @@ class Format:
         endings: of its files, with the dot, in lower case.
         options: fields of ``Reading`` that it takes.
         read: the records; the schema only says which columns are numbers.
-        write: a data set as bytes, by the schema alone; None if it is not written.
-        check: raises OutputError if a schema cannot be written.
+        write: a data set as bytes, by the schema alone.
+        check: raises OutputError if data sets of a schema cannot be written.
     """
 
     title: str
     endings: tuple[str, ...]
     options: tuple[str, ...]
     read: Callable[[File, Reading, Schema | None], Found]
-    write: Callable[[pd.DataFrame, Schema], bytes] | None = None
+    write: Callable[[pd.DataFrame, Schema], bytes] = _not_written
     check: Callable[[Schema], None] = lambda schema: None
+
+    @property
+    def written(self) -> bool:
+        """Data sets can go out in it."""
+        return self.write is not _not_written

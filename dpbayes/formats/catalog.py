@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dpbayes.errors import DataError, OutputError
 from dpbayes.formats import coded, columnar, delimited, excel, labelled
 from dpbayes.formats.base import Format
-from dpbayes.formats.source import File
+from dpbayes.formats.source import File, is_address
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema
 
@@ -14,8 +16,10 @@ def _write_csv(frame: pd.DataFrame, schema: Schema) -> bytes:
     return frame.to_csv(index=False).encode()
 
 
+CSV = "csv"
+SAME = "same"  # as the records came in
 FORMATS = {
-    "csv": Format(
+    CSV: Format(
         "CSV",
         (".csv", ".tsv", ".tab", ".txt", ".dat", ".asc", ""),
         ("separator", "decimal", "encoding"),
@@ -62,8 +66,7 @@ FORMATS = {
         labelled.read_sas,
     ),
 }
-WRITTEN = tuple(name for name, one in FORMATS.items() if one.write is not None)
-SAME = "same"  # as the records came in
+WRITTEN = tuple(name for name, one in FORMATS.items() if one.written)
 _OTHERS = {  # what people have besides, and what to do with it
     (".rds", ".rda", ".rdata"): "in R: arrow::write_parquet(table, 'FILE.parquet')",
     (".json", ".jsonl", ".ndjson", ".xml", ".html"): "make a table of it, and save that as CSV",
@@ -85,7 +88,7 @@ def format_of(file: File, told: str | None = None) -> Format:
     if told is not None:
         if told not in FORMATS:
             raise DataError(
-                f"file_format = {told!r} (--file-format): expected one of {', '.join(FORMATS)}."
+                f"file_format = {told!r} (--input-format): expected one of {', '.join(FORMATS)}."
             )
         return FORMATS[told]
     for one in FORMATS.values():
@@ -96,8 +99,26 @@ def format_of(file: File, told: str | None = None) -> Format:
     raise DataError(
         f"{file.where}: files {file.ending} are not read"
         + (f"; {remedy}." if remedy else ".")
-        + f" Read are {known}, and databases by their address; --file-format says what a file with "
-        "another ending is."
+        + f" Read are {known}, and databases by their address; --input-format says what a file "
+        "with another ending is."
+    )
+
+
+def written_as(asked: str, source: str, told: str | None = None) -> str:
+    """The name of a format that is written; that of ``source`` for ``same``.
+
+    Raises:
+        OutputError: it is not written. DataError: there is no such file.
+    """
+    if asked != SAME:
+        return asked
+    kind = None if is_address(source) else format_of(File.of(Path(source)), told)
+    for name in WRITTEN:
+        if FORMATS[name] is kind:
+            return name
+    raise OutputError(
+        f"data sets are not written as {kind.title if kind else 'a database'}; take one of "
+        f"{', '.join(WRITTEN)} (--format)."
     )
 
 

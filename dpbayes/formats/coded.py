@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +12,7 @@ from dpbayes.errors import OutputError
 from dpbayes.heavy import needed, pd
 from dpbayes.schema import Column, Schema
 
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_STATA = 32  # characters of a name
-_SPSS = 64  # bytes of a name
+MOST = 2_147_483_620  # in four bytes of a Stata file; above are its missing values
 _LABEL = {"Stata": 32_000, "SPSS": 120}  # bytes of a value label
 MEASURES = {"ordinal": "ordinal", "continuous": "scale", "count": "scale"}
 
@@ -23,10 +20,8 @@ MEASURES = {"ordinal": "ordinal", "continuous": "scale", "count": "scale"}
 def write_stata(frame: pd.DataFrame, schema: Schema) -> bytes:
     """Version 118, which Stata 14 and later read."""
     stream = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # what pandas would change silently, check_stata refuses
-        labels: dict[Any, dict[float, str]] = dict(_labels(frame, schema))
-        _coded(frame, schema).to_stata(stream, write_index=False, version=118, value_labels=labels)
+    labels: dict[Any, dict[float, str]] = dict(_labels(frame, schema))
+    _coded(frame, schema).to_stata(stream, write_index=False, version=118, value_labels=labels)
     return stream.getvalue()
 
 
@@ -38,14 +33,16 @@ def write_spss(frame: pd.DataFrame, schema: Schema) -> bytes:
             _coded(frame, schema),
             f"/proc/self/fd/{handle}",
             variable_value_labels=_labels(frame, schema),
-            variable_measure={n: MEASURES.get(schema[n].type, "nominal") for n in map(str, frame)},
+            variable_measure={
+                name: MEASURES.get(schema[name].type, "nominal") for name in map(str, frame)
+            },
         )
         return stream.read()
 
 
 def check_stata(schema: Schema) -> None:
     """Raise OutputError for names or labels that Stata does not take."""
-    _check(schema, "Stata", lambda name: bool(_NAME.fullmatch(name)) and len(name) <= _STATA)
+    _check(schema, "Stata", write_stata)
 
 
 def check_spss(schema: Schema) -> None:
@@ -56,36 +53,46 @@ def check_spss(schema: Schema) -> None:
             "SPSS files are made on Linux alone, where they need no disk before they are paid for. "
             "Take stata (--format): SPSS reads it, labels and all."
         )
-    _check(schema, "SPSS", lambda name: bool(_NAME.fullmatch(name)) and len(name) <= _SPSS)
+    _check(schema, "SPSS", write_spss)
 
 
-def _check(schema: Schema, title: str, fits: Callable[[str], bool]) -> None:
+def _check(schema: Schema, title: str, write: Callable[[pd.DataFrame, Schema], bytes]) -> None:
+    """A row of public constants can be written, so that every data set can."""
     for column in schema.columns.values():
-        if not fits(column.name):
-            raise OutputError(
-                f"column {column.name!r}: {title} takes names of letters, digits and _ alone, up "
-                f"to {_STATA if title == 'Stata' else _SPSS}. Rename it, or take csv (--format)."
-            )
         if any(len(str(level).encode()) > _LABEL[title] for level in column.levels):
             raise OutputError(
                 f"column {column.name!r}: {title} takes labels of at most {_LABEL[title]} bytes. "
                 "Shorten its levels, or take csv (--format)."
             )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of a name that would be changed
+            try:
+                write(column.constant(1).to_frame(), schema)
+            except Exception as error:  # of pandas and pyreadstat, about public names
+                raise OutputError(
+                    f"column {column.name!r} cannot be written for {title} "
+                    f"({type(error).__name__}): it takes names of letters, digits and _ alone, up "
+                    "to 32 of them, and no words of its own. Rename it, or take csv (--format)."
+                ) from None
 
 
 def _codes(column: Column) -> dict[object, int]:
     """Code of each level: the level itself if all are whole numbers, else 1, 2, ... in order."""
-    whole = all(isinstance(level, int) and abs(level) < 2**31 for level in column.levels)
+    whole = all(isinstance(level, int) and abs(level) <= MOST for level in column.levels)
     return {level: int(level) if whole else at for at, level in enumerate(column.levels, 1)}
 
 
 def _coded(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+    """Numbers, of types that follow the schema alone."""
     coded = {}
     for name in map(str, frame):
         column, values = schema[name], frame[name]
+        kind: Any = "int32"
         if column.levels:
-            values = values.astype(object).map(_codes(column)).astype("int32")
-        coded[name] = values
+            values = values.astype(object).map(_codes(column))
+        elif column.type != "count" or column.upper is None or column.upper > MOST:
+            kind = "float64"
+        coded[name] = values.astype(kind)
     return pd.DataFrame(coded)
 
 

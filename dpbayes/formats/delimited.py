@@ -84,7 +84,7 @@ def read(file: File, how: Reading, schema: Schema | None) -> Found:
         raise DataError(f"{file.where} is not {how.encoding} text; give another --encoding.")
     raise DataError(
         f"{file.where} is neither UTF-8 nor Windows-1252 text. If it is text, give its --encoding; "
-        "if not, name its format by the ending or --file-format."
+        "if not, name its format by the ending or --input-format."
     )
 
 

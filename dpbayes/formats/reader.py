@@ -12,7 +12,7 @@ from dpbayes.formats.base import Found, Reading
 from dpbayes.formats.catalog import format_of
 from dpbayes.formats.labelled import with_levels
 from dpbayes.formats.names import check_names
-from dpbayes.formats.source import File
+from dpbayes.formats.source import File, is_address
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema
 from dpbayes.schema.frames import as_frame
@@ -55,7 +55,7 @@ def read_records(
 
 
 def _found(source: str | Path, how: Reading, schema: Schema | None) -> tuple[str, Found]:
-    if sql.is_address(source):
+    if is_address(source):
         return "SQL", sql.read(str(source), how.only(sql.OPTIONS, "a database"))
     try:
         file = File.of(Path(source))
@@ -70,7 +70,7 @@ def _found(source: str | Path, how: Reading, schema: Schema | None) -> tuple[str
 
 def _shown(source: str | Path) -> str:
     """Of an address its kind alone: it may have a password."""
-    return f"{str(source).partition(':')[0]}://..." if sql.is_address(source) else str(source)
+    return f"{str(source).partition(':')[0]}://..." if is_address(source) else str(source)
 
 
 def _say_undeclared(names: list[str], schema: Schema | None, say: Say) -> None:

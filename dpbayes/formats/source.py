@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import io
 import lzma
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -20,6 +21,18 @@ _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03
 _ENDINGS = (".gz", ".bz2", ".xz", ".zip")
 _ZIPPED = (".xlsx", ".xlsm", ".xlsb", ".ods")  # formats that are zip files themselves
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
+
+
+def is_address(source: object) -> bool:
+    """It has a scheme, as in postgresql://user@host/database."""
+    return isinstance(source, str) and re.match(r"[\w+.-]{2,}:(//|$)", source) is not None
+
+
+def place(source: str | Path) -> Path:
+    """Where records are, for people; of an address its kind alone, as it may have a password."""
+    if is_address(source):
+        return Path(f"{str(source).partition(':')[0]}:")
+    return Path(source).absolute()
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,6 @@ _SELECT = re.compile(r"\s*(select|with|values|table|from)\b", re.IGNORECASE)
 _WEB = ("http", "https", "ftp", "sftp", "s3", "gs", "abfs", "az", "hdfs", "file")
 
 
-def is_address(source: object) -> bool:
-    """It has a scheme, as in postgresql://user@host/database."""
-    return isinstance(source, str) and re.match(r"[\w+.-]{2,}:(//|$)", source) is not None
-
-
 def read(address: str, how: Reading) -> Found:
     """The rows of a query, or of a table.
 
@@ -68,15 +63,15 @@ def _engine(address: str) -> sa.Engine:
         if url.get_backend_name() == "sqlite":
             return _sqlite(url.database)
         engine = sa.create_engine(url)
-    except (sa.exc.ArgumentError, ValueError):  # which would repeat a password
-        raise DataError(
-            "the address cannot be read; expected DIALECT://USER@HOST/DATABASE as SQLAlchemy "
-            "writes it. Special characters of a password are %NN (@ is %40)."
-        ) from None
     except (sa.exc.NoSuchModuleError, ImportError):
         raise DataError(
             f"no driver for {address.partition(':')[0]} is installed. For PostgreSQL: pip install "
             "'dpbayes[postgresql]'; for others the package that SQLAlchemy names for the dialect."
+        ) from None
+    except (sa.exc.ArgumentError, ValueError):  # which would repeat a password
+        raise DataError(
+            "the address cannot be read; expected DIALECT://USER@HOST/DATABASE as SQLAlchemy "
+            "writes it. Special characters of a password are %NN (@ is %40)."
         ) from None
     if engine.dialect.name == "postgresql":
         return engine.execution_options(postgresql_readonly=True)

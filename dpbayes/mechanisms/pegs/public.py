@@ -12,6 +12,7 @@ from dpbayes.mechanisms.base import Outside
 from dpbayes.mechanisms.posterior.weights import check_apart
 from dpbayes.schema import Schema
 from dpbayes.schema.fingerprint import content_digest
+from dpbayes.schema.frames import as_frame
 from dpbayes.schema.overlap import Trace
 from dpbayes.schema.values import level_text
 
@@ -26,9 +27,12 @@ class PublicRecords(Outside):
 
     table: pd.DataFrame
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table", as_frame(self.table))
+
     @classmethod
     def load(cls, path: str | Path) -> PublicRecords:
-        """From a CSV file. DataError if it cannot be read."""
+        """From a file, as ``read_records``. DataError if it cannot be read."""
         try:
             return cls(read_records(path))
         except ValueError as error:  # a name that no file can have
