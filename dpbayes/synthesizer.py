@@ -90,7 +90,7 @@ class Synthesizer(Generic[F_co]):
             claim = claim.assuming(*self.model.assumptions)
         for loss, what in self.paid:
             claim = claim.having_paid(loss, what)
-        return claim
+        return claim.with_guesses(self.schema.guesses)
 
     def _spending(self) -> Mechanism[F_co]:
         """The mechanism with what noisy rows leave of its epsilon."""

@@ -14,6 +14,7 @@ from dpbayes.cli.inference import combine
 from dpbayes.cli.interrupts import Interrupts, leave
 from dpbayes.cli.ledger import ledger_app
 from dpbayes.cli.options import flattened
+from dpbayes.cli.schema import schema_app
 from dpbayes.cli.streams import FAILED, run, say, say_error
 from dpbayes.cli.study import study
 from dpbayes.cli.synthesize import synthesize
@@ -91,3 +92,4 @@ for _one in (demo, synthesize, tune, audit, check, study, combine, risk, utility
     app.command()(flattened(_one))
 app.command("list")(list_)
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(schema_app, name="schema")

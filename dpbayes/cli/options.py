@@ -29,7 +29,9 @@ from dpbayes.errors import (
     SchemaError,
 )
 from dpbayes.formats import read_records
+from dpbayes.formats.base import Found
 from dpbayes.formats.catalog import FORMATS
+from dpbayes.formats.reader import read_coded
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Measured, Mechanism, PureMechanism, get_mechanism
 from dpbayes.mechanisms.options import read_settings
@@ -139,8 +141,14 @@ class InputOptions:
 
     def read(self, source: str, schema: Schema | None = None) -> pd.DataFrame:
         """The records, with what was recognised said on the screen."""
-        how = {"file_format" if k == "input_format" else k: v for k, v in vars(self).items()}
-        return read_records(source, schema, say=say, **how)
+        return read_records(source, schema, say=say, **self._how())
+
+    def coded(self, source: str) -> Found:
+        """The same, with labels beside their codes."""
+        return read_coded(source, say=say, **self._how())
+
+    def _how(self) -> dict[str, Any]:
+        return {"file_format" if k == "input_format" else k: v for k, v in vars(self).items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from dpbayes.errors import DataError, OutputError
 from dpbayes.formats.source import File
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema
-
-Labels = Mapping[str, Mapping[Any, str]]  # of a column: label by code
+from dpbayes.schema.draft import Labels
 
 
 @dataclass(frozen=True, kw_only=True)

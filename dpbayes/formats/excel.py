@@ -27,7 +27,10 @@ def read(file: File, how: Reading, schema: Schema | None) -> Found:
         except calamine.PasswordError:
             raise DataError(f"{file.where} has a password; save it without.") from None
         except calamine.CalamineError:
-            raise DataError(f"{file.where} cannot be read: damaged, or no workbook.") from None
+            raise DataError(
+                f"{file.where} cannot be read: damaged, no workbook, or written in a way that is "
+                "not understood. Save it anew, or as CSV."
+            ) from None
     header, *records = rows
     names = [str(cell).strip() for cell in header]
     _check_merged(file, merged)
@@ -49,18 +52,19 @@ def _sheet(file: File, book: Any, told: str | None) -> tuple[str, list[list[Any]
     filled = {}
     for name in [told] if told is not None else book.sheet_names:
         sheet = book.get_sheet_by_name(name)
-        rows = sheet.to_python(skip_empty_area=True)  # above and left of the table
-        if rows:
-            filled[name] = (rows, sheet.merged_cell_ranges, sheet.start)
+        if sheet.total_height:
+            filled[name] = sheet
     if not filled:
         raise DataError(f"{file.where} is empty.")
     if len(filled) > 1:
         raise DataError(
             f"{file.where} has several sheets: {', '.join(map(repr, filled))}. Name one by --sheet."
         )
-    (name, (rows, merged, start)) = next(iter(filled.items()))
-    top = (start or (0, 0))[0]
-    return name, rows, [one for one in merged or () if one[0][0] <= top <= one[1][0]]
+    name, sheet = next(iter(filled.items()))
+    rows = sheet.to_python(skip_empty_area=True)  # above and left of the table
+    top = (sheet.start or (0, 0))[0]
+    merged = [one for one in sheet.merged_cell_ranges or () if one[0][0] <= top <= one[1][0]]
+    return name, rows, merged
 
 
 def _check_merged(file: File, merged: list[Any]) -> None:

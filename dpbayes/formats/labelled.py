@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from dpbayes.errors import DataError
-from dpbayes.formats.base import Found, Labels, Reading
+from dpbayes.formats.base import Found, Reading
 from dpbayes.formats.source import File
 from dpbayes.heavy import needed, pd
 from dpbayes.schema import Schema
+from dpbayes.schema.draft import Labels
 from dpbayes.schema.frames import shortest
 from dpbayes.schema.values import level_text
 
@@ -29,7 +30,15 @@ def read_stata(file: File, how: Reading, schema: Schema | None) -> Found:
 
 def read_spss(file: File, how: Reading, schema: Schema | None) -> Found:
     """``.sav``, ``.zsav``, ``.por``; what users declared missing is."""
-    return _found(*_called("read_por" if file.ending == ".por" else "read_sav", file, how))
+    function = "read_por" if file.ending == ".por" else "read_sav"
+    frame, meta = _called(function, file, how)
+    if function == "read_sav":
+        _, declared = _called(function, file, how, metadataonly=True, user_missing=True)
+        for name, ranges in declared.missing_ranges.items():
+            labels = meta.variable_value_labels.get(name, {})
+            kept = {code: label for code, label in labels.items() if not _inside(code, ranges)}
+            meta.variable_value_labels = {**meta.variable_value_labels, name: kept}
+    return _found(frame, meta)
 
 
 def read_sas(file: File, how: Reading, schema: Schema | None) -> Found:
@@ -45,13 +54,18 @@ def read_sas(file: File, how: Reading, schema: Schema | None) -> Found:
     return _found(frame, meta)
 
 
-def _called(function: str, file: File, how: Reading) -> tuple[pd.DataFrame, Any]:
+def _inside(code: Any, ranges: list[dict[str, Any]]) -> bool:
+    """It is of a kind that the file declares missing."""
+    return any(isinstance(code, type(r["lo"])) and r["lo"] <= code <= r["hi"] for r in ranges)
+
+
+def _called(function: str, file: File, how: Reading, **more: bool) -> tuple[pd.DataFrame, Any]:
     """Records and metadata, by a function of pyreadstat."""
     pyreadstat = needed("pyreadstat", file.where)
     try:
         with file.seekable() as stream:
             found: tuple[pd.DataFrame, Any] = getattr(pyreadstat, function)(
-                stream, encoding=how.encoding
+                stream, encoding=how.encoding, **more
             )
     except OverflowError:
         raise DataError(
@@ -73,7 +87,7 @@ def _found(frame: pd.DataFrame, meta: Any) -> Found:
     floats = [n for n in single if frame[n].dtype == np.float64]
     frame = frame.assign(**{name: shortest(frame[name]) for name in floats})
     labels = {name: known for name, known in meta.variable_value_labels.items() if known}
-    return Found(frame, f"{len(labels)} columns with value labels", labels)
+    return Found(frame, f"value labels in {len(labels)} columns", labels)
 
 
 def with_levels(frame: pd.DataFrame, labels: Labels, schema: Schema | None) -> pd.DataFrame:

@@ -25,6 +25,6 @@ def check_names(where: str, names: Sequence[str], place: str) -> None:
     blank = [str(at) for at, name in enumerate(names, 1) if not name]
     if len(blank) > 1:  # one is what R and pandas put above row names
         raise DataError(
-            f"{where}: no column names in {place} for columns {', '.join(blank)}: write one name "
-            "into each, and unmerge cells."
+            f"{where}: no column names in {place} for columns {', '.join(blank)}. Write one above "
+            "each column, in one row, with no title above it and no merged cells."
         )

@@ -42,16 +42,25 @@ def read_records(
         DataError: there is no such file, its format is not read, or it is damaged. Messages repeat
             nothing of what is in the file: without a header its first line is a record.
     """
+    found = read_coded(source, schema, say=say, **how)
+    if say is not None:
+        _say_undeclared(list(map(str, found.frame)), schema, say)
+    return as_frame(with_levels(found.frame, found.labels, schema))
+
+
+def read_coded(
+    source: str | Path, schema: Schema | None = None, *, say: Say | None = None, **how: Any
+) -> Found:
+    """As ``read_records``, with labels beside the codes."""
     title, found = _found(source, Reading(**how), schema)
-    labelled = with_levels(found.frame, found.labels, schema)
-    names = [str(name).strip() for name in labelled.columns]
+    names = [str(name).strip() for name in found.frame.columns]
     check_names(f"data {_shown(source)}", names, "it")
-    frame = as_frame(labelled.set_axis(names, axis="columns"))
     if say is not None:
         said = f", {found.said}" if found.said else ""
         say(f"Read {_shown(source)}: {title}{said}, {len(names):,} columns.")
-        _say_undeclared(names, schema, say)
-    return frame
+    frame = as_frame(found.frame.set_axis(names, axis="columns"))
+    labels = {name.strip(): known for name, known in found.labels.items()}
+    return Found(frame, found.said, labels)
 
 
 def _found(source: str | Path, how: Reading, schema: Schema | None) -> tuple[str, Found]:

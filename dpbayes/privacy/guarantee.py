@@ -118,6 +118,7 @@ class Guarantee:
         delta: 0 for pure ε-DP; otherwise losses compose by the smaller of pure and zCDP.
         rows: what is public of the number of records (``schema.Rows``).
         parts: sentences on what a data set's loss is made of, or on what has no claim.
+        guessed: what of the schema was read off records, and confirmed by nobody.
     """
 
     mechanism: str
@@ -134,6 +135,7 @@ class Guarantee:
     delta: float = 0.0
     rows: RowsKind = "public"
     parts: str = ""
+    guessed: str = ""
 
     @property
     def holds_for(self) -> Adjacency:
@@ -196,6 +198,13 @@ class Guarantee:
         """Raise GuaranteeError if the basis is weaker than what is accepted."""
         if accept not in BASES:
             raise GuaranteeError(f"accept = {accept!r} must be one of {', '.join(BASES)}.")
+        if self.guessed and accept != "none":
+            raise GuaranteeError(
+                f"the schema has guesses left: {self.guessed}. What is read off the records is a "
+                "disclosure that nothing has paid for: confirm or replace each from public "
+                "knowledge and take it out of the column's list `guessed`, or say that no "
+                'guarantee will do: accept="none" (--accept none).'
+            )
         if BASES.index(self.basis) > BASES.index(accept):
             what = (
                 "gives no differential privacy"
@@ -207,6 +216,13 @@ class Guarantee:
                 "mechanism (censored, anchored), or say that the weaker claim will do: "
                 f'accept="{self.basis}" (--accept {self.basis}).'
             )
+
+    def with_guesses(self, guessed: str) -> Guarantee:
+        """No claim, where a schema's entries were read off records; unchanged if none were."""
+        if not guessed:
+            return self
+        unbounded = Loss.pure(math.inf)
+        return replace(self, guessed=guessed, basis="none", each=unbounded)
 
     def assuming(self, *more: str) -> Guarantee:
         """With further assumptions."""
@@ -280,6 +296,12 @@ class Guarantee:
 
     def paragraph(self) -> str:
         """A paragraph for people who read the release."""
+        if self.guessed:
+            return (
+                f"The synthesizer {self.mechanism!r} gives no differential privacy guarantee here: "
+                "its schema was read off records that may be the confidential ones, and not "
+                f"confirmed from public knowledge ({self.guessed})."
+            )
         if self.basis == "none":
             return (
                 f"The synthesizer {self.mechanism!r} gives no differential privacy guarantee: the "

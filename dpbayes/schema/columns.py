@@ -11,7 +11,7 @@ import functools
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,13 +20,13 @@ import tomli_w
 
 from dpbayes.errors import DataError, SchemaError
 from dpbayes.heavy import pd
+from dpbayes.schema.draft import MARK, guesses, tree
 from dpbayes.schema.frames import as_frame
 from dpbayes.schema.rows import PUBLIC, Rows
-from dpbayes.schema.values import NO_FIELD, absent, level_text
+from dpbayes.schema.values import NO_FIELD, absent, level_text, refuse_missing
 
 ColumnType = Literal["continuous", "count", "binary", "categorical", "ordinal"]
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
-_KEYS = ("type", "lower", "upper", "levels", "digits", "public")
 RESOLUTION = 6  # decimal digits that the width of the bounds is cut into, unless digits says more
 LARGEST = 1e100  # bound; squares of larger numbers overflow
 MOST_DIGITS = 106  # either way: of bounds as large, or as close
@@ -40,11 +40,17 @@ ASK_FOR_VALUES = "To see some of them: --show-values (show_values=True)."
 class Column:
     """One declared column.
 
-    ``lower`` and ``upper`` are inclusive public bounds in the column's own units (continuous and
-    count columns), ``levels`` the public levels in order (binary, categorical, ordinal). A
-    ``public`` column is conditioned on and released as it is. ``digits`` is the public precision of
-    a continuous column, in decimals: released values are rounded to it. By default about a
-    millionth of the width of the bounds.
+    Attributes:
+        name: of the column in the records.
+        type: ``continuous``, ``count``, ``binary``, ``categorical`` or ``ordinal``.
+        lower: inclusive public bound of continuous and count columns, in the column's own units.
+        upper: the same at the other end.
+        levels: public levels of binary, categorical and ordinal columns, in order.
+        digits: public precision of a continuous column, in decimals: released values are rounded to
+            it. By default about a millionth of the width of the bounds.
+        public: conditioned on, and released as it is.
+        guessed: keys whose values were read off records and that nobody has confirmed: no claim
+            holds for what is made with them.
     """
 
     name: str
@@ -54,6 +60,7 @@ class Column:
     levels: tuple[str | int | float, ...] = ()
     digits: int | None = None
     public: bool = False
+    guessed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"column {self.name!r}"
@@ -63,6 +70,7 @@ class Column:
             )
         if not isinstance(self.public, bool):
             raise SchemaError(f"{where}: public = {self.public!r} must be true or false.")
+        self._check_guessed(where)
         if self.type in ("continuous", "count"):
             self._check_bounds(where)
         else:
@@ -71,6 +79,14 @@ class Column:
             self._check_precision(where)
         elif self.digits is not None:
             raise SchemaError(f"{where}: digits are for continuous columns; remove the key.")
+
+    def _check_guessed(self, where: str) -> None:
+        keys = [key for key in KEYS if key != MARK]
+        if not isinstance(self.guessed, list | tuple) or any(k not in keys for k in self.guessed):
+            raise SchemaError(
+                f"{where}: guessed = {self.guessed!r} must be a list of keys: {', '.join(keys)}."
+            )
+        object.__setattr__(self, "guessed", tuple(self.guessed))
 
     def _check_bounds(self, where: str) -> None:
         if self.levels:
@@ -217,7 +233,7 @@ class Column:
             show_values: messages show some of those that are wrong. They are confidential.
         """
         values = as_frame(values.to_frame()).iloc[:, 0]
-        _refuse_missing({self.name: absent(values, self)})
+        refuse_missing({self.name: absent(values, self)})
         if self.type in ("continuous", "count"):
             return self._validate_numbers(values, show_values)
         return self._validate_levels(values, show_values)
@@ -267,6 +283,9 @@ class Column:
         )
 
 
+KEYS = tuple(one.name for one in fields(Column) if one.name != "name")  # of a column's table
+
+
 def _finest(resolution: float) -> int:
     """Most decimal places of a step that is no finer than ``resolution``."""
     return math.floor(-math.log10(resolution))
@@ -309,7 +328,7 @@ class Schema:
         for name, entry in entries.items():
             if not isinstance(entry, Mapping):
                 raise SchemaError(f"column {name!r}: expected a table [columns.{name}].")
-            _refuse_unknown_keys(entry, _KEYS, f"column {name!r}")
+            _refuse_unknown_keys(entry, KEYS, f"column {name!r}")
             if "type" not in entry:
                 raise SchemaError(
                     f"column {name!r}: type is missing; one of {', '.join(COLUMN_TYPES)}."
@@ -333,12 +352,27 @@ class Schema:
             raise SchemaError(f"schema file {str(path)!r} is nested too deeply.") from None
         return cls.from_dict(tree)
 
+    @classmethod
+    def from_frame(cls, records: Any) -> Schema:
+        """A first draft, read off records, with every entry marked as guessed: confidential.
+
+        Args:
+            records: n rows, in a frame of pandas, polars or pyarrow.
+        """
+        return cls.from_dict(tree(guesses(as_frame(records))))
+
+    @property
+    def guesses(self) -> str:
+        """What was guessed and nobody has confirmed yet; empty if there is none."""
+        marked = [column for column in self.columns.values() if column.guessed]
+        return "; ".join(f"column {one.name!r}: {', '.join(one.guessed)}" for one in marked)
+
     def to_dict(self) -> dict[str, Any]:
         """The tree that ``from_dict`` reads."""
         tree: dict[str, Any] = {}
         for column in self.columns.values():
-            entry = {key: getattr(column, key) for key in _KEYS}
-            entry["levels"] = list(column.levels) or None
+            entry = {key: getattr(column, key) for key in KEYS}
+            entry = {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in entry.items()}
             tree[column.name] = {k: v for k, v in entry.items() if v is not None}
         rows = {} if self.rows.public else {"rows": self.rows.to_plain()}
         return {**rows, "columns": tree}
@@ -393,28 +427,13 @@ class Schema:
                     f"column {name!r} of the schema is not in the data{_suggest(name, found)}; "
                     f"columns {listed}." + ("" if show_values else f" {ASK_FOR_VALUES}")
                 )
-        _refuse_missing({n: absent(records[n], column) for n, column in self.columns.items()})
+        refuse_missing({n: absent(records[n], column) for n, column in self.columns.items()})
         return pd.DataFrame(
             {
                 name: column.validate(records[name], show_values=show_values)
                 for name, column in self.columns.items()
             }
         )
-
-
-def _refuse_missing(found: Mapping[str, pd.Series]) -> None:
-    """Raise DataError if a value is missing, with every column that has some."""
-    counts = {name: int(missing.sum()) for name, missing in found.items()}
-    names = [name for name in counts if counts[name]]
-    if not names:
-        return
-    first = names[0]
-    more = "".join(f"; {name!r}: {counts[name]}" for name in names[1:])
-    raise DataError(
-        f"column {first!r}: {counts[first]} of {len(found[first])} rows are missing{more} (empty, "
-        "NaN, NA or a single point). Drop or impute them before the fit; nothing is dropped "
-        "silently."
-    )
 
 
 def _refuse_unknown_keys(tree: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:

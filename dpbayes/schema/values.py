@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpbayes.errors import DataError
 from dpbayes.heavy import pd
 
 if TYPE_CHECKING:
@@ -47,3 +49,18 @@ def absent(values: pd.Series, column: Column) -> pd.Series:
     if codes:
         missing |= values.map(level_text).isin(codes)
     return missing
+
+
+def refuse_missing(found: Mapping[str, pd.Series]) -> None:
+    """Raise DataError if a value is missing, with every column that has some."""
+    counts = {name: int(missing.sum()) for name, missing in found.items()}
+    names = [name for name in counts if counts[name]]
+    if not names:
+        return
+    first = names[0]
+    more = "".join(f"; {name!r}: {counts[name]}" for name in names[1:])
+    raise DataError(
+        f"column {first!r}: {counts[first]} of {len(found[first])} rows are missing{more} (empty, "
+        "NaN, NA or a single point). Drop or impute them before the fit; nothing is dropped "
+        "silently."
+    )

@@ -303,7 +303,7 @@ def test_csv_as_it_is_told(tmp_path):
         ({"file_format": "stata"}, "cannot be read"),
         ({"file_format": "spss"}, "cannot be read"),
         ({"file_format": "sas"}, "cannot be read"),
-        ({"file_format": "excel"}, "damaged, or no workbook"),
+        ({"file_format": "excel"}, "damaged, no workbook"),
     ],
 )
 def test_readings_that_are_refused(how, message, tmp_path):
