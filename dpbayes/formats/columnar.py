@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
-from dpbayes.errors import DataError
 from dpbayes.formats.base import Found, Reading
 from dpbayes.formats.names import check_names
-from dpbayes.formats.source import File
+from dpbayes.formats.source import File, parsed
 from dpbayes.heavy import needed, pd
 from dpbayes.schema import Schema
 from dpbayes.schema.frames import from_arrow
@@ -28,18 +28,11 @@ def read_feather(file: File, how: Reading, schema: Schema | None) -> Found:
         return _found(file, lambda: feather.read_table(stream))
 
 
-def _found(file: File, read: Any) -> Found:
-    arrow = needed("pyarrow", file.where)
-    try:
+def _found(file: File, read: Callable[[], Any]) -> Found:
+    with parsed(file.where):
         table = read()
         check_names(file.where, table.column_names, "it")
         return Found(from_arrow(table), "")
-    except (arrow.ArrowException, OSError) as error:
-        # Arrow's own words can hold values.
-        raise DataError(
-            f"{file.where} cannot be read: it is damaged, cut short, or of another format "
-            f"({type(error).__name__})."
-        ) from None
 
 
 def write_parquet(frame: pd.DataFrame, schema: Schema) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 from dpbayes.errors import DataError
 from dpbayes.formats.base import Found, Reading
 from dpbayes.formats.names import check_names
-from dpbayes.formats.source import File
+from dpbayes.formats.source import File, parsed
 from dpbayes.heavy import needed, pd
 from dpbayes.schema import Schema
 
@@ -20,7 +20,7 @@ def read(file: File, how: Reading, schema: Schema | None) -> Found:
             several rows.
     """
     calamine = needed("python_calamine", file.where)
-    with file.seekable() as stream:
+    with file.seekable() as stream, parsed(file.where):
         try:
             book = calamine.load_workbook(stream)
             name, rows, merged = _sheet(file, book, how.sheet)

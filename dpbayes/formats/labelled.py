@@ -13,7 +13,7 @@ import numpy as np
 
 from dpbayes.errors import DataError
 from dpbayes.formats.base import Found, Reading
-from dpbayes.formats.source import File
+from dpbayes.formats.source import File, parsed
 from dpbayes.heavy import needed, pd
 from dpbayes.schema import Schema
 from dpbayes.schema.draft import Labels
@@ -62,23 +62,23 @@ def _inside(code: Any, ranges: list[dict[str, Any]]) -> bool:
 def _called(function: str, file: File, how: Reading, **more: bool) -> tuple[pd.DataFrame, Any]:
     """Records and metadata, by a function of pyreadstat."""
     pyreadstat = needed("pyreadstat", file.where)
-    try:
-        with file.seekable() as stream:
+    with file.seekable() as stream, parsed(file.where):
+        try:
             found: tuple[pd.DataFrame, Any] = getattr(pyreadstat, function)(
                 stream, encoding=how.encoding, **more
             )
-    except OverflowError:
-        raise DataError(
-            f"{file.where} has dates before the year 1 or after 9999; mend or drop that column."
-        ) from None
-    except (pyreadstat.ReadstatError, pyreadstat.PyreadstatError, UnicodeDecodeError) as error:
-        said = str(error).lower()
-        if isinstance(error, UnicodeDecodeError) or any(word in said for word in _OF_TEXT):
+        except OverflowError:
             raise DataError(
-                f"{file.where}: its text has another encoding than it says, or one that is not "
-                "known; give --encoding, such as cp1252 or latin-1."
+                f"{file.where} has dates before the year 1 or after 9999, or is damaged."
             ) from None
-        raise DataError(f"{file.where} cannot be read: {said or 'it is damaged'}.") from None
+        except (pyreadstat.ReadstatError, pyreadstat.PyreadstatError, UnicodeError) as error:
+            said = str(error).lower()
+            if isinstance(error, UnicodeError) or any(word in said for word in _OF_TEXT):
+                raise DataError(
+                    f"{file.where}: its text has another encoding than it says, or one that is not "
+                    "known; give --encoding, such as cp1252 or latin-1."
+                ) from None
+            raise DataError(f"{file.where} cannot be read: {said or 'it is damaged'}.") from None
     return found
 
 

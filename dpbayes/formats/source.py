@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from dpbayes.errors import DataError
+from dpbayes.errors import DataError, DpbayesError
 
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip"}
 _ENDINGS = (".gz", ".bz2", ".xz", ".zip")
@@ -116,6 +116,23 @@ def _member(archive: zipfile.ZipFile, name: str, where: str) -> IO[bytes]:
         raise DataError(
             f"{where} cannot be unpacked: it has a password, or is packed in a way that Python "
             "does not know. Unpack it first."
+        ) from None
+
+
+@contextlib.contextmanager
+def parsed(where: str) -> Iterator[None]:
+    """What a library raises over a file as DataError, by its kind alone: its words can hold values.
+
+    Over damaged files they raise whatever they like, panics of Rust too, which are no Exception.
+    """
+    try:
+        yield
+    except (DpbayesError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise DataError(
+            f"{where} cannot be read: it is damaged, cut short, or of another format "
+            f"({type(error).__name__})."
         ) from None
 
 

@@ -44,7 +44,9 @@ def read(address: str, how: Reading) -> Found:
             names = list(result.keys())
             check_names(where, names, "the result")
             rows = result.fetchall()
-    except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
+    except DataError:
+        raise
+    except Exception as error:  # drivers raise what they like
         what = type(getattr(error, "orig", None) or error).__name__
         refused = DataError(f"{where} refused the query, or could not be reached: {what}.")
         raise refused.saying(str(error), "The database") from None

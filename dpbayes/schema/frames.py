@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 from typing import Any
 
 import numpy as np
 
 from dpbayes.errors import DataError
 from dpbayes.heavy import needed, pd
+
+MOST_BITS = 1024  # of a whole number that is no infinite float
 
 
 def as_frame(records: Any) -> pd.DataFrame:
@@ -74,8 +77,12 @@ def _plain(column: pd.Series) -> pd.Series:
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, str | bool | int):
+    if isinstance(value, str | bool):
         return value
+    if isinstance(value, int):
+        if value.bit_length() < MOST_BITS:
+            return value
+        return math.inf if value > 0 else -math.inf
     if isinstance(value, np.generic):
         if isinstance(value, np.float16 | np.float32):
             return float(str(value))
