@@ -31,6 +31,7 @@ def read_feather(file: File, how: Reading, schema: Schema | None) -> Found:
 def _found(file: File, read: Callable[[], Any]) -> Found:
     with parsed(file.where):
         table = read()
+        table.validate(full=True)  # offsets of a damaged file point anywhere
         check_names(file.where, table.column_names, "it")
         return Found(from_arrow(table), "")
 

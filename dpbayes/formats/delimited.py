@@ -1,6 +1,6 @@
 """CSV and its kin: what was not told is recognised, from the header where that is possible.
 
-Separator: the one that finds most declared names in the header, then most names. Encoding: a byte
+Separator: the one that finds most declared names in the header, then most names; a space only by the former. Encoding: a byte
 order mark, or UTF-8, or Windows-1252. A decimal comma is taken where numbers can be read in no
 other way; where they can, the file is refused until it is told. A wrong guess fits no schema.
 """
@@ -78,6 +78,8 @@ def read(file: File, how: Reading, schema: Schema | None) -> Found:
             continue
         frame, decimal = with_points(file.where, frame, layout.separator, how, schema)
         mark = SEPARATORS.get(layout.separator, repr(layout.separator))
+        if len(layout.header) == 1 and " " in layout.header[0]:
+            mark += " (one column: if spaces separate fields, --separator space)"
         text = {"utf-8-sig": "UTF-8", "cp1252": "Windows-1252"}.get(encoding, encoding)
         return Found(frame, f"separator {mark}, decimal mark {decimal!r}, {text}")
     if how.encoding is not None:
@@ -149,7 +151,7 @@ def _layout(file: File, encoding: str, how: Reading, schema: Schema | None) -> L
     best = Layout(encoding, int(bool(told)), separator or ",", [])
     score = (-1, -1)
     failure = None
-    for candidate in [separator] if separator else SEPARATORS:
+    for candidate in [separator] if separator else [*SEPARATORS, " "]:
         layout = Layout(encoding, best.skipped, candidate, [])
         try:
             with layout.text(file) as stream:
@@ -157,7 +159,8 @@ def _layout(file: File, encoding: str, how: Reading, schema: Schema | None) -> L
         except csv.Error as error:
             failure = failure or error
             continue
-        found = (len(declared.intersection(name.strip() for name in header)), len(header))
+        fields = len(header) if candidate in SEPARATORS or separator else 0  # " " if declared
+        found = (len(declared.intersection(name.strip() for name in header)), fields)
         if found > score:
             best, score = Layout(encoding, best.skipped, candidate, header), found
     if failure is not None and len(best.header) < 2:

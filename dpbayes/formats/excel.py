@@ -52,7 +52,7 @@ def _sheet(file: File, book: Any, told: str | None) -> tuple[str, list[list[Any]
     filled = {}
     for name in [told] if told is not None else book.sheet_names:
         sheet = book.get_sheet_by_name(name)
-        if sheet.total_height:
+        if sheet.start is not None:  # it has cells
             filled[name] = sheet
     if not filled:
         raise DataError(f"{file.where} is empty.")

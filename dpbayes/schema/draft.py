@@ -160,10 +160,10 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
         shown = ", ".join(f"{code:g}" for code in codes)
         guess.notes.append(f"Codes of missing values? {shown}. Then make them empty in the file.")
     count = whole and low >= 0 and high <= MOST_COUNT
-    bottom, top = _bounds(low, high)
+    bottom, top = _bounds(low, high, 1.0 if whole else 0.0)
     if count:
         guess.say("type", "count", "whole numbers; for codes ordinal or categorical, with levels")
-        top = min(top, MOST_COUNT)
+        top, bottom = min(top, MOST_COUNT), min(bottom, MOST_COUNT - 1)
     else:
         guess.say("type", "continuous", "numbers")
     guess.say("lower", _plain(bottom), "below the smallest value; what can it be at least?")
@@ -191,9 +191,9 @@ def _spacing(bottom: float, top: float) -> float:
     return float(np.spacing(max(abs(bottom), abs(top))))
 
 
-def _bounds(low: float, high: float) -> tuple[float, float]:
-    """Round numbers around two others, well apart from each other."""
-    span = max(high - low, NEAR * max(abs(low), abs(high))) or 1.0
+def _bounds(low: float, high: float, least: float) -> tuple[float, float]:
+    """Round numbers around two others, apart from each other by ``least``, and well apart."""
+    span = max(high - low, least, NEAR * max(abs(low), abs(high))) or 1.0
     exponent = math.floor(math.log10(span))
     bottom = 0.0 if 0 <= low <= span else _rounded(low, exponent, math.floor)
     top = _rounded(high, exponent, math.ceil)

@@ -38,6 +38,7 @@ def records():
             "name": TEXTS["name"],
             "person": rng.permutation(ROWS) + 17,
             "born": ["1980-01-31", "2001-12-24"] * (ROWS // 2),
+            "one": 1,
             "always": "x",
             "none": [None] * ROWS,
         }
@@ -59,6 +60,7 @@ def test_what_is_guessed():
         "code": ("categorical", None, None, ("01", "02", "10"), None),
         "region": ("categorical", None, None, ("north", "south", "west"), None),
         "score": ("count", 0, 1000, (), None),
+        "one": ("count", 0, 1, (), None),
     }
     for column in found.columns.values():
         marked = {
