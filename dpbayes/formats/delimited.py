@@ -1,8 +1,9 @@
 """CSV and its kin: what was not told is recognised, from the header where that is possible.
 
-Separator: the one that finds most declared names in the header, then most names; a space only by the former. Encoding: a byte
-order mark, or UTF-8, or Windows-1252. A decimal comma is taken where numbers can be read in no
-other way; where they can, the file is refused until it is told. A wrong guess fits no schema.
+Separator: the one that finds most declared names in the header, then most names; a space by the
+former only. Encoding: a byte order mark, or UTF-8, or Windows-1252. A decimal comma is taken where
+numbers can be read in no other way; where they can, the file is refused until it is told. A wrong
+guess fits no schema.
 """
 
 from __future__ import annotations

@@ -137,6 +137,21 @@ def test_the_same_records_in_any_file(name, tmp_path):
         assert content_digest(read) == content_digest(table())
 
 
+def test_the_same_records_give_the_same_release(tmp_path):
+    released = []
+    for name in ("a.csv", "german.csv", "coded.sav", "floats.dta", "categories.parquet"):
+        FILES[name](tmp_path / name)
+        read = dpb.read_records(tmp_path / name, SCHEMA)
+        settings = dpb.SamplerSettings(seed=1)
+        fit = dpb.Synthesizer(SCHEMA, dpb.Laplace(1), settings=settings).fit(read)
+        release = fit.sample(2, seed=2)
+        released.append((release.datasets, release.guarantee, release.settings))
+    for datasets, guarantee, settings in released[1:]:
+        assert (guarantee, settings) == released[0][1:]
+        for found, expected in zip(datasets, released[0][0], strict=True):
+            pd.testing.assert_frame_equal(found, expected)
+
+
 @pytest.mark.parametrize(
     "frame",
     [
