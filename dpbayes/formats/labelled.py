@@ -87,7 +87,7 @@ def _found(frame: pd.DataFrame, meta: Any) -> Found:
     floats = [n for n in single if frame[n].dtype == np.float64]
     frame = frame.assign(**{name: shortest(frame[name]) for name in floats})
     labels = {name: known for name, known in meta.variable_value_labels.items() if known}
-    return Found(frame, f"value labels in {len(labels)} columns", labels)
+    return Found(frame, f"value labels in {len(labels)} of them" if labels else "", labels)
 
 
 def with_levels(frame: pd.DataFrame, labels: Labels, schema: Schema | None) -> pd.DataFrame:

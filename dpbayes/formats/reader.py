@@ -57,7 +57,7 @@ def read_coded(
     check_names(f"data {_shown(source)}", names, "it")
     if say is not None:
         said = f", {found.said}" if found.said else ""
-        say(f"Read {_shown(source)}: {title}{said}, {len(names):,} columns.")
+        say(f"Read {_shown(source)}: {title}, {len(names):,} columns{said}.")
     frame = as_frame(found.frame.set_axis(names, axis="columns"))
     labels = {name.strip(): known for name, known in found.labels.items()}
     return Found(frame, found.said, labels)

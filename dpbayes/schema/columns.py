@@ -234,6 +234,10 @@ class Column:
         """
         values = as_frame(values.to_frame()).iloc[:, 0]
         refuse_missing({self.name: absent(values, self)})
+        return self.typed(values, show_values=show_values)
+
+    def typed(self, values: pd.Series, *, show_values: bool = False) -> pd.Series:
+        """As ``validate``, of plain values of which none is missing."""
         if self.type in ("continuous", "count"):
             return self._validate_numbers(values, show_values)
         return self._validate_levels(values, show_values)
@@ -258,7 +262,7 @@ class Column:
     def _validate_levels(self, values: pd.Series, show_values: bool) -> pd.Series:
         # A file gives text or numbers as it likes: compare as text, keep the declared level.
         by_text = {level_text(level): level for level in self.levels}
-        found = values.map(level_text).map(by_text)
+        found = values.map({one: by_text.get(level_text(one)) for one in values.unique()})
         shown = ", ".join(map(repr, self.levels))
         self._refuse(
             values if show_values else None,
@@ -354,11 +358,7 @@ class Schema:
 
     @classmethod
     def from_frame(cls, records: Any) -> Schema:
-        """A first draft, read off records, with every entry marked as guessed: confidential.
-
-        Args:
-            records: n rows, in a frame of pandas, polars or pyarrow.
-        """
+        """A draft, read off a frame of records with every entry marked as guessed: confidential."""
         return cls.from_dict(tree(guesses(as_frame(records))))
 
     @property
@@ -430,7 +430,7 @@ class Schema:
         refuse_missing({n: absent(records[n], column) for n, column in self.columns.items()})
         return pd.DataFrame(
             {
-                name: column.validate(records[name], show_values=show_values)
+                name: column.typed(records[name], show_values=show_values)
                 for name, column in self.columns.items()
             }
         )

@@ -42,12 +42,14 @@ def absent(values: pd.Series, column: Column) -> pd.Series:
     missing = values.isna()
     levels = set(map(level_text, column.levels))
     signs = {*NO_FIELD, *WRITTEN} - levels
-    if not pd.api.types.is_numeric_dtype(values.dtype):
-        missing |= values.map(lambda value: str(value).strip()).isin(signs)
+    if isinstance(values.dtype, pd.StringDtype):
+        missing |= values.str.strip().isin(signs)
+    elif values.dtype == object:
+        missing |= values.isin([one for one in values.unique() if str(one).strip() in signs])
     # Joint: codes for "refused", "not asked" that the schema declares for the column.
     codes = {level_text(code) for code in getattr(column, "missing", ())} - levels
     if codes:
-        missing |= values.map(level_text).isin(codes)
+        missing |= values.isin([one for one in values.unique() if level_text(one) in codes])
     return missing
 
 

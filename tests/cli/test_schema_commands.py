@@ -66,7 +66,7 @@ def test_from_a_file_to_a_release(survey):
     assert dpbayes("schema", "check", "survey.toml", cwd=survey).returncode == 0
     done = dpbayes(*RELEASE, cwd=survey)
     assert done.returncode == 0, done.stderr
-    assert "Read survey.dta: Stata, value labels in 2 columns, 4 columns." in done.stdout
+    assert "Read survey.dta: Stata, 4 columns, value labels in 2 of them." in done.stdout
     assert "Not in the schema, and left out: 'name'." in done.stdout
     released = survey / "web" / "release"
     assert sorted(path.name for path in released.iterdir()) == ["guarantee.json", "synthetic_1.dta"]
@@ -141,7 +141,7 @@ def test_a_database(survey):
     query = ("--query", "people")
     done = dpbayes("schema", "draft", "sqlite:///s.db", *query, cwd=survey)
     assert done.returncode == 0, done.stderr
-    assert "Read sqlite://...: SQL, database (sqlite), 4 columns." in done.stdout
+    assert "Read sqlite://...: SQL, 4 columns, database (sqlite)." in done.stdout
     assert (survey / "records.toml").exists()
     done = dpbayes("schema", "draft", "sqlite:///s.db", "--query", "nobody", "--out", "n.toml",
                    cwd=survey)  # fmt: skip

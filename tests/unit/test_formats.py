@@ -402,7 +402,7 @@ def test_what_is_said_repeats_no_value(tmp_path):
     lines = []
     table().assign(extra="Zq7", name="Zq8").to_csv(tmp_path / "a.csv", index=False, sep=";")
     dpb.read_records(tmp_path / "a.csv", SCHEMA, say=lines.append)
-    assert lines[0].endswith("CSV, separator semicolon, decimal mark '.', UTF-8, 7 columns.")
+    assert lines[0].endswith("CSV, 7 columns, separator semicolon, decimal mark '.', UTF-8.")
     assert lines[1] == "Not in the schema, and left out: 'extra', 'name'."
     assert "Zq" not in "".join(lines)
 
