@@ -88,7 +88,7 @@ def text(found: Mapping[str, Guess]) -> str:
 
 
 def _section(name: str, guess: Guess) -> str:
-    title = tomli_w.dumps({"columns": {name: {"x": 0}}}).splitlines()[0]
+    title = tomli_w.dumps({"columns": {name: {"x": 0}}}).partition("\n")[0]
     notes = [f"# {note}" for note in guess.notes]
     if not guess.entry:
         return "\n".join(["", *notes, f"# {title} left out", ""])
@@ -115,14 +115,23 @@ def _guess(values: pd.Series, labels: Mapping[Any, str]) -> Guess:
     if present.empty:
         guess.notes.append("No row has a value.")
     elif labels and _all_labelled(present, labels):
-        names = list(dict.fromkeys(str(label).strip() for _, label in sorted(labels.items())))
+        names = list(
+            dict.fromkeys(str(label).strip() for _, label in sorted(labels.items(), key=_order))
+        )
         _levels(guess, names, "the file's value labels, in the order of their codes")
     else:
         _unlabelled(guess, present)
         if labels:
-            known = ", ".join(f"{level_text(code)} {label!r}" for code, label in labels.items())
+            known = ", ".join(f"{level_text(code)!r} {label!r}" for code, label in labels.items())
             guess.notes.append(f"Labels of single codes, perhaps of missing values: {known}.")
     return guess
+
+
+def _order(labelled: tuple[Any, str]) -> tuple[bool, float, str]:
+    """Codes that are numbers first, by value."""
+    code = labelled[0]
+    text = isinstance(code, str)
+    return text, 0.0 if text else float(code), str(code)
 
 
 def _all_labelled(present: pd.Series, labels: Mapping[Any, str]) -> bool:

@@ -19,6 +19,7 @@ from tests.fuzzing import many, numbers, said, scalars
 from tests.unit.test_any_input import schemas
 
 ROWS = 40
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 TEXTS = {"region": ["north", "south", "west"], "name": [f"n{k}" for k in range(ROWS)]}
 
 
@@ -97,7 +98,7 @@ def test_labels_are_levels_in_the_order_of_their_codes():
     found = guesses(frame, labels)
     assert found["health"].entry["levels"] == ["good", "fair", "bad\n#"]
     assert found["age"].entry["type"] == "continuous"
-    assert any("99 'refused'" in note for note in found["age"].notes)
+    assert any("'99' 'refused'" in note for note in found["age"].notes)
     assert tomllib.loads(text(found))["columns"]["health"]["levels"] == ["good", "fair", "bad\n#"]
 
 
@@ -144,7 +145,9 @@ cells = st.one_of(scalars, numbers, st.sampled_from(["01", "2020-01-31", "NA", "
     table=st.dictionaries(
         st.text(max_size=4), st.lists(cells, min_size=3, max_size=3), min_size=1, max_size=3
     ),
-    labelled=st.dictionaries(scalars, st.text(max_size=5), max_size=3),
+    labelled=st.dictionaries(
+        st.one_of(st.text(max_size=3), numbers, st.integers(0, 3)), st.text(max_size=5), max_size=3
+    ),
 )
 @many
 def test_any_frame(table, labelled):
@@ -168,7 +171,7 @@ def test_editors_refuse_no_schema_that_is_taken(tree):
         plain = dpb.Schema.from_dict(tree).to_dict()
     except DpbayesError:
         return
-    jsonschema.validate(plain, json_schema())
+    VALIDATOR.validate(plain)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbayes.errors import DataError
 from dpbayes.formats import read_records
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import Outside
@@ -33,10 +32,7 @@ class PublicRecords(Outside):
     @classmethod
     def load(cls, path: str | Path) -> PublicRecords:
         """From a file, as ``read_records``. DataError if it cannot be read."""
-        try:
-            return cls(read_records(path))
-        except ValueError as error:  # a name that no file can have
-            raise DataError(f"reference file {str(path)!r}: {error}.") from None
+        return cls(read_records(path))
 
     def validated(self, schema: Schema) -> pd.DataFrame:
         """Declared columns, typed. DataError unless they fit the schema, and there are some."""
