@@ -127,11 +127,11 @@ def _guess(values: pd.Series, labels: Mapping[Any, str]) -> Guess:
     return guess
 
 
-def _order(labelled: tuple[Any, str]) -> tuple[bool, float, str]:
+def _order(labelled: tuple[Any, str]) -> tuple[bool, Any, str]:
     """Codes that are numbers first, by value."""
     code = labelled[0]
     text = isinstance(code, str)
-    return text, 0.0 if text else float(code), str(code)
+    return text, 0 if text else code, str(code)
 
 
 def _all_labelled(present: pd.Series, labels: Mapping[Any, str]) -> bool:

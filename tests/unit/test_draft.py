@@ -146,7 +146,9 @@ cells = st.one_of(scalars, numbers, st.sampled_from(["01", "2020-01-31", "NA", "
         st.text(max_size=4), st.lists(cells, min_size=3, max_size=3), min_size=1, max_size=3
     ),
     labelled=st.dictionaries(
-        st.one_of(st.text(max_size=3), numbers, st.integers(0, 3)), st.text(max_size=5), max_size=3
+        st.one_of(st.text(max_size=3), st.floats(), st.integers(-99, 99)),
+        st.text(max_size=5),
+        max_size=3,
     ),
 )
 @many
