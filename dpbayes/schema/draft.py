@@ -22,6 +22,7 @@ MARK = "guessed"
 MOST_LEVELS = 60  # more different texts are names, notes or keys
 MOST_DIGITS = 6
 MOST = 1e99  # and of whole numbers
+LEAST = 1e-90  # between bounds
 MOST_COUNT = 2**31 - 1
 FEWEST = 20  # rows that tell whether whole numbers are a key
 NINES = tuple(sign * int(f"{'9' * n}{k}") for n in range(4) for k in (7, 8, 9) for sign in (1, -1))
@@ -170,6 +171,9 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
         guess.notes.append(f"Codes of missing values? {shown}. Then make them empty in the file.")
     count = whole and low >= 0 and high <= MOST_COUNT
     bottom, top = _bounds(low, high, 1.0 if whole else 0.0)
+    if top - bottom < LEAST:
+        guess.notes.append("Numbers too close together to be taken; scale the column.")
+        return
     if count:
         guess.say("type", "count", "whole numbers; for codes ordinal or categorical, with levels")
         top, bottom = min(top, MOST_COUNT), min(bottom, MOST_COUNT - 1)
