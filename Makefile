@@ -50,7 +50,7 @@ lock:
 	echo hatchling | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url \
 	  --extra test --extra analysis --extra cmdstan --extra dips --extra postgresql \
-	  --extra studies pyproject.toml - \
+	  --extra studies --extra files pyproject.toml - \
 	  --output-file requirements.lock
 
 clean:

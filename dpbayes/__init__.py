@@ -24,12 +24,13 @@ from dpbayes.errors import (
     SchemaError,
 )
 from dpbayes.fit import Fit
+from dpbayes.formats import read_records
 from dpbayes.mechanisms import *  # noqa: F403  # its __all__ is the list of mechanisms
 from dpbayes.mechanisms.pegs.public import PublicRecords
 from dpbayes.mechanisms.posterior.weights import ConfidentialWeights, ConstantWeights, Reference
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.release import Release
-from dpbayes.schema import Column, Schema, read_records
+from dpbayes.schema import Column, Schema
 from dpbayes.stan.families import Family, register_family
 from dpbayes.stan.model import Program, Regression
 from dpbayes.stan.program import StanProgram

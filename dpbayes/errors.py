@@ -7,18 +7,18 @@ class DpbayesError(Exception):
     """Base of all errors that a user can mend.
 
     Attributes:
-        said: what a Stan program said of it in its own words, which may hold values of records.
-            Confidential, and no part of the message.
+        said: what a Stan program or a database said of it in its own words, which may hold values
+            of records. Confidential, and no part of the message.
     """
 
     said = ""
 
-    def saying(self, said: str) -> Self:
-        """The same, with a Stan program's own words beside a message that says where they are."""
+    def saying(self, said: str, who: str = "Stan") -> Self:
+        """The same, with others' own words beside a message that says where they are."""
         self.said = said.strip()
         if self.said:
             self.args = (
-                f"{self} Stan's reason may hold values of records: --show-values shows it (in "
+                f"{self} {who}'s reason may hold values of records: --show-values shows it (in "
                 "Python, the error's attribute `said`).",
             )
         return self

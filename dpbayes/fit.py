@@ -114,6 +114,7 @@ class Fit(Generic[F_co]):
                 "noise": noise.name if seeded is None else StudyNoise.name,
             },
             releasable=noise.releasable and seeded is None,
+            schema=self.task.schema,
         )
 
     def check_sample(

@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dpbayes.errors import DataError
 
 if TYPE_CHECKING:
     import filelock
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
     import xarray as xr
     from scipy import interpolate, optimize, sparse, special, stats
 else:
-    from importlib import import_module
 
     class _Waiting:
         """A module that is imported when an attribute is asked for."""
@@ -25,7 +27,7 @@ else:
             self._name = name
 
         def __getattr__(self, attribute):
-            return getattr(import_module(self._name), attribute)
+            return getattr(importlib.import_module(self._name), attribute)
 
     filelock, formulaic = (_Waiting(name) for name in ("filelock", "formulaic"))
     pd = _Waiting("pandas")
@@ -35,7 +37,25 @@ else:
         _Waiting(f"scipy.{n}") for n in ("interpolate", "optimize", "sparse", "special", "stats")
     )
 
+
+def needed(name: str, what: str) -> Any:
+    """A module of the extra ``files``.
+
+    Args:
+        name: of the module.
+        what: asks for it.
+    Raises:
+        DataError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise DataError(
+            f"{what} needs {name.partition('.')[0]}: pip install 'dpbayes[files]'."
+        ) from None
+
+
 __all__ = [
-    "filelock", "formulaic", "interpolate", "optimize", "pd", "sa", "sparse", "special", "stats",
-    "xr",
+    "filelock", "formulaic", "interpolate", "needed", "optimize", "pd", "sa", "sparse", "special",
+    "stats", "xr",
 ]  # fmt: skip

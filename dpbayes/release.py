@@ -6,13 +6,14 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpbayes.errors import GuaranteeError
+from dpbayes.formats.catalog import CSV, writer
 from dpbayes.heavy import pd
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.schema import Schema
@@ -33,6 +34,7 @@ class Release:
             a mechanism without a program says of itself (alpha, bins, budget).
         releasable: False if a seeded generator stood in for the noise of a release.
         ledger: entry id and budget of the data set, if the release was accounted for; public.
+        schema: of the data sets.
     """
 
     datasets: tuple[pd.DataFrame, ...]
@@ -43,19 +45,24 @@ class Release:
     settings: Mapping[str, Any]
     releasable: bool = True
     ledger: Mapping[str, Any] | None = None
+    schema: Schema = field(default_factory=Schema)
 
-    def files(self) -> dict[str, bytes]:
+    def files(self, file_format: str = CSV) -> dict[str, bytes]:
         """synthetic_1.csv ... synthetic_m.csv, and guarantee.json with their hashes.
 
+        Args:
+            file_format: of the data sets, as in ``WRITTEN``; codes and labels are the schema's.
         Raises:
             GuaranteeError: the noise was seeded, for a study.
+            OutputError: a format that is not written.
         """
+        kind = writer(file_format)
         if not self.releasable:
             raise GuaranteeError(
                 "not for release: its noise came from a seeded generator. Sample without a seed."
             )
         data = {
-            f"synthetic_{i}.csv": frame.to_csv(index=False).encode()
+            f"synthetic_{i}{kind.endings[0]}": kind.write(frame, self.schema)
             for i, frame in enumerate(self.datasets, start=1)
         }
         statement = {

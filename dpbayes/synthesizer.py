@@ -22,6 +22,7 @@ from dpbayes.privacy.noise import Noise, SecureNoise, StudyNoise
 from dpbayes.privacy.statistic import scale_for
 from dpbayes.schema import Schema
 from dpbayes.schema.fingerprint import content_digest, hash_of
+from dpbayes.schema.frames import as_frame
 from dpbayes.stan.model import Model, ModelChoice
 
 G = TypeVar("G", bound=Fitted)
@@ -90,7 +91,7 @@ class Synthesizer(Generic[F_co]):
             claim = claim.assuming(*self.model.assumptions)
         for loss, what in self.paid:
             claim = claim.having_paid(loss, what)
-        return claim
+        return claim.with_guesses(self.schema.guesses)
 
     def _spending(self) -> Mechanism[F_co]:
         """The mechanism with what noisy rows leave of its epsilon."""
@@ -135,7 +136,8 @@ class Synthesizer(Generic[F_co]):
         """Take the records: fit the posteriors, or compute what noise will be added to.
 
         Args:
-            records: n confidential rows with every column of the schema.
+            records: n confidential rows with every column of the schema, in a frame of pandas,
+                polars or pyarrow.
             allow_nonconvergence: go on although chains have not converged.
             checkpoint: a directory for finished chains and the seed, confidential. The same call
                 after a crash goes on with them, and gives what it would have given; remove it
@@ -144,6 +146,7 @@ class Synthesizer(Generic[F_co]):
         Raises:
             DataError, ConvergenceError, EngineError, ProgramError.
         """
+        records = as_frame(records)
         task = self.task(records, allow_nonconvergence=allow_nonconvergence, checkpoint=checkpoint)
         return self._fit(task, records)
 
@@ -186,6 +189,7 @@ class Synthesizer(Generic[F_co]):
         checkpoint: str | Path | None = None,
     ) -> Task:
         """Validated records with what the mechanism may use. Confidential."""
+        records = as_frame(records)
         found = self.schema.validate(records)
         if self.schema.cluster is not None:
             self.schema.cluster.check(records)

@@ -15,6 +15,7 @@ from dpbayes.cli.interrupts import Interrupts, leave
 from dpbayes.cli.ledger import ledger_app
 from dpbayes.cli.options import flattened
 from dpbayes.cli.pages import report
+from dpbayes.cli.schema import schema_app
 from dpbayes.cli.streams import FAILED, run, say, say_error
 from dpbayes.cli.study import study
 from dpbayes.cli.synthesize import synthesize
@@ -92,3 +93,4 @@ for _one in (demo, synthesize, tune, audit, check, study, combine, risk, utility
     app.command()(flattened(_one))
 app.command("list")(list_)
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(schema_app, name="schema")

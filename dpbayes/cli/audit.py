@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dpbayes.cli.options import AccountOptions, MechanismOptions, ModelOptions, ShowValues
+from dpbayes.cli.options import (
+    AccountOptions,
+    Data,
+    InputOptions,
+    MechanismOptions,
+    ModelOptions,
+    ShowValues,
+)
 from dpbayes.cli.streams import say
 from dpbayes.errors import GuaranteeError
 from dpbayes.evaluate.bounds import RUNS
+from dpbayes.formats.source import place
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import PosteriorMechanism
-from dpbayes.schema import read_records
 from dpbayes.schema.overlap import Identity
 from dpbayes.synthesizer import Synthesizer
 
@@ -23,7 +29,8 @@ CANDIDATES = 60  # by default
 
 
 def audit(
-    data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="Confidential records, CSV.")],
+    data: Data,
+    source: InputOptions,
     model: ModelOptions,
     mechanism: MechanismOptions,
     account: AccountOptions,
@@ -57,12 +64,12 @@ def audit(
             "the ends of the declared domain are tried; --runs says how often."
         )
     synthesizer = model.synthesizer(chosen)
-    records = read_records(data)
+    records = source.read(data, synthesizer.schema)
     declared = synthesizer.schema.validate(records, show_values=show_values)
     ledger = account.open()
     if ledger is not None and account.account is not None:
         ledger.record_audit(
-            account.account, Identity(records, declared), chosen.name, data.absolute(), account.note
+            account.account, Identity(records, declared), chosen.name, place(data), account.note
         )
     if exact:
         violated = _posterior(synthesizer, records, candidates, runs)

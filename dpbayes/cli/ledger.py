@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from dpbayes.cli.options import ShowValues
+from dpbayes.cli.options import Data, InputOptions, ShowValues, flattened
 from dpbayes.cli.streams import say, say_done, say_table
 from dpbayes.privacy.guarantee import amount
 from dpbayes.publication.account import check_new
@@ -16,7 +16,7 @@ from dpbayes.publication.database import VERSION
 from dpbayes.publication.ledger import STATES, Ledger, loss_in
 from dpbayes.publication.resolve import resolve as resolve_all
 from dpbayes.publication.url import redact
-from dpbayes.schema import Schema, read_records
+from dpbayes.schema import Schema
 from dpbayes.schema.overlap import Identity
 
 ledger_app = typer.Typer(
@@ -133,10 +133,12 @@ def resolve(
 
 
 @ledger_app.command()
+@flattened
 def accept(
     url: Url,
     account: OneAccount,
-    data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="The records, CSV.")],
+    data: Data,
+    source: InputOptions,
     schema: Annotated[
         Path, typer.Option(help="Their schema file: data sets are known by declared columns.")
     ],
@@ -148,8 +150,9 @@ def accept(
     other persons than those of data sets that they look like.
     """
     ledger = Ledger(url)
-    records = read_records(data)
-    declared = Schema.from_toml(schema).validate(records, show_values=show_values)
+    public = Schema.from_toml(schema)
+    records = source.read(data, public)
+    declared = public.validate(records, show_values=show_values)
     shared = ledger.accept(account, Identity(records, declared))
     if shared:
         say(f"Common records with other data sets: {', '.join(map(str, shared))}.")

@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from dpbayes.cli.streams import say
 from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.errors import (
     DpbayesError,
@@ -27,6 +28,11 @@ from dpbayes.errors import (
     ProgramError,
     SchemaError,
 )
+from dpbayes.formats import read_records
+from dpbayes.formats.base import Found
+from dpbayes.formats.catalog import FORMATS
+from dpbayes.formats.reader import read_coded
+from dpbayes.heavy import pd
 from dpbayes.mechanisms import Measured, Mechanism, PureMechanism, get_kind, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
@@ -34,6 +40,8 @@ from dpbayes.schema import Schema
 from dpbayes.stan.model import ModelChoice, Program, Regression
 from dpbayes.synthesizer import Synthesizer
 
+RECORDS = "FILE or address of confidential records."
+Data = Annotated[str, typer.Argument(metavar="DATA", help=RECORDS)]
 Command = Callable[..., None]
 ShowValues = Annotated[
     bool,
@@ -106,6 +114,41 @@ def require_posterior(mechanism: Mechanism[Any], *groups: Any) -> None:
             f"mechanism {mechanism.name!r} synthesises every confidential column of the schema "
             f"without a Stan program: leave out {', '.join(given)}."
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions:
+    """How records are read, where their file does not say so itself."""
+
+    input_format: Annotated[
+        str | None,
+        typer.Option(help=f"Of the records, if their ending does not say: {', '.join(FORMATS)}."),
+    ] = None
+    separator: Annotated[
+        str | None, typer.Option(help="CSV: one character, or tab [recognised].")
+    ] = None
+    decimal: Annotated[str | None, typer.Option(help="CSV: . or , [recognised].")] = None
+    encoding: Annotated[
+        str | None, typer.Option(help="Of text: utf-8, cp1252, ... [recognised].")
+    ] = None
+    sheet: Annotated[str | None, typer.Option(help="Of a workbook [the only one].")] = None
+    catalog: Annotated[str | None, typer.Option(help="SAS: file with value labels, .sas7bcat.")] = (
+        None
+    )
+    query: Annotated[str | None, typer.Option(help="Databases: SELECT ..., or a table's name.")] = (
+        None
+    )
+
+    def read(self, source: str, schema: Schema | None = None) -> pd.DataFrame:
+        """The records, with what was recognised said on the screen."""
+        return read_records(source, schema, say=say, **self._how())
+
+    def coded(self, source: str) -> Found:
+        """The same, with labels beside their codes."""
+        return read_coded(source, say=say, **self._how())
+
+    def _how(self) -> dict[str, Any]:
+        return {"file_format" if k == "input_format" else k: v for k, v in vars(self).items()}
 
 
 @dataclass(frozen=True, kw_only=True)

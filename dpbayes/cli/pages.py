@@ -7,18 +7,17 @@ from typing import Annotated
 
 import typer
 
-from dpbayes.cli.options import ShowValues
+from dpbayes.cli.options import RECORDS, InputOptions, ShowValues
 from dpbayes.cli.streams import say
 from dpbayes.errors import OutputError, SchemaError
 from dpbayes.files import write_whole
-from dpbayes.schema import Schema, read_records
+from dpbayes.schema import Schema
 
 
 def report(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of a release (--out).")],
-    records: Annotated[
-        Path | None, typer.Option(help="Confidential records: adds whole tables and risk.")
-    ] = None,
+    source: InputOptions,
+    records: Annotated[str | None, typer.Option(help=f"{RECORDS} Adds whole tables.")] = None,
     schema: Annotated[Path | None, typer.Option(help="Schema file of the records.")] = None,
     formula: Annotated[
         list[str] | None,
@@ -31,7 +30,7 @@ def report(
         str | None, typer.Option(help="Column that an intruder wants to know.")
     ] = None,
     holdout: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Records of the same population that were not synthesised."),
     ] = None,
     show_values: ShowValues = False,
@@ -51,10 +50,11 @@ def report(
         raise SchemaError("--records and --schema go together.")
     question = None
     if records is not None and schema is not None:
+        declared = Schema.from_toml(schema)
         question = Question(
-            Schema.from_toml(schema),
-            read_records(records),
-            None if holdout is None else read_records(holdout),
+            declared,
+            source.read(records, declared),
+            None if holdout is None else source.read(holdout, declared),
             [name.strip() for name in (keys or "").split(",") if name.strip()],
             sensitive,
             formula or (),

@@ -10,6 +10,8 @@ import typer
 
 from dpbayes.cli.options import (
     AccountOptions,
+    Data,
+    InputOptions,
     MechanismOptions,
     ModelOptions,
     SamplerOptions,
@@ -18,10 +20,10 @@ from dpbayes.cli.options import (
 )
 from dpbayes.cli.streams import say, say_done, say_paragraph
 from dpbayes.errors import GuaranteeError
+from dpbayes.formats.catalog import CSV, WRITTEN, written_as
 from dpbayes.mechanisms import Mechanism
 from dpbayes.publication.job import Job
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
-from dpbayes.schema import read_records
 from dpbayes.synthesizer import Synthesizer
 
 
@@ -62,11 +64,20 @@ class ReleaseOptions:
         bool,
         typer.Option("--allow-nonconvergence", help="Release although the chains disagree."),
     ] = False
+    file_format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help=f"Of the data sets: {', '.join(WRITTEN)}, or same as DATA; Stata and SPSS with "
+            "value labels.",
+        ),
+    ] = CSV
     show_values: ShowValues = False
 
 
 def synthesize(
-    data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="Confidential records, CSV.")],
+    data: Data,
+    source: InputOptions,
     model: ModelOptions,
     mechanism: MechanismOptions,
     release: ReleaseOptions,
@@ -101,10 +112,12 @@ def synthesize(
         ledger=ledger,
         dataset=account.account or "",
         note=account.note,
+        file_format=written_as(release.file_format, data, source.input_format),
         allow_nonconvergence=release.allow_nonconvergence,
         show_values=release.show_values,
     )
-    outcome = job.run(read_records(data), say)
+    records = source.read(data, job.candidates[0].schema)
+    outcome = job.run(records, say)
     say_paragraph(outcome.release.guarantee.paragraph())
     if outcome.findings is not None and outcome.findings.lines:
         say("\n".join(("", *outcome.findings.lines)))

@@ -9,24 +9,24 @@ from typing import Annotated
 
 import typer
 
-from dpbayes.cli.options import ModelOptions, ShowValues
+from dpbayes.cli.options import InputOptions, ModelOptions, ShowValues
 from dpbayes.cli.streams import say, say_done
 from dpbayes.engines import SamplerSettings
 from dpbayes.errors import OutputError
 from dpbayes.mechanisms import Unweighted
 from dpbayes.publication.output import as_output_error, check_writable
-from dpbayes.schema import read_records
 from dpbayes.tuning import tune as choose
 
 
 def tune(
     reference: Annotated[
-        Path, typer.Option(help="Public or historical records, CSV, paid for elsewhere.")
+        str, typer.Option(help="Public or historical records, paid for elsewhere: FILE or address.")
     ],
     target_epsilon: Annotated[
         float, typer.Option(help="Largest local ε_x = 2Δ on the reference records, in nats.")
     ],
     out: Annotated[Path, typer.Option(help="File to write, JSON.")],
+    source: InputOptions,
     model: ModelOptions,
     seed: Annotated[int | None, typer.Option(help="For tests.")] = None,
     show_values: ShowValues = False,
@@ -43,7 +43,7 @@ def tune(
     check_writable(out.parent)
     settings = SamplerSettings(seed=seed, progress=sys.stderr.isatty())
     synthesizer = model.synthesizer(Unweighted(), settings=settings)
-    records = read_records(reference)
+    records = source.read(reference, synthesizer.schema)
     synthesizer.schema.validate(records, show_values=show_values)
     found = choose(synthesizer, records, target_epsilon)
     with as_output_error(out, "The weights were not written."):

@@ -7,15 +7,16 @@ from typing import Annotated
 
 import typer
 
-from dpbayes.cli.options import ShowValues
+from dpbayes.cli.options import RECORDS, InputOptions, ShowValues
 from dpbayes.cli.streams import say
+from dpbayes.formats import read_records
 from dpbayes.heavy import pd
-from dpbayes.schema import Schema, read_records
+from dpbayes.schema import Schema
 
 Synthetic = Annotated[
-    Path, typer.Argument(metavar="SYNTHETIC.csv", help="A synthetic table, as in OUT/release.")
+    Path, typer.Argument(metavar="SYNTHETIC", help="A synthetic table, as in OUT/release.")
 ]
-Records = Annotated[Path, typer.Option(help="Confidential records, CSV.")]
+Records = Annotated[str, typer.Option(help=RECORDS)]
 SchemaFile = Annotated[Path, typer.Option(help="Schema file of both, TOML.")]
 CONFIDENTIAL = "Confidential: computed from the records.\n"
 
@@ -24,19 +25,18 @@ def risk(
     synthetic: Synthetic,
     records: Records,
     schema: SchemaFile,
+    source: InputOptions,
     keys: Annotated[str, typer.Option(help="Columns that an intruder knows: age,sex,zip.")],
     sensitive: Annotated[
         str | None, typer.Option(help="Column that an intruder wants to know.")
     ] = None,
     holdout: Annotated[
-        Path | None,
-        typer.Option(help="Records of the same population that were not synthesised, CSV."),
+        str | None,
+        typer.Option(help="Records of the same population that were not synthesised."),
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(
-            help="ε of the release, for its bounds [guarantee.json beside SYNTHETIC.csv]."
-        ),
+        typer.Option(help="ε of the release, for its bounds [guarantee.json beside SYNTHETIC]."),
     ] = None,
     delta: Annotated[float, typer.Option(help="δ of that ε.")] = 0.0,
     show_values: ShowValues = False,
@@ -51,9 +51,13 @@ def risk(
 
     declared = Schema.from_toml(schema)
     bounds = stated(synthetic, epsilon, delta)
-    others = None if holdout is None else read_records(holdout)
+    others = None if holdout is None else source.read(holdout, declared)
     whole = Whole.of(
-        declared, read_records(records), read_records(synthetic), others, show_values=show_values
+        declared,
+        source.read(records, declared),
+        read_records(synthetic, declared),
+        others,
+        show_values=show_values,
     )
     names = [name.strip() for name in keys.split(",") if name.strip()]
     _say(table(whole, names, sensitive, bounds))
@@ -63,6 +67,7 @@ def utility(
     synthetic: Synthetic,
     records: Records,
     schema: SchemaFile,
+    source: InputOptions,
     show_values: ShowValues = False,
 ) -> None:
     """How close a synthetic table is as a whole: columns by one, two and three, and pMSE.
@@ -73,7 +78,10 @@ def utility(
 
     declared = Schema.from_toml(schema)
     whole = Whole.of(
-        declared, read_records(records), read_records(synthetic), show_values=show_values
+        declared,
+        source.read(records, declared),
+        read_records(synthetic, declared),
+        show_values=show_values,
     )
     _say(joint_utility(whole))
 

@@ -15,6 +15,7 @@ from dpbayes.evaluate.bounds import log_ratio_bound
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.posterior.fit import PosteriorFit
 from dpbayes.privacy.guarantee import Guarantee
+from dpbayes.schema.frames import as_frame
 from dpbayes.synthesizer import Synthesizer
 
 LEVEL = 0.05 / 4  # two limits in each of two directions
@@ -61,7 +62,7 @@ def audit_sampled(
     the log ratio of the two last-stage densities, the other half count how often it is passed.
     The bound is log(p1 / p0) with Clopper-Pearson limits, in both directions (Bonferroni).
     """
-    added = pd.concat([records, record], ignore_index=True)
+    added = pd.concat([as_frame(records), record], ignore_index=True)
     if runs < 20:
         raise GuaranteeError(f"runs = {runs} must be at least 20 a side.")
     sides: list[list[xr.DataTree]] = [[], []]

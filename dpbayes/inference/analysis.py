@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.errors import InferenceError, SchemaError
+from dpbayes.formats import read_records
 from dpbayes.heavy import pd
 from dpbayes.inference.combining import RULES, Combined, combine
 from dpbayes.inference.counts import (
@@ -73,7 +74,7 @@ class ReleasedData:
 
 
 def read_release(directory: str | Path) -> ReleasedData:
-    """Read a release folder: synthetic_1.csv ... and guarantee.json.
+    """Read a release folder: synthetic_1.csv ... or of another format, and guarantee.json.
 
     Raises:
         InferenceError: the folder or a file of it is missing or cannot be read.
@@ -82,7 +83,7 @@ def read_release(directory: str | Path) -> ReleasedData:
     try:
         statement = json.loads((directory / STATEMENT).read_text(encoding="utf-8"))
         count = int(statement["datasets"])
-        frames = tuple(pd.read_csv(directory / f"synthetic_{i}.csv") for i in range(1, count + 1))
+        frames = tuple(_read_table(directory, f"synthetic_{i}") for i in range(1, count + 1))
         mechanism, basis = str(statement["mechanism"]), str(statement["basis"])
         return ReleasedData(frames, mechanism, basis, dict(statement.get("settings", {})))
     except OSError as error:
@@ -92,6 +93,12 @@ def read_release(directory: str | Path) -> ReleasedData:
         ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise InferenceError(f"release {str(directory)!r} cannot be read: {error!r}.") from None
+
+
+def _read_table(directory: Path, name: str) -> pd.DataFrame:
+    """A data set with types, which no other format than CSV leaves open."""
+    path = next(directory.glob(f"{name}.*"), directory / f"{name}.csv")
+    return pd.read_csv(path) if path.suffix == ".csv" else read_records(path)
 
 
 def analyse(

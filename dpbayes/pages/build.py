@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbayes.errors import DataError
+from dpbayes.formats import read_records
 from dpbayes.inference.analysis import DEFAULT_RULE, RULES_BY_MECHANISM
 from dpbayes.pages import comparison, confidential
 from dpbayes.pages.comparison import Question
@@ -15,7 +16,6 @@ from dpbayes.pages.guarantee import guarantee, numbers, settings
 from dpbayes.pages.page import Page, Section, Table
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 from dpbayes.release import STATEMENT
-from dpbayes.schema import read_records
 
 PAGE = "report.html"
 
@@ -58,7 +58,8 @@ def confidential_page(out: Path, question: Question | None = None) -> bytes:
     if question is None:
         sections += confidential.left_behind(folder)
     else:
-        first = read_records(out / RELEASE / "synthetic_1.csv")
+        path = next((out / RELEASE).glob("synthetic_1.*"), out / RELEASE / "synthetic_1.csv")
+        first = read_records(path, question.schema)
         sections += comparison.sections(question, first, statement)
     sections += confidential.of_fit(folder)
     sections += [_analysis(statement), settings(statement)]

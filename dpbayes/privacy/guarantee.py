@@ -120,6 +120,7 @@ class Guarantee:
         rows: what is public of the number of records (``schema.Rows``).
         parts: sentences on what a data set's loss is made of, or on what has no claim.
         cluster: declared largest number of records of one person.
+        guessed: what of the schema was read off records, and confirmed by nobody.
     """
 
     mechanism: str
@@ -137,6 +138,7 @@ class Guarantee:
     rows: RowsKind = "public"
     parts: str = ""
     cluster: int = 1
+    guessed: str = ""
 
     @property
     def holds_for(self) -> Adjacency:
@@ -230,6 +232,13 @@ class Guarantee:
         """Raise GuaranteeError if the basis is weaker than what is accepted."""
         if accept not in BASES:
             raise GuaranteeError(f"accept = {accept!r} must be one of {', '.join(BASES)}.")
+        if self.guessed and accept != "none":
+            raise GuaranteeError(
+                f"the schema has guesses left: {self.guessed}. What is read off the records is a "
+                "disclosure that nothing has paid for: confirm or replace each from public "
+                "knowledge and take it out of the column's list `guessed`, or say that no "
+                'guarantee will do: accept="none" (--accept none).'
+            )
         if BASES.index(self.basis) > BASES.index(accept):
             what = (
                 "gives no differential privacy"
@@ -241,6 +250,13 @@ class Guarantee:
                 "mechanism (censored, anchored), or say that the weaker claim will do: "
                 f'accept="{self.basis}" (--accept {self.basis}).'
             )
+
+    def with_guesses(self, guessed: str) -> Guarantee:
+        """No claim, where a schema's entries were read off records; unchanged if none were."""
+        if not guessed:
+            return self
+        unbounded = Loss.pure(math.inf)
+        return replace(self, guessed=guessed, basis="none", each=unbounded)
 
     def assuming(self, *more: str) -> Guarantee:
         """With further assumptions."""
@@ -325,6 +341,12 @@ class Guarantee:
 
     def paragraph(self) -> str:
         """A paragraph for people who read the release."""
+        if self.guessed:
+            return (
+                f"The synthesizer {self.mechanism!r} gives no differential privacy guarantee here: "
+                "its schema was read off records that may be the confidential ones, and not "
+                f"confirmed from public knowledge ({self.guessed})."
+            )
         if self.basis == "none":
             return (
                 f"The synthesizer {self.mechanism!r} gives no differential privacy guarantee: the "

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from dpbayes.errors import DpbayesError
 from dpbayes.fit import Fit
+from dpbayes.formats.catalog import CSV, writer
 from dpbayes.mechanisms.base import Findings
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.publication.ledger import Ledger
@@ -45,20 +46,21 @@ def publish(
     ledger: Ledger | None = None,
     dataset: str = "",
     note: str = "",
+    file_format: str = CSV,
     say: Say = print,
 ) -> Release:
     """Draw m data sets and write OUT/release, then OUT/confidential.
 
     Args:
         out: a new folder, or one that holds no release; of this process alone meanwhile.
-        datasets, accept, delta, rows, ledger, dataset, note: as in ``Terms``.
+        datasets, accept, delta, rows, ledger, dataset, note, file_format: as in ``Terms``.
         say: takes lines for people: no ledger, a confidential report that is not complete.
     Raises:
         GuaranteeError: weaker than ``accept``; a seed was set.
         BudgetError: the budget does not admit it; nothing was drawn or written.
         OutputError: in use, disk full, no permission. The message says whether the cost counts.
     """
-    terms = Terms(datasets, accept, delta, rows, ledger, dataset, note)
+    terms = Terms(datasets, accept, delta, rows, ledger, dataset, note, file_format)
     with held(Path(out)) as output:
         release = release_into(output, fit, terms, say)
         report_into(output, fit, release, say)
@@ -70,6 +72,7 @@ def release_into(output: Output, fit: Fit[Any], terms: Terms, say: Say = print) 
     fit.check_sample(terms.datasets, accept=terms.accept, delta=terms.delta, rows=terms.rows)
     require_secret_seed(fit.task.settings)
     fit.mechanism.check_release()
+    writer(terms.file_format).check(fit.task.schema)
     if terms.ledger is None:
         say(NO_LEDGER)
     payment = terms.payment()
@@ -79,7 +82,7 @@ def release_into(output: Output, fit: Fit[Any], terms: Terms, say: Say = print) 
         with as_output_error(output.path, "Nothing was released."):
             with payment.counted():
                 release = _draw(fit, terms, payment)
-            files = release.files()
+            files = release.files(terms.file_format)
             work.allocate(_space(fit, terms, files))
         payment.writing()
     except BaseException:
@@ -122,7 +125,7 @@ def _space(fit: Fit[Any], terms: Terms, files: dict[str, bytes]) -> dict[str, in
     if rows is None:
         rows = 0 if schema.rows.kind == "noisy" else fit.task.rows
     released = [c for c in schema.columns.values() if c.public or c in fit.synthesised]
-    data = room(released, rows) if rows else 0
+    data = room(released, rows, terms.file_format) if rows else 0
     statement = -(-len(files[STATEMENT]) // STATEMENT_UNIT) * STATEMENT_UNIT if rows else 0
     return {name: statement if name == STATEMENT else data for name in files}
 

@@ -9,6 +9,7 @@ from typing import Any
 from dpbayes.choice import CHOICE, check_candidates, choice_loss
 from dpbayes.errors import GuaranteeError, LedgerError
 from dpbayes.fit import Fit
+from dpbayes.formats.catalog import CSV, writer
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import Findings
 from dpbayes.mechanisms.posterior.weights import references
@@ -22,6 +23,7 @@ from dpbayes.publication.output import Output, check_output, held
 from dpbayes.publication.payment import Payment
 from dpbayes.publication.terms import Say, Terms, require_secret_seed
 from dpbayes.release import Release
+from dpbayes.schema.frames import as_frame
 from dpbayes.schema.overlap import Identity
 from dpbayes.schema.rows import check_room
 from dpbayes.synthesizer import Synthesizer
@@ -55,6 +57,7 @@ class Job:
         choose_epsilon: of the choice among several candidates, paid once.
         ledger: account for the release in it, as one of data set ``dataset``.
         note: for the ledger's history.
+        file_format: of the data sets' files, csv, parquet, feather, stata or spss.
         allow_nonconvergence: release although chains have not converged.
         show_values: messages about records that do not fit the schema show some of their values.
 
@@ -73,6 +76,7 @@ class Job:
     ledger: Ledger | None = None
     dataset: str = ""
     note: str = ""
+    file_format: str = CSV
     allow_nonconvergence: bool = False
     show_values: bool = False
 
@@ -94,6 +98,7 @@ class Job:
         if rows is not None:
             check_room(rows, len(schema.columns), self.datasets)
         check_output(self.out)
+        writer(self.file_format).check(schema)
         self.claim.require(self.accept)
         for candidate in self.candidates:
             require_secret_seed(candidate.settings)
@@ -123,6 +128,7 @@ class Job:
         # Not above: it draws figures, and matplotlib takes long to import.
         from dpbayes.publication.gate import release_into, report_into
 
+        records = as_frame(records)
         identity = self._identified(records)
         with held(self.out) as output:
             chosen = self._chosen(identity, output, say)
@@ -177,6 +183,7 @@ class Job:
             self.ledger,
             self.dataset,
             self.note,
+            self.file_format,
             owed=chosen.guarantee(),  # the choice has an entry of its own
         )
 

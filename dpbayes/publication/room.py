@@ -9,18 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dpbayes.formats.catalog import CSV
 from dpbayes.schema import Column
 
 NUMBER = 25  # bytes of the longest text of a 64-bit number, with some to spare
 NAME = 20  # bytes that a directive of a format becomes at most, for each of its own
 LINE_END = 2
+COLUMN = 4096  # bytes that other formats note of a column
+AROUND = 65536  # and of a file
 
 
-def room(columns: Iterable[Column], rows: int) -> int:
-    """Bytes that a CSV file with these columns has at most."""
+def room(columns: Iterable[Column], rows: int, file_format: str = CSV) -> int:
+    """Bytes that a file with these columns has at most.
+
+    A value takes fewer bytes in the other formats than as text; around the values they have what
+    they note of each column, its levels among it.
+    """
+    columns = list(columns)
+    noted = sum(COLUMN + 2 * sum(NUMBER + _quoted(str(v)) for v in c.levels) for c in columns)
+    around = 0 if file_format == CSV else AROUND + noted
     widths = [(_quoted(column.name), width(column)) for column in columns]
     header = sum(name + 1 for name, _ in widths) + LINE_END
-    return header + rows * (sum(cell + 1 for _, cell in widths) + LINE_END)
+    return around + header + rows * (sum(cell + 1 for _, cell in widths) + LINE_END)
 
 
 def width(column: Column) -> int:

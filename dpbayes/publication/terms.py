@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dpbayes.engines import SamplerSettings
 from dpbayes.errors import GuaranteeError
+from dpbayes.formats.catalog import CSV
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.payment import Payment
@@ -31,6 +32,7 @@ class Terms:
         datasets, accept, delta, rows: as in ``Fit.sample``.
         ledger: account for the release in it, as one of data set ``dataset``.
         note: for the ledger's history.
+        file_format: of the data sets' files.
         owed: what the release's entry pays for, of one data set; by default all of the fit's
             guarantee. It is less where a part has an entry of its own.
     """
@@ -42,6 +44,7 @@ class Terms:
     ledger: Ledger | None = None
     dataset: str = ""
     note: str = ""
+    file_format: str = CSV
     owed: Guarantee | None = None
 
     def payment(self) -> Payment:

@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Mask
+from dpbayes.arrays import Floats
 from dpbayes.errors import DataError, SchemaError
 from dpbayes.heavy import pd
 from dpbayes.schema import dates
+from dpbayes.schema.draft import MARK
+from dpbayes.schema.frames import as_frame
+from dpbayes.schema.special import NUMERIC, checked_atoms, missing_codes
+from dpbayes.schema.values import NO_FIELD, absent, level_text, refuse_missing
 
 ColumnType = Literal["continuous", "count", "date", "binary", "categorical", "ordinal"]
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
-NUMERIC = ("continuous", "count", "date")
 RESOLUTION = 6  # decimal digits that the width of the bounds is cut into, unless digits says more
 LARGEST = 1e100  # bound; squares of larger numbers overflow
 MOST_DIGITS = 106  # either way: of bounds as large, or as close
-MOST_ATOMS = 100
 MOST_COUNT = 2**31 - 1  # what Stan holds; sums of as many of them as there are rows are exact
 MOST_LEVEL = 2**53  # whole numbers up to it have one way to be written
-MISSING = ("", "NaN", "nan")  # fields of a file without a value
-_WHOLE = re.compile(r"-?\d+\.0+")  # as a column with missing values is written by many
 _SHOWN = 3  # values shown in an error message
 ASK_FOR_VALUES = "To see some of them: --show-values (show_values=True)."
 
@@ -39,17 +38,22 @@ class Column:
     """One declared column.
 
     Attributes:
-        lower, upper: inclusive public bounds in the column's own units, of numbers and dates; dates
-            are held as days since 1970-01-01.
-        levels: the public levels in order (binary, categorical, ordinal).
-        digits: public precision of a continuous column, in decimals: released values are rounded
-            to it. By default about a millionth of the width of the bounds.
+        name: of the column in the records.
+        type: ``continuous``, ``count``, ``date``, ``binary``, ``categorical`` or ``ordinal``.
+        lower: inclusive public bound of numbers and dates, in the column's own units; dates are
+            held as days since 1970-01-01.
+        upper: the same at the other end.
+        levels: public levels of binary, categorical and ordinal columns, in order.
+        digits: public precision of a continuous column, in decimals: released values are rounded to
+            it. By default about a millionth of the width of the bounds.
         atoms: values of a numeric column that many records have exactly, as 0 of an income; those
             that make a table of counts keep them apart.
         format: of dates in files, as ``strptime`` has it; by default 2026-12-31.
         missing: texts that stand for a missing value, beside an empty one; () where none may be.
         only_if: a rule (``rules.Rule``): the column has a value only where it is true.
-        public: the column is conditioned on and released as it is.
+        public: conditioned on, and released as it is.
+        guessed: keys whose values were read off records and that nobody has confirmed: no claim
+            holds for what is made with them.
     """
 
     name: str
@@ -63,6 +67,7 @@ class Column:
     missing: tuple[str, ...] = ()
     only_if: str | None = None
     public: bool = False
+    guessed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"column {self.name!r}"
@@ -72,6 +77,7 @@ class Column:
             )
         if not isinstance(self.public, bool):
             raise SchemaError(f"{where}: public = {self.public!r} must be true or false.")
+        self._check_guessed(where)
         if self.only_if is not None and not isinstance(self.only_if, str):
             raise SchemaError(f"{where}: only_if = {self.only_if!r} must be a rule, as text.")
         dates.check_format(where, self.type, self.format)
@@ -87,69 +93,8 @@ class Column:
             self._check_precision(where)
         elif self.digits is not None:
             raise SchemaError(f"{where}: digits are for continuous columns; remove the key.")
-        object.__setattr__(self, "missing", self._missing_codes(where))
-        object.__setattr__(self, "atoms", self._checked_atoms(where))
-
-    def _checked_atoms(self, where: str) -> tuple[float, ...]:
-        given: Any = self.atoms
-        if not isinstance(given, list | tuple) or len(given) > MOST_ATOMS:
-            raise SchemaError(
-                f"{where}: atoms = {given!r:.80} must be a list of at most {MOST_ATOMS} values."
-            )
-        if given and self.type not in NUMERIC:
-            raise SchemaError(f"{where}: atoms are for numbers and dates; remove the key.")
-        for atom in given:
-            if self.type != "date" and (
-                isinstance(atom, bool) or not isinstance(atom, int | float)
-            ):
-                raise SchemaError(f"{where}: atoms: {atom!r} is not a number.")
-        if self.type == "date":
-            given = [dates.bound(where, "atoms", atom) for atom in given]
-            if None in given:
-                raise SchemaError(f"{where}: atoms are days.")
-        found = tuple(sorted(set(given)))
-        for atom in found:
-            inside = (self.lower is None or self.lower <= atom) and (
-                self.upper is None or atom <= self.upper
-            )
-            if not inside or self._off_the_grid(atom):
-                raise SchemaError(f"{where}: atoms: {self.shown(atom)} is not among its values.")
-        return found
-
-    def _missing_codes(self, where: str) -> tuple[str, ...]:
-        """The texts that ``missing`` names: true is the empty one."""
-        given: Any = self.missing
-        if isinstance(given, bool):
-            return ("",) if given else ()
-        one = isinstance(given, list | tuple) and all(
-            isinstance(code, str | int | float) and not isinstance(code, bool) for code in given
-        )
-        if not one:
-            raise SchemaError(
-                f"{where}: missing = {given!r} must be true, or a list of the codes that stand for "
-                "a missing value."
-            )
-        codes = tuple(dict.fromkeys(map(level_text, given)))
-        if any(not code.isprintable() or self._among_values(code) for code in codes):
-            raise SchemaError(
-                f"{where}: missing = {given!r}: a code is text that can be printed, and no value "
-                "inside the bounds. Narrow the bounds, or recode."
-            )
-        taken = [code for code in codes if code in map(level_text, self.levels)]
-        if taken:
-            raise SchemaError(
-                f"{where}: {taken[0]!r} is a level and stands for a missing value; it is one only."
-            )
-        return codes
-
-    def _among_values(self, code: str) -> bool:
-        """A missing code that could be a number or a day of the column."""
-        if self.type not in NUMERIC or not code:
-            return False
-        number = dates.day_of(code, self.format) if self.type == "date" else _as_number(code)
-        low = -math.inf if self.lower is None else self.lower
-        high = math.inf if self.upper is None else self.upper
-        return number is not None and low <= number <= high
+        object.__setattr__(self, "missing", missing_codes(self))
+        object.__setattr__(self, "atoms", checked_atoms(self))
 
     @property
     def optional(self) -> bool:
@@ -160,6 +105,14 @@ class Column:
     def whole(self) -> bool:
         """Values are whole numbers: counts, or days."""
         return self.type in ("count", "date")
+
+    def _check_guessed(self, where: str) -> None:
+        keys = [key for key in KEYS if key != MARK]
+        if not isinstance(self.guessed, list | tuple) or any(k not in keys for k in self.guessed):
+            raise SchemaError(
+                f"{where}: guessed = {self.guessed!r} must be a list of keys: {', '.join(keys)}."
+            )
+        object.__setattr__(self, "guessed", tuple(self.guessed))
 
     def _check_bounds(self, where: str) -> None:
         if self.levels:
@@ -243,7 +196,7 @@ class Column:
             raise SchemaError(
                 f"{where}: levels {list(self.levels)} has duplicates; 1 and '1' are one."
             )
-        unreadable = [x for x in self.levels if {str(x), level_text(x)} & set(MISSING)]
+        unreadable = [x for x in self.levels if {str(x), level_text(x)} & set(NO_FIELD)]
         if unreadable:
             raise SchemaError(
                 f"{where}: levels {unreadable} are missing values in a file; take another name."
@@ -265,17 +218,10 @@ class Column:
         if isinstance(level, int | float) and abs(level) > MOST_LEVEL:
             raise SchemaError(f"{where}: a level that is a number lies within ±{MOST_LEVEL:,}.")
 
-    def _off_the_grid(self, atom: float) -> bool:
-        """No released value is this one."""
-        if self.whole:
-            return bool(atom % 1)
-        return bool(abs(self.rounded_numbers(np.asarray(float(atom))) - atom) > 1e-6 * self.step)
-
     def to_dict(self) -> dict[str, Any]:
         """What a schema file says of the column, but for its name."""
         entry = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "name"}
-        for key in ("levels", "missing", "atoms"):
-            entry[key] = list(entry[key]) or None
+        entry = {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in entry.items()}
         if self.type == "date":
             entry.update({key: dates.day(entry[key]) for key in ("lower", "upper")})
             entry["atoms"] = entry["atoms"] and [dates.day(atom) for atom in entry["atoms"]]
@@ -326,7 +272,7 @@ class Column:
         """A public value of the column's domain, repeated: shape (size,)."""
         if self.levels:
             value: object = self.levels[0]
-        elif self.type == "count":
+        elif self.whole:
             value = int(self.lower or 0)
         else:
             lower, upper = self._bounds
@@ -340,36 +286,21 @@ class Column:
             values: shape (n,).
             show_values: messages show some of those that are wrong. They are confidential.
         """
-        missing = self.missing_in(values)
-        if missing.any() and not self.optional:
-            raise DataError(
-                f"column {self.name!r}: {int(missing.sum())} of {len(values)} rows are missing "
-                "(empty or NaN). Declare missing = true in the schema, or drop or impute them "
-                "before the fit; nothing is dropped silently."
-            )
+        values = as_frame(values.to_frame()).iloc[:, 0]
+        if not self.optional:
+            refuse_missing({self.name: absent(values, self)})
+        return self.typed(values, show_values=show_values)
+
+    def typed(self, values: pd.Series, *, show_values: bool = False) -> pd.Series:
+        """As ``validate``, of plain values of which none is missing that may not be."""
         numeric = self.type in NUMERIC
         check = self._validate_numbers if numeric else self._validate_levels
         if not self.optional:
             return check(values, show_values)
-        there = values.reset_index(drop=True)[~missing]
+        there = values.reset_index(drop=True)[~absent(values, self).to_numpy()]
         typed = check(there, show_values)
         typed = typed.astype(float) if numeric else typed
         return typed.reindex(range(len(values))).set_axis(values.index)
-
-    def missing_in(self, values: pd.Series) -> Mask:
-        """Where a value is missing, shape (n,): none, or one of the declared codes."""
-        found = values.isna().to_numpy()
-        if self.missing:
-            codes = {"", *self.missing}
-            found = found | values.map(level_text).isin(codes).to_numpy()
-            if self.type in ("continuous", "count"):  # -9 and -9.0 are one
-                known = pd.to_numeric(pd.Series(self.missing), errors="coerce").dropna()
-                numbers = pd.to_numeric(values, errors="coerce")
-                found = found | numbers.isin(known).to_numpy()
-            if self.type == "date":
-                known = dates.days(pd.Series(self.missing, dtype=object), self.format).dropna()
-                found = found | dates.days(values, self.format).isin(known).to_numpy()
-        return np.asarray(found)
 
     def _validate_numbers(self, values: pd.Series, show_values: bool) -> pd.Series:
         refuse = functools.partial(self._refuse, values if show_values else None)
@@ -400,7 +331,7 @@ class Column:
     def _validate_levels(self, values: pd.Series, show_values: bool) -> pd.Series:
         # A file gives text or numbers as it likes: compare as text, keep the declared level.
         by_text = {level_text(level): level for level in self.levels}
-        found = values.map(level_text).map(by_text)
+        found = values.map({one: by_text.get(level_text(one)) for one in values.unique()})
         shown = ", ".join(map(repr, self.levels))
         self._refuse(
             values if show_values else None,
@@ -425,23 +356,9 @@ class Column:
         )
 
 
+KEYS = tuple(one.name for one in fields(Column) if one.name != "name")  # of a column's table
+
+
 def _finest(resolution: float) -> int:
     """Most decimal places of a step that is no finer than ``resolution``."""
     return math.floor(-math.log10(resolution))
-
-
-def level_text(value: object) -> str:
-    """``1``, ``1.0``, ``"1"``, ``"1.0"`` and ``True`` are one level."""
-    if isinstance(value, bool | np.bool_):
-        return str(int(value))
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    text = str(value).strip()
-    return text.partition(".")[0] if _WHOLE.fullmatch(text) else text
-
-
-def _as_number(code: str) -> float | None:
-    try:
-        return float(code)
-    except ValueError:
-        return None

@@ -13,8 +13,9 @@ from dpbayes.heavy import pd
 
 ISO = "%Y-%m-%d"
 _FIRST, _LAST = datetime.date(1678, 1, 1), datetime.date(2261, 12, 31)  # of nanoseconds in 64 bits
+_MIDNIGHT = re.compile(r"(\d{4}-\d\d-\d\d)[ T]00:00:00(?:[+-]\d\d:\d\d)?")
 _EPOCH = datetime.date(1970, 1, 1)
-_DAY = datetime.date(2025, 11, 30)
+_DAY, _TURNED = datetime.date(2025, 11, 30), datetime.date(2025, 3, 2)
 
 
 def check_format(where: str, kind: str, given: Any) -> None:
@@ -24,7 +25,9 @@ def check_format(where: str, kind: str, given: Any) -> None:
     if kind != "date":
         raise SchemaError(f"{where}: a format is for dates; remove the key.")
     good = isinstance(given, str) and given == given.strip()
-    if not good or day_of(_text(_DAY, given), given) != (_DAY - _EPOCH).days:
+    # Days that are held as such are written 2026-12-31 on their way in: a format may not turn it.
+    turned = good and day_of(_TURNED.isoformat(), given) not in (None, (_TURNED - _EPOCH).days)
+    if not good or turned or day_of(_text(_DAY, given), given) != (_DAY - _EPOCH).days:
         raise SchemaError(
             f'{where}: format = {given!r} must say year, month and day, such as "%d.%m.%Y".'
         )
@@ -102,9 +105,11 @@ def days(values: pd.Series, given: str | None) -> pd.Series:
     if pd.api.types.is_numeric_dtype(values):
         return values.astype(float).where(values % 1 == 0)
     if not pd.api.types.is_datetime64_any_dtype(values):
-        values = pd.to_datetime(
-            values.map(lambda value: _written(value, given)), format=given or ISO, errors="coerce"
-        )
+        plain = values.map(_written)
+        found = pd.to_datetime(plain, format=given or ISO, errors="coerce")
+        if given is not None:
+            found = found.fillna(pd.to_datetime(plain, format=ISO, errors="coerce"))
+        values = found
     naive = values.dt.tz_localize(None)
     found = naive.to_numpy().astype("datetime64[ns]")
     whole = found.astype("datetime64[D]")
@@ -113,15 +118,13 @@ def days(values: pd.Series, given: str | None) -> pd.Series:
     return pd.Series(number, index=values.index)
 
 
-def _written(value: Any, given: str | None) -> str:
-    """A day as text of a format."""
-    if isinstance(value, datetime.datetime) and value.time() != datetime.time():
-        return ""
+def _written(value: Any) -> str:
+    """A day as text; of one that is held as a moment, which is midnight, as ISO has it."""
     if isinstance(value, datetime.date) and not pd.isna(value):
-        return value.strftime(given or ISO)
+        return value.isoformat() if type(value) is datetime.date else str(value)
     text = str(value).strip()
-    # Midnight is what spreadsheets and databases put behind a day.
-    return text.removesuffix(" 00:00:00") if given is None else text
+    midnight = _MIDNIGHT.fullmatch(text)
+    return midnight[1] if midnight else text
 
 
 def remedy(given: str | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.heavy import pd
+from dpbayes.schema.values import level_text
 
 
 def content_digest(records: pd.DataFrame) -> bytes:
@@ -48,9 +49,10 @@ def data_hash(data: Mapping[str, Any]) -> str:
 
 
 def cell_texts(column: pd.Series) -> pd.Series:
-    """One text per cell: numbers by value, all else as it is written."""
+    """One text per cell: numbers and booleans by value, all else as it is written."""
     cells = zip(column.tolist(), column.isna().tolist(), strict=True)
-    texts = pd.Series(["" if missing else str(value) for value, missing in cells], dtype=object)
+    written = ["" if missing else level_text(value) for value, missing in cells]
+    texts = pd.Series(written, dtype=object)
     numbers = pd.to_numeric(texts, errors="coerce").astype(float)
     by_value = pd.Series([repr(number) for number in numbers.tolist()], dtype=object)
     return texts.where(numbers.isna(), by_value)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dpbayes.heavy import pd
 from dpbayes.schema.fingerprint import cell_texts, content_digest
+from dpbayes.schema.frames import as_frame
 
 Kind = Literal["rows", "column"]
 SHARE = 0.5  # of the smaller table, from which two are taken for the same records
@@ -42,6 +43,9 @@ class Identity:
 
     given: pd.DataFrame
     records: pd.DataFrame
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "given", as_frame(self.given))
 
     @cached_property
     def digests(self) -> tuple[bytes, bytes]:

@@ -20,7 +20,9 @@ from dpbayes.arrays import Floats, Mask
 from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
 from dpbayes.schema import dates
-from dpbayes.schema.columns import NUMERIC, Column, level_text
+from dpbayes.schema.columns import Column
+from dpbayes.schema.special import NUMERIC
+from dpbayes.schema.values import level_text
 
 if TYPE_CHECKING:  # lark takes time to import: only a schema with rules needs it
     from lark import Lark

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,12 @@ import tomli_w
 from dpbayes.errors import DataError, SchemaError
 from dpbayes.heavy import pd
 from dpbayes.schema.clusters import Cluster
-from dpbayes.schema.columns import ASK_FOR_VALUES, COLUMN_TYPES, Column
+from dpbayes.schema.columns import ASK_FOR_VALUES, COLUMN_TYPES, KEYS, Column
+from dpbayes.schema.draft import guesses, tree
+from dpbayes.schema.frames import as_frame
 from dpbayes.schema.rows import PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of
+from dpbayes.schema.values import absent, refuse_missing
 
 IDENTIFIER, TEXT = "identifier", "text"  # columns that are never used
 
@@ -101,6 +104,17 @@ class Schema:
             raise SchemaError(f"schema file {str(path)!r} is nested too deeply.") from None
         return cls.from_dict(tree)
 
+    @classmethod
+    def from_frame(cls, records: Any) -> Schema:
+        """A draft, read off a frame of records with every entry marked as guessed: confidential."""
+        return cls.from_dict(tree(guesses(as_frame(records))))
+
+    @property
+    def guesses(self) -> str:
+        """What was guessed and nobody has confirmed yet; empty if there is none."""
+        marked = [column for column in self.columns.values() if column.guessed]
+        return "; ".join(f"column {one.name!r}: {', '.join(one.guessed)}" for one in marked)
+
     def to_dict(self) -> dict[str, Any]:
         """The tree that ``from_dict`` reads."""
         tree: dict[str, Any] = {name: {"type": IDENTIFIER} for name in self.identifiers}
@@ -168,12 +182,13 @@ class Schema:
         Undeclared columns are dropped: what the schema does not name is neither used nor released.
 
         Args:
-            records: n rows.
+            records: n rows, in a frame of pandas, polars or pyarrow.
             show_values: messages show some of the values that are wrong, and names of columns that
                 are not declared: in a file without a header they are values too.
         Raises:
             DataError: no rows, duplicate or missing columns, or values that don't fit.
         """
+        records = as_frame(records)
         duplicates = records.columns[records.columns.duplicated()].unique()
         if len(duplicates):
             named = [str(name) for name in duplicates if show_values or name in self.columns]
@@ -191,8 +206,10 @@ class Schema:
                     f"column {name!r} of the schema is not in the data{_suggest(name, found)}; "
                     f"columns {listed}." + ("" if show_values else f" {ASK_FOR_VALUES}")
                 )
+        needed = {n: column for n, column in self.columns.items() if not column.optional}
+        refuse_missing({name: absent(records[name], column) for name, column in needed.items()})
         typed = {
-            name: column.validate(records[name], show_values=show_values)
+            name: column.typed(records[name], show_values=show_values)
             for name, column in self.columns.items()
         }
         self._check_rules(typed)
@@ -224,8 +241,7 @@ class Schema:
 
 def _column(name: str, entry: Mapping[str, Any]) -> Column:
     """A column of a schema file."""
-    keys = tuple(f.name for f in fields(Column) if f.name != "name")
-    _refuse_unknown_keys(entry, keys, f"column {name!r}")
+    _refuse_unknown_keys(entry, KEYS, f"column {name!r}")
     kinds = (*COLUMN_TYPES, IDENTIFIER)
     if "type" not in entry:
         raise SchemaError(f"column {name!r}: type is missing; one of {', '.join(kinds)}.")

@@ -17,7 +17,7 @@ from numpy.polynomial import legendre
 from dpbayes.arrays import Floats
 from dpbayes.errors import SchemaError
 from dpbayes.heavy import formulaic, interpolate, pd
-from dpbayes.schema.columns import level_text
+from dpbayes.schema.values import level_text
 from dpbayes.stan.formula_tree import (
     Binary,
     Call,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dpbayes.formats import read_records
 from dpbayes.heavy import pd
-from dpbayes.schema import Schema, read_records
+from dpbayes.schema import Schema
 from dpbayes.stan.model import Regression
 
 EARNINGS_MODEL = Regression("earnings ~ age + I(age**2) + gender + education + region", "beta")

@@ -15,6 +15,7 @@ PACKAGE = Path(dpbayes.__file__).parent
 FLOORS = [
     ["errors", "arrays", "files", "heavy"],
     ["schema"],
+    ["formats"],
     ["privacy"],
     ["stan"],
     ["engines"],

@@ -304,7 +304,7 @@ def test_seeds_of_the_records_themselves_are_refused(tmp_path):
             synthesizer.fit(mine)
     given = read_settings({"epsilon": 1.0}, [f"reference={tmp_path / 'public.csv'}"])
     assert isinstance(get_mechanism("pegs", **given).reference, PublicRecords)
-    with pytest.raises(dpb.DataError, match="reference file"):
+    with pytest.raises(dpb.DataError, match="no file has such a name"):
         read_settings({}, ["reference=a\0b"])
     with pytest.raises(dpb.GuaranteeError, match="seeds of the confidential records"):
         dpb.Pegs(1.0, seeds="records")

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbayes.errors import DataError
+from dpbayes.formats import read_records
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import Outside
 from dpbayes.mechanisms.posterior.weights import check_apart
-from dpbayes.schema import Schema, read_records
-from dpbayes.schema.columns import level_text
+from dpbayes.schema import Schema
 from dpbayes.schema.fingerprint import content_digest
+from dpbayes.schema.frames import as_frame
 from dpbayes.schema.overlap import Trace
+from dpbayes.schema.values import level_text
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -25,13 +26,13 @@ class PublicRecords(Outside):
 
     table: pd.DataFrame
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table", as_frame(self.table))
+
     @classmethod
     def load(cls, path: str | Path) -> PublicRecords:
-        """From a CSV file. DataError if it cannot be read."""
-        try:
-            return cls(read_records(path))
-        except ValueError as error:  # a name that no file can have
-            raise DataError(f"reference file {str(path)!r}: {error}.") from None
+        """From a file, as ``read_records``. DataError if it cannot be read."""
+        return cls(read_records(path))
 
     def validated(self, schema: Schema) -> pd.DataFrame:
         """Declared columns, typed. DataError unless they fit the schema, and there are some."""

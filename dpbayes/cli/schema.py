@@ -1,0 +1,87 @@
+"""``dpbayes schema``: write a first draft, check what is left to do, and help editors."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpbayes.cli.options import RECORDS, Data, InputOptions, ShowValues, flattened
+from dpbayes.cli.streams import say, say_done
+from dpbayes.errors import OutputError, SchemaError
+from dpbayes.formats.source import File, is_address
+from dpbayes.publication.output import as_output_error
+from dpbayes.schema import Schema
+from dpbayes.schema.draft import MARK, guesses, text
+from dpbayes.schema.editors import json_schema
+
+schema_app = typer.Typer(no_args_is_help=True, help="Write and check schemas.")
+
+
+@schema_app.command()
+@flattened
+def draft(
+    data: Data,
+    source: InputOptions,
+    out: Annotated[
+        Path | None, typer.Option(help="New file, TOML [name of DATA with .toml, here].")
+    ] = None,
+) -> None:
+    """Write a schema with a GUESSED mark on all that was read off the records.
+
+    The file is confidential until the guesses are gone: replace each from documentation, a
+    questionnaire or a law. A strict release refuses a schema with a guess left.
+    """
+    name = "records" if is_address(data) else Path(File.of(Path(data)).name).stem
+    path = out or Path(f"{name}.toml")
+    if os.path.lexists(path):
+        raise OutputError(f"--out {str(path)!r} exists; name a new file.")
+    found = source.coded(data)
+    guessed = guesses(found.frame, found.labels)
+    content = text(guessed).encode()
+    with as_output_error(path, "No schema was written."):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(handle, "wb") as stream:
+            stream.write(content)
+    left_out = [repr(name) for name, guess in guessed.items() if not guess.entry]
+    if left_out:
+        say(f"Left out, with the reason in the file: {', '.join(left_out)}.")
+    say_done(
+        f"Written: {path}, confidential (mode 0600). Replace what is marked GUESSED by what is "
+        f"public, and take its name out of `{MARK}`; then: dpbayes schema check {path}"
+    )
+
+
+@schema_app.command()
+@flattened
+def check(
+    schema: Annotated[Path, typer.Argument(metavar="SCHEMA.toml", help="Schema file, TOML.")],
+    source: InputOptions,
+    records: Annotated[str | None, typer.Option(help=RECORDS)] = None,
+    show_values: ShowValues = False,
+) -> None:
+    """Check a schema file, and with --records that they fit it.
+
+    Exit code 2 if it is wrong, or has guesses left.
+    """
+    declared = Schema.from_toml(schema)
+    if records is not None:
+        declared.validate(source.read(records, declared), show_values=show_values)
+        say("The records fit the schema.")
+    public = sum(column.public for column in declared.columns.values())
+    say(f"{schema}: {len(declared.columns)} columns, {public} of them public.")
+    if declared.guesses:
+        raise SchemaError(
+            f"{schema} has guesses left: {declared.guesses}. Confirm or replace each from public "
+            f"knowledge, and take it out of the column's list `{MARK}`."
+        )
+    say_done("Nothing in it is marked as guessed.")
+
+
+@schema_app.command("json")
+def json_() -> None:
+    """Print a JSON Schema of schema files, for editors that complete and check TOML."""
+    say(json.dumps(json_schema(), indent=2, ensure_ascii=False))

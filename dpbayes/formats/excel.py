@@ -1,0 +1,75 @@
+"""Workbooks of Excel and LibreOffice: one sheet, with one row of names above the records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpbayes.errors import DataError
+from dpbayes.formats.base import Found, Reading
+from dpbayes.formats.names import check_names
+from dpbayes.formats.source import File, parsed
+from dpbayes.heavy import needed, pd
+from dpbayes.schema import Schema
+
+
+def read(file: File, how: Reading, schema: Schema | None) -> Found:
+    """``.xlsx``, ``.xlsm``, ``.xlsb``, ``.xls``, ``.ods``; formulas have the values last computed.
+
+    Raises:
+        DataError: several sheets have cells and none is named; a header that is merged, or of
+            several rows.
+    """
+    calamine = needed("python_calamine", file.where)
+    with file.seekable() as stream, parsed(file.where):
+        try:
+            book = calamine.load_workbook(stream)
+            name, rows, merged = _sheet(file, book, how.sheet)
+        except calamine.PasswordError:
+            raise DataError(f"{file.where} has a password; save it without.") from None
+        except calamine.CalamineError:
+            raise DataError(
+                f"{file.where} cannot be read: damaged, no workbook, or written in a way that is "
+                "not understood. Save it anew, or as CSV."
+            ) from None
+    header, *records = rows
+    names = [str(cell).strip() for cell in header]
+    _check_merged(file, merged)
+    check_names(file.where, names, f"the first row of sheet {name!r}")
+    width = range(len(names))
+    kept = [row for row in records if any(cell != "" for cell in row)]  # an empty row is none
+    cells = {at: [None if row[at] == "" else row[at] for row in kept] for at in width}
+    frame = pd.DataFrame({at: pd.Series(cells[at], dtype=object) for at in width})
+    return Found(frame.set_axis(names, axis="columns"), f"sheet {name!r}")
+
+
+def _sheet(file: File, book: Any, told: str | None) -> tuple[str, list[list[Any]], Any]:
+    """Name, rows from the header on, and merged ranges of the sheet to read."""
+    if told is not None and told not in book.sheet_names:
+        raise DataError(
+            f"{file.where} has no sheet {told!r} (--sheet); it has "
+            f"{', '.join(map(repr, book.sheet_names))}."
+        )
+    filled = {}
+    for name in [told] if told is not None else book.sheet_names:
+        sheet = book.get_sheet_by_name(name)
+        if sheet.start is not None:  # it has cells
+            filled[name] = sheet
+    if not filled:
+        raise DataError(f"{file.where} is empty.")
+    if len(filled) > 1:
+        raise DataError(
+            f"{file.where} has several sheets: {', '.join(map(repr, filled))}. Name one by --sheet."
+        )
+    name, sheet = next(iter(filled.items()))
+    rows = sheet.to_python(skip_empty_area=True)  # above and left of the table
+    top = (sheet.start or (0, 0))[0]
+    merged = [one for one in sheet.merged_cell_ranges or () if one[0][0] <= top <= one[1][0]]
+    return name, rows, merged
+
+
+def _check_merged(file: File, merged: list[Any]) -> None:
+    if merged:
+        raise DataError(
+            f"{file.where}: the row of names has merged cells. Write one name above each column, "
+            "in one row, and unmerge."
+        )

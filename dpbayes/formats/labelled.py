@@ -1,0 +1,117 @@
+"""Stata, SPSS and SAS: codes with labels, and missing values with a reason.
+
+What the file calls missing is missing. Its labels are held beside the codes: which of the two a
+value is follows from the schema (``with_levels``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpbayes.errors import DataError
+from dpbayes.formats.base import Found, Reading
+from dpbayes.formats.source import File, parsed
+from dpbayes.heavy import needed, pd
+from dpbayes.schema import Schema
+from dpbayes.schema.draft import Labels
+from dpbayes.schema.frames import shortest
+from dpbayes.schema.values import level_text
+
+_OF_TEXT = ("encoding", "character set", "convert")  # what ReadStat says then
+
+
+def read_stata(file: File, how: Reading, schema: Schema | None) -> Found:
+    """``.dta`` of any version; values .a to .z are missing."""
+    return _found(*_called("read_dta", file, how))
+
+
+def read_spss(file: File, how: Reading, schema: Schema | None) -> Found:
+    """``.sav``, ``.zsav``, ``.por``; what users declared missing is."""
+    function = "read_por" if file.ending == ".por" else "read_sav"
+    frame, meta = _called(function, file, how)
+    if function == "read_sav":
+        _, declared = _called(function, file, how, metadataonly=True, user_missing=True)
+        for name, ranges in declared.missing_ranges.items():
+            labels = meta.variable_value_labels.get(name, {})
+            kept = {code: label for code, label in labels.items() if not _inside(code, ranges)}
+            meta.variable_value_labels = {**meta.variable_value_labels, name: kept}
+    return _found(frame, meta)
+
+
+def read_sas(file: File, how: Reading, schema: Schema | None) -> Found:
+    """``.sas7bdat``, with labels from a catalog, and transport files ``.xpt``."""
+    if file.ending == ".xpt":
+        return _found(*_called("read_xport", file, how))
+    frame, meta = _called("read_sas7bdat", file, how)
+    if how.catalog is not None:
+        _, catalog = _called("read_sas7bcat", File.of(Path(how.catalog)), how)
+        formats = catalog.value_labels
+        used = meta.variable_to_label.items()
+        meta.variable_value_labels = {n: formats[one] for n, one in used if one in formats}
+    return _found(frame, meta)
+
+
+def _inside(code: Any, ranges: list[dict[str, Any]]) -> bool:
+    """It is of a kind that the file declares missing."""
+    return any(isinstance(code, type(r["lo"])) and r["lo"] <= code <= r["hi"] for r in ranges)
+
+
+def _called(function: str, file: File, how: Reading, **more: bool) -> tuple[pd.DataFrame, Any]:
+    """Records and metadata, by a function of pyreadstat."""
+    pyreadstat = needed("pyreadstat", file.where)
+    with file.seekable() as stream, parsed(file.where):
+        try:
+            found: tuple[pd.DataFrame, Any] = getattr(pyreadstat, function)(
+                stream, encoding=how.encoding, **more
+            )
+        except OverflowError:
+            raise DataError(
+                f"{file.where} has dates before the year 1 or after 9999, or is damaged."
+            ) from None
+        except (pyreadstat.ReadstatError, pyreadstat.PyreadstatError, UnicodeError) as error:
+            said = str(error).lower()
+            if isinstance(error, UnicodeError) or any(word in said for word in _OF_TEXT):
+                raise DataError(
+                    f"{file.where}: its text has another encoding than it says, or one that is not "
+                    "known; give --encoding, such as cp1252 or latin-1."
+                ) from None
+            raise DataError(f"{file.where} cannot be read: {said or 'it is damaged'}.") from None
+    return found
+
+
+def _found(frame: pd.DataFrame, meta: Any) -> Found:
+    single = [n for n, kind in meta.readstat_variable_types.items() if kind == "float"]
+    floats = [n for n in single if frame[n].dtype == np.float64]
+    frame = frame.assign(**{name: shortest(frame[name]) for name in floats})
+    labels = {name: known for name, known in meta.variable_value_labels.items() if known}
+    return Found(frame, f"value labels in {len(labels)} of them" if labels else "", labels)
+
+
+def with_levels(frame: pd.DataFrame, labels: Labels, schema: Schema | None) -> pd.DataFrame:
+    """Labels in the place of codes.
+
+    A column that the schema declares as numbers keeps its codes, and a column of levels has labels
+    but where a code is a level itself and its label is none. Nothing of this depends on values.
+    """
+    changed = {}
+    for name, known in labels.items():
+        column = None if schema is None else schema.columns.get(name)
+        if column is not None and not column.levels:
+            continue
+        levels = None if column is None else set(map(level_text, column.levels))
+        texts = {
+            code: label
+            for code, label in known.items()
+            if str(label).strip() and not _is_code(code, label, levels)
+        }
+        values = frame[name].astype(object)
+        changed[name] = values.map(lambda value, texts=texts: texts.get(value, value))
+    return frame.assign(**changed)
+
+
+def _is_code(code: Any, label: str, levels: set[str] | None) -> bool:
+    """The schema declares the code as a level, and not its label."""
+    return levels is not None and level_text(label) not in levels and level_text(code) in levels

@@ -1,0 +1,95 @@
+"""Records, whatever they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dpbayes.errors import DataError
+from dpbayes.formats import sql
+from dpbayes.formats.base import Found, Reading
+from dpbayes.formats.catalog import format_of
+from dpbayes.formats.labelled import with_levels
+from dpbayes.formats.names import check_names
+from dpbayes.formats.source import File, is_address
+from dpbayes.heavy import pd
+from dpbayes.schema import Schema
+from dpbayes.schema.frames import as_frame
+
+Say = Callable[[str], None]
+MOST_NAMES = 50  # of undeclared columns, on the screen
+
+
+def read_records(
+    source: str | Path, schema: Schema | None = None, *, say: Say | None = None, **how: Any
+) -> pd.DataFrame:
+    """Read records from a file or a database.
+
+    Args:
+        source: a CSV, Parquet, Feather, Excel, Stata, SPSS or SAS file, also packed by gzip,
+            bzip2, xz or zip; or the address of a database, as SQLAlchemy writes it.
+        schema: of the records. With it value labels become levels where levels are declared and
+            stay codes where numbers are, and a decimal comma is looked for in numbers alone.
+        say: takes lines for people: how the file was read, and names of columns that the schema
+            does not declare. They are about the file, and no part of a release.
+        how: as the fields of ``Reading``: file_format, separator, decimal, encoding, sheet,
+            catalog, query.
+    Returns:
+        n rows of numbers, booleans and text, with every column of the file. The same records in
+        another format are the same.
+    Raises:
+        DataError: there is no such file, its format is not read, or it is damaged. Messages repeat
+            nothing of what is in the file: without a header its first line is a record.
+    """
+    found = read_coded(source, schema, say=say, **how)
+    if say is not None:
+        _say_undeclared(list(map(str, found.frame)), schema, say)
+    return as_frame(with_levels(found.frame, found.labels, schema))
+
+
+def read_coded(
+    source: str | Path, schema: Schema | None = None, *, say: Say | None = None, **how: Any
+) -> Found:
+    """As ``read_records``, with labels beside the codes."""
+    title, found = _found(source, Reading(**how), schema)
+    names = [str(name).strip() for name in found.frame.columns]
+    check_names(f"data {_shown(source)}", names, "it")
+    if say is not None:
+        said = f", {found.said}" if found.said else ""
+        say(f"Read {_shown(source)}: {title}, {len(names):,} columns{said}.")
+    frame = as_frame(found.frame.set_axis(names, axis="columns"))
+    labels = {name.strip(): known for name, known in found.labels.items()}
+    return Found(frame, found.said, labels)
+
+
+def _found(source: str | Path, how: Reading, schema: Schema | None) -> tuple[str, Found]:
+    if is_address(source):
+        return "SQL", sql.read(str(source), how.only(sql.OPTIONS, "a database"))
+    try:
+        file = File.of(Path(source))
+    except TypeError:
+        raise DataError(
+            f"records are read from a path or an address, found a {type(source).__name__}."
+        ) from None
+    kind = format_of(file, how.file_format)
+    found = kind.read(file, how.only(kind.options, f"{kind.title} files"), schema)
+    return (f"{kind.title} ({file.packed})" if file.packed else kind.title), found
+
+
+def _shown(source: str | Path) -> str:
+    """Of an address its kind alone: it may have a password."""
+    return f"{str(source).partition(':')[0]}://..." if is_address(source) else str(source)
+
+
+def _say_undeclared(names: list[str], schema: Schema | None, say: Say) -> None:
+    """Names of columns that are left out.
+
+    Only where all declared ones were found: otherwise the first line may be no header but a record.
+    """
+    if schema is None or not set(schema.columns) <= set(names):
+        return
+    others = [repr(name) for name in names if name not in schema.columns]
+    if others:
+        more = f" and {len(others) - MOST_NAMES:,} more" if len(others) > MOST_NAMES else ""
+        say(f"Not in the schema, and left out: {', '.join(others[:MOST_NAMES])}{more}.")

@@ -1,0 +1,247 @@
+"""A first draft of a schema, read off records. Confidential: every entry of it is a guess.
+
+A bound or a level that is read off the records is a disclosure that nothing has paid for. Each
+entry is therefore marked: its key stands in the column's list ``guessed``, and whoever has checked
+or replaced it from public knowledge takes it out there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from dpbayes.heavy import pd
+from dpbayes.schema.values import NO_FIELD, WRITTEN, level_text
+
+MARK = "guessed"
+MOST_LEVELS = 60  # more different texts are names, notes or keys
+MOST_DIGITS = 6
+MOST = 1e99  # and of whole numbers
+LEAST = 1e-90  # between bounds
+MOST_COUNT = 2**31 - 1
+FEWEST = 20  # rows that tell whether whole numbers are a key
+NINES = tuple(sign * int(f"{'9' * n}{k}") for n in range(4) for k in (7, 8, 9) for sign in (1, -1))
+NEAR = 1e-6  # bounds are apart by so much of their size, at least
+_CODES = r"0\d+"  # texts of digits that are no numbers
+_DATES = r"\d{4}-\d{2}-\d{2}([ T].*)?"
+HEAD = """\
+# Draft of a schema. CONFIDENTIAL: all that is marked GUESSED was read off the records.
+#
+# Replace each guess by what documentation, a questionnaire or a law says, or confirm it from there,
+# and take its key out of the list `guessed`. A strict release refuses a schema with a guess left;
+# `dpbayes schema check` says which are. What is not declared is neither used nor released.
+
+rows = "public"  # or a number chosen without looking, or "noisy": see docs/schema.md
+"""
+
+
+Labels = Mapping[str, Mapping[Any, str]]  # of a column: label by code
+
+
+@dataclass
+class Guess:
+    """What a column may be.
+
+    Attributes:
+        entry: keys of the schema and their values; empty for a column that is left out.
+        why: a comment for each key.
+        notes: comments on the column.
+    """
+
+    entry: dict[str, Any] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def say(self, key: str, value: Any, why: str) -> None:
+        """One more key."""
+        self.entry[key], self.why[key] = value, why
+
+
+def guesses(frame: pd.DataFrame, labels: Labels | None = None) -> dict[str, Guess]:
+    """One for each column.
+
+    Args:
+        frame: plain records, codes where there are labels.
+        labels: of codes, from the file.
+    """
+    return {str(name): _guess(frame[name], (labels or {}).get(str(name), {})) for name in frame}
+
+
+def tree(found: Mapping[str, Guess]) -> dict[str, Any]:
+    """What ``Schema.from_dict`` reads: every key marked."""
+    return {
+        "columns": {
+            name: {**guess.entry, MARK: list(guess.entry)}
+            for name, guess in found.items()
+            if guess.entry
+        }
+    }
+
+
+def text(found: Mapping[str, Guess]) -> str:
+    """A schema file with a comment at each guess."""
+    return HEAD + "".join(_section(name, guess) for name, guess in found.items())
+
+
+def _section(name: str, guess: Guess) -> str:
+    title = tomli_w.dumps({"columns": {name: {"x": 0}}}).partition("\n")[0]
+    notes = [f"# {note}" for note in guess.notes]
+    if not guess.entry:
+        return "\n".join(["", *notes, f"# {title} left out", ""])
+    lines = [f"{_line(k, v)}  # GUESSED: {guess.why[k]}" for k, v in guess.entry.items()]
+    marked = f"{_line(MARK, list(guess.entry))}  # take out what you have checked"
+    return "\n".join(["", *notes, title, *lines, marked, ""])
+
+
+def _line(key: str, value: Any) -> str:
+    """``key = value``, on one line."""
+    if isinstance(value, list):
+        items = (tomli_w.dumps({"x": item}).removeprefix("x = ").strip() for item in value)
+        return f"{key} = [{', '.join(items)}]"
+    return tomli_w.dumps({key: value}).strip()
+
+
+def _guess(values: pd.Series, labels: Mapping[Any, str]) -> Guess:
+    guess = Guess()
+    signs = {*NO_FIELD, *WRITTEN}
+    missing = values.isna() | values.map(lambda v: isinstance(v, str) and v.strip() in signs)
+    present = values[~missing.astype(bool)]
+    if len(present) < len(values):
+        guess.notes.append("Some rows have no value here.")
+    if present.empty:
+        guess.notes.append("No row has a value.")
+    elif labels and _all_labelled(present, labels):
+        names = list(
+            dict.fromkeys(str(label).strip() for _, label in sorted(labels.items(), key=_order))
+        )
+        _levels(guess, names, "the file's value labels, in the order of their codes")
+    else:
+        _unlabelled(guess, present)
+        if labels:
+            known = ", ".join(f"{level_text(code)!r} {label!r}" for code, label in labels.items())
+            guess.notes.append(f"Labels of single codes, perhaps of missing values: {known}.")
+    return guess
+
+
+def _order(labelled: tuple[Any, str]) -> tuple[bool, Any, str]:
+    """Codes that are numbers first, by value."""
+    code = labelled[0]
+    text = isinstance(code, str)
+    return text, 0 if text else code, str(code)
+
+
+def _all_labelled(present: pd.Series, labels: Mapping[Any, str]) -> bool:
+    return len(labels) > 1 and bool(present.isin(list(labels)).all())
+
+
+def _unlabelled(guess: Guess, present: pd.Series) -> None:
+    numbers = pd.to_numeric(present, errors="coerce")
+    if present.map(lambda value: isinstance(value, bool)).all():
+        _levels(guess, [0, 1], "true and false")
+    elif not numbers.isna().any() and not _coded(present) and np.isfinite(numbers).all():
+        _numbers(guess, numbers.astype(float))
+    else:
+        _texts(guess, present.map(lambda value: str(value).strip()))
+
+
+def _coded(present: pd.Series) -> bool:
+    texts = present.map(lambda value: value if isinstance(value, str) else "")
+    return bool(texts.str.strip().str.fullmatch(_CODES).any())
+
+
+def _numbers(guess: Guess, numbers: pd.Series) -> None:
+    low, high = float(numbers.min()), float(numbers.max())
+    whole = bool((numbers % 1 == 0).all())
+    if max(abs(low), abs(high)) > MOST:
+        guess.notes.append("Numbers too large to be taken.")
+        return
+    if numbers.nunique() == 2 and whole and max(abs(low), abs(high)) <= MOST_COUNT:
+        _levels(guess, [int(low), int(high)], "the only two values")
+        return
+    if whole and numbers.is_unique and len(numbers) >= FEWEST:
+        guess.notes.append("Whole numbers, another one in every row: a key of persons?")
+        return
+    if codes := _outlying(numbers):
+        shown = ", ".join(f"{code:g}" for code in codes)
+        guess.notes.append(f"Codes of missing values? {shown}. Then make them empty in the file.")
+    count = whole and low >= 0 and high <= MOST_COUNT
+    bottom, top = _bounds(low, high, 1.0 if whole else 0.0)
+    if top - bottom < LEAST:
+        guess.notes.append("Numbers too close together to be taken; scale the column.")
+        return
+    if count:
+        guess.say("type", "count", "whole numbers; for codes ordinal or categorical, with levels")
+        top, bottom = min(top, MOST_COUNT), min(bottom, MOST_COUNT - 1)
+    else:
+        guess.say("type", "continuous", "numbers")
+    guess.say("lower", _plain(bottom), "below the smallest value; what can it be at least?")
+    guess.say("upper", _plain(top), "above the largest value; what can it be at most?")
+    digits = _digits(numbers)
+    if not count and digits is not None and _spacing(bottom, top) <= 10.0**-digits <= top - bottom:
+        guess.say("digits", digits, "decimals that were found; released values are rounded to them")
+
+
+def _outlying(numbers: pd.Series) -> list[float]:
+    """Values such as -9 and 999, far from the others."""
+    others = numbers[~numbers.isin(NINES)]
+    if others.empty:
+        return []
+    far = (numbers < min(others.min(), 0)) | (numbers > 2 * max(others.max(), 0))
+    return sorted(set(numbers[far & numbers.isin(NINES)].tolist()))
+
+
+def _plain(bound: float) -> float:
+    return int(bound) if bound % 1 == 0 and abs(bound) <= MOST_COUNT else bound
+
+
+def _spacing(bottom: float, top: float) -> float:
+    """Between neighbouring floating-point numbers."""
+    return float(np.spacing(max(abs(bottom), abs(top))))
+
+
+def _bounds(low: float, high: float, least: float) -> tuple[float, float]:
+    """Round numbers around two others, apart from each other by ``least``, and well apart."""
+    span = max(high - low, least, NEAR * max(abs(low), abs(high))) or 1.0
+    exponent = math.floor(math.log10(span))
+    bottom = 0.0 if 0 <= low <= span else _rounded(low, exponent, math.floor)
+    top = _rounded(high, exponent, math.ceil)
+    return (bottom, top) if top > bottom else (bottom, bottom + 10.0**exponent)
+
+
+def _rounded(value: float, exponent: int, way: Any) -> float:
+    if exponent < 0:
+        return float(way(value * 10.0**-exponent) / 10.0**-exponent)
+    return float(way(value / 10.0**exponent) * 10.0**exponent)
+
+
+def _digits(numbers: pd.Series) -> int | None:
+    for digits in range(MOST_DIGITS):
+        if (numbers.round(digits) == numbers).all():
+            return digits
+    return None
+
+
+def _texts(guess: Guess, texts: pd.Series) -> None:
+    different = sorted(set(texts.tolist()))
+    if texts.str.fullmatch(_DATES).all():
+        guess.notes.append("Dates: count days or years, for a column of numbers.")
+    elif len(different) > MOST_LEVELS or len(different) > max(2, len(texts) / 2):
+        guess.notes.append("Texts of which most are different: names, keys or notes.")
+    else:
+        _levels(guess, different, "texts that were found; are there others?")
+
+
+def _levels(guess: Guess, levels: Sequence[str | int], why: str) -> None:
+    one_each = {level_text(level): level for level in levels if str(level) not in NO_FIELD}
+    if len(one_each) < 2:
+        guess.notes.append("The same value everywhere; a column needs two levels.")
+        return
+    kind = "binary" if len(one_each) == 2 else "categorical"
+    ordered = "" if kind == "binary" else "; ordinal if their order means something"
+    guess.say("type", kind, f"{len(one_each)} levels{ordered}")
+    guess.say("levels", list(one_each.values()), why)

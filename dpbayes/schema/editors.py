@@ -1,0 +1,72 @@
+"""A JSON Schema of schema files, from the code that reads them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from dataclasses import MISSING, fields
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from dpbayes.schema.columns import KEYS, Column
+from dpbayes.schema.draft import MARK
+from dpbayes.schema.rows import MOST_VALUES
+
+_PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def json_schema() -> dict[str, Any]:
+    """Draft 2020-12. What no type says, as that bounds are apart, ``Column`` alone checks."""
+    hints, said = get_type_hints(Column), key_descriptions()
+    keys = {key: {**_kind(hints[key]), "description": said[key]} for key in KEYS}
+    keys[MARK]["items"] = {"enum": [key for key in KEYS if key != MARK]}
+    needed = [f.name for f in fields(Column) if f.name in KEYS and f.default is MISSING]
+    column = {
+        "type": "object",
+        "properties": keys,
+        "required": needed,
+        "additionalProperties": False,
+    }
+    share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+    rows = [
+        {"enum": ["public", "noisy"]},
+        {"type": "integer", "minimum": 1, "maximum": MOST_VALUES},
+        {
+            "type": "object",
+            "properties": {"noisy": share},
+            "required": ["noisy"],
+            "additionalProperties": False,
+        },
+    ]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Schema of dpbayes",
+        "type": "object",
+        "properties": {
+            "rows": {"oneOf": rows, "description": "What is public of the number of records."},
+            "columns": {"type": "object", "additionalProperties": column, "minProperties": 1},
+        },
+        "required": ["columns"],
+        "additionalProperties": False,
+    }
+
+
+def key_descriptions() -> dict[str, str]:
+    """What each key of a column says: from the docstring of ``Column``."""
+    text = inspect.cleandoc(Column.__doc__ or "").partition("Attributes:\n")[2]
+    found = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", text, re.MULTILINE)
+    said = {key: " ".join(words.replace("``", "").split()) for key, words in found}
+    return {key: said.get(key, "") for key in KEYS}
+
+
+def _kind(hint: Any) -> dict[str, Any]:
+    """A type of Python in JSON Schema; TOML has no null, so that None means no key."""
+    origin, parts = get_origin(hint), [part for part in get_args(hint) if part is not type(None)]
+    if origin is Literal:
+        return {"enum": parts}
+    if origin in (Union, types.UnionType):
+        kinds = [_kind(part) for part in parts]
+        return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    if origin is tuple:
+        return {"type": "array", "items": _kind(parts[0])}
+    return {"type": _PLAIN[hint]}

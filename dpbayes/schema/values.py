@@ -1,0 +1,71 @@
+"""How single values are read: which of them are one level, and which are missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpbayes.errors import DataError
+from dpbayes.heavy import pd
+from dpbayes.schema import dates
+
+if TYPE_CHECKING:
+    from dpbayes.schema.columns import Column
+
+NO_FIELD = ("", "NaN", "nan")  # of a file: never a level
+# R writes the one, Stata and SAS the other. Both can be levels ("NA" is Namibia): then they are.
+WRITTEN = ("NA", ".")
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)\.0+")
+_TRUTH = {"true": "1", "false": "0"}
+
+
+def level_text(value: object) -> str:
+    """``1``, ``1.0``, ``"1"``, ``"1.0"``, ``True`` and ``"TRUE"`` are one level."""
+    if isinstance(value, bool | np.bool_):
+        return str(int(value))
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    text = str(value).strip()
+    if _WHOLE.fullmatch(text):
+        return str(int(text.partition(".")[0]))
+    return _TRUTH.get(text.lower(), text)
+
+
+def absent(values: pd.Series, column: Column) -> pd.Series:
+    """True where a value is missing: shape (n,). A declared level never is.
+
+    Args:
+        values: shape (n,), plain as of ``as_frame``.
+    """
+    missing = values.isna()
+    levels = set(map(level_text, column.levels))
+    signs = {*NO_FIELD, *WRITTEN} - levels
+    if isinstance(values.dtype, pd.StringDtype):
+        missing |= values.str.strip().isin(signs)
+    elif values.dtype == object:
+        missing |= values.isin([one for one in values.unique() if str(one).strip() in signs])
+    if column.missing:  # codes for "refused", "not asked"
+        codes = {"", *column.missing}
+        missing |= values.isin([one for one in values.unique() if level_text(one) in codes])
+        if column.type == "date":  # however the day is held
+            known = dates.days(pd.Series(column.missing, dtype=object), column.format).dropna()
+            missing |= dates.days(values, column.format).isin(known)
+    return missing
+
+
+def refuse_missing(found: Mapping[str, pd.Series]) -> None:
+    """Raise DataError if a value is missing, with every column that has some."""
+    counts = {name: int(missing.sum()) for name, missing in found.items()}
+    names = [name for name in counts if counts[name]]
+    if not names:
+        return
+    first = names[0]
+    more = "".join(f"; {name!r}: {counts[name]}" for name in names[1:])
+    raise DataError(
+        f"column {first!r}: {counts[first]} of {len(found[first])} rows are missing{more} (empty, "
+        "NaN, NA or a single point). Declare missing = true in the schema, or drop or impute them "
+        "before the fit; nothing is dropped silently."
+    )

@@ -1,0 +1,154 @@
+"""From a stranger's file to a release: draft, confirm, release in the format that came in."""
+
+import json
+import re
+import stat
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pyreadstat
+import pytest
+
+import dpbayes as dpb
+from tests.cli.in_process import dpbayes
+
+SECRET = "Zq7-Wx9"
+LABELS = {"health": {1: "bad", 2: "fair", 3: "good"}, "sex": {1: "male", 2: "female"}}
+
+
+@pytest.fixture
+def survey(tmp_path):
+    """A Stata file with labels, a name in each row, and its draft with all confirmed."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(
+        {
+            "income": rng.integers(0, 5000, 60) / 10,
+            "health": rng.choice([1.0, 2.0, 3.0], 60),
+            "sex": rng.choice([1.0, 2.0], 60),
+            "name": [f"{SECRET}{k}" for k in range(60)],
+        }
+    )
+    pyreadstat.write_dta(frame, tmp_path / "survey.dta", variable_value_labels=LABELS)
+    return tmp_path
+
+
+def confirm(folder):
+    path = folder / "survey.toml"
+    path.write_text(re.sub("^guessed = .*$", "", path.read_text(), flags=re.MULTILINE))
+
+
+RELEASE = (
+    "synthesize", "survey.dta", "--schema", "survey.toml", "--mechanism", "laplace", "--epsilon", 1,
+    "--out", "web", "--format", "same",
+)  # fmt: skip
+
+
+def test_from_a_file_to_a_release(survey):
+    done = dpbayes("schema", "draft", "survey.dta", cwd=survey)
+    assert done.returncode == 0, done.stderr
+    assert "Left out, with the reason in the file: 'name'." in done.stdout
+    assert SECRET not in done.stdout
+    assert stat.S_IMODE((survey / "survey.toml").stat().st_mode) == 0o600
+
+    refused = dpbayes(*RELEASE, cwd=survey)
+    assert refused.returncode == 2
+    assert "guesses left: column 'income': type, lower, upper, digits; column 'health'" in (
+        refused.stderr
+    )
+    left = dpbayes("schema", "check", "survey.toml", "--records", "survey.dta", cwd=survey)
+    assert left.returncode == 2
+    assert "The records fit the schema." in left.stdout
+    assert "guesses left" in left.stderr
+    assert not (survey / "web").exists()
+
+    confirm(survey)
+    assert dpbayes("schema", "check", "survey.toml", cwd=survey).returncode == 0
+    done = dpbayes(*RELEASE, cwd=survey)
+    assert done.returncode == 0, done.stderr
+    assert "Read survey.dta: Stata, 4 columns, value labels in 2 of them." in done.stdout
+    assert "Not in the schema, and left out: 'name'." in done.stdout
+    released = survey / "web" / "release"
+    assert sorted(path.name for path in released.iterdir()) == ["guarantee.json", "synthetic_1.dta"]
+    synthetic, meta = pyreadstat.read_dta(released / "synthetic_1.dta")
+    assert meta.variable_value_labels["health"] == LABELS["health"]
+    assert list(synthetic) == ["income", "health", "sex"]
+    statement = (released / "guarantee.json").read_text()
+    for word in ("Stata", "survey.dta", "latin", "UTF"):
+        assert word not in statement, "how the records came in is not released"
+    assert list(json.loads(statement)["files"]) == ["synthetic_1.dta"]
+    for command in ("utility", "risk"):
+        more = ("--keys", "sex") if command == "risk" else ()
+        done = dpbayes(
+            command, released / "synthetic_1.dta", "--records", "survey.dta", "--schema",
+            "survey.toml", *more, cwd=survey,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    done = dpbayes("combine", released, "--formula", "income ~ C(sex)", cwd=survey)
+    assert "rule 'modips' needs at least 2 data sets" in done.stderr, "it was read"
+
+
+def test_a_ledger_knows_the_records_in_another_format(survey):
+    dpbayes("schema", "draft", "survey.dta", cwd=survey)
+    confirm(survey)
+    dpbayes("ledger", "create", "l.db", "--account", "a", "--epsilon", 5, cwd=survey)
+    dpb.Ledger(str(survey / "l.db")).add_dataset("b", 5.0)
+    account = ("--ledger", "l.db", "--account")
+    assert dpbayes(*RELEASE, *account, "a", cwd=survey).returncode == 0
+    schema = dpb.Schema.from_toml(survey / "survey.toml")
+    read = dpb.read_records(survey / "survey.dta", schema)
+    read.sample(frac=1, random_state=1).to_csv(survey / "survey.csv", sep=";", decimal=",")
+    other = ("synthesize", "survey.csv", *RELEASE[2:-4], "--out", "again", *account)
+    refused = dpbayes(*other, "b", cwd=survey)
+    assert refused.returncode == 2
+    assert "those of data set 'a'" in refused.stderr or "overlap" in refused.stderr
+    done = dpbayes(*other, "a", cwd=survey)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("schema", "draft", "none.csv"), "'none.csv' does not exist"),
+        (("schema", "draft", "survey.rds", "--out", "x"), "write_parquet"),
+        (("schema", "draft", "survey.dta", "--out", "survey.dta"), "exists; name a new file"),
+        (
+            ("schema", "draft", "survey.dta", "--out", "x", "--sheet", "x"),
+            "--sheet) is not for Stata files",
+        ),
+        (("schema", "draft", "survey.dta", "--out", "no/x.toml"), "No schema was written"),
+        (("schema", "check", "none.toml"), "does not exist"),
+        ((*RELEASE[:-1], "excel"), "written as one of csv, parquet, feather, stata, spss"),
+        ((*RELEASE, "--decimal", ","), "--decimal) is not for Stata files"),
+    ],
+)
+def test_what_is_refused(arguments, message, survey):
+    (survey / "survey.rds").write_text("x")
+    (survey / "survey.toml").write_text('[columns.income]\ntype="count"\nupper=9\n')
+    done = dpbayes(*arguments, cwd=survey)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    assert not (survey / "web").exists()
+
+
+def test_a_database(survey):
+    import sqlite3
+
+    frame, _ = pyreadstat.read_dta(survey / "survey.dta")
+    with sqlite3.connect(survey / "s.db") as connection:
+        frame.to_sql("people", connection, index=False)
+    query = ("--query", "people")
+    done = dpbayes("schema", "draft", "sqlite:///s.db", *query, cwd=survey)
+    assert done.returncode == 0, done.stderr
+    assert "Read sqlite://...: SQL, 4 columns, database (sqlite)." in done.stdout
+    assert (survey / "records.toml").exists()
+    done = dpbayes("schema", "draft", "sqlite:///s.db", "--query", "nobody", "--out", "n.toml",
+                   cwd=survey)  # fmt: skip
+    assert done.returncode == 2
+    assert "no such table" not in done.stderr
+
+
+def test_json_for_editors(survey):
+    done = dpbayes("schema", "json", cwd=survey)
+    jsonschema.Draft202012Validator.check_schema(json.loads(done.stdout))

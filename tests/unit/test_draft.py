@@ -1,0 +1,210 @@
+"""Schemas read off records: every entry is marked, and no claim holds while one is left."""
+
+import re
+import tomllib
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dpbayes as dpb
+from dpbayes.errors import DpbayesError
+from dpbayes.schema.columns import KEYS
+from dpbayes.schema.draft import MARK, guesses, text
+from dpbayes.schema.editors import json_schema, key_descriptions
+from tests.fuzzing import many, numbers, said, scalars
+from tests.unit.test_any_input import schemas
+
+ROWS = 40
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
+TEXTS = {"region": ["north", "south", "west"], "name": [f"n{k}" for k in range(ROWS)]}
+
+
+def records():
+    rng = np.random.default_rng(5)
+    return pd.DataFrame(
+        {
+            "income": rng.integers(0, 2_300_000, ROWS) / 100,
+            "year": rng.integers(1990, 2021, ROWS),
+            "change": rng.integers(-12, 13, ROWS),
+            "children": rng.integers(0, 4, ROWS),
+            "ill": rng.integers(0, 2, ROWS).astype(bool),
+            "sex": rng.choice([1, 2], ROWS),
+            "code": rng.choice(["01", "02", "10"], ROWS),
+            "region": rng.choice(TEXTS["region"], ROWS),
+            "score": np.where(np.arange(ROWS) == 3, 999, rng.integers(0, 40, ROWS)),
+            "name": TEXTS["name"],
+            "person": rng.permutation(ROWS) + 17,
+            "born": ["1980-01-31", "2001-12-24"] * (ROWS // 2),
+            "one": 1,
+            "always": "x",
+            "none": [None] * ROWS,
+        }
+    )
+
+
+def test_what_is_guessed():
+    found = dpb.Schema.from_frame(records())
+    entries = {
+        c.name: (c.type, c.lower, c.upper, c.levels, c.digits) for c in found.columns.values()
+    }
+    assert entries == {
+        "income": ("continuous", 0, 30_000, (), 2),
+        "year": ("count", 1990, 2020, (), None),
+        "change": ("continuous", -20, 20, (), 0),
+        "children": ("count", 0, 3, (), None),
+        "ill": ("binary", None, None, (0, 1), None),
+        "sex": ("binary", None, None, (1, 2), None),
+        "code": ("categorical", None, None, ("01", "02", "10"), None),
+        "region": ("categorical", None, None, ("north", "south", "west"), None),
+        "score": ("count", 0, 1000, (), None),
+        "one": ("count", 0, 1, (), None),
+    }
+    for column in found.columns.values():
+        marked = {
+            key for key in KEYS if not (getattr(column, key) in (None, ()) or key == "public")
+        }
+        marked -= {MARK}
+        assert set(column.guessed) == marked, "every key is marked"
+    assert len(found.validate(records())) == ROWS
+
+
+def test_a_draft_reads_as_it_was_guessed_and_comments_each_guess():
+    found = guesses(records())
+    draft = text(found)
+    schema = dpb.Schema.from_dict(tomllib.loads(draft))
+    assert schema == dpb.Schema.from_frame(records())
+    marked = sum(len(column.guessed) for column in schema.columns.values())
+    assert draft.count("  # GUESSED: ") == marked
+    reasons = {
+        "name": "Texts of which most are different: names, keys or notes.",
+        "person": "Whole numbers, another one in every row: a key of persons?",
+        "born": "Dates: count days or years, for a column of numbers.",
+        "always": "The same value everywhere; a column needs two levels.",
+        "none": "No row has a value.",
+    }
+    for name, why in reasons.items():
+        assert f"# {why}\n# [columns.{name}] left out" in draft
+        assert name not in schema.columns
+    assert "# Codes of missing values? 999." in draft
+
+
+def test_labels_are_levels_in_the_order_of_their_codes():
+    frame = pd.DataFrame({"health": [3.0, 1.0] * 5, "age": [20.0, 99.0, 31.0, 40.5, 7.0] * 2})
+    labels = {"health": {1: "good", 2: "fair", 3: "bad\n#"}, "age": {99: "refused"}}
+    found = guesses(frame, labels)
+    assert found["health"].entry["levels"] == ["good", "fair", "bad\n#"]
+    assert found["age"].entry["type"] == "continuous"
+    assert any("'99' 'refused'" in note for note in found["age"].notes)
+    assert tomllib.loads(text(found))["columns"]["health"]["levels"] == ["good", "fair", "bad\n#"]
+
+
+def test_no_claim_holds_while_a_guess_is_left(tmp_path):
+    schema = dpb.Schema.from_frame(records()[["income", "region"]])
+    claim = dpb.Synthesizer(schema, dpb.Laplace(1)).guarantee()
+    assert claim.basis == "none"
+    assert claim.to_dict()["epsilon"] is None
+    assert "not confirmed from public knowledge (column 'income': type" in claim.paragraph()
+    for accept in ("strict", "asymptotic"):
+        with pytest.raises(dpb.GuaranteeError, match="guesses left: column 'income': type, lower"):
+            claim.require(accept)
+        synthesizer = dpb.Synthesizer(schema, dpb.Laplace(1))
+        with pytest.raises(dpb.GuaranteeError, match="column 'region': type, levels"):
+            dpb.Job((synthesizer,), tmp_path / "out", accept=accept)
+    with pytest.raises(dpb.GuaranteeError, match="guesses left"):
+        dpb.Synthesizer(schema, dpb.Laplace(1)).fit(records()).sample(seed=1)
+    assert dpb.Synthesizer(schema, dpb.Laplace(1)).fit(records()).sample(seed=1, accept="none")
+
+
+def test_a_confirmed_schema_has_its_claim():
+    tree = dpb.Schema.from_frame(records()[["income", "region"]]).to_dict()
+    tree["columns"]["income"][MARK] = []
+    with pytest.raises(dpb.GuaranteeError, match=r"left: column 'region': type, levels\. What"):
+        dpb.Synthesizer(dpb.Schema.from_dict(tree), dpb.Laplace(1)).guarantee().require("strict")
+    del tree["columns"]["region"][MARK]
+    confirmed = dpb.Schema.from_dict(tree)
+    assert confirmed.guesses == ""
+    dpb.Synthesizer(confirmed, dpb.Laplace(1)).guarantee().require("strict")
+
+
+@pytest.mark.parametrize("value", ["type", ["kind"], ["guessed"], 1, True, [["type"]]])
+def test_marks_are_keys(value):
+    entry = {"type": "count", MARK: value}
+    with pytest.raises(dpb.SchemaError, match=r"guessed = .* must be a list of keys: type, lower"):
+        dpb.Schema.from_dict({"columns": {"x": entry}})
+
+
+cells = st.one_of(scalars, numbers, st.sampled_from(["01", "2020-01-31", "NA", ".", "1.0", "a"]))
+
+
+@pytest.mark.fuzz
+@given(
+    table=st.dictionaries(
+        st.text(max_size=4), st.lists(cells, min_size=3, max_size=3), min_size=1, max_size=3
+    ),
+    labelled=st.dictionaries(
+        st.one_of(st.text(max_size=3), st.floats(), st.integers(-99, 99)),
+        st.text(max_size=5),
+        max_size=3,
+    ),
+)
+@many
+def test_any_frame(table, labelled):
+    """A draft of it is a schema, which the records fit but for missing values."""
+    frame = dpb.schema.frames.as_frame(pd.DataFrame(table, dtype=object))
+    found = guesses(frame, {next(iter(table)): labelled})
+    tree = tomllib.loads(text(found))
+    if not tree.get("columns"):
+        return
+    schema = dpb.Schema.from_dict(tree)
+    assert all(column.guessed for column in schema.columns.values())
+    refused = said(lambda: schema.validate(frame).shape)
+    assert labelled or refused.startswith("(") or "missing" in refused
+
+
+@pytest.mark.fuzz
+@given(tree=schemas)
+@many
+def test_editors_refuse_no_schema_that_is_taken(tree):
+    try:
+        plain = dpb.Schema.from_dict(tree).to_dict()
+    except DpbayesError:
+        return
+    VALIDATOR.validate(plain)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"typ": "count"},
+        {"type": "number"},
+        {"lower": "0"},
+        {"levels": "a"},
+        {"public": "yes"},
+        {"digits": 1.5},
+        {MARK: ["kind"]},
+    ],
+)
+def test_editors_see_what_is_wrong(change):
+    good = {"columns": {"x": {"type": "count", "lower": 0, "upper": 9}}}
+    jsonschema.validate(good, json_schema())
+    bad = {"columns": {"x": {**good["columns"]["x"], **change}}}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(bad, json_schema())
+    with pytest.raises(dpb.SchemaError):
+        dpb.Schema.from_dict(bad)
+
+
+def test_every_key_is_described_where_people_look():
+    from dpbayes.schema import COLUMN_TYPES
+    from tests.unit.test_contributing import PACKAGE
+
+    page = (PACKAGE.parent / "docs" / "schema.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    named = {name for cell in listed for name in re.findall(r"`(\w+)`", cell)}
+    assert set(KEYS) <= named
+    assert all(f"`{kind}`" in page for kind in COLUMN_TYPES)
+    assert all(key_descriptions().values()), "the docstring of Column says what each key is"
