@@ -33,6 +33,7 @@ from dpbayes.schema import Column, Schema, read_records
 from dpbayes.stan.families import Family, register_family
 from dpbayes.stan.model import Program, Regression
 from dpbayes.stan.program import StanProgram
+from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesizer import Synthesizer
 from dpbayes.tuning import tune
 
@@ -57,8 +58,8 @@ _LAZY = {
 __all__ = [
     # in the order of the flow
     "Column", "Schema", "read_records",
-    "Regression", "Program", "Family", "register_family", "StanProgram", "check_contract",
-    "SamplerSettings",
+    "Regression", "Program", "Sequence", "Family", "register_family", "StanProgram",
+    "check_contract", "SamplerSettings",
     "ConstantWeights", "Reference", "ConfidentialWeights", "PublicRecords",
     "Guarantee",
     "Synthesizer", "Fit", "Release", "tune", "choose_program",

@@ -113,6 +113,7 @@ class Fit(Generic[F_co]):
                 "noise": noise.name if seeded is None else StudyNoise.name,
             },
             releasable=noise.releasable and seeded is None,
+            program_text=model.program.text if model is not None and model.generated else None,
         )
 
     def check_sample(

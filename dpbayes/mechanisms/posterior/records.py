@@ -8,7 +8,7 @@ nothing but the coordinates of ``coordinates.py``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from dpbayes.engines.contract import check_contract, contract_defaults
 from dpbayes.engines.diagnostics import Diagnostics, diagnose, load_checks
 from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedBinding
-from dpbayes.engines.proposal import BY_RECORD, Candidates, Choices, Proposer
+from dpbayes.engines.proposal import Candidates, Choices, Proposer, by_record
 from dpbayes.errors import ConvergenceError, EngineError, GuaranteeError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Task
@@ -33,7 +33,7 @@ from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, Problem, Stage
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference, Weighting
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema.domain import made_up
-from dpbayes.stan.model import PRIVATE, Model
+from dpbayes.stan.model import Model, Replicate
 
 PILOT_ABOVE = 20_000  # records from which chains start at draws of a pilot fit
 PILOT = 2_000  # records of the pilot fit
@@ -52,7 +52,7 @@ class BoundRecords:
     Attributes:
         n: number of records, at least 1.
         present: 0.0 where there is no record and one of weight 0 stands for it, otherwise 1.0.
-        design: the design matrix and its public scaling.
+        data: of the program, entries of the contract excepted.
         plain: the compiled program with the records, no weighting and no clamp.
     """
 
@@ -65,7 +65,7 @@ class BoundRecords:
         records = self.model.constant_record() if empty else task.records
         self.present = 0.0 if empty else 1.0
         self.n = len(records)
-        self.design, self.data = self.model.data(records, task.rows)
+        self.data = self.model.data(records, task.rows)
         program = self.model.program
         self._compiled = task.engine.compile(program)
         if not program.bundled:
@@ -77,13 +77,13 @@ class BoundRecords:
         rows, threads = self.task.rows, self.task.settings.threads_per_chain
         count = CHECKED if threads == 1 else BLOCKS
         others = made_up(self.task.schema, count, np.random.default_rng(CHECKED))
-        _, data = self.model.data(others, rows)
+        data = self.model.data(others, rows)
         for key, value in self.model.constants.items():  # public ones with a value for each row
             if np.shape(value)[:1] == (rows,):
                 data[key] = np.take(value, np.arange(count) % rows, axis=0)
         check_contract(
             self.model.program, self._compiled, data,
-            private=PRIVATE, threads=threads, ends=self.model.ends(),
+            private=self.model.private, threads=threads, ends=self.model.ends(),
         )  # fmt: skip
 
     @cached_property
@@ -102,16 +102,22 @@ class BoundRecords:
             return None
         compiled: Any = self._compiled
         data = blank_data(self.model, self.task.records, self.task.rows)
-        found: Proposer = compiled.proposer(data)
+        found: Proposer = compiled.proposer(data, self._simulated)
         return found
+
+    def _simulated(self, replicate: Replicate, stride: int) -> dict[str, Any]:
+        """Confidential program data, drawn; every so many of the public rows."""
+        public = self.model.public(self.task.records, self.task.rows).iloc[::stride]
+        return self.model.drawn_data(public, replicate)
 
     def problem(self) -> Problem:
         """The public facts that a mechanism may use."""
-        rows, discrete = self.task.rows, self.model.discrete
-        found = self._proposer
+        model, found = self.model, self._proposer
+        columns = len(model.columns)
         if found is not None:
-            return Problem(rows, found.dimension, discrete, found.count)
-        return Problem(rows, 2 + len(self.design.names) + self.design.effects, discrete)
+            points = found.count
+            return Problem(self.task.rows, found.dimension, model.discrete, points, columns)
+        return Problem(self.task.rows, model.parameters, model.discrete, columns=columns)
 
     @cached_property
     def unweighted(self) -> Posterior:
@@ -162,15 +168,21 @@ class BoundRecords:
         if posterior.choices is None and not self.task.allow_nonconvergence:
             posterior.diagnostics.require(what)
 
+    @property
+    def _grouped(self) -> list[str]:
+        """Labels of the columns whose formula has a group term."""
+        pairs = zip(self.model.columns, self.model.labels, strict=True)
+        return [label for model, label in pairs if model.formula.groups]
+
     def _for_chains(self, bound: BoundModel, data: Mapping[str, Any]) -> BoundModel:
         """The same density in coordinates that suit the group effects, if there are any."""
         program, engine = self.model.program, self.task.engine
-        if not (program.bundled and self.design.columns) or engine.name == "recorded":
+        if not (program.bundled and self._grouped) or engine.name == "recorded":
             return bound
         pilot: Any = bound
         if not isinstance(bound, EmbeddedBinding):
             pilot = get_engine("embedded").compile(program).bind(data)
-        return bound.rebind(**group_coordinates(pilot, data))
+        return bound.rebind(**group_coordinates(pilot, data, self._grouped))
 
     def _random_starts(
         self, bound: BoundModel, source: BoundModel, chains: int, rng: np.random.Generator
@@ -192,14 +204,17 @@ class BoundRecords:
         """Sample a stage with a seed of its own."""
         number = int(seed.generate_state(1)[0] >> 1)
         given = self.task.settings
-        dense = len(self.design.names) <= DENSE_METRIC_COVARIATES and not self.design.columns
+        covariates = sum(len(model.formula.names) for model in self.model.columns)
+        dense = covariates <= DENSE_METRIC_COVARIATES and not self._grouped
         metric = given.metric or ("dense_e" if dense else "diag_e")
         settings = replace(given, seed=number, metric=metric)
         if bound.candidates is not None:  # draws for diagnostics, made in no time
             return Posterior.sample(bound, bound.bound, settings)
         chains = self._for_chains(bound.bound, {**self.data, **bound.changes})
         starts = self._starts(bound, chains, settings, np.random.default_rng(seed))
-        return Posterior.sample(bound, chains, settings, starts, checkpoint, self.data)
+        return Posterior.sample(
+            bound, chains, settings, starts, checkpoint, self.data, self._grouped
+        )
 
     def _starts(
         self,
@@ -222,7 +237,7 @@ class BoundRecords:
             return self._random_starts(chains, points, settings.chains, rng)
         rows = np.sort(rng.choice(self.n, PILOT, replace=False))
         some = {
-            key: value[rows] if key in BY_RECORD and len(value) == self.n else value
+            key: value[rows] if by_record(key) and len(value) == self.n else value
             for key, value in {**self.data, **bound.changes, "n": PILOT}.items()
         }
         pilot = replace(settings, warmup=500, draws=100, progress=False)
@@ -269,6 +284,7 @@ class BoundStage:
         weighting: weights of the records.
         anchor: shape (n,), f_i at the anchor, or None.
         candidates: the public points that draws are among, or None where they are a chain's.
+        by_column: as ``Model.by_column``.
     """
 
     stage: Stage
@@ -277,6 +293,7 @@ class BoundStage:
     weighting: Weighting
     anchor: Vector | None
     candidates: Candidates | None = None
+    by_column: tuple[Mapping[str, int], ...] = ({},)
 
     @property
     def choices(self) -> Choices | None:
@@ -319,7 +336,8 @@ def bind_stage(
         assert at is not None  # the first stage has no drawn anchor
         anchor = changes["anchor"] = _log_lik_at(records, at)
     bound, candidates = records.among(records.plain.rebind(**changes), stage, at, before)
-    return BoundStage(stage, bound, changes, weighting, anchor, candidates)
+    each = records.model.by_column()
+    return BoundStage(stage, bound, changes, weighting, anchor, candidates, each)
 
 
 def _log_lik_at(records: BoundRecords, at: xr.DataTree) -> Vector:
@@ -343,7 +361,7 @@ def stage_constants(model: Model, stage: Stage) -> dict[str, Any]:
     lower, upper = stage.window
     data: dict[str, Any] = {"clip_lower": lower, "clip_upper": upper}
     if stage.divergence:
-        if "divergence" not in model.constants:
+        if not model.scored:
             raise GuaranteeError(
                 "beta-divergence needs an outcome with levels or a count, whose probabilities "
                 "have the public bound 1; the density of a continuous outcome has none. "
@@ -378,11 +396,15 @@ class Posterior:
     def risk(self) -> RecordRisk:
         """By-record bounds of the terms that the window holds."""
         on = self.on
+        score = on.stage.divergence
+        if score:  # the part of each column's score that the record's own value moves
+            columns = [on.bound.rebind(**one).log_lik(self.draws) for one in on.by_column]
+            scores = (
+                sum(np.expm1(score * f) / score for f in fs) for fs in zip(*columns, strict=True)
+            )
+            return record_risk(scores, on.weighting.weights, on.stage.window)
         log_lik = on.bound.log_lik(self.draws)
         terms = log_lik if on.anchor is None else (f - on.anchor for f in log_lik)
-        score = on.stage.divergence
-        if score:  # the part of the score that the record's own value moves
-            terms = (np.expm1(score * f) / score for f in log_lik)
         return record_risk(terms, on.weighting.weights, on.stage.window)
 
     @property
@@ -422,11 +444,13 @@ class Posterior:
         starts: xr.DataTree | None = None,
         checkpoint: Checkpoint | None = None,
         data: Mapping[str, Any] | None = None,
+        grouped: Sequence[str] = (),
     ) -> Posterior:
         """Sample a stage by a binding with its density, and judge the chains.
 
         Args:
             data: of the program, where the binding has coordinates of its own.
+            grouped: labels of the columns that have group effects.
         """
         checks = threading.Thread(target=load_checks)  # half a second of imports, meanwhile
         checks.start()
@@ -438,5 +462,6 @@ class Posterior:
         finally:
             checks.join()
         if bound is not on.bound and data is not None:
-            draws = non_centred(draws, data)
+            for label in grouped:
+                draws = non_centred(draws, data, label)
         return cls(on, draws, diagnose(draws, settings.max_treedepth))
