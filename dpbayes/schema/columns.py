@@ -309,11 +309,12 @@ class Schema:
     def from_dict(cls, tree: Mapping[str, Any]) -> Schema:
         """Build from the tree of a TOML file: ``{"columns": {name: {key: value}}}``.
 
-        Beside the columns ``rows`` may stand, as ``Rows.parse`` reads it.
+        Beside the columns ``rows`` may stand, as ``Rows.parse`` reads it, and models of them, which
+        ``Sequence.from_toml`` reads.
         """
         if not isinstance(tree, Mapping):
             raise SchemaError(f"the schema must be a table with columns, found {tree!r:.50}.")
-        _refuse_unknown_keys(tree, ("columns", "rows"), "schema")
+        _refuse_unknown_keys(tree, ("columns", "rows", "model"), "schema")
         entries = tree.get("columns")
         if not isinstance(entries, Mapping) or not entries:
             raise SchemaError("the schema declares no column; add a table [columns.NAME].")
@@ -332,18 +333,7 @@ class Schema:
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:
         """Read a schema file."""
-        try:
-            with open(path, "rb") as stream:
-                tree = tomllib.load(stream)
-        except FileNotFoundError:
-            raise SchemaError(f"schema file {str(path)!r} does not exist.") from None
-        except OSError as error:
-            raise SchemaError(f"schema file {str(path)!r}: {error.strerror}.") from None
-        except ValueError as error:  # of TOML, of UTF-8, of a number with thousands of digits
-            raise SchemaError(f"schema file {str(path)!r} is not valid TOML: {error}.") from None
-        except RecursionError:
-            raise SchemaError(f"schema file {str(path)!r} is nested too deeply.") from None
-        return cls.from_dict(tree)
+        return cls.from_dict(read_toml(path, "schema"))
 
     def to_dict(self) -> dict[str, Any]:
         """The tree that ``from_dict`` reads."""
@@ -410,6 +400,26 @@ class Schema:
                 for name, column in self.columns.items()
             }
         )
+
+
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """The tree of a TOML file; ``what`` it is, for messages.
+
+    Raises:
+        SchemaError: no such file, or no TOML.
+    """
+    where = f"{what} file {str(path)!r}"
+    try:
+        with open(path, "rb") as stream:
+            return tomllib.load(stream)
+    except FileNotFoundError:
+        raise SchemaError(f"{where} does not exist.") from None
+    except OSError as error:
+        raise SchemaError(f"{where}: {error.strerror}.") from None
+    except ValueError as error:  # of TOML, of UTF-8, of a number with thousands of digits
+        raise SchemaError(f"{where} is not valid TOML: {error}.") from None
+    except RecursionError:
+        raise SchemaError(f"{where} is nested too deeply.") from None
 
 
 def _refuse_unknown_keys(tree: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:

@@ -7,7 +7,6 @@ sum, so that what a mechanism claims of a record holds for the whole row.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from typing import Any
 from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema
+from dpbayes.schema.columns import read_toml
 from dpbayes.schema.domain import ends
 from dpbayes.stan.composition import COLUMN, SEPARATOR, Piece, composed, entry
 from dpbayes.stan.dataflow import Proof, prove, refuse_broken
@@ -54,25 +54,19 @@ class Sequence:
         object.__setattr__(self, "models", given)
 
     @classmethod
-    def from_toml(cls, path: str | Path) -> Sequence | None:
+    def from_toml(cls, path: str | Path, what: str = "model") -> Sequence | None:
         """The sequence of a file's tables [[model]], in their order; None if it has none.
 
         Each has ``formula`` and ``family``, with ``priors`` if wanted; or ``program``, the file of
         a Stan program, with ``constants``, a table or a JSON file. Files are beside the TOML file.
 
+        Args:
+            path: of the file, which may be the schema's.
+            what: it is, for messages.
         Raises:
             SchemaError: no such file, no TOML, or a table with other entries.
         """
-        where = f"model file {str(path)!r}"
-        try:
-            tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise SchemaError(f"{where}: {error.strerror}.") from None
-        except ValueError as error:
-            raise SchemaError(f"{where} is not valid TOML: {error}.") from None
-        except RecursionError:
-            raise SchemaError(f"{where} is nested too deeply.") from None
-        tables = tree.get(TABLE)
+        where, tables = f"{what} file {str(path)!r}", read_toml(path, what).get(TABLE)
         if tables is None:
             return None
         if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):

@@ -16,15 +16,9 @@ from dpbayes.engines.proposal import Candidates
 from dpbayes.errors import ConvergenceError, ProgramError, SchemaError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Findings, Fitted, Task
-from dpbayes.mechanisms.posterior.records import (
-    BoundRecords,
-    BoundStage,
-    Drawn,
-    Neighbour,
-    Posterior,
-    bind_stage,
-)
+from dpbayes.mechanisms.posterior.records import BoundRecords, Neighbour, bind_stage
 from dpbayes.mechanisms.posterior.risk import RecordRisk
+from dpbayes.mechanisms.posterior.sampled import BoundStage, Drawn, Posterior
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, Window
 from dpbayes.privacy.noise import Noise
 from dpbayes.release import versions
