@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from dpbayes.errors import ProgramError
@@ -262,7 +262,8 @@ class _Column:
             yield _as_terms(text)[0] if _name_of(text) == self._summed else text
 
 
-def _declared(program: StanProgram) -> set[str]:
+@lru_cache(maxsize=64)
+def _declared(program: StanProgram) -> frozenset[str]:
     """Names of variables that a program declares, functions excepted."""
     try:
         tree = parse(program.text)
@@ -277,7 +278,8 @@ def _declared(program: StanProgram) -> set[str]:
         for part in node.present:
             yield from names(part)
 
-    return {n for block in tree.present if block.kind != "functions_block" for n in names(block)}
+    blocks = [block for block in tree.present if block.kind != "functions_block"]
+    return frozenset(name for block in blocks for name in names(block))
 
 
 def _split(block: str) -> Iterator[str]:

@@ -123,6 +123,10 @@ def _read(where: str, table: Mapping[str, Any], folder: Path) -> Regression | Pr
 def _check_order(models: list[tuple[str | None, tuple[str, ...]]], schema: Schema) -> None:
     """Every confidential column has one model, and is drawn before it is used."""
     needs = {outcome: used for outcome, used in models if outcome is not None}
+    for name in needs:
+        _ = schema[name]  # it is declared
+    if None in dict(models):
+        return  # an outcome that is no column: its own model says so
     drawn: set[str] = set()
     for outcome, used in models:
         if outcome in drawn:
@@ -148,7 +152,7 @@ def _check_order(models: list[tuple[str | None, tuple[str, ...]]], schema: Schem
             )
         drawn.add(str(outcome))
     left = [c.name for c in schema.columns.values() if not c.public and c.name not in needs]
-    if left and None not in dict(models):  # an outcome that is no column has a message of its own
+    if left:
         raise SchemaError(
             f"column {left[0]!r} is confidential and no model draws it: a sequence has a model for "
             "every confidential column. Add one, or leave the column out of the schema."

@@ -25,7 +25,7 @@ _LARGEST = 1e100  # beyond it, Stan's arithmetic with these could overflow
 
 
 def group_coordinates(
-    bound: EmbeddedBinding, data: Mapping[str, Any], labels: Sequence[str]
+    bound: EmbeddedBinding, data: Mapping[str, Any], labels: Sequence[str] = ("",)
 ) -> dict[str, Floats]:
     """``group_information``, ``group_estimate``, ``slope_part`` and, with cutpoints, ``gap_share``.
 
@@ -190,7 +190,7 @@ class _Slopes:
         return np.asarray(np.nan_to_num(gaps / (gap * first), posinf=0, neginf=0))
 
 
-def non_centred(draws: xr.DataTree, data: Mapping[str, Any], label: str) -> xr.DataTree:
+def non_centred(draws: xr.DataTree, data: Mapping[str, Any], label: str = "") -> xr.DataTree:
     """Draws of any coordinates, told in those of a program that is given none.
 
     Args:
