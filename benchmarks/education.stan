@@ -3,12 +3,9 @@
 functions {
 #include pseudo_likelihood.stan
 
-  vector years_log_lik(matrix is_level, vector part, vector tilt, vector level) {
-    vector[rows(tilt)] total = rep_vector(level[1], rows(tilt));
-    for (c in 2:rows(level)) {
-      total = log_sum_exp(total, level[c] + tilt * (c - 1.0) / (rows(level) - 1.0));
-    }
-    return is_level * level + tilt .* part - total;
+  vector years_log_lik(matrix is_level, vector part, row_vector parts, vector tilt,
+                       vector level) {
+    return is_level * level + tilt .* part - log(exp(tilt * parts) * exp(level));
   }
 }
 data {
@@ -25,6 +22,7 @@ data {
   int<lower=0, upper=1> emit_y_rep;
 }
 transformed data {
+  row_vector[most + 1] parts = linspaced_row_vector(most + 1, 0, 1);
   vector[n] part = to_vector(y) / most;
   matrix[n, most + 1] is_level = rep_matrix(0, n, most + 1);
   for (i in 1:n) is_level[i, y[i] + 1] = 1;
@@ -36,16 +34,15 @@ parameters {
 model {
   level ~ normal(0, 2);
   slope ~ normal(0, 5);
-  target += pseudo_log_lik(years_log_lik(is_level, part, X * slope, level), weights, anchor,
+  target += pseudo_log_lik(years_log_lik(is_level, part, parts, X * slope, level), weights, anchor,
                            clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] int y_rep;
-  if (emit) log_lik = years_log_lik(is_level, part, X * slope, level);
+  if (emit) log_lik = years_log_lik(is_level, part, parts, X * slope, level);
   if (emit_y_rep) {
     vector[n] tilt = X * slope;
-    vector[most + 1] years = linspaced_vector(most + 1, 0, 1);
-    for (i in 1:n) y_rep[i] = categorical_logit_rng(level + tilt[i] * years) - 1;
+    for (i in 1:n) y_rep[i] = categorical_logit_rng(level + tilt[i] * parts') - 1;
   }
 }

@@ -25,6 +25,7 @@ from dpbayes.errors import (
 )
 from dpbayes.fit import Fit
 from dpbayes.mechanisms import *  # noqa: F403  # its __all__ is the list of mechanisms
+from dpbayes.mechanisms.measured.expected import ExpectedInformation, expected_information
 from dpbayes.mechanisms.pegs.public import PublicRecords
 from dpbayes.mechanisms.posterior.weights import ConfidentialWeights, ConstantWeights, Reference
 from dpbayes.privacy.guarantee import Guarantee
@@ -63,7 +64,7 @@ __all__ = [
     "ConstantWeights", "Reference", "ConfidentialWeights", "PublicRecords",
     "Guarantee",
     "Synthesizer", "Fit", "Release", "tune", "choose_program",
-    "Job", "Ledger", "publish", "resolve",
+    "ExpectedInformation", "expected_information", "Job", "Ledger", "publish", "resolve",
     "utility", "charts",
     "DpbayesError", "SchemaError", "DataError", "ProgramError", "EngineError",
     "ConvergenceError", "GuaranteeError", "OutputError", "LedgerError", "BudgetError",
