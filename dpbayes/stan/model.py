@@ -6,6 +6,7 @@ say what the user wants; ``on(schema)`` checks it and gives the frozen ``Model``
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -276,6 +277,17 @@ class ColumnModel(Model):
     @property
     def private(self) -> tuple[str, ...]:
         return (*PRIVATE, *self.conditioned)
+
+    @property
+    def log_uniform(self) -> float:
+        """Log density of the uniform distribution over the outcome's declared domain, as the
+        program has it; 0 for a count without an upper bound."""
+        column = self.outcome
+        if column.levels:
+            return -math.log(len(column.levels))
+        if column.upper is None or (self.family is not None and self.family.scaling != "none"):
+            return 0.0
+        return -math.log(column.upper - (column.lower or 0) + (column.type == "count"))
 
     @property
     def conditioned(self) -> tuple[str, ...]:

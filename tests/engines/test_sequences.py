@@ -7,6 +7,7 @@ from conftest import family_data
 from dpbayes.engines.contract import check_contract, contract_defaults
 from dpbayes.engines.draws import make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedEngine
+from dpbayes.mechanisms.posterior.coordinates import group_coordinates
 from dpbayes.stan.composition import COLUMN, Piece, composed, entry
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.program import StanProgram
@@ -135,6 +136,22 @@ def test_a_record_leaves_those_of_others_alone(together):
     after = rows(together.bound.rebind(**changes).log_lik(together.points))
     np.testing.assert_array_equal(before[:, 1:], after[:, 1:])
     assert (before[:, 0] != after[:, 0]).all()
+
+
+def test_coordinates_of_group_effects_are_those_of_each_column(embedded):
+    """Modes of a sum of independent parts are those of the parts, to a fraction of an sd."""
+    together = Together(embedded, ("normal", "poisson", "categorical"), K=2, J=3, n=200)
+    found = group_coordinates(together.bound, together.data, together.families)
+    for family, alone in together.alone.items():
+        own = group_coordinates(alone, together.of_family[family])
+        assert {entry(name, family) for name in own} <= found.keys()
+        information, estimate = (
+            (own[name], found[entry(name, family)])
+            for name in ("group_information", "group_estimate")
+        )
+        np.testing.assert_allclose(information[1], information[0], rtol=0.01)
+        away = (estimate[1] - estimate[0]) * np.sqrt(information[0])
+        assert (np.abs(away) < 0.1).all()
 
 
 def test_every_engine_keeps_the_contract(engine):

@@ -111,11 +111,14 @@ class BoundRecords:
     def problem(self) -> Problem:
         """The public facts that a mechanism may use."""
         model, found = self.model, self._proposer
-        columns = len(model.columns)
-        if found is not None:
-            points = found.count
-            return Problem(self.task.rows, found.dimension, model.discrete, points, columns)
-        return Problem(self.task.rows, model.parameters, model.discrete, columns=columns)
+        return Problem(
+            self.task.rows,
+            model.parameters if found is None else found.dimension,
+            model.discrete,
+            None if found is None else found.count,
+            len(model.columns),
+            sum(column.log_uniform for column in model.columns),
+        )
 
     @cached_property
     def unweighted(self) -> Posterior:

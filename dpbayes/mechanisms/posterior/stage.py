@@ -31,6 +31,8 @@ class Problem:
         discrete: the record likelihood is a probability mass function, so that f <= 0.
         points: how many public points a draw is among; None where chains draw.
         columns: whose log-likelihoods are added up in a record's.
+        centre: of a record's log-likelihood: that of uniform distributions over the declared domain
+            of its columns.
     """
 
     rows: int
@@ -38,6 +40,7 @@ class Problem:
     discrete: bool
     points: int | None = None
     columns: int = 1
+    centre: float = 0.0
 
 
 @dataclass(frozen=True)
