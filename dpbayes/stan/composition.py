@@ -19,7 +19,7 @@ from dpbayes.stan.syntax import Node, Unreadable, parse
 SEPARATOR = "__"  # between a name and a column's label, which has none: no two names become one
 DIVERGENCE = "divergence"
 SHARED = (*CONTRACT_DATA, *OPTIONAL_DATA, "rows", DIVERGENCE)
-COLUMN = "column"  # data entry: the column that log_lik and y_rep are of, 0 for the whole record
+COLUMN = "of_column"  # data entry: the column that log_lik and y_rep are of, 0 for the whole record
 
 _SWITCHES = ("emit", "emit_y_rep")
 _TERMS = "log_lik_i"

@@ -9,7 +9,9 @@ import pytest
 from scipy import special, stats
 
 import dpbayes as dpb
+from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.draws import make_draws, stacked
+from dpbayes.engines.recorded import RecordedEngine
 from dpbayes.evaluate.audit import audit
 from dpbayes.mechanisms.posterior.records import BoundRecords
 
@@ -237,9 +239,22 @@ def test_an_audit_of_all_columns():
         [dpb.Regression("smoke ~ 1", "bernoulli"), dpb.Regression("sex ~ smoke", "bernoulli")]
     )
     for mechanism in (dpb.Censored(2), dpb.Anchored(2), dpb.BetaDivergence(2)):
-        base = dpb.Synthesizer(schema, mechanism, sequence, engine="candidates", settings=SETTINGS)
+        engine = CandidatesEngine(600)
+        base = dpb.Synthesizer(schema, mechanism, sequence, engine=engine, settings=SETTINGS)
         fit = base.fit(records(40))
         schema.validate(fit.sample(seed=3).datasets[0])
-        found = audit(fit)
+        found = audit(fit, candidates=10)
         assert not found.violated
         assert found.add_remove > 0.3 * mechanism.guarantee().epsilon
+
+
+def test_recorded_draws_are_of_one_column(plain):
+    fit = plain["all"][1]
+    draws = fit.fitted.draws
+    recording = draws.assign(
+        {"log_likelihood": draws["posterior"], "posterior_predictive": draws["posterior"]}
+    )
+    engine = RecordedEngine(recording)
+    base = dpb.Synthesizer(SCHEMA, dpb.Unweighted(), SEQUENCE, engine=engine, settings=SETTINGS)
+    with pytest.raises(dpb.EngineError, match="no sequence of them"):
+        base.fit(records())

@@ -318,13 +318,13 @@ def test_columns_are_drawn_in_order_each_given_those_before():
     def replicate(changes):
         asked.append(dict(changes))
         return {1: age_drawn, 2: np.array([0, 1, 1, 0]), 3: np.array([1, 2, 3, 1])}[
-            changes["column"]
+            changes["of_column"]
         ]
 
     public = pd.DataFrame({"sex": pd.Categorical(["f", "m", "f", "m"])}, index=[7, 3, 9, 1])
     drawn = model.draw(public, replicate)
     assert [list(one) for one in asked] == [
-        ["column"], ["column", "X__smoke"], ["column", "X__region"],
+        ["of_column"], ["of_column", "X__smoke"], ["of_column", "X__region"],
     ]  # fmt: skip
     assert drawn["age"].tolist() == [25, 46, 90, 16]  # rounded and inside the bounds, as released
     X = (drawn[["age"]].to_numpy() / 100 - smoke.formula.centre) @ smoke.formula.basis
@@ -337,3 +337,29 @@ def test_columns_are_drawn_in_order_each_given_those_before():
 def test_columns_of_a_formula():
     assert columns_of("y ~ a*log(b) + (1 + c | d:e)") == ("y", ("a", "b", "c", "d", "e"))
     assert columns_of("log(y) ~ 1") == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("term", "age"),
+    [
+        ("I(1 / (age - 40))", 40),
+        ("log(abs(age - 40))", 40),
+        ("bs(I(abs(age - 40)), knots=[20], lower=0.00001, upper=51)", 40),
+    ],
+)
+def test_no_confidential_covariate_is_refused(term, age):
+    """An error would tell of a record. Of a public column it is one that can be seen."""
+    columns = SCHEMA.to_dict()["columns"]
+    columns["age"] = {"type": "continuous", "lower": 16, "upper": 90.37, "digits": 0}
+    of_smoke = dpb.Regression(f"smoke ~ {term}", "bernoulli")
+    schema = dpb.Schema.from_dict({"columns": columns})
+    frame = pd.DataFrame(
+        {"sex": ["f"] * 3, "age": [20, age, 60], "smoke": ["no"] * 3, "region": ["a"] * 3}
+    )
+    model = dpb.Sequence([AGE, of_smoke, REGION]).on(schema)
+    X = model.data(schema.validate(frame), 3)["X__smoke"]
+    assert np.isfinite(X).all()
+    columns["age"]["public"] = True
+    public = dpb.Schema.from_dict({"columns": columns})
+    with pytest.raises((dpb.DataError, dpb.SchemaError)):
+        of_smoke.on(public).data(public.validate(frame), 3)
