@@ -174,9 +174,9 @@ class ModelOptions:
         return found
 
     def _model(self) -> ModelChoice | None:
+        if self.model is not None or (self.formula, self.family, self.program) == (None,) * 3:
+            return self._sequence()  # or none: a mechanism that needs one says how to give it
         if self.formula is None:
-            if (self.family, self.program) == (None, None):
-                return self._sequence()  # or none: a mechanism that needs one says how to give it
             raise SchemaError("--family and --program need --formula 'outcome ~ covariates'.")
         if self.program is None and self.family is not None:
             if self.constants is not None:
