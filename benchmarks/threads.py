@@ -36,7 +36,7 @@ def bind(n: int, engine: str):
         columns[name] = {"type": "continuous", "lower": -1, "upper": 1, "public": True}
     schema = dpb.Schema.from_dict({"columns": columns})
     model = dpb.Regression("y ~ " + " + ".join(x), "normal").on(schema)
-    _, data = model.data(schema.validate(records), len(records))
+    data = model.data(schema.validate(records), len(records))
     window = {"clip_lower": -2.5, "clip_upper": 2.5}
     compiled = get_engine(engine).compile(model.program)
     return compiled.bind({**data, **contract_defaults(n), **window})

@@ -26,6 +26,7 @@ from dpbayes.errors import (
 from dpbayes.fit import Fit
 from dpbayes.formats import read_records
 from dpbayes.mechanisms import *  # noqa: F403  # its __all__ is the list of mechanisms
+from dpbayes.mechanisms.measured.expected import ExpectedInformation, expected_information
 from dpbayes.mechanisms.pegs.public import PublicRecords
 from dpbayes.mechanisms.posterior.weights import ConfidentialWeights, ConstantWeights, Reference
 from dpbayes.privacy.guarantee import Guarantee
@@ -34,6 +35,7 @@ from dpbayes.schema import Column, Schema
 from dpbayes.stan.families import Family, register_family
 from dpbayes.stan.model import Program, Regression
 from dpbayes.stan.program import StanProgram
+from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesizer import Synthesizer
 from dpbayes.tuning import tune
 
@@ -58,12 +60,12 @@ _LAZY = {
 __all__ = [
     # in the order of the flow
     "Column", "Schema", "read_records",
-    "Regression", "Program", "Family", "register_family", "StanProgram", "check_contract",
-    "SamplerSettings",
+    "Regression", "Program", "Sequence", "Family", "register_family", "StanProgram",
+    "check_contract", "SamplerSettings",
     "ConstantWeights", "Reference", "ConfidentialWeights", "PublicRecords",
     "Guarantee",
     "Synthesizer", "Fit", "Release", "tune", "choose_program",
-    "Job", "Ledger", "publish", "resolve",
+    "ExpectedInformation", "expected_information", "Job", "Ledger", "publish", "resolve",
     "utility", "charts",
     "DpbayesError", "SchemaError", "DataError", "ProgramError", "EngineError",
     "ConvergenceError", "GuaranteeError", "OutputError", "LedgerError", "BudgetError",

@@ -115,6 +115,7 @@ class Fit(Generic[F_co]):
             },
             releasable=noise.releasable and seeded is None,
             schema=self.task.schema,
+            program_text=model.program.text if model is not None and model.generated else None,
         )
 
     def check_sample(

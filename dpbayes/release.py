@@ -29,6 +29,7 @@ class Release:
         datasets: m data frames of n rows, in random row order: synthetic and public columns.
         guarantee: for all m data sets together, without anything computed from the records.
         program, program_sha256: the Stan program's name and hash; None where there is none.
+        program_text: of a program that dpbayes wrote; None where it was written by others.
         versions: packages that made the release.
         settings: public: n; formula, family, its priors, weight and window of each stage; or what
             a mechanism without a program says of itself (alpha, bins, budget).
@@ -46,9 +47,12 @@ class Release:
     releasable: bool = True
     ledger: Mapping[str, Any] | None = None
     schema: Schema = field(default_factory=Schema)
+    program_text: str | None = None
 
     def files(self, file_format: str = CSV) -> dict[str, bytes]:
         """synthetic_1.csv ... synthetic_m.csv, and guarantee.json with their hashes.
+
+        A program that dpbayes wrote is among them, as NAME.stan.
 
         Args:
             file_format: of the data sets, as in ``WRITTEN``; codes and labels are the schema's.
@@ -65,6 +69,8 @@ class Release:
             f"synthetic_{i}{kind.endings[0]}": kind.write(frame, self.schema)
             for i, frame in enumerate(self.datasets, start=1)
         }
+        if self.program_text is not None:
+            data[f"{self.program}.stan"] = self.program_text.encode()
         statement = {
             **self.guarantee.to_dict(),
             "program": self.program and {"name": self.program, "sha256": self.program_sha256},

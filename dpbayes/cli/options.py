@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import inspect
 import sys
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +36,9 @@ from dpbayes.mechanisms import Measured, Mechanism, PureMechanism, get_kind, get
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
 from dpbayes.schema import Schema
+from dpbayes.schema.table import read_toml
 from dpbayes.stan.model import ModelChoice, Program, Regression
+from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesizer import Synthesizer
 
 RECORDS = "FILE or address of confidential records."
@@ -153,7 +154,7 @@ class InputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """What is public of the records, and a model of one column."""
+    """What is public of the records, and a model of one column or of all of them."""
 
     schema: Annotated[
         Path,
@@ -173,6 +174,19 @@ class ModelOptions:
     priors: Annotated[
         Path | None, typer.Option(help="Priors of the family, TOML: name = number or [a, b].")
     ] = None
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Models of all confidential columns, TOML: a table [[model]] for each, in the "
+            "order in which they are drawn [those of the schema file, if it has any]."
+        ),
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        """There is a model: by options, or in the schema file."""
+        named = (self.formula, self.family, self.program, self.model)
+        return named != (None,) * 4 or self._sequence() is not None
 
     def synthesizer(
         self,
@@ -183,12 +197,29 @@ class ModelOptions:
         """The synthesizer that the options describe."""
         require_posterior(mechanism, self)
         schema = Schema.from_toml(self.schema)
-        return Synthesizer(schema, mechanism, self._model(), engine=engine, settings=settings)
+        model = None if isinstance(mechanism, PureMechanism) else self._model()
+        return Synthesizer(schema, mechanism, model, engine=engine, settings=settings)
+
+    def _sequence(self) -> Sequence | None:
+        """The models of a file of their own, or of the schema file."""
+        if self.model is None:
+            return Sequence.from_toml(self.schema, "schema")
+        of_one = (self.formula, self.family, self.program, self.priors, self.constants)
+        if of_one != (None,) * 5:
+            raise SchemaError(
+                "--model stands in place of --formula, --family, --priors, --program, --constants."
+            )
+        found = Sequence.from_toml(self.model)
+        if found is None:
+            raise SchemaError(
+                f"model file {str(self.model)!r} has no table [[model]] with formula and family."
+            )
+        return found
 
     def _model(self) -> ModelChoice | None:
+        if self.model is not None or (self.formula, self.family, self.program) == (None,) * 3:
+            return self._sequence()  # or none: a mechanism that needs one says how to give it
         if self.formula is None:
-            if (self.family, self.program) == (None, None):
-                return None  # a mechanism that needs a model says how to give one
             raise SchemaError("--family and --program need --formula 'outcome ~ covariates'.")
         if self.program is None and self.family is not None:
             if self.constants is not None:
@@ -202,16 +233,7 @@ class ModelOptions:
 
 
 def _read_priors(path: Path | None) -> dict[str, Any] | None:
-    if path is None:
-        return None
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SchemaError(f"priors file {str(path)!r}: {error.strerror}.") from None
-    except ValueError as error:
-        raise SchemaError(f"priors file {str(path)!r} is not valid TOML: {error}.") from None
-    except RecursionError:
-        raise SchemaError(f"priors file {str(path)!r} is nested too deeply.") from None
+    return None if path is None else read_toml(path, "priors")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +241,7 @@ class MechanismOptions:
     """A mechanism and its settings; every field but the first and last is a setting's name."""
 
     mechanism: Annotated[
-        str | None, typer.Option(help="See `dpbayes list` [without a formula: measured].")
+        str | None, typer.Option(help="See `dpbayes list` [without a model: measured].")
     ] = None
     epsilon: Annotated[
         float | None,
@@ -276,9 +298,9 @@ class MechanismOptions:
         """
         name = self.mechanism
         if name is None:
-            if (model.formula, model.family, model.program) != (None,) * 3:
+            if model.given:
                 raise GuaranteeError(
-                    "a formula needs --mechanism: anchored or censored are strict for any model "
+                    "a model needs --mechanism: anchored or censored are strict for any of them "
                     "(see `dpbayes list`)."
                 )
             name = Measured.name

@@ -87,9 +87,10 @@ def synthesize(
 ) -> None:
     """Write synthetic data with their guarantee: of a whole table, or by a Bayesian model.
 
-    Without a formula every confidential column of the schema is synthesised, by `measured` or
+    Without a model every confidential column of the schema is synthesised, by `measured` or
     another mechanism that needs no Stan program (laplace ... in `dpbayes list`); they take --set.
-    With a formula and --mechanism, a model of one column is fitted.
+    With --formula and --mechanism a model of one column is fitted; with --model, or tables
+    [[model]] in the schema file, models of all confidential columns under one ε.
 
     OUT/release holds what may leave: synthetic_1.csv ... and guarantee.json. OUT/confidential
     (mode 0700) holds weights, bounds, draws, utility and figures, and must not leave. After a
@@ -135,9 +136,10 @@ def _candidates(
         raise GuaranteeError("--choose-from and --choose-epsilon go together.")
     models = [model]
     if choice.choose_from is not None:
-        if (model.family, model.program, model.priors, model.constants) != (None,) * 4:
+        if (model.family, model.program, model.priors, model.constants, model.model) != (None,) * 5:
             raise GuaranteeError(
-                "--choose-from stands in place of --family, --priors, --program, --constants."
+                "--choose-from stands in place of --family, --priors, --program, --constants, "
+                "--model."
             )
         models = [replace(model, family=family) for family in choice.choose_from.split(",")]
     engine, settings = sampler.build_engine(), sampler.settings()

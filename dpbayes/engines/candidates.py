@@ -17,7 +17,7 @@ from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import SAMPLER_STATS, count_draws, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
 from dpbayes.engines.interruptible import by_parts
-from dpbayes.engines.proposal import BY_RECORD, Candidates, Choices, Proposer
+from dpbayes.engines.proposal import Candidates, Choices, Outcomes, Proposer, with_rows
 from dpbayes.errors import EngineError
 from dpbayes.heavy import xr
 from dpbayes.privacy.guarantee import Draw
@@ -85,9 +85,9 @@ class CandidatesModel:
     def bind(self, data: StanData) -> CandidatesBinding:
         return CandidatesBinding(self._model, data)
 
-    def proposer(self, data: StanData) -> Proposer:
+    def proposer(self, data: StanData, outcomes: Outcomes | None = None) -> Proposer:
         """Of candidates for the program, from data without a confidential value."""
-        return Proposer(self._model, data, self._count)
+        return Proposer(self._model, data, self._count, outcomes)
 
 
 class CandidatesBinding:
@@ -200,8 +200,7 @@ class _Records:
 
     def __init__(self, model: EmbeddedModel, data: StanData, *, distinct: bool = True) -> None:
         n = int(data["n"])
-        values = {k: v for k in BY_RECORD if len(v := np.asarray(data.get(k, ()))) == n}
-        columns = {k: v for k, v in values.items() if k not in OF_TERMS}
+        columns = {k: v for k, v in with_rows(data).items() if k not in OF_TERMS}
         self._rows = self._inverse = np.arange(n)
         counts = np.ones(n, dtype=np.int64)
         size = max(n, 1)
@@ -308,7 +307,8 @@ class _Block:
 def _different(columns: Mapping[str, NDArray[Any]], n: int) -> tuple[Ints, Ints, Ints]:
     """One row of each different record, which of these each record is, and their counts."""
     same = np.arange(n), np.arange(n), np.ones(n, dtype=np.int64)
-    if n == 0 or len(np.unique(columns["y"])) > n / 2:
+    first = next(iter(columns.values()), np.empty(0))
+    if n == 0 or len(np.unique(first)) > n / 2:
         return same
     table = np.column_stack([values.reshape(n, -1) for values in columns.values()])
     _, rows, inverse, counts = np.unique(

@@ -7,24 +7,27 @@ draws that were paid for. They decide how useful a draw is; the guarantee holds 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpbayes.arrays import Floats, Vector
 from dpbayes.engines.base import SamplerSettings, StanData
 from dpbayes.engines.draws import count_draws, make_draws, one_draw, stacked
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.heavy import special, stats, xr
+from dpbayes.stan.composition import SEPARATOR
 
 if TYPE_CHECKING:  # it loads the Stan interpreter
     from dpbayes.engines.embedded import EmbeddedModel
 
 MOST_PARAMETERS = 5
-# Data entries with a value or row a record.
-BY_RECORD = ("y", "X", "group", "group_index", "slope_X", "weights", "anchor")
+_BY_RECORD = ("y", "X", "group", "group_index", "slope_X", "weights", "anchor")
+Outcomes = Callable[[Callable[[StanData], NDArray[Any]], int], dict[str, Any]]
 SEED = 15  # public: prior draws, quasi-random points and outcomes simulated at an anchor
 TAILS = 5.0  # degrees of freedom of the t distributions
 WIDE = 0.1  # share of candidates that follow the prior, so that importance weights stay bounded
@@ -102,6 +105,7 @@ class Proposer:
         data: its data with a public constant in place of every confidential value: a row for each
             of the public number of rows, and public covariates as they are.
         count: K.
+        outcomes: draws confidential data; without it nothing is known around an anchor.
 
     Attributes:
         count: K.
@@ -111,13 +115,16 @@ class Proposer:
         EngineError: more parameters than candidates can cover.
     """
 
-    def __init__(self, model: EmbeddedModel, data: StanData, count: int) -> None:
+    def __init__(
+        self, model: EmbeddedModel, data: StanData, count: int, outcomes: Outcomes | None = None
+    ) -> None:
         n = int(data["n"])
         bundled = model.program.bundled
         self.count = count
-        self._whole_numbers = np.asarray(data["y"]).dtype.kind in "iub"
+        self._outcomes = outcomes
         # A bundled program has independent rows, and is as fast as they are few.
-        some = _rows(data, -(-n // MOST_ROWS)) if bundled else data
+        self._stride = -(-n // MOST_ROWS) if bundled else 1
+        some = _rows(data, self._stride) if bundled else data
         self._share = int(some["n"]) / n
         self._bound = model.bind({**some, **_plain(some, 1.0)})
         one = _rows(data, n) if bundled else data
@@ -207,9 +214,15 @@ class Proposer:
         From the scores of outcomes simulated there; a matrix of zeros, which spreads candidates
         over the prior, where the program cannot simulate any.
         """
+
+        def replicate(changes: StanData) -> NDArray[Any]:
+            bound = self._bound.rebind(**changes) if changes else self._bound
+            return bound.y_rep(anchor, 0, SEED)
+
         try:
-            y = self._bound.y_rep(anchor, 0, SEED)
-            there = self._bound.rebind(y=np.rint(y).astype(np.int64) if self._whole_numbers else y)
+            if self._outcomes is None:
+                return np.zeros((centre.size, centre.size))
+            there = self._bound.rebind(**self._outcomes(replicate, self._stride))
             for _ in range(_SHRINK):
                 moved = centre + np.concatenate([np.diag(step), -np.diag(step)])
                 above, below = np.split(np.stack(list(there.log_lik_at(moved))), 2)
@@ -227,10 +240,23 @@ class Proposer:
         return np.asarray(scores @ scores.T) / self._share
 
 
+def by_record(name: str) -> bool:
+    """Whether a data entry of a bundled program has a value or row a record."""
+    return name.split(SEPARATOR, maxsplit=1)[0] in _BY_RECORD
+
+
+def with_rows(data: StanData) -> dict[str, NDArray[Any]]:
+    """The data entries that have a value or row a record, in a fixed order."""
+    n = int(data["n"])
+    found = {k: np.asarray(v) for k, v in data.items() if by_record(k)}
+    order = sorted(found, key=lambda name: _BY_RECORD.index(name.split(SEPARATOR)[0]))
+    return {name: found[name] for name in order if len(found[name]) == n}
+
+
 def _rows(data: StanData, stride: int) -> dict[str, Any]:
     """Every so many of the rows."""
     n = int(data["n"])
-    by_row = {k: v for k in BY_RECORD if len(v := np.asarray(data.get(k, ()))) == n}
+    by_row = with_rows(data)
     some = {key: values[::stride] for key, values in by_row.items()}
     return {**data, **some, "n": len(range(0, n, stride))}
 

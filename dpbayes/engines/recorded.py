@@ -14,6 +14,7 @@ from dpbayes.engines.draws import count_draws
 from dpbayes.errors import EngineError
 from dpbayes.heavy import xr
 from dpbayes.privacy.guarantee import Draw
+from dpbayes.stan.composition import COLUMN
 from dpbayes.stan.program import StanProgram
 
 _GROUPS = ("posterior", "sample_stats", "log_likelihood", "posterior_predictive")
@@ -30,7 +31,8 @@ class RecordedEngine:
             be checked here.
 
     Raises:
-        EngineError: nothing is recorded, or a group is missing.
+        EngineError: nothing is recorded, or a group is missing. By ``bind``: another number of
+            records, or a sequence.
     """
 
     name = "recorded"
@@ -55,6 +57,8 @@ class RecordedEngine:
         return self
 
     def bind(self, data: StanData) -> RecordedBinding:
+        if COLUMN in data:  # what comes later depends on what was drawn
+            raise EngineError("the recorded engine replays one column, and no sequence of them.")
         for i, recording in enumerate(self.recordings):
             records = recording["log_likelihood"]["log_lik"].shape[-1]
             if records != int(data["n"]):

@@ -20,7 +20,8 @@ from dpbayes.evaluate.candidates import domain, extremes, ordinary, outermost, s
 from dpbayes.fit import Fit
 from dpbayes.heavy import pd, special
 from dpbayes.mechanisms.base import Task
-from dpbayes.mechanisms.posterior.records import BoundStage, blank_data
+from dpbayes.mechanisms.posterior.records import blank_data
+from dpbayes.mechanisms.posterior.sampled import BoundStage
 from dpbayes.privacy.guarantee import Guarantee
 
 POINTS = 4096  # of the prior: the claim holds on any set of points, so a coarse one can refute it

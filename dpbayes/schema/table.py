@@ -23,6 +23,7 @@ from dpbayes.schema.rows import PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of
 from dpbayes.schema.values import absent, refuse_missing
 
+KNOWN = ("columns", "rows", "rules", "cluster", "model")  # in a schema file; models for Sequence
 IDENTIFIER, TEXT = "identifier", "text"  # columns that are never used
 
 
@@ -65,12 +66,12 @@ class Schema:
     def from_dict(cls, tree: Mapping[str, Any]) -> Schema:
         """Build from the tree of a TOML file: ``{"columns": {name: {key: value}}}``.
 
-        Beside the columns ``rows`` may stand, as ``Rows.parse`` reads it, ``rules``, and
-        ``cluster``, as ``Cluster.parse`` reads it.
+        Beside the columns ``rows`` may stand, as ``Rows.parse`` reads it, ``rules``, ``cluster``,
+        as ``Cluster.parse`` reads it, and models, which ``Sequence.from_toml`` reads.
         """
         if not isinstance(tree, Mapping):
             raise SchemaError(f"the schema must be a table with columns, found {tree!r:.50}.")
-        _refuse_unknown_keys(tree, ("columns", "rows", "rules", "cluster"), "schema")
+        _refuse_unknown_keys(tree, KNOWN, "schema")
         entries = tree.get("columns")
         if not isinstance(entries, Mapping) or not entries:
             raise SchemaError("the schema declares no column; add a table [columns.NAME].")
@@ -91,18 +92,7 @@ class Schema:
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:
         """Read a schema file."""
-        try:
-            with open(path, "rb") as stream:
-                tree = tomllib.load(stream)
-        except FileNotFoundError:
-            raise SchemaError(f"schema file {str(path)!r} does not exist.") from None
-        except OSError as error:
-            raise SchemaError(f"schema file {str(path)!r}: {error.strerror}.") from None
-        except ValueError as error:  # of TOML, of UTF-8, of a number with thousands of digits
-            raise SchemaError(f"schema file {str(path)!r} is not valid TOML: {error}.") from None
-        except RecursionError:
-            raise SchemaError(f"schema file {str(path)!r} is nested too deeply.") from None
-        return cls.from_dict(tree)
+        return cls.from_dict(read_toml(path, "schema"))
 
     @classmethod
     def from_frame(cls, records: Any) -> Schema:
@@ -253,6 +243,26 @@ def _column(name: str, entry: Mapping[str, Any]) -> Column:
             f'as type = "{IDENTIFIER}", which is dropped, or declare its levels.'
         )
     return Column(name=name, **entry)
+
+
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """The tree of a TOML file; ``what`` it is, for messages.
+
+    Raises:
+        SchemaError: no such file, or no TOML.
+    """
+    where = f"{what} file {str(path)!r}"
+    try:
+        with open(path, "rb") as stream:
+            return tomllib.load(stream)
+    except FileNotFoundError:
+        raise SchemaError(f"{where} does not exist.") from None
+    except OSError as error:
+        raise SchemaError(f"{where}: {error.strerror}.") from None
+    except ValueError as error:  # of TOML, of UTF-8, of a number with thousands of digits
+        raise SchemaError(f"{where} is not valid TOML: {error}.") from None
+    except RecursionError:
+        raise SchemaError(f"{where} is nested too deeply.") from None
 
 
 def _refuse_unknown_keys(tree: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:

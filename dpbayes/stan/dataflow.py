@@ -67,23 +67,36 @@ class Proof:
         return tuple(finding for finding in self.findings if finding.broken)
 
 
-def prove(program: StanProgram, private: Sequence[str] = ("y",)) -> Proof:
+def prove(
+    program: StanProgram, private: Sequence[str] = ("y",), drawn: Sequence[str] = ()
+) -> Proof:
     """Follow the confidential data through a program.
 
     Args:
         private: names of the confidential entries of the data block; the record weights and the
             anchor count as confidential besides.
+        drawn: those of them that hold values drawn before where y_rep is drawn, and records'
+            elsewhere: y_rep and its random numbers may depend on these, and on no other.
     """
-    return _prove(program.text, tuple(private))
+    if not drawn:
+        return _prove(program.text, tuple(private))
+    apart = tuple(name for name in private if name not in drawn)
+    whole = _prove(program.text, tuple(private), replicates=False)
+    found = dict.fromkeys((*whole.findings, *_prove(program.text, apart).findings))
+    return Proof(tuple(sorted(found, key=lambda finding: not finding.broken)))
 
 
-def refuse_broken(program: StanProgram, private: Sequence[str] = ("y",)) -> Proof:
+def refuse_broken(
+    program: StanProgram, private: Sequence[str] = ("y",), drawn: Sequence[str] = ()
+) -> Proof:
     """The proof of a program that at least does not break the contract for certain.
 
+    Args:
+        private, drawn: as in ``prove``.
     Raises:
         ProgramError: naming the lines.
     """
-    proof = prove(program, private)
+    proof = prove(program, private, drawn)
     if proof.broken:
         lines = "\n  ".join(str(finding) for finding in proof.broken)
         raise ProgramError(f"{program.name}.stan breaks the contract:\n  {lines}")
@@ -91,7 +104,8 @@ def refuse_broken(program: StanProgram, private: Sequence[str] = ("y",)) -> Proo
 
 
 @lru_cache(maxsize=64)
-def _prove(text: str, private: tuple[str, ...]) -> Proof:
+def _prove(text: str, private: tuple[str, ...], *, replicates: bool = True) -> Proof:
+    """As ``prove``; without ``replicates`` y_rep is not judged, nor random numbers."""
     from dpbayes.stan.calls import trusted_functions
     from dpbayes.stan.outlets import CLAMP
     from dpbayes.stan.statements import Follower, TooLong
@@ -107,6 +121,7 @@ def _prove(text: str, private: tuple[str, ...]) -> Proof:
     for function in blocks["functions_block"].present if "functions_block" in blocks else ():
         functions.setdefault(function[1].text, []).append(function)
     follower = Follower(functions, private)
+    follower.flow.replicates = replicates
     for definition in functions.get(CLAMP, []):
         if definition != trusted_functions()[CLAMP]:
             follower.flow.find(

@@ -199,7 +199,7 @@ class Flow(Failures):
         if name in stan.CONSTANTS and not values:
             return replace(REAL, nonneg=name in ("pi", "e"))
         if name.endswith("_rng"):
-            return self._random(values, line)
+            return self._random(name, values, line)
         if name.endswith(stan.DENSITY_ENDINGS):
             return replace(together(name, values, line), base="real", density=True)
         return self._library(name, values, line)
@@ -231,16 +231,17 @@ class Flow(Failures):
             taint = private(line, f"{name}() of records, which cannot be followed")
         return replace(mixed(values, line, Value()), taint=taint, count=count)
 
-    def _random(self, values: list[Value], line: int) -> Value:
+    def _random(self, name: str, values: list[Value], line: int) -> Value:
         taint = join_taints([self.pc.taint, *(v.taint for v in values)], line)
-        if taint.kind != "public":
+        if taint.kind != "public" and self.replicates:
             self.find(
                 line,
                 "a random number is drawn by confidential records, and so are those after it: "
                 "draw from parameters and public data alone.",
                 broken=taint.kind != "private" or taint.sure,
             )
-        return replace(mixed(values, line, Value()), theta=True)
+        like = Value() if self.replicates else _drawn(name, values)
+        return replace(mixed(values, line, like), theta=True)
 
     def _reduce_sum(self, node: Node, values: list[Value]) -> Value:
         """The function that is summed, followed for the records first..last."""
@@ -292,6 +293,15 @@ def later_taints(places: Sequence[Node], indices: list[list[Value]], line: int) 
             taints.append(private(line, why) if several else value.taint)
         alone = alone and place.kind == "single" and index[0].scalar
     return taints
+
+
+def _drawn(name: str, values: list[Value]) -> Value:
+    """Type and length of random numbers: one, or one for each entry of what they are drawn by."""
+    long = [v for v in values if not v.scalar]
+    if not long or name.startswith(("categorical", "ordered")):
+        return Value(base="real", dims=())
+    dims = next((v.dims[:1] for v in long if v.sure_length and v.dims), None)
+    return Value(base="real", arrays=1, dims=dims) if dims else Value()
 
 
 def record_of(index: Value, frame: Linear | None) -> Linear | None:

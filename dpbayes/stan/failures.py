@@ -30,6 +30,7 @@ class Failures:
         findings: lines, messages, and whether the contract is broken there for certain.
         limits: of each loop variable that begins at 1, where it ends.
         sure: distributions that were evaluated before, whatever branch is taken.
+        replicates: random numbers and y_rep are judged.
     """
 
     pc: Value = INT
@@ -37,6 +38,7 @@ class Failures:
     findings: list[tuple[int, str, bool]] = field(default_factory=list)
     limits: dict[str, Linear] = field(default_factory=dict)
     sure: frozenset[Call] = frozenset()
+    replicates: bool = True
 
     def find(self, line: int, message: str, *, broken: bool) -> None:
         """Note a line, once."""
@@ -97,6 +99,8 @@ class Failures:
         """Note arguments that a function of Stan's own may fail on."""
         if not values or name in stan.SIZES or name in stan.CONSTANTS:
             return
+        if name.endswith("_rng") and not self.replicates:
+            return
         line = node.line
         shapes = name in stan.RESHAPED | stan.ROW_BY_ROW or name in stan.FILLED
         # One number of a vector: of an empty one there may be none.
@@ -106,7 +110,8 @@ class Failures:
             self._check_density(name, values, node)
         elif name not in stan.NEVER_WRONG and not self._safe(name, values):
             sizes = shapes and not name.startswith("linspaced")
-            if self.meets([v for v in values if v.base in WHOLE] if sizes else values):
+            numbers = [v for v in values if v.base in WHOLE and not v.arrays]
+            if self.meets(numbers if sizes else values):
                 why = f"{name}() can be an error where a record and parameters meet"
                 self.may_fail(line, why)
 

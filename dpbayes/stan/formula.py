@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,27 +77,38 @@ class Formula:
     ``Fit.coefficients`` gives them in the covariates' units. Slopes of group terms are of such
     columns too, those of each term by themselves.
 
+    Args:
+        formula: the text.
+        schema: of the columns.
+        drawn: confidential columns that may be covariates: a sequence has drawn them before, and
+            conditions on what it drew.
+
     Attributes:
         groups: intercepts and slopes of the group terms.
+        names, centre, basis: of the design matrix, as in ``Design``.
 
     Raises:
         SchemaError: a text that is no such formula; a covariate that is not public, not declared,
             or without a public domain.
     """
 
-    def __init__(self, formula: str, schema: Schema) -> None:
+    def __init__(self, formula: str, schema: Schema, drawn: Sequence[str] = ()) -> None:
         self.text = formula
         self._schema = schema
+        self._drawn = tuple(drawn)
         self._where = f"formula {quoted(formula)}"
         parsed = parse(formula)
         self.outcome = self._outcome(parsed.outcome)
         if () not in parsed.terms:
             raise SchemaError(f"{self._where}: the intercept cannot be removed.")
         self._slopes: list[Columns] = []
+        self._made_of: dict[str, set[str]] = {"slope_X": set(), "group": set()}
         self.groups = self._grouped(parsed.groups)
         used = {name: self._public(name) for name in columns_used(self._where, parsed.terms)}
         self._columns = Columns(self._where, parsed.terms, used)
         self.names = self._columns.names
+        self.centre, self.basis = self._columns.centre, self._columns.basis
+        self._made_of["X"] = set(used)
 
     def _outcome(self, left: Node) -> Column:
         if not isinstance(left, Name):
@@ -121,6 +133,7 @@ class Formula:
             slopes = [factors for factors in term.terms if factors]
             if slopes:
                 used = {name: self._public(name) for name in columns_used(self._where, slopes)}
+                self._made_of["slope_X"] |= set(used)
                 self._slopes.append(Columns(f"{self._where}, {term.text}", [(), *slopes], used))
                 names += self._slopes[-1].names
             for name in names:
@@ -139,6 +152,7 @@ class Formula:
     def _levels(self, by: tuple[str, ...]) -> tuple[str | int | float, ...]:
         """Names of the groups: levels of a column, or all pairs of several ones'."""
         columns = [self._public(name) for name in by]
+        self._made_of["group"] |= set(by)
         for column in columns:
             if not column.levels:
                 raise SchemaError(
@@ -156,9 +170,21 @@ class Formula:
         levels = itertools.product(*(column.levels for column in columns))
         return tuple(":".join(map(str, each)) for each in levels)
 
+    @property
+    def effects(self) -> int:
+        """Number of group effects."""
+        return sum(len(column.levels) for column in self.groups)
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Entries of the design, with a row a record, that are made of confidential columns."""
+        found = {name for name, of in self._made_of.items() if of & set(self._drawn)}
+        both = ("group_index",) if "group" in found else ()
+        return (*sorted(found), *both)
+
     def _public(self, name: str) -> Column:
         column = self._schema[name]
-        if not column.public:
+        if not column.public and name not in self._drawn:
             raise SchemaError(
                 f"column {name!r} is used as a covariate but is not public: covariates are "
                 "conditioned on and released as they are. Add public = true to its declaration "
@@ -187,6 +213,20 @@ class Formula:
             codes = np.asarray(records[name].cat.codes, dtype=np.int64)
             found = found * len(self._schema[name].levels) + codes
         return found
+
+
+def columns_of(formula: str) -> tuple[str | None, tuple[str, ...]]:
+    """The outcome of a formula, None where that is no column, and the columns that it is given.
+
+    Raises:
+        SchemaError: it is no formula.
+    """
+    parsed = parse(formula)
+    terms = [*parsed.terms, *(term for group in parsed.groups for term in group.terms)]
+    by = [name for group in parsed.groups for name in group.by]
+    used = columns_used(f"formula {quoted(formula)}", terms)
+    outcome = parsed.outcome.value if isinstance(parsed.outcome, Name) else None
+    return outcome, tuple(dict.fromkeys((*used, *by)))
 
 
 class DataFormula:

@@ -26,7 +26,7 @@ class Columns:
     Args:
         where: how messages begin.
         terms: as ``parse`` gives them, the intercept among them, checked by ``columns_used``.
-        used: the public columns that they use.
+        used: the columns that they use.
 
     Attributes:
         names: K names.
@@ -39,8 +39,11 @@ class Columns:
     def __init__(self, where: str, terms: Iterable[Term], used: Mapping[str, Column]) -> None:
         self._where = where
         domains = {name: _domain(column) for name, column in used.items()}
-        self._factors = Factors(where, terms, domains)
-        matrix = matrix_of(self._factors.formula(), self._factors.table(_domain_sample(used)))
+        factors = Factors(where, terms, domains)
+        matrix = matrix_of(factors.formula(), factors.table(_domain_sample(used)))
+        # That a confidential value is refused would tell of it.
+        self._total = not all(column.public for column in used.values())
+        self._factors = Factors(where, terms, domains, total=self._total)
         self._spec = matrix.model_spec
         self.names = tuple(n for n in self._spec.column_names if n != "Intercept")
         self.centre, self.basis = self._scaled(matrix.drop(columns="Intercept").to_numpy(float))
@@ -69,13 +72,19 @@ class Columns:
     def values(self, records: pd.DataFrame) -> Floats:
         """Of validated records: shape (n, K).
 
+        Of confidential columns every record of the domain has values: 0 where they are not finite.
+
         Raises:
-            DataError: a term is not finite for some records.
+            DataError: a term of public columns is not finite for some records.
         """
         raw = np.empty((len(records), 0))
         if self.names:
             matrix = matrix_of(self._spec, self._factors.table(records))
             raw = matrix.drop(columns="Intercept").to_numpy(dtype=float)
+        if self._total:
+            with np.errstate(all="ignore"):
+                found = _times(raw - self.centre, self.basis)
+            return np.where(np.abs(found) < _LARGEST, found, 0.0)  # no NaN is below it
         if not np.isfinite(raw).all():
             name = self.names[int(np.argmin(np.isfinite(raw).all(axis=0)))]
             raise DataError(f"{self._where}: term {name!r} is not finite for some records.")

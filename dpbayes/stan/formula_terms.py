@@ -78,12 +78,21 @@ class Factors:
         where: how messages begin.
         terms: as ``parse`` gives them, checked by ``columns_used``.
         domains: of those columns.
+        total: records are confidential, and none is refused: what has no value gets a public one.
 
     Methods raise SchemaError where a factor does not fit its columns.
     """
 
-    def __init__(self, where: str, terms: Iterable[Term], domains: Mapping[str, Domain]) -> None:
+    def __init__(
+        self,
+        where: str,
+        terms: Iterable[Term],
+        domains: Mapping[str, Domain],
+        *,
+        total: bool = False,
+    ) -> None:
         self._where = where
+        self._total = total
         self._terms = list(terms)
         self._domains = domains
         self._nodes = {text_of(f): f for f in dict.fromkeys(f for t in self._terms for f in t)}
@@ -167,6 +176,8 @@ class Factors:
             raise self._fail(f"{text_of(node)}: column {column!r} holds numbers, not text")
         whole = {level: int(level) if level.is_integer() else level for level in wanted}
         values = records[column].astype(float).map(whole)
+        if self._total:
+            values = values.fillna(next(iter(whole.values())))
         if values.isna().any():
             raise self._fail(f"{text_of(node)}: column {column!r} has other values than these")
         return pd.Categorical(values, categories=list(whole.values()), ordered=True)
@@ -260,6 +271,8 @@ class Factors:
         """Columns of a basis at the argument's values: shape (n, width)."""
         low, high = self._bounds(node)
         values = self.numbers(node.arguments[0], records)
+        if self._total:
+            values = np.clip(np.where(np.isnan(values), low, values), low, high)
         if not ((values >= low) & (values <= high)).all():
             raise self._fail(
                 f"{text_of(node)}: its argument leaves the bounds {low:g} and {high:g}; widen "

@@ -102,6 +102,20 @@ def group_data(
     return {**found, **Stacked({**found, "X": X}).coordinates(*sds)}
 
 
+def neutral(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Coordinates of group effects in which nothing is known: non-centred.
+
+    Args:
+        data: of ``group_data``; only shapes are read.
+    """
+    zero = ("group_mean", "group_free", "group_apart", "slope_part")
+    return {
+        **{name: np.zeros_like(data[name]) for name in zero},
+        "O": 0, "overlap": np.empty(0), "overlap_effect": np.empty(0, int),
+        "overlap_row": np.empty(0, int),
+    }  # fmt: skip
+
+
 class Stacked:
     """Sums over records of stacked columns.
 

@@ -6,7 +6,9 @@ say what the user wants; ``on(schema)`` checks it and gives the frozen ``Model``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,14 +21,16 @@ from dpbayes.heavy import pd
 from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, PROVED_PROGRAM
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.domain import ends
-from dpbayes.stan.dataflow import prove, refuse_broken
+from dpbayes.stan.dataflow import Proof, prove, refuse_broken
 from dpbayes.stan.families import FAMILIES, Family, decode_outcome, encode_outcome
-from dpbayes.stan.formula import Design, Formula
+from dpbayes.stan.formula import Formula
 from dpbayes.stan.formula_text import quoted
+from dpbayes.stan.groups import neutral
 from dpbayes.stan.json_data import read_json_data
 from dpbayes.stan.program import StanProgram
 
 PRIVATE = ("y",)  # data entries that hold confidential values
+Replicate = Callable[[Mapping[str, Any]], NDArray[Any]]
 
 
 class ModelChoice(Protocol):
@@ -51,20 +55,22 @@ class Regression:
     family: str
     priors: Mapping[str, Any] | None = None
 
-    def on(self, schema: Schema) -> Model:
+    def on(self, schema: Schema, drawn: Sequence[str] = ()) -> ColumnModel:
         """Check it against a schema.
 
+        Args:
+            drawn: confidential columns that a sequence draws before, and that may be covariates.
         Raises:
             SchemaError, ProgramError.
         """
         program = StanProgram.for_family(self.family)  # first: formulas take time to import
         if not program.bundled:
             refuse_broken(program, PRIVATE)
-        formula = Formula(self.formula, schema)
+        formula = Formula(self.formula, schema, drawn)
         family = FAMILIES[self.family]
         family.check_column(formula.outcome)
         constants = family.stan_data(formula.outcome, self.priors)
-        return Model(schema, formula, program, constants, family)
+        return ColumnModel(schema, formula, program, constants, family)
 
 
 @dataclass(frozen=True)
@@ -83,29 +89,159 @@ class Program:
     formula: str
     constants: Mapping[str, Any] | str | Path | None = None
 
-    def on(self, schema: Schema) -> Model:
+    def on(self, schema: Schema, drawn: Sequence[str] = ()) -> ColumnModel:
         """Check it against a schema, and the program's text against the contract.
 
+        Args:
+            drawn: as in ``Regression``.
         Raises:
             SchemaError, ProgramError; DataError for a bad JSON file.
         """
-        formula = Formula(self.formula, schema)
+        formula = Formula(self.formula, schema, drawn)
         program = StanProgram.from_file(self.file)
         refuse_broken(program, PRIVATE)
         given = self.constants
         constants = dict(given if isinstance(given, Mapping) else read_json_data(given))
         if formula.outcome.levels:
             constants.setdefault("C", len(formula.outcome.levels))
-        return Model(schema, formula, program, constants)
+        return ColumnModel(schema, formula, program, constants)
 
 
-@dataclass(frozen=True, eq=False)
-class Model:
+class Model(ABC):
     """A program with the public facts that turn records into its data, and replicates into columns.
 
     Attributes:
-        schema, formula, program: what is modelled, given what, and how.
+        schema, program: what is modelled, and how.
         constants: public data of the program besides n and the design.
+        columns: models of single columns, in the order in which they are drawn.
+        labels: what names of their data and parameters end in; see ``composition.entry``.
+    """
+
+    schema: Schema
+    program: StanProgram
+    constants: Mapping[str, Any]
+    columns: tuple[ColumnModel, ...]
+    labels: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def private(self) -> tuple[str, ...]:
+        """Data entries that hold confidential values."""
+
+    @abstractmethod
+    def data(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:
+        """Program data of validated records, entries of the contract excepted.
+
+        Args:
+            rows: the public number of rows, which scales of a program may follow; its ``n`` is
+                the length of vectors and nothing else.
+        """
+
+    @abstractmethod
+    def ends(self) -> dict[str, tuple[Any, Any]]:
+        """Confidential program data of one record at either end of the declared domain."""
+
+    @abstractmethod
+    def draw(self, public: pd.DataFrame, replicate: Replicate) -> pd.DataFrame:
+        """Synthetic columns, in the outcomes' own units or levels.
+
+        Args:
+            public: the public columns of the rows to be drawn; none, with an index as long.
+            replicate: gives y_rep, shape (rows,), of the program with some data changed.
+        """
+
+    @abstractmethod
+    def drawn_data(self, public: pd.DataFrame, replicate: Replicate) -> dict[str, Any]:
+        """Confidential program data of drawn records; arguments as for ``draw``."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What a reference fit must share with the model that uses it; public."""
+
+    @abstractmethod
+    def public_settings(self) -> dict[str, Any]:
+        """What an analyst may model: formula, family and priors; all public by assumption."""
+
+    @property
+    def generated(self) -> bool:
+        """dpbayes wrote the program, which is released with what was drawn by it."""
+        return False
+
+    def by_column(self) -> tuple[Mapping[str, int], ...]:
+        """Changes of program data by which log_lik is that of each column alone."""
+        return ({},)
+
+    @property
+    def outcomes(self) -> tuple[Column, ...]:
+        """Columns that the model synthesises."""
+        return tuple(model.formula.outcome for model in self.columns)
+
+    @property
+    def parameters(self) -> int:
+        """About how many there are: of each column intercept, dispersion, coefficients, groups."""
+        return sum(2 + len(m.formula.names) + m.formula.effects for m in self.columns)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What a guarantee assumes of the program beyond what the mechanism assumes."""
+        if self.program.bundled:
+            return ()
+        return (PROVED_PROGRAM if self.proof.proved else CUSTOM_PROGRAM,)
+
+    @property
+    def proof(self) -> Proof:
+        """That the program keeps the contract, as far as its text shows it."""
+        return prove(self.program, self.private)
+
+    @property
+    def discrete(self) -> bool:
+        """The likelihood of a record is a probability, so that its logarithm is at most 0."""
+        return all(column.type != "continuous" for column in self.outcomes)
+
+    @property
+    def scored(self) -> bool:
+        """Every column's program has the beta-divergence."""
+        return all("divergence" in model.constants for model in self.columns)
+
+    def blank(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:
+        """Program data in which every confidential value is a public constant.
+
+        What is released is generated from them, and so are candidates: no record can be in it.
+
+        Args:
+            records: only their public columns are read.
+            rows: number of rows; that of the records where there are public columns.
+        """
+        return self.data(self._with_constants(self.public(records, rows)), rows)
+
+    def public(self, records: pd.DataFrame, rows: int) -> pd.DataFrame:
+        """The public columns of records; without any, that many rows of nothing."""
+        names = [name for name, column in self.schema.columns.items() if column.public]
+        return records[names] if names else pd.DataFrame(index=range(rows))
+
+    def constant_record(self) -> pd.DataFrame:
+        """One record of public constants, for a table without any and without public columns."""
+        return self._with_constants(pd.DataFrame(index=range(1)))
+
+    def _with_constants(self, frame: pd.DataFrame) -> pd.DataFrame:
+        found = frame.copy()
+        for column in self.outcomes:
+            found[column.name] = column.validate(column.constant(len(frame))).array
+        return found
+
+    def left_out(self) -> list[str]:
+        """Declared columns that are not released: neither public nor an outcome."""
+        released = {column.name for column in self.outcomes}
+        columns = self.schema.columns.values()
+        return [c.name for c in columns if not c.public and c.name not in released]
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnModel(Model):
+    """A model of one column.
+
+    Attributes:
+        formula: given what.
         family: None for a user's program.
     """
 
@@ -114,6 +250,7 @@ class Model:
     program: StanProgram
     constants: Mapping[str, Any] = field(repr=False)
     family: Family | None = None
+    labels = ("",)
 
     def __post_init__(self) -> None:
         groups = self.formula.groups
@@ -129,35 +266,47 @@ class Model:
             )
 
     @property
-    def outcomes(self) -> tuple[Column, ...]:
-        """Columns that the model synthesises."""
-        return (self.formula.outcome,)
+    def columns(self) -> tuple[ColumnModel, ...]:  # type: ignore[override]  # read only
+        return (self,)
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What a guarantee assumes of the program beyond what the mechanism assumes."""
-        if self.program.bundled:
-            return ()
-        return (PROVED_PROGRAM if prove(self.program, PRIVATE).proved else CUSTOM_PROGRAM,)
+    def outcome(self) -> Column:
+        """The column that it draws."""
+        return self.formula.outcome
 
     @property
-    def discrete(self) -> bool:
-        """The likelihood of a record is a probability, so that its logarithm is at most 0."""
-        return all(column.type != "continuous" for column in self.outcomes)
+    def private(self) -> tuple[str, ...]:
+        return (*PRIVATE, *self.conditioned)
 
-    def data(self, records: pd.DataFrame, rows: int) -> tuple[Design, dict[str, Any]]:
-        """Design and program data of validated records, entries of the contract excepted.
+    @property
+    def log_uniform(self) -> float:
+        """Log density of the uniform distribution over the outcome's declared domain, as the
+        program has it; 0 for a count without an upper bound."""
+        column = self.outcome
+        if column.levels:
+            return -math.log(len(column.levels))
+        if column.upper is None or (self.family is not None and self.family.scaling != "none"):
+            return 0.0
+        return -math.log(column.upper - (column.lower or 0) + (column.type == "count"))
 
-        Args:
-            rows: the public number of rows, which scales of a program may follow; its ``n`` is
-                the length of vectors and nothing else.
-        """
+    @property
+    def conditioned(self) -> tuple[str, ...]:
+        """Data entries made of confidential covariates, which a sequence has drawn before."""
+        return self.formula.entries
+
+    def data(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:
+        outcome = self.encoded(records[self.outcome.name])
+        return {**self.design_data(records), "y": outcome, "rows": rows, **self.constants}
+
+    def design_data(self, records: pd.DataFrame) -> dict[str, Any]:
+        """Program data of covariates and groups alone."""
         design = self.formula.design(records)
-        data = {**design.stan_data(), "y": self._encoded(records), "rows": rows}
-        if self.family is not None:
-            data |= self.family.coordinates(design.effects, self.constants.get("C", 0))
-            data |= design.group_data(self._prior_sds())
-        return design, {**data, **self.constants}
+        if self.family is None:
+            return design.stan_data()
+        coordinates = self.family.coordinates(design.effects, self.constants.get("C", 0))
+        data = {**design.stan_data(), **coordinates, **design.group_data(self._prior_sds())}
+        # Coordinates are for the chain alone, and no confidential covariate is in those of others.
+        return {**data, **neutral(data)} if self.conditioned else data
 
     def _prior_sds(self) -> tuple[float, float]:
         """Of coefficients and intercept, or about that."""
@@ -165,52 +314,30 @@ class Model:
         sd = 1.0 if located is None else float(located[1])
         return float(self.constants.get("prior_coefficient", 1.0)), sd
 
-    def blank(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:
-        """Program data in which every confidential value is a public constant.
-
-        What is released is generated from them, and so are candidates: no record can be in it.
-
-        Args:
-            records: only their public columns are read.
-            rows: number of rows; that of the records where there are public columns.
-        """
-        public = [name for name, column in self.schema.columns.items() if column.public]
-        frame = records[public] if public else pd.DataFrame(index=range(rows))
-        return self.data(self._with_constants(frame), rows)[1]
-
     def ends(self) -> dict[str, tuple[Any, Any]]:
-        """Confidential program data of one record at either end of the declared domain."""
-        (column,) = self.outcomes
+        column = self.outcome
         values = column.validate(pd.Series(ends(column), name=column.name))
-        low, high = self._encoded(pd.DataFrame({column.name: values}))
+        low, high = self.encoded(values)
         return {"y": (low, high)}
 
-    def constant_record(self) -> pd.DataFrame:
-        """One record of public constants, for a table without any and without public columns."""
-        return self._with_constants(pd.DataFrame(index=range(1)))
-
-    def _with_constants(self, frame: pd.DataFrame) -> pd.DataFrame:
-        typed = {c.name: c.validate(c.constant(len(frame))) for c in self.outcomes}
-        return frame.assign(
-            **{
-                name: values.to_numpy() if not self.schema[name].levels else values.array
-                for name, values in typed.items()
-            }
-        )
-
-    def _encoded(self, records: pd.DataFrame) -> NDArray[Any]:
+    def encoded(self, values: pd.Series) -> NDArray[Any]:
+        """The outcome as the program reads it, shape (n,)."""
         encode = self.family.encode if self.family else encode_outcome
-        (column,) = self.outcomes
-        return encode(column, records[column.name])
+        return encode(self.outcome, values)
 
-    def decode(self, y: NDArray[Any]) -> pd.DataFrame:
-        """A replicate, shape (n,), as columns in the outcomes' own units or levels."""
+    def decoded(self, y: NDArray[Any]) -> pd.Series:
+        """A replicate, shape (n,), in the outcome's own units or levels."""
         decode = self.family.decode if self.family else decode_outcome
-        (column,) = self.outcomes
-        return pd.DataFrame({column.name: decode(column, y)})
+        return decode(self.outcome, y)
+
+    def draw(self, public: pd.DataFrame, replicate: Replicate) -> pd.DataFrame:
+        return pd.DataFrame({self.outcome.name: self.decoded(replicate({}))})
+
+    def drawn_data(self, public: pd.DataFrame, replicate: Replicate) -> dict[str, Any]:
+        y = replicate({})
+        return {"y": np.rint(y).astype(np.int64) if self.discrete else y}
 
     def identity(self) -> dict[str, Any]:
-        """What a reference fit must share with the model that uses it; public."""
         return {
             "program": self.program.name,
             "program_sha256": self.program.sha256,
@@ -220,7 +347,6 @@ class Model:
         }
 
     def public_settings(self) -> dict[str, Any]:
-        """What an analyst may model: formula, family and priors; all public by assumption."""
         return {
             "formula": self.formula.text,
             "family": self.family and self.family.name,
@@ -230,16 +356,9 @@ class Model:
 
     def _support(self) -> dict[str, Any]:
         """Values that the program is given where that is less than the declared domain."""
-        (column,) = self.outcomes
         if self.family is None or not self.family.open_at:
             return {}
-        return {"support": list(self.family.support(column))}
+        return {"support": list(self.family.support(self.outcome))}
 
     def _plain_constants(self) -> dict[str, Any]:
         return {key: np.asarray(value).tolist() for key, value in sorted(self.constants.items())}
-
-    def left_out(self) -> list[str]:
-        """Declared columns that are not released: neither public nor an outcome."""
-        released = {column.name for column in self.outcomes}
-        columns = self.schema.columns.values()
-        return [c.name for c in columns if not c.public and c.name not in released]

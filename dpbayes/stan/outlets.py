@@ -39,7 +39,7 @@ class Outlets:
         if self.flow.block != "generated quantities" or self.calls:
             return
         value = self.flow.env[name]
-        if name == "y_rep" and not value.public:
+        if name == "y_rep" and not value.public and self.flow.replicates:
             self.flow.find(
                 line,
                 "y_rep depends on confidential records, which the release would publish: generate "

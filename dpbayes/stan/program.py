@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbayes.errors import ProgramError
@@ -56,12 +56,17 @@ class StanProgram:
         source: text as written.
         text: text with includes expanded, each onto one line, so that line numbers stay the user's.
         bundled: True for the programs in stan_models/, which the tests cover.
+        listing: the same to be read: included files as they are written, with their comments.
     """
 
     name: str
     source: str
     text: str
     bundled: bool
+    listing: str = field(default="", repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "listing", self.listing or self.text)
 
     @classmethod
     def for_family(cls, family: str) -> StanProgram:
@@ -106,8 +111,9 @@ class StanProgram:
     @classmethod
     def _read(cls, path: Path, *, bundled: bool) -> StanProgram:
         source = _read_text(path, f"Stan program {str(path)!r}")
-        text = _expand(source, (path.parent, stan_directory() / "include"))
-        return cls(path.stem, source, text, bundled)
+        directories = (path.parent, stan_directory() / "include")
+        listing = _expand(source, directories, whole=True)
+        return cls(path.stem, source, _expand(source, directories), bundled, listing)
 
     @property
     def sha256(self) -> str:
@@ -116,15 +122,19 @@ class StanProgram:
 
     def block(self, name: str) -> str:
         """Text of a block without comments; line breaks are kept. Empty if there is none."""
-        start, end = _block_span(_strip_comments(self.text), name)
-        return _strip_comments(self.text)[start:end]
+        start, end = _block_span(without_comments(self.text), name)
+        return without_comments(self.text)[start:end]
+
+    def span(self, name: str) -> tuple[int, int]:
+        """Start and end of a block's inside in the listing; equal if there is none."""
+        return _block_span(without_comments(self.listing), name)
 
     def line_of(self, pattern: str, block: str | None = None) -> int | None:
         """Number (from 1) of the first line that matches, comments ignored.
 
         Not its text: messages name lines and do not repeat them.
         """
-        text = _strip_comments(self.text)
+        text = without_comments(self.text)
         start, end = _block_span(text, block) if block else (0, len(text))
         found = re.compile(pattern).search(text, start, end)
         return None if found is None else text.count("\n", 0, found.start()) + 1
@@ -237,8 +247,8 @@ def _read_text(path: Path, what: str) -> str:
     return text
 
 
-def _expand(source: str, directories: tuple[Path, ...]) -> str:
-    """The source with the text of included files, each on one line."""
+def _expand(source: str, directories: tuple[Path, ...], *, whole: bool = False) -> str:
+    """The source with the text of included files: ``whole``, or each on one line."""
     expanded: dict[Path, str] = {}  # so that a file that is included often is read once
 
     def expand(text: str, within: tuple[Path, ...]) -> str:
@@ -253,11 +263,11 @@ def _expand(source: str, directories: tuple[Path, ...]) -> str:
             raise ProgramError(f"#include {name} includes itself.")
         if path not in expanded:
             text = expand(_read_text(path, f"#include {name}: the file"), (*within, path))
-            expanded[path] = " ".join(_strip_comments(text).split())
+            expanded[path] = text if whole else " ".join(without_comments(text).split())
         return expanded[path]
 
     text = expand(source, ())
-    if "#include" in _strip_comments(text):  # a compiler would look for it where it likes
+    if "#include" in without_comments(text):  # a compiler would look for it where it likes
         raise ProgramError(
             "an #include stands on a line of its own: #include FILE.stan, a name of letters, "
             "digits and _ . / -"
@@ -282,7 +292,7 @@ def _included(name: str, directories: tuple[Path, ...]) -> Path:
     )
 
 
-def _strip_comments(text: str) -> str:
+def without_comments(text: str) -> str:
     """Blank out comments; positions of the rest and line breaks stay as they are."""
 
     def blank(match: re.Match[str]) -> str:

@@ -39,5 +39,5 @@ def test_bundled_programs_sum_over_blocks(family, schema, records):
     n = 10_000
     model = dpb.Regression(f"{OUTCOME[family]} ~ age + sex + (1 | region)", family).on(schema)
     many = records.sample(n, replace=True, random_state=1, ignore_index=True)
-    _, data = model.data(schema.validate(many), len(many))
+    data = model.data(schema.validate(many), len(many))
     assert check(model.program, data, threads=2).points == 5

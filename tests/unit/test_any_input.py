@@ -87,6 +87,37 @@ def test_schemas(tree, tmp_path):
         Formula(f"`{next(iter(schema.columns))}` ~ 1", schema)
 
 
+models = st.one_of(
+    trees,
+    st.lists(
+        st.fixed_dictionaries(
+            {"formula": st.one_of(st.sampled_from(["a ~ 1", "b ~ a", "c ~ a:b", "a ~ b"]), trees)},
+            optional={
+                "family": st.one_of(st.sampled_from([*FAMILIES]), trees),
+                "priors": trees,
+                "program": trees,
+                "constants": trees,
+                "odd": trees,
+            },
+        ),
+        max_size=4,
+    ),
+)
+OF_SEQUENCES = dpb.Schema.from_dict(
+    {"columns": {name: {"type": "binary", "levels": [0, 1]} for name in "abc"}}
+)
+
+
+@given(tree=models)
+@many
+def test_sequences(tree, tmp_path):
+    with contextlib.suppress(DpbayesError):
+        (tmp_path / "m.toml").write_text(f"model = {written(tree)}", encoding="utf-8")
+        sequence = dpb.Sequence.from_toml(tmp_path / "m.toml")
+        if sequence is not None:
+            sequence.on(OF_SEQUENCES)
+
+
 @given(
     text=st.one_of(st.text(max_size=40), st.text(string.printable, max_size=60)),
     around=st.sampled_from(["{}", "[columns.x]\n{}", "columns.x.levels = [{}]"]),

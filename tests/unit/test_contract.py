@@ -31,7 +31,7 @@ def test_a_good_program_passes(tmp_path):
 def test_bundled_programs_keep_the_contract(family, formula, schema, records):
     formula = formula.format(OUTCOME[family])
     model = dpb.Regression(formula, family).on(schema)
-    _, data = model.data(schema.validate(records), len(records))
+    data = model.data(schema.validate(records), len(records))
     assert check(model.program, data).private == ("y",)
 
 

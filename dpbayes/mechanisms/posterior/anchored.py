@@ -15,6 +15,7 @@ from dpbayes.privacy.guarantee import POSTERIOR, REFERENCE, Adjacency, Guarantee
 
 # Public range L of |f - h| that stays unclamped, by anchor.
 RANGE_NONE = 6.0
+RANGE_COLUMN = 3.0  # of a column among several, around a uniform distribution; grows with the root
 RANGE_REFERENCE = 0.9
 GROWTH = 3.0  # of epsilon from one anchor to the next
 MOST_ANCHORS = 7
@@ -41,8 +42,9 @@ class Anchored(PosteriorMechanism):
     Attributes:
         epsilon: for one data set, for ``adjacency``.
         anchor: ``two-stage``, ``none``, or a Reference.
-        range: L of the stage that is released; by default 6 without anchor, 0.9 with a reference,
-            and ``second_range`` after a drawn anchor.
+        range: L of the stage that is released; by default 6 without anchor (3 sqrt(q) around a
+            public value for the q columns of a sequence), 0.9 with a reference, and
+            ``second_range`` after a drawn anchor.
         share: of epsilon for the anchor draw.
         adjacency: what epsilon is for.
     """
@@ -82,12 +84,12 @@ class Anchored(PosteriorMechanism):
 
     def stages(self, problem: Problem) -> tuple[Stage, ...]:
         first, last = self._widths()
+        if self.anchor == "none":
+            return (_without_anchor(last, self.range, problem),)
         if self.anchor != "two-stage":
-            default = RANGE_NONE if self.anchor == "none" else RANGE_REFERENCE
-            negative = problem.discrete and self.anchor == "none"
-            return (_stage(last, self.range or default, self.anchor, negative=negative),)
+            return (_stage(last, self.range or RANGE_REFERENCE, self.anchor),)
         parts = anchor_parts(problem)
-        stages = [_stage(parts[0] * first, RANGE_NONE, "none", negative=problem.discrete)]
+        stages = [_without_anchor(parts[0] * first, None, problem)]
         for width in (*(part * first for part in parts[1:]), last):
             before = stages[-1].weights
             assert isinstance(before, ConstantWeights)
@@ -111,16 +113,25 @@ class Anchored(PosteriorMechanism):
         )
 
 
-def _stage(
-    width: float,
-    reach: float,
-    anchor: Literal["none", "draw"] | Reference,
-    *,
-    negative: bool = False,
-) -> Stage:
-    window = place_window(None, width, negative=negative)
-    farthest = max(abs(end) for end in window)  # width where f <= 0, else width / 2
-    return Stage(ConstantWeights(min(1.0, farthest / reach)), window, anchor=anchor)
+def _stage(width: float, reach: float, anchor: Literal["none", "draw"] | Reference) -> Stage:
+    window = place_window(None, width, negative=False)
+    return Stage(ConstantWeights(min(1.0, width / (2 * reach))), window, anchor=anchor)
+
+
+def _without_anchor(width: float, reach: float | None, problem: Problem) -> Stage:
+    """The log-likelihood itself; that of several columns around a public value.
+
+    A sum over q columns lies q times as far from 0 as a column's, and its values apart from each
+    other by about the root of q. Any public window of the same width costs the same.
+    """
+    if problem.columns == 1:
+        window = place_window(None, width, negative=problem.discrete)
+        farthest = max(abs(end) for end in window)  # width where f <= 0, else width / 2
+        return Stage(ConstantWeights(min(1.0, farthest / (reach or RANGE_NONE))), window)
+    reach = reach or RANGE_COLUMN * math.sqrt(problem.columns)
+    alpha = min(1.0, width / (2 * reach))
+    middle = alpha * problem.centre
+    return Stage(ConstantWeights(alpha), (middle - width / 2, middle + width / 2))
 
 
 def anchor_parts(problem: Problem) -> tuple[float, ...]:

@@ -56,7 +56,8 @@ class BetaDivergence(PosteriorMechanism):
 
     def stages(self, problem: Problem) -> tuple[Stage, ...]:
         alpha, lower, upper = self._window()
-        return (Stage(ConstantWeights(alpha), (lower, upper), self.beta - 1),)
+        # The scores of several columns are added up: their mean stays in the window.
+        return (Stage(ConstantWeights(alpha / problem.columns), (lower, upper), self.beta - 1),)
 
     def guarantee(self) -> Guarantee:
         _, lower, upper = self._window()

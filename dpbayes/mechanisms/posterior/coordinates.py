@@ -7,7 +7,7 @@ from the records. They stay with the chain; nothing of them is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from dpbayes.arrays import Floats, Ints, Vector
 from dpbayes.engines.embedded import EmbeddedBinding
 from dpbayes.errors import EngineError
 from dpbayes.heavy import xr
+from dpbayes.stan.composition import entry
 from dpbayes.stan.groups import Stacked
 
 _STEPS = 3  # each measures curvature over the width that the one before found
@@ -23,7 +24,9 @@ _WIDER = 3.0  # times the width without a clamp is as far as it is measured with
 _LARGEST = 1e100  # beyond it, Stan's arithmetic with these could overflow
 
 
-def group_coordinates(bound: EmbeddedBinding, data: Mapping[str, Any]) -> dict[str, Floats]:
+def group_coordinates(
+    bound: EmbeddedBinding, data: Mapping[str, Any], labels: Sequence[str] = ("",)
+) -> dict[str, Floats]:
     """``group_information``, ``group_estimate``, ``slope_part`` and, with cutpoints, ``gap_share``.
 
     The likelihood of a group is taken as normal in its effect, near the mode. Its precision is a
@@ -36,29 +39,45 @@ def group_coordinates(bound: EmbeddedBinding, data: Mapping[str, Any]) -> dict[s
     Args:
         bound: the stage with its coordinates as ``Model.data`` leaves them, non-centred.
         data: of the program. Only shapes, groups, covariates and priors are read.
+        labels: of the columns that have group effects (``Model.labels``).
     """
+    free = bound.rebind(clip_lower=-np.inf, clip_upper=np.inf)
+    found: dict[str, Floats] = {}
     try:
         with np.errstate(all="ignore"):
-            found = _near_mode(bound, data)
+            point = free.mode()
+            mode = bound.mode(point)
+            for label in labels:
+                of_column = _near_mode((free, point), (bound, mode), data, label)
+                found |= {entry(name, label): v for name, v in _usable(of_column).items()}
     except EngineError:
         return {}
+    return found
+
+
+def _usable(found: dict[str, Floats]) -> dict[str, Floats]:
     kept = np.abs([found["group_information"], found["group_estimate"]]) < _LARGEST
     found["group_information"][~kept.all(axis=0)] = 0.0
     return {name: np.where(np.abs(value) < _LARGEST, value, 0.0) for name, value in found.items()}
 
 
-def _near_mode(bound: EmbeddedBinding, data: Mapping[str, Any]) -> dict[str, Floats]:
-    """The same where arithmetic allows it."""
-    free = bound.rebind(clip_lower=-np.inf, clip_upper=np.inf)
-    shape = np.shape(data["group_estimate"])
-    stacked = Stacked(data)
-    point = free.mode()
-    near = _Slopes(free, point, shape, stacked)
+def _near_mode(
+    free: tuple[EmbeddedBinding, Vector],
+    clamped: tuple[EmbeddedBinding, Vector],
+    data: Mapping[str, Any],
+    label: str,
+) -> dict[str, Floats]:
+    """Those of a column, where arithmetic allows it; by bindings and their modes."""
+    ending = entry("", label)
+    own = {name.removesuffix(ending): v for name, v in data.items() if name.endswith(ending)}
+    shape = np.shape(own["group_estimate"])
+    stacked = Stacked(own)
+    near = _Slopes(*free, shape, stacked, label)
     wide = near.measure(np.full(shape, np.inf))
     # Far from the mode, clamped terms have none.
-    near = _Slopes(bound, bound.mode(point), shape, stacked)
+    near = _Slopes(*clamped, shape, stacked, label)
     near.measure(_WIDER * wide)
-    return near.coordinates(data)
+    return near.coordinates(own)
 
 
 class _Slopes:
@@ -70,13 +89,20 @@ class _Slopes:
     """
 
     def __init__(
-        self, bound: EmbeddedBinding, point: Vector, shape: tuple[int, ...], stacked: Stacked
+        self,
+        bound: EmbeddedBinding,
+        point: Vector,
+        shape: tuple[int, ...],
+        stacked: Stacked,
+        label: str,
     ) -> None:
-        self._bound, self._stacked = bound, stacked
+        self._bound, self._stacked, self._label = bound, stacked, label
         self._names = bound.coordinates()
         where = self._places("group_raw")
         self._effects = where.reshape(shape[::-1]).T  # Stan's first index runs fastest
-        self.at = {k: v[0, 0] for k, v in bound.constrain(point[None, None]).items()}
+        values = bound.constrain(point[None, None])
+        ending = entry("", label)
+        self.at = {k.removesuffix(ending): v[0, 0] for k, v in values.items() if k.endswith(ending)}
         self._sd = np.empty(shape)
         for part, sd in zip(stacked.part, self.at["group_sd"], strict=True):
             self._sd[part] = sd
@@ -90,7 +116,8 @@ class _Slopes:
 
     def _places(self, parameter: str) -> Ints:
         """Where a parameter's entries stand among the coordinates."""
-        found = [i for i, name in enumerate(self._names) if name.split(".")[0] == parameter]
+        own = entry(parameter, self._label)
+        found = [i for i, name in enumerate(self._names) if name.split(".")[0] == own]
         return np.asarray(found, dtype=int)
 
     def _gradient(self, part: slice, shift: Floats) -> Vector:
@@ -163,22 +190,32 @@ class _Slopes:
         return np.asarray(np.nan_to_num(gaps / (gap * first), posinf=0, neginf=0))
 
 
-def non_centred(draws: xr.DataTree, data: Mapping[str, Any]) -> xr.DataTree:
-    """Draws of any coordinates, told in those of a program that is given none."""
+def non_centred(draws: xr.DataTree, data: Mapping[str, Any], label: str = "") -> xr.DataTree:
+    """Draws of any coordinates, told in those of a program that is given none.
+
+    Args:
+        label: of the column whose group effects are meant.
+    """
     posterior = draws["posterior"].to_dataset()
-    effect, sd = posterior["group_effect"].to_numpy(), posterior["group_sd"].to_numpy()
+
+    def drawn(name: str) -> Floats:
+        return np.asarray(posterior[entry(name, label)].to_numpy())
+
+    effect, sd = drawn("group_effect"), drawn("group_sd")
     raw = np.empty_like(effect)
-    partial = posterior["group_partial"].to_numpy() if data["P"] else None
-    for t, (a, b, first, last, before) in enumerate(np.asarray(data["group_column"])):
+    partial = drawn("group_partial") if data[entry("P", label)] else None
+    columns = np.asarray(data[entry("group_column", label)])
+    for t, (a, b, first, last, before) in enumerate(columns):
         left = np.ones_like(sd[:, :, t])
         known = np.zeros_like(effect[:, :, a - 1 : b])
         for k, s in enumerate(range(first - 1, last)):
             assert partial is not None
-            other = slice(data["group_column"][s][0] - 1, data["group_column"][s][1])
+            other = slice(columns[s][0] - 1, columns[s][1])
             r = partial[:, :, before + k]
             known += (left * np.tanh(r))[:, :, None] * raw[:, :, other]
             left = left / np.cosh(r)
         own = effect[:, :, a - 1 : b] / sd[:, :, t, None]
         raw[:, :, a - 1 : b] = (own - known) / left[:, :, None]
-    changed = posterior.assign(group_raw=posterior["group_raw"].copy(data=raw))
+    told = entry("group_raw", label)
+    changed = posterior.assign({told: posterior[told].copy(data=raw)})
     return draws.assign({"posterior": xr.DataTree(changed)})

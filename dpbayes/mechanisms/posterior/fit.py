@@ -7,28 +7,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpbayes.arrays import Mask, Vector
 from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.engines.draws import one_draw, stacked
 from dpbayes.engines.proposal import Candidates
-from dpbayes.errors import ConvergenceError, ProgramError
+from dpbayes.errors import ConvergenceError, ProgramError, SchemaError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Findings, Fitted, Task
-from dpbayes.mechanisms.posterior.records import (
-    BoundRecords,
-    BoundStage,
-    Drawn,
-    Neighbour,
-    Posterior,
-    bind_stage,
-)
+from dpbayes.mechanisms.posterior.records import BoundRecords, Neighbour, bind_stage
 from dpbayes.mechanisms.posterior.risk import RecordRisk
+from dpbayes.mechanisms.posterior.sampled import BoundStage, Drawn, Posterior
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, Window
 from dpbayes.privacy.noise import Noise
 from dpbayes.release import versions
 from dpbayes.schema import Column
+from dpbayes.stan.composition import entry
 from dpbayes.stan.groups import correlations
+from dpbayes.stan.model import ColumnModel
 
 REPLICATES = 4  # of which each synthetic row takes one
 
@@ -130,10 +127,14 @@ class PosteriorFit(Fitted):
         from one of several replicates with seeds of their own, chosen row by row.
         """
         blank = self.on.blank if rows == self.on.task.rows else self.on.blank_of(rows)
-        seeds = rng.integers(2**31, size=REPLICATES).tolist()
-        found = np.stack([blank.y_rep(*output, seed) for seed in seeds])
-        y = found[rng.integers(REPLICATES, size=rows), np.arange(rows)]
-        return self.on.model.decode(y)
+
+        def replicate(changes: Mapping[str, Any]) -> NDArray[Any]:
+            bound = blank.rebind(**changes) if changes else blank
+            seeds = rng.integers(2**31, size=REPLICATES).tolist()
+            found = np.stack([bound.y_rep(*output, seed) for seed in seeds])
+            return np.asarray(found[rng.integers(REPLICATES, size=rows), np.arange(rows)])
+
+        return self.on.model.draw(self.on.model.public(self.on.task.records, rows), replicate)
 
     def versions(self) -> Mapping[str, str]:
         of_engine = self.on.task.engine.versions()
@@ -241,17 +242,20 @@ class PosteriorFit(Fitted):
             fits.append(self.on.unweighted.diagnostics)
         return all(fit.converged for fit in fits)
 
-    def coefficients(self) -> pd.DataFrame:
+    def coefficients(self, column: str | None = None) -> pd.DataFrame:
         """Posterior mean and sd of the regression coefficients in the covariates' own units.
 
         The intercept is at covariates 0, on the link scale. For families with one linear
         predictor and an intercept.
+
+        Args:
+            column: whose model is meant; needed where there are several.
         """
-        design = self.on.design
-        names = ["Intercept", *design.names]
+        model, label = self._model_of(column)
+        names = ["Intercept", *model.formula.names]
         try:
-            slope = stacked(self.draws, "coefficient") if design.names else None
-            intercept = stacked(self.draws, "intercept")
+            slope = stacked(self.draws, entry("coefficient", label)) if names[1:] else None
+            intercept = stacked(self.draws, entry("intercept", label))
         except KeyError:
             intercept = np.empty((0, 0))
         if intercept.ndim != 1:
@@ -259,34 +263,49 @@ class PosteriorFit(Fitted):
         if slope is None:
             values = intercept[:, None]
         else:
-            slope = slope @ design.basis.T
-            values = np.column_stack([intercept - slope @ design.centre, slope])
+            slope = slope @ model.formula.basis.T
+            values = np.column_stack([intercept - slope @ model.formula.centre, slope])
         return pd.DataFrame({"mean": values.mean(axis=0), "sd": values.std(axis=0)}, index=names)
 
-    def group_sds(self) -> pd.DataFrame:
+    def group_sds(self, column: str | None = None) -> pd.DataFrame:
         """Posterior mean and sd of the sds of group effects, and of their correlations.
 
         On the link scale; slopes are those of columns standardised over the declared domain, and
         intercepts at the middle of it. For families with one linear predictor.
+
+        Args:
+            column: as for ``coefficients``.
         """
-        columns = self.on.design.columns
+        model, label = self._model_of(column)
+        columns = model.formula.groups
         values: dict[str, Vector] = {}
         if columns:
             try:
-                sds = stacked(self.draws, "group_sd")
+                sds = stacked(self.draws, entry("group_sd", label))
             except KeyError:
                 sds = np.empty(())
             if sds.ndim != 2:
                 raise ProgramError("group_sds() needs a program with one predictor; see draws.")
             values = {f"sd({c.name})": sds[:, t] for t, c in enumerate(columns)}
             data = self.on.data
-            if data["P"]:
-                partial = stacked(self.draws, "group_correlation")
-                for (s, t), r in correlations(partial, data["group_column"]).items():
+            if data[entry("P", label)]:
+                partial = stacked(self.draws, entry("group_correlation", label))
+                found = correlations(partial, data[entry("group_column", label)])
+                for (s, t), r in found.items():
                     one, two = columns[s], columns[t]
                     values[f"cor({one.slope}, {two.name})"] = r
-        found = np.array(list(values.values())).reshape(len(values), -1)
-        return pd.DataFrame({"mean": found.mean(1), "sd": found.std(1)}, index=list(values))
+        table = np.array(list(values.values())).reshape(len(values), -1)
+        return pd.DataFrame({"mean": table.mean(1), "sd": table.std(1)}, index=list(values))
+
+    def _model_of(self, column: str | None) -> tuple[ColumnModel, str]:
+        """The model of a column, and its label; of the only one, if there is one."""
+        pairs = zip(self.on.model.columns, self.on.model.labels, strict=True)
+        found = {model.outcome.name: (model, label) for model, label in pairs}
+        if column is None and len(found) == 1:
+            return next(iter(found.values()))
+        if column not in found:
+            raise SchemaError(f"column = {column!r} must be one of {', '.join(found)}.")
+        return found[column]
 
     def findings(self) -> Findings:
         before, after = self.lipschitz_unweighted, self.lipschitz
@@ -321,7 +340,7 @@ class PosteriorFit(Fitted):
             "n_truncated": self.n_truncated,
             "diagnostics": self.diagnostics.to_dict(),
             "diagnostics_unweighted": self.unweighted.diagnostics.to_dict(),
-            "formula": self.on.model.formula.text,
+            "formula": "; ".join(m.formula.text for m in self.on.model.columns),
             "engine": task.engine.name,
             "settings": {**vars(task.settings), "seed": self.seed},
         }

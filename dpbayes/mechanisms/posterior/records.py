@@ -7,11 +7,10 @@ nothing but the coordinates of ``coordinates.py``.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,20 +19,19 @@ from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.contract import check_contract, contract_defaults
-from dpbayes.engines.diagnostics import Diagnostics, diagnose, load_checks
 from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedBinding
-from dpbayes.engines.proposal import BY_RECORD, Candidates, Choices, Proposer
-from dpbayes.errors import ConvergenceError, EngineError, GuaranteeError
+from dpbayes.engines.proposal import Candidates, Proposer, by_record
+from dpbayes.errors import EngineError, GuaranteeError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Task
-from dpbayes.mechanisms.posterior.coordinates import group_coordinates, non_centred
-from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
+from dpbayes.mechanisms.posterior.coordinates import group_coordinates
+from dpbayes.mechanisms.posterior.risk import record_risk
+from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
 from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, Problem, Stage
-from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference, Weighting
-from dpbayes.privacy.noise import Noise
+from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.schema.domain import made_up
-from dpbayes.stan.model import PRIVATE, Model
+from dpbayes.stan.model import Model, Replicate
 
 PILOT_ABOVE = 20_000  # records from which chains start at draws of a pilot fit
 PILOT = 2_000  # records of the pilot fit
@@ -52,7 +50,7 @@ class BoundRecords:
     Attributes:
         n: number of records, at least 1.
         present: 0.0 where there is no record and one of weight 0 stands for it, otherwise 1.0.
-        design: the design matrix and its public scaling.
+        data: of the program, entries of the contract excepted.
         plain: the compiled program with the records, no weighting and no clamp.
     """
 
@@ -65,7 +63,7 @@ class BoundRecords:
         records = self.model.constant_record() if empty else task.records
         self.present = 0.0 if empty else 1.0
         self.n = len(records)
-        self.design, self.data = self.model.data(records, task.rows)
+        self.data = self.model.data(records, task.rows)
         program = self.model.program
         self._compiled = task.engine.compile(program)
         if not program.bundled:
@@ -77,13 +75,13 @@ class BoundRecords:
         rows, threads = self.task.rows, self.task.settings.threads_per_chain
         count = CHECKED if threads == 1 else BLOCKS
         others = made_up(self.task.schema, count, np.random.default_rng(CHECKED))
-        _, data = self.model.data(others, rows)
+        data = self.model.data(others, rows)
         for key, value in self.model.constants.items():  # public ones with a value for each row
             if np.shape(value)[:1] == (rows,):
                 data[key] = np.take(value, np.arange(count) % rows, axis=0)
         check_contract(
             self.model.program, self._compiled, data,
-            private=PRIVATE, threads=threads, ends=self.model.ends(),
+            private=self.model.private, threads=threads, ends=self.model.ends(),
         )  # fmt: skip
 
     @cached_property
@@ -102,16 +100,25 @@ class BoundRecords:
             return None
         compiled: Any = self._compiled
         data = blank_data(self.model, self.task.records, self.task.rows)
-        found: Proposer = compiled.proposer(data)
+        found: Proposer = compiled.proposer(data, self._simulated)
         return found
+
+    def _simulated(self, replicate: Replicate, stride: int) -> dict[str, Any]:
+        """Confidential program data, drawn; every so many of the public rows."""
+        public = self.model.public(self.task.records, self.task.rows).iloc[::stride]
+        return self.model.drawn_data(public, replicate)
 
     def problem(self) -> Problem:
         """The public facts that a mechanism may use."""
-        rows, discrete = self.task.rows, self.model.discrete
-        found = self._proposer
-        if found is not None:
-            return Problem(rows, found.dimension, discrete, found.count)
-        return Problem(rows, 2 + len(self.design.names) + self.design.effects, discrete)
+        model, found = self.model, self._proposer
+        return Problem(
+            self.task.rows,
+            model.parameters if found is None else found.dimension,
+            model.discrete,
+            None if found is None else found.count,
+            len(model.columns),
+            sum(column.log_uniform for column in model.columns),
+        )
 
     @cached_property
     def unweighted(self) -> Posterior:
@@ -162,15 +169,21 @@ class BoundRecords:
         if posterior.choices is None and not self.task.allow_nonconvergence:
             posterior.diagnostics.require(what)
 
+    @property
+    def _grouped(self) -> list[str]:
+        """Labels of the columns whose formula has a group term."""
+        pairs = zip(self.model.columns, self.model.labels, strict=True)
+        return [label for model, label in pairs if model.formula.groups]
+
     def _for_chains(self, bound: BoundModel, data: Mapping[str, Any]) -> BoundModel:
         """The same density in coordinates that suit the group effects, if there are any."""
         program, engine = self.model.program, self.task.engine
-        if not (program.bundled and self.design.columns) or engine.name == "recorded":
+        if not (program.bundled and self._grouped) or engine.name == "recorded":
             return bound
         pilot: Any = bound
         if not isinstance(bound, EmbeddedBinding):
             pilot = get_engine("embedded").compile(program).bind(data)
-        return bound.rebind(**group_coordinates(pilot, data))
+        return bound.rebind(**group_coordinates(pilot, data, self._grouped))
 
     def _random_starts(
         self, bound: BoundModel, source: BoundModel, chains: int, rng: np.random.Generator
@@ -192,14 +205,17 @@ class BoundRecords:
         """Sample a stage with a seed of its own."""
         number = int(seed.generate_state(1)[0] >> 1)
         given = self.task.settings
-        dense = len(self.design.names) <= DENSE_METRIC_COVARIATES and not self.design.columns
+        covariates = sum(len(model.formula.names) for model in self.model.columns)
+        dense = covariates <= DENSE_METRIC_COVARIATES and not self._grouped
         metric = given.metric or ("dense_e" if dense else "diag_e")
         settings = replace(given, seed=number, metric=metric)
         if bound.candidates is not None:  # draws for diagnostics, made in no time
             return Posterior.sample(bound, bound.bound, settings)
         chains = self._for_chains(bound.bound, {**self.data, **bound.changes})
         starts = self._starts(bound, chains, settings, np.random.default_rng(seed))
-        return Posterior.sample(bound, chains, settings, starts, checkpoint, self.data)
+        return Posterior.sample(
+            bound, chains, settings, starts, checkpoint, self.data, self._grouped
+        )
 
     def _starts(
         self,
@@ -222,7 +238,7 @@ class BoundRecords:
             return self._random_starts(chains, points, settings.chains, rng)
         rows = np.sort(rng.choice(self.n, PILOT, replace=False))
         some = {
-            key: value[rows] if key in BY_RECORD and len(value) == self.n else value
+            key: value[rows] if by_record(key) and len(value) == self.n else value
             for key, value in {**self.data, **bound.changes, "n": PILOT}.items()
         }
         pilot = replace(settings, warmup=500, draws=100, progress=False)
@@ -256,33 +272,6 @@ class Neighbour(BoundRecords):
     def sensitivity(self) -> Vector:
         draws = self._of.unweighted.draws
         return record_risk(self.log_lik(draws), np.ones(self.n)).sensitivity
-
-
-@dataclass(frozen=True)
-class BoundStage:
-    """A stage of a mechanism on records: the program with the data that are sampled.
-
-    Attributes:
-        stage: what was asked for.
-        bound: the program with data.
-        changes: what the stage put in place of the contract's defaults.
-        weighting: weights of the records.
-        anchor: shape (n,), f_i at the anchor, or None.
-        candidates: the public points that draws are among, or None where they are a chain's.
-    """
-
-    stage: Stage
-    bound: BoundModel
-    changes: Mapping[str, Any]
-    weighting: Weighting
-    anchor: Vector | None
-    candidates: Candidates | None = None
-
-    @property
-    def choices(self) -> Choices | None:
-        """The candidates with their weights. Confidential."""
-        bound: Any = self.bound
-        return None if self.candidates is None else bound.choices
 
 
 def bind_stage(
@@ -319,7 +308,8 @@ def bind_stage(
         assert at is not None  # the first stage has no drawn anchor
         anchor = changes["anchor"] = _log_lik_at(records, at)
     bound, candidates = records.among(records.plain.rebind(**changes), stage, at, before)
-    return BoundStage(stage, bound, changes, weighting, anchor, candidates)
+    each = records.model.by_column()
+    return BoundStage(stage, bound, changes, weighting, anchor, candidates, each)
 
 
 def _log_lik_at(records: BoundRecords, at: xr.DataTree) -> Vector:
@@ -343,7 +333,7 @@ def stage_constants(model: Model, stage: Stage) -> dict[str, Any]:
     lower, upper = stage.window
     data: dict[str, Any] = {"clip_lower": lower, "clip_upper": upper}
     if stage.divergence:
-        if "divergence" not in model.constants:
+        if not model.scored:
             raise GuaranteeError(
                 "beta-divergence needs an outcome with levels or a count, whose probabilities "
                 "have the public bound 1; the density of a continuous outcome has none. "
@@ -351,92 +341,3 @@ def stage_constants(model: Model, stage: Stage) -> dict[str, Any]:
             )
         data["divergence"] = stage.divergence
     return data
-
-
-class Drawn(NamedTuple):
-    """One private draw, by its number over the chains of ``draws``."""
-
-    draws: xr.DataTree
-    number: int
-
-
-@dataclass(frozen=True)
-class Posterior:
-    """A sampled stage. Confidential.
-
-    Attributes:
-        on: the stage and the binding that was sampled.
-        draws: groups posterior and sample_stats.
-        diagnostics: of the chains.
-    """
-
-    on: BoundStage
-    draws: xr.DataTree
-    diagnostics: Diagnostics
-
-    @cached_property
-    def risk(self) -> RecordRisk:
-        """By-record bounds of the terms that the window holds."""
-        on = self.on
-        log_lik = on.bound.log_lik(self.draws)
-        terms = log_lik if on.anchor is None else (f - on.anchor for f in log_lik)
-        score = on.stage.divergence
-        if score:  # the part of the score that the record's own value moves
-            terms = (np.expm1(score * f) / score for f in log_lik)
-        return record_risk(terms, on.weighting.weights, on.stage.window)
-
-    @property
-    def choices(self) -> Choices | None:
-        """As ``BoundStage.choices``."""
-        return self.on.choices
-
-    def check_draws(self, count: int) -> None:
-        """Raise ConvergenceError if chains hold fewer effective draws."""
-        least = self.diagnostics.min_ess_bulk
-        if self.choices is None and count > 1 and not count <= least:  # NaN is none
-            raise ConvergenceError(
-                f"{count} draws were asked for and the chains hold {least:.0f} effective ones. "
-                "Raise draws or chains, or ask for fewer data sets."
-            )
-
-    def chosen(self, count: int, noise: Noise, rng: np.random.Generator) -> Iterator[Drawn]:
-        """``count`` private draws.
-
-        Args:
-            noise: chooses among candidate points, each time anew.
-            rng: picks different ones of the chains' draws.
-        """
-        choices = self.choices
-        if choices is not None:
-            found = (noise.select(choices.log_weight, 1.0) for _ in range(count))
-            return (Drawn(choices.points, index) for index in found)
-        picked = rng.choice(count_draws(self.draws), size=count, replace=False)
-        return (Drawn(self.draws, index) for index in picked.tolist())
-
-    @classmethod
-    def sample(
-        cls,
-        on: BoundStage,
-        bound: BoundModel,
-        settings: SamplerSettings,
-        starts: xr.DataTree | None = None,
-        checkpoint: Checkpoint | None = None,
-        data: Mapping[str, Any] | None = None,
-    ) -> Posterior:
-        """Sample a stage by a binding with its density, and judge the chains.
-
-        Args:
-            data: of the program, where the binding has coordinates of its own.
-        """
-        checks = threading.Thread(target=load_checks)  # half a second of imports, meanwhile
-        checks.start()
-        try:
-            if checkpoint is None:
-                draws = bound.sample(settings, starts)
-            else:
-                draws = checkpoint.sample(bound, settings, starts)
-        finally:
-            checks.join()
-        if bound is not on.bound and data is not None:
-            draws = non_centred(draws, data)
-        return cls(on, draws, diagnose(draws, settings.max_treedepth))

@@ -30,12 +30,17 @@ class Problem:
         parameters: entries of intercept, dispersion, coefficients and group effects.
         discrete: the record likelihood is a probability mass function, so that f <= 0.
         points: how many public points a draw is among; None where chains draw.
+        columns: whose log-likelihoods are added up in a record's.
+        centre: of a record's log-likelihood: that of uniform distributions over the declared domain
+            of its columns.
     """
 
     rows: int
     parameters: int
     discrete: bool
     points: int | None = None
+    columns: int = 1
+    centre: float = 0.0
 
 
 @dataclass(frozen=True)

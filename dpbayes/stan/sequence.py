@@ -1,0 +1,286 @@
+"""A sequence: columns drawn one after the other, each given those before it, under one epsilon.
+
+The log-likelihood of a record is the sum over its columns. Anchor, weights and window are of that
+sum, so that what a mechanism claims of a record holds for the whole row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dpbayes.errors import SchemaError
+from dpbayes.heavy import pd
+from dpbayes.schema import Schema
+from dpbayes.schema.domain import ends
+from dpbayes.schema.table import read_toml
+from dpbayes.stan.composition import COLUMN, SEPARATOR, Piece, composed, entry
+from dpbayes.stan.dataflow import Proof, prove, refuse_broken
+from dpbayes.stan.formula import columns_of
+from dpbayes.stan.formula_text import quoted
+from dpbayes.stan.model import ColumnModel, Model, Program, Regression, Replicate
+from dpbayes.stan.program import StanProgram
+
+TABLE = "model"  # of a TOML file: an array of tables, [[model]]
+_KEYS = ("formula", "family", "priors", "program", "constants")
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Models of all confidential columns, in the order in which they are drawn.
+
+    A formula may use public columns and the confidential ones of models before it: records enter
+    with their own values, synthetic rows with the values drawn before. Bounds and levels of such
+    columns standardise the design, never their values.
+
+    Attributes:
+        models: a ``Regression`` or ``Program`` for each confidential column.
+    """
+
+    models: tuple[Regression | Program, ...]
+
+    def __init__(self, models: Iterable[Regression | Program]) -> None:
+        given = tuple(models)
+        wrong = next((m for m in given if not isinstance(m, Regression | Program)), None)
+        if not given or wrong is not None:
+            raise SchemaError(
+                "a sequence is a list of Regression(formula, family) and Program(file, formula), "
+                f"found {'none' if not given else repr(wrong)}."
+            )
+        object.__setattr__(self, "models", given)
+
+    @classmethod
+    def from_toml(cls, path: str | Path, what: str = "model") -> Sequence | None:
+        """The sequence of a file's tables [[model]], in their order; None if it has none.
+
+        Each has ``formula`` and ``family``, with ``priors`` if wanted; or ``program``, the file of
+        a Stan program, with ``constants``, a table or a JSON file. Files are beside the TOML file.
+
+        Args:
+            path: of the file, which may be the schema's.
+            what: it is, for messages.
+        Raises:
+            SchemaError: no such file, no TOML, or a table with other entries.
+        """
+        where, tables = f"{what} file {str(path)!r}", read_toml(path, what).get(TABLE)
+        if tables is None:
+            return None
+        if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
+            raise SchemaError(f"{where}: models are tables [[{TABLE}]], one for each column.")
+        return cls(_read(where, table, Path(path).parent) for table in tables)
+
+    def on(self, schema: Schema) -> SequenceModel:
+        """Check it against a schema.
+
+        Raises:
+            SchemaError: a column that has two models or none, or that is used before it is drawn;
+                otherwise as ``Regression.on`` and ``Program.on``.
+            ProgramError: as there, or programs that do not go together.
+        """
+        _check_order([columns_of(model.formula) for model in self.models], schema)
+        columns: list[ColumnModel] = []
+        for model in self.models:
+            columns.append(model.on(schema, [c.outcome.name for c in columns]))
+        labels = _labels([column.outcome.name for column in columns])
+        found = SequenceModel(schema, tuple(columns), labels, _program(columns, labels))
+        if not found.program.bundled:
+            refuse_broken(found.program, found.private, found.conditioned)
+        return found
+
+
+def _read(where: str, table: Mapping[str, Any], folder: Path) -> Regression | Program:
+    """The model that a table [[model]] describes."""
+    formula = table.get("formula")
+    if not isinstance(formula, str):
+        raise SchemaError(f'{where}: a [[{TABLE}]] needs formula = "column ~ covariates".')
+    where = f"{where}, {quoted(formula)}"
+    unknown = [key for key in table if key not in _KEYS]
+    if unknown:
+        raise SchemaError(f"{where}: unknown key {unknown[0]!r}; known keys: {', '.join(_KEYS)}.")
+    given = {key: table.get(key) for key in _KEYS}
+    if (given["family"] is None) == (given["program"] is None):
+        raise SchemaError(f"{where} needs either family or program.")
+    of_other = "constants" if given["program"] is None else "priors"
+    if given[of_other] is not None:
+        raise SchemaError(f"{where}: a family takes priors, a program takes constants.")
+    for key, kinds in (("family", str), ("program", str), ("priors", dict)):
+        if not isinstance(given[key], kinds | None):
+            raise SchemaError(f"{where}: {key} = {given[key]!r:.50} is not what it should be.")
+    if given["family"] is not None:
+        return Regression(formula, given["family"], given["priors"])
+    constants = given["constants"]
+    if isinstance(constants, str):
+        constants = folder / constants
+    elif not isinstance(constants, dict | None):
+        raise SchemaError(f"{where}: constants are a table, or the name of a JSON file.")
+    return Program(folder / str(given["program"]), formula, constants)
+
+
+def _check_order(models: list[tuple[str | None, tuple[str, ...]]], schema: Schema) -> None:
+    """Every confidential column has one model, and is drawn before it is used."""
+    needs = {outcome: used for outcome, used in models if outcome is not None}
+    for name in needs:
+        _ = schema[name]  # it is declared
+    if None in dict(models):
+        return  # an outcome that is no column: its own model says so
+    drawn: set[str] = set()
+    for outcome, used in models:
+        if outcome in drawn:
+            raise SchemaError(f"column {outcome!r} has two models: a sequence draws it once.")
+        for name in used:
+            if schema[name].public or name in drawn:
+                continue
+            what = f"column {name!r}, a covariate of {outcome!r},"
+            if name == outcome:
+                raise SchemaError(f"column {name!r} is a covariate of itself; leave it out.")
+            if name not in needs:
+                raise SchemaError(
+                    f"{what} is confidential and no model draws it. Give it a model before that of "
+                    f"{outcome!r}, or leave it out of the formula."
+                )
+            if circle := _path(needs, name, str(outcome)):
+                raise SchemaError(
+                    f"no order draws these columns, as each is given the next: "
+                    f"{' ~ '.join((str(outcome), *circle))}. Leave a covariate out."
+                )
+            raise SchemaError(
+                f"{what} is drawn after it: put the model of {name!r} before that of {outcome!r}."
+            )
+        drawn.add(str(outcome))
+    left = [c.name for c in schema.columns.values() if not c.public and c.name not in needs]
+    if left:
+        raise SchemaError(
+            f"column {left[0]!r} is confidential and no model draws it: a sequence has a model for "
+            "every confidential column. Add one, or leave the column out of the schema."
+        )
+
+
+def _path(needs: Mapping[str, tuple[str, ...]], start: str, end: str) -> list[str] | None:
+    """Columns from one to another, each a covariate of the one before; None if there is no way."""
+    ways, seen = [[start]], {start}
+    while ways:
+        way = ways.pop()
+        if way[-1] == end:
+            return way
+        for name in needs.get(way[-1], ()):
+            if name not in seen:
+                seen.add(name)
+                ways.append([*way, name])
+    return None
+
+
+def _labels(names: list[str]) -> tuple[str, ...]:
+    """Endings of Stan names, all different: the columns' own names where these will do."""
+    found: list[str] = []
+    for number, name in enumerate(names, start=1):
+        plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*[A-Za-z0-9]|[A-Za-z]", name, re.ASCII)
+        label = name if plain and SEPARATOR not in name else f"column{number}"
+        while label in found or (label != name and label in names):
+            label += "x"
+        found.append(label)
+    return tuple(found)
+
+
+def _program(columns: Iterable[ColumnModel], labels: Iterable[str]) -> StanProgram:
+    """The program of a sequence, with a line on each column's model."""
+
+    def about(model: ColumnModel) -> str:
+        kind = f"{model.program.name}.stan" if model.family is None else model.family.name
+        return f"{' '.join(model.formula.text.split())}, {kind}"
+
+    pairs = zip(columns, labels, strict=True)
+    return composed([Piece(label, about(model), model.program) for model, label in pairs])
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceModel(Model):
+    """The model of a sequence. Data and parameters of a column end in its label."""
+
+    schema: Schema
+    columns: tuple[ColumnModel, ...]
+    labels: tuple[str, ...]
+    program: StanProgram
+
+    def _each(self) -> Iterator[tuple[ColumnModel, str]]:
+        return zip(self.columns, self.labels, strict=True)
+
+    @property
+    def generated(self) -> bool:
+        return True
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        return tuple(entry(name, label) for m, label in self._each() for name in m.private)
+
+    @property
+    def conditioned(self) -> tuple[str, ...]:
+        return tuple(entry(name, label) for m, label in self._each() for name in m.conditioned)
+
+    @cached_property
+    def proof(self) -> Proof:
+        return prove(self.program, self.private, self.conditioned)
+
+    @cached_property
+    def constants(self) -> Mapping[str, Any]:  # type: ignore[override]  # read only
+        return self._joined(model.constants for model in self.columns)
+
+    def _joined(self, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        pairs = zip(parts, self.labels, strict=True)
+        return {entry(name, label): value for part, label in pairs for name, value in part.items()}
+
+    def data(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:
+        return {**self._joined(model.data(records, rows) for model in self.columns), COLUMN: 0}
+
+    def ends(self) -> dict[str, tuple[Any, Any]]:
+        count = 2
+        frame = pd.DataFrame(
+            {
+                name: column.validate(
+                    column.constant(count) if column.public else pd.Series(ends(column), name=name)
+                )
+                for name, column in self.schema.columns.items()
+            }
+        )
+        data = self.data(frame, count)
+        return {name: (data[name][0], data[name][1]) for name in self.private}
+
+    def draw(self, public: pd.DataFrame, replicate: Replicate) -> pd.DataFrame:
+        given = public.reset_index(drop=True)  # with what was drawn, as it is released
+        drawn = pd.DataFrame(index=given.index)
+        for number, (model, label) in enumerate(self._each(), start=1):
+            design = model.design_data(given) if model.conditioned else {}
+            changes = {entry(name, label): design[name] for name in model.conditioned}
+            column = model.outcome
+            values = column.rounded(model.decoded(replicate({COLUMN: number, **changes})))
+            drawn[column.name] = values
+            given = given.assign(**{column.name: column.validate(values).array})
+        return drawn
+
+    def drawn_data(self, public: pd.DataFrame, replicate: Replicate) -> dict[str, Any]:
+        drawn = self.draw(public, replicate)
+        typed = {c.name: c.validate(drawn[c.name]).array for c in self.outcomes}
+        data = self.data(public.reset_index(drop=True).assign(**typed), len(public))
+        return {name: data[name] for name in self.private}
+
+    def by_column(self) -> tuple[Mapping[str, int], ...]:
+        return tuple({COLUMN: number} for number in range(1, len(self.columns) + 1))
+
+    def identity(self) -> dict[str, Any]:
+        each = [model.identity() for model in self.columns]
+        return {
+            "program": self.program.name,
+            "program_sha256": self.program.sha256,
+            "formula": "; ".join(one["formula"] for one in each),
+            "constants": [one["constants"] for one in each],
+            "columns": each[0]["columns"],
+        }
+
+    def public_settings(self) -> dict[str, Any]:
+        return {
+            "model": [model.public_settings() for model in self.columns],
+            "proved": self.proof.proved,
+        }

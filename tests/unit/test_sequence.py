@@ -1,0 +1,365 @@
+"""Sequences of models: what is refused, the one program, and that it is proved."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.stan.composition import SEPARATOR, Piece, composed, entry
+from dpbayes.stan.dataflow import prove
+from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.formula import columns_of
+from dpbayes.stan.program import StanProgram
+
+SCHEMA = dpb.Schema.from_dict(
+    {
+        "columns": {
+            "sex": {"type": "binary", "levels": ["f", "m"], "public": True},
+            "age": {"type": "continuous", "lower": 16, "upper": 90, "digits": 0},
+            "smoke": {"type": "binary", "levels": ["no", "yes"]},
+            "region": {"type": "categorical", "levels": ["a", "b", "c"]},
+        }
+    }
+)
+AGE = dpb.Regression("age ~ sex", "normal")
+SMOKE = dpb.Regression("smoke ~ age + sex", "bernoulli")
+REGION = dpb.Regression("region ~ smoke", "categorical")
+OWN = """
+functions {
+#include pseudo_likelihood.stan
+  vector score(vector p, array[] int y) {
+    return log(p) .* to_vector(y) + log1m(p) .* (1 - to_vector(y));
+  }
+}
+data {
+  int<lower=1> n; array[n] int<lower=0, upper=1> y;
+  int<lower=0> K; matrix[n, K] X;
+  vector<lower=0, upper=1>[n] weights; vector[n] anchor;
+  real clip_lower; real clip_upper; int<lower=0, upper=1> emit;
+  real<lower=0> sd;  // public
+}
+parameters { real a; vector[K] b; }
+model {
+  vector[n] log_lik_i;
+  a ~ normal(0, sd);
+  b ~ normal(0, sd);
+  for (i in 1:n) log_lik_i[i] = log_inv_logit((2 * y[i] - 1) * (a + X[i] * b));
+  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
+}
+generated quantities {
+  vector[emit ? n : 0] log_lik;
+  array[emit ? n : 0] int y_rep;
+  if (emit) {
+    vector[n] eta = a + X * b;
+    for (i in 1:n) log_lik[i] = log_inv_logit((2 * y[i] - 1) * eta[i]);
+    y_rep = bernoulli_logit_rng(eta);
+  }
+}
+"""
+
+
+def own(tmp_path, text=OWN, formula="smoke ~ age + sex"):
+    (tmp_path / "mine.stan").write_text(text)
+    return dpb.Program(tmp_path / "mine.stan", formula, {"sd": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ([AGE, SMOKE, REGION, AGE], "column 'age' has two models"),
+        ([SMOKE, AGE, REGION], "'age', a covariate of 'smoke', is drawn after it: put the model"),
+        (
+            [dpb.Regression("age ~ smoke", "normal"), SMOKE, REGION],
+            "no order draws these columns.*: age ~ smoke ~ age",
+        ),
+        (
+            [
+                dpb.Regression("age ~ region", "normal"),
+                dpb.Regression("smoke ~ age", "bernoulli"),
+                REGION,
+            ],
+            "no order draws these columns.*: age ~ region ~ smoke ~ age",
+        ),
+        ([AGE, SMOKE], "column 'region' is confidential and no model draws it: a sequence"),
+        (
+            [AGE, dpb.Regression("smoke ~ region", "bernoulli")],
+            "column 'region', a covariate of 'smoke', is confidential and no model draws it",
+        ),
+        ([dpb.Regression("age ~ age", "normal")], "'age' is a covariate of itself"),
+        ([AGE, dpb.Regression("smoke ~ agee", "bernoulli")], "'agee' is not declared.*'age'"),
+        ([AGE, SMOKE, dpb.Regression("regoin ~ 1", "categorical")], "'regoin' is not declared"),
+        ([AGE, SMOKE, REGION, dpb.Regression("sex ~ 1", "bernoulli")], "'sex' is public"),
+        ([dpb.Regression("log(age) ~ 1", "normal"), SMOKE, REGION], "must be a column name"),
+        ([AGE, SMOKE, dpb.Regression("region ~ (1 | age)", "categorical")], "declared levels"),
+        ([AGE, SMOKE, dpb.Regression("region ~ smoke", "bernoulli")], "'region' is categorical"),
+    ],
+)
+def test_what_is_no_sequence(models, message):
+    with pytest.raises(dpb.SchemaError, match=message):
+        dpb.Synthesizer(SCHEMA, dpb.Anchored(1), dpb.Sequence(models))
+
+
+@pytest.mark.parametrize("models", [[], ["age ~ 1"], [AGE, dpb.Sequence([AGE])]])
+def test_what_is_no_list_of_models(models):
+    with pytest.raises(dpb.SchemaError, match="a sequence is a list of Regression"):
+        dpb.Sequence(models)
+
+
+def test_a_covariate_without_a_sequence_is_public():
+    with pytest.raises(dpb.SchemaError, match="is used as a covariate but is not public"):
+        dpb.Synthesizer(SCHEMA, dpb.Anchored(1), SMOKE)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model = 3", "models are tables"),
+        ("model = [1]", "models are tables"),
+        ("[[model]]\nfamily = 'normal'", "needs formula"),
+        ("[[model]]\nformula = 'y ~ 1'", "needs either family or program"),
+        ("[[model]]\nformula = 'y ~ 1'\nfamily = 'normal'\nprogram = 'x'", "either family or"),
+        ("[[model]]\nformula = 'y ~ 1'\nfamly = 'normal'", "unknown key 'famly'"),
+        ("[[model]]\nformula = 'y ~ 1'\nfamily = 3", "family = 3"),
+        ("[[model]]\nformula = 'y ~ 1'\nfamily = 'normal'\nconstants = {}", "takes priors"),
+        ("[[model]]\nformula = 'y ~ 1'\nprogram = 'x'\npriors = {}", "takes priors"),
+        ("[[model]]\nformula = 'y ~ 1'\nprogram = 'x'\nconstants = 3", "constants are a table"),
+        ("[[model]", "not valid TOML"),
+    ],
+)
+def test_bad_tables(tmp_path, text, message):
+    (tmp_path / "model.toml").write_text(text)
+    with pytest.raises(dpb.SchemaError, match=message):
+        dpb.Sequence.from_toml(tmp_path / "model.toml")
+
+
+def test_tables_say_what_python_says(tmp_path):
+    (tmp_path / "mine.stan").write_text(OWN)
+    (tmp_path / "model.toml").write_text(
+        """
+        [[model]]
+        formula = "age ~ sex"
+        family = "normal"
+        priors = {sigma = 2.0}
+        [[model]]
+        formula = "smoke ~ age + sex"
+        program = "mine.stan"
+        constants = {sd = 2.0}
+        """
+    )
+    found = dpb.Sequence.from_toml(tmp_path / "model.toml")
+    age = dpb.Regression("age ~ sex", "normal", {"sigma": 2.0})
+    assert found == dpb.Sequence([age, own(tmp_path)])
+    (tmp_path / "none.toml").write_text("rows = 'public'")
+    assert dpb.Sequence.from_toml(tmp_path / "none.toml") is None
+
+
+def test_names_of_two_columns_are_never_one():
+    """x of column y and x_y of none would be one name with a single line between them."""
+    names, labels = ["x", "x_a", "x__a", "a", "x_"], ["a", "a_b", "b", "x_a"]
+    found = [entry(*pair) for pair in itertools.product(names, labels)]
+    assert len(set(found)) == len(found)
+    columns = {
+        name: {"type": "binary", "levels": ["0", "1"]}
+        for name in ("a__b", "column1", "größe", "b c", "column3", "_x", "x_")
+    }
+    schema = dpb.Schema.from_dict({"columns": columns})
+    models = [dpb.Regression(f"`{name}` ~ 1", "bernoulli") for name in columns]
+    labels = dpb.Sequence(models).on(schema).labels
+    assert len(set(labels)) == len(labels)
+    assert labels[1] == "column1"
+    assert all(SEPARATOR not in label and label.isascii() for label in labels)
+
+
+PIECES = [Piece(f, f"{f} ~ x", StanProgram.for_family(f)) for f in FAMILIES]
+DESIGN = ("X", "slope_X", "group_index")
+PRIVATE = [entry(name, p.label) for p in PIECES for name in ("y", *DESIGN)]
+DRAWN = [entry(name, p.label) for p in PIECES for name in DESIGN]
+
+
+def test_all_families_together_are_proved_with_every_covariate_confidential():
+    program = composed(PIECES)
+    assert prove(program, PRIVATE, DRAWN).proved
+    # Without the word that the covariates of y_rep are drawn, there is no proof.
+    assert prove(program, PRIVATE).broken
+    assert prove(program, PRIVATE, DRAWN[1:]).broken
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # past the clamp; of all records; covariates of several records; y in y_rep
+        ("target += pseudo_log_lik(", "target += sum(y__normal);\n  target += pseudo_log_lik("),
+        ("log_lik_i += bernoulli_terms(", "log_lik_i += mean(y__normal) + bernoulli_terms("),
+        ("log_lik_i += bernoulli_terms(", "log_lik_i += X__normal[1, 1] + bernoulli_terms("),
+        ("y_rep__normal = normal_rng(eta__normal", "y_rep__normal = normal_rng(y__normal"),
+        ("if (emit) log_lik =", "if (X__normal[1, 1] > 0) reject(1);\n  if (emit) log_lik ="),
+    ],
+)  # fmt: skip
+def test_a_broken_sequence_is_not_proved(old, new):
+    program = composed(PIECES[:5])
+    assert old in program.text
+    text = program.text.replace(old, new, 1)
+    broken = StanProgram("sequence", text, text, True)
+    private = [name for name in PRIVATE if entry("", name.split(SEPARATOR)[1]) in program.text]
+    private = [name for name in private if name in program.declared("data")]
+    drawn = [name for name in private if name in DRAWN]
+    assert prove(program, private, drawn).proved
+    assert not prove(broken, private, drawn).proved
+
+
+def test_a_file_of_ones_own_is_a_column_and_is_proved(tmp_path):
+    model = dpb.Sequence([AGE, own(tmp_path), REGION]).on(SCHEMA)
+    assert model.proof.proved
+    assert not model.program.bundled
+    assert model.assumptions
+    assert set(model.private) == {
+        "y__age", "y__smoke", "X__smoke", "y__region", "X__region",
+    }  # fmt: skip
+    assert model.conditioned == ("X__smoke", "X__region")
+
+
+def test_a_density_that_a_covariate_can_make_an_error_is_not_proved(tmp_path):
+    """Where covariates are public it is; a record cannot make it one then."""
+    safe = "log_inv_logit((2 * y[i] - 1) * (a + X[i] * b))"
+    assert safe in OWN
+    text = OWN.replace(safe, "bernoulli_logit_lpmf(y[i] | a + X[i] * b)")
+    assert not dpb.Sequence([AGE, own(tmp_path, text), REGION]).on(SCHEMA).proof.proved
+    by_sex = own(tmp_path, text, "smoke ~ sex")
+    assert dpb.Sequence([AGE, by_sex, REGION]).on(SCHEMA).proof.proved
+
+
+def test_a_file_may_sum_blocks(tmp_path):
+    """What reduce_sum sums becomes a function of all records' terms."""
+    text = OWN.replace(
+        "  vector score(",
+        "  real part(array[] int rec, int s, int e, array[] int y, matrix X, real a, vector b,"
+        " vector w, vector h, real l, real u) {\n    return pseudo_log_lik("
+        "-log1p_exp((1 - 2 * to_vector(y[s:e])) .* (a + X[s:e] * b)), w[s:e], h[s:e], l, u);\n  }\n"
+        "  vector score(",
+    ).replace(
+        "target += pseudo_log_lik(log_lik_i, weights",
+        "target += reduce_sum(part, linspaced_int_array(n, 1, n), 10, y, X, a, b, weights",
+    )
+    program = dpb.Sequence([AGE, own(tmp_path, text), REGION]).on(SCHEMA).program
+    assert "vector part_terms(int s, int e, array[] int y, matrix X, real a, vector b)" in " ".join(
+        program.text.split()
+    )
+    assert "log_lik_i += part_terms(1, n, y__smoke, X__smoke, a__smoke, b__smoke);" in program.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);",
+         "target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper) + 1;",
+         "with nothing added to it"),
+        ("  vector score(", "  real pseudo(real x) { return x; }\n  vector score(", None),
+        ("  vector score(", "  int records_per_block() { return 7; }\n  vector score(", "_per_"),
+        ("y_rep = bernoulli_logit_rng(eta)", "y_rep = y", "y_rep depends on confidential"),
+        ("(a + X[i] * b)", "(a + X[1] * b)", "breaks the contract"),
+        ("a ~ normal(0, sd);", "a ~ normal(mean(X[, 1]), sd);", "past pseudo_log_lik"),
+    ],
+)  # fmt: skip
+def test_files_that_are_refused(tmp_path, old, new, message):
+    assert old in OWN
+    sequence = dpb.Sequence([AGE, own(tmp_path, OWN.replace(old, new)), REGION])
+    if message is None:
+        assert sequence.on(SCHEMA)
+        return
+    with pytest.raises(dpb.ProgramError, match=message):
+        sequence.on(SCHEMA)
+
+
+def test_a_prior_of_a_confidential_covariate_is_what_one_model_may_have(tmp_path):
+    """The same file is allowed where its covariates are public."""
+    text = OWN.replace("a ~ normal(0, sd);", "a ~ normal(mean(X[, 1]), sd);")
+    public = dpb.Schema.from_dict(
+        {
+            "columns": {
+                **SCHEMA.to_dict()["columns"],
+                "age": {"type": "continuous", "lower": 16, "upper": 90, "public": True},
+            }
+        }
+    )
+    with pytest.raises(dpb.ProgramError, match="past pseudo_log_lik"):
+        dpb.Sequence([AGE, own(tmp_path, text), REGION]).on(SCHEMA)
+    assert own(tmp_path, text).on(public)
+
+
+def test_the_design_of_a_sequence_takes_nothing_from_the_records():
+    """Centre, scale and levels are those of the schema, whatever the confidential values are."""
+    model = dpb.Sequence([AGE, SMOKE, REGION]).on(SCHEMA)
+    frame = pd.DataFrame(
+        {"sex": ["f", "m", "f"], "age": [20, 30, 40], "smoke": ["no"] * 3, "region": ["a"] * 3}
+    )
+    whole = model.data(SCHEMA.validate(frame), 3)
+    changed = frame.assign(age=[20, 88, 16], smoke=["no", "yes", "yes"])
+    other = model.data(SCHEMA.validate(changed), 3)
+    few = model.data(SCHEMA.validate(frame.iloc[:1]), 3)
+    same = [name for name in whole if name not in model.private]
+    for name in same:
+        np.testing.assert_array_equal(whole[name], other[name], name)
+    for name in model.private:
+        assert np.array_equal(whole[name][0], other[name][0])
+        assert np.array_equal(whole[name][0], few[name][0])
+
+
+def test_columns_are_drawn_in_order_each_given_those_before():
+    """A program that only says what it was given: the exact value that comes next, by NumPy."""
+    model = dpb.Sequence([AGE, dpb.Regression("smoke ~ I(age / 100)", "bernoulli"), REGION]).on(
+        SCHEMA
+    )
+    smoke, region = model.columns[1:]
+    age_drawn = np.array([0.123456, 0.4, 1.7, -3.0])  # scaled; the last two leave the bounds
+    asked = []
+
+    def replicate(changes):
+        asked.append(dict(changes))
+        return {1: age_drawn, 2: np.array([0, 1, 1, 0]), 3: np.array([1, 2, 3, 1])}[
+            changes["of_column"]
+        ]
+
+    public = pd.DataFrame({"sex": pd.Categorical(["f", "m", "f", "m"])}, index=[7, 3, 9, 1])
+    drawn = model.draw(public, replicate)
+    assert [list(one) for one in asked] == [
+        ["of_column"], ["of_column", "X__smoke"], ["of_column", "X__region"],
+    ]  # fmt: skip
+    assert drawn["age"].tolist() == [25, 46, 90, 16]  # rounded and inside the bounds, as released
+    X = (drawn[["age"]].to_numpy() / 100 - smoke.formula.centre) @ smoke.formula.basis
+    np.testing.assert_allclose(asked[1]["X__smoke"], X, atol=1e-12)
+    X = (np.array([[0.0], [1], [1], [0]]) - region.formula.centre) @ region.formula.basis
+    np.testing.assert_allclose(asked[2]["X__region"], X, atol=1e-12)
+    assert drawn["region"].tolist() == ["a", "b", "c", "a"]
+
+
+def test_columns_of_a_formula():
+    assert columns_of("y ~ a*log(b) + (1 + c | d:e)") == ("y", ("a", "b", "c", "d", "e"))
+    assert columns_of("log(y) ~ 1") == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("term", "age"),
+    [
+        ("I(1 / (age - 40))", 40),
+        ("log(abs(age - 40))", 40),
+        ("bs(I(abs(age - 40)), knots=[20], lower=0.00001, upper=51)", 40),
+    ],
+)
+def test_no_confidential_covariate_is_refused(term, age):
+    """An error would tell of a record. Of a public column it is one that can be seen."""
+    columns = SCHEMA.to_dict()["columns"]
+    columns["age"] = {"type": "continuous", "lower": 16, "upper": 90.37, "digits": 0}
+    of_smoke = dpb.Regression(f"smoke ~ {term}", "bernoulli")
+    schema = dpb.Schema.from_dict({"columns": columns})
+    frame = pd.DataFrame(
+        {"sex": ["f"] * 3, "age": [20, age, 60], "smoke": ["no"] * 3, "region": ["a"] * 3}
+    )
+    model = dpb.Sequence([AGE, of_smoke, REGION]).on(schema)
+    X = model.data(schema.validate(frame), 3)["X__smoke"]
+    assert np.isfinite(X).all()
+    columns["age"]["public"] = True
+    public = dpb.Schema.from_dict({"columns": columns})
+    with pytest.raises((dpb.DataError, dpb.SchemaError)):
+        of_smoke.on(public).data(public.validate(frame), 3)
