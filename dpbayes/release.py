@@ -99,9 +99,10 @@ def assemble(
     """
     columns = schema.columns
     public = [name for name in columns if columns[name].public]
-    frame = records[public].reset_index(drop=True) if public else pd.DataFrame()
+    frame = pd.DataFrame({name: columns[name].released(records[name]).array for name in public})
     for name in synthetic.columns:
-        frame[name] = columns[name].rounded(synthetic[name]).array
+        column = columns[name]
+        frame[name] = column.released(column.rounded(synthetic[name])).array
     order = [name for name in columns if name in frame]
     # The order of the confidential file is not public.
     return frame[order].iloc[rng.permutation(len(frame))].reset_index(drop=True)

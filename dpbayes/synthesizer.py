@@ -80,7 +80,8 @@ class Synthesizer(Generic[F_co]):
         """The claim for one data set, before anything is computed from records."""
         rows = self.schema.rows
         claim = self._spending().claim(self.schema).drawn_by(self.engine.draw)
-        claim = replace(claim, rows=rows.kind)
+        cluster = self.schema.cluster
+        claim = replace(claim, rows=rows.kind, cluster=1 if cluster is None else cluster.most)
         if rows.share:
             # Neighbours by substitution have the same number of records: nothing is told of it.
             loss = Loss.pure(self._rows_epsilon, changed=0.0)
@@ -186,6 +187,8 @@ class Synthesizer(Generic[F_co]):
     ) -> Task:
         """Validated records with what the mechanism may use. Confidential."""
         found = self.schema.validate(records)
+        if self.schema.cluster is not None:
+            self.schema.cluster.check(records)
         chains = None if checkpoint is None else Checkpoint(checkpoint)
         entropy = self.settings.seed
         if chains is not None:

@@ -14,6 +14,7 @@ from dpbayes.cli.inference import combine
 from dpbayes.cli.interrupts import Interrupts, leave
 from dpbayes.cli.ledger import ledger_app
 from dpbayes.cli.options import flattened
+from dpbayes.cli.pages import report
 from dpbayes.cli.streams import FAILED, run, say, say_error
 from dpbayes.cli.study import study
 from dpbayes.cli.synthesize import synthesize
@@ -87,7 +88,7 @@ def list_() -> None:
             say(f"  {name:<22}{text}")
 
 
-for _one in (demo, synthesize, tune, audit, check, study, combine, risk, utility):
+for _one in (demo, synthesize, tune, audit, check, study, combine, risk, utility, report):
     app.command()(flattened(_one))
 app.command("list")(list_)
 app.add_typer(ledger_app, name="ledger")

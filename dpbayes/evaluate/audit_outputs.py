@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.arrays import Floats, Vector
-from dpbayes.errors import GuaranteeError
+from dpbayes.errors import DataError, GuaranteeError
 from dpbayes.evaluate.bounds import RUNS, log_ratio_bound
 from dpbayes.evaluate.candidates import corners, extremes, ordinary
 from dpbayes.heavy import pd
@@ -22,7 +22,8 @@ from dpbayes.mechanisms.base import Fitted, Task
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.privacy.noise import StudyNoise
-from dpbayes.schema import Column
+from dpbayes.schema import Column, Schema
+from dpbayes.schema.domain import made_up
 from dpbayes.synthesizer import Synthesizer
 
 LEAST_RUNS = 100
@@ -32,6 +33,8 @@ MORE = 10  # private outputs for one that is turned into synthetic rows, which t
 MOST_NUMBERS = 10_000_000  # of private outputs that are kept, 80 MB
 MOST_ROWS = 1000  # of synthetic data, where fewer may be asked for than are declared
 MOST_SEEN = 8  # numbers by which neighbours are told apart, besides all of them together
+MADE_UP = 8  # records that keep the rules of a schema
+MISSED = -1.0  # a missing value, as far from any other as values can be
 MARGIN = 3.0  # standard errors that a log ratio is lowered by where it is chosen
 _TINY = 1e-12  # in place of no variance
 
@@ -141,8 +144,20 @@ def _tried(task: Task) -> pd.DataFrame:
     """An ordinary record, whose public values stay, with values at the ends of the domain."""
     columns = task.schema.confidential()
     here = _plain(task.records).iloc[[ordinary(columns[0], task.records)]]
-    found = pd.concat([extremes(columns, here), corners(columns, here)])
-    return found.drop_duplicates().reset_index(drop=True)
+    found = [extremes(columns, here), corners(columns, here)]
+    if task.schema.kept or any(column.optional for column in columns):
+        found.append(_plain(made_up(task.schema, MADE_UP, np.random.default_rng(1))))
+    every = pd.concat(found).drop_duplicates().reset_index(drop=True)
+    return every[[_valid(task.schema, every.iloc[[i]]) for i in range(len(every))]]
+
+
+def _valid(schema: Schema, record: pd.DataFrame) -> bool:
+    """A record that keeps the rules of the schema."""
+    try:
+        schema.validate(record)
+    except DataError:
+        return False
+    return True
 
 
 def _plain(records: pd.DataFrame) -> pd.DataFrame:
@@ -218,13 +233,13 @@ def _coded(columns: Sequence[Column], data: pd.DataFrame) -> Floats:
     for j, column in enumerate(columns):
         if column.levels:
             place = {level: at for at, level in enumerate(column.levels)}
-            found[:, j] = [place[value] for value in data[column.name]]
+            found[:, j] = [place.get(value, MISSED) for value in data[column.name]]
             continue
         assert column.lower is not None  # extremes
         assert column.upper is not None
         width = column.upper - column.lower
         found[:, j] = (data[column.name].to_numpy(dtype=float) - column.lower) / width
-    return found
+    return np.where(np.isnan(found), MISSED, found)
 
 
 def _bound(without: Floats, with_: Floats, level: float, delta: float) -> float:

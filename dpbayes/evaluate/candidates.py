@@ -28,7 +28,7 @@ def _values(column: Column, count: int, rng: np.random.Generator) -> NDArray[Any
         return np.asarray([column.levels[code] for code in codes], dtype=object)
     low, high = _ends(column)
     values = np.concatenate([np.tile([low, high], 2), rng.uniform(low, high, count - 4)])
-    return np.asarray(np.rint(values) if column.type == "count" else values)
+    return np.asarray(np.rint(values) if column.whole else values)
 
 
 def steps_around(column: Column, count: int) -> Iterator[Callable[[pd.DataFrame], pd.DataFrame]]:
@@ -46,7 +46,7 @@ def steps_around(column: Column, count: int) -> Iterator[Callable[[pd.DataFrame]
             around = pd.concat([record] * 9, ignore_index=True)
             values = record[column.name].iloc[0] + width * np.linspace(-1, 1, 9)
             inside = np.clip(values, low, high)
-            around[column.name] = np.rint(inside) if column.type == "count" else inside
+            around[column.name] = np.rint(inside) if column.whole else inside
             return around.drop_duplicates()
 
         yield near

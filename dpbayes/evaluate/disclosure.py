@@ -113,10 +113,11 @@ def inferred_error(
 ) -> float:
     """Mean absolute error of a number that is guessed as the mean of rows that agree in the keys.
 
-    Where none does, of all rows.
+    Where none does, of all rows. Of records and rows where it is not missing.
 
     Source: park-ghosh-2014, section 4.4.
     """
+    records, synthetic = (t[t[sensitive].notna()] for t in (records, synthetic))
     ours, theirs = _numbered(records, synthetic, list(keys))
     values = synthetic[sensitive].to_numpy(dtype=float)
     rows = int(max(ours.max(), theirs.max())) + 1
@@ -269,7 +270,8 @@ def _scaled(schema: Schema, table: pd.DataFrame) -> Floats:
         low = column.lower or 0.0
         width = 1.0 if column.upper is None else column.upper - low
         found.append((np.asarray(values, dtype=float) - low) / width)
-    return np.column_stack(found)
+    every = np.column_stack(found)
+    return np.where(np.isnan(every), -1.0, every)  # as far from any value as values can be
 
 
 def _some(rows: Floats, size: int, rng: np.random.Generator) -> Floats:
@@ -281,7 +283,7 @@ def _numbered(
 ) -> tuple[Ints, Ints]:
     """A number for each combination of values, in both tables."""
     both = pd.concat([records[columns].astype(str), synthetic[columns].astype(str)])
-    number = np.asarray(both.groupby(columns, sort=False).ngroup(), dtype=np.int64)
+    number = np.asarray(both.groupby(columns, sort=False, dropna=False).ngroup(), dtype=np.int64)
     return number[: len(records)], number[len(records) :]
 
 

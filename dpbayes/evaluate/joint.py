@@ -40,7 +40,7 @@ class Coded:
         codes, sizes = [], []
         for name in original:
             both = pd.concat([original[name].astype(str), synthetic[name].astype(str)])
-            found, levels = pd.factorize(both, sort=True)
+            found, levels = pd.factorize(both, sort=True, use_na_sentinel=False)
             codes.append(found)
             sizes.append(len(levels))
         stacked = np.column_stack(codes).astype(np.int64)

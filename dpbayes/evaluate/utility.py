@@ -52,13 +52,21 @@ def total_variation(original: pd.Series, synthetic: pd.Series) -> float:
 
 
 def summary(column: Column, values: pd.Series) -> dict[str, float]:
-    """Mean and quantiles of a numeric column, shares of the levels of any other."""
+    """Mean and quantiles of a numeric column, shares of the levels of any other.
+
+    Of values that are there; and the share that is missing, where some may be. Dates are days since
+    1970-01-01.
+    """
+    missing = {"missing": float(values.isna().mean())} if column.optional else {}
     if column.levels:
-        shares = values.astype(str).value_counts(normalize=True)
-        return {f"share of {level}": float(shares.get(str(level), 0.0)) for level in column.levels}
-    numbers = values.to_numpy(dtype=float)
+        shares = values.dropna().astype(str).value_counts(normalize=True)
+        found = {level: float(shares.get(str(level), 0.0)) for level in column.levels}
+        return {**{f"share of {level}": share for level, share in found.items()}, **missing}
+    numbers = values.dropna().to_numpy(dtype=float)
+    if not numbers.size:
+        return {"missing": 1.0}
     quantiles = {name: float(np.quantile(numbers, q)) for name, q in QUANTILES.items()}
-    return {"mean": float(numbers.mean()), **quantiles}
+    return {"mean": float(numbers.mean()), **quantiles, **missing}
 
 
 def utility(column: Column, original: pd.Series, synthetic: pd.Series) -> dict[str, Any]:
@@ -66,13 +74,16 @@ def utility(column: Column, original: pd.Series, synthetic: pd.Series) -> dict[s
 
     Args:
         column: its declaration; levels that are ordered or binary have an ECDF too.
-        original, synthetic: shape (n,) and (n',).
+        original, synthetic: validated, shape (n,) and (n',). Distances are of what is there.
     """
+    there, theirs = original.dropna(), synthetic.dropna()
     distances: dict[str, float] = {}
+    if not len(there) or not len(theirs):
+        return {"original": summary(column, original), "synthetic": summary(column, synthetic)}
     if column.levels:
-        distances["total_variation"] = total_variation(original, synthetic)
+        distances["total_variation"] = total_variation(there, theirs)
     if column.type != "categorical":
-        a, b = _numbers(column, original), _numbers(column, synthetic)
+        a, b = _numbers(column, there), _numbers(column, theirs)
         distances.update(max_ecdf=max_ecdf(a, b), avg_ecdf=avg_ecdf(a, b))
     return {
         **distances,

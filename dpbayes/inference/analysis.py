@@ -46,7 +46,7 @@ _URNS = ("beta-binomial", "multinomial-dirichlet")
 # What fits m data sets, each from a draw of its own of a private posterior.
 DEFAULT_RULE = "modips"
 # What fits those of one private measurement: the spread between them holds all that is unknown.
-_RULES = {"measured": "reiter2002"}
+RULES_BY_MECHANISM = {"measured": "reiter2002"}
 _NEAR = (
     "draw = mode makes each data set as near to the records as the noisy counts allow, so that "
     "they differ by less than what is unknown and intervals come out too short. Use a release "
@@ -118,7 +118,7 @@ def analyse(
         warnings.warn(f"no rule fits mechanism {name!r}: {why}.", stacklevel=2)
     pairs = [_pair(function(data)) for data in released.datasets]
     estimates, variances = (_stack([pair[k] for pair in pairs]) for k in (0, 1))
-    own, size = _RULES.get(name, DEFAULT_RULE), len(released.datasets[0])
+    own, size = RULES_BY_MECHANISM.get(name, DEFAULT_RULE), len(released.datasets[0])
     return combine(
         estimates,
         variances,
@@ -234,6 +234,7 @@ def formula_fit(formula: str, model: str = "ols") -> Callable[[pd.DataFrame], An
 
     def fit(data: pd.DataFrame) -> Any:
         quiet = {} if model == "ols" else {"disp": 0}
+        data = _complete(data, read.columns)
         try:
             return made(*read.matrices(data)).fit(**quiet)
         except Exception as error:  # libraries raise errors of many kinds
@@ -243,6 +244,19 @@ def formula_fit(formula: str, model: str = "ols") -> Callable[[pd.DataFrame], An
             ) from None
 
     return fit
+
+
+def _complete(data: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Rows without a missing value in these columns; a warning says so where some are left out."""
+    some = [name for name in names if name in data and data[name].isna().any()]
+    if not some:
+        return data
+    warnings.warn(
+        f"rows with a missing value are left out ({', '.join(some)}): the analysis is of those "
+        "that have one, as it would be of the records.",
+        stacklevel=2,
+    )
+    return data.dropna(subset=some)
 
 
 def _as_released(release: Any) -> ReleasedData:

@@ -250,11 +250,13 @@ class PureMechanism(Mechanism[Fitted]):
         adjacency: what epsilon is for.
         both: epsilon holds for both adjacencies.
         halves: adding or removing a record costs half of changing one.
+        structured: rows keep missing values and rules of the schema.
         randomness: where its random numbers come from, as the guarantee says it.
     """
 
     epsilon: float
     adjacency: Adjacency
+    structured: ClassVar[bool] = False
     both: ClassVar[bool] = False
     randomness: ClassVar[str] = SECRET_NOISE
 
@@ -284,6 +286,8 @@ class PureMechanism(Mechanism[Fitted]):
                 "without a Stan program: leave out the model (--formula, --family, --program, "
                 "--constants, --priors)."
             )
+        if not self.structured:
+            schema.require_plain(schema.columns, f"mechanism {self.name!r}")
         self.check_columns(schema)
 
     def fit(self, task: Task) -> Fitted:

@@ -119,6 +119,7 @@ class Guarantee:
             pure and zCDP. A mechanism's own claim has the δ that its epsilon is meant at.
         rows: what is public of the number of records (``schema.Rows``).
         parts: sentences on what a data set's loss is made of, or on what has no claim.
+        cluster: declared largest number of records of one person.
     """
 
     mechanism: str
@@ -135,6 +136,7 @@ class Guarantee:
     delta: float = 0.0
     rows: RowsKind = "public"
     parts: str = ""
+    cluster: int = 1
 
     @property
     def holds_for(self) -> Adjacency:
@@ -165,6 +167,18 @@ class Guarantee:
     def epsilon_substitution(self) -> float:
         """Total when one record's confidential values change, at the same n and public columns."""
         return self._substitution()[0]
+
+    @property
+    def epsilon_person(self) -> float:
+        """Total when all records of one person change as ``holds_for`` has it.
+
+        By group privacy: k records cost k times epsilon, and k**2 times rho (Bun & Steinke, 2016,
+        proposition 27).
+        """
+        losses = [(self.once, 1), (self.each, self.draws)]
+        if self.holds_for == "substitution":
+            losses = [(loss.substitution(), count) for loss, count in losses]
+        return compose([(loss.scaled(self.cluster), m) for loss, m in losses], self.delta)[0]
 
     @property
     def epsilon_setting(self) -> float:
@@ -253,6 +267,7 @@ class Guarantee:
             "holds_for": self.holds_for,
             "rows": self.rows,
             "composition": self.composition,
+            **self._of_persons(),
             "datasets": self.datasets,
             "draws": self.draws,
             "epsilon_each": _or_none(self.each.epsilon),
@@ -262,6 +277,14 @@ class Guarantee:
             "weights": self.weights,
             "assumptions": list(self.assumptions),
             "statement": self.paragraph(),
+        }
+
+    def _of_persons(self) -> dict[str, Any]:
+        if self.cluster == 1:
+            return {}
+        return {
+            "records_per_person": self.cluster,
+            "epsilon_person": _or_none(self.epsilon_person),
         }
 
     def to_json(self) -> str:
@@ -322,6 +345,11 @@ class Guarantee:
                     f"It is ρ-zCDP (zero-concentrated) with {amount(self.loss)} (add/remove), "
                     f"{self.loss.substitution().rho:.4g} (substitution): these numbers add up over "
                     "releases, and ε at a δ follows from their sum. "
+                )
+            if self.cluster > 1:
+                claim += (
+                    f"One person has at most {self.cluster} records: for all of them together it "
+                    f"is ε = {self.epsilon_person:.4g}. "
                 )
             if self.draws < self.datasets:
                 claim += f"The data sets come from {self.draws} private draw(s). "

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dpbayes.schema import Column
 
 NUMBER = 25  # bytes of the longest text of a 64-bit number, with some to spare
+NAME = 20  # bytes that a directive of a format becomes at most, for each of its own
 LINE_END = 2
 
 
@@ -26,6 +27,8 @@ def width(column: Column) -> int:
     """Bytes of the widest declared value."""
     if column.levels:
         return max(_quoted(str(level)) for level in column.levels)
+    if column.format is not None:  # a name of a month, and the rest of it as it stands
+        return NAME * len(column.format.encode()) + 2
     return NUMBER
 
 

@@ -18,6 +18,7 @@ from dpbayes.schema import Column
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255")
 LINES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2, 2, 2)))
 MOST_BARS = 100  # of one series
+TICKS = 60  # characters of all labels below bars
 _STYLES = (("#333333", "-"), *zip(COLOURS * 4, LINES * 4, strict=True))  # the data first
 
 
@@ -147,18 +148,28 @@ def density_overlay(
         synthetic: by label.
     """
     figure, ax = _axes(ax, width=7.2)
-    series = {"data": original, **synthetic}
-    if column.levels or column.type == "count":
+    every = {"data": original, **synthetic}
+    label = _label(column, every)
+    series = {name: values.dropna() for name, values in every.items()}
+    if column.levels or column.whole:
         _shares(ax, column, series, [colour for colour, _ in _STYLES])
     else:
         curves = {k: density(v.to_numpy(dtype=float), column) for k, v in series.items()}
-        return density_lines(curves, column.name, ax)
-    ax.set_xlabel(column.name)
+        return density_lines(curves, label, ax)
+    ax.set_xlabel(label)
     top = ax.get_ylim()[1]
     ax.set_ylim(0, 1.25 * top if column.levels else top)  # bars leave no room for a legend
     ax.legend(frameon=False, ncols=2 if column.levels else 1)
     _clean(ax)
     return figure
+
+
+def _label(column: Column, series: Mapping[str, pd.Series]) -> str:
+    """A column's name, and how much of it is missing."""
+    if not column.optional:
+        return column.name
+    shares = ", ".join(f"{values.isna().mean():.0%} of {name}" for name, values in series.items())
+    return f"{column.name} (missing: {shares})"
 
 
 def density_lines(
@@ -242,8 +253,9 @@ def density(values: Floats, column: Column) -> tuple[Floats, Floats]:
     assert column.lower is not None
     assert column.upper is not None
     # From here on the range shown: the declared one can be far wider than the values.
-    x = np.linspace(column.lower, min(column.upper, values.max() * 1.1), 400)
-    if np.ptp(values) == 0:
+    top = min(column.upper, values.max(initial=column.lower) * 1.1)
+    x = np.linspace(column.lower, top, 400)
+    if len(values) < 2 or np.ptp(values) == 0:
         return x, np.zeros_like(x)
     kernel = stats.gaussian_kde(values)
     reflected = kernel(2 * column.lower - x) + kernel(2 * column.upper - x)
@@ -260,7 +272,8 @@ def _shares(ax: Axes, column: Column, series: Mapping[str, pd.Series], colours: 
             positions, shares[label], width, color=colour, edgecolor="black", linewidth=0.3,
             label=label,
         )  # fmt: skip
-    step = max(1, len(names) // 20)
+    wide_name = max(map(len, names), default=1)
+    step = max(1, -(-len(names) * wide_name // TICKS))
     ax.set_xticks(range(0, len(names), step), names[::step])
     ax.set_ylabel("share of records" if wide == 1 else f"share of records by {wide:,} values")
 
@@ -283,10 +296,12 @@ def _count_shares(column: Column, series: Mapping[str, pd.Series]) -> Shares:
     """A bar for each whole number, or for classes of as many of them as keep the bars few."""
     values = {label: s.to_numpy(dtype=np.int64) for label, s in series.items()}
     low = int(column.lower or 0)
+    if not sum(map(len, values.values())):
+        return [], dict.fromkeys(values, np.empty(0)), 1
     top = max(int(np.quantile(np.concatenate(list(values.values())), 0.995)), low + 1)
     wide = -(-(top - low + 1) // MOST_BARS)
     bars = (top - low) // wide + 1
-    names = [str(low + k * wide) for k in range(bars)]  # of the lowest in each
+    names = [column.shown(low + k * wide) for k in range(bars)]  # of the lowest in each
     found: dict[str, Floats] = {}
     for label, numbers in values.items():
         place = (numbers - low) // wide

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from dpbayes.engines.draws import netcdf
 from dpbayes.evaluate.utility import utility
 from dpbayes.fit import Fit
+from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import Findings
 from dpbayes.release import Release
 from dpbayes.report import charts
@@ -54,11 +55,16 @@ def fit_report(findings: Findings) -> dict[str, bytes]:
 def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
     """Files that compare a release with the records, by name. Confidential."""
     measures: dict[str, dict[str, object]] = {}
+    columns = {column.name: column for column in fit.synthesised}
+    datasets = [
+        pd.DataFrame({name: column.validate(data[name]) for name, column in columns.items()})
+        for data in release.datasets
+    ]
     for column in fit.synthesised:
-        for i, data in enumerate(release.datasets, start=1):
+        for i, data in enumerate(datasets, start=1):
             found = utility(column, fit.records[column.name], data[column.name])
             measures.setdefault(f"synthetic_{i}", {})[column.name] = found
-    shown = {f"synthetic {i}": data for i, data in enumerate(release.datasets[:SHOWN], start=1)}
+    shown = {f"synthetic {i}": data for i, data in enumerate(datasets[:SHOWN], start=1)}
     figure = charts.density_overlays(fit.synthesised, fit.records, shown)
     mark = confidential_mark(len(fit.records), release.guarantee.to_dict())
     return {"utility.json": _json(measures), "density.png": png(figure, mark)}

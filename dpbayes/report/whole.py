@@ -132,8 +132,9 @@ def _attribute(
     records, synthetic = whole.records, whole.synthetic
     if not whole.schema[sensitive].levels:
         error = inferred_error(records, synthetic, keys, sensitive)
-        values = records[sensitive].to_numpy(dtype=float)
-        plain = float(np.abs(values - synthetic[sensitive].to_numpy(dtype=float).mean()).mean())
+        values = records[sensitive].dropna().to_numpy(dtype=float)
+        guess = synthetic[sensitive].dropna().to_numpy(dtype=float).mean()
+        plain = float(np.abs(values - guess).mean())
         return [(f"error of {sensitive}", error, plain, np.nan)]
     found = attribution(records, synthetic, keys, sensitive)
     return [
@@ -162,25 +163,30 @@ def _membership(whole: Whole, bounds: Bounds | None) -> list[tuple[str, float, f
     ]
 
 
-def joint_utility(whole: Whole) -> pd.DataFrame:
-    """Distances of whole tables; numeric columns by ``BINS`` bins of their public range.
+def tables_of(whole: Whole) -> Coded:
+    """Both tables as levels; numeric columns by ``BINS`` bins of their public range.
 
     Raises:
         SchemaError: a count without an upper bound.
     """
     cells = Cells.of(Schema(whole.schema.columns), 1, BINS)
     axes = (*cells.given, *cells.axes)
-    tables = Coded.of(
+    return Coded.of(
         *(
             pd.DataFrame({a.column.name: a.encode(t[a.column.name]) for a in axes})
             for t in (whole.records, whole.synthetic)
         )
     )
+
+
+def joint_utility(whole: Whole) -> pd.DataFrame:
+    """Distances of whole tables, of ``tables_of``."""
+    tables = tables_of(whole)
     rows = []
-    for k in range(1, min(MOST_TOGETHER, len(axes)) + 1):
+    for k in range(1, min(MOST_TOGETHER, len(tables.names)) + 1):
         distances = total_variation(tables, k)
         rows.append((f"total variation, {k} at once", distances.mean(), distances.max()))
-    marginal = [marginal_distance(tables, i) for i in range(len(axes))]
+    marginal = [marginal_distance(tables, i) for i in range(len(tables.names))]
     rows.append(("marginal distance", np.mean(marginal), np.max(marginal)))
     rows.append(("pMSE ratio", pmse_ratio(tables), np.nan))
     return pd.DataFrame(rows, columns=["measure", "mean", "largest"])

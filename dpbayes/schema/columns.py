@@ -1,4 +1,4 @@
-"""What is public: column types, bounds, levels, and which columns are released as they are.
+"""What is public of a column: type, bounds, levels, and whether it is released as it is.
 
 The schema is the only source of bounds and levels. Nothing here is ever computed from the
 confidential records: a bound read off the data would be an unpaid disclosure.
@@ -6,28 +6,25 @@ confidential records: a bound read off the data would be an unpaid disclosure.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 import numpy as np
-import tomli_w
 
+from dpbayes.arrays import Floats, Mask
 from dpbayes.errors import DataError, SchemaError
 from dpbayes.heavy import pd
-from dpbayes.schema.rows import PUBLIC, Rows
+from dpbayes.schema import dates
 
-ColumnType = Literal["continuous", "count", "binary", "categorical", "ordinal"]
+ColumnType = Literal["continuous", "count", "date", "binary", "categorical", "ordinal"]
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
-_KEYS = ("type", "lower", "upper", "levels", "digits", "public")
+NUMERIC = ("continuous", "count", "date")
 RESOLUTION = 6  # decimal digits that the width of the bounds is cut into, unless digits says more
 LARGEST = 1e100  # bound; squares of larger numbers overflow
 MOST_DIGITS = 106  # either way: of bounds as large, or as close
+MOST_ATOMS = 100
 MOST_COUNT = 2**31 - 1  # what Stan holds; sums of as many of them as there are rows are exact
 MOST_LEVEL = 2**53  # whole numbers up to it have one way to be written
 MISSING = ("", "NaN", "nan")  # fields of a file without a value
@@ -39,11 +36,18 @@ ASK_FOR_VALUES = "To see some of them: --show-values (show_values=True)."
 class Column:
     """One declared column.
 
-    ``lower`` and ``upper`` are inclusive public bounds in the column's own units (continuous and
-    count columns), ``levels`` the public levels in order (binary, categorical, ordinal). A
-    ``public`` column is conditioned on and released as it is. ``digits`` is the public precision of
-    a continuous column, in decimals: released values are rounded to it. By default about a
-    millionth of the width of the bounds.
+    Attributes:
+        lower, upper: inclusive public bounds in the column's own units, of numbers and dates; dates
+            are held as days since 1970-01-01.
+        levels: the public levels in order (binary, categorical, ordinal).
+        digits: public precision of a continuous column, in decimals: released values are rounded
+            to it. By default about a millionth of the width of the bounds.
+        atoms: values of a numeric column that many records have exactly, as 0 of an income; those
+            that make a table of counts keep them apart.
+        format: of dates in files, as ``strptime`` has it; by default 2026-12-31.
+        missing: texts that stand for a missing value, beside an empty one; () where none may be.
+        only_if: a rule (``rules.Rule``): the column has a value only where it is true.
+        public: the column is conditioned on and released as it is.
     """
 
     name: str
@@ -52,6 +56,10 @@ class Column:
     upper: float | None = None
     levels: tuple[str | int | float, ...] = ()
     digits: int | None = None
+    atoms: tuple[float, ...] = ()
+    format: str | None = None
+    missing: tuple[str, ...] = ()
+    only_if: str | None = None
     public: bool = False
 
     def __post_init__(self) -> None:
@@ -62,7 +70,13 @@ class Column:
             )
         if not isinstance(self.public, bool):
             raise SchemaError(f"{where}: public = {self.public!r} must be true or false.")
-        if self.type in ("continuous", "count"):
+        if self.only_if is not None and not isinstance(self.only_if, str):
+            raise SchemaError(f"{where}: only_if = {self.only_if!r} must be a rule, as text.")
+        dates.check_format(where, self.type, self.format)
+        if self.type == "date":
+            for key in ("lower", "upper"):
+                object.__setattr__(self, key, dates.bound(where, key, getattr(self, key)))
+        if self.type in NUMERIC:
             self._check_bounds(where)
         else:
             self._check_levels(where)
@@ -70,6 +84,63 @@ class Column:
             self._check_precision(where)
         elif self.digits is not None:
             raise SchemaError(f"{where}: digits are for continuous columns; remove the key.")
+        object.__setattr__(self, "missing", self._missing_codes(where))
+        object.__setattr__(self, "atoms", self._checked_atoms(where))
+
+    def _checked_atoms(self, where: str) -> tuple[float, ...]:
+        given: Any = self.atoms
+        if not isinstance(given, list | tuple) or len(given) > MOST_ATOMS:
+            raise SchemaError(
+                f"{where}: atoms = {given!r:.80} must be a list of at most {MOST_ATOMS} values."
+            )
+        if given and self.type not in NUMERIC:
+            raise SchemaError(f"{where}: atoms are for numbers and dates; remove the key.")
+        for atom in given:
+            if self.type != "date" and (
+                isinstance(atom, bool) or not isinstance(atom, int | float)
+            ):
+                raise SchemaError(f"{where}: atoms: {atom!r} is not a number.")
+        if self.type == "date":
+            given = [a if type(a) is int else dates.bound(where, "atoms", a) for a in given]
+        found = tuple(sorted(set(given)))
+        for atom in found:
+            inside = (self.lower is None or self.lower <= atom) and (
+                self.upper is None or atom <= self.upper
+            )
+            if not inside or (self.whole and atom % 1):
+                raise SchemaError(f"{where}: atoms: {self.shown(atom)} is not among its values.")
+        return found
+
+    def _missing_codes(self, where: str) -> tuple[str, ...]:
+        """The texts that ``missing`` names: true is the empty one."""
+        given: Any = self.missing
+        if isinstance(given, bool):
+            return ("",) if given else ()
+        one = isinstance(given, list | tuple) and all(
+            isinstance(code, str | int | float) and not isinstance(code, bool) for code in given
+        )
+        if not one:
+            raise SchemaError(
+                f"{where}: missing = {given!r} must be true, or a list of the codes that stand for "
+                "a missing value."
+            )
+        codes = tuple(dict.fromkeys(map(level_text, given)))
+        taken = [code for code in codes if code in map(level_text, self.levels)]
+        if taken:
+            raise SchemaError(
+                f"{where}: {taken[0]!r} is a level and stands for a missing value; it is one only."
+            )
+        return codes
+
+    @property
+    def optional(self) -> bool:
+        """Values may be missing."""
+        return bool(self.missing) or self.only_if is not None
+
+    @property
+    def whole(self) -> bool:
+        """Values are whole numbers: counts, or days."""
+        return self.type in ("count", "date")
 
     def _check_bounds(self, where: str) -> None:
         if self.levels:
@@ -80,7 +151,7 @@ class Column:
                 if self.type == "count":
                     continue
                 raise SchemaError(
-                    f"{where}: a continuous column needs public bounds; add {key} = ... "
+                    f"{where}: a {self.type} column needs public bounds; add {key} = ... "
                     "(from documentation, never from the confidential data)."
                 )
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -100,7 +171,8 @@ class Column:
             if self.lower is not None and self.lower < 0:
                 raise SchemaError(f"{where}: lower = {self.lower}; a count starts at 0 or above.")
         if self.lower is not None and self.upper is not None and self.lower >= self.upper:
-            raise SchemaError(f"{where}: lower = {self.lower} must be below upper = {self.upper}.")
+            low, high = self.shown(self.lower), self.shown(self.upper)
+            raise SchemaError(f"{where}: lower = {low} must be below upper = {high}.")
 
     def _check_precision(self, where: str) -> None:
         lower, upper = self._bounds
@@ -174,6 +246,16 @@ class Column:
         if isinstance(level, int | float) and abs(level) > MOST_LEVEL:
             raise SchemaError(f"{where}: a level that is a number lies within ±{MOST_LEVEL:,}.")
 
+    def to_dict(self) -> dict[str, Any]:
+        """What a schema file says of the column, but for its name."""
+        entry = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "name"}
+        for key in ("levels", "missing", "atoms"):
+            entry[key] = list(entry[key]) or None
+        if self.type == "date":
+            entry.update({key: dates.day(entry[key]) for key in ("lower", "upper")})
+            entry["atoms"] = entry["atoms"] and [dates.day(atom) for atom in entry["atoms"]]
+        return {key: value for key, value in entry.items() if value is not None}
+
     @property
     def step(self) -> float:
         """10^-digits: released values are whole multiples of it; 1 for whole numbers."""
@@ -191,11 +273,29 @@ class Column:
         return min(rule, _finest(self._resolution), MOST_DIGITS)
 
     def rounded(self, values: pd.Series) -> pd.Series:
-        """Released values at the public precision, inside the bounds; levels as they are."""
+        """Values at the public precision, inside the bounds; levels as they are."""
         if self.type != "continuous":
             return values
-        numbers = values.to_numpy(dtype=float).round(self.decimals) + 0.0  # no -0.0
-        return pd.Series(numbers.clip(*self._bounds), index=values.index, name=self.name)
+        numbers = self.rounded_numbers(values.to_numpy(dtype=float))
+        return pd.Series(numbers, index=values.index, name=self.name)
+
+    def rounded_numbers(self, numbers: Floats) -> Floats:
+        """The same of numbers, whatever their shape; whole ones as they are."""
+        if self.type != "continuous":
+            return numbers
+        return np.asarray((numbers.round(self.decimals) + 0.0).clip(*self._bounds))  # no -0.0
+
+    def released(self, values: pd.Series) -> pd.Series:
+        """Validated or drawn values as a release has them: dates are text, counts whole."""
+        if self.type == "date":
+            return dates.texts(values, self.format)
+        return values.astype("Int64") if self.type == "count" and self.optional else values
+
+    def shown(self, value: float | None) -> str:
+        """A number or a bound as messages and figures show it."""
+        if value is None or self.type != "date":
+            return str(value)
+        return dates.text(value, self.format)
 
     def constant(self, size: int) -> pd.Series:
         """A public value of the column's domain, repeated: shape (size,)."""
@@ -215,28 +315,53 @@ class Column:
             values: shape (n,).
             show_values: messages show some of those that are wrong. They are confidential.
         """
-        missing = int(values.isna().sum())
-        if missing:
+        missing = self.missing_in(values)
+        if missing.any() and not self.optional:
             raise DataError(
-                f"column {self.name!r}: {missing} of {len(values)} rows are missing "
-                "(empty or NaN). Drop or impute them before the fit; nothing is dropped silently."
+                f"column {self.name!r}: {int(missing.sum())} of {len(values)} rows are missing "
+                "(empty or NaN). Declare missing = true in the schema, or drop or impute them "
+                "before the fit; nothing is dropped silently."
             )
-        if self.type in ("continuous", "count"):
-            return self._validate_numbers(values, show_values)
-        return self._validate_levels(values, show_values)
+        numeric = self.type in NUMERIC
+        check = self._validate_numbers if numeric else self._validate_levels
+        if not self.optional:
+            return check(values, show_values)
+        there = values.reset_index(drop=True)[~missing]
+        typed = check(there, show_values)
+        typed = typed.astype(float) if numeric else typed
+        return typed.reindex(range(len(values))).set_axis(values.index)
+
+    def missing_in(self, values: pd.Series) -> Mask:
+        """Where a value is missing, shape (n,): none, or one of the declared codes."""
+        found = values.isna().to_numpy()
+        if self.missing:
+            codes = {"", *self.missing}
+            found = found | values.map(level_text).isin(codes).to_numpy()
+            if self.type in ("continuous", "count"):  # -9 and -9.0 are one
+                known = pd.to_numeric(pd.Series(self.missing), errors="coerce").dropna()
+                numbers = pd.to_numeric(values, errors="coerce")
+                found = found | numbers.isin(known).to_numpy()
+        return np.asarray(found)
 
     def _validate_numbers(self, values: pd.Series, show_values: bool) -> pd.Series:
         refuse = functools.partial(self._refuse, values if show_values else None)
-        numbers = pd.to_numeric(values, errors="coerce").astype(float)
-        refuse(numbers.isna(), "not numbers", "Write plain decimal numbers.")
+        if self.type == "date":
+            numbers = dates.days(values, self.format)
+            refuse(numbers.isna(), "not days", dates.remedy(self.format))
+        else:
+            numbers = pd.to_numeric(values, errors="coerce").astype(float)
+            refuse(numbers.isna(), "not numbers", "Write plain decimal numbers.")
         refuse(numbers.abs() == math.inf, "infinite", "Remove or correct them.")
         lower = -math.inf if self.lower is None else self.lower
         upper = MOST_COUNT if self.upper is None else self.upper  # of a count
+        ends = [self.shown(x) if self.type == "date" else f"{x:g}" for x in (lower, upper)]
         refuse(
             (numbers < lower) | (numbers > upper),
-            f"outside the declared bounds [{lower:g}, {upper:g}]",
+            f"outside the declared bounds [{', '.join(ends)}]",
             "Correct the values, or widen the bounds in the schema from public knowledge.",
         )
+        if self.type == "date":
+            return numbers.astype(np.int64)
         if self.type == "count":
             refuse(numbers % 1 != 0, "not whole numbers", "Use type continuous.")
             return numbers.astype(np.int64)
@@ -282,145 +407,3 @@ def level_text(value: object) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value).strip()
-
-
-@dataclass(frozen=True)
-class Schema:
-    """The declared columns, in file order, and what is public of the number of rows.
-
-    Raises:
-        SchemaError: public columns, which show how many rows there are, with rows that are not
-            public.
-    """
-
-    columns: Mapping[str, Column] = field(default_factory=dict)
-    rows: Rows = PUBLIC
-
-    def __post_init__(self) -> None:
-        public = [column.name for column in self.columns.values() if column.public]
-        if public and not self.rows.public:
-            raise SchemaError(
-                f"rows = {self.rows.to_plain()!r}: column {public[0]!r} is public and released as "
-                'it is, which shows the number of records. Declare rows = "public", or make the '
-                "public columns confidential."
-            )
-
-    @classmethod
-    def from_dict(cls, tree: Mapping[str, Any]) -> Schema:
-        """Build from the tree of a TOML file: ``{"columns": {name: {key: value}}}``.
-
-        Beside the columns ``rows`` may stand, as ``Rows.parse`` reads it.
-        """
-        if not isinstance(tree, Mapping):
-            raise SchemaError(f"the schema must be a table with columns, found {tree!r:.50}.")
-        _refuse_unknown_keys(tree, ("columns", "rows"), "schema")
-        entries = tree.get("columns")
-        if not isinstance(entries, Mapping) or not entries:
-            raise SchemaError("the schema declares no column; add a table [columns.NAME].")
-        columns = {}
-        for name, entry in entries.items():
-            if not isinstance(entry, Mapping):
-                raise SchemaError(f"column {name!r}: expected a table [columns.{name}].")
-            _refuse_unknown_keys(entry, _KEYS, f"column {name!r}")
-            if "type" not in entry:
-                raise SchemaError(
-                    f"column {name!r}: type is missing; one of {', '.join(COLUMN_TYPES)}."
-                )
-            columns[str(name)] = Column(name=str(name), **entry)
-        return cls(columns, Rows.parse(tree.get("rows", "public")))
-
-    @classmethod
-    def from_toml(cls, path: str | Path) -> Schema:
-        """Read a schema file."""
-        try:
-            with open(path, "rb") as stream:
-                tree = tomllib.load(stream)
-        except FileNotFoundError:
-            raise SchemaError(f"schema file {str(path)!r} does not exist.") from None
-        except OSError as error:
-            raise SchemaError(f"schema file {str(path)!r}: {error.strerror}.") from None
-        except ValueError as error:  # of TOML, of UTF-8, of a number with thousands of digits
-            raise SchemaError(f"schema file {str(path)!r} is not valid TOML: {error}.") from None
-        except RecursionError:
-            raise SchemaError(f"schema file {str(path)!r} is nested too deeply.") from None
-        return cls.from_dict(tree)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The tree that ``from_dict`` reads."""
-        tree: dict[str, Any] = {}
-        for column in self.columns.values():
-            entry = {key: getattr(column, key) for key in _KEYS}
-            entry["levels"] = list(column.levels) or None
-            tree[column.name] = {k: v for k, v in entry.items() if v is not None}
-        rows = {} if self.rows.public else {"rows": self.rows.to_plain()}
-        return {**rows, "columns": tree}
-
-    def to_toml(self, path: str | Path) -> None:
-        """Write a schema file that ``from_toml`` reads back unchanged."""
-        Path(path).write_bytes(tomli_w.dumps(self.to_dict()).encode())
-
-    def __getitem__(self, name: str) -> Column:
-        try:
-            return self.columns[name]
-        except KeyError:
-            raise SchemaError(
-                f"column {name!r} is not declared in the schema{_suggest(name, self.columns)}; "
-                f"declared: {', '.join(self.columns)}."
-            ) from None
-
-    def confidential(self) -> list[Column]:
-        """Columns that are not public, in schema order; SchemaError if there are none."""
-        columns = [column for column in self.columns.values() if not column.public]
-        if not columns:
-            raise SchemaError("every column is public; there is nothing to synthesise.")
-        return columns
-
-    def validate(self, records: pd.DataFrame, *, show_values: bool = False) -> pd.DataFrame:
-        """Check every declared column; return them, typed, in schema order.
-
-        Undeclared columns are dropped: what the schema does not name is neither used nor released.
-
-        Args:
-            records: n rows.
-            show_values: messages show some of the values that are wrong, and names of columns that
-                are not declared: in a file without a header they are values too.
-        Raises:
-            DataError: no rows, duplicate or missing columns, or values that don't fit.
-        """
-        duplicates = records.columns[records.columns.duplicated()].unique()
-        if len(duplicates):
-            named = [str(name) for name in duplicates if show_values or name in self.columns]
-            raise DataError(
-                f"duplicate column names: {', '.join(map(repr, named)) or len(duplicates)}. Rename "
-                "or drop them."
-            )
-        if records.empty and self.rows.public:
-            raise DataError("the data have no rows.")
-        for name in self.columns:
-            if name not in records.columns:
-                found = [str(c) for c in records.columns]
-                listed = f"found: {', '.join(found)}" if show_values else f"found: {len(found)}"
-                raise DataError(
-                    f"column {name!r} of the schema is not in the data{_suggest(name, found)}; "
-                    f"columns {listed}." + ("" if show_values else f" {ASK_FOR_VALUES}")
-                )
-        return pd.DataFrame(
-            {
-                name: column.validate(records[name], show_values=show_values)
-                for name, column in self.columns.items()
-            }
-        )
-
-
-def _refuse_unknown_keys(tree: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    for key in tree:
-        if key not in known:
-            raise SchemaError(
-                f"{where}: unknown key {key!r}{_suggest(key, known)}; "
-                f"known keys: {', '.join(known)}."
-            )
-
-
-def _suggest(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(str(name), [str(k) for k in known], n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -105,6 +105,7 @@ class Formula:
                 "choose a family instead of transforming the outcome."
             )
         outcome = self._schema[left.value]
+        self._schema.require_plain([outcome.name], "a Stan model")
         if outcome.public:
             raise SchemaError(
                 f"column {outcome.name!r} is public and needs no synthesis; set public = false if "
@@ -163,6 +164,7 @@ class Formula:
                 "conditioned on and released as they are. Add public = true to its declaration "
                 "if that is true of it, or leave it out of the formula."
             )
+        self._schema.require_plain([name], "a Stan model")
         return column
 
     def design(self, records: pd.DataFrame) -> Design:
@@ -202,7 +204,7 @@ class DataFormula:
         if parsed.groups:
             raise SchemaError(f"{self._where}: group terms have no place in a regression.")
         self._outcome, self._terms = parsed.outcome, parsed.terms
-        self._columns = columns_used(self._where, [*parsed.terms, (parsed.outcome,)])
+        self.columns = columns_used(self._where, [*parsed.terms, (parsed.outcome,)])
 
     def matrices(self, data: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
         """Outcome and design of a table's n rows.
@@ -210,11 +212,11 @@ class DataFormula:
         Raises:
             SchemaError: columns that are not there, or hold other values than the formula needs.
         """
-        missing = [name for name in self._columns if name not in data.columns]
+        missing = [name for name in self.columns if name not in data.columns]
         if missing:
             raise SchemaError(f"{self._where}: there is no column {missing[0]!r}.")
         domains, table = {}, {}
-        for name in self._columns:
+        for name in self.columns:
             values = data[name]
             if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
                 domains[name], table[name] = Domain(), values.astype(float)

@@ -14,6 +14,7 @@ from dpbayes.errors import DpbayesError
 from dpbayes.mechanisms import MECHANISMS, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.schema.domain import made_up
+from dpbayes.schema.rules import numbers_of
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.formula import DataFormula, Formula
 from tests.fuzzing import many, numbers, said, scalars, trees, written
@@ -29,6 +30,10 @@ columns = st.one_of(
             "levels": st.one_of(st.lists(scalars, max_size=4), trees),
             "digits": st.one_of(st.integers(-400, 400), trees),
             "public": st.one_of(st.booleans(), trees),
+            "missing": st.one_of(st.booleans(), st.lists(scalars, max_size=3), trees),
+            "atoms": st.one_of(st.lists(numbers, max_size=3), trees),
+            "only_if": st.one_of(st.sampled_from(["a == 'b'", "b > 1", "`` == 0"]), trees),
+            "format": st.one_of(st.sampled_from(["%d.%m.%Y", "%Y", "%"]), trees),
         },
     ),
 )  # fmt: skip
@@ -36,9 +41,38 @@ schemas = st.one_of(
     trees,
     st.fixed_dictionaries(
         {"columns": st.dictionaries(st.text(max_size=4), columns, max_size=3)},
-        optional={"rows": trees},
+        optional={"rows": trees, "rules": trees},
     ),
 )
+RULE_WORDS = (
+    "age", "sex", "wage", "health", "start", "`c d`", "1", "0", "-", "+", "*", "/", "(", ")", "[",
+    "]", ",", "<", "<=", "==", "!=", ">", "and", "or", "not", "in", "'m'", "'good'", "1e400",
+    "'2020-01-01'", "'", "=", "!", ".max()", "__import__('os')", "\n", "0.1", " ",
+)  # fmt: skip
+RULED = dpb.Schema.from_dict(
+    {
+        "columns": {
+            "age": {"type": "count", "upper": 99},
+            "wage": {"type": "continuous", "lower": 0, "upper": 1, "missing": True},
+            "sex": {"type": "categorical", "levels": ["f", "m"]},
+            "health": {"type": "ordinal", "levels": ["bad", "good"]},
+            "start": {"type": "date", "lower": "2020-01-01", "upper": "2021-12-31"},
+            "c d": {"type": "binary"},
+        }
+    }
+)
+
+
+@given(text=st.one_of(st.text(max_size=30), st.lists(st.sampled_from(RULE_WORDS), max_size=12)))
+@many
+def test_rules(text):
+    """One that is taken says of every record that it holds, or that it does not."""
+    rule = text if isinstance(text, str) else " ".join(text)
+    with contextlib.suppress(DpbayesError):
+        schema = dpb.Schema(RULED.columns, rules=(rule,))
+        records = made_up(RULED, 4, np.random.default_rng(1))
+        values = {name: numbers_of(RULED[name], records[name]) for name in RULED.columns}
+        assert schema.kept[0].holds(values).shape == (4,)
 
 
 @given(tree=schemas)

@@ -25,6 +25,7 @@ FLOORS = [
     ["report"],
     ["publication"],
     ["inference"],
+    ["pages"],
     ["studies"],
     ["cli"],
 ]

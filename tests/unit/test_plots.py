@@ -114,7 +114,7 @@ def test_counts_up_to_a_million_have_few_bars():
         assert abs(sum(found[label].values()) - (values <= top).mean()) < 0.01
         assert found[label][0] == (values < 7 + wide).mean()
     assert ax.get_ylabel() == f"share of records by {wide:,} values"
-    assert [t.get_text() for t in ax.get_xticklabels()][:2] == ["7", str(7 + 5 * wide)]
+    assert [t.get_text() for t in ax.get_xticklabels()][:2] == ["7", str(7 + 10 * wide)]
     levels = dpb.Column("c", "categorical", levels=tuple(range(5000)))
     ax = charts.density_overlay(levels, original % 5000, {"s": other % 5000}).axes[0]
     assert len(heights(ax)["data"]) == charts.MOST_BARS

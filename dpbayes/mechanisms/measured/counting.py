@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints
+from dpbayes.arrays import Floats, Ints, Mask
 from dpbayes.mechanisms.measured.budget import UNIT, Budget
 from dpbayes.mechanisms.measured.groups import (
     FEWEST,
@@ -64,13 +64,26 @@ class Column:
 
     Attributes:
         size: of its fine levels.
-        values: a number for each of them where they are ordered, else None.
+        values: a number for each of them where they are ordered, else None; NaN for the last one,
+            of missing values.
         shares: of the fine levels where the column is public, else None.
+        atoms: levels that are single values among bins.
     """
 
     size: int
     values: Floats | None
     shares: Floats | None = None
+
+    atoms: tuple[int, ...] = ()
+
+    @property
+    def curve(self) -> Mask:
+        """Levels whose shares are near those of their neighbours, shape (size,)."""
+        if self.values is None:
+            return np.zeros(self.size, dtype=bool)
+        found = np.isfinite(self.values)
+        found[list(self.atoms)] = False
+        return found
 
 
 @dataclass(frozen=True)
@@ -116,7 +129,7 @@ class Measurement:
                 shares = column.shares
             elif many or column.size > FEWEST:
                 found = reconciled(fine[j], sds[j], [])
-                shares = fit_shares(found, n, ordered=column.values is not None).best()
+                shares = fit_shares(found, n, curve=column.curve).best()
             groups.append(make_groups(shares, column.values, most))
         if many:
             pairs = _chosen(pairs, groups, counts, n, budget, rest)
@@ -134,7 +147,7 @@ class Measurement:
                 continue
             sums = _sums(j, self.coarse, self.tables, self.sd)
             counts = reconciled(self.fine[j], self.fine_sds[j], sums)
-            found.append(fit_shares(counts, self.n, ordered=column.values is not None))
+            found.append(fit_shares(counts, self.n, curve=column.curve))
         return found
 
     @cached_property

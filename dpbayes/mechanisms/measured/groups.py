@@ -25,7 +25,8 @@ class Groups:
     Attributes:
         of: the group of each fine level, shape (K,), from 0.
         shares: of the fine levels, shape (K,), at or above 0 with sum 1.
-        values: a number for each fine level where they are ordered, else None.
+        values: a number for each fine level where they are ordered, else None; NaN for a level
+            outside of the order, of missing values, which is a group of its own.
     """
 
     of: Ints
@@ -56,11 +57,15 @@ class Groups:
 
     @cached_property
     def scores(self) -> Floats | None:
-        """Mean value of each group."""
+        """Mean value of each group, NaN for one outside of the order."""
         if self.values is None:
             return None
-        inside = self.member * np.maximum(self.shares, 1e-9)
-        return np.asarray(inside @ self.values / inside.sum(axis=1))
+        known = np.isfinite(self.values)
+        inside = self.member[:, known] * np.maximum(self.shares[known], 1e-9)
+        mass = inside.sum(axis=1)
+        found = np.full(self.size, np.nan)
+        np.divide(inside @ self.values[known], mass, out=found, where=mass > 0)
+        return found
 
     @cached_property
     def basis(self) -> Floats:
@@ -72,9 +77,12 @@ class Groups:
         if scores is None:
             columns = np.eye(self.size)[:, :-1]
         else:
-            mean = self._weights @ scores
-            scaled = (scores - mean) / max(float(np.abs(scores - mean).max()), 1e-300)
-            columns = scaled[:, None] ** np.arange(1, self.size)
+            known = np.isfinite(scores)
+            weights, inside = self._weights[known], scores[known]
+            away = inside - weights @ inside / weights.sum()
+            scaled = away / max(float(np.abs(away).max()), 1e-300)
+            columns = np.eye(self.size)[:, 1:]  # that of the last group, where it has no score
+            columns[known, : len(inside) - 1] = scaled[:, None] ** np.arange(1, len(inside))
         root = np.sqrt(self._weights)[:, None]
         q, r = np.linalg.qr(root * np.column_stack([np.ones(self.size), columns]))
         return np.asarray((q * np.where(np.diag(r) < 0, -1.0, 1.0) / root)[:, 1:])
@@ -86,13 +94,18 @@ class Groups:
         Of ordered levels a line between the mean values of neighbouring groups, moved so that its
         mean in each group is the group's.
         """
-        scores = self.scores
-        if scores is None or self.size < 2 or (np.diff(scores) <= 0).any():
-            return np.asarray(self.basis[self.of])
+        line = self.basis[self.of]
+        if self.scores is None:
+            return line
         assert self.values is not None
-        left = np.clip(np.searchsorted(scores, self.values) - 1, 0, self.size - 2)
-        slope = np.diff(self.basis, axis=0) / np.diff(scores)[:, None]
-        line = self.basis[left] + slope[left] * (self.values - scores[left])[:, None]
+        known = np.isfinite(self.values)
+        values, scores = self.values[known], self.scores[np.isfinite(self.scores)]
+        if len(scores) < 2 or (np.diff(scores) <= 0).any():
+            return line
+        basis = self.basis[: len(scores)]
+        left = np.clip(np.searchsorted(scores, values) - 1, 0, len(scores) - 2)
+        slope = np.diff(basis, axis=0) / np.diff(scores)[:, None]
+        line[known] = basis[left] + slope[left] * (values - scores[left])[:, None]
         inside = self.member * np.maximum(self.shares, 1e-9)
         mean = inside @ line / inside.sum(axis=1, keepdims=True)
         return np.asarray(line + (self.basis - mean)[self.of])
@@ -102,7 +115,11 @@ class Groups:
         """Of relations along each function, next to a linear one: shape (size - 1,)."""
         if self.values is None:
             return np.ones(self.size - 1)
-        return np.array([_FINER[min(i, len(_FINER) - 1)] for i in range(self.size - 1)])
+        assert self.scores is not None
+        found = np.array([_FINER[min(i, len(_FINER) - 1)] for i in range(self.size - 1)])
+        if self.size > 1 and not np.isfinite(self.scores[-1]):
+            found[-1] = 1.0
+        return found
 
 
 def groups_for(n: float, sd: float) -> int:
@@ -123,7 +140,11 @@ def make_groups(shares: Floats, values: Floats | None, most: int) -> Groups:
         return Groups(np.arange(size), shares, values)
     if values is None:
         return Groups(_frequent(shares, most), shares, None)
-    return Groups(_stretches(shares, most), shares, values)
+    known = np.isfinite(values)
+    of = np.empty(size, dtype=np.int64)
+    of[known] = _stretches(shares[known] / max(float(shares[known].sum()), 1e-300), most)
+    of[~known] = of[known].max() + 1
+    return Groups(of, shares, values)
 
 
 def _frequent(shares: Floats, most: int) -> Ints:

@@ -132,35 +132,38 @@ def shares_at(log: Floats) -> Floats:
     return np.asarray(found / found.sum())
 
 
-def fit_shares(found: Normal, n: int, *, ordered: bool) -> Shares:
+def fit_shares(found: Normal, n: int, *, curve: Mask) -> Shares:
     """Shares of n records from their noisy counts.
 
     The logarithm of a share is a smooth curve over ordered levels, whose third differences are
     normal (Silverman, 1982), and what each level has of its own. The sds of both are those of the
     largest evidence among a few. A level that the others cannot foresee, as a round number, is
     left alone.
+
+    Args:
+        curve: levels that are on the curve, in their order, shape (K,); all others are free.
     """
     size = len(found.mean)
     root = np.asarray(np.linalg.cholesky(found.precision).T)
     log = np.log(np.maximum(found.mean / n, _LEAST / size))
     start = Shares(n, found.mean, root, np.eye(size), log - log.mean())
     none = np.zeros(size, dtype=bool)
-    evidence, chosen, _ = _most_evident(start, ordered, none, _OWN)
-    if ordered and size >= _SMALL:
-        *_, alone = _most_evident(start, ordered, none, _OWN[:1])
+    evidence, chosen, _ = _most_evident(start, curve, none, _OWN)
+    if curve.sum() >= _SMALL:
+        *_, alone = _most_evident(start, curve, none, _OWN[:1])
         if 0 < alone.sum() <= size / _FEW:
-            other = _most_evident(start, ordered, alone, _OWN)
+            other = _most_evident(start, curve, alone, _OWN)
             chosen = other[1] if other[0] > evidence else chosen
     return chosen
 
 
 def _most_evident(
-    start: Shares, ordered: bool, alone: Mask, own: Sequence[float]
+    start: Shares, curve: Mask, alone: Mask, own: Sequence[float]
 ) -> tuple[float, Shares, Mask]:
     """Of the priors that of the largest evidence: that, the mode, and levels that stand out."""
     best = -np.inf, start, alone
     free = _ALONE**2 * np.diag(alone.astype(float))
-    for prior, penalty in _priors(len(alone), ordered, own):
+    for prior, penalty in _priors(curve, own):
         lower = np.asarray(np.linalg.cholesky(prior + free))
         found, evidence, out = replace(start, prior=lower).at_mode(best[1].log)
         if evidence - penalty > best[0]:
@@ -168,25 +171,27 @@ def _most_evident(
     return best
 
 
-def _priors(size: int, ordered: bool, sds: Sequence[float]) -> Iterator[tuple[Floats, float]]:
+def _priors(curve: Mask, sds: Sequence[float]) -> Iterator[tuple[Floats, float]]:
     """Covariances of the logarithms, with minus the log prior of their sds."""
+    size, ordered = len(curve), int(curve.sum())
     own = np.eye(size)
-    if not ordered or size < _SMALL:
+    if ordered < _SMALL:
         for sd in sds:
             yield sd**2 * own, _unusual(sd, _UNORDERED_USUAL)
         return
     # The pseudo-inverse of the differences' crossproduct, whose least eigenvalues are too small to
     # be told from 0 in it.
-    q, r = np.linalg.qr(np.diff(own, _ORDER, axis=0).T)
+    q, r = np.linalg.qr(np.diff(np.eye(ordered), _ORDER, axis=0).T)
     half = np.linalg.solve(r, q.T)
-    curve = half.T @ half
-    curve /= np.diag(curve).mean()
-    at = np.linspace(-1, 1, size)
-    parts = np.polynomial.legendre.legvander(at, _ORDER - 1)[:, 1:]
-    vague = _VAGUE**2 * parts @ parts.T
+    inner = half.T @ half
+    parts = np.polynomial.legendre.legvander(np.linspace(-1, 1, ordered), _ORDER - 1)[:, 1:]
+    among = np.ix_(curve, curve)
+    smooth, vague = np.zeros((size, size)), _VAGUE**2 * own  # levels off the curve are free
+    smooth[among] = inner / np.diag(inner).mean()
+    vague[among] = _VAGUE**2 * parts @ parts.T
     for bent, sd in itertools.product(_CURVE, sds):
         penalty = _unusual(bent, _CURVE_USUAL) + _unusual(sd, _OWN_USUAL)
-        yield np.asarray(vague + bent**2 * curve + sd**2 * own), penalty
+        yield np.asarray(vague + bent**2 * smooth + sd**2 * own), penalty
 
 
 def _unusual(sd: float, usual: float) -> float:

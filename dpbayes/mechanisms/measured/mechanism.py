@@ -16,11 +16,13 @@ from dpbayes.mechanisms.base import PureFitted, PureMechanism
 from dpbayes.mechanisms.measured import counting
 from dpbayes.mechanisms.measured.budget import MOVES, Budget, concentrated_loss, rho_to_spend
 from dpbayes.mechanisms.measured.rows import synthetic_codes
+from dpbayes.mechanisms.measured.structure import Structure, Walk, computed_by
 from dpbayes.mechanisms.tables.cells import Axis, BinRule, Cells, make_axis, require_bounds
 from dpbayes.privacy.accounting import check_delta
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Column, Schema
+from dpbayes.schema.rules import numbers_of
 
 UNIT_BINS = 100  # whole numbers that have a bin each
 BINS = 32  # of others, for few records
@@ -66,6 +68,7 @@ class Measured(PureMechanism):
     bins: BinRule | Mapping[str, BinRule] = "auto"
     draw: Literal["mode", "posterior"] = "mode"
     delta: float = 0.0
+    structured: ClassVar[bool] = True
     name: ClassVar[str] = "measured"
     summary: ClassVar[str] = "noisy margins and pair tables, and a model of them; strict ε-DP"
 
@@ -87,8 +90,9 @@ class Measured(PureMechanism):
 
     def rho(self, schema: Schema) -> float | None:
         """What is spent on tables of these columns, for ``adjacency``; None for pure epsilon."""
-        columns, hidden = len(schema.columns), len(schema.confidential())
-        tables = hidden + math.comb(columns, 2) - math.comb(columns - hidden, 2)
+        columns = drawn_columns(schema)
+        public = sum(column.public for column in columns)
+        tables = len(columns) - public + math.comb(len(columns), 2) - math.comb(public, 2)
         return rho_to_spend(self.epsilon, self.delta, self.adjacency, tables)
 
     def guarantee(self) -> Guarantee:
@@ -102,7 +106,7 @@ class Measured(PureMechanism):
     def claim(self, schema: Schema) -> Guarantee:
         rho = self.rho(schema)
         if rho is not None:
-            scores = counting.SCORES if len(schema.columns) >= counting.MANY else 0.0
+            scores = counting.SCORES if len(drawn_columns(schema)) >= counting.MANY else 0.0
             loss = concentrated_loss(rho, self.adjacency, scores)
             return replace(self._claim(loss), delta=self.delta)
         if not self.delta:
@@ -117,10 +121,10 @@ class Measured(PureMechanism):
                 f"{len(schema.columns)} columns have {math.comb(len(schema.columns), 2):,} pairs; "
                 f"up to {MOST_COLUMNS} columns can be synthesised together."
             )
-        self.axes(schema, 1)
+        Structure(schema, self.axes(schema, 1)).check()
 
     def axes(self, schema: Schema, rows: int) -> tuple[Axis, ...]:
-        """Fine levels of each column, from public facts.
+        """Fine levels of each column that is drawn, public ones first, from public facts.
 
         Raises:
             SchemaError: a count without upper bound, or too many levels. GuaranteeError: bad bins.
@@ -128,7 +132,7 @@ class Measured(PureMechanism):
         for name in self.bins if isinstance(self.bins, Mapping) else ():
             if schema[name].levels:
                 raise GuaranteeError(f"bins: column {name!r} has levels and needs no bins.")
-        found = tuple(self._axis(column, rows) for column in schema.columns.values())
+        found = tuple(self._axis(column, rows) for column in drawn_columns(schema))
         for axis in found:
             most = MOST_LEVELS[values_of(axis) is None]
             if axis.size > most:
@@ -150,6 +154,13 @@ class Measured(PureMechanism):
         return FittedMeasured(self, schema, records, rows)
 
 
+def drawn_columns(schema: Schema) -> list[Column]:
+    """Those that no rule computes from others, public ones first."""
+    computed = computed_by(schema)
+    drawn = [c for c in schema.columns.values() if c.name not in computed]
+    return sorted(drawn, key=lambda c: not c.public)
+
+
 def auto_bins(column: Column, weight: float) -> BinRule:
     """A number of bins, or their edges, from public facts.
 
@@ -159,9 +170,9 @@ def auto_bins(column: Column, weight: float) -> BinRule:
     lower, upper = require_bounds(column)
     width = upper - lower
     bins = round(BINS * min(max(math.sqrt(weight / USUAL), 1), FINER))
+    if column.whole and width < UNIT_BINS:
+        return int(width) + 1
     if column.type == "count":
-        if width < UNIT_BINS:
-            return int(width) + 1
         ends = np.geomspace(1, width + 1, bins + 1) - 1
         return [float(edge) for edge in np.unique(np.rint(ends)) + lower]
     if 0 < WIDE * lower < upper:
@@ -179,6 +190,7 @@ class FittedMeasured(PureFitted):
         counts: of the records; nothing else here comes from a confidential column.
         given: fine levels of the public columns by record, sorted: shape (n, public columns).
         rho: what counts are paid with, or None where that is pure epsilon; public.
+        structure: rules of the schema.
     """
 
     mechanism: Measured
@@ -186,9 +198,9 @@ class FittedMeasured(PureFitted):
     def __init__(
         self, mechanism: Measured, schema: Schema, records: pd.DataFrame, rows: int
     ) -> None:
-        axes = mechanism.axes(schema, rows)
-        given = [axis for axis in axes if axis.column.public]
-        self.cells = Cells((), (*given, *(axis for axis in axes if not axis.column.public)))
+        self.cells = Cells((), mechanism.axes(schema, rows))
+        self.structure = Structure(schema, self.cells.axes)
+        given = [axis for axis in self.cells.axes if axis.column.public]
         self.rho = mechanism.rho(schema)
         spent = {} if self.rho is None else {"rho": self.rho}
         super().__init__(mechanism, schema, {"bins": self.cells.to_dict(), **spent})
@@ -199,13 +211,16 @@ class FittedMeasured(PureFitted):
         # Without public columns nothing here has the length of the records. With them, rows are
         # made in an order of their own: that of the confidential file is not public.
         public = codes[:, : len(given)] if given else np.empty((0, 0), dtype=np.int64)
-        self._order = np.lexsort(public.T) if given else None
+        values = {a.column.name: numbers_of(a.column, records[a.column.name]) for a in given}
+        self._order = np.lexsort(list(values.values())) if given else None
         self.given = public if self._order is None else public[self._order]
+        self._values = {name: value[self._order] for name, value in values.items()}
         self.columns = [
             counting.Column(
                 axis.size,
                 values_of(axis),
                 _shares(self.given[:, j], axis.size) if j < len(given) else None,
+                () if axis.edges is None else tuple(np.flatnonzero(axis.ranges[2]).tolist()),
             )
             for j, axis in enumerate(self.cells.axes)
         ]
@@ -219,6 +234,7 @@ class FittedMeasured(PureFitted):
         self, output: counting.Measurement, rows: int, rng: np.random.Generator
     ) -> pd.DataFrame:
         public = self.given.shape[1]
+        walk = Walk(self.structure, rows, self._values) if self.structure.bonds else None
         codes = synthetic_codes(
             output,
             order_of(output, public),
@@ -226,11 +242,14 @@ class FittedMeasured(PureFitted):
             rng,
             self.given,
             draw=self.mechanism.draw == "posterior",
+            walk=walk,
         )
+        found = Cells((), self.cells.axes[public:]).decode(codes[:, public:], rng)
+        if walk is not None:
+            found = walk.frame([column.name for column in self.synthesised])
         if self._order is not None:  # beside the public columns of the records again
-            codes[self._order] = codes.copy()
-        found = Cells((), self.cells.axes[public:])
-        return found.decode(codes[:, public:], rng)
+            found = found.iloc[np.argsort(self._order)].reset_index(drop=True)
+        return found
 
 
 def order_of(measured: counting.Measurement, public: int) -> list[int]:
@@ -244,11 +263,15 @@ def order_of(measured: counting.Measurement, public: int) -> list[int]:
 
 def values_of(axis: Axis) -> Floats | None:
     """A number for each fine level, where they are ordered."""
-    if axis.edges is not None:
-        return np.asarray((axis.edges[1:] + axis.edges[:-1]) / 2)
-    if axis.column.type == "ordinal":
-        return np.arange(axis.size, dtype=float)
-    return None
+    if axis.edges is None and axis.column.type != "ordinal":
+        return None
+    found = np.full(axis.size, np.nan)
+    if axis.edges is None:
+        found[: axis.valued] = np.arange(axis.valued)
+    else:
+        low, high, _ = axis.ranges
+        found[: axis.valued] = (low + high) / 2
+    return found
 
 
 def _shares(codes: Ints, size: int) -> Floats:

@@ -2,6 +2,7 @@
 
 Given the groups x of the columns before, group g of a column has probability proportional to
 m_g exp(B(g)' (W phi(x) + a)): m are its shares, B functions of the group, phi of the other columns.
+Where rules leave only some levels of a group, it has the part of m_g that they have.
 What was measured is the noisy mean of B(g) psi(x)', psi being the means of phi by group. W has a
 normal prior about 0, which is independence. No record is in sight.
 """
@@ -59,9 +60,14 @@ class Conditional:
         """W phi + a by row, shape (N, A)."""
         return np.asarray(phi @ self.weights[:, 1:].T + self.weights[:, 0])
 
-    def probabilities(self, phi: Floats) -> Floats:
-        """Shape (N, G), for rows of phi, shape (N, D)."""
-        return softmax(np.log(self.mass) + self.linear(phi) @ self.basis.T)
+    def probabilities(self, phi: Floats, left: Floats | None = None) -> Floats:
+        """Shape (N, G), for rows of phi, shape (N, D).
+
+        Args:
+            left: logarithm of the part of each group that rules leave, shape (N, G); None if all.
+        """
+        logits = np.log(self.mass) + self.linear(phi) @ self.basis.T
+        return softmax(logits if left is None else logits + left)
 
 
 def softmax(logits: Floats) -> Floats:
@@ -77,6 +83,7 @@ def fit_conditional(
     psi: Floats,
     phi: Floats,
     rng: np.random.Generator | None = None,
+    left: Floats | None = None,
 ) -> Conditional:
     """The mode of W, or a draw from the normal distribution that its posterior is near.
 
@@ -89,9 +96,10 @@ def fit_conditional(
         mass, basis: as in ``Conditional``.
         psi, phi: shape (N, D), functions of the columns before by synthetic row.
         rng: for a draw.
+        left: as for ``Conditional.probabilities``.
     """
     mass = np.maximum(mass, _RARE)
-    found = _Mode(mass / mass.sum(), basis, target, psi, phi)
+    found = _Mode(mass / mass.sum(), basis, target, psi, phi, left)
     weights = found.climbed()
     if rng is not None:
         weights = weights + found.moved(weights, rng)
@@ -102,9 +110,15 @@ class _Mode:
     """Where what is measured is what is expected, less the penalty: by Newton steps."""
 
     def __init__(
-        self, mass: Floats, basis: Floats, target: Target, psi: Floats, phi: Floats
+        self,
+        mass: Floats,
+        basis: Floats,
+        target: Target,
+        psi: Floats,
+        phi: Floats,
+        left: Floats | None,
     ) -> None:
-        self.mass, self.basis, self.n = mass, basis, target.n
+        self.mass, self.basis, self.n, self.left = mass, basis, target.n, left
         one = np.ones((len(psi), 1))
         self.psi, self.phi = np.hstack([one, psi]), np.hstack([one, phi])
         a = basis.shape[1]
@@ -140,20 +154,20 @@ class _Mode:
         expected = np.zeros_like(weights)
         for start in range(0, len(self.psi), _BY):
             rows = slice(start, start + _BY)
-            mean = self._chances(weights, self.phi[rows]) @ self.basis
-            expected += mean.T @ self.psi[rows]
+            expected += (self._chances(weights, rows) @ self.basis).T @ self.psi[rows]
         return np.asarray(self.n * (self.mean - expected / len(self.psi)) - self.penalty * weights)
 
-    def _chances(self, weights: Floats, phi: Floats) -> Floats:
-        return softmax(np.log(self.mass) + (phi @ weights.T) @ self.basis.T)
+    def _chances(self, weights: Floats, rows: slice | Ints) -> Floats:
+        logits = np.log(self.mass) + (self.phi[rows] @ weights.T) @ self.basis.T
+        return softmax(logits if self.left is None else logits + self.left[rows])
 
     def _slope(self, weights: Floats) -> Floats:
         """Of the expected means in W, and their covariance, for one record.
 
         Shape (A (1 + D), A (1 + D)).
         """
-        psi, phi = self.psi[self.some], self.phi[self.some]
-        p = self._chances(weights, phi)
+        psi = self.psi[self.some]
+        p = self._chances(weights, self.some)
         mean = p @ self.basis
         a, d = weights.shape
         found = np.empty((a, d, a, d))
@@ -193,7 +207,7 @@ def matched(probabilities: Floats, drawn: Ints, counts: Ints, rng: np.random.Gen
     A row that changes is one that the new group suits about as well as the old one.
 
     Args:
-        probabilities: shape (N, G).
+        probabilities: shape (N, G); a row never comes to a group that has none.
         drawn: shape (N,).
         counts: of the groups, with sum N.
     """
@@ -211,7 +225,7 @@ def matched(probabilities: Floats, drawn: Ints, counts: Ints, rng: np.random.Gen
             if not left:
                 break
             row, to = divmod(int(at), len(short))
-            if taken[row] or over[short[to]] >= 0:
+            if taken[row] or over[short[to]] >= 0 or not probabilities[rows[row], short[to]]:
                 continue
             taken[row] = True
             found[rows[row]] = short[to]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints
+from dpbayes.arrays import Floats, Ints, Mask
 from dpbayes.errors import DataError, GuaranteeError, SchemaError
 from dpbayes.heavy import pd
 from dpbayes.schema import Column, Schema
@@ -24,36 +24,68 @@ BinRule = str | int | Sequence[float]
 class Axis:
     """One column cut into public cells.
 
+    Atoms of a numeric column are cells of their own among its bins; a column whose values may be
+    missing has a last cell for them.
+
     Attributes:
         column: its declaration.
-        edges: of the bins of a numeric column, shape (size + 1,); None for levels. Bins are closed
-            on the left, the last one on both sides. Those of a count column lie between numbers.
+        edges: of the B bins of a numeric column, shape (B + 1,); None for levels. Bins are closed
+            on the left, the last one on both sides. Those of whole numbers lie between numbers.
     """
 
     column: Column
     edges: Floats | None = None
 
+    @cached_property
+    def ranges(self) -> tuple[Floats, Floats, Mask]:
+        """Lower and upper ends of bins and atoms in their order, and which are atoms: (valued,)."""
+        assert self.edges is not None
+        low, high = self.edges[:-1], self.edges[1:]
+        if self.column.whole:
+            low, high = np.ceil(low), np.floor(high)
+        # A bin that holds nothing else is the atom.
+        atoms = [a for a in self.column.atoms if not ((low == a) & (high == a)).any()]
+        alone = np.repeat([False, True], [len(low), len(atoms)])
+        low, high = np.append(low, atoms), np.append(high, atoms)
+        order = np.lexsort((high, low))
+        return low[order], high[order], alone[order]
+
+    @property
+    def valued(self) -> int:
+        """Number of levels, or of bins and atoms."""
+        return len(self.column.levels) if self.edges is None else len(self.ranges[0])
+
     @property
     def size(self) -> int:
-        """Number of levels or bins."""
-        return len(self.column.levels) if self.edges is None else len(self.edges) - 1
+        """Number of cells."""
+        return self.valued + self.column.optional
 
     def encode(self, values: pd.Series) -> Ints:
         """Cell numbers, shape (n,), of validated values."""
         if self.edges is None:
-            return np.asarray(values.cat.codes, dtype=np.int64)
-        found = np.searchsorted(self.edges, values.to_numpy(dtype=float), side="right") - 1
-        return np.asarray(np.minimum(found, self.size - 1), dtype=np.int64)
+            codes = np.asarray(values.cat.codes, dtype=np.int64)
+            return np.where(codes < 0, self.valued, codes)
+        numbers = values.to_numpy(dtype=float)
+        low, _, alone = self.ranges
+        place = np.searchsorted(self.edges, numbers, side="right") - 1
+        found = np.flatnonzero(~alone)[np.minimum(place, len(self.edges) - 2)]
+        for cell in np.flatnonzero(alone):
+            found[numbers == low[cell]] = cell
+        return np.where(np.isnan(numbers), self.valued, found).astype(np.int64)
 
     def decode(self, codes: Ints, rng: np.random.Generator) -> pd.Series:
-        """Levels, or numbers that are uniform inside each bin."""
+        """Levels, or numbers that are uniform inside each bin; nothing where they are missing."""
+        there = codes < self.valued
         if self.edges is None:
-            levels = pd.Index(self.column.levels, dtype=object)
-            return pd.Series(levels.to_numpy()[codes]).infer_objects()
-        low, high = self.edges[codes], self.edges[codes + 1]
-        if self.column.type == "count":
-            return pd.Series(rng.integers(np.ceil(low).astype(int), np.floor(high).astype(int) + 1))
-        return pd.Series(rng.uniform(low, high))
+            levels = np.empty(self.size, dtype=object)
+            levels[: self.valued] = self.column.levels
+            return pd.Series(levels[codes]).infer_objects()
+        inside = np.minimum(codes, self.valued - 1)
+        low, high = (end[inside] for end in self.ranges[:2])
+        if not self.column.whole:
+            return pd.Series(rng.uniform(low, high)).where(there)
+        found = rng.integers(low.astype(int), high.astype(int) + 1)
+        return pd.Series(found).where(there) if self.column.optional else pd.Series(found)
 
 
 def make_axis(column: Column, rule: BinRule, sigma: float | None, rows: int) -> Axis:
@@ -70,7 +102,7 @@ def make_axis(column: Column, rule: BinRule, sigma: float | None, rows: int) -> 
     if column.levels:
         return Axis(column)
     lower, upper = require_bounds(column)
-    width = upper - lower + (1 if column.type == "count" else 0)  # whole numbers have width 1
+    width = upper - lower + (1 if column.whole else 0)  # whole numbers have width 1
     if isinstance(rule, str):
         bins = _count_bins(column, rule, sigma, width, rows)
     elif isinstance(rule, int):
@@ -79,7 +111,7 @@ def make_axis(column: Column, rule: BinRule, sigma: float | None, rows: int) -> 
         bins = rule
     else:
         return Axis(column, _given_edges(column, rule, lower, upper))
-    if column.type == "continuous":
+    if not column.whole:
         return Axis(column, np.linspace(lower, upper, bins + 1))
     cuts = np.round(np.linspace(0, width, min(bins, int(width)) + 1))
     return Axis(column, lower + cuts - 0.5)
@@ -125,10 +157,10 @@ def _given_edges(column: Column, edges: Sequence[float], lower: float, upper: fl
             f"bins of column {column.name!r}: {edges!r} must be increasing edges from the lower "
             f"bound {lower:g} to the upper bound {upper:g}."
         )
-    if column.type == "continuous":
+    if not column.whole:
         return found
     if (found % 1 != 0).any():
-        raise GuaranteeError(f"bins of column {column.name!r}: edges of a count are whole numbers.")
+        raise GuaranteeError(f"bins of column {column.name!r}: edges of whole numbers are whole.")
     # [a, b) and at last [a, b]: cut below each edge, and above the last.
     return np.append(found[:-1] - 0.5, upper + 0.5)
 

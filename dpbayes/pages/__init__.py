@@ -1,0 +1,1 @@
+"""Pages for people: one for the confidential side, one to publish."""

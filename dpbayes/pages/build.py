@@ -1,0 +1,120 @@
+"""The pages of a release: what the house sees, and what everybody may."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpbayes.errors import DataError
+from dpbayes.inference.analysis import DEFAULT_RULE, RULES_BY_MECHANISM
+from dpbayes.pages import comparison, confidential
+from dpbayes.pages.comparison import Question
+from dpbayes.pages.guarantee import guarantee, numbers, settings
+from dpbayes.pages.page import Page, Section, Table
+from dpbayes.publication.output import CONFIDENTIAL, RELEASE
+from dpbayes.release import STATEMENT
+from dpbayes.schema import read_records
+
+PAGE = "report.html"
+
+
+def statement_of(out: Path) -> dict[str, Any]:
+    """guarantee.json of a release folder. DataError where there is none."""
+    path = out / RELEASE / STATEMENT
+    try:
+        found = json.loads(path.read_bytes())
+        if not isinstance(found, dict) or "mechanism" not in found:
+            raise ValueError("no statement")
+        return found
+    except OSError as error:
+        raise DataError(f"{str(path)!r}: {error.strerror}. Name the folder of --out.") from None
+    except ValueError:
+        raise DataError(f"{str(path)!r} is no statement of a release.") from None
+
+
+def public_page(out: Path) -> bytes:
+    """A page for those who get the data: nothing in it but the release's own statement."""
+    statement = statement_of(out)
+    return Page(
+        "Synthetic data: what they are, and what they may be used for",
+        numbers(statement),
+        [_what(statement), guarantee(statement), _analysis(statement), settings(statement)],
+    ).html()
+
+
+def confidential_page(out: Path, question: Question | None = None) -> bytes:
+    """A page for those who release: utility, risk, diagnostics, beside the records.
+
+    Args:
+        question: the records and what is asked of them; None for what the release left behind.
+    Raises:
+        DataError, SchemaError, InferenceError: files that do not go together.
+    """
+    statement = statement_of(out)
+    folder = out / CONFIDENTIAL
+    sections = [guarantee(statement)]
+    if question is None:
+        sections += confidential.left_behind(folder)
+    else:
+        first = read_records(out / RELEASE / "synthetic_1.csv")
+        sections += comparison.sections(question, first, statement)
+    sections += confidential.of_fit(folder)
+    sections += [_analysis(statement), settings(statement)]
+    return Page(
+        "Release by the mechanism " + str(statement["mechanism"]),
+        numbers(statement),
+        sections,
+        confidential=True,
+        warnings=_warnings(statement),
+    ).html()
+
+
+def _what(statement: Mapping[str, Any]) -> Section:
+    given = statement.get("settings", {})
+    made = ", ".join(given.get("synthesised", []))
+    text = [
+        "These data are synthetic: no row is of a person. They were drawn from a model of "
+        "confidential records, so that distributions and relations are near those of the records "
+        "and rare combinations need not be.",
+    ]
+    if made:
+        text.append(f"Synthetic columns: {made}. All other columns are released as they are.")
+    rows = [["rows of a data set", given.get("rows")], ["data sets", statement["datasets"]]]
+    return Section("What they are", text, tables=[Table("Size", ["", "number"], rows)])
+
+
+def _analysis(statement: Mapping[str, Any]) -> Section:
+    name, m = str(statement["mechanism"]), int(statement["datasets"])
+    near = statement.get("settings", {}).get("draw") == "mode"
+    rule = RULES_BY_MECHANISM.get(name, DEFAULT_RULE)
+    if near or m == 1:
+        why = "differ by less than what is unknown" if near and m > 1 else "cannot be compared"
+        text = [
+            f"Estimates can be computed from a data set as from any other. Their usual standard "
+            f"errors leave out what noise and synthesis add, and the data sets here {why}: "
+            "intervals come out too short. Ask the publisher for several data sets that are "
+            "made for inference."
+        ]
+    else:
+        text = [
+            f"Run the analysis on each of the {m} data sets and combine the results by the rule "
+            f"{rule} (`dpbayes combine`, or `dpbayes.inference.analyse`): the spread between data "
+            "sets shows what noise and synthesis add."
+        ]
+    return Section("How to analyse them", text)
+
+
+def _warnings(statement: Mapping[str, Any]) -> list[str]:
+    found = []
+    if statement["basis"] != "strict":
+        found.append("The release has no strict guarantee: read what is claimed before it is used.")
+    if not statement.get("accounted", False):
+        found.append(
+            "No ledger accounts for this release: whatever else is released about these records "
+            "adds its ε to this one."
+        )
+    if statement.get("settings", {}).get("draw") == "mode":
+        found.append("Draw = mode: intervals from these data sets come out too short.")
+    return found

@@ -1,0 +1,185 @@
+"""Sections of the confidential page that look at records and synthetic rows beside each other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpbayes.arrays import Floats
+from dpbayes.errors import InferenceError
+from dpbayes.evaluate.disclosure import Bounds
+from dpbayes.evaluate.joint import total_variation
+from dpbayes.evaluate.utility import utility
+from dpbayes.heavy import pd
+from dpbayes.inference.analysis import formula_fit
+from dpbayes.pages import figures
+from dpbayes.pages.guarantee import stated_loss
+from dpbayes.pages.page import Picture, Section, Table
+from dpbayes.report.whole import Whole, joint_utility, risk, tables_of
+from dpbayes.schema import Column, Schema
+
+Z = 1.96
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a page looks at, beside the release.
+
+    Attributes:
+        schema: of the records.
+        records: as they were read.
+        holdout: of the same population, which were not synthesised; or None.
+        keys, sensitive: columns that an intruder knows, and wants to know.
+        formulas: of regressions that are fitted to both.
+        show_values: messages may show values of the records.
+    """
+
+    schema: Schema
+    records: pd.DataFrame
+    holdout: pd.DataFrame | None = None
+    keys: Sequence[str] = ()
+    sensitive: str | None = None
+    formulas: Sequence[str] = field(default_factory=tuple)
+    show_values: bool = False
+
+    def beside(self, released: pd.DataFrame) -> Whole:
+        """The columns that are released, of records and synthetic rows."""
+        names = [name for name in self.schema.columns if name in released]
+        some = Schema({name: self.schema[name] for name in names})
+        return Whole.of(some, self.records, released, self.holdout, show_values=self.show_values)
+
+
+def sections(
+    question: Question, released: pd.DataFrame, statement: Mapping[str, Any]
+) -> list[Section]:
+    """Utility and disclosure risk of a data set."""
+    whole = question.beside(released)
+    found = [_columns(whole), _together(whole)]
+    if question.formulas:
+        found.append(_regressions(whole, question.formulas))
+    if question.keys:
+        epsilon = stated_loss(statement)
+        bounds = None if epsilon is None else Bounds.of(epsilon, float(statement["delta"]))
+        table = risk(whole, question.keys, question.sensitive, bounds)
+        known = ", ".join(question.keys)
+        text = [
+            f"What somebody who knows {known} of a record finds in the synthetic rows, what is "
+            "found without them, and what the guarantee bounds it by. An attack that fails proves "
+            "nothing; the bound holds for all attacks."
+        ]
+        found.append(Section("Disclosure risk", text, tables=[Table.of("Attacks", table)]))
+    return found
+
+
+def _columns(whole: Whole) -> Section:
+    """One column at a time."""
+    rows, pictures = [], []
+    for name, column in whole.schema.columns.items():
+        ours, theirs = whole.records[name], whole.synthetic[name]
+        if column.public and ours.equals(theirs):
+            continue
+        found = utility(column, ours, theirs)
+        means = [_mean(column, found[key]) for key in ("original", "synthetic")]
+        share = [f"{t.isna().mean():.1%}" if column.optional else "" for t in (ours, theirs)]
+        rows.append([name, found.get("max_ecdf"), found.get("total_variation"), *means, *share])
+        pictures.append(
+            Picture.of(
+                figures.distribution(column, ours, theirs),
+                f"Distribution of {name} in the records and in the synthetic rows. Largest "
+                f"difference of cumulative shares {found.get('max_ecdf', float('nan')):.3g}.",
+                "",
+            )
+        )
+    head = [
+        "column", "largest ECDF difference", "total variation", "mean, records",
+        "mean, synthetic", "missing, records", "missing, synthetic",
+    ]  # fmt: skip
+    table = Table("Distance of each column, on the first data set", head, rows)
+    return Section("Columns one by one", pictures=pictures, tables=[table])
+
+
+def _mean(column: Column, summary: Mapping[str, Any]) -> Any:
+    if "mean" not in summary:
+        return ""
+    return column.shown(round(summary["mean"])) if column.type == "date" else summary["mean"]
+
+
+def _together(whole: Whole) -> Section:
+    """Columns by one, two and three, and all at once."""
+    tables = tables_of(whole)
+    names = tables.names
+    grid = np.diag(total_variation(tables, 1))
+    if len(names) > 1:
+        both = total_variation(tables, 2)
+        for (i, j), distance in zip(
+            itertools.combinations(range(len(names)), 2), both, strict=True
+        ):
+            grid[i, j] = grid[j, i] = distance
+    i, j = divmod(int(np.argmax(grid)), len(names))
+    picture = Picture.of(
+        figures.pairs(names, grid),
+        f"Total variation distance of every two columns. The largest, {grid[i, j]:.3f}, is of "
+        f"{names[i]} and {names[j]}.",
+        "Numbers in at most twenty bins of their declared range; one column alone on the diagonal.",
+    )
+    text = [
+        "Total variation distance is the largest difference of the shares of any set of cells. A "
+        "pMSE ratio near 1 means that a logistic regression cannot tell synthetic rows from a "
+        "bootstrap of the records."
+    ]
+    table = Table.of("Distances of the whole table", joint_utility(whole))
+    return Section("Columns together", text, pictures=[picture], tables=[table])
+
+
+def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
+    """Regressions on records and on the first data set, beside each other."""
+    pictures, tables = [], []
+    for formula in formulas:
+        fit = formula_fit(formula)
+        names, ours = _fitted(fit, whole.schema, whole.records)
+        others, theirs = _fitted(fit, whole.schema, whole.synthetic)
+        if names != others:
+            raise InferenceError(
+                f"{formula!r} has other coefficients on synthetic rows than on the records: a "
+                "level is missing in one of them."
+            )
+        overlap = _overlap(ours, theirs)
+        rows = [
+            [name, ours[0][k], ours[1][k], theirs[0][k], theirs[1][k], overlap[k]]
+            for k, name in enumerate(names)
+        ]
+        head = ["coefficient", "records", "se", "synthetic", "se", "interval overlap"]
+        tables.append(Table(f"{formula} (least squares)", head, rows))
+        figure = figures.regression(formula, {"data": ours, "synthetic": theirs}, names)
+        text = f"Coefficients of {formula}; mean overlap of 95 % intervals {overlap.mean():.2f}."
+        pictures.append(Picture.of(figure, text, text))
+    note = (
+        "Intervals of one synthetic data set leave out what noise and synthesis add; overlap is of "
+        "95 % intervals, 1 where they are the same and below 0 where they are apart."
+    )
+    return Section("Regressions", [note], pictures=pictures, tables=tables)
+
+
+def _fitted(
+    fit: Callable[[pd.DataFrame], Any], schema: Schema, data: pd.DataFrame
+) -> tuple[list[str], tuple[Floats, Floats]]:
+    plain = data.astype({n: object for n in data if schema[str(n)].levels})
+    found = fit(plain)
+    return [str(name) for name in found.params.index], (
+        np.asarray(found.params, dtype=float),
+        np.asarray(found.bse, dtype=float),
+    )
+
+
+def _overlap(ours: tuple[Floats, Floats], theirs: tuple[Floats, Floats]) -> Floats:
+    """Mean over both 95 % intervals of the part that they share (Karr et al., 2006)."""
+    low = [value - Z * error for value, error in (ours, theirs)]
+    high = [value + Z * error for value, error in (ours, theirs)]
+    shared = np.minimum(*high) - np.maximum(*low)
+    widths = [h - w for h, w in zip(high, low, strict=True)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((shared / widths[0] + shared / widths[1]) / 2)

@@ -1,0 +1,111 @@
+"""Sections of the confidential page from what a release left in its folder."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpbayes.errors import DataError
+from dpbayes.heavy import pd
+from dpbayes.pages import figures
+from dpbayes.pages.page import Picture, Section, Table
+from dpbayes.report import charts
+
+WIDE = 20.0  # a largest bound so many times the median asks for a logarithmic axis
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DataError(f"{str(path)!r}: {error.strerror}.") from None
+
+
+def left_behind(folder: Path) -> list[Section]:
+    """Utility as the release's own report has it."""
+    found = _read(folder / "utility.json")
+    picture = _read(folder / "density.png")
+    pictures = []
+    if picture is not None:
+        text = "Distribution of each synthetic column, beside that of the records."
+        pictures.append(Picture(picture, text, text, 1000))
+    tables = []
+    if found is not None:
+        measures: Mapping[str, Any] = json.loads(found)
+        first: Mapping[str, Any] = next(iter(measures.values()), {})
+        rows = [
+            [name, column.get("max_ecdf"), column.get("total_variation")]
+            for name, column in first.items()
+        ]
+        head = ["column", "largest ECDF difference", "total variation"]
+        tables.append(Table("Distance of each column, on the first data set", head, rows))
+    more = (
+        "With --records and --schema this page compares whole tables, regressions (--formula) and "
+        "disclosure risk (--keys)."
+    )
+    return [Section("Utility", [more], pictures=pictures, tables=tables)]
+
+
+def of_fit(folder: Path) -> list[Section]:
+    """Lipschitz bounds, weights and diagnostics of a posterior; nothing without one."""
+    content = _read(folder / "weights.csv")
+    summary = json.loads(_read(folder / "fit.json") or b"{}")
+    sections = []
+    if content is not None:
+        sections.append(_bounds(pd.read_csv(io.BytesIO(content)), summary))
+    if "diagnostics" in summary:
+        sections.append(_diagnostics(summary))
+    return sections
+
+
+def _bounds(table: pd.DataFrame, summary: Mapping[str, Any]) -> Section:
+    """Violins of Lipschitz bounds, and weights against them."""
+    epsilon = summary.get("guarantee", {}).get("epsilon")
+    values = {"unweighted": table["lipschitz_unweighted"], "released": table["lipschitz"]}
+    figure = charts.lipschitz_violin(values, epsilon)
+    top, middle = float(table["lipschitz_unweighted"].max()), table["lipschitz_unweighted"].median()
+    if middle > 0 and top > WIDE * middle:
+        figure.axes[0].set_yscale("log")
+        positive = np.concatenate([v.to_numpy() for v in values.values()])
+        figure.axes[0].set_ylim(bottom=float(positive[positive > 0].min()) / 2)
+    violins = Picture.of(
+        figure,
+        f"Violins of the Lipschitz bounds of records. The largest is {top:.3g} without weights and "
+        f"{float(table['lipschitz'].max()):.3g} as released.",
+        "Each record's largest |log-likelihood| over posterior draws. The dashed line is ε/2: a "
+        "record above it could change a posterior probability by more than ε says.",
+    )
+    pictures = [violins]
+    if table["weight"].nunique() > 1:
+        text = "Weight of each record against its unweighted bound: high risk, low weight."
+        pictures.append(Picture.of(figures.weights(table), text, text))
+    counts = [
+        ["records", len(table)],
+        ["truncated (weight 0 or cut)", int(table["truncated"].sum())],
+        ["censored at ±ε/2", int(table["censored"].sum())],
+        ["local ε on these records (confidential)", summary.get("epsilon_local")],
+    ]
+    return Section(
+        "Risk of each record in the model",
+        pictures=pictures,
+        tables=[Table("Records", ["", "number"], counts)],
+    )
+
+
+def _diagnostics(summary: Mapping[str, Any]) -> Section:
+    rows = []
+    for key, name in (("diagnostics_unweighted", "unweighted"), ("diagnostics", "released")):
+        for measure, value in (summary.get(key) or {}).items():
+            if isinstance(value, int | float) and not (
+                isinstance(value, float) and math.isnan(value)
+            ):
+                rows.append([f"{name}: {measure}", value])
+    return Section("Diagnostics of the chains", tables=[Table("Chains", ["", "value"], rows)])

@@ -1,0 +1,133 @@
+"""Figures of a page, beside those of reports: distributions, pairs of columns, regressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from dpbayes.arrays import Floats
+from dpbayes.heavy import pd
+from dpbayes.report.charts import COLOURS
+from dpbayes.schema import Column
+
+DATA, SYNTHETIC = "#333333", COLOURS[0]
+FEW = 30  # whole numbers that are shown as bars
+
+
+def distribution(column: Column, original: pd.Series, synthetic: pd.Series) -> Figure:
+    """Shares of levels beside each other, or cumulative shares of numbers, which show atoms.
+
+    Args:
+        column: its declaration.
+        original, synthetic: validated, shape (n,) and (n',).
+    """
+    figure = Figure(figsize=(5.2, 3.1), layout="constrained")
+    ax = figure.add_subplot()
+    both = {"data": original.dropna(), "synthetic": synthetic.dropna()}
+    if column.levels:
+        names = [str(level) for level in column.levels[:FEW]]
+        for i, ((label, values), colour) in enumerate(
+            zip(both.items(), (DATA, SYNTHETIC), strict=True)
+        ):
+            counts = values.astype(str).value_counts(normalize=True).reindex(names).fillna(0.0)
+            place = np.arange(len(names)) + 0.4 * (i - 0.5)
+            ax.barh(place, counts.to_numpy(), 0.38, color=colour, label=label)
+        ax.set_yticks(range(len(names)), [_cut(name) for name in names], fontsize=8)
+        ax.invert_yaxis()
+        ax.set_xlabel("share of records with a value" if column.optional else "share of records")
+    else:
+        for (label, values), colour in zip(both.items(), (DATA, SYNTHETIC), strict=True):
+            numbers = np.sort(values.to_numpy(dtype=float))
+            line = "-" if label == "data" else "--"
+            share = np.arange(1, len(numbers) + 1) / max(1, len(numbers))
+            ax.step(_axis(column, numbers), share, line, where="post", color=colour, label=label)
+        ax.set_ylabel("share at or below")
+        ax.set_ylim(0, 1.02)
+        if column.type == "date":
+            ax.tick_params(axis="x", labelrotation=30, labelsize=8)
+    ax.set_title(_cut(column.name, 40), fontsize=10, loc="left")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _axis(column: Column, numbers: Floats) -> Floats:
+    """Numbers, or days that Matplotlib writes as dates."""
+    return numbers.astype("datetime64[D]") if column.type == "date" else numbers
+
+
+def pairs(names: Sequence[str], distances: Floats) -> Figure:
+    """Total variation distance of every two columns, as a grid.
+
+    Args:
+        names: of the columns.
+        distances: shape (columns, columns), symmetric; one column alone on the diagonal.
+    """
+    size = max(3.6, 0.42 * len(names) + 1.8)
+    figure = Figure(figsize=(size + 0.8, size), layout="constrained")
+    ax = figure.add_subplot()
+    shown = ax.imshow(distances, cmap="Blues", vmin=0, vmax=max(0.1, float(distances.max())))
+    ticks = [_cut(name, 14) for name in names]
+    ax.set_xticks(range(len(names)), ticks, rotation=60, ha="right", fontsize=8)
+    ax.set_yticks(range(len(names)), ticks, fontsize=8)
+    if len(names) <= 12:
+        for i, j in np.ndindex(distances.shape):
+            dark = distances[i, j] > 0.6 * shown.get_clim()[1]
+            ax.text(
+                j, i, f"{distances[i, j]:.2f}", ha="center", va="center", fontsize=7,
+                color="white" if dark else "black",
+            )  # fmt: skip
+    figure.colorbar(shown, ax=ax, label="total variation distance", shrink=0.8)
+    return figure
+
+
+def regression(
+    formula: str, fits: Mapping[str, tuple[Floats, Floats]], names: Sequence[str]
+) -> Figure:
+    """Coefficients with 95 % intervals, of the records and of synthetic rows, beside each other.
+
+    Each is shown in standard errors of the records' coefficient from it.
+
+    Args:
+        fits: ``data`` and ``synthetic``: coefficients and standard errors, shape (p,) each.
+    """
+    figure = Figure(figsize=(5.2, 0.9 + 0.42 * max(2, len(names))), layout="constrained")
+    ax = figure.add_subplot()
+    centre, unit = fits["data"]
+    unit = np.where(unit > 0, unit, 1.0)
+    for k, (label, colour) in enumerate((("data", DATA), ("synthetic", SYNTHETIC))):
+        value, error = fits[label]
+        place = np.arange(len(names)) + 0.24 * (k - 0.5)
+        off = (value - centre) / unit
+        ax.errorbar(off, place, xerr=1.96 * error / unit, fmt="o", color=colour, label=label,
+                    capsize=2, markersize=4)  # fmt: skip
+    ax.axvline(0, color="0.6", linewidth=0.8)
+    ax.set_yticks(range(len(names)), [_cut(name, 30) for name in names], fontsize=8)
+    ax.invert_yaxis()
+    ax.set_xlabel("difference from the records, in standard errors", fontsize=9)
+    ax.set_title(_cut(formula, 44), fontsize=9, loc="left")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def weights(table: pd.DataFrame) -> Figure:
+    """Weight of each record against its Lipschitz bound without weights.
+
+    Args:
+        table: ``weight`` and ``lipschitz_unweighted`` by record.
+    """
+    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+    ax = figure.add_subplot()
+    ax.plot(table["lipschitz_unweighted"], table["weight"], ".", color=SYNTHETIC, markersize=3)
+    ax.set_xlabel("Lipschitz bound of the record, unweighted")
+    ax.set_ylabel("weight α")
+    ax.set_ylim(-0.02, 1.05)
+    ax.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _cut(name: str, most: int = 24) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"

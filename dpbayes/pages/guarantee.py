@@ -1,0 +1,88 @@
+"""What ε says, in plain words: sections that both pages have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpbayes.evaluate.disclosure import FALSE_RATES, Bounds
+from dpbayes.pages.page import Section, Table, shown
+
+
+def stated_loss(statement: Mapping[str, Any]) -> float | None:
+    """ε for the neighbours that what is published protects; None where none is claimed."""
+    key = "epsilon" if statement["holds_for"] == "add-remove" else "epsilon_substitution"
+    found = statement[key]
+    return None if found is None or statement["basis"] != "strict" else float(found)
+
+
+def numbers(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The numbers that matter first."""
+    epsilon = stated_loss(statement)
+    change = "one record changed" if statement["holds_for"] == "substitution" else "one record"
+    found = [
+        (f"ε, {change}", "none" if epsilon is None else shown(epsilon)),
+        ("δ", shown(float(statement["delta"]))),
+        ("Guarantee", str(statement["basis"])),
+        ("Synthetic data sets", str(statement["datasets"])),
+    ]
+    if "epsilon_person" in statement:
+        found.insert(1, ("ε, all records of one person", shown(statement["epsilon_person"])))
+    return found
+
+
+def guarantee(statement: Mapping[str, Any]) -> Section:
+    """What an (ε, δ) bounds, and what it assumes."""
+    epsilon = stated_loss(statement)
+    assumed = ("What this assumes", [str(text).capitalize() for text in statement["assumptions"]])
+    said = str(statement["statement"]).split(" This assumes that ")[0]
+    if epsilon is None:
+        return Section("Guarantee", [said], folded=assumed)
+    delta = float(statement["delta"])
+    bounds = Bounds.of(epsilon, delta)
+    text = [
+        said,
+        "Whoever reads the release, and knows all other records, learns at most so much of one:",
+    ]
+    rows: list[list[object]] = [
+        [
+            f"a test for it that is wrong for {rate:.0%} of others is right for at most",
+            f"{true:.1%}",
+        ]
+        for rate, true in zip(FALSE_RATES, bounds.true_rates, strict=True)
+    ]
+    if not delta:
+        rows.insert(
+            0, ["odds of any statement about it change by a factor of at most", bounds.odds]
+        )
+    rows.append(["right less wrong answers of any such test, at most", f"{bounds.advantage:.1%}"])
+    table = Table("What the guarantee bounds, for one record", ["", "bound"], rows)
+    return Section("Guarantee", text, tables=[table], folded=assumed)
+
+
+def settings(statement: Mapping[str, Any]) -> Section:
+    """How the release was made: mechanism, settings, versions, files."""
+    given = statement.get("settings", {})
+    rows = [[key, _plain(value)] for key, value in given.items()]
+    program = statement.get("program")
+    if program:
+        rows.append(["program", f"{program['name']} (SHA-256 {program['sha256'][:16]}…)"])
+    versions = [[name, version] for name, version in statement.get("versions", {}).items()]
+    files = [[name, digest] for name, digest in statement.get("files", {}).items()]
+    tables = [Table(f"Mechanism {statement['mechanism']}", ["setting", "value"], rows, words=True)]
+    if versions:
+        tables.append(Table("Packages", ["package", "version"], versions, words=True))
+    if files:
+        tables.append(Table("Files and their SHA-256", ["file", "hash"], files, words=True))
+    return Section("How it was made", tables=tables)
+
+
+def _plain(value: Any) -> str:
+    """A setting as text: lists and tables by their length where they are long."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key}: {_plain(inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        if len(value) > 6 and all(isinstance(v, int | float) for v in value):
+            return f"{len(value)} numbers, {shown(value[0])} to {shown(value[-1])}"
+        return ", ".join(map(_plain, value))
+    return shown(value)

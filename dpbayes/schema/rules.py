@@ -1,0 +1,307 @@
+"""Rules between columns, such as ``start <= end``: what holds in every record, and every row.
+
+A rule is public, as a bound is: the records keep it, or they are refused before anything is drawn.
+Its text is read by the grammar in rules.lark and never run as code.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpbayes.arrays import Floats, Mask
+from dpbayes.errors import SchemaError
+from dpbayes.heavy import pd
+from dpbayes.schema import dates
+from dpbayes.schema.columns import NUMERIC, Column, level_text
+
+if TYPE_CHECKING:  # lark takes time to import: only a schema with rules needs it
+    from lark import Lark
+
+LONGEST = 1000  # characters of a rule
+CLOSE = 1e-9  # numbers are equal within it, relatively: 0.1 + 0.2 is 0.3
+Values = Mapping[str, Floats]
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+}
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a rule.
+
+    Attributes:
+        value: of numbers by column computes numbers, or true and false, by broadcasting.
+        names: columns that it reads.
+        column: the one that it is, where it is no more than that.
+        text: of a literal in quotes.
+        boolean: its values are true and false.
+    """
+
+    value: Callable[[Values], Any]
+    names: frozenset[str] = frozenset()
+    column: Column | None = None
+    text: str | None = None
+    boolean: bool = False
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What is true of every record, or of those that are asked.
+
+    Attributes:
+        text: as it was written.
+        names: columns that it reads, in their order in the schema.
+        defined: ``(name, value)`` where it says that a numeric column is computed from others.
+    """
+
+    text: str
+    names: tuple[str, ...]
+    part: Part
+    defined: tuple[str, Part] | None = None
+
+    @classmethod
+    def parse(cls, text: str, columns: Mapping[str, Column]) -> Rule:
+        """Read a rule.
+
+        Raises:
+            SchemaError: it is none, or it does not go with the columns.
+        """
+        where = f"rule {text!r:.120}"
+        if not isinstance(text, str) or len(text) > LONGEST:
+            raise SchemaError(f"{where} must be text of at most {LONGEST:,} characters.")
+        reader = _Reader(where, columns)
+        part = reader.read(text)
+        if not part.boolean or not part.names:
+            raise SchemaError(
+                f"{where} must compare columns, for example 'age >= 16 or married == \"no\"'."
+            )
+        names = tuple(name for name in columns if name in part.names)
+        return cls(text, names, part, reader.definition)
+
+    def true(self, values: Values) -> Mask:
+        """Where it is true of values that are all there, shape (n,).
+
+        Args:
+            values: of each column in ``names``: numbers, days, or numbers of levels; NaN where
+                missing.
+        """
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            found = np.asarray(self.part.value(values), dtype=bool)
+        return np.asarray(found & ~self.missing(values))
+
+    def holds(self, values: Values) -> Mask:
+        """Where it is true, or tells nothing as a value is missing, shape (n,)."""
+        return np.asarray(self.true(values) | self.missing(values))
+
+    def missing(self, values: Values) -> Mask:
+        """Where a column that it reads is missing, shape (n,)."""
+        return np.asarray(_joined(np.logical_or, [np.isnan(values[name]) for name in self.names]))
+
+
+def numbers_of(column: Column, values: pd.Series) -> Floats:
+    """Validated values as a rule reads them, shape (n,)."""
+    if column.type in NUMERIC:
+        return np.asarray(values.to_numpy(dtype=float))
+    codes = values.cat.codes.to_numpy()
+    return np.where(codes < 0, np.nan, codes)
+
+
+def values_of(column: Column, numbers: Floats) -> pd.Series:
+    """Validated values of what ``numbers_of`` gives, shape (n,)."""
+    if column.levels:
+        codes = np.where(np.isnan(numbers), -1, numbers).astype(int)
+        kept = pd.Categorical.from_codes(codes, categories=list(column.levels), ordered=True)  # type: ignore[call-overload]
+        return pd.Series(kept, name=column.name)
+    whole = column.whole and not column.optional
+    return pd.Series(numbers.astype(np.int64) if whole else numbers, name=column.name)
+
+
+@functools.cache
+def _parser() -> Lark:
+    from lark import Lark
+
+    grammar = (Path(__file__).parent / "rules.lark").read_text(encoding="utf-8")
+    return Lark(grammar, parser="lalr")
+
+
+class _Reader:
+    """Makes parts of a rule's tree."""
+
+    def __init__(self, where: str, columns: Mapping[str, Column]) -> None:
+        self._where, self._columns = where, columns
+        self.definition: tuple[str, Part] | None = None
+
+    def read(self, text: str) -> Part:
+        from lark.exceptions import LarkError
+
+        try:
+            tree = _parser().parse(text)
+            return self._part(tree, top=True)
+        except LarkError as error:
+            column = getattr(error, "column", None)
+            at = f" at character {column}" if isinstance(column, int) and column > 0 else ""
+            raise SchemaError(
+                f"{self._where} cannot be read{at}. A rule compares columns, numbers and texts in "
+                "quotes by <, <=, ==, !=, in [...], and joins them by and, or, not; a column of "
+                "another name stands in backticks."
+            ) from None
+        except RecursionError:
+            raise SchemaError(f"{self._where} is nested too deeply.") from None
+
+    def _part(self, tree: Any, top: bool = False) -> Part:
+        kind, children = str(tree.data), list(tree.children)
+        if kind in ("literal", "negative"):
+            return self._literal(str(children[0]), -1.0 if kind == "negative" else 1.0)
+        if kind == "column":
+            return self._column(str(children[0]).strip("`"))
+        if kind == "computed":
+            left, sign, right = children
+            return self._computed(self._part(left), str(sign), self._part(right))
+        if kind == "signed":
+            one = self._number(self._part(children[1]))
+            sign = -1.0 if str(children[0]) == "-" else 1.0
+            return Part(lambda v: sign * one.value(v), one.names)
+        if kind in ("among", "not_among"):
+            return self._among(children, kind == "among")
+        if kind == "compared":
+            parts = [self._part(child) for child in children[::2]]
+            signs = [str(sign) for sign in children[1::2]]
+            if top and signs == ["=="]:
+                self.definition = self._defined(*parts)
+            return self._compared(parts, signs)
+        found = [self._truth(self._part(child)) for child in children]
+        names = frozenset().union(*(part.names for part in found))
+        values = [part.value for part in found]
+        if kind == "denied":
+            return Part(lambda v: np.logical_not(values[0](v)), names, boolean=True)
+        join = np.logical_and if kind == "both" else np.logical_or
+        return Part(lambda v: _joined(join, [value(v) for value in values]), names, boolean=True)
+
+    def _fail(self, why: str) -> SchemaError:
+        return SchemaError(f"{self._where}: {why}.")
+
+    def _literal(self, text: str, sign: float) -> Part:
+        if text[0] in "\"'":
+            return Part(lambda v: np.nan, text=text[1:-1])
+        number = sign * float(text)
+        if not math.isfinite(number):
+            raise self._fail(f"{text} is too large")
+        return Part(lambda v: number, text=level_text(number))
+
+    def _column(self, name: str) -> Part:
+        if name not in self._columns:
+            raise self._fail(f"column {name!r} is not declared; quote texts, as in x == 'yes'")
+        return Part(lambda v: v[name], frozenset([name]), self._columns[name])
+
+    def _number(self, part: Part) -> Part:
+        """Anything to calculate with."""
+        literal = part.text is not None and _is_nan(part)
+        if part.boolean or literal or (part.column is not None and part.column.levels):
+            what = "a text" if literal else "a comparison" if part.boolean else "a level"
+            raise self._fail(f"{what} is no number to calculate with")
+        return part
+
+    def _truth(self, part: Part) -> Part:
+        if not part.boolean:
+            raise self._fail("and, or, not join comparisons; write x == 'yes' for a level")
+        return part
+
+    def _computed(self, left: Part, sign: str, right: Part) -> Part:
+        a, b, apply = self._number(left), self._number(right), _SIGNS[sign]
+        return Part(lambda v: apply(a.value(v), b.value(v)), a.names | b.names)
+
+    def _among(self, children: Sequence[Any], positive: bool) -> Part:
+        one, *others = [self._part(child) for child in children]
+        equal = [self._compared([one, other], ["=="]) for other in others]
+        values = [part.value for part in equal]
+        return Part(
+            lambda v: _joined(np.logical_or, [value(v) for value in values]) == positive,
+            one.names,
+            boolean=True,
+        )
+
+    def _compared(self, parts: Sequence[Part], signs: Sequence[str]) -> Part:
+        pairs = [self._pair(a, s, b) for a, s, b in zip(parts, signs, parts[1:], strict=False)]
+        names = frozenset().union(*(part.names for part in parts))
+        return Part(
+            lambda v: _joined(np.logical_and, [pair(v) for pair in pairs]), names, boolean=True
+        )
+
+    def _pair(self, left: Part, sign: str, right: Part) -> Callable[[Values], Any]:
+        column = left.column or right.column
+        if column is not None and column.levels:
+            if left.column is None:
+                left, right, sign = right, left, _TURNED[sign]
+            return self._levels(column, left, sign, right)
+        a, b = (self._number(self._dated(part, column)) for part in (left, right))
+        return lambda v: _compare(sign, a.value(v), b.value(v))
+
+    def _dated(self, part: Part, column: Column | None) -> Part:
+        """Text beside a column of dates is a day."""
+        if part.text is None or column is None or column.type != "date":
+            return part
+        day = dates.bound(self._where, column.name, part.text)
+        return Part(lambda v: float(day or 0))
+
+    def _levels(
+        self, column: Column, left: Part, sign: str, right: Part
+    ) -> Callable[[Values], Any]:
+        if sign not in ("==", "!=") and column.type != "ordinal":
+            raise self._fail(f"levels of {column.name!r} have no order; compare them by == or !=")
+        if right.column is not None and right.column.levels:
+            if right.column.levels != column.levels:
+                raise self._fail(
+                    f"columns {column.name!r} and {right.column.name!r} have other levels"
+                )
+            return lambda v: _compare(sign, left.value(v), right.value(v))
+        known = {level_text(level): float(code) for code, level in enumerate(column.levels)}
+        if right.text not in known:
+            raise self._fail(
+                f"{right.text!r} is not a level of {column.name!r} ({', '.join(known)})"
+                if right.text is not None
+                else f"column {column.name!r} has levels; compare it with one of them"
+            )
+        code = known[right.text]
+        return lambda v: _compare(sign, left.value(v), code)
+
+    def _defined(self, left: Part, right: Part) -> tuple[str, Part] | None:
+        """A numeric column that the rule says how to compute from others."""
+        for one, other in ((left, right), (right, left)):
+            column = one.column
+            if column is None or column.levels or column.public or column.name in other.names:
+                continue
+            if other.names and not other.boolean and not (other.column and other.column.levels):
+                return column.name, other
+        return None
+
+
+def _joined(join: Callable[[Any, Any], Any], found: Sequence[Any]) -> Any:
+    """Of arrays that may differ in shape, as far as they broadcast."""
+    return functools.reduce(join, found)
+
+
+def _is_nan(part: Part) -> bool:
+    """A text in quotes, which has no number."""
+    return math.isnan(part.value({}))
+
+
+def _compare(sign: str, a: Any, b: Any) -> Any:
+    """Numbers, equal within rounding errors of what they were computed from."""
+    apart = np.abs(a - b)
+    close = (apart <= CLOSE * np.maximum(np.abs(a), np.abs(b))) & np.isfinite(apart)
+    if sign in ("==", "!="):
+        return close == (sign == "==")
+    more = a > b if sign in (">", ">=") else a < b
+    return more | close if sign in ("<=", ">=") else more & ~close

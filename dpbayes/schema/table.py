@@ -1,0 +1,253 @@
+"""What is public of a table: its columns, rules between them, and the number of rows."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from dpbayes.errors import DataError, SchemaError
+from dpbayes.heavy import pd
+from dpbayes.schema.clusters import Cluster
+from dpbayes.schema.columns import ASK_FOR_VALUES, COLUMN_TYPES, Column
+from dpbayes.schema.rows import PUBLIC, Rows
+from dpbayes.schema.rules import Rule, numbers_of
+
+IDENTIFIER, TEXT = "identifier", "text"  # columns that are never used
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The declared columns, in file order, rules between them, and the number of rows.
+
+    Attributes:
+        columns: by name.
+        rows: what is public of their number.
+        rules: what holds in every record (``rules.Rule``); public.
+        identifiers: columns of the file that are dropped.
+        cluster: which records are of one person, where one may have several.
+
+    Raises:
+        SchemaError: public columns, which show how many rows there are, with rows that are not
+            public.
+    """
+
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    rows: Rows = PUBLIC
+    rules: tuple[str, ...] = ()
+    identifiers: tuple[str, ...] = ()
+    cluster: Cluster | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rules, Sequence) or isinstance(self.rules, str):
+            raise SchemaError(f"rules = {self.rules!r} must be a list of rules, as text.")
+        object.__setattr__(self, "rules", tuple(self.rules))
+        _ = self.kept, self.asked  # are read
+        public = [column.name for column in self.columns.values() if column.public]
+        if public and not self.rows.public:
+            raise SchemaError(
+                f"rows = {self.rows.to_plain()!r}: column {public[0]!r} is public and released as "
+                'it is, which shows the number of records. Declare rows = "public", or make the '
+                "public columns confidential."
+            )
+
+    @classmethod
+    def from_dict(cls, tree: Mapping[str, Any]) -> Schema:
+        """Build from the tree of a TOML file: ``{"columns": {name: {key: value}}}``.
+
+        Beside the columns ``rows`` may stand, as ``Rows.parse`` reads it, ``rules``, and
+        ``cluster``, as ``Cluster.parse`` reads it.
+        """
+        if not isinstance(tree, Mapping):
+            raise SchemaError(f"the schema must be a table with columns, found {tree!r:.50}.")
+        _refuse_unknown_keys(tree, ("columns", "rows", "rules", "cluster"), "schema")
+        entries = tree.get("columns")
+        if not isinstance(entries, Mapping) or not entries:
+            raise SchemaError("the schema declares no column; add a table [columns.NAME].")
+        columns, identifiers = {}, []
+        for name, entry in entries.items():
+            if not isinstance(entry, Mapping):
+                raise SchemaError(f"column {name!r}: expected a table [columns.{name}].")
+            if entry == {"type": IDENTIFIER}:
+                identifiers.append(str(name))
+            else:
+                columns[str(name)] = _column(str(name), entry)
+        rows = Rows.parse(tree.get("rows", "public"))
+        dropped, cluster = tuple(identifiers), tree.get("cluster")
+        if cluster is not None:
+            cluster = Cluster.parse(cluster, dropped)
+        return cls(columns, rows, tree.get("rules", ()), dropped, cluster)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Schema:
+        """Read a schema file."""
+        try:
+            with open(path, "rb") as stream:
+                tree = tomllib.load(stream)
+        except FileNotFoundError:
+            raise SchemaError(f"schema file {str(path)!r} does not exist.") from None
+        except OSError as error:
+            raise SchemaError(f"schema file {str(path)!r}: {error.strerror}.") from None
+        except ValueError as error:  # of TOML, of UTF-8, of a number with thousands of digits
+            raise SchemaError(f"schema file {str(path)!r} is not valid TOML: {error}.") from None
+        except RecursionError:
+            raise SchemaError(f"schema file {str(path)!r} is nested too deeply.") from None
+        return cls.from_dict(tree)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The tree that ``from_dict`` reads."""
+        tree: dict[str, Any] = {name: {"type": IDENTIFIER} for name in self.identifiers}
+        tree.update({column.name: column.to_dict() for column in self.columns.values()})
+        rows = {} if self.rows.public else {"rows": self.rows.to_plain()}
+        rules = {"rules": list(self.rules)} if self.rules else {}
+        cluster = {} if self.cluster is None else {"cluster": self.cluster.to_plain()}
+        return {**rows, **rules, **cluster, "columns": tree}
+
+    def to_toml(self, path: str | Path) -> None:
+        """Write a schema file that ``from_toml`` reads back unchanged."""
+        Path(path).write_bytes(tomli_w.dumps(self.to_dict()).encode())
+
+    def __getitem__(self, name: str) -> Column:
+        try:
+            return self.columns[name]
+        except KeyError:
+            raise SchemaError(
+                f"column {name!r} is not declared in the schema{_suggest(name, self.columns)}; "
+                f"declared: {', '.join(self.columns)}."
+            ) from None
+
+    @cached_property
+    def kept(self) -> tuple[Rule, ...]:
+        """What ``rules`` say."""
+        return tuple(Rule.parse(text, self.columns) for text in self.rules)
+
+    @cached_property
+    def asked(self) -> Mapping[str, Rule]:
+        """Of columns with ``only_if``: where they have a value."""
+        found = {}
+        for name, column in self.columns.items():
+            if column.only_if is not None:
+                found[name] = Rule.parse(column.only_if, self.columns)
+                if name in found[name].names:
+                    raise SchemaError(f"column {name!r}: only_if must be about other columns.")
+        return found
+
+    def confidential(self) -> list[Column]:
+        """Columns that are not public, in schema order; SchemaError if there are none."""
+        columns = [column for column in self.columns.values() if not column.public]
+        if not columns:
+            raise SchemaError("every column is public; there is nothing to synthesise.")
+        return columns
+
+    def require_plain(self, names: Iterable[str], who: str) -> None:
+        """Raise SchemaError where a column may be missing, or is in a rule, which ``who`` ignores.
+
+        Rules among public columns are kept whatever is drawn.
+        """
+        for name in names:
+            column = self[name]
+            why = "may be missing" if column.optional else ""
+            for rule in () if column.public else self.kept:
+                why = why or (f"is in the rule {rule.text!r}" if name in rule.names else "")
+            if why:
+                raise SchemaError(
+                    f"column {name!r} {why}, which {who} cannot keep: take mechanism measured, or "
+                    "leave it out of the schema."
+                )
+
+    def validate(self, records: pd.DataFrame, *, show_values: bool = False) -> pd.DataFrame:
+        """Check every declared column; return them, typed, in schema order.
+
+        Undeclared columns are dropped: what the schema does not name is neither used nor released.
+
+        Args:
+            records: n rows.
+            show_values: messages show some of the values that are wrong, and names of columns that
+                are not declared: in a file without a header they are values too.
+        Raises:
+            DataError: no rows, duplicate or missing columns, or values that don't fit.
+        """
+        duplicates = records.columns[records.columns.duplicated()].unique()
+        if len(duplicates):
+            named = [str(name) for name in duplicates if show_values or name in self.columns]
+            raise DataError(
+                f"duplicate column names: {', '.join(map(repr, named)) or len(duplicates)}. Rename "
+                "or drop them."
+            )
+        if records.empty and self.rows.public:
+            raise DataError("the data have no rows.")
+        for name in self.columns:
+            if name not in records.columns:
+                found = [str(c) for c in records.columns]
+                listed = f"found: {', '.join(found)}" if show_values else f"found: {len(found)}"
+                raise DataError(
+                    f"column {name!r} of the schema is not in the data{_suggest(name, found)}; "
+                    f"columns {listed}." + ("" if show_values else f" {ASK_FOR_VALUES}")
+                )
+        typed = {
+            name: column.validate(records[name], show_values=show_values)
+            for name, column in self.columns.items()
+        }
+        self._check_rules(typed)
+        return pd.DataFrame(typed)
+
+    def _check_rules(self, found: Mapping[str, pd.Series]) -> None:
+        """Raise DataError where validated values break a rule."""
+        if not self.kept and not self.asked:
+            return
+        values = {name: numbers_of(self[name], column) for name, column in found.items()}
+        remedy = "Correct the records, or the schema from public knowledge."
+        for rule in self.kept:
+            broken = ~rule.holds(values)
+            if broken.any():
+                raise DataError(f"{broken.sum()} rows break the rule {rule.text!r}. {remedy}")
+        for name, rule in self.asked.items():
+            asked, there = rule.true(values), ~np.isnan(values[name])
+            for bad, what in (
+                (there & ~asked, "have a value"),
+                (asked & ~there & (not self[name].missing), "have none"),
+            ):
+                if bad.any():
+                    which = "does not hold" if what == "have a value" else "holds"
+                    raise DataError(
+                        f"column {name!r}: {bad.sum()} rows {what} where only_if = "
+                        f"{rule.text!r} {which}. {remedy}"
+                    )
+
+
+def _column(name: str, entry: Mapping[str, Any]) -> Column:
+    """A column of a schema file."""
+    keys = tuple(f.name for f in fields(Column) if f.name != "name")
+    _refuse_unknown_keys(entry, keys, f"column {name!r}")
+    kinds = (*COLUMN_TYPES, IDENTIFIER)
+    if "type" not in entry:
+        raise SchemaError(f"column {name!r}: type is missing; one of {', '.join(kinds)}.")
+    if entry["type"] == IDENTIFIER:
+        raise SchemaError(f"column {name!r}: an identifier is dropped and has no other key.")
+    if entry["type"] == TEXT:
+        raise SchemaError(
+            f"column {name!r}: free text cannot be synthesised. Leave the column out, declare it "
+            f'as type = "{IDENTIFIER}", which is dropped, or declare its levels.'
+        )
+    return Column(name=name, **entry)
+
+
+def _refuse_unknown_keys(tree: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    for key in tree:
+        if key not in known:
+            raise SchemaError(
+                f"{where}: unknown key {key!r}{_suggest(key, known)}; "
+                f"known keys: {', '.join(known)}."
+            )
+
+
+def _suggest(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(str(name), [str(k) for k in known], n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
