@@ -18,8 +18,8 @@ from dpbayes.arrays import Floats, Ints
 _STEPS = 30
 _FOR_CURVATURE = 4000  # rows that curvature is computed from
 _CLOSE = 1e-3  # twice the gain of a last step
-_SHORTEST, _OVER = 1e-4, 0.5  # of a step; slope beyond the top that is too far, next to that before
-_FARTHEST = 3.0  # in W by one step: of a relation without exceptions there may be no top
+_SHORTEST, _OVER = 0.01, 0.5  # of a step; slope beyond the top that is too far, next to that before
+_LOST, _FARTHEST = 1e3, 3.0  # W that no relation has; of a step in W, where steps led there
 _RARE = 1e-9  # share of a group that has none
 _BY = 20_000  # rows at a time, and that margins are balanced on
 _BALANCING, _BALANCED = 60, 1e-4  # rounds until shares of groups are right, and how near
@@ -161,7 +161,22 @@ class _Mode:
         self.some = _spaced(len(psi))
 
     def climbed(self) -> Floats:
-        """The mode of W and intercepts, shape (A, 1 + D)."""
+        """The mode of W and intercepts, shape (A, 1 + D).
+
+        Of a relation without exceptions there may be none, and curvature vanishes on the way. Short
+        steps keep the direction; what meets the measured means better is taken.
+        """
+        found = self._climbed(np.inf)
+        if np.abs(found[:, 1:]).max(initial=0.0) <= _LOST:
+            return found
+        return min(found, self._climbed(_FARTHEST), key=self._missed)
+
+    def _missed(self, weights: Floats) -> float:
+        """Squared distance of what is expected from what is measured."""
+        off = self._off(weights) + self.penalty * weights
+        return float((off**2).sum())
+
+    def _climbed(self, farthest: float) -> Floats:
         weights = np.zeros_like(self.mean)
         off = self._off(weights)
         for _ in range(_STEPS):
@@ -169,11 +184,11 @@ class _Mode:
             curvature[np.diag_indices_from(curvature)] += self.penalty.ravel()
             step = np.linalg.solve(curvature, off.ravel()).reshape(off.shape)
             gain = float((step * off).sum())
-            farthest = float(np.abs(step[:, 1:]).max(initial=0.0))  # intercepts may go on
-            length = min(1.0, _FARTHEST / max(farthest, _FARTHEST))
+            far = float(np.abs(step[:, 1:]).max(initial=0.0))  # intercepts may go on
+            length = longest = min(1.0, farthest / max(far, 1e-300))
             while True:
                 there = self._off(weights + length * step)
-                if length < _SHORTEST or float((step * there).sum()) > -_OVER * gain:
+                if length < _SHORTEST * longest or float((step * there).sum()) > -_OVER * gain:
                     break
                 length /= 2  # past the top along the step
             weights, off = weights + length * step, there
