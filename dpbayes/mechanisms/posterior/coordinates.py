@@ -18,17 +18,21 @@ from dpbayes.errors import EngineError
 from dpbayes.heavy import xr
 from dpbayes.stan.groups import Stacked
 
-_STEPS = 3  # each measures curvature over the width that the one before found
-_WIDER = 3.0  # times the width without a clamp is as far as it is measured with one
+_GRID = np.linspace(-4, 4, 21)  # in sds of an effect, but ever wider away from its mean
+_PASSES = 5  # each finds sds down to a fifth of those of the one before
+_SWEEPS = 2  # over the coordinates of a start
 _LARGEST = 1e100  # beyond it, Stan's arithmetic with these could overflow
 
 
-def group_coordinates(bound: EmbeddedBinding, data: Mapping[str, Any]) -> dict[str, Floats]:
+def group_coordinates(
+    bound: EmbeddedBinding, data: Mapping[str, Any], at: xr.DataTree | None = None
+) -> dict[str, Floats]:
     """``group_information``, ``group_estimate``, ``slope_part`` and, with cutpoints, ``gap_share``.
 
-    The likelihood of a group is taken as normal in its effect, near the mode. Its precision is a
-    difference of gradients over about a posterior sd to either side, since a clamp has no second
-    derivative to speak of. Groups of a column share no record, so two gradients serve all of them.
+    Given all else at the mode, a group's likelihood is taken as the normal one that leaves its
+    effect with the mean and sd that it has. These come from gradients on a grid: clamped terms have
+    no second derivative to speak of, and few records of a group can have several modes, of which
+    the nearest says little. Groups of a column share no record, so a gradient serves all of them.
 
     There is always a result, since whether there is one would depend on the records: a group that
     nothing was found for keeps the coordinates it has, and all of them where the mode fails.
@@ -36,10 +40,11 @@ def group_coordinates(bound: EmbeddedBinding, data: Mapping[str, Any]) -> dict[s
     Args:
         bound: the stage with its coordinates as ``Model.data`` leaves them, non-centred.
         data: of the program. Only shapes, groups, covariates and priors are read.
+        at: the draw that anchors the stage, if one does: a point that was paid for.
     """
     try:
         with np.errstate(all="ignore"):
-            found = _near_mode(bound, data)
+            found = _near_mode(bound, data, at)
     except EngineError:
         return {}
     kept = np.abs([found["group_information"], found["group_estimate"]]) < _LARGEST
@@ -47,26 +52,42 @@ def group_coordinates(bound: EmbeddedBinding, data: Mapping[str, Any]) -> dict[s
     return {name: np.where(np.abs(value) < _LARGEST, value, 0.0) for name, value in found.items()}
 
 
-def _near_mode(bound: EmbeddedBinding, data: Mapping[str, Any]) -> dict[str, Floats]:
+def _near_mode(
+    bound: EmbeddedBinding, data: Mapping[str, Any], at: xr.DataTree | None
+) -> dict[str, Floats]:
     """The same where arithmetic allows it."""
-    free = bound.rebind(clip_lower=-np.inf, clip_upper=np.inf)
+    start = _start(bound, int(data["n"])) if at is None else bound.unconstrain(at)[0]
     shape = np.shape(data["group_estimate"])
-    stacked = Stacked(data)
-    point = free.mode()
-    near = _Slopes(free, point, shape, stacked)
-    wide = near.measure(np.full(shape, np.inf))
-    # Far from the mode, clamped terms have none.
-    near = _Slopes(bound, bound.mode(point), shape, stacked)
-    near.measure(_WIDER * wide)
+    near = _Slopes(bound, bound.mode(start), shape, Stacked(data))
+    near.measure()
     return near.coordinates(data)
 
 
+def _start(bound: EmbeddedBinding, n: int) -> Vector:
+    """Where to look for a mode: far from it, clamped terms have no slope.
+
+    The best of a public grid in each of the intercepts, cutpoints and dispersions, one by one.
+    """
+    names = bound.coordinates()
+    moved = [i for i, k in enumerate(names) if not k.startswith(("group_", "coefficient"))]
+    steps = np.geomspace(0.1, 10 * np.sqrt(n), 16)
+    steps = np.concatenate([[0], steps, -steps])  # the first of equal ones is taken
+    point = np.zeros(len(names))
+    for _ in range(_SWEEPS):
+        for i in moved:
+            tried = np.tile(point, (len(steps), 1))
+            tried[:, i] += steps
+            point = tried[np.argmax(np.nan_to_num(bound.log_density(tried), nan=-np.inf))]
+    return point
+
+
 class _Slopes:
-    """Gradients of a log density on both sides of a point in the group effects.
+    """Gradients of a log density in the group effects around a point.
 
     Attributes:
         at: the point's parameters.
-        information: precision of each effect, shape as the effects.
+        information: precision of what the records say of each effect, shape as the effects.
+        slope: its gradient at the point.
     """
 
     def __init__(
@@ -84,36 +105,47 @@ class _Slopes:
         self._point = point.copy()
         self._point[self._places("group_partial")] = 0.0
         self._point[self._effects] = self.at["group_effect"] / self._sd
-        self.information = np.zeros(shape)
-        self._up, self._down = np.zeros(shape), np.zeros(shape)
-        self._cross = np.zeros(len(point))
+        self.information, self.slope = np.zeros(shape), np.zeros(shape)
 
     def _places(self, parameter: str) -> Ints:
         """Where a parameter's entries stand among the coordinates."""
         found = [i for i, name in enumerate(self._names) if name.split(".")[0] == parameter]
         return np.asarray(found, dtype=int)
 
-    def _gradient(self, part: slice, shift: Floats) -> Vector:
-        """With the effects of a column moved; in all effects that of the likelihood."""
+    def _gradient(self, effect: Floats) -> Vector:
+        """At other effects; in all effects that of the likelihood."""
         moved = self._point.copy()
-        moved[self._effects[part]] += shift[part] / self._sd[part]
+        moved[self._effects] = effect / self._sd
         _, found = self._bound.density(moved)
         found[self._effects] = (found[self._effects] + moved[self._effects]) / self._sd
         return found
 
-    def measure(self, widest: Floats) -> Floats:
-        """Find ``information``; returns the posterior sds of the effects that follow from it."""
-        width = np.minimum(widest, self._sd)
-        for _ in range(_STEPS):
+    def measure(self) -> None:
+        """Find ``information`` and ``slope``."""
+        before = self.at["group_effect"]
+        for index in np.ndindex(before.shape[1:]):
             for part in self._stacked.part:
-                up, down = self._gradient(part, width), self._gradient(part, -width)
-                effects = self._effects[part]
-                self._up[part], self._down[part] = up[effects], down[effects]
-                self._cross = down - up
-            self.information = np.maximum((self._down - self._up) / (2 * width), 0.0)
-            found = 1 / np.sqrt(self.information + 1 / self._sd**2)
-            width = np.minimum(widest, found)
-        return found
+                self._measure((part, *index), before)
+
+    def _measure(self, own: tuple[Any, ...], before: Floats) -> None:
+        """The same for a column, and one of its levels.
+
+        The mode's sd of effects is too wide: from it, by a step of EM with each pass.
+        """
+        farthest = float(self._sd[own].max())
+        sd, mean = farthest, before[own]
+        width = np.full(len(mean), sd)
+        moved = before.copy()
+        for _ in range(_PASSES):
+            points = mean + width * _stretched(farthest / width)
+            slopes = np.empty(points.shape)
+            for slope, moved[own] in zip(slopes, points, strict=True):
+                slope[:] = self._gradient(moved)[self._effects[own]]
+            used = sd
+            mean, width = _moments(points, slopes, used, width)
+            sd = min(float(np.sqrt((mean**2 + width**2).mean())), farthest)
+        self.information[own] = np.maximum(1 / width**2 - 1 / used**2, 0.0)
+        self.slope[own] = self.information[own] * (mean - before[own]) + mean / used**2
 
     def coordinates(self, data: Mapping[str, Any]) -> dict[str, Floats]:
         """As ``group_coordinates``."""
@@ -125,7 +157,7 @@ class _Slopes:
             location = -data["prior_cutpoint"][0]
         else:
             intercept, location = at["intercept"], data["prior_intercept"][0]
-        slope = (self._up + self._down) / 2
+        slope = self.slope
         for t in range(stacked.slopes):
             self._less_intercepts(t, slope)
         told = self.information > 0
@@ -159,8 +191,40 @@ class _Slopes:
         gap = self.at["gap"]
         if self._stacked.last == len(self._stacked.part):
             return np.zeros(len(gap))
-        gaps, first = (self._cross[self._places(name)] for name in ("gap", "first_cutpoint"))
+        part, effect = self._stacked.part[-1], self.at["group_effect"]
+        sd = np.zeros(effect.shape)
+        sd[part] = 1 / np.sqrt(self.information[part] + 1 / self._sd[part] ** 2)
+        cross = self._gradient(effect - sd) - self._gradient(effect + sd)
+        gaps, first = (cross[self._places(name)] for name in ("gap", "first_cutpoint"))
         return np.asarray(np.nan_to_num(gaps / (gap * first), posinf=0, neginf=0))
+
+
+def _stretched(reach: Vector) -> Floats:
+    """``_GRID`` by a hyperbolic sine, so that its ends are at 4 times reach: shape (G, groups)."""
+    bend = np.ones(len(reach))
+    for _ in range(20):  # of sinh(bend) = reach bend, reach at least 1
+        bend = np.maximum(np.arcsinh(reach * bend), 1e-3)
+    return np.sinh(_GRID[:, None] / 4 * bend) / bend * 4
+
+
+def _moments(points: Floats, slopes: Floats, sd: float, width: Vector) -> tuple[Vector, Vector]:
+    """Means and sds of effects, from slopes of their log likelihoods; shapes (G, groups).
+
+    Args:
+        sd: of the effects' prior.
+        width: of sds, by which points were chosen; no point tells of a fifth of it.
+    """
+    steps = np.diff(points, axis=0)
+    rises = (slopes[1:] + slopes[:-1]) / 2 * steps
+    log_density = -0.5 * (points / sd) ** 2
+    log_density[1:] += np.cumsum(rises, axis=0)
+    weight = np.exp(log_density - log_density.max(axis=0))
+    weight[1:-1] *= (steps[1:] + steps[:-1]) / 2
+    weight[[0, -1]] *= steps[[0, -1]] / 2
+    weight /= weight.sum(axis=0)
+    mean = (weight * points).sum(axis=0)
+    variance = (weight * (points - mean) ** 2).sum(axis=0)
+    return mean, np.sqrt(np.maximum(variance, (width / 5) ** 2))
 
 
 def non_centred(draws: xr.DataTree, data: Mapping[str, Any]) -> xr.DataTree:

@@ -162,7 +162,9 @@ class BoundRecords:
         if posterior.choices is None and not self.task.allow_nonconvergence:
             posterior.diagnostics.require(what)
 
-    def _for_chains(self, bound: BoundModel, data: Mapping[str, Any]) -> BoundModel:
+    def _for_chains(
+        self, bound: BoundModel, data: Mapping[str, Any], at: xr.DataTree | None
+    ) -> BoundModel:
         """The same density in coordinates that suit the group effects, if there are any."""
         program, engine = self.model.program, self.task.engine
         if not (program.bundled and self.design.columns) or engine.name == "recorded":
@@ -170,7 +172,7 @@ class BoundRecords:
         pilot: Any = bound
         if not isinstance(bound, EmbeddedBinding):
             pilot = get_engine("embedded").compile(program).bind(data)
-        return bound.rebind(**group_coordinates(pilot, data))
+        return bound.rebind(**group_coordinates(pilot, data, at))
 
     def _random_starts(
         self, bound: BoundModel, source: BoundModel, chains: int, rng: np.random.Generator
@@ -197,7 +199,7 @@ class BoundRecords:
         settings = replace(given, seed=number, metric=metric)
         if bound.candidates is not None:  # draws for diagnostics, made in no time
             return Posterior.sample(bound, bound.bound, settings)
-        chains = self._for_chains(bound.bound, {**self.data, **bound.changes})
+        chains = self._for_chains(bound.bound, {**self.data, **bound.changes}, bound.at)
         starts = self._starts(bound, chains, settings, np.random.default_rng(seed))
         return Posterior.sample(bound, chains, settings, starts, checkpoint, self.data)
 
@@ -226,7 +228,7 @@ class BoundRecords:
             for key, value in {**self.data, **bound.changes, "n": PILOT}.items()
         }
         pilot = replace(settings, warmup=500, draws=100, progress=False)
-        draws = self._for_chains(self._compiled.bind(some), some).sample(pilot)
+        draws = self._for_chains(self._compiled.bind(some), some, bound.at).sample(pilot)
         picked = rng.choice(count_draws(draws), settings.chains, replace=False)
         names = [str(name) for name in draws["posterior"].data_vars]
         return make_draws({name: stacked(draws, name)[picked][None] for name in names})
@@ -268,6 +270,7 @@ class BoundStage:
         changes: what the stage put in place of the contract's defaults.
         weighting: weights of the records.
         anchor: shape (n,), f_i at the anchor, or None.
+        at: the anchor, or None.
         candidates: the public points that draws are among, or None where they are a chain's.
     """
 
@@ -276,6 +279,7 @@ class BoundStage:
     changes: Mapping[str, Any]
     weighting: Weighting
     anchor: Vector | None
+    at: xr.DataTree | None
     candidates: Candidates | None = None
 
     @property
@@ -319,7 +323,7 @@ def bind_stage(
         assert at is not None  # the first stage has no drawn anchor
         anchor = changes["anchor"] = _log_lik_at(records, at)
     bound, candidates = records.among(records.plain.rebind(**changes), stage, at, before)
-    return BoundStage(stage, bound, changes, weighting, anchor, candidates)
+    return BoundStage(stage, bound, changes, weighting, anchor, at, candidates)
 
 
 def _log_lik_at(records: BoundRecords, at: xr.DataTree) -> Vector:
