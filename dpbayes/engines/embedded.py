@@ -257,7 +257,7 @@ class EmbeddedBinding:
     @interruptible
     def constrain(self, points: Floats) -> dict[str, NDArray[Any]]:
         """Parameters and transformed parameters at points of shape (chain, draw, d)."""
-        model = self._evaluator(emit=0)
+        model = self._steady
         names = [name for name in model.param_names(include_tp=True) if name]
         flat = points.reshape(-1, points.shape[-1])
         try:

@@ -77,7 +77,8 @@ def _start(bound: EmbeddedBinding, n: int) -> Vector:
         for i in moved:
             tried = np.tile(point, (len(steps), 1))
             tried[:, i] += steps
-            point = tried[np.argmax(np.nan_to_num(bound.log_density(tried), nan=-np.inf))]
+            found = [bound.density(one)[0] for one in tried]
+            point = tried[np.argmax(np.nan_to_num(found, nan=-np.inf))]
     return point
 
 
