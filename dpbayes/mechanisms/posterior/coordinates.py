@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.arrays import Floats, Ints, Vector
+from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding
 from dpbayes.errors import EngineError
 from dpbayes.heavy import xr
@@ -34,6 +35,9 @@ def group_coordinates(
     no second derivative to speak of, and few records of a group can have several modes, of which
     the nearest says little. Groups of a column share no record, so a gradient serves all of them.
 
+    A mode in effects and their sds has too wide sds. In coordinates that suit the effects, they are
+    as good as integrated out, and a mode is one of all else: there, coordinates are found anew.
+
     There is always a result, since whether there is one would depend on the records: a group that
     nothing was found for keeps the coordinates it has, and all of them where the mode fails.
 
@@ -44,23 +48,41 @@ def group_coordinates(
     """
     try:
         with np.errstate(all="ignore"):
-            found = _near_mode(bound, data, at)
+            return _near_mode(bound, data, at)
     except EngineError:
         return {}
-    kept = np.abs([found["group_information"], found["group_estimate"]]) < _LARGEST
-    found["group_information"][~kept.all(axis=0)] = 0.0
-    return {name: np.where(np.abs(value) < _LARGEST, value, 0.0) for name, value in found.items()}
 
 
 def _near_mode(
     bound: EmbeddedBinding, data: Mapping[str, Any], at: xr.DataTree | None
 ) -> dict[str, Floats]:
     """The same where arithmetic allows it."""
+    shape, stacked = np.shape(data["group_estimate"]), Stacked(data)
+
+    def found_at(point: Vector) -> dict[str, Floats]:
+        near = _Slopes(bound, point, shape, stacked)
+        near.measure()
+        found = near.coordinates(data)
+        kept = np.abs([found["group_information"], found["group_estimate"]]) < _LARGEST
+        found["group_information"][~kept.all(axis=0)] = 0.0
+        return {k: np.where(np.abs(value) < _LARGEST, value, 0.0) for k, value in found.items()}
+
     start = _start(bound, int(data["n"])) if at is None else bound.unconstrain(at)[0]
-    shape = np.shape(data["group_estimate"])
-    near = _Slopes(bound, bound.mode(start), shape, Stacked(data))
-    near.measure()
-    return near.coordinates(data)
+    point = bound.mode(start)
+    first = found_at(point)
+    again = _mode_between(bound, bound.rebind(**first), point, data)
+    return found_at(again) if np.isfinite(again).all() else first
+
+
+def _mode_between(
+    bound: EmbeddedBinding, walk: EmbeddedBinding, point: Vector, data: Mapping[str, Any]
+) -> Vector:
+    """A mode of ``walk``, from a point and in coordinates of ``bound``."""
+    at = bound.constrain(point[None, None])
+    middle = make_draws({**at, "group_raw": np.zeros_like(at["group_raw"])})
+    mode = walk.mode(walk.unconstrain(middle)[0])
+    told = non_centred(make_draws(walk.constrain(mode[None, None])), data)
+    return np.asarray(bound.unconstrain(told)[0])
 
 
 def _start(bound: EmbeddedBinding, n: int) -> Vector:
@@ -131,10 +153,11 @@ class _Slopes:
     def _measure(self, own: tuple[Any, ...], before: Floats) -> None:
         """The same for a column, and one of its levels.
 
-        The mode's sd of effects is too wide: from it, by a step of EM with each pass.
+        The sd of effects is that of a step of EM with each pass, and wider by about a sd of its
+        logarithm: likelihoods that are not normal are better told where effects are far apart.
         """
-        farthest = float(self._sd[own].max())
-        sd, mean = farthest, before[own]
+        sd, mean = float(self._sd[own].max()), before[own]
+        farthest = 2 * sd
         width = np.full(len(mean), sd)
         moved = before.copy()
         for _ in range(_PASSES):
@@ -144,7 +167,9 @@ class _Slopes:
                 slope[:] = self._gradient(moved)[self._effects[own]]
             used = sd
             mean, width = _moments(points, slopes, used, width)
-            sd = min(float(np.sqrt((mean**2 + width**2).mean())), farthest)
+            share = np.maximum(1 - (width / used) ** 2, 0)
+            wider = np.exp(1 / np.sqrt(1 + 2 * (share @ share)))
+            sd = min(wider * float(np.sqrt((mean**2 + width**2).mean())), farthest)
         self.information[own] = np.maximum(1 / width**2 - 1 / used**2, 0.0)
         self.slope[own] = self.information[own] * (mean - before[own]) + mean / used**2
 
