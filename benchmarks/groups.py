@@ -1,16 +1,18 @@
 """Hierarchical models at default settings: do the chains mix, and what do the groups cost?
 
-    .venv/bin/python benchmarks/groups.py                       # the families, some minutes each
+    .venv/bin/python benchmarks/groups.py                       # the families, an hour
+    .venv/bin/python benchmarks/groups.py --turn 0 --cell 0 1 2 # the smallest, a third of them
     .venv/bin/python benchmarks/groups.py --part sizes          # J and n
     .venv/bin/python benchmarks/groups.py --part terms          # crossed, nested, slopes
     .venv/bin/python benchmarks/groups.py --family normal beta
 
 One row per case: leapfrog steps per draw, divergences of 4,000 draws, largest R-hat, smallest bulk
-ESS per 1,000 draws, and seconds, also as a ratio to the model without groups on the same records.
+ESS per 1,000 draws, and seconds of processors, also as a ratio to the model without groups on the
+same records.
 """
 
 import argparse
-import time
+import os
 from functools import partial
 
 import numpy as np
@@ -27,6 +29,9 @@ MECHANISMS = {
 }
 SHAPES = {"balanced": False, "1/j": True}  # sizes of the groups
 SDS = (0.0, 0.1, 1.0)  # true sd between groups, in linear predictors of sd about 1
+# J and n of the first part. Over its turns and the families, each with all of the above.
+CELLS = [(3, 300), (10, 300), (30, 300), (100, 1_000), (10, 3_000), (1_000, 1_000)]
+TURNS = 3
 # J, n, sd and mechanism of the second part, for the normal family.
 SIZES = [
     (3, 300, 0.1), (3, 100_000, 0.1), (10, 10_000, 0.5), (30, 10_000, 0.1), (100, 10_000, 0.5),
@@ -111,13 +116,18 @@ def levels(kind, names, codes):
 
 
 def fitted(schema, records, mechanism, formula, family):
-    start = time.perf_counter()
+    start = processors()
     synthesizer = dpb.Synthesizer(
         schema, mechanism, dpb.Regression(formula, family), settings=dpb.SamplerSettings(seed=3)
     )
     fit = synthesizer.fit(records, allow_nonconvergence=True)
     posterior = getattr(fit.fitted, "posterior", None) or fit.fitted.unweighted
-    return posterior, time.perf_counter() - start
+    return posterior, processors() - start
+
+
+def processors():
+    """Seconds of this process and of those that it started and has waited for."""
+    return sum(os.times()[:4])
 
 
 def row(family, groups, n, sd, shape, name):
@@ -152,10 +162,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--part", choices=("families", "sizes", "terms"), default="families")
     parser.add_argument("--family", nargs="+", default=FAMILIES, choices=FAMILIES)
+    parser.add_argument("--turn", nargs="+", type=int, default=range(TURNS))
+    parser.add_argument("--cell", nargs="+", type=int, default=range(len(CELLS)))
     parser.add_argument("--records", type=int, default=3000)
     options = parser.parse_args()
+    fitted(*records_of("normal", 50, 3, 0, False), dpb.Unweighted(), "y ~ x", "normal")  # imports
     print("| family | J | n | sd | sizes | mechanism | steps (without) | divergences | R-hat "
-          "| ESS per 1,000 | s | time |")  # fmt: skip
+          "| ESS per 1,000 | CPU s | time |")  # fmt: skip
     print("|---" * 12 + "|")
     if options.part == "sizes":
         for groups, n, sd in SIZES:
@@ -168,10 +181,12 @@ def main():
                 for sd, shape, name in cases:
                     row_of_terms(family, options.records, term, levels, sd, shape, name)
         return
-    for family in options.family:
-        for groups in (3, 10, 100):
-            for sd, shape, name in cases:
-                row(family, groups, options.records, sd, shape, name)
+    for turn in options.turn:
+        for i in options.cell:
+            for f in options.family:
+                k = i + turn + FAMILIES.index(f)
+                name, shape = list(MECHANISMS)[k % 3], list(SHAPES)[(k // 3 + turn) % 2]
+                row(f, *CELLS[i], SDS[turn], shape, name)
 
 
 if __name__ == "__main__":

@@ -246,7 +246,7 @@ class EmbeddedBinding:
     @interruptible
     def unconstrain(self, draws: xr.DataTree) -> Floats:
         """Draws in Stan's unconstrained coordinates, shape (S, d); NaN where Stan finds none."""
-        model = self._evaluator(emit=0)
+        model = self._steady
         points = columns(draws, _names(model))
         out = np.full((len(points), model.param_unc_num()), np.nan)
         for s, point in enumerate(points):
@@ -257,7 +257,7 @@ class EmbeddedBinding:
     @interruptible
     def constrain(self, points: Floats) -> dict[str, NDArray[Any]]:
         """Parameters and transformed parameters at points of shape (chain, draw, d)."""
-        model = self._evaluator(emit=0)
+        model = self._steady
         names = [name for name in model.param_names(include_tp=True) if name]
         flat = points.reshape(-1, points.shape[-1])
         try:

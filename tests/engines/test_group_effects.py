@@ -5,6 +5,7 @@ import pytest
 
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine
+from dpbayes.mechanisms.posterior import coordinates
 from dpbayes.mechanisms.posterior.coordinates import group_coordinates, non_centred
 from dpbayes.stan.families import FAMILIES
 
@@ -69,19 +70,75 @@ def curvature(bound):
     return np.array(found)
 
 
+def given_all_else(bound):
+    """Means and sds of each of group_raw with all else at the mode, by densities on a fine grid."""
+    fine = np.linspace(-8, 8, 161)
+    at = bound.mode(coordinates._start(bound, 300))  # clamped ones have several
+    found = []
+    for i, name in enumerate(bound.coordinates()):
+        if name.startswith("group_raw"):
+            moved = np.tile(at, (len(fine), 1))
+            moved[:, i] = fine
+            log_density = bound.log_density(moved)
+            weight = np.exp(log_density - log_density.max())
+            weight /= weight.sum()
+            mean = weight @ fine
+            found.append((mean, np.sqrt(weight @ (fine - mean) ** 2)))
+    return np.array(found).T
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("clamp", [np.inf, 2.0])
 def test_a_groups_own_records_are_found_out(bind, family, clamp):
-    """With a wide sd, effects have about mean and precision that the coordinates say.
-
-    The gradient at raw = 0 is small and the second derivatives are near -1 in all effects, where
-    those of the non-centred form are not.
-    """
+    """In coordinates effects are about standard normal, where the non-centred ones are not."""
     plain, data = bind(EmbeddedEngine(), family, K=COVARIATES, J=3, n=300)
     bound = plain.rebind(clip_lower=-clamp, clip_upper=clamp)
-    walk = bound.rebind(**group_coordinates(bound, data))
-    assert np.abs(curvature(walk).sum(axis=0) - 1).max() < 0.5
-    assert np.abs(curvature(bound).sum(axis=0) - 1).max() > 1
+    mean, sd = given_all_else(bound.rebind(**group_coordinates(bound, data)))
+    assert np.abs(mean).max() < 0.3
+    assert np.abs(np.log(sd)).max() < 0.3
+    assert np.abs(np.log(given_all_else(bound)[1])).max() > 0.3
+
+
+@pytest.mark.parametrize("family", ["normal", "poisson"])
+def test_they_are_found_from_the_clamped_target_alone(bind, family, monkeypatch):
+    """No other target of the records is looked at; far from them, its terms have no slope."""
+    plain, data = bind(EmbeddedEngine(), family, K=COVARIATES, J=3, n=300)
+    far, lower = {"normal": (5 + 0.1 * data["y"], -2.0), "poisson": (6 + data["y"], -4.0)}[family]
+    narrow = {"y": far, "clip_lower": lower, "clip_upper": lower + 4}
+    bound = plain.rebind(**narrow)
+    rebind, changed = EmbeddedBinding.rebind, set()
+
+    def watched(binding, **changes):
+        changed.update(changes)
+        return rebind(binding, **changes)
+
+    monkeypatch.setattr(EmbeddedBinding, "rebind", watched)
+    found = group_coordinates(bound, {**data, **narrow})
+    assert (found["group_information"] > 10).all()
+    assert changed == {"group_information", "group_estimate", "slope_part"}
+
+
+def test_mean_and_sd_of_a_likelihood_with_two_modes():
+    """A narrow and a wide mode, and one that is narrow and far out, by fine quadrature."""
+    sd, weights = 0.5, np.array([[0.7, 0.3], [1e-3, 1.0], [0.0, 1.0]])
+    modes, scales = np.array([1.6, 0.2]), np.array([0.1, 0.6])
+    fine = np.linspace(-4, 4, 200_001)[:, None, None]
+
+    def likelihood(x):
+        return weights * np.exp(-0.5 * ((x - modes) / scales) ** 2)
+
+    density = np.exp(-0.5 * (fine[..., 0] / sd) ** 2) * likelihood(fine).sum(axis=-1)
+    density /= density.sum(axis=0)
+    true_mean = (density * fine[..., 0]).sum(axis=0)
+    true_sd = np.sqrt((density * (fine[..., 0] - true_mean) ** 2).sum(axis=0))
+    mean, width = np.full(3, 1.6), np.full(3, 2.0)
+    for _ in range(coordinates._PASSES):
+        x = mean + width * coordinates._stretched(2.0 / width)
+        parts = likelihood(x[..., None])
+        slopes = -((x[..., None] - modes) / scales**2 * parts).sum(axis=-1) / parts.sum(axis=-1)
+        mean, width = coordinates._moments(x, np.nan_to_num(slopes), sd, width)
+    np.testing.assert_allclose(mean, true_mean, atol=0.1)
+    np.testing.assert_allclose(width, true_sd, rtol=0.2)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -141,7 +141,7 @@ def test_a_record_leaves_those_of_others_alone(together):
 def test_coordinates_of_group_effects_are_those_of_each_column(embedded):
     """Modes of a sum of independent parts are those of the parts, to a fraction of an sd."""
     together = Together(embedded, ("normal", "poisson", "categorical"), K=2, J=3, n=200)
-    found = group_coordinates(together.bound, together.data, together.families)
+    found = group_coordinates(together.bound, together.data, labels=together.families)
     for family, alone in together.alone.items():
         own = group_coordinates(alone, together.of_family[family])
         assert {entry(name, family) for name in own} <= found.keys()

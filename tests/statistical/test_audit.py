@@ -118,6 +118,34 @@ def test_sampled_audit_bounds_from_below():
     assert found.epsilon_lower > 1.0  # one record at the far end moves 30 others' posterior
 
 
+def test_sampled_audit_of_two_group_terms():
+    """Chains whose coordinates come from the records keep ε, where the record is alone in a group.
+
+    A lower bound is wrong with probability 0.05 at most. Without a clamp the same record shows.
+    """
+    public = {"type": "categorical", "public": True}
+    schema = dpb.Schema.from_dict(
+        {
+            "columns": {
+                "y": {"type": "continuous", "lower": 0, "upper": 1},
+                "g": {**public, "levels": ["a", "b", "c"]},
+                "h": {**public, "levels": ["u", "v", "w", "x"]},
+            }
+        }
+    )
+    rng = np.random.default_rng(3)
+    y = np.clip(rng.normal(0.5, 0.1, 40), 0, 1)
+    g, h = (np.array(list(names))[rng.integers(0, 3, 40)] for names in ("abc", "uvw"))
+    records = pd.DataFrame({"y": y, "g": g, "h": h})
+    alone = pd.DataFrame({"y": [1.0], "g": ["a"], "h": ["x"]})
+    strict = dpb.Synthesizer(
+        schema, dpb.Censored(1.0), dpb.Regression("y ~ (1 | g) + (1 | h)", "normal")
+    )
+    assert not audit_sampled(strict, records, alone, runs=60).violated
+    loose = audit_sampled(strict.with_mechanism(dpb.Unweighted()), records, alone, runs=60)
+    assert loose.epsilon_lower > 1.0
+
+
 def test_sampled_audit_exceeds_the_nominal_epsilon_of_confidential_weights(synthesizer):
     """Chains alone show the violation: one record at the edge moves every other's weight."""
     records = pd.DataFrame({"y": np.random.default_rng(5).beta(6, 6, 300), "ill": "no"})

@@ -13,25 +13,34 @@ from typing import Any
 import numpy as np
 
 from dpbayes.arrays import Floats, Ints, Vector
+from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding
 from dpbayes.errors import EngineError
 from dpbayes.heavy import xr
 from dpbayes.stan.composition import entry
 from dpbayes.stan.groups import Stacked
 
-_STEPS = 3  # each measures curvature over the width that the one before found
-_WIDER = 3.0  # times the width without a clamp is as far as it is measured with one
+_GRID = np.linspace(-4, 4, 21)  # in sds of an effect, but ever wider away from its mean
+_PASSES = 5  # each finds sds down to a fifth of those of the one before
+_SWEEPS = 2  # over the coordinates of a start
 _LARGEST = 1e100  # beyond it, Stan's arithmetic with these could overflow
 
 
 def group_coordinates(
-    bound: EmbeddedBinding, data: Mapping[str, Any], labels: Sequence[str] = ("",)
+    bound: EmbeddedBinding,
+    data: Mapping[str, Any],
+    at: xr.DataTree | None = None,
+    labels: Sequence[str] = ("",),
 ) -> dict[str, Floats]:
     """``group_information``, ``group_estimate``, ``slope_part`` and, with cutpoints, ``gap_share``.
 
-    The likelihood of a group is taken as normal in its effect, near the mode. Its precision is a
-    difference of gradients over about a posterior sd to either side, since a clamp has no second
-    derivative to speak of. Groups of a column share no record, so two gradients serve all of them.
+    Given all else at the mode, a group's likelihood is taken as the normal one that leaves its
+    effect with the mean and sd that it has. These come from gradients on a grid: clamped terms have
+    no second derivative to speak of, and few records of a group can have several modes, of which
+    the nearest says little. Groups of a column share no record, so a gradient serves all of them.
+
+    A mode in effects and their sds has too wide sds. In coordinates that suit the effects, they are
+    as good as integrated out, and a mode is one of all else: there, coordinates are found anew.
 
     There is always a result, since whether there is one would depend on the records: a group that
     nothing was found for keeps the coordinates it has, and all of them where the mode fails.
@@ -39,53 +48,93 @@ def group_coordinates(
     Args:
         bound: the stage with its coordinates as ``Model.data`` leaves them, non-centred.
         data: of the program. Only shapes, groups, covariates and priors are read.
+        at: the draw that anchors the stage, if one does: a point that was paid for.
         labels: of the columns that have group effects (``Model.labels``).
     """
-    free = bound.rebind(clip_lower=-np.inf, clip_upper=np.inf)
-    found: dict[str, Floats] = {}
     try:
         with np.errstate(all="ignore"):
-            point = free.mode()
-            mode = bound.mode(point)
-            for label in labels:
-                of_column = _near_mode((free, point), (bound, mode), data, label)
-                found |= {entry(name, label): v for name, v in _usable(of_column).items()}
+            return _near_mode(bound, data, at, labels)
     except EngineError:
         return {}
-    return found
-
-
-def _usable(found: dict[str, Floats]) -> dict[str, Floats]:
-    kept = np.abs([found["group_information"], found["group_estimate"]]) < _LARGEST
-    found["group_information"][~kept.all(axis=0)] = 0.0
-    return {name: np.where(np.abs(value) < _LARGEST, value, 0.0) for name, value in found.items()}
 
 
 def _near_mode(
-    free: tuple[EmbeddedBinding, Vector],
-    clamped: tuple[EmbeddedBinding, Vector],
-    data: Mapping[str, Any],
-    label: str,
+    bound: EmbeddedBinding, data: Mapping[str, Any], at: xr.DataTree | None, labels: Sequence[str]
 ) -> dict[str, Floats]:
-    """Those of a column, where arithmetic allows it; by bindings and their modes."""
+    """The same where arithmetic allows it."""
+
+    def found_at(point: Vector) -> dict[str, Floats]:
+        found: dict[str, Floats] = {}
+        for label in labels:
+            of_column = _of_column(bound, point, data, label)
+            found |= {entry(name, label): value for name, value in of_column.items()}
+        return found
+
+    start = _start(bound, int(data["n"])) if at is None else bound.unconstrain(at)[0]
+    point = bound.mode(start)
+    first = found_at(point)
+    again = _mode_between(bound, bound.rebind(**first), point, data, labels)
+    return found_at(again) if np.isfinite(again).all() else first
+
+
+def _of_column(
+    bound: EmbeddedBinding, point: Vector, data: Mapping[str, Any], label: str
+) -> dict[str, Floats]:
+    """Those of a column's effects around a point, 0 where arithmetic does not allow them."""
     ending = entry("", label)
     own = {name.removesuffix(ending): v for name, v in data.items() if name.endswith(ending)}
-    shape = np.shape(own["group_estimate"])
-    stacked = Stacked(own)
-    near = _Slopes(*free, shape, stacked, label)
-    wide = near.measure(np.full(shape, np.inf))
-    # Far from the mode, clamped terms have none.
-    near = _Slopes(*clamped, shape, stacked, label)
-    near.measure(_WIDER * wide)
-    return near.coordinates(own)
+    near = _Slopes(bound, point, np.shape(own["group_estimate"]), Stacked(own), label)
+    near.measure()
+    found = near.coordinates(own)
+    kept = np.abs([found["group_information"], found["group_estimate"]]) < _LARGEST
+    found["group_information"][~kept.all(axis=0)] = 0.0
+    return {k: np.where(np.abs(value) < _LARGEST, value, 0.0) for k, value in found.items()}
+
+
+def _mode_between(
+    bound: EmbeddedBinding,
+    walk: EmbeddedBinding,
+    point: Vector,
+    data: Mapping[str, Any],
+    labels: Sequence[str],
+) -> Vector:
+    """A mode of ``walk``, from a point and in coordinates of ``bound``."""
+    at = bound.constrain(point[None, None])
+    raw = [entry("group_raw", label) for label in labels]
+    middle = make_draws({**at, **{name: np.zeros_like(at[name]) for name in raw}})
+    mode = walk.mode(walk.unconstrain(middle)[0])
+    told = make_draws(walk.constrain(mode[None, None]))
+    for label in labels:
+        told = non_centred(told, data, label)
+    return np.asarray(bound.unconstrain(told)[0])
+
+
+def _start(bound: EmbeddedBinding, n: int) -> Vector:
+    """Where to look for a mode: far from it, clamped terms have no slope.
+
+    The best of a public grid in each of the intercepts, cutpoints and dispersions, one by one.
+    """
+    names = bound.coordinates()
+    moved = [i for i, k in enumerate(names) if not k.startswith(("group_", "coefficient"))]
+    steps = np.geomspace(0.1, 10 * np.sqrt(n), 16)
+    steps = np.concatenate([[0], steps, -steps])  # the first of equal ones is taken
+    point = np.zeros(len(names))
+    for _ in range(_SWEEPS):
+        for i in moved:
+            tried = np.tile(point, (len(steps), 1))
+            tried[:, i] += steps
+            found = [bound.density(one)[0] for one in tried]
+            point = tried[np.argmax(np.nan_to_num(found, nan=-np.inf))]
+    return point
 
 
 class _Slopes:
-    """Gradients of a log density on both sides of a point in the group effects.
+    """Gradients of a log density in the group effects around a point.
 
     Attributes:
         at: the point's parameters.
-        information: precision of each effect, shape as the effects.
+        information: precision of what the records say of each effect, shape as the effects.
+        slope: its gradient at the point.
     """
 
     def __init__(
@@ -110,9 +159,7 @@ class _Slopes:
         self._point = point.copy()
         self._point[self._places("group_partial")] = 0.0
         self._point[self._effects] = self.at["group_effect"] / self._sd
-        self.information = np.zeros(shape)
-        self._up, self._down = np.zeros(shape), np.zeros(shape)
-        self._cross = np.zeros(len(point))
+        self.information, self.slope = np.zeros(shape), np.zeros(shape)
 
     def _places(self, parameter: str) -> Ints:
         """Where a parameter's entries stand among the coordinates."""
@@ -120,27 +167,43 @@ class _Slopes:
         found = [i for i, name in enumerate(self._names) if name.split(".")[0] == own]
         return np.asarray(found, dtype=int)
 
-    def _gradient(self, part: slice, shift: Floats) -> Vector:
-        """With the effects of a column moved; in all effects that of the likelihood."""
+    def _gradient(self, effect: Floats) -> Vector:
+        """At other effects; in all effects that of the likelihood."""
         moved = self._point.copy()
-        moved[self._effects[part]] += shift[part] / self._sd[part]
+        moved[self._effects] = effect / self._sd
         _, found = self._bound.density(moved)
         found[self._effects] = (found[self._effects] + moved[self._effects]) / self._sd
         return found
 
-    def measure(self, widest: Floats) -> Floats:
-        """Find ``information``; returns the posterior sds of the effects that follow from it."""
-        width = np.minimum(widest, self._sd)
-        for _ in range(_STEPS):
+    def measure(self) -> None:
+        """Find ``information`` and ``slope``."""
+        before = self.at["group_effect"]
+        for index in np.ndindex(before.shape[1:]):
             for part in self._stacked.part:
-                up, down = self._gradient(part, width), self._gradient(part, -width)
-                effects = self._effects[part]
-                self._up[part], self._down[part] = up[effects], down[effects]
-                self._cross = down - up
-            self.information = np.maximum((self._down - self._up) / (2 * width), 0.0)
-            found = 1 / np.sqrt(self.information + 1 / self._sd**2)
-            width = np.minimum(widest, found)
-        return found
+                self._measure((part, *index), before)
+
+    def _measure(self, own: tuple[Any, ...], before: Floats) -> None:
+        """The same for a column, and one of its levels.
+
+        The sd of effects is that of a step of EM with each pass, and wider by about a sd of its
+        logarithm: likelihoods that are not normal are better told where effects are far apart.
+        """
+        sd, mean = float(self._sd[own].max()), before[own]
+        farthest = 2 * sd
+        width = np.full(len(mean), sd)
+        moved = before.copy()
+        for _ in range(_PASSES):
+            points = mean + width * _stretched(farthest / width)
+            slopes = np.empty(points.shape)
+            for slope, moved[own] in zip(slopes, points, strict=True):
+                slope[:] = self._gradient(moved)[self._effects[own]]
+            used = sd
+            mean, width = _moments(points, slopes, used, width)
+            share = np.maximum(1 - (width / used) ** 2, 0)
+            wider = np.exp(1 / np.sqrt(1 + 2 * (share @ share)))
+            sd = min(wider * float(np.sqrt((mean**2 + width**2).mean())), farthest)
+        self.information[own] = np.maximum(1 / width**2 - 1 / used**2, 0.0)
+        self.slope[own] = self.information[own] * (mean - before[own]) + mean / used**2
 
     def coordinates(self, data: Mapping[str, Any]) -> dict[str, Floats]:
         """As ``group_coordinates``."""
@@ -152,7 +215,7 @@ class _Slopes:
             location = -data["prior_cutpoint"][0]
         else:
             intercept, location = at["intercept"], data["prior_intercept"][0]
-        slope = (self._up + self._down) / 2
+        slope = self.slope
         for t in range(stacked.slopes):
             self._less_intercepts(t, slope)
         told = self.information > 0
@@ -186,8 +249,40 @@ class _Slopes:
         gap = self.at["gap"]
         if self._stacked.last == len(self._stacked.part):
             return np.zeros(len(gap))
-        gaps, first = (self._cross[self._places(name)] for name in ("gap", "first_cutpoint"))
+        part, effect = self._stacked.part[-1], self.at["group_effect"]
+        sd = np.zeros(effect.shape)
+        sd[part] = 1 / np.sqrt(self.information[part] + 1 / self._sd[part] ** 2)
+        cross = self._gradient(effect - sd) - self._gradient(effect + sd)
+        gaps, first = (cross[self._places(name)] for name in ("gap", "first_cutpoint"))
         return np.asarray(np.nan_to_num(gaps / (gap * first), posinf=0, neginf=0))
+
+
+def _stretched(reach: Vector) -> Floats:
+    """``_GRID`` by a hyperbolic sine, so that its ends are at 4 times reach: shape (G, groups)."""
+    bend = np.ones(len(reach))
+    for _ in range(20):  # of sinh(bend) = reach bend, reach at least 1
+        bend = np.maximum(np.arcsinh(reach * bend), 1e-3)
+    return np.sinh(_GRID[:, None] / 4 * bend) / bend * 4
+
+
+def _moments(points: Floats, slopes: Floats, sd: float, width: Vector) -> tuple[Vector, Vector]:
+    """Means and sds of effects, from slopes of their log likelihoods; shapes (G, groups).
+
+    Args:
+        sd: of the effects' prior.
+        width: of sds, by which points were chosen; no point tells of a fifth of it.
+    """
+    steps = np.diff(points, axis=0)
+    rises = (slopes[1:] + slopes[:-1]) / 2 * steps
+    log_density = -0.5 * (points / sd) ** 2
+    log_density[1:] += np.cumsum(rises, axis=0)
+    weight = np.exp(log_density - log_density.max(axis=0))
+    weight[1:-1] *= (steps[1:] + steps[:-1]) / 2
+    weight[[0, -1]] *= steps[[0, -1]] / 2
+    weight /= weight.sum(axis=0)
+    mean = (weight * points).sum(axis=0)
+    variance = (weight * (points - mean) ** 2).sum(axis=0)
+    return mean, np.sqrt(np.maximum(variance, (width / 5) ** 2))
 
 
 def non_centred(draws: xr.DataTree, data: Mapping[str, Any], label: str = "") -> xr.DataTree:

@@ -175,7 +175,9 @@ class BoundRecords:
         pairs = zip(self.model.columns, self.model.labels, strict=True)
         return [label for model, label in pairs if model.formula.groups]
 
-    def _for_chains(self, bound: BoundModel, data: Mapping[str, Any]) -> BoundModel:
+    def _for_chains(
+        self, bound: BoundModel, data: Mapping[str, Any], at: xr.DataTree | None
+    ) -> BoundModel:
         """The same density in coordinates that suit the group effects, if there are any."""
         program, engine = self.model.program, self.task.engine
         if not (program.bundled and self._grouped) or engine.name == "recorded":
@@ -183,7 +185,7 @@ class BoundRecords:
         pilot: Any = bound
         if not isinstance(bound, EmbeddedBinding):
             pilot = get_engine("embedded").compile(program).bind(data)
-        return bound.rebind(**group_coordinates(pilot, data, self._grouped))
+        return bound.rebind(**group_coordinates(pilot, data, at, self._grouped))
 
     def _random_starts(
         self, bound: BoundModel, source: BoundModel, chains: int, rng: np.random.Generator
@@ -211,7 +213,7 @@ class BoundRecords:
         settings = replace(given, seed=number, metric=metric)
         if bound.candidates is not None:  # draws for diagnostics, made in no time
             return Posterior.sample(bound, bound.bound, settings)
-        chains = self._for_chains(bound.bound, {**self.data, **bound.changes})
+        chains = self._for_chains(bound.bound, {**self.data, **bound.changes}, bound.at)
         starts = self._starts(bound, chains, settings, np.random.default_rng(seed))
         return Posterior.sample(
             bound, chains, settings, starts, checkpoint, self.data, self._grouped
@@ -242,7 +244,7 @@ class BoundRecords:
             for key, value in {**self.data, **bound.changes, "n": PILOT}.items()
         }
         pilot = replace(settings, warmup=500, draws=100, progress=False)
-        draws = self._for_chains(self._compiled.bind(some), some).sample(pilot)
+        draws = self._for_chains(self._compiled.bind(some), some, bound.at).sample(pilot)
         picked = rng.choice(count_draws(draws), settings.chains, replace=False)
         names = [str(name) for name in draws["posterior"].data_vars]
         return make_draws({name: stacked(draws, name)[picked][None] for name in names})
@@ -309,7 +311,7 @@ def bind_stage(
         anchor = changes["anchor"] = _log_lik_at(records, at)
     bound, candidates = records.among(records.plain.rebind(**changes), stage, at, before)
     each = records.model.by_column()
-    return BoundStage(stage, bound, changes, weighting, anchor, candidates, each)
+    return BoundStage(stage, bound, changes, weighting, anchor, at, candidates, each)
 
 
 def _log_lik_at(records: BoundRecords, at: xr.DataTree) -> Vector:

@@ -36,6 +36,7 @@ class BoundStage:
         changes: what the stage put in place of the contract's defaults.
         weighting: weights of the records.
         anchor: shape (n,), f_i at the anchor, or None.
+        at: the anchor, or None.
         candidates: the public points that draws are among, or None where they are a chain's.
         by_column: as ``Model.by_column``.
     """
@@ -45,6 +46,7 @@ class BoundStage:
     changes: Mapping[str, Any]
     weighting: Weighting
     anchor: Vector | None
+    at: xr.DataTree | None
     candidates: Candidates | None = None
     by_column: tuple[Mapping[str, int], ...] = ({},)
 
