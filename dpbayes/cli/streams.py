@@ -102,11 +102,6 @@ def say(text: str) -> None:
     _console.print(text, soft_wrap=True)
 
 
-def say_paragraph(text: str) -> None:
-    """Print text broken into lines of the screen's width."""
-    _console.print(text)
-
-
 def say_done(text: str) -> None:
     """Print what the command did to files or ledgers: it is said even if standard output fails."""
     if isinstance(sys.stdout, Stream):

@@ -18,7 +18,7 @@ from dpbayes.cli.options import (
     ShowValues,
     require_posterior,
 )
-from dpbayes.cli.streams import say, say_done, say_paragraph
+from dpbayes.cli.streams import say, say_done
 from dpbayes.errors import GuaranteeError
 from dpbayes.formats.catalog import CSV, WRITTEN, written_as
 from dpbayes.mechanisms import Mechanism
@@ -119,7 +119,7 @@ def synthesize(
     )
     records = source.read(data, job.candidates[0].schema)
     outcome = job.run(records, say)
-    say_paragraph(outcome.release.guarantee.paragraph())
+    say("\n".join(outcome.release.guarantee.lines()))
     if outcome.findings is not None and outcome.findings.lines:
         say("\n".join(("", *outcome.findings.lines)))
     if outcome.account is not None:

@@ -339,6 +339,27 @@ class Guarantee:
     def _at_delta(self) -> str:
         return f" at δ = {self.delta:g}" if self.delta else ""
 
+    def lines(self) -> tuple[str, str, str]:
+        """Three lines for the screen, the number first; ``paragraph`` has all of it."""
+        found = self.epsilon if self.holds_for == "add-remove" else self.epsilon_substitution
+        change = "is added or removed" if self.holds_for == "add-remove" else "is changed"
+        if self.basis == "none":
+            first = "No differential privacy."
+        elif not math.isfinite(found):
+            first = "No ε for a finite number of records."
+        else:
+            first = f"ε = {found:.4g} when one record {change} (δ = {self.delta:g})"
+            first += "." if self.basis == "strict" else ", as a target that holds asymptotically."
+        person = ""
+        if self.cluster > 1 and self.basis == "strict":
+            person = f"; for all of one person's, at most {self.cluster}, ε = "
+            person += f"{self.epsilon_person:.4g}"
+        sets = "1 data set" if self.datasets == 1 else f"{self.datasets} data sets"
+        how = {"candidates": ", among public points", "chain": ", for an exact draw", None: ""}
+        second = f"{self.basis.capitalize()}{how[self.draw]}: {sets} by {self.mechanism}{person}."
+        third = f"It rests on {len(self.assumptions)} assumptions: guarantee.json says them."
+        return first, second, third
+
     def paragraph(self) -> str:
         """A paragraph for people who read the release."""
         if self.guessed:

@@ -391,3 +391,19 @@ def test_losses_keep_what_is_known_of_substitution():
     assert mixed.substitution().rho == pytest.approx(0.5 + 2 * 4 * 0.125)
     assert mixed.scaled(0.5).substitution().epsilon == 1.5
     assert Loss.pure(2.0).substitution().epsilon == 4.0
+
+
+@pytest.mark.parametrize("mechanism", ALL, ids=lambda m: m.name)
+def test_three_lines_say_the_number_first(mechanism):
+    claim = mechanism.guarantee()
+    first, second, third = claim.lines()
+    if claim.basis == "strict":
+        assert first.startswith(f"ε = {claim.epsilon_substitution:.4g} when one record is changed")
+    elif claim.basis == "none":
+        assert first == "No differential privacy."
+    assert claim.mechanism in second
+    assert str(len(claim.assumptions)) in third
+    declared = replace(claim, rows="declared", cluster=3)
+    if claim.basis == "strict":
+        assert declared.lines()[0].startswith(f"ε = {claim.epsilon:.4g} when one record is added")
+        assert f"at most 3, ε = {3 * claim.epsilon:.4g}" in declared.lines()[1]
