@@ -350,13 +350,15 @@ class Guarantee:
         else:
             first = f"ε = {found:.4g} when one record {change} (δ = {self.delta:g})"
             first += "." if self.basis == "strict" else ", as a target that holds asymptotically."
-        person = ""
-        if self.cluster > 1 and self.basis == "strict":
-            person = f"; for all of one person's, at most {self.cluster}, ε = "
-            person += f"{self.epsilon_person:.4g}"
+        more = ""
+        if self.basis == "strict" and self.holds_for == "substitution":
+            more = f"; at a fixed number of records one more or less is ε = {self.epsilon:.4g}"
+        if self.basis == "strict" and self.cluster > 1:
+            more += f"; all records of one person, at most {self.cluster}, are ε = "
+            more += f"{self.epsilon_person:.4g}"
         sets = "1 data set" if self.datasets == 1 else f"{self.datasets} data sets"
         how = {"candidates": ", among public points", "chain": ", for an exact draw", None: ""}
-        second = f"{self.basis.capitalize()}{how[self.draw]}: {sets} by {self.mechanism}{person}."
+        second = f"{self.basis.capitalize()}{how[self.draw]}: {sets} by {self.mechanism}{more}."
         third = f"It rests on {len(self.assumptions)} assumptions: guarantee.json says them."
         return first, second, third
 

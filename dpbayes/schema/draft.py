@@ -7,6 +7,7 @@ or replaced it from public knowledge takes it out there.
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,8 +112,6 @@ def _guess(values: pd.Series, labels: Mapping[Any, str]) -> Guess:
     signs = {*NO_FIELD, *WRITTEN}
     missing = values.isna() | values.map(lambda v: isinstance(v, str) and v.strip() in signs)
     present = values[~missing.astype(bool)]
-    if len(present) < len(values):
-        guess.notes.append("Some rows have no value here.")
     if present.empty:
         guess.notes.append("No row has a value.")
     elif labels and _all_labelled(present, labels):
@@ -125,6 +124,8 @@ def _guess(values: pd.Series, labels: Mapping[Any, str]) -> Guess:
         if labels:
             known = ", ".join(f"{level_text(code)!r} {label!r}" for code, label in labels.items())
             guess.notes.append(f"Labels of single codes, perhaps of missing values: {known}.")
+    if len(present) < len(values) and guess.entry:
+        guess.say("missing", True, "some rows have no value; for codes that say so, a list of them")
     return guess
 
 
@@ -146,7 +147,7 @@ def _unlabelled(guess: Guess, present: pd.Series) -> None:
     elif not numbers.isna().any() and not _coded(present) and np.isfinite(numbers).all():
         _numbers(guess, numbers.astype(float))
     else:
-        _texts(guess, present.map(lambda value: str(value).strip()))
+        _texts(guess, present.map(lambda v: v.strip() if isinstance(v, str) else level_text(v)))
 
 
 def _coded(present: pd.Series) -> bool:
@@ -168,7 +169,9 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
         return
     if codes := _outlying(numbers):
         shown = ", ".join(f"{code:g}" for code in codes)
-        guess.notes.append(f"Codes of missing values? {shown}. Then make them empty in the file.")
+        guess.notes.append(
+            f"Codes of missing values? {shown}. Then missing = [{shown}], and bounds without them."
+        )
     count = whole and low >= 0 and high <= MOST_COUNT
     bottom, top = _bounds(low, high, 1.0 if whole else 0.0)
     if top - bottom < LEAST:
@@ -229,11 +232,24 @@ def _digits(numbers: pd.Series) -> int | None:
 def _texts(guess: Guess, texts: pd.Series) -> None:
     different = sorted(set(texts.tolist()))
     if texts.str.fullmatch(_DATES).all():
-        guess.notes.append("Dates: count days or years, for a column of numbers.")
+        _days(guess, pd.to_datetime(texts, errors="coerce", format="ISO8601"))
     elif len(different) > MOST_LEVELS or len(different) > max(2, len(texts) / 2):
         guess.notes.append("Texts of which most are different: names, keys or notes.")
     else:
         _levels(guess, different, "texts that were found; are there others?")
+
+
+def _days(guess: Guess, moments: pd.Series) -> None:
+    if moments.isna().any() or (moments.dt.normalize() != moments).any():
+        guess.notes.append("Moments: a column of dates has days alone.")
+        return
+    first, last = moments.min().year, moments.max().year
+    if first < 1678 or last > 2261:  # in 64 bits of nanoseconds
+        guess.notes.append("Days too far off to be taken.")
+        return
+    guess.say("type", "date", "days")
+    guess.say("lower", datetime.date(first, 1, 1), "the year of the first day; what can it be?")
+    guess.say("upper", datetime.date(last, 12, 31), "the year of the last day; what can it be?")
 
 
 def _levels(guess: Guess, levels: Sequence[str | int], why: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from dpbayes.schema.columns import KEYS, Column
 from dpbayes.schema.draft import MARK
 from dpbayes.schema.rows import MOST_VALUES
+from dpbayes.schema.table import IDENTIFIER
 
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
@@ -20,6 +21,15 @@ def json_schema() -> dict[str, Any]:
     hints, said = get_type_hints(Column), key_descriptions()
     keys = {key: {**_kind(hints[key]), "description": said[key]} for key in KEYS}
     keys[MARK]["items"] = {"enum": [key for key in KEYS if key != MARK]}
+    keys["type"]["enum"] = [*keys["type"]["enum"], IDENTIFIER]
+    day = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"}
+    codes = {"type": ["string", "number"]}
+    for key in ("lower", "upper"):  # editors read a date of TOML as text
+        keys[key]["anyOf"] = [{"type": keys[key].pop("type")}, day]
+    keys["atoms"]["items"] = {"anyOf": [keys["atoms"]["items"], day]}
+    told = {"type": keys["missing"].pop("type"), "items": codes}
+    keys["missing"].pop("items")
+    keys["missing"]["anyOf"] = [{"type": "boolean"}, told]
     needed = [f.name for f in fields(Column) if f.name in KEYS and f.default is MISSING]
     column = {
         "type": "object",
@@ -45,6 +55,23 @@ def json_schema() -> dict[str, Any]:
         "properties": {
             "rows": {"oneOf": rows, "description": "What is public of the number of records."},
             "columns": {"type": "object", "additionalProperties": column, "minProperties": 1},
+            "rules": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "What holds in every record, and in every synthetic row.",
+            },
+            "cluster": {
+                "type": "object",
+                "properties": {"column": {"type": "string"}, "most": {"type": "integer"}},
+                "required": ["column", "most"],
+                "additionalProperties": False,
+                "description": "The largest number of records of one person.",
+            },
+            "model": {
+                "type": "array",
+                "items": {"type": "object"},
+                "description": "A model for each confidential column, in the order of drawing.",
+            },
         },
         "required": ["columns"],
         "additionalProperties": False,

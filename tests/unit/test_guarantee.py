@@ -406,4 +406,4 @@ def test_three_lines_say_the_number_first(mechanism):
     declared = replace(claim, rows="declared", cluster=3)
     if claim.basis == "strict":
         assert declared.lines()[0].startswith(f"ε = {claim.epsilon:.4g} when one record is added")
-        assert f"at most 3, ε = {3 * claim.epsilon:.4g}" in declared.lines()[1]
+        assert f"at most 3, are ε = {3 * claim.epsilon:.4g}" in declared.lines()[1]
