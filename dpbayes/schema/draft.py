@@ -173,7 +173,8 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
             f"Codes of missing values? {shown}. Then missing = [{shown}], and bounds without them."
         )
     count = whole and low >= 0 and high <= MOST_COUNT
-    bottom, top = _bounds(low, high, 1.0 if whole else 0.0)
+    near = not whole and 0 < max(high - low, NEAR * max(abs(low), abs(high))) < LEAST
+    bottom, top = (0.0, 0.0) if near else _bounds(low, high, 1.0 if whole else 0.0)
     if top - bottom < LEAST:
         guess.notes.append("Numbers too close together to be taken; scale the column.")
         return
