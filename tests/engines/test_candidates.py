@@ -256,7 +256,12 @@ class TestUtility:
         }[family]()
         model = CandidatesEngine(4000).compile(StanProgram.for_family(family))
         data = data_of(family, y, X, rows=n)
-        proposer = model.proposer({**blank_of(family, n, X), "rows": n})
+
+        def outcomes(replicate, stride):
+            simulated = replicate({})
+            return {"y": np.rint(simulated).astype(int) if family == "bernoulli" else simulated}
+
+        proposer = model.proposer({**blank_of(family, n, X), "rows": n}, outcomes)
         first = proposer.candidates(0.05)
         early = {"weights": np.full(n, 0.05), "clip_lower": -0.3, "clip_upper": 0.3}
         coarse = model.bind({**data, **early}).among(first).choices
