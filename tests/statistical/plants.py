@@ -23,7 +23,7 @@ from dpbayes.privacy import statistic
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.privacy.statistic import Change, Statistic
 from dpbayes.stan import model as modelling
-from dpbayes.stan.model import Model
+from dpbayes.stan.model import ColumnModel
 from tests.programs import GOOD
 
 # Of mechanisms with a posterior.
@@ -146,26 +146,26 @@ def no_tempering(monkeypatch):
 
 
 def own_scale(monkeypatch):
-    encoded = Model._encoded
+    encoded = ColumnModel.encoded
 
-    def scaled(self, records):
-        y = encoded(self, records)
+    def scaled(self, values):
+        y = encoded(self, values)
         return 0.01 + 0.98 * (y - y.min()) / np.ptp(y) if np.ptp(y) else y
 
-    monkeypatch.setattr(Model, "_encoded", scaled)
+    monkeypatch.setattr(ColumnModel, "encoded", scaled)
 
 
 def own_prior(monkeypatch):
-    data = Model.data
+    data = ColumnModel.data
 
     def centred(self, records, rows):
-        design, found = data(self, records, rows)
+        found = data(self, records, rows)
         logit = np.log(found["y"] / (1 - found["y"]))
         if logit.std():
             found["prior_intercept"] = [logit.mean(), 2 * logit.std()]
-        return design, found
+        return found
 
-    monkeypatch.setattr(Model, "data", centred)
+    monkeypatch.setattr(ColumnModel, "data", centred)
 
 
 def unchecked(monkeypatch):

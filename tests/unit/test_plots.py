@@ -136,12 +136,15 @@ def test_columns_have_a_panel_each_and_one_legend(amounts):
 @pytest.mark.parametrize(
     ("claim", "said"),
     [
-        ({"epsilon": 5.0, "basis": "strict"}, "CONFIDENTIAL · n = 1,601 · ε = 5 (add/remove)"),
         (
-            {"epsilon": 5.0, "basis": "asymptotic"},
+            {"epsilon": 5.0, "delta": 0.0, "basis": "strict"},
+            "CONFIDENTIAL · n = 1,601 · ε = 5 (add/remove)",
+        ),
+        (
+            {"epsilon": 5.0, "delta": 0.0, "basis": "asymptotic"},
             "CONFIDENTIAL · n = 1,601 · target ε = 5 (add/remove)",
         ),
-        ({"epsilon": None, "basis": "none"}, "CONFIDENTIAL · n = 1,601 · no ε"),
+        ({"epsilon": None, "delta": 0.0, "basis": "none"}, "CONFIDENTIAL · n = 1,601 · no ε"),
     ],
 )
 def test_a_figure_of_the_confidential_side_is_marked_below_its_axes(claim, said):

@@ -28,6 +28,7 @@ from dpbayes.evaluate.utility import total_variation
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Laplace, Modips, PureMechanism
 from dpbayes.schema import Schema
+from dpbayes.schema.values import level_text
 from dpbayes.studies.coverage import BUDGET
 from dpbayes.studies.runner import Report, Study
 from dpbayes.synthesizer import Synthesizer
@@ -121,7 +122,7 @@ def distances(original: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, floa
     Half of the sum of |p* - p|; Table 5 defines it without the half (see the module).
     """
     found = {}
-    texts = [d[list(LEVELS)].astype(str) for d in (original, synthetic)]
+    texts = [d[list(LEVELS)].map(level_text) for d in (original, synthetic)]
     for k in (1, 2, 3, 8):
         values = []
         for names in itertools.combinations(LEVELS, k):
