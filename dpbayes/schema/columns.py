@@ -331,7 +331,8 @@ class Column:
     def _validate_levels(self, values: pd.Series, show_values: bool) -> pd.Series:
         # A file gives text or numbers as it likes: compare as text, keep the declared level.
         by_text = {level_text(level): level for level in self.levels}
-        found = values.map({one: by_text.get(level_text(one)) for one in values.unique()})
+        # A dictionary would become an index of floats where numbers are of both kinds.
+        found = values.map({x: by_text.get(level_text(x)) for x in values.unique()}.get)
         shown = ", ".join(map(repr, self.levels))
         self._refuse(
             values if show_values else None,
