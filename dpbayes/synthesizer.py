@@ -191,8 +191,7 @@ class Synthesizer(Generic[F_co]):
         """Validated records with what the mechanism may use. Confidential."""
         records = as_frame(records)
         found = self.schema.validate(records)
-        if self.schema.cluster is not None:
-            self.schema.cluster.check(records)
+        self.schema.check_cluster(records)
         chains = None if checkpoint is None else Checkpoint(checkpoint)
         entropy = self.settings.seed
         if chains is not None:

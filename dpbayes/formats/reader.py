@@ -89,7 +89,11 @@ def _say_undeclared(names: list[str], schema: Schema | None, say: Say) -> None:
     """
     if schema is None or not set(schema.columns) <= set(names):
         return
-    others = [repr(name) for name in names if name not in schema.columns]
+    dropped = [repr(name) for name in names if name in schema.identifiers]
+    if dropped:
+        say(f"Identifiers, dropped: {', '.join(dropped[:MOST_NAMES])}.")
+    known = {*schema.columns, *schema.identifiers}
+    others = [repr(name) for name in names if name not in known]
     if others:
         more = f" and {len(others) - MOST_NAMES:,} more" if len(others) > MOST_NAMES else ""
         say(f"Not in the schema, and left out: {', '.join(others[:MOST_NAMES])}{more}.")

@@ -19,7 +19,8 @@ def stated_loss(statement: Mapping[str, Any]) -> float | None:
 def numbers(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The numbers that matter first."""
     epsilon = stated_loss(statement)
-    change = "one record changed" if statement["holds_for"] == "substitution" else "one record"
+    changed = statement["holds_for"] == "substitution"
+    change = "one record changed" if changed else "one record added or removed"
     found = [
         (f"ε, {change}", "none" if epsilon is None else shown(epsilon)),
         ("δ", shown(float(statement["delta"]))),

@@ -151,6 +151,7 @@ class Job:
         """The records, found to be such that this job can be done with them."""
         schema = self.candidates[0].schema
         found = schema.validate(records, show_values=self.show_values)
+        schema.check_cluster(records)  # before a choice is paid for
         public = [column.name for column in schema.columns.values() if column.public]
         if public and self.rows not in (None, len(found)):
             raise GuaranteeError(

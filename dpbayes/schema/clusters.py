@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbayes.errors import DataError, SchemaError
-from dpbayes.heavy import pd
+from dpbayes.schema.frames import as_frame
+from dpbayes.schema.values import level_text
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,17 @@ class Cluster:
             raise SchemaError(f"cluster: most = {most!r} must be a whole number from 2 to {MOST}.")
         return cls(column, most)
 
-    def check(self, records: pd.DataFrame) -> None:
+    def check(self, records: Any) -> None:
         """Raise DataError where a person has more records than declared, or is not named."""
+        records = as_frame(records)
         if self.column not in records.columns:
             raise DataError(f"column {self.column!r} of the schema's cluster is not in the data.")
-        names = records[self.column]
-        if names.isna().any():
-            raise DataError(
-                f"column {self.column!r}: {int(names.isna().sum())} rows have no identifier."
-            )
-        over = int((names.astype(str).str.strip().value_counts() > self.most).sum())
+        given = records[self.column]
+        names = given.map(level_text)
+        nameless = int((given.isna() | (names == "")).sum())
+        if nameless:
+            raise DataError(f"column {self.column!r}: {nameless} rows have no identifier.")
+        over = int((names.value_counts() > self.most).sum())
         if over:
             raise DataError(
                 f"column {self.column!r}: {over} have more than the declared {self.most} records. "

@@ -205,6 +205,14 @@ class Schema:
         self._check_rules(typed)
         return pd.DataFrame(typed)
 
+    def check_cluster(self, records: Any) -> None:
+        """Raise DataError where a person has more of the given records than ``cluster`` says.
+
+        Apart from ``validate``, which is for tables without identifiers, too.
+        """
+        if self.cluster is not None:
+            self.cluster.check(records)
+
     def _check_rules(self, found: Mapping[str, pd.Series]) -> None:
         """Raise DataError where validated values break a rule."""
         if not self.kept and not self.asked:

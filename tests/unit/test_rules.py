@@ -5,6 +5,7 @@ import datetime
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 
 import dpbayes as dpb
@@ -277,9 +278,12 @@ def test_records_of_one_person():
     for bad, what in (
         (records.drop(columns="id"), "is not in the data"),
         (records.assign(id=None), "4 rows have no identifier"),
+        (records.assign(id=[" ", "a", "a", "b"]), "1 rows have no identifier"),
+        (records.assign(id=["1", "1.0", " 1", "1"]), "1 have more than the declared 3 records"),
     ):
         with pytest.raises(DataError, match=what):
             synthesizer.fit(bad)
+    synthesizer.fit(pyarrow.Table.from_pandas(records))
     for cluster in (3, {"column": "id"}, {"column": "x", "most": 2}, {"column": "id", "most": 1}):
         with pytest.raises(SchemaError, match="cluster"):
             dpb.Schema.from_dict({**tree, "cluster": cluster})
@@ -290,3 +294,23 @@ def test_a_file_has_room_for_every_day(given):
     column = dpb.Column("d", "date", "2019-12-31", "2020-12-31", format=given)
     days = column.released(pd.Series(np.arange(18262, 18628)))
     assert max(len(text.encode()) for text in days) + 2 <= width(column)
+
+
+def test_what_is_dropped_is_said_and_persons_are_counted_before_anything_is_paid(tmp_path):
+    """A private choice would be paid for by the time that a fit could refuse the records."""
+    columns = {"id": {"type": "identifier"}, "x": {"type": "binary"}}
+    schema = dpb.Schema.from_dict({"cluster": {"column": "id", "most": 2}, "columns": columns})
+    records = pd.DataFrame({"id": [1, 1, 1, 2], "x": [0, 1, 0, 1], "more": 0})
+    records.to_csv(tmp_path / "r.csv", index=False)
+    said = []
+    dpb.read_records(tmp_path / "r.csv", schema, say=said.append)
+    assert said[1:] == ["Identifiers, dropped: 'id'.", "Not in the schema, and left out: 'more'."]
+    models = [dpb.Regression("x ~ 1", "bernoulli", priors={"intercept": [0, p]}) for p in (1, 2)]
+    job = dpb.Job(
+        tuple(dpb.Synthesizer(schema, dpb.Censored(1), model) for model in models),
+        tmp_path / "out",
+        choose_epsilon=0.5,
+    )
+    with pytest.raises(DataError, match="more than the declared 2 records"):
+        job.run(records)
+    assert not list(tmp_path.glob("out/**/*choice*"))
