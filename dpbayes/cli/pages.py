@@ -9,6 +9,7 @@ import typer
 
 from dpbayes.cli.options import RECORDS, InputOptions, ShowValues
 from dpbayes.cli.streams import say
+from dpbayes.cli.whole import Holdout, Sensitive, names_of
 from dpbayes.errors import OutputError, SchemaError
 from dpbayes.files import write_whole
 from dpbayes.schema import Schema
@@ -26,13 +27,8 @@ def report(
     keys: Annotated[
         str | None, typer.Option(help="Columns that an intruder knows: age,sex,zip.")
     ] = None,
-    sensitive: Annotated[
-        str | None, typer.Option(help="Column that an intruder wants to know.")
-    ] = None,
-    holdout: Annotated[
-        str | None,
-        typer.Option(help="Records of the same population that were not synthesised."),
-    ] = None,
+    sensitive: Sensitive = None,
+    holdout: Holdout = None,
     show_values: ShowValues = False,
 ) -> None:
     """Write a page for the house, OUT/confidential/report.html, and one to publish beside the data.
@@ -55,7 +51,7 @@ def report(
             declared,
             source.read(records, declared),
             None if holdout is None else source.read(holdout, declared),
-            [name.strip() for name in (keys or "").split(",") if name.strip()],
+            names_of(keys),
             sensitive,
             formula or (),
             show_values,

@@ -17,6 +17,10 @@ Synthetic = Annotated[
     Path, typer.Argument(metavar="SYNTHETIC", help="A synthetic table, as in OUT/release.")
 ]
 Records = Annotated[str, typer.Option(help=RECORDS)]
+Sensitive = Annotated[str | None, typer.Option(help="Column that an intruder wants to know.")]
+Holdout = Annotated[
+    str | None, typer.Option(help="Records of the same population that were not synthesised.")
+]
 SchemaFile = Annotated[Path, typer.Option(help="Schema file of both, TOML.")]
 CONFIDENTIAL = "Confidential: computed from the records.\n"
 
@@ -27,13 +31,8 @@ def risk(
     schema: SchemaFile,
     source: InputOptions,
     keys: Annotated[str, typer.Option(help="Columns that an intruder knows: age,sex,zip.")],
-    sensitive: Annotated[
-        str | None, typer.Option(help="Column that an intruder wants to know.")
-    ] = None,
-    holdout: Annotated[
-        str | None,
-        typer.Option(help="Records of the same population that were not synthesised."),
-    ] = None,
+    sensitive: Sensitive = None,
+    holdout: Holdout = None,
     epsilon: Annotated[
         float | None,
         typer.Option(help="ε of the release, for its bounds [guarantee.json beside SYNTHETIC]."),
@@ -59,8 +58,7 @@ def risk(
         others,
         show_values=show_values,
     )
-    names = [name.strip() for name in keys.split(",") if name.strip()]
-    _say(table(whole, names, sensitive, bounds))
+    _say(table(whole, names_of(keys), sensitive, bounds))
 
 
 def utility(
@@ -84,6 +82,11 @@ def utility(
         show_values=show_values,
     )
     _say(joint_utility(whole))
+
+
+def names_of(keys: str | None) -> list[str]:
+    """Columns of an option such as ``age,sex,zip``."""
+    return [name.strip() for name in (keys or "").split(",") if name.strip()]
 
 
 def _say(table: pd.DataFrame) -> None:

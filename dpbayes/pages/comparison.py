@@ -12,15 +12,13 @@ import numpy as np
 
 from dpbayes.arrays import Floats
 from dpbayes.errors import InferenceError
-from dpbayes.evaluate.disclosure import Bounds
 from dpbayes.evaluate.joint import total_variation
 from dpbayes.evaluate.utility import utility
 from dpbayes.heavy import pd
 from dpbayes.inference.analysis import formula_fit
 from dpbayes.pages import figures
-from dpbayes.pages.guarantee import stated_loss
 from dpbayes.pages.page import Picture, Section, Table
-from dpbayes.report.whole import Whole, joint_utility, risk, tables_of
+from dpbayes.report.whole import Whole, bounds_of, joint_utility, risk, tables_of
 from dpbayes.schema import Column, Schema
 
 Z = 1.96
@@ -63,9 +61,7 @@ def sections(
     if question.formulas:
         found.append(_regressions(whole, question.formulas))
     if question.keys:
-        epsilon = stated_loss(statement)
-        bounds = None if epsilon is None else Bounds.of(epsilon, float(statement["delta"]))
-        table = risk(whole, question.keys, question.sensitive, bounds)
+        table = risk(whole, question.keys, question.sensitive, bounds_of(statement))
         known = ", ".join(question.keys)
         text = [
             f"What somebody who knows {known} of a record finds in the synthetic rows, what is "

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpbayes.evaluate.disclosure import FALSE_RATES, Bounds
+from dpbayes.evaluate.disclosure import FALSE_RATES
 from dpbayes.pages.page import Section, Table, shown
-
-
-def stated_loss(statement: Mapping[str, Any]) -> float | None:
-    """ε for the neighbours that what is published protects; None where none is claimed."""
-    key = "epsilon" if statement["holds_for"] == "add-remove" else "epsilon_substitution"
-    found = statement[key]
-    return None if found is None or statement["basis"] != "strict" else float(found)
+from dpbayes.report.whole import bounds_of, stated_loss
 
 
 def numbers(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -34,13 +28,11 @@ def numbers(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def guarantee(statement: Mapping[str, Any]) -> Section:
     """What an (ε, δ) bounds, and what it assumes."""
-    epsilon = stated_loss(statement)
+    bounds = bounds_of(statement)
     assumed = ("What this assumes", [str(text).capitalize() for text in statement["assumptions"]])
     said = str(statement["statement"]).split(" This assumes that ")[0]
-    if epsilon is None:
+    if bounds is None:
         return Section("Guarantee", [said], folded=assumed)
-    delta = float(statement["delta"])
-    bounds = Bounds.of(epsilon, delta)
     text = [
         said,
         "Whoever reads the release, and knows all other records, learns at most so much of one:",
@@ -52,7 +44,7 @@ def guarantee(statement: Mapping[str, Any]) -> Section:
         ]
         for rate, true in zip(FALSE_RATES, bounds.true_rates, strict=True)
     ]
-    if not delta:
+    if not statement["delta"]:
         rows.insert(
             0, ["odds of any statement about it change by a factor of at most", bounds.odds]
         )

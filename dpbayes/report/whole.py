@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,19 @@ class Whole:
         return cls(schema, tables[0], tables[1], tables[2])
 
 
+def stated_loss(statement: Mapping[str, Any]) -> float | None:
+    """ε for the neighbours that what is published protects; None where none is claimed."""
+    key = "epsilon" if statement["holds_for"] == "add-remove" else "epsilon_substitution"
+    found = statement[key]
+    return None if found is None or statement["basis"] != "strict" else float(found)
+
+
+def bounds_of(statement: Mapping[str, Any]) -> Bounds | None:
+    """What the ε of a release's statement bounds; None where none is claimed."""
+    epsilon = stated_loss(statement)
+    return None if epsilon is None else Bounds.of(epsilon, check_delta(statement["delta"]))
+
+
 def stated(synthetic: Path, epsilon: float | None, delta: float) -> Bounds | None:
     """Bounds of the ε that is given, or that is stated beside a synthetic file; None without.
 
@@ -82,11 +95,7 @@ def stated(synthetic: Path, epsilon: float | None, delta: float) -> Bounds | Non
     if not statement.exists():
         return None
     try:
-        tree: dict[str, Any] = json.loads(statement.read_bytes())
-        key = "epsilon" if tree["holds_for"] == "add-remove" else "epsilon_substitution"
-        found, at = tree[key], check_delta(tree["delta"])
-        strict = tree["basis"] == "strict"
-        return Bounds.of(float(found), at) if strict and found is not None else None
+        return bounds_of(json.loads(statement.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{str(statement)!r} is no statement of a release: {error!r}.") from None
 
