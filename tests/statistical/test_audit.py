@@ -21,7 +21,7 @@ SCHEMA = dpb.Schema.from_dict(
 )
 
 
-def draw(seed, n=300):
+def draw(seed, n=150):
     rng = np.random.default_rng(seed)
     return pd.DataFrame({"y": rng.beta(0.5, 3, n), "ill": rng.choice(["no", "yes"], n)})
 
