@@ -14,6 +14,7 @@ from dpbayes.fit import Fit
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Unweighted
 from dpbayes.mechanisms.base import F_co, Fitted, Mechanism, Task
+from dpbayes.mechanisms.outlook import Outlook
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.weights import Reference
 from dpbayes.privacy.accounting import Loss
@@ -92,6 +93,16 @@ class Synthesizer(Generic[F_co]):
         for loss, what in self.paid:
             claim = claim.having_paid(loss, what)
         return claim.with_guesses(self.schema.guesses)
+
+    def outlook(self, rows: int) -> Outlook:
+        """What noise will do to a release, by public facts alone: it costs nothing to ask.
+
+        Args:
+            rows: number of records, where that is public; a declared number stands before it.
+        """
+        known = self.mechanism.data_rows(self.schema)
+        rows = rows if known is None else known
+        return self._spending().outlook(self.schema, max(1, rows), self.model)
 
     def _spending(self) -> Mechanism[F_co]:
         """The mechanism with what noisy rows leave of its epsilon."""

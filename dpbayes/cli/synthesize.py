@@ -22,7 +22,7 @@ from dpbayes.cli.streams import say, say_done
 from dpbayes.errors import GuaranteeError
 from dpbayes.formats.catalog import CSV, WRITTEN, written_as
 from dpbayes.mechanisms import Mechanism
-from dpbayes.publication.job import Job
+from dpbayes.publication.job import WARNING, Job
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 from dpbayes.synthesizer import Synthesizer
 
@@ -122,6 +122,8 @@ def synthesize(
     say("\n".join(outcome.release.guarantee.lines()))
     if outcome.findings is not None and outcome.findings.lines:
         say("\n".join(("", *outcome.findings.lines)))
+    for text in () if outcome.findings is None else outcome.findings.warnings:
+        say(f"confidential {WARNING}{text}")
     if outcome.account is not None:
         say(outcome.account.statement())
     say_done(f"\nWritten: {job.out / RELEASE} and {job.out / CONFIDENTIAL}")
