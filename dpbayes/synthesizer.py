@@ -81,7 +81,7 @@ class Synthesizer(Generic[F_co]):
     def guarantee(self) -> Guarantee:
         """The claim for one data set, before anything is computed from records."""
         rows = self.schema.rows
-        claim = self._spending().claim(self.schema).drawn_by(self.engine.draw)
+        claim = self.spent.claim(self.schema).drawn_by(self.engine.draw)
         cluster = self.schema.cluster
         claim = replace(claim, rows=rows.kind, cluster=1 if cluster is None else cluster.most)
         if rows.share:
@@ -102,9 +102,10 @@ class Synthesizer(Generic[F_co]):
         """
         known = self.mechanism.data_rows(self.schema)
         rows = rows if known is None else known
-        return self._spending().outlook(self.schema, max(1, rows), self.model)
+        return self.spent.outlook(self.schema, max(1, rows), self.model)
 
-    def _spending(self) -> Mechanism[F_co]:
+    @property
+    def spent(self) -> Mechanism[F_co]:
         """The mechanism with what noisy rows leave of its epsilon."""
         share = self.schema.rows.share
         return self.mechanism.spending(1 - share) if share else self.mechanism
@@ -189,7 +190,7 @@ class Synthesizer(Generic[F_co]):
         claim = self.guarantee()
         if task.allow_nonconvergence and self.model is not None:
             claim = claim.assuming(UNCHECKED_CHAINS)
-        mechanism = self._spending()
+        mechanism = self.spent
         return Fit(mechanism, claim, task, given, mechanism.fit(task))
 
     def task(

@@ -197,7 +197,7 @@ class ModelOptions:
         """The synthesizer that the options describe."""
         require_posterior(mechanism, self)
         schema = Schema.from_toml(self.schema)
-        model = None if isinstance(mechanism, PureMechanism) else self._model()
+        model = None if isinstance(mechanism, PureMechanism) else self.choice()
         return Synthesizer(schema, mechanism, model, engine=engine, settings=settings)
 
     def _sequence(self) -> Sequence | None:
@@ -216,7 +216,8 @@ class ModelOptions:
             )
         return found
 
-    def _model(self) -> ModelChoice | None:
+    def choice(self) -> ModelChoice | None:
+        """The model that the options describe, if any."""
         if self.model is not None or (self.formula, self.family, self.program) == (None,) * 3:
             return self._sequence()  # or none: a mechanism that needs one says how to give it
         if self.formula is None:

@@ -15,6 +15,7 @@ INSTEAD = (
     "`measured` (no --mechanism) counts columns and pairs of them instead; or take fewer bins or "
     "merge levels"
 )
+COUNTED, DISTANCE = "counted per parameter", "distance from the fit, at most"
 FEWEST = 10.0  # counted records per parameter: a distance of up to 0.16 from the fit
 
 
@@ -95,8 +96,8 @@ def of_posterior(
     facts = {
         "α": alpha,
         "records per parameter": rows / parameters,
-        "counted per parameter": counted,
-        "distance from the fit, at most": distance,
+        COUNTED: counted,
+        DISTANCE: distance,
     }
     if counted >= FEWEST:
         return Outlook(facts)

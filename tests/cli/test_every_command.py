@@ -114,6 +114,18 @@ def test_looking_around(run, monkeypatch):
     assert "asymptotic" in run("demo", "--quick")
 
 
+def test_planning(run, folder):
+    """Nothing confidential is read: no record is given."""
+    where = ("schema.toml", "--rows", 60, "--total-epsilon", 2, "--runs", 1)
+    said = run("plan", *where, "--formula", "y ~ age", "--family", "normal")
+    assert "ε = 2: take " in said
+    assert "ε = 2, with the model: take anchored." in said
+    more = ("--mechanism", "laplace", "--set", "bins=60", "--total-epsilon", 2, "--datasets", 4)
+    said = run("synthesize", "data.csv", "--schema", "schema.toml", *more, "--out", "planned")
+    assert "ε = 0.5 for each data set, 2 in all." in said
+    assert "warning: The full cross-tabulation has" in said
+
+
 def test_writing_a_schema(run):
     run("schema", "draft", "data.csv", "--out", "draft.toml")
     assert "Nothing in it is marked" in run("schema", "check", "schema.toml")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms.outlook import noise_share, of_posterior, urn_share
+from dpbayes.mechanisms.outlook import DISTANCE, noise_share, of_posterior, urn_share
 from dpbayes.mechanisms.posterior.stage import Problem
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.report.losses import lost
@@ -73,8 +73,8 @@ def test_the_distance_of_a_tempered_draw():
     distance = np.abs(drawn - shares).sum(axis=1).mean() / 2
     facts = of_posterior(n, 7, alpha, 1, None).facts
     assert math.isclose(divergence, 7 / (2 * alpha * n), rel_tol=0.05)
-    assert 0.5 * facts["distance from the fit, at most"] < distance
-    assert distance < facts["distance from the fit, at most"]
+    assert 0.5 * facts[DISTANCE] < distance
+    assert distance < facts[DISTANCE]
 
 
 def test_few_records_per_parameter_and_how_many_are_needed():

@@ -33,7 +33,7 @@ FINER = 4  # at most so many times
 WIDE = 100  # ends of a positive range whose ratio asks for bins of equal width in the logarithm
 MOST_COLUMNS = 100
 FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
-LOST = 0.25  # of a margin, from which it is said
+LOST = 0.5  # of the records, from which it is said
 NO_CODES: Ints = np.empty((0, 0), dtype=np.int64)
 MOST_LEVELS = (400, 1000)  # of one column, ordered and not: what is fitted in seconds
 
@@ -168,12 +168,13 @@ class Measured(PureMechanism):
         for j, part in parts.margins.items():
             off = FAR * axes[j].size * budget.sd(part) / rows
             worst, found = max((worst, found), (off, axes[j].column.name))
-        facts = {"distance of a margin by noise, at most about": min(1.0, worst)}
+        facts = {"noise in a margin": worst}
         warnings = []
         if worst > LOST:
             warnings.append(
-                f"Noise moves about {min(1.0, worst):.0%} of column {found!r} into other levels or "
-                f"bins at ε = {self.epsilon:g}: take fewer bins, merge levels, or more ε."
+                f"Noise in the levels or bins of column {found!r} amounts to {worst:.0%} of the "
+                f"records at ε = {self.epsilon:g}: no more than its coarse shape will be kept. "
+                "Take fewer bins, merge levels, or more ε."
             )
         if parts.pairs:
             sd, cell = budget.sd(parts.rest / parts.pairs), rows / parts.most**2

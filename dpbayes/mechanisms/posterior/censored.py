@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from dpbayes.mechanisms.outlook import Outlook
@@ -65,7 +65,7 @@ class _Clamped(PosteriorMechanism):
             "fifths of the paper's at a width of 3), and those tell the fit nothing. Take "
             "`anchored`, which clamps ratios to an anchor and keeps the fit at the same ε."
         )
-        return replace(found, warnings=(*found.warnings, text))
+        return Outlook(warnings=(*found.warnings, text))  # facts of a fit that is not there
 
     def guarantee(self) -> Guarantee:
         source = self.weight_source

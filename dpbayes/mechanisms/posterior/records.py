@@ -330,11 +330,5 @@ def stage_constants(model: Model, stage: Stage) -> dict[str, Any]:
     lower, upper = stage.window
     data: dict[str, Any] = {"clip_lower": lower, "clip_upper": upper}
     if stage.divergence:
-        if not model.scored:
-            raise GuaranteeError(
-                "beta-divergence needs an outcome with levels or a count, whose probabilities "
-                "have the public bound 1; the density of a continuous outcome has none. "
-                "Use anchored."
-            )
         data["divergence"] = stage.divergence
     return data
