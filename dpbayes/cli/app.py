@@ -10,6 +10,7 @@ import typer
 from dpbayes.cli.audit import audit
 from dpbayes.cli.check import check
 from dpbayes.cli.demo import demo
+from dpbayes.cli.explore import explore
 from dpbayes.cli.inference import combine
 from dpbayes.cli.interrupts import Interrupts, leave
 from dpbayes.cli.ledger import ledger_app
@@ -90,7 +91,20 @@ def list_() -> None:
             say(f"  {name:<22}{text}")
 
 
-for _one in (demo, plan, synthesize, tune, audit, check, study, combine, risk, utility, report):
+for _one in (
+    demo,
+    plan,
+    explore,
+    synthesize,
+    tune,
+    audit,
+    check,
+    study,
+    combine,
+    risk,
+    utility,
+    report,
+):
     app.command()(flattened(_one))
 app.command("list")(list_)
 app.add_typer(ledger_app, name="ledger")

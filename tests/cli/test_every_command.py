@@ -10,6 +10,7 @@ import typer
 
 import dpbayes as dpb
 from dpbayes.cli.app import app
+from dpbayes.explore.server import Site
 from dpbayes.studies import demo
 from tests.cli.command import options, records
 from tests.cli.in_process import dpbayes
@@ -124,6 +125,12 @@ def test_planning(run, folder):
     said = run("synthesize", "data.csv", "--schema", "schema.toml", *more, "--out", "planned")
     assert "ε = 0.5 for each data set, 2 in all." in said
     assert "warning: The full cross-tabulation has" in said
+
+
+def test_exploring(run, folder, monkeypatch):
+    monkeypatch.setattr(Site, "serve_forever", lambda *_, **__: None)
+    said = run("explore", "--reference", "data.csv", "--schema", "schema.toml")
+    assert "Open http://127.0.0.1:" in said
 
 
 def test_writing_a_schema(run):

@@ -28,6 +28,7 @@ FLOORS = [
     ["planning"],
     ["inference"],
     ["pages"],
+    ["explore"],
     ["studies"],
     ["cli"],
 ]

@@ -330,8 +330,8 @@ class PosteriorFit(Fitted):
         if share > CLAMPED:
             found.append(
                 f"{share:.0%} of the records were clamped at some draw: what they say of the "
-                "parameters was cut. More ε, a tempered mechanism (anchored) or a simpler model "
-                "leaves more of it."
+                "parameters was cut. More ε, tempering (`anchored`, or a larger range L of it) or "
+                "a simpler model leaves more of it."
             )
         off = self.lost()["off"]
         if len(off) and off.max() > FAR:
