@@ -123,7 +123,7 @@ class Fit(Generic[F_co]):
             },
             releasable=noise.releasable and seeded is None,
             schema=self.task.schema,
-            notes=self.outlook.warnings,
+            notes=self.outlook.notes,
             program_text=model.program.text if model is not None and model.generated else None,
         )
 

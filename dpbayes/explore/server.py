@@ -88,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             asked = self._body()
             work: dict[str, Callable[[], Any]] = {
-                "/facts": lambda: site.facts(asked),
+                "/facts": lambda: self._facts(asked),
                 "/start": lambda: site.worker.start(asked),
                 "/state": site.worker.state,
                 "/cancel": site.worker.cancel,
@@ -99,6 +99,13 @@ class Handler(BaseHTTPRequestHandler):
         except ValueError:
             status, answer = HTTPStatus.BAD_REQUEST, {"error": "expected a JSON object."}
         self._answer(status, json.dumps(answer).encode(), "application/json")
+
+    def _facts(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Of settings that may still be typed: what is wrong with them is an answer, too."""
+        try:
+            return self.server.facts(asked)
+        except DpbayesError as error:
+            return {"error": str(error)}
 
     def _body(self) -> dict[str, Any]:
         """The settings that are sent; ValueError for anything but a small JSON object."""

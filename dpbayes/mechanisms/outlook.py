@@ -13,10 +13,26 @@ from dataclasses import dataclass, field
 NOISY = 0.1  # share of rows that noise alone decides, from which it is said
 INSTEAD = (
     "`measured` (no --mechanism) counts columns and pairs of them instead; or take fewer bins or "
-    "merge levels"
+    "merge levels."
 )
 COUNTED, DISTANCE = "counted per parameter", "distance from the fit, at most"
 FEWEST = 10.0  # counted records per parameter: a distance of up to 0.16 from the fit
+
+
+@dataclass(frozen=True)
+class Caution:
+    """A reason to expect little of a release.
+
+    Attributes:
+        what: is to be expected; readers of the release are told it.
+        remedy: for those who release.
+    """
+
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.remedy}"
 
 
 @dataclass(frozen=True)
@@ -25,11 +41,21 @@ class Outlook:
 
     Attributes:
         facts: numbers by name, each derived; what they are is in the function that has them.
-        warnings: sentences for people, with what to do.
+        cautions: what speaks against it.
     """
 
     facts: Mapping[str, float] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    cautions: tuple[Caution, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """For those who release: what is to be expected, and what to do."""
+        return tuple(map(str, self.cautions))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For readers of the release."""
+        return tuple(caution.what for caution in self.cautions)
 
 
 def noise_share(cells: int, rows: int, epsilon: float) -> float:
@@ -68,9 +94,9 @@ def of_cells(cells: int, rows: int, share: float, epsilon: float, what: str) -> 
         return Outlook(facts)
     text = (
         f"The full cross-tabulation has {cells:,} cells for {rows:,} records: at ε = {epsilon:g} "
-        f"{what.format(f'{share:.0%}')}. {INSTEAD}."
+        f"{what.format(f'{share:.0%}')}."
     )
-    return Outlook(facts, (text,))
+    return Outlook(facts, (Caution(text, INSTEAD),))
 
 
 def of_posterior(
@@ -104,12 +130,13 @@ def of_posterior(
     needed = math.ceil(FEWEST / alpha)
     at = "" if epsilon is None else f" at ε = {epsilon:g}"
     several = f" for {columns} columns" if columns > 1 else ""
-    return Outlook(
-        facts,
-        (
-            f"{rows:,} records count as {alpha * rows:,.0f} (α = {alpha:.2g}), {counted:.1f} for "
-            f"each of about {parameters} parameters{several}: what is drawn will follow the prior "
-            f"more than the records. About {needed:,} records per parameter are needed{at}, "
-            f"{needed * parameters:,} in all. Take fewer terms, or more ε.",
-        ),
+    what = (
+        f"{rows:,} records count as {alpha * rows:,.0f} (α = {alpha:.2g}), {counted:.1f} for each "
+        f"of about {parameters} parameters{several}: what is drawn follows the prior more than "
+        "the records."
     )
+    remedy = (
+        f"About {needed:,} records per parameter are needed{at}, {needed * parameters:,} in all. "
+        "Take fewer terms, or more ε."
+    )
+    return Outlook(facts, (Caution(what, remedy),))

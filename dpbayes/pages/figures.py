@@ -52,7 +52,7 @@ def distribution(
             ax.tick_params(axis="x", labelrotation=30, labelsize=8)
     ax.set_title(_cut(column.name, 40), fontsize=10, loc="left")
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
+    figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower right")
     return figure
 
 
@@ -112,7 +112,7 @@ def regression(
     ax.set_xlabel("difference from the records, in standard errors", fontsize=9)
     ax.set_title(_cut(formula, 44), fontsize=9, loc="left")
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
+    figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower right")
     return figure
 
 

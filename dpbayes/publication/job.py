@@ -132,8 +132,7 @@ class Job:
 
         records = as_frame(records)
         identity = self._identified(records)
-        warned = self._warnings(identity)
-        for text in warned:
+        for text in self._warnings(identity):
             say(WARNING + text)
         with held(self.out) as output:
             chosen = self._chosen(identity, output, say)
@@ -144,8 +143,8 @@ class Job:
             )
             _say_what_was_kept(fit, say)
             release = release_into(output, fit, self._terms(chosen), say)
-            for text in release.notes:  # of a noisy number of rows, which is paid for now
-                if text not in warned:
+            if self.candidates[0].schema.rows.share:  # a noisy number is paid for now
+                for text in fit.outlook.warnings:
                     say(WARNING + text)
             # Before the report: what a fit goes on with decides about no release any more.
             output.forget_choices()

@@ -65,7 +65,7 @@ def lipschitz_violin(
     if epsilon is not None:
         ax.axhline(epsilon / 2, color="black", linestyle="--", linewidth=1)
         ax.annotate(
-            f"{line} = {epsilon / 2:.3g}", (0, epsilon / 2), (4, 3), ha="left", va="bottom",
+            f"{line}\n= {epsilon / 2:.3g}", (1, epsilon / 2), (4, 0), ha="left", va="center",
             xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8,
         )  # fmt: skip
     _violins(ax, values, _colours(values), maxima=True)

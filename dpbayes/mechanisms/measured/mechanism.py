@@ -17,7 +17,7 @@ from dpbayes.mechanisms.measured import counting
 from dpbayes.mechanisms.measured.budget import MOVES, Budget, concentrated_loss, rho_to_spend
 from dpbayes.mechanisms.measured.rows import synthetic_codes
 from dpbayes.mechanisms.measured.structure import Structure, Walk, computed_by
-from dpbayes.mechanisms.outlook import Outlook
+from dpbayes.mechanisms.outlook import Caution, Outlook
 from dpbayes.mechanisms.tables.cells import Axis, BinRule, Cells, make_axis, require_bounds
 from dpbayes.privacy.accounting import check_delta
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
@@ -168,26 +168,30 @@ class Measured(PureMechanism):
         for j, part in parts.margins.items():
             off = FAR * axes[j].size * budget.sd(part) / rows
             worst, found = max((worst, found), (off, axes[j].column.name))
-        facts = {"noise in a margin": worst}
-        warnings = []
+        facts = {"noise in a column, share of records": worst}
+        cautions = []
         if worst > LOST:
-            warnings.append(
+            what = (
                 f"Noise in the levels or bins of column {found!r} amounts to {worst:.0%} of the "
-                f"records at ε = {self.epsilon:g}: no more than its coarse shape will be kept. "
-                "Take fewer bins, merge levels, or more ε."
+                f"records at ε = {self.epsilon:g}: no more than its coarse shape will be kept."
             )
+            cautions.append(Caution(what, "Take fewer bins, merge levels, or more ε."))
         if parts.pairs:
             sd, cell = budget.sd(parts.rest / parts.pairs), rows / parts.most**2
             facts |= {"noise sd in a pair's cell": sd, "records in a pair's cell": cell}
             if sd > cell:
                 needed = math.ceil(sd * parts.most**2)
-                warnings.append(
+                what = (
                     f"Each of {parts.pairs} pairs of columns has noise of sd {sd:,.0f} in cells "
                     f"that hold {cell:,.0f} records in the mean: relations between columns will be "
-                    f"lost at ε = {self.epsilon:g}. About {needed:,} records are needed, or fewer "
-                    "columns, more ε, or a δ (--delta)."
+                    f"lost at ε = {self.epsilon:g}."
                 )
-        return Outlook(facts, tuple(warnings))
+                remedy = (
+                    f"About {needed:,} records are needed, or fewer columns, more ε, or a δ "
+                    "(--delta)."
+                )
+                cautions.append(Caution(what, remedy))
+        return Outlook(facts, tuple(cautions))
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMeasured:
         return FittedMeasured(self, schema, records, rows)

@@ -19,7 +19,7 @@ from dpbayes.mechanisms.modips.grid import GRIDDED, CellGrid
 from dpbayes.mechanisms.modips.regression import Sequential, Slomag
 from dpbayes.mechanisms.modips.settings import check_nested, one_of
 from dpbayes.mechanisms.modips.statistic_model import FittedStatistics, Scalar, StatisticModel
-from dpbayes.mechanisms.outlook import INSTEAD, Outlook
+from dpbayes.mechanisms.outlook import INSTEAD, Caution, Outlook
 from dpbayes.mechanisms.tables.cells import Cells
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.noise import Noise
@@ -174,12 +174,12 @@ class Modips(PureMechanism):
         if worst < DROWNED and cells.size < MANY_CELLS * rows:
             return Outlook(facts)
         unit = "an odds ratio of 2.7" if "coefficients" in name else "what all records amount to"
-        text = (
+        what = (
             f"{rows:,} records are few for {cells.size:,} cells, and the statistics of model "
             f"{self._model.name!r} get ε = {self.epsilon:g} in {len(parts)} parts: noise of scale "
-            f"{worst:.2g} in {name!r}, where 1 is {unit}. {INSTEAD}."
+            f"{worst:.2g} in {name!r}, where 1 is {unit}."
         )
-        return Outlook(facts, (text,))
+        return Outlook(facts, (Caution(what, INSTEAD),))
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedModel:
         return FittedModel(self, schema, self._model.fit(schema, records, self.epsilon, rows))

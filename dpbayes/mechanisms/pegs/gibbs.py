@@ -14,7 +14,7 @@ from dpbayes.arrays import Ints
 from dpbayes.errors import DataError, GuaranteeError, SchemaError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import PureFitted, PureMechanism, Task
-from dpbayes.mechanisms.outlook import NOISY, Outlook, urn_share
+from dpbayes.mechanisms.outlook import NOISY, Caution, Outlook, urn_share
 from dpbayes.mechanisms.pegs.blocks import Conditionals, draw_blocks
 from dpbayes.mechanisms.pegs.cost import Grain, Kind, Sampler, alpha_for
 from dpbayes.mechanisms.pegs.keys import Layout
@@ -233,12 +233,12 @@ class Gibbs(Chains):
         if share < NOISY:
             return Outlook(facts)
         least = "" if self.kind == "any" else "at least "
-        text = (
+        what = (
             f"At ε = {self.epsilon:g} a step adds α = {alpha:.3g} to every level: {least}"
-            f"{share:.0%} of all values will be uniform over their levels. `measured` pays once "
-            "for all rows; or ask for fewer rows (records = ...)."
+            f"{share:.0%} of all values will be uniform over their levels."
         )
-        return Outlook(facts, (text,))
+        remedy = "`measured` pays once for all rows; or ask for fewer rows (records = ...)."
+        return Outlook(facts, (Caution(what, remedy),))
 
     def guarantee(self) -> Guarantee:
         self._require_whole()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.outlook import Outlook
+from dpbayes.mechanisms.outlook import Caution, Outlook
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, place_window, window_width
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
@@ -116,14 +116,17 @@ class Anchored(PosteriorMechanism):
         reach = self.range or RANGE_DRAWN[1]
         if far <= reach:
             return found
-        text = (
+        what = (
             f"The anchor is drawn from {rows:,} records that count as {counted:.1f} for about "
             f"{model.parameters} parameters: it is expected {far:.1f} from the fit, and ratios are "
-            f"clamped beyond {reach:g}, so that the clamp decides where the posterior lies. About "
-            f"{math.ceil(model.parameters / reach**2 / before.alpha):,} records, more ε, or an "
-            "anchor from earlier records (--anchor) are needed."
+            f"clamped beyond {reach:g}, so that the clamp decides where the posterior lies."
         )
-        return replace(found, warnings=(*found.warnings, text))
+        needed = math.ceil(model.parameters / reach**2 / before.alpha)
+        remedy = (
+            f"About {needed:,} records, more ε, or an anchor from earlier records (--anchor) are "
+            "needed."
+        )
+        return replace(found, cautions=(*found.cautions, Caution(what, remedy)))
 
     def guarantee(self) -> Guarantee:
         first, last = self._widths()

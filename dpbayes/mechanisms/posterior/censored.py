@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpbayes.mechanisms.outlook import Outlook
+from dpbayes.mechanisms.outlook import Caution, Outlook
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import (
     Problem,
@@ -60,12 +60,13 @@ class _Clamped(PosteriorMechanism):
         found = super().outlook(schema, rows, model)
         if self.width >= NARROW or self.weight_source is not NO_WEIGHTS:
             return found
-        text = (
+        what = (
             f"The clamp is {self.width:g} nats wide: log-likelihoods of many records leave it (two "
-            "fifths of the paper's at a width of 3), and those tell the fit nothing. Take "
-            "`anchored`, which clamps ratios to an anchor and keeps the fit at the same ε."
+            "fifths of the paper's at a width of 3), and those tell the fit nothing."
         )
-        return Outlook(warnings=(*found.warnings, text))  # facts of a fit that is not there
+        remedy = "Take `anchored`, which clamps ratios to an anchor and keeps the fit at that ε."
+        # Without facts: they are of a fit that is not there.
+        return Outlook(cautions=(*found.cautions, Caution(what, remedy)))
 
     def guarantee(self) -> Guarantee:
         source = self.weight_source
