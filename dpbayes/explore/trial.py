@@ -19,7 +19,7 @@ from dpbayes.mechanisms.posterior.fit import PosteriorFit
 from dpbayes.pages import figures
 from dpbayes.pages.page import Picture, Table, shown
 from dpbayes.planning.population import Population
-from dpbayes.planning.trial import distances
+from dpbayes.planning.trial import between_samples, distances
 from dpbayes.report import charts
 from dpbayes.report.losses import UNCLAMPED, distance, lost
 from dpbayes.report.whole import Whole
@@ -51,7 +51,7 @@ class Explorer:
         rows: int | None = None,
         typed: tuple[str, str] = ("", ""),
     ) -> None:
-        population = Population.of(schema, reference)
+        self.population = population = Population.of(schema, reference)
         self.schema, self.typed = population.schema, typed
         self.rows = len(reference) if rows is None else rows
         same = self.rows == len(reference)
@@ -101,7 +101,13 @@ class Explorer:
         whole = Whole.of(some, self.table, made)
         measures = self._measures(fit, whole)
         one, two = distances(some, self.table, made)
-        numbers = [*self._of_fit(fit, found), ("distance, columns", one), ("distance, pairs", two)]
+        _, usual = between_samples(self.population, some, self.rows, 0)
+        numbers = [
+            *self._of_fit(fit, found),
+            ("distance, columns", one),
+            ("distance, pairs", two),
+            ("pairs, between two samples", usual),
+        ]
         return {
             **self.facts(asked),
             "confidential": [*found.warnings, *lost(measures)],

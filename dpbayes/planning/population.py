@@ -42,10 +42,18 @@ class Population:
 
     def sample(self, rows: int, seed: int) -> pd.DataFrame:
         """``rows`` valid records; of fewer reference records some are there several times."""
+        return self._drawn(rows, seed, again=False)
+
+    def another(self, rows: int, seed: int) -> pd.DataFrame:
+        """A sample as if there were many more people: of reference records a bootstrap."""
+        return self._drawn(rows, seed, again=True)
+
+    def _drawn(self, rows: int, seed: int, *, again: bool) -> pd.DataFrame:
         rng = np.random.default_rng([seed, rows])
         if self.reference is None:
             return invented(self.schema, rows, rng)
-        some = rng.choice(len(self.reference), rows, replace=rows > len(self.reference))
+        there = len(self.reference)
+        some = rng.choice(there, rows, replace=again or rows > there)
         return self.reference.iloc[some].reset_index(drop=True)
 
 

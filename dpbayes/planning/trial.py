@@ -70,11 +70,18 @@ def try_out(
 
 
 def of_sampling(population: Population, rows: int, runs: int) -> Accuracy:
-    """The same for another sample of the population, as a yardstick: no privacy, no model."""
-    pairs = [
-        (population.sample(rows, run), population.sample(rows, SEEDS + run)) for run in range(runs)
-    ]
-    return Accuracy.of(np.array([distances(population.schema, *pair) for pair in pairs]))
+    """The same for two samples of the population, as a yardstick: no privacy, no model."""
+    return Accuracy.of(
+        np.array([between_samples(population, population.schema, rows, run) for run in range(runs)])
+    )
+
+
+def between_samples(
+    population: Population, schema: Schema, rows: int, run: int
+) -> tuple[float, float]:
+    """Distances, over the columns of ``schema``, of two samples that have nothing in common."""
+    one, two = (population.another(rows, seed) for seed in (run, SEEDS + run))
+    return distances(schema, one, two)
 
 
 def distances(schema: Schema, table: pd.DataFrame, made: pd.DataFrame) -> tuple[float, float]:
