@@ -96,6 +96,7 @@ class Fit(Generic[F_co]):
                 is missing and there is no seed.
         """
         claim = self.check_sample(datasets, accept=accept, delta=delta, rows=rows)
+        notes = self.outlook.notes  # before anything private is drawn
         rows = self.task.rows if rows is None else rows
         noise = SecureNoise() if seed is None else StudyNoise(seed)
         shared = self._shared(datasets)
@@ -123,7 +124,7 @@ class Fit(Generic[F_co]):
             },
             releasable=noise.releasable and seeded is None,
             schema=self.task.schema,
-            notes=self.outlook.notes,
+            notes=notes,
             program_text=model.program.text if model is not None and model.generated else None,
         )
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbayes.cli.options import InputOptions, ModelOptions
+from dpbayes.cli.options import InputOptions, ModelOptions, refuse_confidential
 from dpbayes.cli.streams import say
-from dpbayes.errors import DataError
-from dpbayes.formats.source import is_address
 from dpbayes.heavy import pd
-from dpbayes.publication.output import CONFIDENTIAL
 from dpbayes.schema import Schema
 from dpbayes.stan.model import ModelChoice
 
@@ -46,7 +42,7 @@ def explore(
     from dpbayes.explore.trial import Explorer
     from dpbayes.explore.worker import Worker
 
-    _refuse_confidential(reference)
+    refuse_confidential(reference)
     schema = Schema.from_toml(model.schema)
     records = source.read(reference, schema)
     choice = model.choice() if model.given else None
@@ -78,15 +74,6 @@ def _explorer(
     from dpbayes.explore.trial import Explorer
 
     return Explorer(schema, choice, records, rows, typed)
-
-
-def _refuse_confidential(reference: str) -> None:
-    """Raise DataError for a file among those that a release has left as confidential."""
-    if not is_address(reference) and CONFIDENTIAL in Path(reference).resolve().parts:
-        raise DataError(
-            f"--reference {reference!r} lies in a folder {CONFIDENTIAL!r}: settings are chosen on "
-            "public or earlier records, never on those that are to be released."
-        )
 
 
 def _typed(model: ModelOptions) -> tuple[str, str]:

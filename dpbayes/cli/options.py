@@ -20,6 +20,7 @@ import typer
 from dpbayes.cli.streams import say
 from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.errors import (
+    DataError,
     DpbayesError,
     EngineError,
     GuaranteeError,
@@ -31,10 +32,12 @@ from dpbayes.formats import read_records
 from dpbayes.formats.base import Found
 from dpbayes.formats.catalog import FORMATS
 from dpbayes.formats.reader import read_coded
+from dpbayes.formats.source import is_address
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Measured, Mechanism, PureMechanism, get_kind, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
+from dpbayes.publication.output import CONFIDENTIAL
 from dpbayes.schema import Schema
 from dpbayes.schema.table import read_toml
 from dpbayes.stan.model import ModelChoice, Program, Regression
@@ -98,6 +101,15 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
 
 def _required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING
+
+
+def refuse_confidential(reference: str) -> None:
+    """Raise DataError for a file among those that a release has left as confidential."""
+    if not is_address(reference) and CONFIDENTIAL in Path(reference).resolve().parts:
+        raise DataError(
+            f"--reference {reference!r} lies in a folder {CONFIDENTIAL!r}: settings are chosen on "
+            "public or earlier records, never on those that are to be released."
+        )
 
 
 def require_posterior(mechanism: Mechanism[Any], *groups: Any) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from dpbayes.cli.options import InputOptions, ModelOptions
+from dpbayes.cli.options import InputOptions, ModelOptions, refuse_confidential
 from dpbayes.cli.streams import is_terminal, say, say_error, say_table
 from dpbayes.errors import SchemaError
 from dpbayes.mechanisms.outlook import COUNTED, DISTANCE
@@ -55,6 +55,8 @@ def plan(
     """
     from dpbayes.planning.plan import EPSILONS, make_plan
 
+    if reference is not None:
+        refuse_confidential(reference)
     schema = Schema.from_toml(model.schema)
     number = schema.rows.number if rows is None else rows
     if number is None:
