@@ -80,8 +80,9 @@ def of_fit(folder: Path) -> list[Section]:
 
 def _bounds(table: pd.DataFrame, summary: Mapping[str, Any]) -> Section:
     """Violins of Lipschitz bounds, and weights against them."""
-    epsilon = summary.get("guarantee", {}).get("epsilon")
-    values = {"unweighted": table["lipschitz_unweighted"], "released": table["lipschitz"]}
+    claim = summary.get("guarantee", {})
+    epsilon, name = claim.get("epsilon"), claim.get("mechanism", "released")
+    values = {"unweighted": table["lipschitz_unweighted"], name: table["lipschitz"]}
     figure = charts.lipschitz_violin(values, epsilon)
     top, middle = float(table["lipschitz_unweighted"].max()), table["lipschitz_unweighted"].median()
     if middle > 0 and top > WIDE * middle:

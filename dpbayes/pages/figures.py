@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
 from dpbayes.heavy import pd
-from dpbayes.report.charts import COLOURS
+from dpbayes.report.charts import COLOURS, DATA
 from dpbayes.schema import Column
 
-DATA, SYNTHETIC = "#333333", COLOURS[0]
+SYNTHETIC = COLOURS[0]
 FEW = 30  # whole numbers that are shown as bars
 
 
