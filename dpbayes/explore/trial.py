@@ -102,8 +102,8 @@ class Explorer:
         measures = self._measures(fit, whole)
         one, two = distances(some, self.table, made)
         _, usual = between_samples(self.population, some, self.rows, 0)
-        numbers = [
-            *self._of_fit(fit, found),
+        numbers: list[tuple[str, float | str]] = [
+            *self._of_fit(fit),
             ("distance, columns", one),
             ("distance, pairs", two),
             ("pairs, between two samples", usual),
@@ -148,14 +148,14 @@ class Explorer:
             for label, table in tables.items()
         }
 
-    def _of_fit(self, fit: Fit[Any], found: Findings) -> list[tuple[str, float]]:
+    def _of_fit(self, fit: Fit[Any]) -> list[tuple[str, float | str]]:
         """Numbers of a posterior."""
         if not isinstance(fit.fitted, PosteriorFit):
             return []
         of = fit.fitted
         off = of.lost()["off"]
         return [
-            ("records clamped", of.n_censored / of.on.n),
+            ("records clamped", f"{of.n_censored / of.on.n:.1%}"),
             ("mean weight α", float(of.weights.mean())),
             ("largest Lipschitz bound, unweighted", of.lipschitz_bound_unweighted),
             ("largest Lipschitz bound, here", of.lipschitz_bound),

@@ -16,7 +16,7 @@ from dpbayes.heavy import pd
 from dpbayes.pages import figures
 from dpbayes.pages.page import Picture, Section, Table
 from dpbayes.report import charts
-from dpbayes.report.losses import UNCLAMPED, distance, lost
+from dpbayes.report.losses import UNCLAMPED, distance, told
 from dpbayes.report.report import FIT, UTILITY
 
 WIDE = 20.0  # a largest bound so many times the median asks for a logarithmic axis
@@ -34,7 +34,7 @@ def _read(path: Path) -> bytes | None:
 def warnings(folder: Path) -> list[str]:
     """What the fit and the data sets give reason to say, beside the records."""
     fit, utility = (json.loads(_read(folder / name) or b"{}") for name in (FIT, UTILITY))
-    return [*map(str, fit.get("warnings", ())), *lost(utility)]
+    return told(fit.get("warnings", ()), utility)
 
 
 def left_behind(folder: Path) -> list[Section]:

@@ -29,7 +29,7 @@ from dpbayes.publication.payment import Payment
 from dpbayes.publication.room import room
 from dpbayes.publication.terms import NO_LEDGER, UNACCOUNTED, Say, Terms, require_secret_seed
 from dpbayes.release import STATEMENT, Release
-from dpbayes.report.losses import lost
+from dpbayes.report.losses import told
 from dpbayes.report.report import UTILITY, fit_report, release_report
 from dpbayes.schema.overlap import Identity
 
@@ -151,8 +151,8 @@ def report_into(
     _attempt(lambda: output.keep(measures), say)
     if findings is None:
         return None
-    more = lost(json.loads(measures[UTILITY]))
-    return replace(findings, warnings=(*findings.warnings, *more))
+    found = told(findings.warnings, json.loads(measures[UTILITY]))
+    return replace(findings, warnings=tuple(found))
 
 
 def _attempt(work: Callable[[], T], say: Say) -> T | None:

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 UNCLAMPED = "unclamped"  # among the measures of data sets: what the unclamped fit draws
 LOST = 0.05  # of a distance, or a share at the bounds, from which it is said
+UNPAID = (
+    "All of this follows the records: other settings for the same records because of it are a "
+    "choice that no ε covers. Try settings on earlier ones (dpbayes explore)."
+)
 DISTANCES = ("max_ecdf", "total_variation")
 
 
 def distance(measures: Mapping[str, Any]) -> float | None:
     """Of a column: the largest difference of its ECDFs, or total variation where there is none."""
     return next((float(measures[name]) for name in DISTANCES if name in measures), None)
+
+
+def told(of_fit: Iterable[str], measures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What a fit and its columns lost, and what must not follow from it; nothing where they did not.
+
+    Args:
+        of_fit: ``Findings.warnings`` of the fit.
+        measures: as in ``lost``.
+    """
+    found = [*map(str, of_fit), *lost(measures)]
+    return [*found, UNPAID] if found else []
 
 
 def lost(measures: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -11,7 +11,7 @@ import dpbayes as dpb
 from dpbayes.mechanisms.outlook import DISTANCE, noise_share, of_posterior, urn_share
 from dpbayes.mechanisms.posterior.stage import Problem
 from dpbayes.privacy.noise import StudyNoise
-from dpbayes.report.losses import lost
+from dpbayes.report.losses import lost, told
 from dpbayes.schema import Rows
 
 LEVELS = [str(k) for k in range(30)]
@@ -176,3 +176,5 @@ def test_what_was_lost_is_said_of_the_columns():
     said = lost({"synthetic_1": first, "unclamped": plain})
     assert [text.split("'")[1] for text in said] == ["far", "cut", "beyond"]
     assert lost({}) == []
+    assert told([], {}) == []
+    assert told(["a"], {})[1].startswith("All of this follows the records")
