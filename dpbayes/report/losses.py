@@ -20,7 +20,7 @@ def distance(measures: Mapping[str, Any]) -> float | None:
 
 
 def told(of_fit: Iterable[str], measures: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What a fit and its columns lost, and what must not follow from it; nothing where they did not.
+    """What a fit and its columns lost, and what must not follow from it; nothing if nothing was.
 
     Args:
         of_fit: ``Findings.warnings`` of the fit.
