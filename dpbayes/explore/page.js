@@ -7,8 +7,6 @@ const names = ["epsilon", "c1", "c2", "range", "bins"];
 let seen = 0, timer = null, pending = null, latest = 0;
 const columns = [];
 
-history.replaceState(null, "", "/" + location.search);
-
 async function ask(path, body) {
   const answer = await fetch(path, {
     method: "POST",
