@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= demo-output
 
-.PHONY: demo test test-all fuzz lint bench lock clean
+.PHONY: demo docs test test-all fuzz lint bench lock clean
 
 # A release is never overwritten, so the demo's own folder goes first; one that OUT names stays.
 demo: $(VENV)/.ready
@@ -23,6 +23,10 @@ test-all: lint
 # Everything that is typed or read, made up: other cases each time. Takes hours.
 fuzz: $(VENV)/.ready
 	DPBAYES_FUZZ_CASES=100000 $(BIN)/pytest tests -m fuzz --durations=0 --durations-min=1
+
+# The pages, the docstrings and the notebooks as a site in site/. A warning is an error.
+docs: $(VENV)/.ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python docs/pages.py
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check
@@ -50,9 +54,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 lock:
 	echo hatchling | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url \
-	  --extra test --extra analysis --extra cmdstan --extra dips --extra postgresql \
+	  --extra test --extra analysis --extra cmdstan --extra dips --extra docs --extra postgresql \
 	  --extra studies --extra files pyproject.toml - \
 	  --output-file requirements.lock
 
 clean:
-	rm -rf $(VENV) $(OUT) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(OUT) site .mypy_cache .ruff_cache .pytest_cache

@@ -4,7 +4,6 @@ Time and memory are those of the first release: imports, records, fit and one da
 """
 
 import argparse
-import itertools
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -12,14 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import case  # first: its clock starts when it is imported
-import formulaic
 import numpy as np
 import pandas as pd
 
 import dpbayes as dpb
-from dpbayes.evaluate.utility import avg_ecdf, total_variation
 from dpbayes.mechanisms.tables.cells import Axis, make_axis
 from dpbayes.studies.datasets import EARNINGS_MODEL, earnings
+from dpbayes.studies.ours.tables import earnings_table
 
 # From declared bounds alone. fine: five years of age, one of education, four dollars.
 # coarse: those of the study `earnings`.
@@ -27,9 +25,6 @@ BINS = {
     "fine": {"age": 14, "education": 21, "earnings": 20},
     "coarse": {"age": 2, "education": 2, "earnings": 20},
 }
-TABLES = (1, 2, 3)
-# Of the logistic regression that tells original from synthetic records.
-PROPENSITY = "(earnings + age + education + gender + region)**2"
 DUST = 1e-9
 Claim = dict[str, Any]
 Release = Callable[[], tuple[pd.DataFrame, Claim]]
@@ -141,70 +136,6 @@ def make_axes(bins: str) -> dict[str, Axis]:
     return {n: make_axis(c, rules.get(n, 1), None, len(records)) for n, c in schema.columns.items()}
 
 
-def tables(original: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, float]:
-    """Mean total variation distance of k-way tables on the fine bins.
-
-    Also over those with earnings in them.
-    """
-    axes = make_axes("fine")
-    codes = [{n: a.encode(d[n]) for n, a in axes.items()} for d in (original, synthetic)]
-    found = {}
-    for k in TABLES:
-        distance = {}
-        for names in itertools.combinations(axes, k):
-            shape = [axes[n].size for n in names]
-            cells = [pd.Series(np.ravel_multi_index([c[n] for n in names], shape)) for c in codes]
-            distance[names] = total_variation(*cells)
-        found[f"tvd{k}"] = float(np.mean(list(distance.values())))
-        with_earnings = [v for names, v in distance.items() if "earnings" in names]
-        found[f"earnings_tvd{k}"] = float(np.mean(with_earnings))
-    return found
-
-
-def pmse_ratio(original: pd.DataFrame, synthetic: pd.DataFrame) -> float:
-    """Mean squared propensity over its expectation for data from the fitted distribution.
-
-    Source: Snoke, Raab, Nowok, Dibben & Slavkovic, JRSS A 181 (2018): for N records, a share c of
-    them synthetic, and k coefficients that is (k - 1)(1 - c)^2 c / N.
-    """
-    from sklearn.linear_model import LogisticRegression
-
-    pooled = pd.concat([original, synthetic], ignore_index=True)
-    for name in ("earnings", "age", "education"):
-        values = pooled[name].astype(float)
-        pooled[name] = (values - values.mean()) / values.std()
-    x = formulaic.model_matrix(PROPENSITY, pooled).drop(columns="Intercept").to_numpy(dtype=float)
-    spread = x.std(axis=0)
-    x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1)
-    y = np.arange(len(pooled)) >= len(original)
-    c = y.mean()
-    model = LogisticRegression(C=1e6, solver="newton-cholesky", max_iter=1000).fit(x, y)
-    pmse = np.mean((model.predict_proba(x)[:, 1] - c) ** 2)
-    return float(pmse / (x.shape[1] * (1 - c) ** 2 * c / len(pooled)))
-
-
-def regression(data: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Least squares by the study's formula: coefficients and standard errors."""
-    sides = formulaic.model_matrix(EARNINGS_MODEL.formula, data)
-    y, x = (np.asarray(side, dtype=float) for side in (sides.lhs, sides.rhs))
-    coefficients, *_ = np.linalg.lstsq(x, y[:, 0], rcond=None)
-    residual = y[:, 0] - x @ coefficients
-    variance = residual @ residual / (len(x) - x.shape[1])
-    return coefficients, np.sqrt(np.diag(variance * np.linalg.pinv(x.T @ x)))
-
-
-def measures(original: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, float]:
-    fit, errors = regression(original)
-    off = np.abs(regression(synthetic)[0] - fit) / errors
-    return {
-        "avg_ecdf": avg_ecdf(original["earnings"], synthetic["earnings"]),
-        **tables(original, synthetic),
-        "pmse": pmse_ratio(original, synthetic),
-        "regression": float(off.max()),
-        "regression_mean": float(off.mean()),
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
@@ -229,9 +160,9 @@ def main() -> None:
         start = time.perf_counter()
         released.append(release()[0])
         times.append(time.perf_counter() - start)
-    records, schema = earnings()
-    original = schema.validate(records)
-    found = pd.DataFrame([measures(original, schema.validate(d)) for d in released])
+    original, compared = earnings_table(whole=False)
+    schema = compared.schema
+    found = pd.DataFrame([compared.measures(original, schema.validate(d)) for d in released])
     print(
         json.dumps(
             {

@@ -134,7 +134,7 @@ def main() -> None:
         [FLOOR, *GIVEN, *(r for r in rivals if r[2] == "fine" and r[1] != "measured")],
         given.sets,
         cache,
-        "earnings_tvd",
+        "outcome_tvd",
     )
     print(f"\n(b) All five columns confidential; {given.sets} data sets\n")
     table([FLOOR, *ALL, *rivals], given.sets, cache, "tvd")

@@ -49,10 +49,12 @@ class Coded:
 
     def shares(self, *columns: int) -> tuple[Floats, Floats]:
         """Of the combinations of these columns' levels that occur, in both tables."""
-        which = list(columns)
-        both = np.concatenate([self.original[:, which], self.synthetic[:, which]])
-        cell = np.unique(both, axis=0, return_inverse=True)[1].ravel()
-        n, most = len(self.original), int(cell.max(initial=0)) + 1
+        both = np.concatenate([self.original, self.synthetic])
+        cell = both[:, columns[0]]
+        for column in columns[1:]:  # numbered anew each time: many columns would overflow
+            cell = pd.factorize(cell * self.sizes[column] + both[:, column])[0]
+        found, cell = np.unique(cell, return_inverse=True)
+        n, most = len(self.original), len(found)
         counts = [np.bincount(part, minlength=most) for part in (cell[:n], cell[n:])]
         return counts[0] / n, counts[1] / len(self.synthetic)
 

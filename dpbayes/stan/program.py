@@ -74,7 +74,7 @@ class StanProgram:
 
         Raises:
             ProgramError: an unknown family, or a file as in ``from_file``, or without the data that
-            the family's mechanisms change.
+                the family's mechanisms change.
         """
         if family not in FAMILIES:
             raise ProgramError(f"unknown family {family!r}; families: {', '.join(FAMILIES)}.")

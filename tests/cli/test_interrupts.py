@@ -44,8 +44,9 @@ def ticks(process):
 
 
 def start(*arguments, **environment):
-    # A shell's background jobs inherit SIGINT ignored.
+    # A shell's background jobs inherit SIGINT ignored, those of nohup SIGHUP.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    hung_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         return subprocess.Popen(
             [COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -53,6 +54,7 @@ def start(*arguments, **environment):
         )  # fmt: skip
     finally:
         signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGHUP, hung_up)
 
 
 def ended(process, number, ready):

@@ -76,8 +76,8 @@ class TestTheoremByEnumeration:
     """Every output's probability, for all tables of 0 to 3 records and all their neighbours."""
 
     @pytest.mark.parametrize("family", VALUES)
-    @pytest.mark.parametrize("points", [2, 10, 200])
-    @pytest.mark.parametrize("where", [None, 0, 1])
+    @pytest.mark.parametrize("points", [2, 200])
+    @pytest.mark.parametrize("where", [None, 1])
     @pytest.mark.parametrize("window", [(-0.35, 0.35), (-0.7, 0.0), (0.1, 3.1)])
     def test_both_adjacencies(self, family, points, where, window):
         model = model_of(family, points)

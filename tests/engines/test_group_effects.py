@@ -166,8 +166,8 @@ def test_draws_are_told_without_coordinates(bind, family, J):
     assert not np.allclose(told["posterior"]["group_raw"], everything["posterior"]["group_raw"])
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -1e308, 1e308])
-@pytest.mark.parametrize("family", ["normal", "ordinal", "categorical"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1e308])
+@pytest.mark.parametrize("family", ["normal", "categorical"])
 @pytest.mark.parametrize("J", SHAPES)
 def test_there_are_always_some(bind, family, J, value, monkeypatch):
     """A mode that fails at some records must not end a fit: that would tell of the records."""

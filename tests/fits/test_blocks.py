@@ -35,8 +35,8 @@ def test_a_program_that_sums_over_blocks(tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_bundled_programs_sum_over_blocks(family, schema, records):
-    """Several thousand records are several blocks; more than one thread adds them up."""
-    n = 10_000
+    """More than 4,000 records are two blocks; more than one thread adds them up."""
+    n = 4_100
     model = dpb.Regression(f"{OUTCOME[family]} ~ age + sex + (1 | region)", family).on(schema)
     many = records.sample(n, replace=True, random_state=1, ignore_index=True)
     data = model.data(schema.validate(many), len(many))

@@ -114,7 +114,7 @@ def test_sampled_audit_bounds_from_below():
     )
     assert not audit_sampled(strict, few, extreme, runs=30).violated
     loose = strict.with_mechanism(dpb.Unweighted())
-    found = audit_sampled(loose, few, pd.DataFrame({"y": [1 - 1e-9], "ill": ["no"]}), runs=60)
+    found = audit_sampled(loose, few, pd.DataFrame({"y": [1 - 1e-9], "ill": ["no"]}), runs=40)
     assert found.epsilon_lower > 1.0  # one record at the far end moves 30 others' posterior
 
 
@@ -141,8 +141,8 @@ def test_sampled_audit_of_two_group_terms():
     strict = dpb.Synthesizer(
         schema, dpb.Censored(1.0), dpb.Regression("y ~ (1 | g) + (1 | h)", "normal")
     )
-    assert not audit_sampled(strict, records, alone, runs=60).violated
-    loose = audit_sampled(strict.with_mechanism(dpb.Unweighted()), records, alone, runs=60)
+    assert not audit_sampled(strict, records, alone, runs=40).violated
+    loose = audit_sampled(strict.with_mechanism(dpb.Unweighted()), records, alone, runs=40)
     assert loose.epsilon_lower > 1.0
 
 

@@ -176,8 +176,7 @@ class Pegs(Keyed):
     record, and their sum for a data set. Noisy keys are paid for besides: with ε for add/remove a
     changed record costs more by the order's ε.
 
-    Attributes:
-        as in ``Gibbs`` and ``Keyed``; ``diversity``: see ``DiversePegs``.
+    Attributes are those of ``Gibbs`` and ``Keyed``, and ``diversity`` of ``DiversePegs``.
     """
 
     name: ClassVar[str] = "pegs"
@@ -203,8 +202,7 @@ class PegsReset(Keyed):
     or removed; a changed record is in up to two rows of each table and costs up to
     M (w + log(1 + 1/(2α))) < 2 M w.
 
-    Attributes:
-        as in ``Gibbs`` and ``Keyed``.
+    Attributes are those of ``Gibbs`` and ``Keyed``.
     """
 
     block: int = 10
@@ -226,8 +224,7 @@ class MarginalBootstrap(Gibbs):
 
     Sensitivity and guarantee: those of ``Pegs`` with one row for each column: strict.
 
-    Attributes:
-        as in ``Gibbs``.
+    Attributes are those of ``Gibbs``.
     """
 
     name: ClassVar[str] = "marginal-bootstrap"

@@ -1,0 +1,1 @@
+"""Whole tables: noisy counts, a model of them, and rows."""
