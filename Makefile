@@ -41,6 +41,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/studies.py
 	$(BIN)/python benchmarks/rivals.py
+	$(BIN)/python benchmarks/plans.py
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(not (3, 11) <= v < (3, 14) and "dpbayes needs Python 3.11 to 3.13, found %d.%d: run make PYTHON=python3.x" % v)'

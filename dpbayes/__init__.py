@@ -37,6 +37,7 @@ from dpbayes.stan.model import Program, Regression
 from dpbayes.stan.program import StanProgram
 from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesizer import Synthesizer
+from dpbayes.totals import for_total
 from dpbayes.tuning import tune
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ __all__ = [
     "check_contract", "SamplerSettings",
     "ConstantWeights", "Reference", "ConfidentialWeights", "PublicRecords",
     "Guarantee",
-    "Synthesizer", "Fit", "Release", "tune", "choose_program",
+    "Synthesizer", "Fit", "Release", "tune", "choose_program", "for_total",
     "ExpectedInformation", "expected_information", "Job", "Ledger", "publish", "resolve",
     "utility", "charts",
     "DpbayesError", "SchemaError", "DataError", "ProgramError", "EngineError",

@@ -9,6 +9,7 @@ from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.errors import GuaranteeError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import F_co, Findings, Mechanism, Task
+from dpbayes.mechanisms.outlook import Outlook
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
 from dpbayes.release import Release, assemble, versions
@@ -54,10 +55,17 @@ class Fit(Generic[F_co]):
         """The claim for one data set; of m: ``guarantee.for_datasets(m, delta)``."""
         return self.claimed
 
+    @property
+    def outlook(self) -> Outlook:
+        """What public facts say of a release, the number of rows that it pays for among them."""
+        task = self.task
+        return self.mechanism.outlook(task.schema, max(1, task.rows), task.model)
+
     def findings(self) -> Findings:
         """What the fit says of the records. Confidential, and slow where it asks for a fit."""
         found = self.fitted.findings()
-        return replace(found, summary={"guarantee": self.guarantee.to_dict(), **found.summary})
+        claim = {"guarantee": self.guarantee.to_dict(), "warnings": list(found.warnings)}
+        return replace(found, summary={**claim, **found.summary})
 
     def sample(
         self,
@@ -88,6 +96,7 @@ class Fit(Generic[F_co]):
                 is missing and there is no seed.
         """
         claim = self.check_sample(datasets, accept=accept, delta=delta, rows=rows)
+        notes = self.outlook.notes  # before anything private is drawn
         rows = self.task.rows if rows is None else rows
         noise = SecureNoise() if seed is None else StudyNoise(seed)
         shared = self._shared(datasets)
@@ -115,6 +124,7 @@ class Fit(Generic[F_co]):
             },
             releasable=noise.releasable and seeded is None,
             schema=self.task.schema,
+            notes=notes,
             program_text=model.program.text if model is not None and model.generated else None,
         )
 

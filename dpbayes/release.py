@@ -36,6 +36,7 @@ class Release:
         releasable: False if a seeded generator stood in for the noise of a release.
         ledger: entry id and budget of the data set, if the release was accounted for; public.
         schema: of the data sets.
+        notes: what public facts say against too much trust in the data sets, in sentences.
     """
 
     datasets: tuple[pd.DataFrame, ...]
@@ -48,6 +49,7 @@ class Release:
     ledger: Mapping[str, Any] | None = None
     schema: Schema = field(default_factory=Schema)
     program_text: str | None = None
+    notes: tuple[str, ...] = ()
 
     def files(self, file_format: str = CSV) -> dict[str, bytes]:
         """synthetic_1.csv ... synthetic_m.csv, and guarantee.json with their hashes.
@@ -76,6 +78,7 @@ class Release:
             "program": self.program and {"name": self.program, "sha256": self.program_sha256},
             "versions": dict(self.versions),
             "settings": dict(self.settings),
+            "notes": list(self.notes),
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in data.items()},
         }
         statement["accounted"] = self.ledger is not None

@@ -14,6 +14,7 @@ from dpbayes.fit import Fit
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Unweighted
 from dpbayes.mechanisms.base import F_co, Fitted, Mechanism, Task
+from dpbayes.mechanisms.outlook import Outlook
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.weights import Reference
 from dpbayes.privacy.accounting import Loss
@@ -80,7 +81,7 @@ class Synthesizer(Generic[F_co]):
     def guarantee(self) -> Guarantee:
         """The claim for one data set, before anything is computed from records."""
         rows = self.schema.rows
-        claim = self._spending().claim(self.schema).drawn_by(self.engine.draw)
+        claim = self.spent.claim(self.schema).drawn_by(self.engine.draw)
         cluster = self.schema.cluster
         claim = replace(claim, rows=rows.kind, cluster=1 if cluster is None else cluster.most)
         if rows.share:
@@ -93,7 +94,18 @@ class Synthesizer(Generic[F_co]):
             claim = claim.having_paid(loss, what)
         return claim.with_guesses(self.schema.guesses)
 
-    def _spending(self) -> Mechanism[F_co]:
+    def outlook(self, rows: int) -> Outlook:
+        """What noise will do to a release, by public facts alone: it costs nothing to ask.
+
+        Args:
+            rows: number of records, where that is public; a declared number stands before it.
+        """
+        known = self.mechanism.data_rows(self.schema)
+        rows = rows if known is None else known
+        return self.spent.outlook(self.schema, max(1, rows), self.model)
+
+    @property
+    def spent(self) -> Mechanism[F_co]:
         """The mechanism with what noisy rows leave of its epsilon."""
         share = self.schema.rows.share
         return self.mechanism.spending(1 - share) if share else self.mechanism
@@ -178,7 +190,7 @@ class Synthesizer(Generic[F_co]):
         claim = self.guarantee()
         if task.allow_nonconvergence and self.model is not None:
             claim = claim.assuming(UNCHECKED_CHAINS)
-        mechanism = self._spending()
+        mechanism = self.spent
         return Fit(mechanism, claim, task, given, mechanism.fit(task))
 
     def task(

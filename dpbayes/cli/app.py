@@ -10,11 +10,13 @@ import typer
 from dpbayes.cli.audit import audit
 from dpbayes.cli.check import check
 from dpbayes.cli.demo import demo
+from dpbayes.cli.explore import explore
 from dpbayes.cli.inference import combine
 from dpbayes.cli.interrupts import Interrupts, leave
 from dpbayes.cli.ledger import ledger_app
 from dpbayes.cli.options import flattened
 from dpbayes.cli.pages import report
+from dpbayes.cli.plan import plan
 from dpbayes.cli.schema import schema_app
 from dpbayes.cli.streams import FAILED, run, say, say_error
 from dpbayes.cli.study import study
@@ -89,7 +91,20 @@ def list_() -> None:
             say(f"  {name:<22}{text}")
 
 
-for _one in (demo, synthesize, tune, audit, check, study, combine, risk, utility, report):
+for _one in (
+    demo,
+    plan,
+    explore,
+    synthesize,
+    tune,
+    audit,
+    check,
+    study,
+    combine,
+    risk,
+    utility,
+    report,
+):
     app.command()(flattened(_one))
 app.command("list")(list_)
 app.add_typer(ledger_app, name="ledger")

@@ -20,6 +20,7 @@ import typer
 from dpbayes.cli.streams import say
 from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.errors import (
+    DataError,
     DpbayesError,
     EngineError,
     GuaranteeError,
@@ -31,10 +32,12 @@ from dpbayes.formats import read_records
 from dpbayes.formats.base import Found
 from dpbayes.formats.catalog import FORMATS
 from dpbayes.formats.reader import read_coded
+from dpbayes.formats.source import is_address
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Measured, Mechanism, PureMechanism, get_kind, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
+from dpbayes.publication.output import CONFIDENTIAL
 from dpbayes.schema import Schema
 from dpbayes.schema.table import read_toml
 from dpbayes.stan.model import ModelChoice, Program, Regression
@@ -98,6 +101,15 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
 
 def _required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING
+
+
+def refuse_confidential(reference: str) -> None:
+    """Raise DataError for a file among those that a release has left as confidential."""
+    if not is_address(reference) and CONFIDENTIAL in Path(reference).resolve().parts:
+        raise DataError(
+            f"--reference {reference!r} lies in a folder {CONFIDENTIAL!r}: settings are chosen on "
+            "public or earlier records, never on those that are to be released."
+        )
 
 
 def require_posterior(mechanism: Mechanism[Any], *groups: Any) -> None:
@@ -197,7 +209,7 @@ class ModelOptions:
         """The synthesizer that the options describe."""
         require_posterior(mechanism, self)
         schema = Schema.from_toml(self.schema)
-        model = None if isinstance(mechanism, PureMechanism) else self._model()
+        model = None if isinstance(mechanism, PureMechanism) else self.choice()
         return Synthesizer(schema, mechanism, model, engine=engine, settings=settings)
 
     def _sequence(self) -> Sequence | None:
@@ -216,7 +228,8 @@ class ModelOptions:
             )
         return found
 
-    def _model(self) -> ModelChoice | None:
+    def choice(self) -> ModelChoice | None:
+        """The model that the options describe, if any."""
         if self.model is not None or (self.formula, self.family, self.program) == (None,) * 3:
             return self._sequence()  # or none: a mechanism that needs one says how to give it
         if self.formula is None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dpbayes.choice import CHOICE, choice_loss
 from dpbayes.cli.options import (
     AccountOptions,
     Data,
@@ -22,9 +23,10 @@ from dpbayes.cli.streams import say, say_done
 from dpbayes.errors import GuaranteeError
 from dpbayes.formats.catalog import CSV, WRITTEN, written_as
 from dpbayes.mechanisms import Mechanism
-from dpbayes.publication.job import Job
+from dpbayes.publication.job import WARNING, Job
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 from dpbayes.synthesizer import Synthesizer
+from dpbayes.totals import for_total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,12 @@ class ReleaseOptions:
         typer.Option(
             help="δ at which ε is stated, of a data set (measured, pegs ...) or of all m of them "
             "by zCDP; 0: pure ε, plain sum [0]."
+        ),
+    ] = None
+    total_epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="In place of --epsilon: of all data sets together, a choice of family included."
         ),
     ] = None
     rows: Annotated[
@@ -101,13 +109,21 @@ def synthesize(
     report; standard error then says where the release is.
     """
     ledger = account.open()
+    if release.total_epsilon is not None:
+        if mechanism.epsilon is not None:
+            raise GuaranteeError("--total-epsilon stands in place of --epsilon: give one of them.")
+        mechanism = replace(mechanism, epsilon=release.total_epsilon)
     built = mechanism.build(model, release.delta)
+    delta = None if built.takes("delta") else release.delta  # it states its own
+    candidates = _candidates(built, model, choice, sampler)
+    if release.total_epsilon is not None:
+        candidates = _within(candidates, release.total_epsilon, release.datasets, delta, choice)
     job = Job(
-        candidates=_candidates(built, model, choice, sampler),
+        candidates=candidates,
         out=release.out,
         datasets=release.datasets,
         accept=release.accept,  # type: ignore[arg-type]  # which checks the word
-        delta=None if built.takes("delta") else release.delta,  # it states its own
+        delta=delta,
         rows=release.rows,
         choose_epsilon=choice.choose_epsilon,
         ledger=ledger,
@@ -122,6 +138,8 @@ def synthesize(
     say("\n".join(outcome.release.guarantee.lines()))
     if outcome.findings is not None and outcome.findings.lines:
         say("\n".join(("", *outcome.findings.lines)))
+    for text in () if outcome.findings is None else outcome.findings.warnings:
+        say(f"confidential {WARNING}{text}")
     if outcome.account is not None:
         say(outcome.account.statement())
     say_done(f"\nWritten: {job.out / RELEASE} and {job.out / CONFIDENTIAL}")
@@ -144,3 +162,20 @@ def _candidates(
         models = [replace(model, family=family) for family in choice.choose_from.split(",")]
     engine, settings = sampler.build_engine(), sampler.settings()
     return tuple(one.synthesizer(mechanism, engine, settings) for one in models)
+
+
+def _within(
+    candidates: tuple[Synthesizer[Any], ...],
+    total: float,
+    datasets: int,
+    delta: float | None,
+    choice: ChoiceOptions,
+) -> tuple[Synthesizer[Any], ...]:
+    """The same with the ε of a data set that keeps all of them, and the choice, in a total."""
+    asked = candidates[0]
+    if choice.choose_epsilon is not None:
+        loss = choice_loss(choice.choose_epsilon, asked.guarantee().adjacency)
+        asked = asked.having_paid(loss, CHOICE)
+    fitting: Any = for_total(asked, total, datasets, delta).mechanism
+    say(f"ε = {fitting.epsilon:.6g} for each data set, {total:g} in all.")
+    return tuple(one.with_mechanism(fitting) for one in candidates)

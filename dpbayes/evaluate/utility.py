@@ -54,7 +54,8 @@ def total_variation(original: pd.Series, synthetic: pd.Series) -> float:
 def summary(column: Column, values: pd.Series) -> dict[str, float]:
     """Mean and quantiles of a numeric column, shares of the levels of any other.
 
-    Of values that are there; and the share that is missing, where some may be. Dates are days since
+    Of values that are there; and the share that is missing, where some may be. Of a continuous
+    column the share that lies at a declared bound which is no atom. Dates are days since
     1970-01-01.
     """
     missing = {"missing": float(values.isna().mean())} if column.optional else {}
@@ -66,7 +67,10 @@ def summary(column: Column, values: pd.Series) -> dict[str, float]:
     if not numbers.size:
         return {"missing": 1.0}
     quantiles = {name: float(np.quantile(numbers, q)) for name, q in QUANTILES.items()}
-    return {"mean": float(numbers.mean()), **quantiles, **missing}
+    ends = [end for end in (column.lower, column.upper) if end is not None]
+    loose = np.isin(numbers, ends) & ~np.isin(numbers, column.atoms)
+    at = {"at_bounds": float(loose.mean())} if column.type == "continuous" else {}
+    return {"mean": float(numbers.mean()), **quantiles, **at, **missing}
 
 
 def utility(column: Column, original: pd.Series, synthetic: pd.Series) -> dict[str, Any]:

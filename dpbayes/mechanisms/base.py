@@ -19,6 +19,7 @@ from dpbayes.engines.base import Engine, SamplerSettings
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.errors import GuaranteeError
 from dpbayes.heavy import pd, xr
+from dpbayes.mechanisms.outlook import Outlook
 from dpbayes.privacy.accounting import NOTHING, Loss
 from dpbayes.privacy.guarantee import (
     ADJACENCIES,
@@ -81,6 +82,7 @@ class Findings:
     Attributes:
         summary: for JSON.
         lines: for the screen.
+        warnings: what the protection cost more than usual, in sentences.
         measures: rows of Hu, Williams & Savitsky's Table 2 that only some mechanisms have.
         by_record: a row for each record.
         draws: of the posterior.
@@ -90,6 +92,7 @@ class Findings:
 
     summary: Mapping[str, Any]
     lines: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     measures: Mapping[str, float] = field(default_factory=dict)
     by_record: pd.DataFrame | None = None
     draws: xr.DataTree | None = None
@@ -133,6 +136,13 @@ class Fitted(ABC):
         Args:
             rows: how many; as many as records where public columns are released.
         """
+
+    def unclamped(self, rng: np.random.Generator) -> pd.DataFrame | None:
+        """Synthesised columns as they would be without any protection; None where nothing says.
+
+        To compare with, on the confidential side: never for a release.
+        """
+        return None
 
     def versions(self) -> Mapping[str, str]:
         """Of the packages that outputs are drawn by, dpbayes excepted."""
@@ -199,6 +209,14 @@ class Mechanism(ABC, Generic[F_co]):
     def data_rows(self, schema: Schema) -> int | None:
         """Rows of a data set, where they are known before any record is seen; else None."""
         return schema.rows.number
+
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+        """What noise will do to a release, by public facts alone.
+
+        Args:
+            rows: the public number (``Task.rows``).
+        """
+        return Outlook()
 
     @abstractmethod
     def check(self, schema: Schema, model: Model | None) -> None:

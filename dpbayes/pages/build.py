@@ -41,6 +41,7 @@ def public_page(out: Path) -> bytes:
         "Synthetic data: what they are, and what they may be used for",
         numbers(statement),
         [_what(statement), guarantee(statement), _analysis(statement), settings(statement)],
+        warnings=_notes(statement),
     ).html()
 
 
@@ -68,7 +69,7 @@ def confidential_page(out: Path, question: Question | None = None) -> bytes:
         numbers(statement),
         sections,
         confidential=True,
-        warnings=_warnings(statement),
+        warnings=[*_warnings(statement), *_notes(statement), *confidential.warnings(folder)],
     ).html()
 
 
@@ -105,6 +106,11 @@ def _analysis(statement: Mapping[str, Any]) -> Section:
             "sets shows what noise and synthesis add."
         ]
     return Section("How to analyse them", text)
+
+
+def _notes(statement: Mapping[str, Any]) -> list[str]:
+    """What the release itself says against too much trust in it; older ones say nothing."""
+    return [str(text) for text in statement.get("notes", ())]
 
 
 def _warnings(statement: Mapping[str, Any]) -> list[str]:

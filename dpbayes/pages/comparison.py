@@ -22,6 +22,7 @@ from dpbayes.report.whole import Whole, bounds_of, joint_utility, risk, tables_o
 from dpbayes.schema import Column, Schema
 
 Z = 1.96
+LOST = 0.5  # overlap of intervals, below which a coefficient is named
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def _together(whole: Whole) -> Section:
 
 def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
     """Regressions on records and on the first data set, beside each other."""
-    pictures, tables = [], []
+    pictures, tables, missed = [], [], []
     for formula in formulas:
         fit = formula_fit(formula)
         names, ours = _fitted(fit, whole.schema, whole.records)
@@ -145,6 +146,9 @@ def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
                 "level is missing in one of them."
             )
         overlap = _overlap(ours, theirs)
+        few = [name for name, share in zip(names, overlap, strict=True) if share < LOST]
+        if few:
+            missed.append(f"{formula}: {', '.join(few)}")
         rows = [
             [name, ours[0][k], ours[1][k], theirs[0][k], theirs[1][k], overlap[k]]
             for k, name in enumerate(names)
@@ -159,7 +163,10 @@ def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
         "95 % intervals, 1 where they are the same and below 0 where they are apart. Rows with a "
         "missing value in a regression are left out of it."
     )
-    return Section("Regressions", [note], pictures=pictures, tables=tables)
+    texts = [note]
+    if missed:
+        texts.append(f"Intervals overlap by less than {LOST:.0%}: {'; '.join(missed)}.")
+    return Section("Regressions", texts, pictures=pictures, tables=tables)
 
 
 def _fitted(

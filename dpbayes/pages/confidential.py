@@ -16,6 +16,8 @@ from dpbayes.heavy import pd
 from dpbayes.pages import figures
 from dpbayes.pages.page import Picture, Section, Table
 from dpbayes.report import charts
+from dpbayes.report.losses import UNCLAMPED, distance, told
+from dpbayes.report.report import FIT, UTILITY
 
 WIDE = 20.0  # a largest bound so many times the median asks for a logarithmic axis
 
@@ -29,9 +31,15 @@ def _read(path: Path) -> bytes | None:
         raise DataError(f"{str(path)!r}: {error.strerror}.") from None
 
 
+def warnings(folder: Path) -> list[str]:
+    """What the fit and the data sets give reason to say, beside the records."""
+    fit, utility = (json.loads(_read(folder / name) or b"{}") for name in (FIT, UTILITY))
+    return told(fit.get("warnings", ()), utility)
+
+
 def left_behind(folder: Path) -> list[Section]:
     """Utility as the release's own report has it."""
-    found = _read(folder / "utility.json")
+    found = _read(folder / UTILITY)
     picture = _read(folder / "density.png")
     pictures = []
     if picture is not None:
@@ -41,11 +49,15 @@ def left_behind(folder: Path) -> list[Section]:
     if found is not None:
         measures: Mapping[str, Any] = json.loads(found)
         first: Mapping[str, Any] = next(iter(measures.values()), {})
+        plain = measures.get(UNCLAMPED)
         rows = [
             [name, column.get("max_ecdf"), column.get("total_variation")]
+            + ([] if plain is None else [distance(plain.get(name, {}))])
             for name, column in first.items()
         ]
         head = ["column", "largest ECDF difference", "total variation"]
+        if plain is not None:
+            head.append("the unclamped fit's")
         tables.append(Table("Distance of each column, on the first data set", head, rows))
     more = (
         "With --records and --schema this page compares whole tables, regressions (--formula) and "
@@ -57,7 +69,7 @@ def left_behind(folder: Path) -> list[Section]:
 def of_fit(folder: Path) -> list[Section]:
     """Lipschitz bounds, weights and diagnostics of a posterior; nothing without one."""
     content = _read(folder / "weights.csv")
-    summary = json.loads(_read(folder / "fit.json") or b"{}")
+    summary = json.loads(_read(folder / FIT) or b"{}")
     sections = []
     if content is not None:
         sections.append(_bounds(pd.read_csv(io.BytesIO(content)), summary))
@@ -68,8 +80,9 @@ def of_fit(folder: Path) -> list[Section]:
 
 def _bounds(table: pd.DataFrame, summary: Mapping[str, Any]) -> Section:
     """Violins of Lipschitz bounds, and weights against them."""
-    epsilon = summary.get("guarantee", {}).get("epsilon")
-    values = {"unweighted": table["lipschitz_unweighted"], "released": table["lipschitz"]}
+    claim = summary.get("guarantee", {})
+    epsilon, name = claim.get("epsilon"), claim.get("mechanism", "released")
+    values = {"unweighted": table["lipschitz_unweighted"], name: table["lipschitz"]}
     figure = charts.lipschitz_violin(values, epsilon)
     top, middle = float(table["lipschitz_unweighted"].max()), table["lipschitz_unweighted"].median()
     if middle > 0 and top > WIDE * middle:

@@ -9,47 +9,50 @@ from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
 from dpbayes.heavy import pd
-from dpbayes.report.charts import COLOURS
+from dpbayes.report.charts import COLOURS, DATA
 from dpbayes.schema import Column
 
-DATA, SYNTHETIC = "#333333", COLOURS[0]
+SYNTHETIC = COLOURS[0]
 FEW = 30  # whole numbers that are shown as bars
 
 
-def distribution(column: Column, original: pd.Series, synthetic: pd.Series) -> Figure:
+def distribution(
+    column: Column, original: pd.Series, synthetic: pd.Series, label: str = "data"
+) -> Figure:
     """Shares of levels beside each other, or cumulative shares of numbers, which show atoms.
 
     Args:
         column: its declaration.
         original, synthetic: validated, shape (n,) and (n',).
+        label: of ``original``.
     """
     figure = Figure(figsize=(5.2, 3.1), layout="constrained")
     ax = figure.add_subplot()
-    both = {"data": original.dropna(), "synthetic": synthetic.dropna()}
+    both = {label: original.dropna(), "synthetic": synthetic.dropna()}
     if column.levels:
         names = [str(level) for level in column.levels[:FEW]]
-        for i, ((label, values), colour) in enumerate(
+        for i, ((name, values), colour) in enumerate(
             zip(both.items(), (DATA, SYNTHETIC), strict=True)
         ):
             counts = values.astype(str).value_counts(normalize=True).reindex(names).fillna(0.0)
             place = np.arange(len(names)) + 0.4 * (i - 0.5)
-            ax.barh(place, counts.to_numpy(), 0.38, color=colour, label=label)
+            ax.barh(place, counts.to_numpy(), 0.38, color=colour, label=name)
         ax.set_yticks(range(len(names)), [_cut(name) for name in names], fontsize=8)
         ax.invert_yaxis()
         ax.set_xlabel("share of records with a value" if column.optional else "share of records")
     else:
-        for (label, values), colour in zip(both.items(), (DATA, SYNTHETIC), strict=True):
+        for (name, values), colour in zip(both.items(), (DATA, SYNTHETIC), strict=True):
             numbers = np.sort(values.to_numpy(dtype=float))
-            line = "-" if label == "data" else "--"
+            line = "-" if name == label else "--"
             share = np.arange(1, len(numbers) + 1) / max(1, len(numbers))
-            ax.step(_axis(column, numbers), share, line, where="post", color=colour, label=label)
+            ax.step(_axis(column, numbers), share, line, where="post", color=colour, label=name)
         ax.set_ylabel("share at or below")
         ax.set_ylim(0, 1.02)
         if column.type == "date":
             ax.tick_params(axis="x", labelrotation=30, labelsize=8)
     ax.set_title(_cut(column.name, 40), fontsize=10, loc="left")
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
+    figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower right")
     return figure
 
 
@@ -109,7 +112,7 @@ def regression(
     ax.set_xlabel("difference from the records, in standard errors", fontsize=9)
     ax.set_title(_cut(formula, 44), fontsize=9, loc="left")
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
+    figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower right")
     return figure
 
 

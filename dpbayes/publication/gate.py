@@ -12,6 +12,7 @@ A crash after 3 leaves a writing entry, which ``resolve`` finishes if the files 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,8 @@ from dpbayes.publication.payment import Payment
 from dpbayes.publication.room import room
 from dpbayes.publication.terms import NO_LEDGER, UNACCOUNTED, Say, Terms, require_secret_seed
 from dpbayes.release import STATEMENT, Release
-from dpbayes.report.report import fit_report, release_report
+from dpbayes.report.losses import told
+from dpbayes.report.report import UTILITY, fit_report, release_report
 from dpbayes.schema.overlap import Identity
 
 T = TypeVar("T")
@@ -143,8 +145,14 @@ def report_into(
     findings = _attempt(fit.findings, say)
     if findings is not None:
         _attempt(lambda: output.keep(fit_report(findings)), say)
-    _attempt(lambda: output.keep(release_report(fit, release)), say)
-    return findings
+    measures = _attempt(lambda: release_report(fit, release), say)
+    if measures is None:
+        return findings
+    _attempt(lambda: output.keep(measures), say)
+    if findings is None:
+        return None
+    found = told(findings.warnings, json.loads(measures[UTILITY]))
+    return replace(findings, warnings=tuple(found))
 
 
 def _attempt(work: Callable[[], T], say: Say) -> T | None:

@@ -28,6 +28,8 @@ from dpbayes.schema.overlap import Identity
 from dpbayes.schema.rows import check_room
 from dpbayes.synthesizer import Synthesizer
 
+WARNING = "warning: "
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -130,6 +132,8 @@ class Job:
 
         records = as_frame(records)
         identity = self._identified(records)
+        for text in self._warnings(identity):
+            say(WARNING + text)
         with held(self.out) as output:
             chosen = self._chosen(identity, output, say)
             fit = self._having_chosen(chosen).fit(
@@ -139,6 +143,9 @@ class Job:
             )
             _say_what_was_kept(fit, say)
             release = release_into(output, fit, self._terms(chosen), say)
+            if self.candidates[0].schema.rows.share:  # a noisy number is paid for now
+                for text in fit.outlook.warnings:
+                    say(WARNING + text)
             # Before the report: what a fit goes on with decides about no release any more.
             output.forget_choices()
             if fit.checkpoint is not None:
@@ -162,6 +169,15 @@ class Job:
             for reference in references(candidate.mechanism):
                 reference.check_records(found)
         return Identity(records, found)
+
+    def _warnings(self, identity: Identity) -> tuple[str, ...]:
+        """What public facts say against this job; where n is among them, n and no other fact."""
+        schema = self.candidates[0].schema
+        if schema.rows.share:  # noisy: not drawn yet, and not paid for
+            return ()
+        n = len(identity.records) if schema.rows.public else 0  # a declared number stands for it
+        outlooks = [candidate.outlook(n) for candidate in self.candidates]
+        return tuple(dict.fromkeys(text for one in outlooks for text in one.warnings))
 
     def _having_chosen(self, candidate: Synthesizer[Any]) -> Synthesizer[Any]:
         """A candidate whose guarantee includes what its choice costs."""

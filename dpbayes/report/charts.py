@@ -4,6 +4,7 @@ carry the same information in grey."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from dpbayes.arrays import Floats
 from dpbayes.heavy import pd, stats
+from dpbayes.mechanisms import MECHANISMS
 from dpbayes.schema import Column
 
 # Okabe & Ito's palette and Tol's wine, in an order that also separates in grey.
@@ -19,7 +21,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8
 LINES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2, 2, 2)))
 MOST_BARS = 100  # of one series
 TICKS = 60  # characters of all labels below bars
-_STYLES = (("#333333", "-"), *zip(COLOURS * 4, LINES * 4, strict=True))  # the data first
+DATA = "#333333"
 
 
 def _axes(ax: Axes | None, width: float) -> tuple[Figure, Axes]:
@@ -65,7 +67,7 @@ def lipschitz_violin(
     if epsilon is not None:
         ax.axhline(epsilon / 2, color="black", linestyle="--", linewidth=1)
         ax.annotate(
-            f"{line} = {epsilon / 2:.3g}", (0, epsilon / 2), (4, 3), ha="left", va="bottom",
+            f"{line} = {epsilon / 2:.3g}", (1, epsilon / 2), (4, 0), ha="left", va="center",
             xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8,
         )  # fmt: skip
     _violins(ax, values, _colours(values), maxima=True)
@@ -100,7 +102,24 @@ def _violins(
 
 
 def _colours(names: Iterable[str]) -> dict[str, str]:
-    return dict(zip(names, COLOURS * 4, strict=False))
+    """A colour for each label: a mechanism's own, the same in every figure, by its place in the
+    registry; the next free one where it is taken, and for labels of something else."""
+    order, found = list(MECHANISMS), dict[str, str]()
+    for label in names:
+        name = label.split("\n")[0]
+        first = order.index(name) if name in MECHANISMS else 0
+        ring = [COLOURS[(first + k) % len(COLOURS)] for k in range(len(COLOURS))]
+        free = [colour for colour in ring if colour not in found.values()]
+        found[label] = (free or ring)[0]
+    return found
+
+
+def _styles(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Colour and line of each label; the data are dark and solid."""
+    found: dict[str, Any] = {"data": (DATA, "-")}
+    for name, colour in _colours(name for name in names if name != "data").items():
+        found[name] = colour, LINES[COLOURS.index(colour)]
+    return {name: found[name] for name in names}
 
 
 def violin_panels(
@@ -152,7 +171,7 @@ def density_overlay(
     label = _label(column, every)
     series = {name: values.dropna() for name, values in every.items()}
     if column.levels or column.whole:
-        _shares(ax, column, series, [colour for colour, _ in _STYLES])
+        _shares(ax, column, series, [_styles(series)[name][0] for name in series])
     else:
         curves = {k: density(v.to_numpy(dtype=float), column) for k, v in series.items()}
         return density_lines(curves, label, ax)
@@ -182,7 +201,8 @@ def density_lines(
         label: of the outcome.
     """
     figure, ax = _axes(ax, width=7.2)
-    for (name, (x, y)), (colour, line) in zip(curves.items(), _STYLES, strict=False):
+    for name, (colour, line) in _styles(curves).items():
+        x, y = curves[name]
         if name == "data":
             ax.fill_between(x, y, color="0.85", linewidth=0)
         ax.plot(x, y, color=colour, linestyle=line, linewidth=1.8, label=name)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from dpbayes.engines.draws import netcdf
@@ -16,8 +17,10 @@ from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import Findings
 from dpbayes.release import Release
 from dpbayes.report import charts
+from dpbayes.report.losses import UNCLAMPED
 
 SHOWN = 4  # data sets in a figure
+FIT, UTILITY = "fit.json", "utility.json"
 
 
 def confidential_mark(n: int, claim: Mapping[str, Any]) -> str:
@@ -38,7 +41,7 @@ def confidential_mark(n: int, claim: Mapping[str, Any]) -> str:
 
 def fit_report(findings: Findings) -> dict[str, bytes]:
     """Files that say what a fit found, by name: weights, draws, diagnostics, by-record bounds."""
-    files = {"fit.json": _json(findings.summary)}
+    files = {FIT: _json(findings.summary)}
     if findings.by_record is not None:
         files["weights.csv"] = findings.by_record.to_csv(index_label="record").encode()
     if findings.draws is not None:
@@ -60,14 +63,19 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
         pd.DataFrame({name: column.validate(data[name]) for name, column in columns.items()})
         for data in release.datasets
     ]
-    for column in fit.synthesised:
-        for i, data in enumerate(datasets, start=1):
-            found = utility(column, fit.records[column.name], data[column.name])
-            measures.setdefault(f"synthetic_{i}", {})[column.name] = found
+    named = {f"synthetic_{i}": data for i, data in enumerate(datasets, start=1)}
+    plain = fit.fitted.unclamped(np.random.default_rng())
+    if plain is not None:
+        named[UNCLAMPED] = plain
+    for label, data in named.items():
+        measures[label] = {
+            name: utility(column, fit.records[name], column.validate(data[name]))
+            for name, column in columns.items()
+        }
     shown = {f"synthetic {i}": data for i, data in enumerate(datasets[:SHOWN], start=1)}
     figure = charts.density_overlays(fit.synthesised, fit.records, shown)
     mark = confidential_mark(len(fit.records), release.guarantee.to_dict())
-    return {"utility.json": _json(measures), "density.png": png(figure, mark)}
+    return {UTILITY: _json(measures), "density.png": png(figure, mark)}
 
 
 def png(figure: Figure, mark: str) -> bytes:

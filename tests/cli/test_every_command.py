@@ -10,6 +10,7 @@ import typer
 
 import dpbayes as dpb
 from dpbayes.cli.app import app
+from dpbayes.explore.server import Site
 from dpbayes.studies import demo
 from tests.cli.command import options, records
 from tests.cli.in_process import dpbayes
@@ -112,6 +113,24 @@ def test_looking_around(run, monkeypatch):
     assert "censored-weighted" in run("list")
     assert "modips-rules" in run("study", "list")
     assert "asymptotic" in run("demo", "--quick")
+
+
+def test_planning(run, folder):
+    """Nothing confidential is read: no record is given."""
+    where = ("schema.toml", "--rows", 60, "--total-epsilon", 2, "--runs", 1)
+    said = run("plan", *where, "--formula", "y ~ age", "--family", "normal")
+    assert "ε = 2: take " in said
+    assert "ε = 2, with the model: take anchored." in said
+    more = ("--mechanism", "laplace", "--set", "bins=60", "--total-epsilon", 2, "--datasets", 4)
+    said = run("synthesize", "data.csv", "--schema", "schema.toml", *more, "--out", "planned")
+    assert "ε = 0.5 for each data set, 2 in all." in said
+    assert "warning: The full cross-tabulation has" in said
+
+
+def test_exploring(run, folder, monkeypatch):
+    monkeypatch.setattr(Site, "serve_forever", lambda *_, **__: None)
+    said = run("explore", "--reference", "data.csv", "--schema", "schema.toml")
+    assert "Open http://127.0.0.1:" in said
 
 
 def test_writing_a_schema(run):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import dpbayes as dpb
 from dpbayes.errors import DpbayesError
+from dpbayes.explore.settings import CONTROLS, build, command
 from dpbayes.mechanisms import MECHANISMS, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.schema.domain import made_up
@@ -250,3 +251,21 @@ def test_it_would_notice():
     """The tests above fail on any other error."""
     with pytest.raises(ZeroDivisionError), contextlib.suppress(DpbayesError):
         _ = 1 / 0
+
+
+@given(
+    asked=st.one_of(
+        trees,
+        st.dictionaries(
+            st.sampled_from(["mechanism", "adjacency", "weights", *(c.name for c in CONTROLS)]),
+            st.one_of(st.sampled_from([*MECHANISMS, "substitution"]), numbers, trees),
+        ),
+    )
+)
+@many
+def test_what_a_page_asks_for(asked):
+    """A mechanism that has just these numbers, and a command that can be typed."""
+    with contextlib.suppress(DpbayesError):
+        made = build(asked)
+        assert made.name == asked["mechanism"]
+        assert "--out OUT" in command(asked, "", "strict")

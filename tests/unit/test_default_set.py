@@ -55,4 +55,4 @@ def test_make_runs_everything():
 
 def test_every_test_is_in_a_folder_with_a_purpose():
     folders = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")}
-    assert folders == {"unit", "fits", "processes", "engines", "cli", "statistical"}
+    assert folders == {"unit", "fits", "processes", "engines", "cli", "statistical", "browser"}

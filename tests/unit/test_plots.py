@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 
 import dpbayes as dpb
 from dpbayes.report import charts
@@ -155,3 +156,25 @@ def test_a_figure_of_the_confidential_side_is_marked_below_its_axes(claim, said)
     renderer = FigureCanvasAgg(figure).get_renderer()
     assert shown.get_window_extent(renderer).y1 < figure.axes[0].get_tightbbox(renderer).y0
     assert content.startswith(b"\x89PNG")
+
+
+def test_a_mechanism_has_one_colour_in_every_figure():
+    """Alone, among others in any order, and in densities; two never share one where seven do."""
+
+    def violins(*names):
+        ax = charts.lipschitz_violin({name: np.linspace(0, 1, 9) for name in names}).axes[0]
+        bodies = [
+            b
+            for b in ax.collections
+            if b.get_facecolor().shape == (1, 4) and len(b.get_paths()[0]) > 9
+        ]
+        return dict(zip(names, (tuple(b.get_facecolor()[0][:3]) for b in bodies), strict=True))
+
+    every = ("unweighted", "weighted", "weighted-e", "censored", "censored-weighted", "anchored")
+    found = violins(*every)
+    assert len(set(found.values())) == 6
+    assert violins(*reversed(every)) == found
+    assert violins("anchored\nstrict ε-DP")["anchored\nstrict ε-DP"] == found["anchored"]
+    assert len(set(violins("laplace", "unweighted", "modips").values())) == 3
+    line = charts.density_lines({"anchored": (np.arange(3.0), np.ones(3))}, "y").axes[0].lines[0]
+    assert to_rgb(line.get_color()) == found["anchored"]

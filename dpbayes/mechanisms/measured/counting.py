@@ -8,6 +8,7 @@ mechanism is made of a ``Measurement``.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -111,16 +112,13 @@ class Measurement:
     @classmethod
     def of(cls, counts: Counts, columns: Sequence[Column], n: int, budget: Budget) -> Measurement:
         """Measure margins, then tables of pairs on groups that the noisy margins give."""
-        hidden = [j for j, column in enumerate(columns) if column.shares is None]
         pairs = _pairs(columns)
-        for_margins = _for_margins(n, len(pairs), budget)
-        roots = np.sqrt([columns[j].size for j in hidden])
-        parts = dict(zip(hidden, (for_margins * roots / roots.sum()).tolist(), strict=True))
-        fine = {j: budget.counts(counts.margin(j), parts[j]) for j in hidden}
-        sds = {j: budget.sd(parts[j]) for j in hidden}
-        many = len(columns) >= MANY
-        rest = 1 - for_margins - (SCORES if many else 0.0)
-        most = groups_for(n, budget.sd(rest / len(pairs))) if pairs else 1
+        parts = Parts.of(
+            [c.size for c in columns], [c.shares is not None for c in columns], n, budget
+        )
+        fine = {j: budget.counts(counts.margin(j), part) for j, part in parts.margins.items()}
+        sds = {j: budget.sd(part) for j, part in parts.margins.items()}
+        many, rest, most = len(columns) >= MANY, parts.rest, parts.most
         groups = []
         for j, column in enumerate(columns):
             # Each of few levels is a group of its own, whatever its share; scores ask for that.
@@ -176,6 +174,35 @@ class Measurement:
             room[: table.shape[0], : table.shape[1]] = table
             parts.append(room.ravel())
         return np.concatenate([*parts, np.empty(0)]).astype(dtype or float)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How a budget is divided, by public facts.
+
+    Attributes:
+        margins: of each column that is not public.
+        rest: of all tables of pairs together.
+        pairs: how many there are.
+        most: groups of a column that these tables can tell apart.
+    """
+
+    margins: Mapping[int, float]
+    rest: float
+    pairs: int
+    most: int
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], public: Sequence[bool], n: int, budget: Budget) -> Parts:
+        """For columns of so many fine levels, some of them public."""
+        hidden = [j for j, known in enumerate(public) if not known]
+        pairs = math.comb(len(public), 2) - math.comb(sum(public), 2)
+        for_margins = _for_margins(n, pairs, budget)
+        roots = np.sqrt([sizes[j] for j in hidden])
+        margins = dict(zip(hidden, (for_margins * roots / roots.sum()).tolist(), strict=True))
+        rest = 1 - for_margins - (SCORES if len(sizes) >= MANY else 0.0)
+        most = groups_for(n, budget.sd(rest / pairs)) if pairs else 1
+        return cls(margins, rest, pairs, most)
 
 
 def _pairs(columns: Sequence[Column]) -> list[Pair]:

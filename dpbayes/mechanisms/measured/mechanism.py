@@ -17,12 +17,14 @@ from dpbayes.mechanisms.measured import counting
 from dpbayes.mechanisms.measured.budget import MOVES, Budget, concentrated_loss, rho_to_spend
 from dpbayes.mechanisms.measured.rows import synthetic_codes
 from dpbayes.mechanisms.measured.structure import Structure, Walk, computed_by
+from dpbayes.mechanisms.outlook import Caution, Outlook
 from dpbayes.mechanisms.tables.cells import Axis, BinRule, Cells, make_axis, require_bounds
 from dpbayes.privacy.accounting import check_delta
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
-from dpbayes.privacy.noise import Noise
+from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.rules import numbers_of
+from dpbayes.stan.model import Model
 
 UNIT_BINS = 100  # whole numbers that have a bin each
 BINS = 32  # of others, for few records
@@ -30,6 +32,8 @@ USUAL = 1600  # records times epsilon, from which on bins grow in number with th
 FINER = 4  # at most so many times
 WIDE = 100  # ends of a positive range whose ratio asks for bins of equal width in the logarithm
 MOST_COLUMNS = 100
+FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
+LOST = 0.5  # of the records, from which it is said
 NO_CODES: Ints = np.empty((0, 0), dtype=np.int64)
 MOST_LEVELS = (400, 1000)  # of one column, ordered and not: what is fitted in seconds
 
@@ -153,6 +157,41 @@ class Measured(PureMechanism):
         if column.levels or rule != "auto":
             return make_axis(column, rule, None, 1)
         return make_axis(column, auto_bins(column, rows * self.epsilon), None, 1)
+
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+        """Noise of margins and of tables of pairs, beside what their cells hold in the mean."""
+        axes = self.axes(schema, rows)
+        budget = Budget(self.epsilon, MOVES[self.adjacency], StudyNoise(0), self.rho(schema))
+        public = [axis.column.public for axis in axes]
+        parts = counting.Parts.of([axis.size for axis in axes], public, rows, budget)
+        worst, found = 0.0, ""
+        for j, part in parts.margins.items():
+            off = FAR * axes[j].size * budget.sd(part) / rows
+            worst, found = max((worst, found), (off, axes[j].column.name))
+        facts = {"noise in a column, share of records": worst}
+        cautions = []
+        if worst > LOST:
+            what = (
+                f"Noise in the levels or bins of column {found!r} amounts to {worst:.0%} of the "
+                f"records at ε = {self.epsilon:g}: no more than its coarse shape will be kept."
+            )
+            cautions.append(Caution(what, "Take fewer bins, merge levels, or more ε."))
+        if parts.pairs:
+            sd, cell = budget.sd(parts.rest / parts.pairs), rows / parts.most**2
+            facts |= {"noise sd in a pair's cell": sd, "records in a pair's cell": cell}
+            if sd > cell:
+                needed = math.ceil(sd * parts.most**2)
+                what = (
+                    f"Each of {parts.pairs} pairs of columns has noise of sd {sd:,.0f} in cells "
+                    f"that hold {cell:,.0f} records in the mean: relations between columns will be "
+                    f"lost at ε = {self.epsilon:g}."
+                )
+                remedy = (
+                    f"About {needed:,} records are needed, or fewer columns, more ε, or a δ "
+                    "(--delta)."
+                )
+                cautions.append(Caution(what, remedy))
+        return Outlook(facts, tuple(cautions))
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMeasured:
         return FittedMeasured(self, schema, records, rows)

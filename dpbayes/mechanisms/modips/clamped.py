@@ -7,12 +7,15 @@ from typing import Any, ClassVar, Literal
 
 from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms.modips.settings import check_nested, one_of
+from dpbayes.mechanisms.outlook import Outlook
 from dpbayes.mechanisms.posterior.anchored import Anchored
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.censored import Censored
 from dpbayes.mechanisms.posterior.stage import Problem, Stage
 from dpbayes.mechanisms.posterior.weights import Reference
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
+from dpbayes.schema import Schema
+from dpbayes.stan.model import Model
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,9 @@ class ClampedModips(PosteriorMechanism):
 
     def stages(self, problem: Problem) -> tuple[Stage, ...]:
         return self._inner().stages(problem)
+
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+        return self._inner().outlook(schema, rows, model)
 
     def guarantee(self) -> Guarantee:
         return replace(self._inner().guarantee(), mechanism=self.name, nested=self.nested)

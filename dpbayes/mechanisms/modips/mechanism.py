@@ -19,13 +19,19 @@ from dpbayes.mechanisms.modips.grid import GRIDDED, CellGrid
 from dpbayes.mechanisms.modips.regression import Sequential, Slomag
 from dpbayes.mechanisms.modips.settings import check_nested, one_of
 from dpbayes.mechanisms.modips.statistic_model import FittedStatistics, Scalar, StatisticModel
+from dpbayes.mechanisms.outlook import INSTEAD, Caution, Outlook
+from dpbayes.mechanisms.tables.cells import Cells
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import OUT_OF_RANGE, OutOfRange, shares
 from dpbayes.schema import Schema
+from dpbayes.schema.domain import made_up
+from dpbayes.stan.model import Model
 
 _MODELS = (Bernoulli, PoissonGamma, Normal, Multinomial, Glom, Slomag, Sequential)
 MODELS: dict[str, type[StatisticModel]] = {model.name: model for model in _MODELS}
+DROWNED = 0.3  # scale of noise, from which it is said
+MANY_CELLS = 10  # times as many as records
 DRAWS = ("sbs", *GRIDDED, "clamped")
 
 
@@ -147,6 +153,33 @@ class Modips(PureMechanism):
         if self.draw == "sbs" and self.allocation == "individual":
             parts = self._model.parts(schema)
             shares(parts, self.weights, f"model {self._model.name!r}")
+
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+        """Noise of statistics, whose scale is the same whatever the records are: one made-up one.
+
+        Statistics that are whole numbers are sums over n records of numbers up to 1 in their
+        units; the others are coefficients of log odds, on predictors of norm up to 1.
+        """
+        if self.draw != "sbs":
+            return Outlook()
+        blank = made_up(schema, 1, np.random.default_rng(0))
+        fitted = self._model.fit(schema, blank, self.epsilon, rows)
+        parts, scales = self.budget(schema, fitted), {}
+        for s in fitted.statistics:
+            scale = s.reach(self.adjacency) / (parts[s.name] * self.epsilon)
+            scales[s.name] = scale / rows if s.integer else scale
+        name, worst = max(scales.items(), key=lambda item: item[1])
+        cells = Cells.of(schema, rows)
+        facts = {"cells": cells.size, "records per cell": rows / cells.size, "noise": worst}
+        if worst < DROWNED and cells.size < MANY_CELLS * rows:
+            return Outlook(facts)
+        unit = "an odds ratio of 2.7" if "coefficients" in name else "what all records amount to"
+        what = (
+            f"{rows:,} records are few for {cells.size:,} cells, and the statistics of model "
+            f"{self._model.name!r} get ε = {self.epsilon:g} in {len(parts)} parts: noise of scale "
+            f"{worst:.2g} in {name!r}, where 1 is {unit}."
+        )
+        return Outlook(facts, (Caution(what, INSTEAD),))
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedModel:
         return FittedModel(self, schema, self._model.fit(schema, records, self.epsilon, rows))

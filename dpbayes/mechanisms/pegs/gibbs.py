@@ -14,6 +14,7 @@ from dpbayes.arrays import Ints
 from dpbayes.errors import DataError, GuaranteeError, SchemaError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import PureFitted, PureMechanism, Task
+from dpbayes.mechanisms.outlook import NOISY, Caution, Outlook, urn_share
 from dpbayes.mechanisms.pegs.blocks import Conditionals, draw_blocks
 from dpbayes.mechanisms.pegs.cost import Grain, Kind, Sampler, alpha_for
 from dpbayes.mechanisms.pegs.keys import Layout
@@ -219,6 +220,25 @@ class Gibbs(Chains):
             return self.guarantee()
         plan = self.plan(layout_of(self.cells(schema)), rows)
         return replace(self._claim(plan.loss), parts=plan.words(self.block))
+
+    def outlook(self, schema: Schema, rows: int, model: Any) -> Outlook:
+        """How many values are uniform: a step is with probability C α / (N + C α), and a row of a
+        table of counts has N <= n; of a fitted distribution N = 1."""
+        layout = layout_of(self.cells(schema))
+        alpha = self.plan(layout, rows).alpha
+        total = 1 if self.kind == "any" else rows
+        sizes = [layout.sizes[i] for i in layout.drawn]
+        share = sum(urn_share(size, total, alpha) for size in sizes) / len(sizes)
+        facts = {"α": alpha, "share of noise": share}
+        if share < NOISY:
+            return Outlook(facts)
+        least = "" if self.kind == "any" else "at least "
+        what = (
+            f"At ε = {self.epsilon:g} a step adds α = {alpha:.3g} to every level: {least}"
+            f"{share:.0%} of all values will be uniform over their levels."
+        )
+        remedy = "`measured` pays once for all rows; or ask for fewer rows (records = ...)."
+        return Outlook(facts, (Caution(what, remedy),))
 
     def guarantee(self) -> Guarantee:
         self._require_whole()

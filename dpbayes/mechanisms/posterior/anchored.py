@@ -7,16 +7,20 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from dpbayes.errors import GuaranteeError
+from dpbayes.mechanisms.outlook import Caution, Outlook
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, place_window, window_width
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.privacy.accounting import NOTHING, Loss
 from dpbayes.privacy.guarantee import POSTERIOR, REFERENCE, Adjacency, Guarantee, inside
+from dpbayes.schema import Schema
+from dpbayes.stan.model import Model
 
 # Public range L of |f - h| that stays unclamped, by anchor.
 RANGE_NONE = 6.0
 RANGE_COLUMN = 3.0  # of a column among several, around a uniform distribution; grows with the root
 RANGE_REFERENCE = 0.9
+RANGE_DRAWN = (1.0, 2.0)  # from and to, after a drawn anchor
 GROWTH = 3.0  # of epsilon from one anchor to the next
 MOST_ANCHORS = 7
 
@@ -99,6 +103,31 @@ class Anchored(PosteriorMechanism):
             stages.append(_stage(width, reach, "draw"))
         return (*(replace(stage, coarse=True) for stage in stages[:-1]), stages[-1])
 
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+        found = super().outlook(schema, rows, model)
+        assert model is not None  # check
+        stages = self.stages(Problem.of(model, rows))
+        if len(stages) == 1:
+            return found
+        before = stages[-2].weights
+        assert isinstance(before, ConstantWeights)
+        counted = before.alpha * rows
+        far = math.sqrt(model.parameters / counted)
+        reach = self.range or RANGE_DRAWN[1]
+        if far <= reach:
+            return found
+        what = (
+            f"The anchor is drawn from {rows:,} records that count as {counted:.1f} for about "
+            f"{model.parameters} parameters: it is expected {far:.1f} from the fit, and ratios are "
+            f"clamped beyond {reach:g}, so that the clamp decides where the posterior lies."
+        )
+        needed = math.ceil(model.parameters / reach**2 / before.alpha)
+        remedy = (
+            f"About {needed:,} records, more ε, or an anchor from earlier records (--anchor) are "
+            "needed."
+        )
+        return replace(found, cautions=(*found.cautions, Caution(what, remedy)))
+
     def guarantee(self) -> Guarantee:
         first, last = self._widths()
         return Guarantee(
@@ -161,4 +190,5 @@ def second_range(alpha: float, problem: Problem) -> float:
     posterior where the anchor is bad, and above 2 tempering costs more than it saves.
     """
     distance = math.sqrt(problem.parameters / (alpha * problem.rows))
-    return min(2.0, max(1.0, 8.0 * distance))
+    low, high = RANGE_DRAWN
+    return min(high, max(low, 8.0 * distance))

@@ -8,8 +8,10 @@ from typing import ClassVar
 from dpbayes.engines.base import SamplerSettings
 from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.mechanisms.base import Mechanism, Task
+from dpbayes.mechanisms.outlook import Outlook, of_posterior
 from dpbayes.mechanisms.posterior.fit import PosteriorFit, fit_stages
 from dpbayes.mechanisms.posterior.stage import Problem, Stage
+from dpbayes.mechanisms.posterior.weights import ConstantWeights
 from dpbayes.schema import Schema
 from dpbayes.stan.model import Model
 
@@ -46,6 +48,15 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
             raise GuaranteeError(
                 f"datasets = {datasets} is more than the {most} posterior draws; raise draws."
             )
+
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+        assert model is not None  # check
+        problem = Problem.of(model, rows)
+        weights = self.stages(problem)[-1].weights
+        if not isinstance(weights, ConstantWeights):  # they follow records
+            return Outlook()
+        epsilon = getattr(self, "epsilon", None)
+        return of_posterior(rows, problem.parameters, weights.alpha, problem.columns, epsilon)
 
     def fit(self, task: Task) -> PosteriorFit:
         return fit_stages(task, self.name, self.stages)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dpbayes.errors import GuaranteeError
+from dpbayes.mechanisms.outlook import DISTANCE, Outlook
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, window_width
 from dpbayes.mechanisms.posterior.weights import ConstantWeights
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import POSTERIOR, Adjacency, Guarantee, inside
+from dpbayes.schema import Schema
+from dpbayes.stan.model import Model
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,22 @@ class BetaDivergence(PosteriorMechanism):
         lower, upper = -1 / b, 1 / (b + 1)
         alpha = min(1.0, window_width(self.epsilon, self.adjacency) / (upper - lower))
         return alpha, alpha * lower, alpha * upper
+
+    def check(self, schema: Schema, model: Model | None) -> None:
+        super().check(schema, model)
+        assert model is not None
+        if not model.scored:
+            raise GuaranteeError(
+                "beta-divergence needs an outcome with levels or a count, whose probabilities "
+                "have the public bound 1; the density of a continuous outcome has none. "
+                "Use anchored."
+            )
+
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+        """α n counts at most: a bounded score tells less than a log-likelihood, and nothing bounds
+        the distance of a draw."""
+        found = super().outlook(schema, rows, model)
+        return replace(found, facts={k: v for k, v in found.facts.items() if k != DISTANCE})
 
     def stages(self, problem: Problem) -> tuple[Stage, ...]:
         alpha, lower, upper = self._window()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpbayes.arrays import Mask, Vector
 from dpbayes.engines.diagnostics import Diagnostics
-from dpbayes.engines.draws import one_draw, stacked
+from dpbayes.engines.draws import count_draws, one_draw, stacked
 from dpbayes.engines.proposal import Candidates
 from dpbayes.errors import ConvergenceError, ProgramError, SchemaError
 from dpbayes.heavy import pd, xr
@@ -28,6 +28,8 @@ from dpbayes.stan.groups import correlations
 from dpbayes.stan.model import ColumnModel
 
 REPLICATES = 4  # of which each synthetic row takes one
+CLAMPED = 0.1  # share of records, from which it is said
+FAR = 4.0  # of a draw from the unclamped fit, in its standard errors, from which it is said
 
 
 def fit_stages(
@@ -135,6 +137,13 @@ class PosteriorFit(Fitted):
             return np.asarray(found[rng.integers(REPLICATES, size=rows), np.arange(rows)])
 
         return self.on.model.draw(self.on.model.public(self.on.task.records, rows), replicate)
+
+    def unclamped(self, rng: np.random.Generator) -> pd.DataFrame | None:
+        if self.stages[-1].plain:
+            return None
+        count = count_draws(self.unweighted.draws)
+        drawn = Drawn(self.unweighted.draws, int(rng.integers(count)))
+        return self.synthetic(drawn, self.on.task.rows, rng)
 
     def versions(self) -> Mapping[str, str]:
         of_engine = self.on.task.engine.versions()
@@ -251,21 +260,7 @@ class PosteriorFit(Fitted):
         Args:
             column: whose model is meant; needed where there are several.
         """
-        model, label = self._model_of(column)
-        names = ["Intercept", *model.formula.names]
-        try:
-            slope = stacked(self.draws, entry("coefficient", label)) if names[1:] else None
-            intercept = stacked(self.draws, entry("intercept", label))
-        except KeyError:
-            intercept = np.empty((0, 0))
-        if intercept.ndim != 1:
-            raise ProgramError("coefficients() needs a program with one intercept; see draws.")
-        if slope is None:
-            values = intercept[:, None]
-        else:
-            slope = slope @ model.formula.basis.T
-            values = np.column_stack([intercept - slope @ model.formula.centre, slope])
-        return pd.DataFrame({"mean": values.mean(axis=0), "sd": values.std(axis=0)}, index=names)
+        return coefficients_of(self.draws, *self._model_of(column))
 
     def group_sds(self, column: str | None = None) -> pd.DataFrame:
         """Posterior mean and sd of the sds of group effects, and of their correlations.
@@ -307,6 +302,46 @@ class PosteriorFit(Fitted):
             raise SchemaError(f"column = {column!r} must be one of {', '.join(found)}.")
         return found[column]
 
+    def lost(self) -> pd.DataFrame:
+        """Coefficients beside those of the unclamped fit: ``mean``, ``sd`` and ``off``.
+
+        ``off`` is what a draw is expected to be away from the unclamped posterior's mean, in sds
+        of that posterior: sqrt((m - m0)² + s²) / s0, which is 1 without any protection. One row
+        for each coefficient of each column that has some; confidential.
+        """
+        found = []
+        for model, label in zip(self.on.model.columns, self.on.model.labels, strict=True):
+            try:
+                ours = coefficients_of(self.draws, model, label)
+                plain = coefficients_of(self.unweighted.draws, model, label)
+            except ProgramError:
+                continue
+            ours.index = [f"{model.outcome.name}: {name}" for name in ours.index]
+            away = np.hypot(ours["mean"].to_numpy() - plain["mean"].to_numpy(), ours["sd"])
+            found.append(ours.assign(off=np.asarray(away) / plain["sd"].to_numpy()))
+        return pd.concat(found) if found else pd.DataFrame(columns=["mean", "sd", "off"])
+
+    def _warnings(self) -> tuple[str, ...]:
+        """What the clamp and the weights cost beyond what is usual."""
+        if self.stages[-1].plain:
+            return ()
+        found = []
+        share = self.n_censored / self.on.n
+        if share > CLAMPED:
+            found.append(
+                f"{share:.0%} of the records were clamped at some draw: what they say of the "
+                "parameters was cut. More ε, tempering (`anchored`, or a larger range L of it) or "
+                "a simpler model leaves more of it."
+            )
+        off = self.lost()["off"]
+        if len(off) and off.max() > FAR:
+            found.append(
+                f"A draw of the coefficient {off.idxmax()!r} is {off.max():.1f} standard errors of "
+                f"the unclamped fit away from it ({off.median():.1f} for the median coefficient; 1 "
+                "is what a posterior has without protection): this regression is lost in part."
+            )
+        return tuple(found)
+
     def findings(self) -> Findings:
         before, after = self.lipschitz_unweighted, self.lipschitz
         low, high = self.window
@@ -323,6 +358,7 @@ class PosteriorFit(Fitted):
         return Findings(
             summary=self._summary(),
             lines=self._lines(),
+            warnings=self._warnings(),
             measures={"Lipschitz": self.lipschitz_bound, "ε = 2Δ": self.epsilon_local},
             by_record=by_record,
             draws=self.draws,
@@ -372,3 +408,21 @@ class PosteriorFit(Fitted):
     def __repr__(self) -> str:
         stages = ", ".join(stage.weights.name for stage in self.stages)
         return f"<PosteriorFit {self.name} of {self.on.n} records; weights by stage: {stages}>"
+
+
+def coefficients_of(draws: xr.DataTree, model: ColumnModel, label: str) -> pd.DataFrame:
+    """``PosteriorFit.coefficients`` of any draws of a column's model."""
+    names = ["Intercept", *model.formula.names]
+    try:
+        slope = stacked(draws, entry("coefficient", label)) if names[1:] else None
+        intercept = stacked(draws, entry("intercept", label))
+    except KeyError:
+        intercept = np.empty((0, 0))
+    if intercept.ndim != 1:
+        raise ProgramError("coefficients() needs a program with one intercept; see draws.")
+    if slope is None:
+        values = intercept[:, None]
+    else:
+        slope = slope @ model.formula.basis.T
+        values = np.column_stack([intercept - slope @ model.formula.centre, slope])
+    return pd.DataFrame({"mean": values.mean(axis=0), "sd": values.std(axis=0)}, index=names)

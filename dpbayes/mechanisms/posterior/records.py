@@ -110,15 +110,10 @@ class BoundRecords:
 
     def problem(self) -> Problem:
         """The public facts that a mechanism may use."""
-        model, found = self.model, self._proposer
-        return Problem(
-            self.task.rows,
-            model.parameters if found is None else found.dimension,
-            model.discrete,
-            None if found is None else found.count,
-            len(model.columns),
-            sum(column.log_uniform for column in model.columns),
-        )
+        problem, found = Problem.of(self.model, self.task.rows), self._proposer
+        if found is None:
+            return problem
+        return replace(problem, parameters=found.dimension, points=found.count)
 
     @cached_property
     def unweighted(self) -> Posterior:
@@ -335,11 +330,5 @@ def stage_constants(model: Model, stage: Stage) -> dict[str, Any]:
     lower, upper = stage.window
     data: dict[str, Any] = {"clip_lower": lower, "clip_upper": upper}
     if stage.divergence:
-        if not model.scored:
-            raise GuaranteeError(
-                "beta-divergence needs an outcome with levels or a count, whose probabilities "
-                "have the public bound 1; the density of a continuous outcome has none. "
-                "Use anchored."
-            )
         data["divergence"] = stage.divergence
     return data

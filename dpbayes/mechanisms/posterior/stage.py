@@ -14,6 +14,7 @@ from dpbayes.mechanisms.posterior.weights import (
     WeightSource,
 )
 from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, check_epsilon
+from dpbayes.stan.model import Model
 
 FARTHEST = 1e6  # end of a window
 NO_WINDOW = (-math.inf, math.inf)
@@ -41,6 +42,12 @@ class Problem:
     points: int | None = None
     columns: int = 1
     centre: float = 0.0
+
+    @classmethod
+    def of(cls, model: Model, rows: int) -> Problem:
+        """Of a model whose draws are a chain's."""
+        centre = sum(column.log_uniform for column in model.columns)
+        return cls(rows, model.parameters, model.discrete, None, len(model.columns), centre)
 
 
 @dataclass(frozen=True)

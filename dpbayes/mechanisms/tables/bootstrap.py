@@ -64,6 +64,10 @@ class EmpiricalBootstrap(Table):
     def sets_per_output(self) -> int | None:
         return 1 if self.resample else None
 
+    @property
+    def step(self) -> float:
+        return copy_loss(self.epsilon, self.adjacency) if self.resample else super().step
+
     def sanitise(self, fitted: FittedTable, noise: Noise) -> Floats:
         if not self.resample:
             return super().sanitise(fitted, noise)

@@ -13,11 +13,13 @@ from dpbayes.arrays import Floats, Ints
 from dpbayes.errors import GuaranteeError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import PureFitted, PureMechanism
+from dpbayes.mechanisms.outlook import Outlook, noise_share, of_cells
 from dpbayes.mechanisms.tables.cells import BIN_RULES, BinRule, Cells, check_cells
 from dpbayes.privacy.guarantee import Adjacency, inside
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import OUT_OF_RANGE, Change, Statistic
 from dpbayes.schema import Schema
+from dpbayes.stan.model import Model
 
 TableRange = Literal["zero", "bit", "truncate"]
 # One record is in one cell; a changed one leaves a cell and enters another.
@@ -93,6 +95,23 @@ class Table(PureMechanism):
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedTable:
         return FittedTable(self, schema, records, rows)
+
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+        cells = Cells.of(schema, rows, self.bins, self.sigma)
+        size = cells.strata * cells.size
+        share = self.noise_share(cells, rows)
+        least = "at least" if cells.strata == 1 else "about"
+        what = f"{least} {{}} of the rows will come from cells that hold no record, by noise alone"
+        return of_cells(size, rows, share, self.epsilon, what)
+
+    @property
+    def step(self) -> float:
+        """What noise costs where the counts move by 1."""
+        return self.epsilon / IN_ONE_CELL[self.adjacency].l1
+
+    def noise_share(self, cells: Cells, rows: int) -> float:
+        """Least expected share of rows that are noise, of strata that are alike."""
+        return noise_share(cells.size, max(1, rows // cells.strata), self.step)
 
     def sanitise(self, fitted: FittedTable, noise: Noise) -> Floats:
         """Cell weights at or above 0, shape (strata, K)."""
@@ -236,6 +255,14 @@ class PerturbedHistogram(Table):
             raise GuaranteeError(
                 f"share = {self.share!r} must lie in (0, 1): the part of epsilon for the cells."
             )
+
+    def noise_share(self, cells: Cells, rows: int) -> float:
+        levels = [axis.size for axis in cells.axes if axis.edges is None]
+        if len(levels) in (0, len(cells.axes)):
+            return super().noise_share(cells, rows)
+        # By the cells alone: what bins inside of them add follows from how records are spread.
+        each = max(1, rows // cells.strata)
+        return noise_share(math.prod(levels), each, self.share * self.step)
 
     def sanitise(self, fitted: FittedTable, noise: Noise) -> Floats:
         numeric = [j for j, axis in enumerate(fitted.cells.axes) if axis.edges is not None]

@@ -19,10 +19,12 @@ from dpbayes.arrays import Ints
 from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import PureFitted, PureMechanism
+from dpbayes.mechanisms.outlook import Outlook, of_cells, urn_share
 from dpbayes.mechanisms.tables.cells import BinRule, Cells, check_cells
 from dpbayes.privacy.guarantee import SECRET_DRAWS, Adjacency
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Schema
+from dpbayes.stan.model import Model
 
 UNIT = 2**30  # balls that stand for one record
 
@@ -61,6 +63,13 @@ class Urn(PureMechanism):
 
     def check_columns(self, schema: Schema) -> None:
         check_cells(schema, self.bins, self.sigma)
+
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+        cells = Cells.of(schema, rows, self.bins, self.sigma)
+        each = max(1, rows // cells.strata)  # of an urn, where strata are alike
+        share = urn_share(cells.size, each, self.alpha(each))
+        what = "{} of the rows will be uniform over them"
+        return of_cells(cells.strata * cells.size, rows, share, self.epsilon, what)
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedUrn:
         return FittedUrn(self, schema, records, rows)

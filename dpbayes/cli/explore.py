@@ -1,0 +1,86 @@
+"""``dpbayes explore``: a local page on which settings are tried on reference records."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpbayes.cli.options import InputOptions, ModelOptions, refuse_confidential
+from dpbayes.cli.streams import say
+from dpbayes.heavy import pd
+from dpbayes.schema import Schema
+from dpbayes.stan.model import ModelChoice
+
+if TYPE_CHECKING:
+    from dpbayes.explore.trial import Explorer
+
+
+def explore(
+    reference: Annotated[
+        str, typer.Option(help="Public or earlier records, paid for elsewhere: FILE or address.")
+    ],
+    source: InputOptions,
+    model: ModelOptions,
+    rows: Annotated[
+        int | None, typer.Option(help="Records of the table to be released [as many as these].")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(help="Of 127.0.0.1 [any that is free].", min=0, max=65535)
+    ] = 0,
+) -> None:
+    """Serve a page, to this machine alone, on which mechanism and settings are tried.
+
+    It shows bounds, what is clamped and what is left of the data, on REFERENCE records: public
+    ones, or an older collection. Settings that are chosen by looking at the records that are to be
+    released are a disclosure that no ε covers. The address has a token; nothing is loaded from
+    elsewhere and nothing is written. Ctrl-C ends it.
+    """
+    from dpbayes.explore.server import Site, filled
+    from dpbayes.explore.settings import CONTROLS, offered
+    from dpbayes.explore.trial import Explorer
+    from dpbayes.explore.worker import Worker
+
+    refuse_confidential(reference)
+    schema = Schema.from_toml(model.schema)
+    records = source.read(reference, schema)
+    choice = model.choice() if model.given else None
+    typed = _typed(model)
+    here = Explorer(schema, choice, records, rows, typed)
+    found = offered(here.schema, here.model)
+    about = (
+        f"Reference: {len(records):,} records of {len(schema.columns)} columns; the table to be "
+        f"released has {here.rows:,}."
+    )
+    page = filled({"offered": found, "controls": CONTROLS, "about": about})
+    worker = Worker(_explorer, schema, choice, records, rows, typed)
+    with Site(page, here.facts, worker, port) as site:
+        say(f"Open {site.address} (Ctrl-C ends it)")
+        try:
+            site.serve_forever(poll_interval=0.2)
+        finally:
+            worker.close()
+
+
+def _explorer(
+    schema: Schema,
+    choice: ModelChoice | None,
+    records: pd.DataFrame,
+    rows: int | None,
+    typed: tuple[str, str],
+) -> Explorer:
+    """In the process that tries settings."""
+    from dpbayes.explore.trial import Explorer
+
+    return Explorer(schema, choice, records, rows, typed)
+
+
+def _typed(model: ModelOptions) -> tuple[str, str]:
+    """Options of the schema, and of the model, to be typed again."""
+    found = {
+        key: f"--{key} {shlex.quote(str(value))}"
+        for key, value in vars(model).items()
+        if value is not None
+    }
+    return found.pop("schema"), " ".join(found.values())

@@ -1,0 +1,167 @@
+"""``dpbayes plan``: what each mechanism would cost, and what to expect of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from dpbayes.cli.options import InputOptions, ModelOptions, refuse_confidential
+from dpbayes.cli.streams import is_terminal, say, say_error, say_table
+from dpbayes.errors import SchemaError
+from dpbayes.mechanisms.outlook import COUNTED, DISTANCE
+from dpbayes.schema import Schema
+
+if TYPE_CHECKING:  # it imports every mechanism
+    from dpbayes.planning.plan import Expected, Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedOptions(ModelOptions):
+    """A schema by itself, or with models."""
+
+    schema: Annotated[Path, typer.Argument(metavar="SCHEMA.toml", help="Schema file, TOML.")]
+
+
+def plan(
+    model: PlannedOptions,
+    source: InputOptions,
+    rows: Annotated[
+        int | None, typer.Option(help="Number of records [that of the schema file].")
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="FILE of public or earlier records to try mechanisms on [made up]."),
+    ] = None,
+    datasets: Annotated[int, typer.Option(help="Number m of data sets.")] = 1,
+    total_epsilon: Annotated[
+        float | None,
+        typer.Option(help="ε of all data sets together [0.1, 0.5, 1 and 3, beside each other]."),
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="δ at which ε is stated [0].")] = None,
+    runs: Annotated[int, typer.Option(help="Tables that each mechanism is tried on.")] = 3,
+) -> None:
+    """Say what each mechanism would cost, how accurate it is, and which one to take.
+
+    No confidential record is read and nothing is spent. Mechanisms for whole tables are run on
+    reference records, or on people made up from the schema, with noise that is not for release.
+    Those that draw from a posterior need a model (--formula, --model, or [[model]] in the schema
+    file); what is said of them is derived from α, the number of records and of parameters.
+    """
+    from dpbayes.planning.plan import EPSILONS, make_plan
+
+    if reference is not None:
+        refuse_confidential(reference)
+    schema = Schema.from_toml(model.schema)
+    number = schema.rows.number if rows is None else rows
+    if number is None:
+        raise SchemaError("--rows N is needed: the schema file declares no number of rows.")
+    totals = EPSILONS if total_epsilon is None else (total_epsilon,)
+    found = make_plan(
+        schema,
+        number,
+        totals=totals,
+        datasets=datasets,
+        delta=delta,
+        reference=None if reference is None else source.read(reference, schema),
+        model=model.choice() if model.given else None,
+        runs=runs,
+        say=(lambda name: say_error(f"trying {name} ...")) if is_terminal() else (lambda _: None),
+    )
+    _say_accuracy(found, totals, datasets)
+    _say_costs(found, totals)
+    _say_models(found, totals)
+    reasons: dict[str, list[str]] = {}
+    for name, why in found.refused.items():
+        reasons.setdefault(why.split(". ")[0].rstrip("."), []).append(name)
+    for reason, names in reasons.items():
+        say(f"Not {', '.join(names)}: {reason}.")
+    _say_advice(found, totals, datasets)
+
+
+def _columns(title: str, first: Sequence[str], totals: Sequence[float]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in first:
+        table.add_column(name)
+    for total in totals:
+        table.add_column(f"ε = {total:g}", justify="right")
+    return table
+
+
+def _say_accuracy(found: Plan, totals: Sequence[float], datasets: int) -> None:
+    """Distances by mechanism and total."""
+    together = "" if datasets == 1 else f"; ε is of {datasets} data sets together"
+    table = _columns(
+        f"Distance from the table, single columns / pairs (total variation; {found.tried:,} of "
+        f"{found.source}{together})",
+        ["mechanism"],
+        totals,
+    )
+    for name, entries in found.expected.items():
+        cells = [f"{e.accuracy.one:.3f} / {e.accuracy.two:.3f}" for e in entries if e.accuracy]
+        if cells:
+            table.add_row(name, *cells)
+    yardstick = f"{found.sampling.one:.3f} / {found.sampling.two:.3f}"
+    table.add_row("(another sample, no privacy)", *[yardstick] * len(totals))
+    say_table(table)
+
+
+def _say_costs(found: Plan, totals: Sequence[float]) -> None:
+    """What to set ε to, and what a changed record costs."""
+    table = _columns(
+        "ε to set for one data set (all of them when one record is changed)", ["mechanism"], totals
+    )
+    for name, entries in found.expected.items():
+        table.add_row(name, *[f"{e.epsilon:.3g} ({_changed(e)})" for e in entries])
+    say_table(table)
+
+
+def _changed(one: Expected) -> str:
+    loss = one.claim.epsilon_substitution
+    return f"{loss:.3g}" if math.isfinite(loss) else "no bound"
+
+
+def _say_models(found: Plan, totals: Sequence[float]) -> None:
+    """Posteriors: how many records they count, and the bound that follows."""
+    table = _columns(
+        "Posteriors: records counted per parameter / distance of a draw from the fit, at most",
+        ["mechanism"],
+        totals,
+    )
+    for name, entries in found.expected.items():
+        facts = [entry.outlook.facts for entry in entries]
+        if any(DISTANCE in f for f in facts):
+            cells = [
+                f"{f[COUNTED]:.3g} / {f[DISTANCE]:.3f}" if DISTANCE in f else "clamped"
+                for f in facts
+            ]
+            table.add_row(name, *cells)
+    if table.row_count:
+        say_table(table)
+        say(
+            "That is of the tempering alone: what a clamp cuts comes on top. Warnings below say it."
+        )
+
+
+def _say_advice(found: Plan, totals: Sequence[float], datasets: int) -> None:
+    """What to take, why, and what is said against it."""
+    say("")
+    once = False
+    for total in totals:
+        name, why = found.recommended(total)
+        say(f"ε = {total:g}: take {name}: {why}.")
+        fitted = found.posterior(total)
+        if fitted is not None:
+            say(f"ε = {total:g}, with the model: take {fitted}.")
+        for chosen in filter(None, (name, fitted)):
+            (one,) = (entry for entry in found.expected[chosen] if entry.total == total)
+            once = once or one.claim.each.epsilon == 0
+            for text in one.outlook.warnings:
+                say(f"  warning: {text}")
+    if once and datasets == 1:
+        say("What is paid once serves any number of data sets (--datasets).")

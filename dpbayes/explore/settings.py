@@ -1,0 +1,142 @@
+"""What a page may ask for: a mechanism and numbers. No name of a file is among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpbayes.errors import DpbayesError, GuaranteeError
+from dpbayes.mechanisms import MECHANISMS, get_kind, get_mechanism
+from dpbayes.mechanisms.base import Mechanism
+from dpbayes.mechanisms.posterior.base import PosteriorMechanism
+from dpbayes.mechanisms.posterior.weights import ConfidentialWeights
+from dpbayes.privacy.guarantee import ADJACENCIES, EPSILONS, Basis, inside
+from dpbayes.schema import Schema
+from dpbayes.stan.model import Model
+from dpbayes.synthesizer import Synthesizer
+
+MOST_BINS = 1000
+SCALING = ("c1", "c2")
+
+
+@dataclass(frozen=True)
+class Control:
+    """A number on the page.
+
+    Attributes:
+        name: of the setting; ``c1`` and ``c2`` are parts of ``weights``.
+        text: what it is.
+        low, high: from and to.
+        start: its value at first; None is the mechanism's own.
+        whole: a whole number.
+    """
+
+    name: str
+    text: str
+    low: float
+    high: float
+    start: float | None = None
+    whole: bool = False
+
+    @property
+    def setting(self) -> str:
+        """The mechanism's setting that it belongs to."""
+        return "weights" if self.name in SCALING else self.name
+
+    def read(self, value: Any) -> float | int:
+        """The number, or GuaranteeError."""
+        ok = inside(value, self.low - 1e-12, self.high + 1e-12)
+        if not ok or (self.whole and value != int(value)):
+            kind = "whole number" if self.whole else "number"
+            raise GuaranteeError(
+                f"{self.name} = {value!r:.40} must be a {kind} from {self.low:g} to {self.high:g}."
+            )
+        return int(value) if self.whole else float(value)
+
+
+CONTROLS = (
+    Control("epsilon", "ε of one data set", *EPSILONS, start=1.0),
+    Control("c1", "c1, scaling of the risk weights", 0.0, 8.0, start=1.0),
+    Control("c2", "c2, shift of the risk weights", -1.0, 1.0, start=0.0),
+    Control("range", "L, range of log ratios left unclamped, in nats", 0.1, 20.0),
+    Control("bins", "bins of every numeric column", 1, MOST_BINS, whole=True),
+)
+
+
+def takes(name: str, control: Control) -> bool:
+    """A mechanism has the setting, and weights that are risk weights."""
+    return MECHANISMS[name].takes(control.setting) and (
+        control.setting != "weights" or issubclass(MECHANISMS[name], PosteriorMechanism)
+    )
+
+
+def build(asked: Mapping[str, Any]) -> Mechanism[Any]:
+    """The mechanism that a page asks for.
+
+    Args:
+        asked: ``mechanism``, ``adjacency`` and numbers by name; none for a mechanism's own.
+    Raises:
+        GuaranteeError: anything else, or a number out of range.
+    """
+    known = {"mechanism", "adjacency", *(control.name for control in CONTROLS)}
+    if not isinstance(asked, Mapping) or not set(asked) <= known:
+        raise GuaranteeError(f"a page asks for {', '.join(sorted(known))} and nothing else.")
+    name = asked.get("mechanism")
+    if not isinstance(name, str):
+        raise GuaranteeError(f"mechanism = {name!r:.40} must be a name.")
+    get_kind(name, {})
+    given: dict[str, Any] = {}
+    for control in CONTROLS:
+        value = asked.get(control.name)
+        if value is not None and takes(name, control):
+            given[control.name] = control.read(value)
+    adjacency = asked.get("adjacency")
+    if adjacency is not None and MECHANISMS[name].takes("adjacency"):
+        if adjacency not in ADJACENCIES:
+            raise GuaranteeError(f"adjacency must be one of {', '.join(ADJACENCIES)}.")
+        given["adjacency"] = adjacency
+    scaling = {key: given.pop(key) for key in SCALING if key in given}
+    if scaling:
+        given["weights"] = ConfidentialWeights(**scaling)
+    return get_mechanism(name, **given)
+
+
+def offered(schema: Schema, model: Model | None) -> dict[str, list[str]]:
+    """Mechanisms that can synthesise these columns, each with the names of its controls."""
+    found = {}
+    for name in MECHANISMS:
+        numbers = {c.name: c.start or 10.0 for c in CONTROLS if takes(name, c)}
+        needed = {key: value for key, value in numbers.items() if key == "epsilon"}
+        for more in ({}, {"bins": 10}):
+            try:
+                mechanism = build({"mechanism": name, **needed, **more})
+                posterior = isinstance(mechanism, PosteriorMechanism)
+                Synthesizer(schema, mechanism, model if posterior else None)
+            except DpbayesError:
+                continue
+            found[name] = list(numbers)
+            break
+    return found
+
+
+def command(asked: Mapping[str, Any], options: str, basis: Basis) -> str:
+    """The command that releases with these settings.
+
+    Args:
+        options: of schema and model, as they were typed.
+        basis: of the claim.
+    """
+    name = str(asked["mechanism"])
+    parts = [f"dpbayes synthesize DATA --mechanism {name}"]
+    for control in CONTROLS:
+        value = asked.get(control.name)
+        if value is None or not takes(name, control):
+            continue
+        option = f"--set bins={value}" if control.name == "bins" else f"--{control.name} {value:g}"
+        parts.append(option)
+    if asked.get("adjacency") == "substitution" and MECHANISMS[name].takes("adjacency"):
+        parts.append("--adjacency substitution")
+    if basis != "strict":
+        parts.append(f"--accept {basis}")
+    return " ".join([*parts, *filter(None, [options]), "--out OUT"])

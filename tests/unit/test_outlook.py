@@ -1,0 +1,180 @@
+"""What public facts say of a release comes true, and no record is asked for it."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.mechanisms.outlook import DISTANCE, noise_share, of_posterior, urn_share
+from dpbayes.mechanisms.posterior.stage import Problem
+from dpbayes.privacy.noise import StudyNoise
+from dpbayes.report.losses import lost, told
+from dpbayes.schema import Rows
+
+LEVELS = [str(k) for k in range(30)]
+TWO = dpb.Schema.from_dict(
+    {"columns": {name: {"type": "categorical", "levels": LEVELS} for name in "ab"}}
+)
+
+
+def pairs(n=200):
+    rng = np.random.default_rng(3)
+    return pd.DataFrame({name: rng.choice(LEVELS[:12], n) for name in "ab"})
+
+
+def apart(n=200):
+    """Each record in a cell of its own."""
+    cell = np.random.default_rng(5).permutation(900)[:n]
+    return pd.DataFrame({"a": (cell // 30).astype(str), "b": (cell % 30).astype(str)})
+
+
+def from_nowhere(mechanism, records, runs=20):
+    """Share of the rows of data sets in cells that hold no record, and how many those are."""
+    fit = dpb.Synthesizer(TWO, mechanism).fit(records)
+    held = set(zip(records.a, records.b, strict=True))
+    shares = []
+    for seed in range(runs):
+        rows = fit.sample(1, seed=seed).datasets[0].astype(str)
+        shares.append(np.mean([pair not in held for pair in zip(rows.a, rows.b, strict=True)]))
+    return np.mean(shares), 900 - len(held)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 5.0])
+def test_the_least_share_of_noise_in_a_table(epsilon):
+    """By 20 runs: the least for any records, and nearly the share where all cells differ."""
+    mechanism = dpb.Laplace(epsilon)
+    outlook = mechanism.outlook(TWO, 200, None)
+    least = outlook.facts["share of noise"]
+    assert least == noise_share(900, 200, epsilon)
+    assert least < from_nowhere(mechanism, pairs())[0]
+    assert least - 0.01 < from_nowhere(mechanism, apart())[0] < least + 0.05
+    assert bool(outlook.warnings) is (least >= 0.1)
+    assert all("`measured`" in text for text in outlook.warnings)
+
+
+def test_the_share_of_uniform_rows_of_an_urn():
+    """20 runs of 200 rows: four standard errors of their mean are 0.03, doubled draws included."""
+    for mechanism in (dpb.SmoothedHistogram(3.0), dpb.MultinomialDirichlet(3.0)):
+        found, empty = from_nowhere(mechanism, pairs())
+        share = mechanism.outlook(TWO, 200, None).facts["share of noise"]
+        assert share == urn_share(900, 200, mechanism.alpha(200))
+        assert abs(found - share * empty / 900) < 0.03
+
+
+def test_the_distance_of_a_tempered_draw():
+    """Of a multinomial: draws of Dirichlet(α n π), whose divergence from π is p / (2 α n)."""
+    rng = np.random.default_rng(1)
+    shares, n, alpha = rng.dirichlet(np.full(8, 5.0)), 4000, 0.2
+    drawn = rng.dirichlet(alpha * n * shares, 2000)
+    divergence = (shares * np.log(shares / drawn)).sum(axis=1).mean()
+    distance = np.abs(drawn - shares).sum(axis=1).mean() / 2
+    facts = of_posterior(n, 7, alpha, 1, None).facts
+    assert math.isclose(divergence, 7 / (2 * alpha * n), rel_tol=0.05)
+    assert 0.5 * facts[DISTANCE] < distance
+    assert distance < facts[DISTANCE]
+
+
+def test_few_records_per_parameter_and_how_many_are_needed():
+    """With as many as it says the warning is gone, and with one less per parameter it is there."""
+    (text,) = of_posterior(300, 6, 0.02, 1, 0.1).warnings
+    assert "About 500 records per parameter are needed at ε = 0.1, 3,000 in all" in text
+    assert not of_posterior(3000, 6, 0.02, 1, 0.1).warnings
+    assert of_posterior(2994, 6, 0.02, 1, 0.1).warnings
+
+
+def test_posteriors(schema):
+    model = dpb.Regression("y ~ age", "normal").on(schema)
+    narrow = dpb.Censored(1.0).outlook(schema, 5000, model)
+    assert any("1 nats wide" in text for text in narrow.warnings)
+    assert not dpb.Censored(5.0).outlook(schema, 5000, model).warnings
+    assert not dpb.Anchored(1.0).outlook(schema, 5000, model).warnings
+    far = dpb.Anchored(0.05).outlook(schema, 400, model).warnings
+    assert any("the clamp decides" in text for text in far)
+    assert dpb.Weighted().outlook(schema, 400, model).facts == {}  # weights follow the records
+    assert Problem.of(model, 400).parameters == model.parameters == 3
+
+
+def test_noise_of_measured_is_that_of_its_counts(schema):
+    records = pd.DataFrame({"a": pairs().a, "b": pairs().b})
+    for epsilon in (2.0, 0.1):
+        mechanism = dpb.Measured(epsilon)
+        fit = dpb.Synthesizer(TWO, mechanism).fit(records)
+        facts = mechanism.outlook(TWO, 200, None).facts
+        assert fit.fitted.private(StudyNoise(1)).sd == facts["noise sd in a pair's cell"]
+    lost_at = mechanism.outlook(TWO, 20, None).warnings
+    assert any("relations between columns will be lost" in text for text in lost_at)
+
+
+def test_noise_of_statistics_is_the_same_for_all_records():
+    """The scale that a made-up record tells is that of the records."""
+    mechanism = dpb.Modips(1.0)
+    fit = dpb.Synthesizer(TWO, mechanism).fit(pairs())
+    worst = max(
+        s.reach("add-remove") / fit.fitted.budget[s.name] / (200 if s.integer else 1)
+        for s in fit.fitted.model.statistics
+    )
+    outlook = mechanism.outlook(TWO, 200, None)
+    assert outlook.facts["noise"] == worst
+    assert "`measured`" in outlook.warnings[0]
+    assert (
+        not dpb.Modips(5.0, "bernoulli")
+        .outlook(dpb.Schema.from_dict({"columns": {"x": {"type": "binary"}}}), 500, None)
+        .warnings
+    )
+
+
+def test_uniform_values_of_a_perturbed_sampler():
+    """Where one level holds all records the least share is the share: 60,000 values, 5 errors."""
+    schema = dpb.Schema({"a": TWO["a"]})
+    mechanism = dpb.MarginalBootstrap(3.0)
+    share = mechanism.outlook(schema, 300, None).facts["share of noise"]
+    fit = dpb.Synthesizer(schema, mechanism).fit(pd.DataFrame({"a": ["7"] * 300}))
+    rows = pd.concat(fit.sample(200, seed=1, accept="strict").datasets).a.astype(str)
+    expected = share * 29 / 30
+    assert abs((rows != "7").mean() - expected) < 5 * math.sqrt(expected / len(rows))
+    assert dpb.PerturbedImputation(0.5).outlook(TWO, 300, None).warnings
+
+
+def test_it_is_said_before_the_records_are_used_and_in_the_release(tmp_path, monkeypatch):
+    """The same for all records of that number; of a noisy number nothing before it is paid for."""
+    said = []
+    for number, seed in enumerate((1, 2)):
+        job = dpb.Job((dpb.Synthesizer(TWO, dpb.Laplace(1.0)),), tmp_path / str(number))
+        with monkeypatch.context() as patch:
+            patch.setattr(dpb.Synthesizer, "fit", lambda *_, **__: pytest.fail("too early"))
+            with pytest.raises(pytest.fail.Exception):
+                job.run(pairs().sample(frac=1, random_state=seed), said.append)
+    assert len(said) == 2
+    assert said[0] == said[1]
+    job = dpb.Job((dpb.Synthesizer(TWO, dpb.Laplace(1.0)),), tmp_path / "out")
+    notes = job.run(pairs(), lambda _: None).release.notes
+    assert said[0].startswith(f"warning: {notes[0]} `measured`")
+    statement = json.loads((tmp_path / "out/release/guarantee.json").read_text())
+    assert statement["notes"] == list(notes)
+    noisy = dpb.Synthesizer(dpb.Schema(TWO.columns, Rows.parse("noisy")), dpb.Laplace(1.0))
+    heard = []
+    outcome = dpb.Job((noisy,), tmp_path / "noisy").run(pairs(), heard.append)
+    assert f"for {outcome.fit.task.rows:,} records" in outcome.release.notes[0]
+    assert (
+        heard.index(f"warning: {outcome.fit.outlook.warnings[0]}") > 0
+    )  # after that of the ledger
+
+
+def test_what_was_lost_is_said_of_the_columns():
+    """Beside the unclamped fit, and at the ends of the declared range."""
+    ends = {"at_bounds": 0.2}, {"at_bounds": 0.0}
+    first = {
+        "far": {"max_ecdf": 0.2, "original": {}, "synthetic": {}},
+        "near": {"max_ecdf": 0.03, "original": {}, "synthetic": {}},
+        "cut": {"max_ecdf": 0.01, "original": ends[0], "synthetic": ends[0]},
+        "beyond": {"max_ecdf": 0.01, "original": ends[1], "synthetic": ends[0]},
+    }
+    plain = {name: {"max_ecdf": 0.01} for name in first}
+    said = lost({"synthetic_1": first, "unclamped": plain})
+    assert [text.split("'")[1] for text in said] == ["far", "cut", "beyond"]
+    assert lost({}) == []
+    assert told([], {}) == []
+    assert told(["a"], {})[1].startswith("All of this follows the records")

@@ -1,0 +1,138 @@
+"""Plans: costs that add up to the total, and accuracies that come true on other records."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.errors import DpbayesError, GuaranteeError
+from dpbayes.planning.plan import make_plan
+from dpbayes.planning.population import Population, invented
+from dpbayes.planning.trial import try_out
+from dpbayes.schema import Rows
+from dpbayes.studies import datasets
+from dpbayes.totals import for_total
+
+SMALL = dpb.Schema.from_dict(
+    {
+        "columns": {
+            "sex": {"type": "categorical", "levels": ["f", "m"], "public": True},
+            "wage": {"type": "continuous", "lower": 0, "upper": 100, "atoms": [0]},
+            "visits": {"type": "count", "upper": 50, "missing": True},
+            "since": {"type": "date", "lower": "2020-01-01", "upper": "2021-12-31"},
+            "health": {"type": "ordinal", "levels": ["bad", "fair", "good"]},
+        }
+    }
+)
+
+
+def of(mechanism, **more):
+    schema = dpb.Schema.from_dict(
+        {"columns": {"x": {"type": "binary"}, "y": {"type": "count", "upper": 9}}, **more}
+    )
+    return dpb.Synthesizer(schema, mechanism)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "substitution"])
+@pytest.mark.parametrize("delta", [None, 1e-6])
+@pytest.mark.parametrize(
+    "mechanism", [dpb.Laplace, dpb.Measured, dpb.EmpiricalBootstrap, dpb.MultinomialDirichlet]
+)
+def test_a_total_is_kept_and_nearly_spent(mechanism, delta, adjacency):
+    found = for_total(of(mechanism(1.0, adjacency)), 2.0, 5, delta)
+    claim = found.guarantee().for_datasets(5, delta)
+    spent = claim.epsilon if adjacency == "add-remove" else claim.epsilon_substitution
+    assert 2.0 * (1 - 1e-6) < spent <= 2.0
+    if mechanism is dpb.Measured:
+        assert found.mechanism.epsilon == 2.0  # paid once
+    elif delta is None:
+        assert np.isclose(found.mechanism.epsilon, 0.4)
+
+
+def test_a_total_pays_for_noisy_rows_and_for_anchors_too():
+    noisy = for_total(of(dpb.Laplace(1.0), rows="noisy"), 1.0, 3)
+    assert 0.99999 < noisy.guarantee().for_datasets(3).epsilon <= 1.0
+    model = dpb.Regression("y ~ 1", "poisson")
+    anchored = dpb.Synthesizer(of(dpb.Laplace(1)).schema, dpb.Anchored(1.0), model)
+    # epsilon (0.15 + 0.85 m) = total
+    assert np.isclose(for_total(anchored, 1.0, 4).mechanism.epsilon, 1 / 3.55)
+
+
+def test_totals_that_do_not_reach():
+    with pytest.raises(GuaranteeError, match="too little for 100 data sets"):
+        for_total(of(dpb.Laplace(1.0)), 0.05, 100)
+    model = dpb.Regression("y ~ 1", "poisson")
+    plain = dpb.Synthesizer(of(dpb.Laplace(1)).schema, dpb.Unweighted(), model)
+    with pytest.raises(GuaranteeError, match="no ε to fit"):
+        for_total(plain, 1.0)
+
+
+def test_people_made_up_are_valid_and_hang_together():
+    rng = np.random.default_rng(1)
+    made = SMALL.validate(invented(SMALL, 4000, rng))
+    codes = made.health.cat.codes
+    assert np.corrcoef(made.wage, codes)[0, 1] > 0.1
+    assert 0.05 < made.visits.isna().mean() < 0.15
+    assert 0.05 < (made.wage == 0).mean() < 0.15
+    ruled = dpb.Schema(SMALL.columns, rules=("visits <= wage",))
+    again = Population.of(ruled, None).sample(50, 1)
+    assert len(ruled.validate(again)) == 50
+    with pytest.raises(DpbayesError, match="public upper bound"):
+        invented(dpb.Schema.from_dict({"columns": {"k": {"type": "count"}}}), 5, rng)
+
+
+def test_reference_records_are_sampled_and_never_empty():
+    made = invented(SMALL, 40, np.random.default_rng(2))
+    population = Population.of(SMALL, made)
+    assert len(population.sample(100, 0)) == 100
+    assert len(population.sample(30, 0).drop_duplicates()) == len(population.sample(30, 0))
+    with pytest.raises(DpbayesError, match="no rows"):
+        Population.of(SMALL, made.iloc[:0])
+
+
+def test_what_it_expects_of_measured_comes_true_on_other_records():
+    """Half of the earnings are the reference; the other half has the distances that it foresaw.
+
+    Means of 3 runs each. They differ by noise, and as the halves are two samples: 20 %.
+    """
+    records, schema = datasets.earnings()
+    confidential = dpb.Schema.from_dict(
+        {"columns": {n: {**e, "public": False} for n, e in schema.to_dict()["columns"].items()}}
+    )
+    shuffled = records.sample(frac=1, random_state=1)
+    halves = shuffled.iloc[::2], shuffled.iloc[1::2]
+    for mechanism in (dpb.Measured(1.0), dpb.Laplace(1.0)):
+        foreseen, found = (
+            try_out(mechanism, Population.of(confidential, half), 800, 3) for half in halves
+        )
+        assert abs(found.two / foreseen.two - 1) < 0.2
+        assert abs(found.one / foreseen.one - 1) < 0.2
+
+
+def test_a_plan_names_what_is_best_and_what_cannot_be_had():
+    schema = dpb.Schema({name: SMALL[name] for name in ("sex", "health", "visits")}, Rows())
+    said = []
+    plan = make_plan(
+        schema, 300, totals=(1.0,), datasets=2, runs=2, say=said.append,
+        model=dpb.Regression("health ~ sex", "ordinal"),
+    )  # fmt: skip
+    assert set(said) == set(plan.expected) | set(plan.refused)
+    for name, (one,) in plan.expected.items():
+        assert one.claim.basis == "strict"
+        assert one.claim.epsilon <= 1.0, name
+    best, why = plan.recommended(1.0)
+    distances = {n: e[0].accuracy.two for n, e in plan.expected.items() if e[0].accuracy}
+    assert best == min(distances, key=distances.get)
+    assert f"{distances[best]:.3f}" in why
+    assert plan.posterior(1.0) == "anchored"
+    assert "may be missing" in plan.refused["laplace"]
+    assert "no strict guarantee" in plan.refused["weighted-e"]
+    with pytest.raises(GuaranteeError, match="rows = 0"):
+        make_plan(schema, 0)
+    with pytest.raises(GuaranteeError, match="runs = 0"):
+        make_plan(schema, 10, runs=0)
+
+
+def test_reference_records_that_do_not_fit_are_refused():
+    with pytest.raises(DpbayesError):
+        make_plan(SMALL, 10, reference=pd.DataFrame({"a": [1]}))
