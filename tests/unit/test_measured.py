@@ -144,7 +144,7 @@ def test_opendp_agrees_that_a_part_costs_at_most_its_rho(rho, part):
         norm = math.sqrt(moves)
         budget.counts(np.array([[3, 0], [2, 9]]), part)
         norm = float(moves * UNIT)
-        budget.score(5, part)
+        budget.moments(np.array([5]), part)
     assert len(spent) == 4
     assert all(0.999999 * part * rho < cost <= part * rho for cost in spent)
 
