@@ -18,7 +18,7 @@ from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.measured.budget import UNIT
 from dpbayes.mechanisms.tables.cells import Axis, require_bounds
-from dpbayes.schema import Schema
+from dpbayes.schema import Column, Schema
 from dpbayes.schema.rules import Values, values_of
 from dpbayes.stan.formula_columns import Columns
 from dpbayes.stan.formula_terms import Domain, Factors, columns_used
@@ -158,12 +158,16 @@ class Analysis:
         return found
 
     def design(self, values: Values) -> tuple[Floats, Mask]:
-        """Terms, shape (n, K), and which rows have all covariates."""
+        """Terms, shape (n, K), and which rows have all covariates; others have any terms."""
+        absent = {name: np.isnan(values[name]) for name in self.covariates}
         frame = pd.DataFrame(
-            {name: values_of(column, values[name]) for name, column in self._used.items()}
+            {
+                name: values_of(column, np.where(absent[name], _any_of(column), values[name]))
+                for name, column in self._used.items()
+            }
         )
-        absent = np.isnan(np.column_stack([values[name] for name in self.covariates]))
-        return self._columns.values(frame), np.asarray(~absent.any(axis=1))
+        some = np.logical_or.reduce(list(absent.values()))
+        return self._columns.values(frame), np.asarray(~some)
 
 
 @dataclass(frozen=True)
@@ -274,6 +278,11 @@ class Answer:
     moment: Moment
     sums: Floats
     sd: float
+
+
+def _any_of(column: Column) -> float:
+    """A public value, as rules read it."""
+    return 0.0 if column.levels else require_bounds(column)[0]
 
 
 def _bound(lengths: Floats, n: int, sd: float) -> float:
