@@ -31,7 +31,7 @@ from dpbayes.schema.rules import Values
 
 MARGINS = (0.5, 0.03)  # of a budget for margins where groups are fewest, less for each group more
 SCORES = 0.08  # for scores of pairs, where there are many
-KEEP = 0.25  # for analyses, where there are any; the other parts are of what is left
+KEEP = 0.3  # for analyses, where there are any; the other parts are of what is left
 MANY = 8  # columns from which pairs are chosen
 KEPT = 0.5  # error of a pair's modelled table, next to that of its noisy table
 
