@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from dpbayes.engines import Engine, SamplerSettings, get_engine
 from dpbayes.engines.checkpoint import Checkpoint
-from dpbayes.errors import GuaranteeError
+from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.fit import Fit
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Unweighted
@@ -65,6 +65,11 @@ class Synthesizer(Generic[F_co]):
         if not isinstance(mechanism, Mechanism):
             raise GuaranteeError(
                 f"mechanism = {mechanism!r}: expected a mechanism such as Censored(epsilon=5)."
+            )
+        if schema.keep and not mechanism.takes("keep"):
+            raise SchemaError(
+                f"keep = {list(schema.keep)}: mechanism {mechanism.name!r} cannot keep analyses; "
+                "take mechanism measured, or take keep out of the schema."
             )
         over = model if model is None or isinstance(model, Model) else model.on(schema)
         mechanism.check(schema, over)

@@ -291,6 +291,14 @@ class MechanismOptions:
             "for the cells [0.5]."
         ),
     ] = None
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORMULA",
+            help="For measured: a regression that synthetic rows are to keep, "
+            "'earnings ~ age * gender'. May be given again, and stand in the schema.",
+        ),
+    ] = None
     more: Annotated[
         list[str] | None,
         typer.Option(
@@ -318,6 +326,7 @@ class MechanismOptions:
                 )
             name = Measured.name
         named = {key: v for key, v in vars(self).items() if key not in ("mechanism", "more")}
+        named["keep"] = self.keep or None
         settings = read_settings(named, self.more or ())
         if delta is not None and get_kind(name, settings).takes("delta"):
             if "delta" in settings:

@@ -20,7 +20,7 @@ NAMED_ANCHORS = ("two-stage", "none")
 
 
 def read_settings(
-    named: Mapping[str, str | float | None], assignments: Iterable[str] = ()
+    named: Mapping[str, str | float | list[str] | None], assignments: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Settings by name, from named options and from texts ``NAME=VALUE`` alike.
 

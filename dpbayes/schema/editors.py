@@ -55,11 +55,8 @@ def json_schema() -> dict[str, Any]:
         "properties": {
             "rows": {"oneOf": rows, "description": "What is public of the number of records."},
             "columns": {"type": "object", "additionalProperties": column, "minProperties": 1},
-            "rules": {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "What holds in every record, and in every synthetic row.",
-            },
+            "rules": _texts("What holds in every record, and in every synthetic row."),
+            "keep": _texts("Formulas of regressions that synthetic rows are to keep."),
             "cluster": {
                 "type": "object",
                 "properties": {"column": {"type": "string"}, "most": {"type": "integer"}},
@@ -76,6 +73,11 @@ def json_schema() -> dict[str, Any]:
         "required": ["columns"],
         "additionalProperties": False,
     }
+
+
+def _texts(said: str) -> dict[str, Any]:
+    """A list of texts."""
+    return {"type": "array", "items": {"type": "string"}, "description": said}
 
 
 def key_descriptions() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +21,10 @@ from dpbayes.schema.draft import guesses, tree
 from dpbayes.schema.frames import as_frame
 from dpbayes.schema.rows import PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of
-from dpbayes.schema.values import absent, refuse_missing
+from dpbayes.schema.values import absent, listed, refuse_missing
 
-KNOWN = ("columns", "rows", "rules", "cluster", "model")  # in a schema file; models for Sequence
+# In a schema file; models for Sequence.
+KNOWN = ("columns", "rows", "rules", "keep", "cluster", "model")
 IDENTIFIER, TEXT = "identifier", "text"  # columns that are never used
 
 
@@ -35,6 +36,7 @@ class Schema:
         columns: by name.
         rows: what is public of their number.
         rules: what holds in every record (``rules.Rule``); public.
+        keep: formulas of regressions that a synthetic table is to keep; which they are is public.
         identifiers: columns of the file that are dropped.
         cluster: which records are of one person, where one may have several.
 
@@ -48,11 +50,11 @@ class Schema:
     rules: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = ()
     cluster: Cluster | None = None
+    keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rules, Sequence) or isinstance(self.rules, str):
-            raise SchemaError(f"rules = {self.rules!r} must be a list of rules, as text.")
-        object.__setattr__(self, "rules", tuple(self.rules))
+        for key, what in (("rules", "rules"), ("keep", "formulas")):
+            object.__setattr__(self, key, listed(key, what, getattr(self, key)))
         _ = self.kept, self.asked  # are read
         public = [column.name for column in self.columns.values() if column.public]
         if public and not self.rows.public:
@@ -66,8 +68,8 @@ class Schema:
     def from_dict(cls, tree: Mapping[str, Any]) -> Schema:
         """Build from the tree of a TOML file: ``{"columns": {name: {key: value}}}``.
 
-        Beside the columns ``rows`` may stand, as ``Rows.parse`` reads it, ``rules``, ``cluster``,
-        as ``Cluster.parse`` reads it, and models, which ``Sequence.from_toml`` reads.
+        Beside the columns ``rows`` may stand, as ``Rows.parse`` reads it, ``rules``, ``keep``,
+        ``cluster``, as ``Cluster.parse`` reads it, and models, which ``Sequence.from_toml`` reads.
         """
         if not isinstance(tree, Mapping):
             raise SchemaError(f"the schema must be a table with columns, found {tree!r:.50}.")
@@ -87,7 +89,8 @@ class Schema:
         dropped, cluster = tuple(identifiers), tree.get("cluster")
         if cluster is not None:
             cluster = Cluster.parse(cluster, dropped)
-        return cls(columns, rows, tree.get("rules", ()), dropped, cluster)
+        texts = tree.get("rules", ()), tree.get("keep", ())
+        return cls(columns, rows, texts[0], dropped, cluster, texts[1])
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:
@@ -112,7 +115,8 @@ class Schema:
         rows = {} if self.rows.public else {"rows": self.rows.to_plain()}
         rules = {"rules": list(self.rules)} if self.rules else {}
         cluster = {} if self.cluster is None else {"cluster": self.cluster.to_plain()}
-        return {**rows, **rules, **cluster, "columns": tree}
+        keep = {"keep": list(self.keep)} if self.keep else {}
+        return {**rows, **rules, **keep, **cluster, "columns": tree}
 
     def to_toml(self, path: str | Path) -> None:
         """Write a schema file that ``from_toml`` reads back unchanged."""

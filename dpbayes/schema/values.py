@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpbayes.errors import DataError
+from dpbayes.errors import DataError, SchemaError
 from dpbayes.heavy import pd
 from dpbayes.schema import dates
 
@@ -69,3 +69,15 @@ def refuse_missing(found: Mapping[str, pd.Series]) -> None:
         "NaN, NA or a single point). Declare missing = true in the schema, or drop or impute them "
         "before the fit; nothing is dropped silently."
     )
+
+
+def listed(key: str, what: str, texts: Any) -> tuple[str, ...]:
+    """A list of texts, under a key of the schema or a setting.
+
+    Raises:
+        SchemaError: it is none.
+    """
+    lists = isinstance(texts, Sequence) and not isinstance(texts, str)
+    if not lists or not all(isinstance(text, str) for text in texts):
+        raise SchemaError(f"{key} = {texts!r} must be a list of {what}, as text.")
+    return tuple(texts)

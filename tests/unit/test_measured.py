@@ -1,6 +1,5 @@
 """Noisy counts, and rows made of them: what is asked of the records, and what comes out."""
 
-import itertools
 import json
 import math
 from dataclasses import replace
@@ -19,62 +18,15 @@ from dpbayes.mechanisms.measured.margins import Normal, fit_shares, reconciled
 from dpbayes.mechanisms.measured.relations import Target, fit_conditional, matched, softmax
 from dpbayes.privacy.accounting import rho_for
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
+from tests.asking import CELLS, RHO, SIZES, Asked, neighbours, remembered
 
-SIZES = (2, 3, 5)
 COLUMNS = [Column(2, None), Column(3, None), Column(5, np.arange(5.0))]
-CELLS = np.array(list(itertools.product(*(range(size) for size in SIZES))))
 N = 6
-
-
-class Asked(StudyNoise):
-    """Noise that keeps every question; its answers are its own, or those that it was given."""
-
-    def __init__(self, seed, answers=None):
-        super().__init__(seed)
-        self.questions, self.answers, self._given = [], [], answers
-
-    def counts(self, values, scale):
-        return self._asked("counts", values, scale)
-
-    def gaussian(self, values, scale):
-        return self._asked("gaussian", values, scale)
-
-    def _asked(self, how, values, scale):
-        self.questions.append((np.array(values, dtype=float), scale, how))
-        own = getattr(super(), how)(values, scale)
-        self.answers.append(own if self._given is None else self._given[len(self.answers)])
-        assert self.answers[-1].shape == own.shape
-        return self.answers[-1]
-
-
-KNOWN = {}
-
-
-def remembered(found, n, *, curve):
-    """Of the same noisy counts the same shares, without fitting them for every neighbour."""
-    key = found.mean.tobytes(), found.precision.tobytes(), n, curve.tobytes()
-    if key not in KNOWN:
-        KNOWN[key] = fit_shares(found, n, curve=curve)
-    return KNOWN[key]
-
-
-def neighbours(records):
-    """Every table with a record more or less, and every one with a record changed."""
-    for cell in CELLS:
-        yield "add-remove", np.vstack([records, cell])
-    for i in range(len(records)):
-        rest = np.delete(records, i, axis=0)
-        yield "add-remove", rest
-        for cell in CELLS:
-            yield "substitution", np.vstack([rest, cell])
 
 
 def measure(records, adjacency, noise, rho=None):
     budget = Budget(1.0, MOVES[adjacency], noise, rho)
     return Measurement.of(Counts(records, SIZES), COLUMNS, N, budget)
-
-
-RHO = 0.02  # at which sigma is some whole numbers, as in a release
 
 
 def claimed(adjacency, rho, *, scored):
@@ -144,7 +96,7 @@ def test_opendp_agrees_that_a_part_costs_at_most_its_rho(rho, part):
         norm = math.sqrt(moves)
         budget.counts(np.array([[3, 0], [2, 9]]), part)
         norm = float(moves * UNIT)
-        budget.score(5, part)
+        budget.moments(np.array([5]), part)
     assert len(spent) == 4
     assert all(0.999999 * part * rho < cost <= part * rho for cost in spent)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import scale_for
 
-UNIT = 2**20  # parts of a count that scores are whole numbers of
+UNIT = 2**20  # parts of a count that moments are whole numbers of
 MOVES: dict[Adjacency, int] = {"add-remove": 1, "substitution": 2}
 
 
@@ -23,8 +23,9 @@ class Budget:
 
     Sensitivity: a record is in one cell of each table. Added or removed, it moves that cell by 1:
     1 in the L1 and in the L2 norm. Changed, it leaves one cell and enters another: the difference
-    has one entry -1 and one entry 1, which is 2 in L1 and sqrt(2) in L2, or it stays: 0. A score
-    is one number that moves by a unit for each cell: by ``moves`` units in either norm.
+    has one entry -1 and one entry 1, which is 2 in L1 and sqrt(2) in L2, or it stays: 0. Moments
+    are numbers of which a record has a vector no longer than a unit, in the norm that counts: they
+    move by at most ``moves`` units together. A score is one such number.
 
     Guarantee: what parts that sum to 1 are spent on is epsilon-DP, by geometric noise of scale
     L1 / (part epsilon); or rho-zCDP, by discrete Gaussian noise with sigma = L2 / sqrt(2 part rho),
@@ -65,12 +66,27 @@ class Budget:
         draw = self.noise.counts if self.rho is None else self.noise.gaussian
         return np.asarray(draw(table, self.scale(part)), dtype=float)
 
-    def score(self, value: int, part: float) -> float:
-        """A whole number of UNITs with noise; it moves by one UNIT for each cell that changes."""
+    def moments(self, values: Ints, part: float) -> Floats:
+        """Whole numbers of UNITs with noise; together they move by a UNIT for each move."""
         if self.rho is None:
-            return float(self.noise.counts([value], UNIT * self.scale(part))[0]) / UNIT
+            return np.asarray(self.noise.counts(values, UNIT * self.scale(part))) / UNIT
         sigma = UNIT * self._sigma(self.moves, part)
-        return float(self.noise.gaussian([value], sigma)[0]) / UNIT
+        return np.asarray(self.noise.gaussian(values, sigma)) / UNIT
+
+    def moment_sd(self, part: float) -> float:
+        """Of the noise in them."""
+        return self.sd(part) if self.rho is None else self._sigma(self.moves, part)
+
+    @property
+    def norm(self) -> int:
+        """In which moves add up: 1 or 2."""
+        return 1 if self.rho is None else 2
+
+    def of(self, part: float) -> Budget:
+        """A part of it as a budget."""
+        if self.rho is None:
+            return replace(self, epsilon=part * self.epsilon)
+        return replace(self, rho=part * self.rho)
 
 
 def rho_to_spend(epsilon: float, delta: float, adjacency: Adjacency, tables: int) -> float | None:
@@ -83,15 +99,15 @@ def rho_to_spend(epsilon: float, delta: float, adjacency: Adjacency, tables: int
     return rho if 4 * rho * MOVES[adjacency] * tables > epsilon**2 else None
 
 
-def concentrated_loss(rho: float, adjacency: Adjacency, scores: float) -> Loss:
+def concentrated_loss(rho: float, adjacency: Adjacency, moments: float) -> Loss:
     """What a budget of rho costs both neighbours, rho being for ``adjacency``.
 
-    By ``Budget``'s norms a changed record costs a table twice and a score four times what an added
+    By ``Budget``'s norms a changed record costs a table twice and a moment four times what an added
     one costs.
 
     Args:
-        scores: the part of rho that is spent on scores.
+        moments: the part of rho that is spent on moments, as scores are.
     """
     if adjacency == "substitution":
         return Loss.concentrated(rho / 2, changed=rho)
-    return Loss.concentrated(rho, changed=2 * rho * (1 + scores))
+    return Loss.concentrated(rho, changed=2 * rho * (1 + moments))

@@ -10,13 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dpbayes.arrays import Floats, Ints, Mask
+from dpbayes.mechanisms.measured.analyses import Analysis, Answer, Moment
 from dpbayes.mechanisms.measured.budget import UNIT, Budget
 from dpbayes.mechanisms.measured.groups import (
     FEWEST,
@@ -27,9 +28,11 @@ from dpbayes.mechanisms.measured.groups import (
     make_groups,
 )
 from dpbayes.mechanisms.measured.margins import Shares, fit_shares, reconciled
+from dpbayes.schema.rules import Values
 
 MARGINS = (0.5, 0.03)  # of a budget for margins where groups are fewest, less for each group more
 SCORES = 0.08  # for scores of pairs, where there are many
+KEEP = 0.3  # for analyses, where there are any; the other parts are of what is left
 MANY = 8  # columns from which pairs are chosen
 KEPT = 0.5  # error of a pair's modelled table, next to that of its noisy table
 
@@ -43,10 +46,12 @@ class Counts:
     Attributes:
         codes: shape (n, columns).
         sizes: number of fine levels by column.
+        values: of columns that analyses use, as rules read them, shape (n,) each.
     """
 
     codes: Ints
     sizes: Sequence[int]
+    values: Values = field(default_factory=dict)
 
     def margin(self, column: int) -> Ints:
         """Records by fine level."""
@@ -57,6 +62,10 @@ class Counts:
         a, b = (groups[j].of[self.codes[:, j]] for j in pair)
         size = groups[pair[0]].size, groups[pair[1]].size
         return np.bincount(a * size[1] + b, minlength=size[0] * size[1]).reshape(size)
+
+    def sums(self, moment: Moment) -> Ints:
+        """Of a moment over the records, in its units."""
+        return np.asarray(moment.units(self.values).sum(axis=0))
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,7 @@ class Measurement:
         tables: noisy counts of groups, by pair of columns (i < j).
         sd: of the noise in them.
         coarse: groups of each column, as tables were counted.
+        answers: about analyses that are to be kept.
     """
 
     n: int
@@ -108,6 +118,7 @@ class Measurement:
     tables: Mapping[Pair, Floats]
     sd: float
     coarse: Sequence[Groups]
+    answers: tuple[Answer, ...] = ()
 
     @classmethod
     def of(cls, counts: Counts, columns: Sequence[Column], n: int, budget: Budget) -> Measurement:
@@ -134,6 +145,27 @@ class Measurement:
         part = rest / max(1, len(pairs))
         tables = {pair: budget.counts(counts.table(pair, groups), part) for pair in pairs}
         return cls(n, columns, fine, sds, tables, budget.sd(part) if pairs else 0.0, groups)
+
+    def asking(
+        self, analyses: Sequence[Analysis], rows: Values, counts: Counts, budget: Budget
+    ) -> Measurement:
+        """With answers about analyses, which have parts of a budget by their numbers of moments.
+
+        Args:
+            rows: values that these noisy counts gave, which say what is asked.
+        """
+        sizes = np.array([analysis.moments for analysis in analyses])
+        found = []
+        for one, part in zip(analyses, (sizes / sizes.sum()).tolist(), strict=True):
+            sd = budget.moment_sd(part)
+            moment = Moment.of(one, rows, self.n, budget.norm, sd)
+            noisy = moment.bound * budget.moments(counts.sums(moment), part)
+            found.append(Answer(moment, noisy, moment.bound * sd))
+        return replace(self, answers=tuple(found))
+
+    def about(self, name: str) -> list[Answer]:
+        """Answers about analyses of a column."""
+        return [answer for answer in self.answers if answer.moment.analysis.outcome.name == name]
 
     @cached_property
     def known(self) -> list[Shares | None]:
@@ -173,6 +205,7 @@ class Measurement:
             table = self.tables.get((a, b), np.zeros((0, 0)))
             room[: table.shape[0], : table.shape[1]] = table
             parts.append(room.ravel())
+        parts += [answer.sums.ravel() for answer in self.answers]
         return np.concatenate([*parts, np.empty(0)]).astype(dtype or float)
 
 
@@ -254,7 +287,7 @@ def _chosen(
         a, b = (groups[j].mass for j in pair)
         expected = np.rint(UNIT * n * np.outer(a, b)).astype(np.int64)
         off = np.abs(UNIT * counts.table(pair, groups) - expected)
-        return budget.score(int(off.sum()), part) / 2
+        return float(budget.moments(np.array([off.sum()]), part)[0]) / 2
 
     scores = np.array([score(pair) for pair in pairs])
     order = np.argsort(-scores)

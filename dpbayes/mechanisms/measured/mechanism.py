@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -14,6 +14,7 @@ from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import PureFitted, PureMechanism
 from dpbayes.mechanisms.measured import counting
+from dpbayes.mechanisms.measured.analyses import Analysis
 from dpbayes.mechanisms.measured.budget import MOVES, Budget, concentrated_loss, rho_to_spend
 from dpbayes.mechanisms.measured.rows import synthetic_codes
 from dpbayes.mechanisms.measured.structure import Structure, Walk, computed_by
@@ -24,6 +25,7 @@ from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.rules import numbers_of
+from dpbayes.schema.values import listed
 from dpbayes.stan.model import Model
 
 UNIT_BINS = 100  # whole numbers that have a bin each
@@ -34,6 +36,7 @@ WIDE = 100  # ends of a positive range whose ratio asks for bins of equal width 
 MOST_COLUMNS = 100
 FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
 LOST = 0.5  # of the records, from which it is said
+_FEWEST, _MOST = 4000, 50_000  # rows that what is asked about analyses is made of
 NO_CODES: Ints = np.empty((0, 0), dtype=np.int64)
 MOST_LEVELS = (400, 1000)  # of one column, ordered and not: what is fitted in seconds
 
@@ -66,6 +69,7 @@ class Measured(PureMechanism):
         draw: ``mode`` makes every data set as near to the records as the counts allow.
             ``posterior`` makes each from another draw of what the counts leave open, so that
             ``combine`` and ``analyse`` find the uncertainty by comparing them.
+        keep: formulas of regressions that rows are to keep, beside those of the schema.
     """
 
     epsilon: float
@@ -73,6 +77,7 @@ class Measured(PureMechanism):
     bins: BinRule | Mapping[str, BinRule] = "auto"
     draw: Literal["mode", "posterior"] = "mode"
     delta: float = 0.0
+    keep: Sequence[str] = ()
     structured: ClassVar[bool] = True
     name: ClassVar[str] = "measured"
     summary: ClassVar[str] = "noisy margins and pair tables, and a model of them; strict ε-DP"
@@ -84,6 +89,17 @@ class Measured(PureMechanism):
             raise GuaranteeError(f"draw = {self.draw!r} must be mode or posterior.")
         if isinstance(self.bins, str) and self.bins != "auto":
             raise GuaranteeError(f"bins = {self.bins!r} must be auto, a number, or by column.")
+
+        object.__setattr__(self, "keep", listed("keep", "formulas", self.keep))
+
+    def analyses(self, schema: Schema) -> tuple[Analysis, ...]:
+        """Regressions that rows are to keep: those of the schema and its own.
+
+        Raises:
+            SchemaError: as ``Analysis`` and ``drawn_after``.
+        """
+        texts = dict.fromkeys((*schema.keep, *self.keep))
+        return tuple(Analysis(text, schema) for text in texts)
 
     @property
     def halves(self) -> bool:
@@ -112,8 +128,9 @@ class Measured(PureMechanism):
     def claim(self, schema: Schema) -> Guarantee:
         rho = self.rho(schema)
         if rho is not None:
+            kept = counting.KEEP if schema.keep or self.keep else 0.0
             scores = counting.SCORES if len(drawn_columns(schema)) >= counting.MANY else 0.0
-            loss = concentrated_loss(rho, self.adjacency, scores)
+            loss = concentrated_loss(rho, self.adjacency, kept + (1 - kept) * scores)
             return replace(self._claim(loss), delta=self.delta)
         if not self.delta:
             return self._claim(self.loss)
@@ -128,6 +145,7 @@ class Measured(PureMechanism):
                 f"up to {MOST_COLUMNS} columns can be synthesised together."
             )
         structure = Structure(schema, self.axes(schema, 1))
+        structure.after(self.analyses(schema))
         if structure.bonds and not any(axis.column.public for axis in structure.axes.values()):
             structure.spare(0, {}, NO_CODES)
 
@@ -231,6 +249,7 @@ class FittedMeasured(PureFitted):
     Attributes:
         cells: fine levels of all columns, public ones first; public.
         counts: of the records; nothing else here comes from a confidential column.
+        analyses: regressions to be kept; public.
         given: fine levels of the public columns by record, sorted: shape (n, public columns).
         structure: rules of the schema.
         rho: what counts are paid with, or None where that is pure epsilon; public.
@@ -246,10 +265,15 @@ class FittedMeasured(PureFitted):
         given = [axis for axis in self.cells.axes if axis.column.public]
         self.rho = mechanism.rho(schema)
         spent = {} if self.rho is None else {"rho": self.rho}
-        super().__init__(mechanism, schema, {"bins": self.cells.to_dict(), **spent})
+        self.analyses = mechanism.analyses(schema)
+        kept = {"keep": [analysis.text for analysis in self.analyses]}
+        super().__init__(mechanism, schema, {"bins": self.cells.to_dict(), **kept, **spent})
         codes = self.cells.codes(records)
         sizes = [axis.size for axis in self.cells.axes]
-        self.counts = counting.Counts(codes, sizes)
+        self._after = self.structure.after(self.analyses)
+        used = {name for analysis in self.analyses for name in analysis.names}
+        exact = {name: numbers_of(schema[name], records[name]) for name in sorted(used)}
+        self.counts = counting.Counts(codes, sizes, exact)
         self.rows = rows
         # Without public columns nothing here has the length of the records. With them, rows are
         # made in an order of their own: that of the confidential file is not public.
@@ -274,38 +298,68 @@ class FittedMeasured(PureFitted):
     def private(self, noise: Noise) -> counting.Measurement:
         moves = MOVES[self.mechanism.adjacency]
         budget = Budget(self.mechanism.epsilon, moves, noise, self.rho)
-        return counting.Measurement.of(self.counts, self.columns, self.rows, budget)
+        if not self.analyses:
+            return counting.Measurement.of(self.counts, self.columns, self.rows, budget)
+        rest = budget.of(1 - counting.KEEP)
+        found = counting.Measurement.of(self.counts, self.columns, self.rows, rest)
+        # What is asked next follows from rows of the noisy counts, the same for the same counts.
+        rows = len(self.given) or min(max(self.rows, _FEWEST), _MOST)
+        _, walk = self._made(found, rows, np.random.default_rng(1), draw=False)
+        assert walk is not None
+        return found.asking(self.analyses, walk.known(), self.counts, budget.of(counting.KEEP))
 
     def synthetic(
         self, output: counting.Measurement, rows: int, rng: np.random.Generator
     ) -> pd.DataFrame:
         public = self.given.shape[1]
-        walk = Walk(self.structure, rows, self._values) if self.structure.bonds else None
-        codes = synthetic_codes(
-            output,
-            order_of(output, public),
-            rows,
-            rng,
-            self.given,
-            draw=self.mechanism.draw == "posterior",
-            walk=walk,
-            spare=self._spare,
-        )
-        found = Cells((), self.cells.axes[public:]).decode(codes[:, public:], rng)
-        if walk is not None:
+        codes, walk = self._made(output, rows, rng, draw=self.mechanism.draw == "posterior")
+        if walk is None:
+            found = Cells((), self.cells.axes[public:]).decode(codes[:, public:], rng)
+        else:
             found = walk.frame([column.name for column in self.synthesised])
         if self._order is not None:  # beside the public columns of the records again
             found = found.iloc[np.argsort(self._order)].reset_index(drop=True)
         return found
 
+    def _made(
+        self, output: counting.Measurement, rows: int, rng: np.random.Generator, *, draw: bool
+    ) -> tuple[Ints, Walk | None]:
+        """Fine levels of synthetic rows, and their values where anything reads them."""
+        walk = None
+        if self.structure.bonds or self.analyses:
+            walk = Walk(self.structure, rows, self._values)
+        codes = synthetic_codes(
+            output,
+            order_of(output, self.given.shape[1], self._after),
+            rows,
+            rng,
+            self.given,
+            draw=draw,
+            walk=walk,
+            spare=self._spare,
+        )
+        return codes, walk
 
-def order_of(measured: counting.Measurement, public: int) -> list[int]:
-    """Columns in the order of synthesis: public ones, then by number of groups and of levels."""
+
+def order_of(
+    measured: counting.Measurement, public: int, after: Mapping[int, Collection[int]]
+) -> list[int]:
+    """Columns in the order of synthesis: public ones, then by number of groups and of levels.
+
+    Args:
+        after: columns that come before others whatever their sizes, by the latter.
+    """
     sizes = [
         (-1, 0, j) if j < public else (group.size, len(group.of), j)
         for j, group in enumerate(measured.groups)
     ]
-    return [j for *_, j in sorted(sizes)]
+    left = sorted(sizes)
+    found: list[int] = []
+    while left:
+        free = next(size for size in left if set(after.get(size[-1], ())) <= set(found))
+        left.remove(free)
+        found.append(free[-1])
+    return found
 
 
 def values_of(axis: Axis) -> Floats | None:

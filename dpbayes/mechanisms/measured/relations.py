@@ -24,6 +24,9 @@ _RARE = 1e-9  # share of a group that has none
 _BY = 20_000  # rows at a time, and that margins are balanced on
 _BALANCING, _BALANCED = 60, 1e-4  # rounds until shares of groups are right, and how near
 _VAGUE = 1e-6  # precision of the intercepts' prior
+# Of the sd of relations between two columns: each tried, with a log-normal prior.
+_SCALES = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.9])
+_USUAL, _SPREAD = 0.25, 1.5
 
 
 @dataclass(frozen=True)
@@ -227,13 +230,39 @@ class _Mode:
     def moved(self, weights: Floats, rng: np.random.Generator) -> Floats:
         """A draw about the mode."""
         slope = self.n * self._slope(weights)
-        variance = slope.copy()
-        variance[np.diag_indices_from(variance)] += self.noise.ravel() + _VAGUE
-        information = slope @ np.linalg.solve(variance, slope)
-        information[np.diag_indices_from(information)] += self.precision.ravel()
-        root = np.linalg.cholesky((information + information.T) / 2)
-        drawn = np.linalg.solve(root.T, rng.standard_normal(weights.size))
-        return np.asarray(drawn.reshape(weights.shape))
+        found = error_drawn(slope, self.noise.ravel(), self.precision.ravel(), rng)
+        return found.reshape(weights.shape)
+
+
+def error_drawn(
+    slope: Floats, noise: Floats, precision: Floats, rng: np.random.Generator
+) -> Floats:
+    """Of weights about their mode, shape (F,), by the normal likelihood of noisy sums.
+
+    Args:
+        slope: of the sums in the weights, and their covariance: shape (F, F).
+        noise, precision: variances of the noise in the sums, and of the prior: shape (F,).
+    """
+    variance = slope.copy()
+    variance[np.diag_indices_from(variance)] += noise + _VAGUE
+    information = slope @ np.linalg.solve(variance, slope)
+    information[np.diag_indices_from(information)] += precision
+    root = np.linalg.cholesky((information + information.T) / 2)
+    return np.asarray(np.linalg.solve(root.T, rng.standard_normal(len(slope))))
+
+
+def evident_scale(mean: Floats, variance: Floats, sd: Floats) -> float:
+    """Of the sds of weights: that of the largest evidence.
+
+    Args:
+        mean, variance: of noisy means, about 0 where weights are 0; of any one shape.
+        sd: what a weight of 1 makes of them.
+    """
+    total = variance[..., None] + (sd[..., None] * _SCALES) ** 2
+    evidence = -0.5 * (np.log(total) + mean[..., None] ** 2 / total)
+    evidence = evidence.reshape(-1, len(_SCALES)).sum(axis=0)
+    evidence -= 0.5 * (np.log(_SCALES / _USUAL) / _SPREAD) ** 2
+    return float(_SCALES[int(np.argmax(evidence))])
 
 
 def _spaced(size: int) -> Ints:

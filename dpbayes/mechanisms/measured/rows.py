@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from dpbayes.arrays import Floats, Ints, Mask
+from dpbayes.mechanisms.measured.analyses import Answer
 from dpbayes.mechanisms.measured.counting import Measurement
 from dpbayes.mechanisms.measured.groups import Groups
 from dpbayes.mechanisms.measured.relations import (
     Conditional,
     Target,
     draw_groups,
+    evident_scale,
     fit_conditional,
     matched,
     softmax,
 )
 from dpbayes.mechanisms.measured.structure import AGAIN, Walk
+from dpbayes.mechanisms.measured.tilting import Features, Tilt, fit_tilt, settled
 
-# Of the sd of relations between two columns: each tried, with a log-normal prior.
-_SCALES = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.9])
-_USUAL, _SPREAD = 0.25, 1.5
 # Of draws, which are to be right on average over relations and not near the records: no less.
 _DRAWN = 0.3
 _BY = 20_000  # rows at a time
+_CELLS = 8_000_000  # rows times fine levels at a time
 _LEAST = 1e-12  # share of a level
 _BALANCING = 20  # rounds in which levels inside groups come to their shares
 
@@ -88,6 +90,7 @@ class _Maker:
         self.measured, self.groups, self.order = measured, groups, order
         self.rng, self.draw = rng, draw
         self.relations: dict[int, Conditional] = {}
+        self.tilts: dict[int, Tilt] = {}
         self.flat = 0.0
 
     def rows(
@@ -129,6 +132,28 @@ class _Maker:
             open_groups = np.ones_like(chances) if left is None else np.exp(left)
             alike = open_groups / open_groups.sum(axis=1, keepdims=True)
             chances = (1 - self.flat) * chances + self.flat * alike
+        shares = np.maximum(group.shares, max(_LEAST, self.flat / len(group.shares)))
+        answers = [] if walk is None else self.measured.about(walk.axis(column).column.name)
+        if walk is not None and answers:
+            fine = _Fine(group, shares / shares.sum(), chances, linear, allowed)
+            out = self._kept(column, answers, fine, walk, near)
+        else:
+            out = self._grouped(group, chances, linear, shares, allowed, near)
+        if walk is not None:
+            walk.take(column, out, self.rng)
+        return out
+
+    def _grouped(
+        self,
+        group: Groups,
+        chances: Floats,
+        linear: Floats,
+        shares: Floats,
+        allowed: Mask | None,
+        near: bool,
+    ) -> Ints:
+        """A group for each row, and a level inside it."""
+        rows = len(chances)
         drawn = draw_groups(chances, self.rng)
         if near:
             drawn = matched(chances, drawn, _apportioned(group.mass, rows), self.rng)
@@ -136,10 +161,41 @@ class _Maker:
         for number in range(group.size):
             here = np.flatnonzero(drawn == number)
             open_ = None if allowed is None else allowed[here]
-            shares = np.maximum(group.shares, max(_LEAST, self.flat / len(group.shares)))
             out[here] = _inside(group, number, shares, linear[here], self.rng, near, open_)
-        if walk is not None:
-            walk.take(column, out, self.rng)
+        return out
+
+    def _kept(
+        self, column: int, answers: Sequence[Answer], fine: _Fine, walk: Walk, near: bool
+    ) -> Ints:
+        """Levels of rows that are tilted towards what is known of analyses, some rows at a time."""
+        rows, values = walk.rows, walk.known()
+        levels = np.repeat(np.arange(fine.size), _apportioned(fine.shares, rows))
+        places = self.rng.permutation(rows)
+        parts = -(-rows * fine.size // _CELLS)
+        out = np.empty(rows, dtype=np.int64)
+        for part in range(parts):
+            here = places[part::parts]
+            some = {name: value[here] for name, value in values.items()}
+            features = Features.of(answers, some, walk.axis(column))
+            chances = fine.chances(here)
+            if column not in self.tilts:
+                alive = ~walk.dead[here] if not walk.dead[here].all() else walk.dead[here]
+                self.tilts[column] = fit_tilt(
+                    chances[alive],
+                    features.of_rows(alive),
+                    fine.shares,
+                    answers,
+                    self.measured.n,
+                    self.rng if self.draw else None,
+                    _DRAWN if self.draw else 0.0,
+                )
+            chances = self.tilts[column].of(chances, features)
+            drawn = draw_groups(chances, self.rng)
+            if near:
+                counts = np.bincount(levels[part::parts], minlength=fine.size)
+                drawn = matched(chances, drawn, counts, self.rng)
+                drawn = settled(features, chances, drawn, self.rng)
+            out[here] = drawn
         return out
 
     def _relation(
@@ -166,6 +222,38 @@ class _Maker:
                 group.mass, group.basis, target, psi, phi, rng, left
             )
         return self.relations[column]
+
+
+@dataclass(frozen=True)
+class _Fine:
+    """Probabilities of fine levels: of groups, and inside them, as ``_inside`` draws them.
+
+    Attributes:
+        shares: of all fine levels, shape (K,), above 0, with sum 1.
+        mass, linear: of the groups and of functions of them, by row.
+        allowed: levels that rules leave, shape (rows, K); None if all.
+    """
+
+    group: Groups
+    shares: Floats
+    mass: Floats
+    linear: Floats
+    allowed: Mask | None
+
+    @property
+    def size(self) -> int:
+        return len(self.shares)
+
+    def chances(self, rows: Ints) -> Floats:
+        """Of some rows, shape (them, K)."""
+        found = np.empty((len(rows), self.size))
+        for number in range(self.group.size):
+            levels = np.flatnonzero(self.group.of == number)
+            open_ = None if self.allowed is None else self.allowed[rows]
+            inside = _chances(self.group, number, self.shares, self.linear[rows], open_)
+            inside /= np.maximum(inside.sum(axis=1, keepdims=True), 1e-300)
+            found[:, levels] = self.mass[rows, number, None] * inside
+        return found
 
 
 def _left(group: Groups, allowed: Mask) -> Floats:
@@ -197,15 +285,12 @@ def _inside(
     if len(levels) == 1 or not len(linear):
         return np.full(len(linear), levels[0])
     shares = every[levels] / every[levels].sum()
-    apart = group.fine[levels] - group.basis[number]
-    if allowed is None and not apart.any():  # alike for all rows
+    if allowed is None and not (group.fine[levels] - group.basis[number]).any():  # alike for all
         counts = _apportioned(shares, len(linear))
         if not near:
             counts = rng.multinomial(len(linear), shares)
         return rng.permutation(np.repeat(levels, counts))
-    chances = softmax(np.log(shares) + linear @ apart.T)
-    if allowed is not None:
-        chances *= allowed[:, levels]
+    chances = _chances(group, number, every, linear, allowed)
     for _ in range(_BALANCING):
         chances *= shares / np.maximum(chances.mean(axis=0), 1e-300)
         chances /= np.maximum(chances.sum(axis=1, keepdims=True), 1e-300)
@@ -213,6 +298,16 @@ def _inside(
     if near:
         drawn = matched(chances, drawn, _apportioned(shares, len(linear)), rng)
     return np.asarray(levels[drawn])
+
+
+def _chances(
+    group: Groups, number: int, every: Floats, linear: Floats, allowed: Mask | None
+) -> Floats:
+    """Of the levels inside a group, shape (rows, them)."""
+    levels = np.flatnonzero(group.of == number)
+    apart = group.fine[levels] - group.basis[number]
+    found = softmax(np.log(every[levels] / every[levels].sum()) + linear @ apart.T)
+    return found if allowed is None else found * allowed[:, levels]
 
 
 def _apportioned(shares: Floats, rows: int) -> Ints:
@@ -250,14 +345,6 @@ def _target(
         sd = np.outer(one.prior_sd, other.prior_sd)
         means.append(mean)
         noises.append(noise)
-        scale = _scale(mean, (measured.n + noise) / measured.n**2, sd)
+        scale = evident_scale(mean, (measured.n + noise) / measured.n**2, sd)
         sds.append(max(scale, least) * sd)
     return Target(measured.n, np.hstack(means), np.hstack(noises), np.hstack(sds))
-
-
-def _scale(mean: Floats, variance: Floats, sd: Floats) -> float:
-    """Of the sds of two columns' relations: that of the largest evidence."""
-    total = variance[..., None] + (sd[..., None] * _SCALES) ** 2
-    evidence = (-0.5 * np.log(total) - 0.5 * mean[..., None] ** 2 / total).sum(axis=(0, 1))
-    evidence -= 0.5 * (np.log(_SCALES / _USUAL) / _SPREAD) ** 2
-    return float(_SCALES[int(np.argmax(evidence))])

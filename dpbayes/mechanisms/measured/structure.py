@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
 from dpbayes.arrays import Floats, Ints, Mask
 from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
+from dpbayes.mechanisms.measured.analyses import Analysis
 from dpbayes.mechanisms.tables.cells import Axis
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.rules import CLOSE, Part, Rule, Values, values_of
@@ -132,6 +134,34 @@ class Structure:
 
         return test
 
+    def after(self, analyses: Iterable[Analysis]) -> dict[int, set[int]]:
+        """Drawn columns before each outcome of an analysis: its covariates, by their numbers.
+
+        Raises:
+            SchemaError: an outcome is computed by a rule, or analyses ask for each other's outcome
+                to be drawn first.
+        """
+        numbers = {name: j for j, name in enumerate(self.axes)}
+        found: dict[str, set[str]] = {}
+        for one in analyses:
+            name, before = one.outcome.name, self._drawn(one.covariates)
+            if name in self.computed or name in before:
+                raise SchemaError(
+                    f"keep {one.text!r}: {name!r} is computed by a rule or makes a covariate by "
+                    "one; name analyses of the columns that the rule computes with."
+                )
+            found.setdefault(name, set()).update(before)
+        try:
+            list(TopologicalSorter(found).static_order())
+        except CycleError as error:
+            circle = ", ".join(dict.fromkeys(error.args[1]))
+            raise SchemaError(
+                f"keep: {circle} are outcomes of each other. Leave a column out of one formula: as "
+                "an outcome elsewhere it has the relation already (y ~ x + z and x ~ z for "
+                "x ~ y + z)."
+            ) from None
+        return {numbers[n]: {numbers[k] for k in before} for n, before in found.items()}
+
     def spare(self, rows: int, given: Values, codes: Ints) -> tuple[Walk, Ints]:
         """Rows that keep the rules, by public facts alone, and their levels.
 
@@ -245,6 +275,14 @@ class Walk:
     def of(self, rows: Mask) -> Walk:
         """The same for some of the rows, with nothing drawn."""
         return Walk(self.structure, int(rows.sum()), {n: v[rows] for n, v in self.public.items()})
+
+    def axis(self, column: int) -> Axis:
+        """Levels of a column."""
+        return self.structure.axes[self._names[column]]
+
+    def known(self) -> dict[str, Floats]:
+        """Values so far, with those that are computed from them."""
+        return self.structure.with_computed(self.values)
 
     def put(self, rows: Mask, other: Walk) -> None:
         """Take the rows of another walk in the place of these."""

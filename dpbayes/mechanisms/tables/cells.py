@@ -86,8 +86,21 @@ class Axis:
         low, high = (end[inside] for end in self.ranges[:2])
         if not self.column.whole:
             return pd.Series(rng.uniform(low, high)).where(there)
-        whole = rng.integers(low.astype(int), high.astype(int) + 1)
+        whole = self._whole(inside, rng)
         return pd.Series(whole).where(there) if self.column.optional else pd.Series(whole)
+
+
+    def _whole(self, cells: Ints, rng: np.random.Generator) -> Ints:
+        """Whole numbers of cells, each as likely; an atom comes from its own cell alone."""
+        low, high, alone = self.ranges
+        atoms = low[alone]
+        within = (atoms >= low[:, None]) & (atoms <= high[:, None]) & ~alone[:, None]
+        within[within.sum(axis=1) > high - low] = False  # a bin of atoms only, of which none is
+        numbers = (high - low + 1 - within.sum(axis=1)).astype(np.int64)
+        found = low[cells].astype(np.int64) + rng.integers(0, numbers[cells])
+        for k, atom in enumerate(atoms):  # in their order: those at and above it move up
+            found += within[cells, k] & (found >= atom)
+        return found
 
 
 def make_axis(column: Column, rule: BinRule, sigma: float | None, rows: int) -> Axis:

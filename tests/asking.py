@@ -1,0 +1,55 @@
+"""Tiny tables, all of their neighbours, and noise that keeps what it was asked."""
+
+import itertools
+
+import numpy as np
+
+from dpbayes.mechanisms.measured.margins import fit_shares
+from dpbayes.privacy.noise import StudyNoise
+
+SIZES = (2, 3, 5)
+CELLS = np.array(list(itertools.product(*(range(size) for size in SIZES))))
+RHO = 0.02  # at which sigma is some whole numbers, as in a release
+
+
+class Asked(StudyNoise):
+    """Noise that keeps every question; its answers are its own, or those that it was given."""
+
+    def __init__(self, seed, answers=None):
+        super().__init__(seed)
+        self.questions, self.answers, self._given = [], [], answers
+
+    def counts(self, values, scale):
+        return self._asked("counts", values, scale)
+
+    def gaussian(self, values, scale):
+        return self._asked("gaussian", values, scale)
+
+    def _asked(self, how, values, scale):
+        self.questions.append((np.array(values, dtype=float), scale, how))
+        own = getattr(super(), how)(values, scale)
+        self.answers.append(own if self._given is None else self._given[len(self.answers)])
+        assert self.answers[-1].shape == own.shape
+        return self.answers[-1]
+
+
+KNOWN = {}
+
+
+def remembered(found, n, *, curve):
+    """Of the same noisy counts the same shares, without fitting them for every neighbour."""
+    key = found.mean.tobytes(), found.precision.tobytes(), n, curve.tobytes()
+    if key not in KNOWN:
+        KNOWN[key] = fit_shares(found, n, curve=curve)
+    return KNOWN[key]
+
+
+def neighbours(records):
+    """Every table with a record more or less, and every one with a record changed."""
+    for cell in CELLS:
+        yield "add-remove", np.vstack([records, cell])
+    for i in range(len(records)):
+        rest = np.delete(records, i, axis=0)
+        yield "add-remove", rest
+        for cell in CELLS:
+            yield "substitution", np.vstack([rest, cell])
