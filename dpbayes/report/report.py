@@ -18,6 +18,7 @@ from dpbayes.release import Release
 from dpbayes.report import charts
 
 SHOWN = 4  # data sets in a figure
+SAMPLE = 100_000  # of records in parts
 
 
 def confidential_mark(n: int, claim: Mapping[str, Any]) -> str:
@@ -53,20 +54,30 @@ def fit_report(findings: Findings) -> dict[str, bytes]:
 
 
 def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
-    """Files that compare a release with the records, by name. Confidential."""
+    """Files that compare a release with the records, by name. Confidential.
+
+    Where records come in parts, ``SAMPLE`` of them are compared with as many synthetic rows.
+    """
+    table = fit.task.table
+    records = table.sample(SAMPLE)
+    most = len(records) if len(records) < len(table) else None
     measures: dict[str, dict[str, object]] = {}
+    if most is not None:
+        measures["sample"] = {"records": most, "of": len(table)}
     columns = {column.name: column for column in fit.synthesised}
     datasets = [
         pd.DataFrame({name: column.validate(data[name]) for name, column in columns.items()})
-        for data in release.datasets
+        for data in (data.head(most) if most else data for data in release.datasets)
     ]
     for column in fit.synthesised:
         for i, data in enumerate(datasets, start=1):
-            found = utility(column, fit.records[column.name], data[column.name])
+            found = utility(column, records[column.name], data[column.name])
             measures.setdefault(f"synthetic_{i}", {})[column.name] = found
     shown = {f"synthetic {i}": data for i, data in enumerate(datasets[:SHOWN], start=1)}
-    figure = charts.density_overlays(fit.synthesised, fit.records, shown)
-    mark = confidential_mark(len(fit.records), release.guarantee.to_dict())
+    figure = charts.density_overlays(fit.synthesised, records, shown)
+    mark = confidential_mark(len(table), release.guarantee.to_dict())
+    if most is not None:
+        mark = f"{mark} · {most:,} records shown"
     return {"utility.json": _json(measures), "density.png": png(figure, mark)}
 
 

@@ -7,8 +7,9 @@ mechanism is made of a ``Measurement``.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.arrays import Floats, Ints, Mask
+from dpbayes.heavy import pd
 from dpbayes.mechanisms.measured.budget import UNIT, Budget
 from dpbayes.mechanisms.measured.groups import (
     FEWEST,
@@ -26,6 +28,8 @@ from dpbayes.mechanisms.measured.groups import (
     make_groups,
 )
 from dpbayes.mechanisms.measured.margins import Shares, fit_shares, reconciled
+from dpbayes.mechanisms.tables.cells import Cells
+from dpbayes.schema.parts import Parted, Table
 
 MARGINS = (0.5, 0.03)  # of a budget for margins where groups are fewest, less for each group more
 SCORES = 0.08  # for scores of pairs, where there are many
@@ -47,15 +51,72 @@ class Counts:
     codes: Ints
     sizes: Sequence[int]
 
-    def margin(self, column: int) -> Ints:
-        """Records by fine level."""
-        return np.bincount(self.codes[:, column], minlength=self.sizes[column])
+    def margins(self) -> list[Ints]:
+        """Records by fine level, of each column."""
+        columns = enumerate(self.sizes)
+        return [np.bincount(self.codes[:, j], minlength=size) for j, size in columns]
 
-    def table(self, pair: Pair, groups: Sequence[Groups]) -> Ints:
-        """Records by groups of two columns."""
-        a, b = (groups[j].of[self.codes[:, j]] for j in pair)
-        size = groups[pair[0]].size, groups[pair[1]].size
-        return np.bincount(a * size[1] + b, minlength=size[0] * size[1]).reshape(size)
+    def tables(self, pairs: Sequence[Pair], of: Sequence[Ints]) -> list[Ints]:
+        """Records by groups of two columns, of each pair.
+
+        Args:
+            of: the group of each fine level, by column.
+        """
+        sizes = [int(groups.max(initial=0)) + 1 for groups in of]
+        found = [groups[self.codes[:, j]] for j, groups in enumerate(of)]
+        tables = []
+        for a, b in pairs:
+            cells = np.bincount(found[a] * sizes[b] + found[b], minlength=sizes[a] * sizes[b])
+            tables.append(cells.reshape(sizes[a], sizes[b]))
+        return tables
+
+
+@dataclass(frozen=True)
+class Added:
+    """The same of records in parts, added up: whole numbers, whatever the parts. Confidential.
+
+    Attributes:
+        table: of which one part at a time is in memory.
+        cells: fine levels of all columns.
+    """
+
+    table: Table
+    cells: Cells
+
+    def margins(self) -> list[Ints]:
+        """As ``Counts``, by one pass over the records."""
+        return self._added(_margins)
+
+    def tables(self, pairs: Sequence[Pair], of: Sequence[Ints]) -> list[Ints]:
+        """As ``Counts``, by one pass for all pairs."""
+        return self._added(_tables, pairs, of)
+
+    def _added(self, counted: Callable[..., list[Ints]], *what: Any) -> list[Ints]:
+        parts = self.table.map(functools.partial(counted, self.cells, *what))
+        return functools.reduce(_sum, parts)
+
+
+def _margins(cells: Cells, records: pd.DataFrame) -> list[Ints]:
+    return _counts(cells, records).margins()
+
+
+def _tables(
+    cells: Cells, pairs: Sequence[Pair], of: Sequence[Ints], records: pd.DataFrame
+) -> list[Ints]:
+    return _counts(cells, records).tables(pairs, of)
+
+
+def _counts(cells: Cells, records: pd.DataFrame) -> Counts:
+    return Counts(cells.codes(records), [axis.size for axis in cells.axes])
+
+
+def _sum(some: list[Ints], others: list[Ints]) -> list[Ints]:
+    return [a + b for a, b in zip(some, others, strict=True)]
+
+
+def counts_of(table: Table, cells: Cells) -> Counts | Added:
+    """Of records in memory, whose fine levels are found once, or of parts."""
+    return Added(table, cells) if isinstance(table, Parted) else _counts(cells, table.frame)
 
 
 @dataclass(frozen=True)
@@ -109,14 +170,17 @@ class Measurement:
     coarse: Sequence[Groups]
 
     @classmethod
-    def of(cls, counts: Counts, columns: Sequence[Column], n: int, budget: Budget) -> Measurement:
+    def of(
+        cls, counts: Counts | Added, columns: Sequence[Column], n: int, budget: Budget
+    ) -> Measurement:
         """Measure margins, then tables of pairs on groups that the noisy margins give."""
         hidden = [j for j, column in enumerate(columns) if column.shares is None]
         pairs = _pairs(columns)
         for_margins = _for_margins(n, len(pairs), budget)
         roots = np.sqrt([columns[j].size for j in hidden])
         parts = dict(zip(hidden, (for_margins * roots / roots.sum()).tolist(), strict=True))
-        fine = {j: budget.counts(counts.margin(j), parts[j]) for j in hidden}
+        margins = counts.margins()
+        fine = {j: budget.counts(margins[j], parts[j]) for j in hidden}
         sds = {j: budget.sd(parts[j]) for j in hidden}
         many = len(columns) >= MANY
         rest = 1 - for_margins - (SCORES if many else 0.0)
@@ -131,10 +195,11 @@ class Measurement:
                 found = reconciled(fine[j], sds[j], [])
                 shares = fit_shares(found, n, curve=column.curve).best()
             groups.append(make_groups(shares, column.values, most))
+        exact = dict(zip(pairs, counts.tables(pairs, [g.of for g in groups]), strict=True))
         if many:
-            pairs = _chosen(pairs, groups, counts, n, budget, rest)
+            pairs = _chosen(exact, groups, n, budget, rest)
         part = rest / max(1, len(pairs))
-        tables = {pair: budget.counts(counts.table(pair, groups), part) for pair in pairs}
+        tables = {pair: budget.counts(exact[pair], part) for pair in pairs}
         return cls(n, columns, fine, sds, tables, budget.sd(part) if pairs else 0.0, groups)
 
     @cached_property
@@ -206,9 +271,8 @@ def _sums(
 
 
 def _chosen(
-    pairs: list[Pair],
+    exact: Mapping[Pair, Ints],
     groups: Sequence[Groups],
-    counts: Counts,
     n: int,
     budget: Budget,
     rest: float,
@@ -221,12 +285,13 @@ def _chosen(
     So many are kept as make the error least that is foreseen: what is told by those that are left
     out, and the noise of those that are kept.
     """
+    pairs = list(exact)
     part = SCORES / len(pairs)
 
     def score(pair: Pair) -> float:
         a, b = (groups[j].mass for j in pair)
         expected = np.rint(UNIT * n * np.outer(a, b)).astype(np.int64)
-        off = np.abs(UNIT * counts.table(pair, groups) - expected)
+        off = np.abs(UNIT * exact[pair] - expected)
         return budget.score(int(off.sum()), part) / 2
 
     scores = np.array([score(pair) for pair in pairs])

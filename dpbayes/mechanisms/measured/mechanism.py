@@ -12,16 +12,17 @@ import numpy as np
 from dpbayes.arrays import Floats, Ints
 from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.heavy import pd
-from dpbayes.mechanisms.base import PureFitted, PureMechanism
+from dpbayes.mechanisms.base import PureFitted, PureMechanism, Task
 from dpbayes.mechanisms.measured import counting
 from dpbayes.mechanisms.measured.budget import MOVES, Budget, concentrated_loss, rho_to_spend
-from dpbayes.mechanisms.measured.rows import synthetic_codes
+from dpbayes.mechanisms.measured.rows import RowMaker, synthetic_codes
 from dpbayes.mechanisms.measured.structure import Structure, Walk, computed_by
 from dpbayes.mechanisms.tables.cells import Axis, BinRule, Cells, make_axis, require_bounds
 from dpbayes.privacy.accounting import check_delta
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Column, Schema
+from dpbayes.schema.parts import Held, Table
 from dpbayes.schema.rules import numbers_of
 
 UNIT_BINS = 100  # whole numbers that have a bin each
@@ -30,6 +31,7 @@ USUAL = 1600  # records times epsilon, from which on bins grow in number with th
 FINER = 4  # at most so many times
 WIDE = 100  # ends of a positive range whose ratio asks for bins of equal width in the logarithm
 MOST_COLUMNS = 100
+BLOCK = 100_000  # rows that are made at a time
 NO_CODES: Ints = np.empty((0, 0), dtype=np.int64)
 MOST_LEVELS = (400, 1000)  # of one column, ordered and not: what is fitted in seconds
 
@@ -70,6 +72,7 @@ class Measured(PureMechanism):
     draw: Literal["mode", "posterior"] = "mode"
     delta: float = 0.0
     structured: ClassVar[bool] = True
+    counts_parts: ClassVar[bool] = True
     name: ClassVar[str] = "measured"
     summary: ClassVar[str] = "noisy margins and pair tables, and a model of them; strict ε-DP"
 
@@ -155,7 +158,10 @@ class Measured(PureMechanism):
         return make_axis(column, auto_bins(column, rows * self.epsilon), None, 1)
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMeasured:
-        return FittedMeasured(self, schema, records, rows)
+        return FittedMeasured(self, Held(schema, records), rows)
+
+    def fit(self, task: Task) -> FittedMeasured:
+        return FittedMeasured(self, task.table, task.rows)
 
 
 def drawn_columns(schema: Schema) -> list[Column]:
@@ -199,29 +205,27 @@ class FittedMeasured(PureFitted):
 
     mechanism: Measured
 
-    def __init__(
-        self, mechanism: Measured, schema: Schema, records: pd.DataFrame, rows: int
-    ) -> None:
+    def __init__(self, mechanism: Measured, table: Table, rows: int) -> None:
+        schema = table.schema
         self.cells = Cells((), mechanism.axes(schema, rows))
         self.structure = Structure(schema, self.cells.axes)
         given = [axis for axis in self.cells.axes if axis.column.public]
         self.rho = mechanism.rho(schema)
         spent = {} if self.rho is None else {"rho": self.rho}
         super().__init__(mechanism, schema, {"bins": self.cells.to_dict(), **spent})
-        codes = self.cells.codes(records)
-        sizes = [axis.size for axis in self.cells.axes]
-        self.counts = counting.Counts(codes, sizes)
+        self.counts = counting.counts_of(table, self.cells)
         self.rows = rows
         # Without public columns nothing here has the length of the records. With them, rows are
         # made in an order of their own: that of the confidential file is not public.
-        public = codes[:, : len(given)] if given else NO_CODES
-        values = {a.column.name: numbers_of(a.column, records[a.column.name]) for a in given}
+        known = table.public
+        public = Cells((), tuple(given)).codes(known) if given else NO_CODES
+        values = {a.column.name: numbers_of(a.column, known[a.column.name]) for a in given}
         self._order = np.lexsort(list(values.values())) if given else None
         self.given = public if self._order is None else public[self._order]
         self._values = {name: value[self._order] for name, value in values.items()}
         self._spare = None  # before anything is paid for: what it takes is public
         if self.structure.bonds:
-            self._spare = self.structure.spare(len(records), self._values, self.given)
+            self._spare = self.structure.spare(len(table), self._values, self.given)
         self.columns = [
             counting.Column(
                 axis.size,
@@ -241,23 +245,29 @@ class FittedMeasured(PureFitted):
         self, output: counting.Measurement, rows: int, rng: np.random.Generator
     ) -> pd.DataFrame:
         public = self.given.shape[1]
-        walk = Walk(self.structure, rows, self._values) if self.structure.bonds else None
-        codes = synthetic_codes(
-            output,
-            order_of(output, public),
-            rows,
-            rng,
-            self.given,
-            draw=self.mechanism.draw == "posterior",
-            walk=walk,
-            spare=self._spare,
-        )
-        found = Cells((), self.cells.axes[public:]).decode(codes[:, public:], rng)
-        if walk is not None:
-            found = walk.frame([column.name for column in self.synthesised])
+        # Rows beside public columns are made at once, as they are in an order.
+        sizes = [rows] if public else _blocks(rows)
+        draw = self.mechanism.draw == "posterior"
+        maker = RowMaker(output, order_of(output, public), rng, draw, one=len(sizes) == 1)
+        found = pd.concat([self._block(maker, size) for size in sizes], ignore_index=True)
         if self._order is not None:  # beside the public columns of the records again
             found = found.iloc[np.argsort(self._order)].reset_index(drop=True)
         return found
+
+    def _block(self, maker: RowMaker, rows: int) -> pd.DataFrame:
+        """Some rows, of which nothing but their values stays in memory."""
+        walk = Walk(self.structure, rows, self._values) if self.structure.bonds else None
+        codes = synthetic_codes(maker, rows, self.given, walk=walk, spare=self._spare)
+        if walk is not None:
+            return walk.frame([column.name for column in self.synthesised])
+        public = self.given.shape[1]
+        return Cells((), self.cells.axes[public:]).decode(codes[:, public:], maker.rng)
+
+
+def _blocks(rows: int) -> list[int]:
+    """Rows that are made at a time."""
+    whole, rest = divmod(rows, BLOCK)
+    return [BLOCK] * whole + [rest] * bool(rest or not whole)
 
 
 def order_of(measured: counting.Measurement, public: int) -> list[int]:

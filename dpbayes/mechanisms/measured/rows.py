@@ -30,30 +30,21 @@ _BALANCING = 20  # rounds in which levels inside groups come to their shares
 
 
 def synthetic_codes(
-    measured: Measurement,
-    order: Sequence[int],
+    maker: RowMaker,
     rows: int,
-    rng: np.random.Generator,
     given: Ints,
     *,
-    draw: bool = False,
     walk: Walk | None = None,
     spare: tuple[Walk, Ints] | None = None,
 ) -> Ints:
     """Fine levels of synthetic rows, shape (rows, columns).
 
     Args:
-        order: of the columns; each follows from those before it.
         given: fine levels of the public columns, which are the first: shape (rows, of them).
-        draw: shares and relations are a draw of what is known of the population, and rows are
-            drawn independently; otherwise both are what is most likely of the records, and the
-            counts of levels are theirs.
         walk: rules that rows are to keep, and the rows' values, which it is left with.
         spare: rows that keep them, with their levels, for those that would not.
     """
-    groups = measured.drawn(rng) if draw else measured.groups
-    maker = _Maker(measured, groups, order, rng, draw)
-    codes = maker.rows(rows, given, walk, near=not draw)
+    codes = maker.rows(rows, given, walk, near=not maker.draw)
     if walk is None:
         return codes
     # What is left of independent rows has the distribution that the rules leave. Where noise makes
@@ -68,25 +59,35 @@ def synthetic_codes(
     assert spare is not None
     other, levels = spare
     dead, good = walk.dead.copy(), np.flatnonzero(~other.dead)
-    place = np.arange(rows) if walk.public else good[rng.integers(len(good), size=rows)]
+    place = np.arange(rows) if walk.public else good[maker.rng.integers(len(good), size=rows)]
     codes[dead] = levels[place[dead]]
     walk.replaced(dead, other, place)
     return codes
 
 
-class _Maker:
-    """Makes rows, by relations that are fitted beside the first of them."""
+class RowMaker:
+    """Makes rows of a data set, by relations that are fitted beside the first of them.
+
+    Args:
+        order: of the columns; each follows from those before it.
+        draw: shares and relations are a draw of what is known of the population, and rows are
+            drawn independently; otherwise both are what is most likely of the records, and the
+            counts of levels are theirs.
+        one: all rows are made at once. Otherwise what is rounded in each block goes up or down at
+            random, so that levels too rare for a block come as often as they should in all.
+    """
 
     def __init__(
         self,
         measured: Measurement,
-        groups: Sequence[Groups],
         order: Sequence[int],
         rng: np.random.Generator,
-        draw: bool,
+        draw: bool = False,
+        one: bool = True,
     ) -> None:
-        self.measured, self.groups, self.order = measured, groups, order
-        self.rng, self.draw = rng, draw
+        self.measured, self.order = measured, order
+        self.groups = measured.drawn(rng) if draw else measured.groups
+        self.rng, self.draw, self.one = rng, draw, one
         self.relations: dict[int, Conditional] = {}
         self.flat = 0.0
 
@@ -131,13 +132,13 @@ class _Maker:
             chances = (1 - self.flat) * chances + self.flat * alike
         drawn = draw_groups(chances, self.rng)
         if near:
-            drawn = matched(chances, drawn, _apportioned(group.mass, rows), self.rng)
+            drawn = matched(chances, drawn, self._counts(group.mass, rows), self.rng)
         out = np.empty(rows, dtype=np.int64)
         for number in range(group.size):
             here = np.flatnonzero(drawn == number)
             open_ = None if allowed is None else allowed[here]
             shares = np.maximum(group.shares, max(_LEAST, self.flat / len(group.shares)))
-            out[here] = _inside(group, number, shares, linear[here], self.rng, near, open_)
+            out[here] = self._inside(group, number, shares, linear[here], near, open_)
         if walk is not None:
             walk.take(column, out, self.rng)
         return out
@@ -167,6 +168,48 @@ class _Maker:
             )
         return self.relations[column]
 
+    def _inside(
+        self,
+        group: Groups,
+        number: int,
+        every: Floats,
+        linear: Floats,
+        near: bool,
+        allowed: Mask | None,
+    ) -> Ints:
+        """Fine levels of rows in one group: towards where the linear relation points.
+
+        Args:
+            every: shares of all fine levels, above 0.
+        """
+        levels = np.flatnonzero(group.of == number)
+        if len(levels) == 1 or not len(linear):
+            return np.full(len(linear), levels[0])
+        shares = every[levels] / every[levels].sum()
+        apart = group.fine[levels] - group.basis[number]
+        if allowed is None and not apart.any():  # alike for all rows
+            counts = self._counts(shares, len(linear))
+            if not near:
+                counts = self.rng.multinomial(len(linear), shares)
+            return self.rng.permutation(np.repeat(levels, counts))
+        chances = softmax(np.log(shares) + linear @ apart.T)
+        if allowed is not None:
+            chances *= allowed[:, levels]
+        for _ in range(_BALANCING):
+            chances *= shares / np.maximum(chances.mean(axis=0), 1e-300)
+            chances /= np.maximum(chances.sum(axis=1, keepdims=True), 1e-300)
+        drawn = draw_groups(chances, self.rng)
+        if near:
+            drawn = matched(chances, drawn, self._counts(shares, len(linear)), self.rng)
+        return np.asarray(levels[drawn])
+
+    def _counts(self, shares: Floats, rows: int) -> Ints:
+        """Counts with sum ``rows`` near shares of it."""
+        middle = 0.5 if self.one else self.rng.random()
+        ends = np.floor(np.cumsum(shares) / shares.sum() * rows + middle).astype(np.int64)
+        ends[-1] = rows
+        return np.asarray(np.diff(ends, prepend=0))
+
 
 def _left(group: Groups, allowed: Mask) -> Floats:
     """Logarithm of the part of each group's mass that is allowed, shape (rows, groups)."""
@@ -177,48 +220,6 @@ def _left(group: Groups, allowed: Mask) -> Floats:
         part[start : start + _BY] = allowed[start : start + _BY] @ share
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(part))
-
-
-def _inside(
-    group: Groups,
-    number: int,
-    every: Floats,
-    linear: Floats,
-    rng: np.random.Generator,
-    near: bool,
-    allowed: Mask | None,
-) -> Ints:
-    """Fine levels of rows in one group: towards where the linear relation points.
-
-    Args:
-        every: shares of all fine levels, above 0.
-    """
-    levels = np.flatnonzero(group.of == number)
-    if len(levels) == 1 or not len(linear):
-        return np.full(len(linear), levels[0])
-    shares = every[levels] / every[levels].sum()
-    apart = group.fine[levels] - group.basis[number]
-    if allowed is None and not apart.any():  # alike for all rows
-        counts = _apportioned(shares, len(linear))
-        if not near:
-            counts = rng.multinomial(len(linear), shares)
-        return rng.permutation(np.repeat(levels, counts))
-    chances = softmax(np.log(shares) + linear @ apart.T)
-    if allowed is not None:
-        chances *= allowed[:, levels]
-    for _ in range(_BALANCING):
-        chances *= shares / np.maximum(chances.mean(axis=0), 1e-300)
-        chances /= np.maximum(chances.sum(axis=1, keepdims=True), 1e-300)
-    drawn = draw_groups(chances, rng)
-    if near:
-        drawn = matched(chances, drawn, _apportioned(shares, len(linear)), rng)
-    return np.asarray(levels[drawn])
-
-
-def _apportioned(shares: Floats, rows: int) -> Ints:
-    """Counts with sum ``rows`` near shares of it."""
-    ends = np.floor(np.cumsum(shares) / shares.sum() * rows + 0.5).astype(np.int64)
-    return np.asarray(np.diff(ends, prepend=0))
 
 
 def _pair(a: int, b: int) -> tuple[int, int]:
