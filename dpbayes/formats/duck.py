@@ -39,7 +39,8 @@ def batches(address: str, query: str, rows: int = ROWS) -> Generator[Any]:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dpbayes-"))
         try:
             database = stack.enter_context(_opened(duckdb, file, folder))
-            reader = database.execute(_select(duckdb, database, query)).to_arrow_reader(rows)
+            reader = database.sql(_select(duckdb, database, query)).to_arrow_reader(rows)
+            stack.callback(reader.close)
             check_names(WHERE, reader.schema.names, "the result")
             yield reader.schema.names
             yield from reader
@@ -67,7 +68,12 @@ def _opened(duckdb: Any, file: str, folder: str) -> Any:
         "autoload_known_extensions": "false",
         "preserve_insertion_order": "true",  # each pass has the same parts
     }
-    return duckdb.connect(file or ":memory:", read_only=bool(file), config=config)
+    # Attached: a file that is connected to waits for what is left of connections before.
+    database = duckdb.connect(":memory:", config=config)
+    if file:
+        path = file.replace("'", "''")
+        database.execute(f"ATTACH '{path}' AS source (READ_ONLY); USE source")
+    return database
 
 
 def _select(duckdb: Any, database: Any, query: str) -> Any:
