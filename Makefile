@@ -42,6 +42,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/studies.py
 	$(BIN)/python benchmarks/rivals.py
 	$(BIN)/python benchmarks/plans.py
+	$(BIN)/python benchmarks/tables_scale.py --sql
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(not (3, 11) <= v < (3, 14) and "dpbayes needs Python 3.11 to 3.13, found %d.%d: run make PYTHON=python3.x" % v)'
@@ -55,7 +56,7 @@ lock:
 	echo hatchling | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url \
 	  --extra test --extra analysis --extra cmdstan --extra dips --extra docs --extra postgresql \
-	  --extra studies --extra files pyproject.toml - \
+	  --extra studies --extra files --extra large pyproject.toml - \
 	  --output-file requirements.lock
 
 clean:

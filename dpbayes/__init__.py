@@ -24,7 +24,7 @@ from dpbayes.errors import (
     SchemaError,
 )
 from dpbayes.fit import Fit
-from dpbayes.formats import read_records
+from dpbayes.formats import open_records, read_records
 from dpbayes.mechanisms import *  # noqa: F403  # its __all__ is the list of mechanisms
 from dpbayes.mechanisms.measured.expected import ExpectedInformation, expected_information
 from dpbayes.mechanisms.pegs.public import PublicRecords
@@ -32,6 +32,7 @@ from dpbayes.mechanisms.posterior.weights import ConfidentialWeights, ConstantWe
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.release import Release
 from dpbayes.schema import Column, Schema
+from dpbayes.schema.parts import Parts
 from dpbayes.stan.families import Family, register_family
 from dpbayes.stan.model import Program, Regression
 from dpbayes.stan.program import StanProgram
@@ -60,7 +61,7 @@ _LAZY = {
 
 __all__ = [
     # in the order of the flow
-    "Column", "Schema", "read_records",
+    "Column", "Schema", "read_records", "open_records", "Parts",
     "Regression", "Program", "Sequence", "Family", "register_family", "StanProgram",
     "check_contract", "SamplerSettings",
     "ConstantWeights", "Reference", "ConfidentialWeights", "PublicRecords",

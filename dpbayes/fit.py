@@ -14,6 +14,7 @@ from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
 from dpbayes.release import Release, assemble, versions
 from dpbayes.schema import Column
+from dpbayes.schema.parts import Parts
 from dpbayes.schema.rows import check_room
 
 
@@ -25,19 +26,20 @@ class Fit(Generic[F_co]):
         mechanism: whose settings are public.
         claimed: for one data set, before the records were seen.
         task: the validated records, and what the mechanism used to model them.
-        given: the records as they were given, from which the ledger knows them again.
+        given: the records as they were given, a frame or parts, from which the ledger knows them
+            again.
         fitted: what the mechanism keeps of them; a ``PosteriorFit`` has draws, diagnostics, risk.
     """
 
     mechanism: Mechanism[F_co]
     claimed: Guarantee
     task: Task
-    given: pd.DataFrame
+    given: pd.DataFrame | Parts
     fitted: F_co
 
     @property
     def records(self) -> pd.DataFrame:
-        """The validated confidential records."""
+        """The validated confidential records. DataError where they come in parts."""
         return self.task.records
 
     @property
@@ -106,7 +108,7 @@ class Fit(Generic[F_co]):
             if number % shared == 0:
                 output = next(outputs)
             synthetic = self.fitted.synthetic(output, rows, noise.rng)
-            frames.append(assemble(self.task.schema, self.records, synthetic, noise.rng))
+            frames.append(assemble(self.task.schema, self.task.table.public, synthetic, noise.rng))
         model, seeded = self.task.model, self.task.settings.seed
         return Release(
             datasets=tuple(frames),
@@ -117,7 +119,7 @@ class Fit(Generic[F_co]):
             settings={
                 **self.fitted.settings,
                 "rows": rows,
-                **({"n": len(self.records)} if self.task.schema.rows.public else {}),
+                **({"n": len(self.task.table)} if self.task.schema.rows.public else {}),
                 "public_rows": self.task.rows,
                 "synthesised": [column.name for column in self.synthesised],
                 "noise": noise.name if seeded is None else StudyNoise.name,
@@ -159,7 +161,7 @@ class Fit(Generic[F_co]):
     def _check_rows(self, rows: int) -> None:
         """Raise GuaranteeError unless a data set can have so many."""
         public = [c.name for c in self.task.schema.columns.values() if c.public]
-        if public and rows != len(self.records):
+        if public and rows != len(self.task.table):
             raise GuaranteeError(
                 f"rows = {rows}: column {public[0]!r} is public and released as it is, so there "
                 "are as many rows as records. Leave rows out."
@@ -179,4 +181,4 @@ class Fit(Generic[F_co]):
             )
 
     def __repr__(self) -> str:
-        return f"<Fit of {len(self.records)} records; {self.guarantee}>"
+        return f"<Fit of {len(self.task.table)} records; {self.guarantee}>"

@@ -38,8 +38,8 @@ else:
     )
 
 
-def needed(name: str, what: str) -> Any:
-    """A module of the extra ``files``.
+def needed(name: str, what: str, extra: str = "files") -> Any:
+    """A module of an extra.
 
     Args:
         name: of the module.
@@ -51,7 +51,7 @@ def needed(name: str, what: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise DataError(
-            f"{what} needs {name.partition('.')[0]}: pip install 'dpbayes[files]'."
+            f"{what} needs {name.partition('.')[0]}: pip install 'dpbayes[{extra}]'."
         ) from None
 
 

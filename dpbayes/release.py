@@ -110,7 +110,7 @@ def assemble(
     """A data set: public columns as they are, synthetic ones beside them, rows in random order.
 
     Args:
-        records: validated, n rows. Only public columns are read.
+        records: validated, n rows, of the public columns at least.
         synthetic: the synthesised columns; in the order of ``records`` where some are public.
     """
     columns = schema.columns

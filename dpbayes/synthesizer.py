@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from dpbayes.engines import Engine, SamplerSettings, get_engine
 from dpbayes.engines.checkpoint import Checkpoint
-from dpbayes.errors import GuaranteeError, SchemaError
+from dpbayes.errors import DataError, GuaranteeError, SchemaError
 from dpbayes.fit import Fit
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Unweighted
@@ -24,6 +24,7 @@ from dpbayes.privacy.statistic import scale_for
 from dpbayes.schema import Schema
 from dpbayes.schema.fingerprint import content_digest, hash_of
 from dpbayes.schema.frames import as_frame
+from dpbayes.schema.parts import IN_PARTS, Parts, Table, check_cluster, plain, table_of
 from dpbayes.stan.model import Model, ModelChoice
 
 G = TypeVar("G", bound=Fitted)
@@ -145,7 +146,7 @@ class Synthesizer(Generic[F_co]):
 
     def fit(
         self,
-        records: pd.DataFrame,
+        records: pd.DataFrame | Parts,
         *,
         allow_nonconvergence: bool = False,
         checkpoint: str | Path | None = None,
@@ -154,7 +155,7 @@ class Synthesizer(Generic[F_co]):
 
         Args:
             records: n confidential rows with every column of the schema, in a frame of pandas,
-                polars or pyarrow.
+                polars or pyarrow, or in parts, for a mechanism that counts.
             allow_nonconvergence: go on although chains have not converged.
             checkpoint: a directory for finished chains and the seed, confidential. The same call
                 after a crash goes on with them, and gives what it would have given; remove it
@@ -163,7 +164,7 @@ class Synthesizer(Generic[F_co]):
         Raises:
             DataError, ConvergenceError, EngineError, ProgramError.
         """
-        records = as_frame(records)
+        records = plain(records)
         task = self.task(records, allow_nonconvergence=allow_nonconvergence, checkpoint=checkpoint)
         return self._fit(task, records)
 
@@ -185,13 +186,13 @@ class Synthesizer(Generic[F_co]):
         # Draws of two mechanisms are paid for as independent ones: other random numbers.
         entropy = secrets.randbits(128) if self.settings.seed is None else self.settings.seed
         noise = self._noise(entropy)
-        rows = self._rows(len(before.records), noise)  # a noisy one of its own, which it pays for
+        rows = self._rows(len(before.table), noise)  # a noisy one of its own, which it pays for
         task = replace(before, entropy=entropy, noise=noise, checkpoint=None, rows=rows)
         if self.schema.rows.share or rows != before.rows:
             task = replace(task, _shared={})
         return self._fit(task, fit.given)
 
-    def _fit(self, task: Task, given: pd.DataFrame) -> Fit[F_co]:
+    def _fit(self, task: Task, given: pd.DataFrame | Parts) -> Fit[F_co]:
         claim = self.guarantee()
         if task.allow_nonconvergence and self.model is not None:
             claim = claim.assuming(UNCHECKED_CHAINS)
@@ -200,19 +201,21 @@ class Synthesizer(Generic[F_co]):
 
     def task(
         self,
-        records: pd.DataFrame,
+        records: pd.DataFrame | Parts,
         *,
         allow_nonconvergence: bool = False,
         checkpoint: str | Path | None = None,
     ) -> Task:
         """Validated records with what the mechanism may use. Confidential."""
-        records = as_frame(records)
-        found = self.schema.validate(records)
-        self.schema.check_cluster(records)
-        chains = None if checkpoint is None else Checkpoint(checkpoint)
+        records = plain(records)
+        found = self.table(records)
+        check_cluster(self.schema, records)
+        chains = None
+        if checkpoint is not None and not isinstance(records, Parts):  # counts have no chains
+            chains = Checkpoint(checkpoint)
         entropy = self.settings.seed
         if chains is not None:
-            entropy = chains.begin(self._inputs(records), entropy)
+            entropy = chains.begin(self._inputs(as_frame(records)), entropy)
         if entropy is None:
             entropy = secrets.randbits(128)
         noise = self._noise(entropy)
@@ -228,6 +231,12 @@ class Synthesizer(Generic[F_co]):
             chains,
             allow_nonconvergence,
         )
+
+    def table(self, records: pd.DataFrame | Parts, *, show_values: bool = False) -> Table:
+        """Validated records. DataError where they come in parts, and the mechanism needs all."""
+        if isinstance(records, Parts) and not self.mechanism.counts_parts:
+            raise DataError(f"mechanism {self.mechanism.name!r}: {IN_PARTS}")
+        return table_of(self.schema, records, show_values=show_values)
 
     def _noise(self, entropy: int) -> Noise:
         return SecureNoise() if self.settings.seed is None else StudyNoise(entropy)

@@ -6,11 +6,12 @@ option, add a field here and use it in a method of its group.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -18,6 +19,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from dpbayes.cli.streams import say
+from dpbayes.cluster import on_cluster
 from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.errors import (
     DataError,
@@ -28,22 +30,24 @@ from dpbayes.errors import (
     ProgramError,
     SchemaError,
 )
-from dpbayes.formats import read_records
+from dpbayes.formats import open_records, read_records
 from dpbayes.formats.base import Found
-from dpbayes.formats.catalog import FORMATS
-from dpbayes.formats.reader import read_coded
-from dpbayes.formats.source import is_address
+from dpbayes.formats.catalog import FORMATS, format_of
+from dpbayes.formats.reader import CHUNK, read_coded
+from dpbayes.formats.source import File, is_address
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Measured, Mechanism, PureMechanism, get_kind, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import CONFIDENTIAL
 from dpbayes.schema import Schema
+from dpbayes.schema.parts import IN_PARTS, Apply, Parts
 from dpbayes.schema.table import read_toml
 from dpbayes.stan.model import ModelChoice, Program, Regression
 from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesizer import Synthesizer
 
+LARGE = 2**27  # bytes of a file, above which it is read in parts where that will do
 RECORDS = "FILE or address of confidential records."
 Data = Annotated[str, typer.Argument(metavar="DATA", help=RECORDS)]
 Command = Callable[..., None]
@@ -156,12 +160,60 @@ class InputOptions:
         """The records, with what was recognised said on the screen."""
         return read_records(source, schema, say=say, **self._how())
 
+    def open(self, source: str, schema: Schema, chunk_rows: int, apply: Apply[Any] | None) -> Parts:
+        """The records in parts."""
+        how = self._how()
+        return open_records(source, schema, chunk_rows=chunk_rows, say=say, apply=apply, **how)
+
+    def in_parts(self, source: str) -> bool:
+        """It is a large file of a format that is read in parts."""
+        if is_address(source) or not Path(source).is_file():
+            return False
+        kind = format_of(File.of(Path(source)), self.input_format)
+        return kind.parts is not None and Path(source).stat().st_size > LARGE
+
     def coded(self, source: str) -> Found:
         """The same, with labels beside their codes."""
         return read_coded(source, say=say, **self._how())
 
     def _how(self) -> dict[str, Any]:
         return {"file_format" if k == "input_format" else k: v for k, v in vars(self).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartsOptions:
+    """Records that are read in parts, of which one at a time is in memory."""
+
+    chunk_rows: Annotated[
+        int | None,
+        typer.Option(
+            help="measured: read DATA in parts of so many rows [files above "
+            f"{LARGE // 2**20} MB: {CHUNK:,}]."
+        ),
+    ] = None
+    scheduler: Annotated[
+        str | None,
+        typer.Option(help="measured: count parts on a Dask cluster: tls://HOST:PORT."),
+    ] = None
+
+    @contextlib.contextmanager
+    def opened(
+        self, source: InputOptions, data: str, synthesizer: Synthesizer[Any]
+    ) -> Iterator[pd.DataFrame | Parts]:
+        """The records, whole or in parts."""
+        asked = self.chunk_rows is not None or self.scheduler is not None
+        if asked and not synthesizer.mechanism.counts_parts:
+            raise DataError(f"mechanism {synthesizer.mechanism.name!r}: {IN_PARTS}")
+        large = synthesizer.mechanism.counts_parts and source.in_parts(data)
+        if not asked and not large:
+            yield source.read(data, synthesizer.schema)
+            return
+        rows = CHUNK if self.chunk_rows is None else self.chunk_rows
+        with contextlib.ExitStack() as stack:
+            apply = None
+            if self.scheduler is not None:
+                apply = stack.enter_context(on_cluster(self.scheduler))
+            yield source.open(data, synthesizer.schema, rows, apply)
 
 
 @dataclass(frozen=True, kw_only=True)

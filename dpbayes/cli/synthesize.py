@@ -15,6 +15,7 @@ from dpbayes.cli.options import (
     InputOptions,
     MechanismOptions,
     ModelOptions,
+    PartsOptions,
     SamplerOptions,
     ShowValues,
     require_posterior,
@@ -92,6 +93,7 @@ def synthesize(
     account: AccountOptions,
     choice: ChoiceOptions,
     sampler: SamplerOptions,
+    parts: PartsOptions,
 ) -> None:
     """Write synthetic data with their guarantee: of a whole table, or by a Bayesian model.
 
@@ -133,8 +135,8 @@ def synthesize(
         allow_nonconvergence=release.allow_nonconvergence,
         show_values=release.show_values,
     )
-    records = source.read(data, job.candidates[0].schema)
-    outcome = job.run(records, say)
+    with parts.opened(source, data, job.candidates[0]) as records:
+        outcome = job.run(records, say)
     say("\n".join(outcome.release.guarantee.lines()))
     if outcome.findings is not None and outcome.findings.lines:
         say("\n".join(("", *outcome.findings.lines)))

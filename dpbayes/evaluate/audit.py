@@ -23,6 +23,7 @@ from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.posterior.records import blank_data
 from dpbayes.mechanisms.posterior.sampled import BoundStage
 from dpbayes.privacy.guarantee import Guarantee
+from dpbayes.schema.frames import as_frame
 
 POINTS = 4096  # of the prior: the claim holds on any set of points, so a coarse one can refute it
 FINALISTS = 4  # candidate records that are added in full
@@ -98,6 +99,7 @@ def audit(fit: Fit[Any], candidates: int = 60, seed: int = 1) -> Audit:
     points = _points(fit.task)
     rng = np.random.default_rng(seed)
     ours = [_log_posterior(stage, points) for stage in sampled]
+    given = as_frame(fit.given)
     tried = _search(fit, sampled[-1], points, ours[-1], candidates, rng)
     finalists = pd.concat([tried.head(FINALISTS), extremes(fit.synthesised, tried)])
     best = [0.0, 0.0]  # ADDED, CHANGED
@@ -113,25 +115,25 @@ def audit(fit: Fit[Any], candidates: int = 60, seed: int = 1) -> Audit:
     for position in range(len(finalists)):
         one = finalists.iloc[[position]]
         before = best[0]
-        if tried_on(pd.concat([fit.given, one], ignore_index=True), ADDED) >= before:
+        if tried_on(pd.concat([given, one], ignore_index=True), ADDED) >= before:
             record = finalists.iloc[position]
         if place is not None:
-            tried_on(_swapped(fit, place, one), CHANGED)
+            tried_on(_swapped(fit, given, place, one), CHANGED)
     worst = pd.DataFrame([record], columns=finalists.columns)
     for at in outermost(fit.synthesised, fit.records):
         if len(fit.records) > 1 or not fit.task.schema.rows.public:  # no table has no rows
-            tried_on(fit.given.drop(index=fit.given.index[at]), ADDED)
-        tried_on(_swapped(fit, at, worst), CHANGED)
+            tried_on(given.drop(index=given.index[at]), ADDED)
+        tried_on(_swapped(fit, given, at, worst), CHANGED)
     said = {str(name): value for name, value in record.items()}
     return Audit(fit.mechanism.guarantee(), best[ADDED], best[CHANGED], said, candidates)
 
 
-def _swapped(fit: Fit[Any], at: int, one: pd.DataFrame) -> pd.DataFrame:
+def _swapped(fit: Fit[Any], given: pd.DataFrame, at: int, one: pd.DataFrame) -> pd.DataFrame:
     """The records with one in place of another, whose place and public values stay."""
     public = [c.name for c in fit.task.schema.columns.values() if c.public]
-    old = fit.given.iloc[[at]]
+    old = given.iloc[[at]]
     new = one.assign(**{name: old[name].to_numpy() for name in public})
-    return pd.concat([fit.given.iloc[:at], new, fit.given.iloc[at + 1 :]], ignore_index=True)
+    return pd.concat([given.iloc[:at], new, given.iloc[at + 1 :]], ignore_index=True)
 
 
 def _points(task: Task) -> Candidates:

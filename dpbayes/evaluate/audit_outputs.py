@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,7 @@ def audit_outputs(
     mine = _Runs(mechanism.fit(task), task, tried, runs, [seed, 0])
     best, worst = {"add-remove": 0.0, "substitution": 0.0}, 0
     for number, (i, kind, table) in enumerate(tables, start=1):
-        other = replace(task, records=table, _shared={})
+        other = task.of(table)
         theirs = _Runs(mechanism.fit(other), other, tried.iloc[[i]], runs, [seed, number])
         found = math.inf
         if mine.same_public(theirs):

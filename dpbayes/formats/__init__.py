@@ -1,5 +1,5 @@
 """How records come in, and in which format data sets go out."""
 
-from dpbayes.formats.reader import read_records
+from dpbayes.formats.reader import open_records, read_records
 
-__all__ = ["read_records"]
+__all__ = ["open_records", "read_records"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 
 from dpbayes.errors import DataError, OutputError
@@ -10,6 +10,7 @@ from dpbayes.formats.source import File
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema
 from dpbayes.schema.draft import Labels
+from dpbayes.schema.parts import Part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,35 @@ class Found:
     labels: Labels = field(default_factory=dict)
 
 
+@dataclass(frozen=True, eq=False)
+class FoundParts:
+    """Records that are read in parts. Confidential.
+
+    Attributes:
+        read: starts from the beginning, and gives what reads each part: rows with all columns.
+        names: of the columns.
+        said: how they are read, for the screen; no values.
+    """
+
+    read: Callable[[], Iterator[Part]]
+    names: list[str]
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large parts are.
+
+    Attributes:
+        rows: of a part, at most.
+        apart: each part is read by itself, maybe elsewhere: then a format may have parts of its
+            own, of other sizes.
+    """
+
+    rows: int
+    apart: bool = False
+
+
 def _not_written(frame: pd.DataFrame, schema: Schema) -> bytes:
     raise OutputError("data sets are not written in this format.")
 
@@ -73,6 +103,7 @@ class Format:
         endings: of its files, with the dot, in lower case.
         options: fields of ``Reading`` that it takes.
         read: the records; the schema only says which columns are numbers.
+        parts: the same in parts; None where a file is read whole.
         write: a data set as bytes, by the schema alone.
         check: raises OutputError if data sets of a schema cannot be written.
     """
@@ -81,6 +112,7 @@ class Format:
     endings: tuple[str, ...]
     options: tuple[str, ...]
     read: Callable[[File, Reading, Schema | None], Found]
+    parts: Callable[[File, Reading, Schema, Size], FoundParts] | None = None
     write: Callable[[pd.DataFrame, Schema], bytes] = _not_written
     check: Callable[[Schema], None] = lambda schema: None
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from dpbayes.formats.base import Found, Reading
+from dpbayes.errors import DataError
+from dpbayes.formats.base import Found, FoundParts, Reading, Size
 from dpbayes.formats.names import check_names
 from dpbayes.formats.source import File, parsed
 from dpbayes.heavy import needed, pd
 from dpbayes.schema import Schema
 from dpbayes.schema.frames import from_arrow
+from dpbayes.schema.parts import Part
 
 
 def read_parquet(file: File, how: Reading, schema: Schema | None) -> Found:
@@ -28,10 +32,74 @@ def read_feather(file: File, how: Reading, schema: Schema | None) -> Found:
         return _found(file, lambda: feather.read_table(stream))
 
 
+def parquet_parts(file: File, how: Reading, schema: Schema, size: Size) -> FoundParts:
+    """Batches of rows, or its row groups where parts are read apart."""
+    parquet = _arrow("pyarrow.parquet", file)
+    with parsed(file.where), parquet.ParquetFile(file.path) as opened:
+        names, groups = opened.schema_arrow.names, opened.num_row_groups
+    check_names(file.where, names, "it")
+
+    def one_after_the_other() -> Iterator[Part]:
+        with parsed(file.where), parquet.ParquetFile(file.path) as opened:
+            for batch in opened.iter_batches(batch_size=size.rows):
+                yield Batch(batch)
+
+    def apart() -> Iterator[Part]:
+        return (functools.partial(_row_group, file, number) for number in range(groups))
+
+    return FoundParts(apart if size.apart else one_after_the_other, names)
+
+
+def _row_group(file: File, number: int) -> Any:
+    with parsed(file.where), _arrow("pyarrow.parquet", file).ParquetFile(file.path) as opened:
+        return _valid(opened.read_row_group(number))
+
+
+def feather_parts(file: File, how: Reading, schema: Schema, size: Size) -> FoundParts:
+    """The batches that it was written in: 65,536 rows by default."""
+    with _batches(file) as opened:
+        names, count = opened.schema.names, opened.num_record_batches
+    check_names(file.where, names, "it")
+    batches = [functools.partial(_batch, file, number) for number in range(count)]
+    return FoundParts(lambda: iter(batches), names)
+
+
+def _batch(file: File, number: int) -> Any:
+    with _batches(file) as opened:
+        return Batch(opened.get_batch(number))()
+
+
+@contextlib.contextmanager
+def _batches(file: File) -> Iterator[Any]:
+    arrow = _arrow("pyarrow", file)
+    with file.opened(), parsed(file.where), arrow.memory_map(str(file.path)) as stream:
+        yield arrow.ipc.open_file(stream)
+
+
+def _arrow(name: str, file: File) -> Any:
+    if file.packed:
+        raise DataError(f"{file.where} is packed, and cannot be read in parts. Unpack it first.")
+    return needed(name, file.where)
+
+
+class Batch:
+    """A part that was read; what is shown of it holds no value."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+
+    def __call__(self) -> Any:
+        return _valid(needed("pyarrow", "a batch").Table.from_batches([self._batch]))
+
+
+def _valid(table: Any) -> Any:
+    table.validate(full=True)  # offsets of a damaged file point anywhere
+    return table
+
+
 def _found(file: File, read: Callable[[], Any]) -> Found:
     with parsed(file.where):
-        table = read()
-        table.validate(full=True)  # offsets of a damaged file point anywhere
+        table = _valid(read())
         check_names(file.where, table.column_names, "it")
         return Found(from_arrow(table), "")
 

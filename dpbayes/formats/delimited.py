@@ -16,14 +16,15 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
 from dpbayes.errors import DataError
-from dpbayes.formats.base import Found, Reading
+from dpbayes.formats.base import Found, FoundParts, Reading, Size
 from dpbayes.formats.names import check_names
 from dpbayes.formats.source import File
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema
+from dpbayes.schema.parts import Part
 from dpbayes.schema.values import NO_FIELD
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "|"}
@@ -72,17 +73,58 @@ def read(file: File, how: Reading, schema: Schema | None) -> Found:
         DataError: an empty file, an encoding that does not fit, duplicate names of columns, a row
             with more or fewer fields than the header, decimal marks that do not agree.
     """
+    layout = _regular(file, how, schema)
+    marks = Marks(file.where, how, layout)
+    (frame,) = _frames(file, layout, None)
+    numeric = _numeric(frame, schema) if marks.sought else []
+    marks.see(frame, numeric)
+    decimal = marks.decided()
+    return Found(frame if decimal == "." else pointed(frame, numeric), _said(layout, decimal))
+
+
+def parts(file: File, how: Reading, schema: Schema, size: Size) -> FoundParts:
+    """The same in parts, after a pass that recognises it and finds what ``read`` would refuse."""
+    layout = _regular(file, how, schema)
+    marks = Marks(file.where, how, layout)
+    if marks.sought:
+        for frame in _frames(file, layout, size.rows):
+            marks.see(frame, _numeric(frame, schema))
+    decimal = marks.decided()
+
+    def begun() -> Iterator[Part]:
+        for frame in _frames(file, layout, size.rows):
+            yield Text(frame if decimal == "." else pointed(frame, _numeric(frame, schema)))
+
+    return FoundParts(begun, layout.header, _said(layout, decimal))
+
+
+class Text:
+    """A part that was read; what is shown of it holds no value."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self._frame = frame
+
+    def __call__(self) -> pd.DataFrame:
+        return self._frame
+
+
+def _said(layout: Layout, decimal: str) -> str:
+    mark = SEPARATORS.get(layout.separator, repr(layout.separator))
+    if len(layout.header) == 1 and " " in layout.header[0]:
+        mark += " (one column: if spaces separate fields, --separator space)"
+    text = {"utf-8-sig": "UTF-8", "cp1252": "Windows-1252"}.get(layout.encoding, layout.encoding)
+    return f"separator {mark}, decimal mark {decimal!r}, {text}"
+
+
+def _regular(file: File, how: Reading, schema: Schema | None) -> Layout:
+    """The layout of a file whose text is of one encoding, and whose rows are as long as its header.
+
+    Raises:
+        DataError: as ``read``.
+    """
     for encoding in _encodings(file, how):
-        try:
-            frame, layout = _read(file, encoding, how, schema)
-        except UnicodeDecodeError:
-            continue
-        frame, decimal = with_points(file.where, frame, layout.separator, how, schema)
-        mark = SEPARATORS.get(layout.separator, repr(layout.separator))
-        if len(layout.header) == 1 and " " in layout.header[0]:
-            mark += " (one column: if spaces separate fields, --separator space)"
-        text = {"utf-8-sig": "UTF-8", "cp1252": "Windows-1252"}.get(encoding, encoding)
-        return Found(frame, f"separator {mark}, decimal mark {decimal!r}, {text}")
+        with contextlib.suppress(UnicodeDecodeError):
+            return _checked(file, encoding, how, schema)
     if how.encoding is not None:
         raise DataError(f"{file.where} is not {how.encoding} text; give another --encoding.")
     raise DataError(
@@ -117,9 +159,7 @@ def _text(file: File, encoding: str) -> Iterator[TextIO]:
         yield io.TextIOWrapper(stream, encoding=encoding, newline="")
 
 
-def _read(
-    file: File, encoding: str, how: Reading, schema: Schema | None
-) -> tuple[pd.DataFrame, Layout]:
+def _checked(file: File, encoding: str, how: Reading, schema: Schema | None) -> Layout:
     reader = None
     try:
         layout = _layout(file, encoding, how, schema)
@@ -135,12 +175,10 @@ def _read(
                         f"fields, the header has {len(header)}"
                         + ("." if len(header) > 1 else "; give its --separator.")
                     )
-        return _parse(file, layout), layout
+        return layout
     except csv.Error as error:  # such as a field of more than 131,072 characters
         line = 1 if reader is None else reader.line_num
         raise DataError(f"{file.where} is not a regular CSV file: line {line}: {error}.") from None
-    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        raise DataError(f"{file.where} is not a regular CSV file: {error}.") from None
 
 
 def _layout(file: File, encoding: str, how: Reading, schema: Schema | None) -> Layout:
@@ -186,58 +224,97 @@ def _separator(told: str | None) -> str | None:
     return separator
 
 
-def _parse(file: File, layout: Layout) -> pd.DataFrame:
-    """A file whose rows have as many fields as the header."""
-    with warnings.catch_warnings(), layout.text(file) as stream:
+def _frames(file: File, layout: Layout, rows: int | None) -> Iterator[pd.DataFrame]:
+    """A file whose rows have as many fields as the header; all at once if ``rows`` is None."""
+    try:
+        with layout.text(file) as stream, _reader(stream, layout) as reader:
+            frame = _next(reader, rows)
+            while frame is not None:
+                yield frame
+                frame = None if rows is None else _next(reader, rows)
+    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+        raise DataError(f"{file.where} is not a regular CSV file: {error}.") from None
+
+
+def _reader(stream: TextIO, layout: Layout) -> Any:
+    # What "NA" is depends on the schema: it can be a level. NaN is not a number.
+    return pd.read_csv(
+        stream,
+        sep=layout.separator,
+        dtype=str,
+        names=layout.header,
+        header=0,
+        index_col=False,
+        keep_default_na=False,
+        na_values=list(NO_FIELD),
+        iterator=True,
+    )
+
+
+def _next(reader: Any, rows: int | None) -> pd.DataFrame | None:
+    with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        # What "NA" is depends on the schema: it can be a level. NaN is not a number.
-        return pd.read_csv(
-            stream,
-            sep=layout.separator,
-            dtype=str,
-            names=layout.header,
-            header=0,
-            index_col=False,
-            keep_default_na=False,
-            na_values=list(NO_FIELD),
-        )
+        try:
+            found: pd.DataFrame = reader.read(rows)
+        except StopIteration:
+            return None
+    return found
 
 
-def with_points(
-    where: str, frame: pd.DataFrame, separator: str, how: Reading, schema: Schema | None
-) -> tuple[pd.DataFrame, str]:
-    """The fields with decimal points, and the mark that they had.
+class Marks:
+    """Decimal marks of the numbers in a file: what parts of it show, and what follows.
 
     Where a comma separates fields, a decimal comma has to be told.
     """
-    if how.decimal not in (None, ".", ","):
-        raise DataError(f"decimal = {how.decimal!r} must be . or , (--decimal).")
-    if how.decimal == "." or (how.decimal is None and separator == ","):
-        return frame, "."
-    commas = {n: frame[n].str.fullmatch(_COMMA, na=False) for n in _numeric(frame, schema)}
-    points = {n: frame[n].str.fullmatch(_POINT, na=False) for n in commas}
-    some = any(found.any() for found in commas.values())
-    if how.decimal is None and not some:
-        return frame, "."
-    if mixed := [name for name in commas if points[name].any()]:
-        raise DataError(
-            f"{where}: numbers with a comma, and in column {list(frame).index(mixed[0]) + 1} "
-            "with a point. Write all with one decimal mark, and without marks of thousands."
-        )
-    if how.decimal is None and not any(
-        (found & ~frame[name].str.fullmatch(_THOUSANDS, na=False)).any()
-        for name, found in commas.items()
-    ):
-        raise DataError(
-            f"{where}: every comma in a number has three digits behind it: decimal mark, or mark "
-            "of thousands? Say --decimal , in the first case; remove them in the second."
-        )
-    changed = {
-        name: frame[name].where(~found, frame[name].str.replace(",", ".", regex=False))
-        for name, found in commas.items()
-        if found.any()
-    }
-    return frame.assign(**changed), ","
+
+    def __init__(self, where: str, how: Reading, layout: Layout) -> None:
+        if how.decimal not in (None, ".", ","):
+            raise DataError(f"decimal = {how.decimal!r} must be . or , (--decimal).")
+        self._where, self._told, self._header = where, how.decimal, layout.header
+        self.sought = how.decimal == "," or (how.decimal is None and layout.separator != ",")
+        self._commas: set[str] = set()
+        self._points: set[str] = set()
+        self._clear = False  # a comma that marks no thousands
+
+    def see(self, frame: pd.DataFrame, numeric: list[str]) -> None:
+        """Look at some rows, in columns of numbers."""
+        for name in numeric:
+            fields = frame[name]
+            commas = fields.str.fullmatch(_COMMA, na=False)
+            if commas.any():
+                self._commas.add(name)
+                self._clear |= bool((commas & ~fields.str.fullmatch(_THOUSANDS, na=False)).any())
+            if fields.str.fullmatch(_POINT, na=False).any():
+                self._points.add(name)
+
+    def decided(self) -> str:
+        """The decimal mark. DataError where marks are mixed, or may be of thousands."""
+        if not self.sought or (self._told is None and not self._commas):
+            return "."
+        if mixed := [name for name in self._header if name in self._points]:
+            raise DataError(
+                f"{self._where}: numbers with a comma, and in column "
+                f"{self._header.index(mixed[0]) + 1} with a point. Write all with one decimal "
+                "mark, and without marks of thousands."
+            )
+        if self._told is None and not self._clear:
+            raise DataError(
+                f"{self._where}: every comma in a number has three digits behind it: decimal mark, "
+                "or mark of thousands? Say --decimal , in the first case; remove them in the "
+                "second."
+            )
+        return ","
+
+
+def pointed(frame: pd.DataFrame, numeric: list[str]) -> pd.DataFrame:
+    """Decimal points in place of commas."""
+    changed = {}
+    for name in numeric:
+        found = frame[name].str.fullmatch(_COMMA, na=False)
+        if found.any():
+            points = frame[name].str.replace(",", ".", regex=False)
+            changed[name] = frame[name].where(~found, points)
+    return frame.assign(**changed)
 
 
 def _numeric(frame: pd.DataFrame, schema: Schema | None) -> list[str]:

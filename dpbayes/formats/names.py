@@ -1,11 +1,15 @@
-"""Names of columns, as any format may have them."""
+"""Names of columns, as any format may have them, and of tables."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
 from dpbayes.errors import DataError
+
+TABLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)?")  # of a database
+NO_SELECT = "query (--query) must be a SELECT, or a table's name."
 
 
 def check_names(where: str, names: Sequence[str], place: str) -> None:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from dpbayes.errors import DataError
 from dpbayes.formats import sql
-from dpbayes.formats.base import Found, Reading
-from dpbayes.formats.catalog import format_of
+from dpbayes.formats.base import Found, FoundParts, Reading, Size
+from dpbayes.formats.catalog import FORMATS, format_of
 from dpbayes.formats.labelled import with_levels
 from dpbayes.formats.names import check_names
 from dpbayes.formats.source import File, is_address
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema
 from dpbayes.schema.frames import as_frame
+from dpbayes.schema.parts import CHANGED, Apply, Part, Parts, here
 
 Say = Callable[[str], None]
+CHUNK = 100_000  # rows of a part
 MOST_NAMES = 50  # of undeclared columns, on the screen
 
 
@@ -63,15 +66,93 @@ def read_coded(
     return Found(frame, found.said, labels)
 
 
-def _found(source: str | Path, how: Reading, schema: Schema | None) -> tuple[str, Found]:
+def open_records(
+    source: str | Path,
+    schema: Schema,
+    *,
+    chunk_rows: int = CHUNK,
+    say: Say | None = None,
+    apply: Apply[Any] | None = None,
+    **how: Any,
+) -> Parts:
+    """Records of a file or a database in parts, for ``Measured``: one at a time is in memory.
+
+    They are read anew for each pass, four or five times, and have to stay as they are meanwhile.
+
+    Args:
+        source: a CSV file, packed or not; a Parquet or Feather file; the address of a database,
+            of ``duckdb:///FILE`` too. With ``duckdb://`` a query names the files that it reads.
+        schema: of the records.
+        chunk_rows: of a part. No release depends on it.
+        say: as for ``read_records``.
+        apply: where parts are counted: ``cluster.on_cluster`` gives one; here by default. Those of
+            Parquet and Feather files are then read there, under the same path.
+        how: as for ``read_records``.
+    Raises:
+        DataError: as ``read_records``, and for formats that are read whole.
+    """
+    if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
+        raise DataError(f"chunk_rows = {chunk_rows!r} (--chunk-rows) must be at least 1.")
+    title, found = _found_parts(source, Reading(**how), schema, Size(chunk_rows, apply is not None))
+    names = [str(name).strip() for name in found.names]
+    check_names(f"data {_shown(source)}", names, "it")
+    if say is not None:
+        said = f", {found.said}" if found.said else ""
+        rows = f"in parts of {chunk_rows:,} rows"
+        say(f"Reading {_shown(source)} {rows}: {title}, {len(names):,} columns{said}.")
+        _say_undeclared(names, schema, say)
+    before = _state(source)
+
+    def read() -> Iterator[Part]:
+        if _state(source) != before:
+            raise DataError(CHANGED)
+        return (functools.partial(_renamed, part, names) for part in found.read())
+
+    return Parts(read, here if apply is None else apply)
+
+
+def _found_parts(
+    source: str | Path, how: Reading, schema: Schema, size: Size
+) -> tuple[str, FoundParts]:
     if is_address(source):
-        return "SQL", sql.read(str(source), how.only(sql.OPTIONS, "a database"))
+        return "SQL", sql.parts(str(source), how.only(sql.OPTIONS, "a database"), size)
+    file = _file(source)
+    kind = format_of(file, how.file_format)
+    if kind.parts is None:
+        known = ", ".join(one.title for one in FORMATS.values() if one.parts is not None)
+        raise DataError(
+            f"{kind.title} files are read whole, not in parts (--chunk-rows, --scheduler): save "
+            f"large ones as Parquet. In parts are read {known} and databases."
+        )
+    found = kind.parts(file, how.only(kind.options, f"{kind.title} files"), schema, size)
+    return (f"{kind.title} ({file.packed})" if file.packed else kind.title), found
+
+
+def _state(source: str | Path) -> tuple[int, ...]:
+    """What changes with a file; of a database nothing is known."""
+    if is_address(source):
+        return ()
+    found = Path(source).stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def _renamed(part: Part, names: list[str]) -> pd.DataFrame:
+    return as_frame(part()).set_axis(names, axis="columns")
+
+
+def _file(source: str | Path) -> File:
     try:
-        file = File.of(Path(source))
+        return File.of(Path(source))
     except TypeError:
         raise DataError(
             f"records are read from a path or an address, found a {type(source).__name__}."
         ) from None
+
+
+def _found(source: str | Path, how: Reading, schema: Schema | None) -> tuple[str, Found]:
+    if is_address(source):
+        return "SQL", sql.read(str(source), how.only(sql.OPTIONS, "a database"))
+    file = _file(source)
     kind = format_of(file, how.file_format)
     found = kind.read(file, how.only(kind.options, f"{kind.title} files"), schema)
     return (f"{kind.title} ({file.packed})" if file.packed else kind.title), found

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sqlite3
 import urllib.parse
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from dpbayes.errors import DataError
-from dpbayes.formats.base import Found, Reading
-from dpbayes.formats.names import check_names
+from dpbayes.formats import duck
+from dpbayes.formats.base import Found, FoundParts, Reading, Size
+from dpbayes.formats.names import NO_SELECT, TABLE, check_names
 from dpbayes.heavy import pd, sa
 from dpbayes.schema.frames import as_frame
+from dpbayes.schema.parts import Part
 
 OPTIONS = ("query",)
-_TABLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)?")
+ROWS = 100_000  # at a time
 _SELECT = re.compile(r"\s*(select|with|values|table|from)\b", re.IGNORECASE)
 _WEB = ("http", "https", "ftp", "sftp", "s3", "gs", "abfs", "az", "hdfs", "file")
 
@@ -28,6 +33,59 @@ def read(address: str, how: Reading) -> Found:
         DataError: an address that is not understood, no query, no driver, or what the database
             refuses.
     """
+    query = _query(address, how)
+    if is_duckdb(address):
+        with contextlib.closing(duck.batches(address, query)) as found:
+            names, *batches = found
+            return Found(as_frame(duck.frame(names, batches)), "DuckDB")
+    engine = _engine(address)
+    with contextlib.closing(_rows(engine, query)) as found:
+        names, *pages = found
+    rows = [row for page in pages for row in page]
+    return Found(_frame(names, rows), f"database ({engine.dialect.name})")
+
+
+def parts(address: str, how: Reading, size: Size) -> FoundParts:
+    """The same in parts. A query is asked again for each pass over the records."""
+    query = _query(address, how)
+    made = duck.frame if is_duckdb(address) else _frame
+    with contextlib.closing(_begun(address, query, size.rows)) as found:
+        names = next(found)
+
+    def begun() -> Iterator[Part]:
+        with contextlib.closing(_begun(address, query, size.rows)) as found:
+            next(found)
+            for page in found:
+                yield Page(names, page, made)
+
+    return FoundParts(begun, names)
+
+
+class Page:
+    """A part that was read; what is shown of it holds no value."""
+
+    def __init__(
+        self, names: list[str], rows: Any, frame: Callable[[list[str], Any], pd.DataFrame]
+    ) -> None:
+        self._names, self._rows, self._frame = names, rows, frame
+
+    def __call__(self) -> pd.DataFrame:
+        return self._frame(self._names, self._rows)
+
+
+def is_duckdb(address: str) -> bool:
+    """It is of a DuckDB file, or of none: then queries name the files that they read."""
+    return address.partition(":")[0].lower() == "duckdb"
+
+
+def _begun(address: str, query: str, rows: int) -> Generator[Any]:
+    """Names of the columns, then pages of rows."""
+    if is_duckdb(address):
+        return duck.batches(address, query, rows)
+    return _rows(_engine(address), query, rows)
+
+
+def _query(address: str, how: Reading) -> str:
     kind = address.partition(":")[0].lower()
     if kind in _WEB:
         raise DataError(
@@ -36,14 +94,20 @@ def read(address: str, how: Reading) -> Found:
         )
     if how.query is None:
         raise DataError("a database needs --query: SELECT ..., or a table's name.")
-    engine = _engine(address)
+    return how.query
+
+
+def _rows(engine: sa.Engine, query: str, rows: int = ROWS) -> Generator[Any]:
+    """Names of the columns, then pages of rows, of which one at a time is in memory."""
     where = f"the database ({engine.dialect.name})"
     try:
         with engine.connect() as connection:  # it commits nothing
-            result = connection.execute(sa.text(_statement(how.query, engine)))
+            streamed = connection.execution_options(stream_results=True, max_row_buffer=rows)
+            result = streamed.execute(sa.text(_statement(query, engine)))
             names = list(result.keys())
             check_names(where, names, "the result")
-            rows = result.fetchall()
+            yield names
+            yield from result.partitions(rows)
     except DataError:
         raise
     except Exception as error:  # drivers raise what they like
@@ -52,9 +116,12 @@ def read(address: str, how: Reading) -> Found:
         raise refused.saying(str(error), "The database") from None
     finally:
         engine.dispose()
+
+
+def _frame(names: list[str], rows: Sequence[Any]) -> pd.DataFrame:
     cells = {at: [row[at] for row in rows] for at in range(len(names))}
     frame = pd.DataFrame({at: pd.Series(found, dtype=object) for at, found in cells.items()})
-    return Found(as_frame(frame.set_axis(names, axis="columns")), where.removeprefix("the "))
+    return as_frame(frame.set_axis(names, axis="columns"))
 
 
 def _engine(address: str) -> sa.Engine:
@@ -90,9 +157,9 @@ def _sqlite(database: str | None) -> sa.Engine:
 
 def _statement(query: str, engine: sa.Engine) -> str:
     """SQL of a query, or of a table's name. No bind parameters: a colon is a colon."""
-    if _TABLE.fullmatch(query.strip()):
+    if TABLE.fullmatch(query.strip()):
         quote = engine.dialect.identifier_preparer.quote
         return f"SELECT * FROM {'.'.join(map(quote, query.strip().split('.')))}"
     if not _SELECT.match(query):
-        raise DataError("query (--query) must be a SELECT, or a table's name.")
+        raise DataError(NO_SELECT)
     return query.replace(":", r"\:")

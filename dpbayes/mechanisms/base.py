@@ -32,6 +32,7 @@ from dpbayes.privacy.guarantee import (
 from dpbayes.privacy.noise import Noise, opendp
 from dpbayes.release import versions
 from dpbayes.schema import Column, Schema
+from dpbayes.schema.parts import Held, Table
 from dpbayes.stan.model import Model
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class Task:
 
     Attributes:
         schema: what is public.
-        records: validated, shape (n, columns of the schema).
+        table: validated.
         rows: the public number of rows (``schema.rows``), which settings and scales follow; n only
             where n is public.
         model: for mechanisms that need one.
@@ -56,7 +57,7 @@ class Task:
     """
 
     schema: Schema
-    records: pd.DataFrame
+    table: Table
     rows: int
     model: Model | None
     engine: Engine
@@ -66,6 +67,15 @@ class Task:
     checkpoint: Checkpoint | None = None
     allow_nonconvergence: bool = False
     _shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def records(self) -> pd.DataFrame:
+        """Validated, shape (n, columns of the schema). DataError where they come in parts."""
+        return self.table.frame
+
+    def of(self, records: pd.DataFrame) -> Task:
+        """The same for other validated records."""
+        return replace(self, table=Held(self.schema, records), _shared={})
 
     def shared(self, make: Callable[[Task], T]) -> T:
         """What several mechanisms compute alike from these records; it is computed once."""
@@ -187,6 +197,7 @@ class Mechanism(ABC, Generic[F_co]):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    counts_parts: ClassVar[bool] = False  # records may come in parts
 
     @classmethod
     def variant(cls, settings: Mapping[str, Any]) -> type[Mechanism[Any]]:

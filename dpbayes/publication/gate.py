@@ -31,7 +31,7 @@ from dpbayes.publication.terms import NO_LEDGER, UNACCOUNTED, Say, Terms, requir
 from dpbayes.release import STATEMENT, Release
 from dpbayes.report.losses import told
 from dpbayes.report.report import UTILITY, fit_report, release_report
-from dpbayes.schema.overlap import Identity
+from dpbayes.schema.parted_overlap import identity_of
 
 T = TypeVar("T")
 STATEMENT_UNIT = 2**14  # bytes that the space for guarantee.json is counted in
@@ -78,7 +78,7 @@ def release_into(output: Output, fit: Fit[Any], terms: Terms, say: Say = print) 
     if terms.ledger is None:
         say(NO_LEDGER)
     payment = terms.payment()
-    payment.reserve(_owed(fit, terms), Identity(fit.given, fit.records), output.path)
+    payment.reserve(_owed(fit, terms), identity_of(fit.given, fit.task.table), output.path)
     work = Work(output.path, payment.entry)
     try:
         with as_output_error(output.path, "Nothing was released."):

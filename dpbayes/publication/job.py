@@ -23,8 +23,9 @@ from dpbayes.publication.output import Output, check_output, held
 from dpbayes.publication.payment import Payment
 from dpbayes.publication.terms import Say, Terms, require_secret_seed
 from dpbayes.release import Release
-from dpbayes.schema.frames import as_frame
 from dpbayes.schema.overlap import Identity
+from dpbayes.schema.parted_overlap import identity_of
+from dpbayes.schema.parts import Parts, check_cluster, plain
 from dpbayes.schema.rows import check_room
 from dpbayes.synthesizer import Synthesizer
 
@@ -116,11 +117,11 @@ class Job:
             .for_datasets(self.datasets, self.delta)
         )
 
-    def run(self, records: pd.DataFrame, say: Say = print) -> Outcome:
+    def run(self, records: pd.DataFrame | Parts, say: Say = print) -> Outcome:
         """Choose, fit, release. After a crash the same job goes on with the finished chains.
 
         Args:
-            records: n confidential rows with every column of the schema.
+            records: n confidential rows with every column of the schema, in a frame or in parts.
             say: takes lines on the way: the program chosen, chains of an earlier run, no ledger, a
                 confidential report that is not complete.
         Raises:
@@ -130,7 +131,7 @@ class Job:
         # Not above: it draws figures, and matplotlib takes long to import.
         from dpbayes.publication.gate import release_into, report_into
 
-        records = as_frame(records)
+        records = plain(records)
         identity = self._identified(records)
         for text in self._warnings(identity):
             say(WARNING + text)
@@ -154,11 +155,11 @@ class Job:
         account = None if self.ledger is None else self.ledger.account(self.dataset)
         return Outcome(release, fit, findings, account)
 
-    def _identified(self, records: pd.DataFrame) -> Identity:
+    def _identified(self, records: pd.DataFrame | Parts) -> Identity:
         """The records, found to be such that this job can be done with them."""
         schema = self.candidates[0].schema
-        found = schema.validate(records, show_values=self.show_values)
-        schema.check_cluster(records)  # before a choice is paid for
+        found = self.candidates[0].table(records, show_values=self.show_values)
+        check_cluster(schema, records)  # before a choice is paid for
         public = [column.name for column in schema.columns.values() if column.public]
         if public and self.rows not in (None, len(found)):
             raise GuaranteeError(
@@ -167,8 +168,8 @@ class Job:
             )
         for candidate in self.candidates:
             for reference in references(candidate.mechanism):
-                reference.check_records(found)
-        return Identity(records, found)
+                reference.check_records(found.frame)
+        return identity_of(records, found)
 
     def _warnings(self, identity: Identity) -> tuple[str, ...]:
         """What public facts say against this job; where n is among them, n and no other fact."""

@@ -14,7 +14,7 @@ from dpbayes.errors import LedgerError
 from dpbayes.heavy import sa
 from dpbayes.publication.database import TABLES
 from dpbayes.schema.fingerprint import salted
-from dpbayes.schema.overlap import Identity, Sketch, largest_share, tells_apart
+from dpbayes.schema.overlap import Identity, Known, Sketch, largest_share
 
 
 @dataclass(frozen=True)
@@ -37,35 +37,19 @@ class Policy:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Found(Known):
     """Records as a ledger looks for them. Hashing takes a while, and is for no transaction.
 
     Attributes:
-        declared, given: digests of the declared columns, and of all that was read.
-        telling: rows tell records apart; otherwise other persons' tables may be the same.
-        empty: there is no record, so that nobody's are used.
-        sketches: by the ledger's key.
         overlap: the ledger's.
     """
 
-    declared: bytes
-    given: bytes
-    telling: bool
-    empty: bool
-    sketches: tuple[Sketch, ...]
     overlap: float
 
     @classmethod
     def of(cls, identity: Identity, policy: Policy) -> Found:
         """Hash the records for a ledger."""
-        records = identity.records
-        return cls(
-            *identity.digests,
-            tells_apart(identity.given),
-            records.empty,
-            identity.sketches(policy.salt),
-            policy.overlap,
-        )
+        return cls(**vars(identity.known(policy.salt)), overlap=policy.overlap)
 
 
 @dataclass(frozen=True)
@@ -99,8 +83,12 @@ def require_own(
     datasets = connection.execute(sa.select(TABLES.dataset)).all()
     names = {row.id: row.name for row in datasets}
 
-    def owners(digest: bytes) -> list[int]:
-        return [row.id for row in datasets if (row.id, salted(row.salt, digest)) in known]
+    def owners(digests: tuple[bytes, ...]) -> list[int]:
+        return [
+            row.id
+            for row in datasets
+            if any((row.id, salted(row.salt, digest)) in known for digest in digests)
+        ]
 
     same = owners(found.given) + owners(found.declared)
     if found.empty or account in same:
@@ -157,11 +145,12 @@ def remember(connection: sa.Connection, account: int, found: Found, now: str) ->
     table = TABLES.fingerprint
     salt = connection.scalar(sa.select(TABLES.dataset.c.salt).where(TABLES.dataset.c.id == account))
     assert salt is not None
-    values = [salted(salt, digest) for digest in (found.declared, found.given)]
+    declared = {salted(salt, digest) for digest in found.declared}
+    values = declared | {salted(salt, digest) for digest in found.given}
     known = set(connection.scalars(sa.select(table.c.value).where(table.c.dataset_id == account)))
-    if values[0] not in known:
+    if not declared & known:
         _insert_sketches(connection, account, found.sketches, now)
-    for value in set(values) - known:
+    for value in values - known:
         connection.execute(table.insert().values(dataset_id=account, value=value, created=now))
 
 

@@ -21,6 +21,7 @@ from dpbayes.report.losses import UNCLAMPED
 
 SHOWN = 4  # data sets in a figure
 FIT, UTILITY = "fit.json", "utility.json"
+SAMPLE = 100_000  # of records in parts
 
 
 def confidential_mark(n: int, claim: Mapping[str, Any]) -> str:
@@ -56,12 +57,20 @@ def fit_report(findings: Findings) -> dict[str, bytes]:
 
 
 def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
-    """Files that compare a release with the records, by name. Confidential."""
+    """Files that compare a release with the records, by name. Confidential.
+
+    Where records come in parts, ``SAMPLE`` of them are compared with as many synthetic rows.
+    """
+    table = fit.task.table
+    records = table.sample(SAMPLE)
+    most = len(records) if len(records) < len(table) else None
     measures: dict[str, dict[str, object]] = {}
+    if most is not None:
+        measures["sample"] = {"records": most, "of": len(table)}
     columns = {column.name: column for column in fit.synthesised}
     datasets = [
         pd.DataFrame({name: column.validate(data[name]) for name, column in columns.items()})
-        for data in release.datasets
+        for data in (data.head(most) if most else data for data in release.datasets)
     ]
     named = {f"synthetic_{i}": data for i, data in enumerate(datasets, start=1)}
     plain = fit.fitted.unclamped(np.random.default_rng())
@@ -69,12 +78,14 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
         named[UNCLAMPED] = plain
     for label, data in named.items():
         measures[label] = {
-            name: utility(column, fit.records[name], column.validate(data[name]))
+            name: utility(column, records[name], column.validate(data[name]))
             for name, column in columns.items()
         }
     shown = {f"synthetic {i}": data for i, data in enumerate(datasets[:SHOWN], start=1)}
-    figure = charts.density_overlays(fit.synthesised, fit.records, shown)
-    mark = confidential_mark(len(fit.records), release.guarantee.to_dict())
+    figure = charts.density_overlays(fit.synthesised, records, shown)
+    mark = confidential_mark(len(table), release.guarantee.to_dict())
+    if most is not None:
+        mark = f"{mark} · {most:,} records shown"
     return {UTILITY: _json(measures), "density.png": png(figure, mark)}
 
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
+import secrets
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
+
+from dpbayes.arrays import Ints
 from dpbayes.errors import DataError, SchemaError
+from dpbayes.heavy import needed, pd
 from dpbayes.schema.frames import as_frame
 from dpbayes.schema.values import level_text
+
+MOST = 1000
+MEMORY = "500MB"  # of DuckDB, before it goes to the disk
 
 
 @dataclass(frozen=True)
@@ -42,15 +54,33 @@ class Cluster:
 
     def check(self, records: Any) -> None:
         """Raise DataError where a person has more records than declared, or is not named."""
-        records = as_frame(records)
+        nameless, names = self._names(as_frame(records))
+        self.refuse(nameless, int((names.value_counts() > self.most).sum()))
+
+    def _names(self, records: pd.DataFrame) -> tuple[int, pd.Series]:
+        """How many records have no identifier, and those that others have."""
         if self.column not in records.columns:
             raise DataError(f"column {self.column!r} of the schema's cluster is not in the data.")
         given = records[self.column]
         names = given.map(level_text)
-        nameless = int((given.isna() | (names == "")).sum())
+        nobody = given.isna() | (names == "")
+        return int(nobody.sum()), names[~nobody]
+
+    def hashed(self, key: bytes, records: pd.DataFrame) -> tuple[int, Ints]:
+        """How many have no identifier, and 64 keyed bits of those that others have.
+
+        Two persons in 10^9 have the same with a chance of 3 %; then a table may be refused that
+        need not be.
+        """
+        nameless, names = self._names(records)
+        keyed = functools.partial(hashlib.blake2b, digest_size=8, key=key)
+        found = b"".join(keyed(name.encode()).digest() for name in names)
+        return nameless, np.frombuffer(found, "<i8")
+
+    def refuse(self, nameless: int, over: int) -> None:
+        """Raise DataError if a record has no identifier, or a person is ``over`` the number."""
         if nameless:
             raise DataError(f"column {self.column!r}: {nameless} rows have no identifier.")
-        over = int((names.value_counts() > self.most).sum())
         if over:
             raise DataError(
                 f"column {self.column!r}: {over} have more than the declared {self.most} records. "
@@ -62,4 +92,35 @@ class Cluster:
         return {"column": self.column, "most": self.most}
 
 
-MOST = 1000
+class Tally:
+    """How often each of many numbers comes: by DuckDB, which goes to the disk for what is long.
+
+    Its folder is this user's alone, and goes with it.
+
+    Attributes:
+        key: for the hashes that are counted; it is in memory alone.
+    """
+
+    def __init__(self) -> None:
+        self.key = secrets.token_bytes(32)
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        duckdb = needed("duckdb", "a cluster of records that come in parts", extra="large")
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="dpbayes-"))
+        found = duckdb.connect(f"{folder}/tally.duckdb", config={"memory_limit": MEMORY})
+        self._database = self._stack.enter_context(found)
+        self._database.execute("CREATE TABLE tally (one BIGINT)")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def add(self, found: Ints) -> None:
+        """Count these, shape (m,)."""
+        self._database.execute("INSERT INTO tally SELECT column0 FROM found")
+
+    def above(self, most: int) -> int:
+        """How many different ones came more often than that."""
+        query = "SELECT count(*) FROM (SELECT one FROM tally GROUP BY one HAVING count(*) > ?)"
+        return int(self._database.execute(query, [most]).fetchone()[0])

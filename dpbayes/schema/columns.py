@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from dpbayes.arrays import Floats
-from dpbayes.errors import DataError, SchemaError
+from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
 from dpbayes.schema import dates
 from dpbayes.schema.draft import MARK
 from dpbayes.schema.frames import as_frame
+from dpbayes.schema.refusals import Refusal, Shown
 from dpbayes.schema.special import NUMERIC, checked_atoms, missing_codes
 from dpbayes.schema.values import NO_FIELD, absent, level_text, refuse_missing
 
@@ -306,17 +308,18 @@ class Column:
         refuse = functools.partial(self._refuse, values if show_values else None)
         if self.type == "date":
             numbers = dates.days(values, self.format)
-            refuse(numbers.isna(), "not days", dates.remedy(self.format))
+            refuse(0, numbers.isna(), "not days", dates.remedy(self.format))
         else:
             none = pd.Series(np.nan, index=values.index)
             complex_ = pd.api.types.is_complex_dtype(values)
             numbers = none if complex_ else pd.to_numeric(values, errors="coerce").astype(float)
-            refuse(numbers.isna(), "not numbers", "Write plain decimal numbers.")
-        refuse(numbers.abs() == math.inf, "infinite", "Remove or correct them.")
+            refuse(0, numbers.isna(), "not numbers", "Write plain decimal numbers.")
+        refuse(1, numbers.abs() == math.inf, "infinite", "Remove or correct them.")
         lower = -math.inf if self.lower is None else self.lower
         upper = MOST_COUNT if self.upper is None else self.upper  # of a count
         ends = [self.shown(x) if self.type == "date" else f"{x:g}" for x in (lower, upper)]
         refuse(
+            2,
             (numbers < lower) | (numbers > upper),
             f"outside the declared bounds [{', '.join(ends)}]",
             "Correct the values, or widen the bounds in the schema from public knowledge.",
@@ -324,7 +327,7 @@ class Column:
         if self.type == "date":
             return numbers.astype(np.int64)
         if self.type == "count":
-            refuse(numbers % 1 != 0, "not whole numbers", "Use type continuous.")
+            refuse(3, numbers % 1 != 0, "not whole numbers", "Use type continuous.")
             return numbers.astype(np.int64)
         return numbers
 
@@ -336,6 +339,7 @@ class Column:
         shown = ", ".join(map(repr, self.levels))
         self._refuse(
             values if show_values else None,
+            0,
             found.isna(),
             f"not among the declared levels ({shown})",
             "Correct the values, or add the level to the schema from public knowledge.",
@@ -343,18 +347,30 @@ class Column:
         codes = pd.Categorical(found, categories=list(self.levels), ordered=True)
         return pd.Series(codes, index=values.index, name=self.name)
 
-    def _refuse(self, shown: pd.Series | None, bad: pd.Series, what: str, remedy: str) -> None:
-        """Raise DataError if any value is bad, with a few of them if they may be ``shown``."""
+    def _refuse(
+        self, shown: pd.Series | None, step: int, bad: pd.Series, what: str, remedy: str
+    ) -> None:
+        """Raise Refusal if any value is bad, with a few of them if they may be ``shown``.
+
+        Args:
+            step: of the check, among those of the column.
+        """
         count = int(bad.sum())
         if not count:
             return
-        values, asked = "", f" {ASK_FOR_VALUES}"
-        if shown is not None:
-            first = [repr(value) for value in shown[bad].head(_SHOWN).tolist()]
-            values, asked = ": " + ", ".join(first) + (", ..." if count > _SHOWN else ""), ""
-        raise DataError(
-            f"column {self.name!r}: {count} of {len(bad)} rows are {what}{values}. {remedy}{asked}"
-        )
+        some = None if shown is None else [repr(one) for one in shown[bad].head(_SHOWN).tolist()]
+        words = functools.partial(_unfit, self.name, what, remedy)
+        raise Refusal((step,), {self.name: count}, len(bad), words, some)
+
+
+def _unfit(
+    name: str, what: str, remedy: str, counts: Mapping[str, int], rows: int, shown: Shown
+) -> str:
+    values, asked = "", f" {ASK_FOR_VALUES}"
+    if shown is not None:
+        more = ", ..." if counts[name] > _SHOWN else ""
+        values, asked = ": " + ", ".join(shown[:_SHOWN]) + more, ""
+    return f"column {name!r}: {counts[name]} of {rows} rows are {what}{values}. {remedy}{asked}"
 
 
 KEYS = tuple(one.name for one in fields(Column) if one.name != "name")  # of a column's table

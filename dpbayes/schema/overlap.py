@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.heavy import pd
-from dpbayes.schema.fingerprint import cell_texts, content_digest
+from dpbayes.schema.fingerprint import cell_texts, content_digest, content_sum, sum_digest
 from dpbayes.schema.frames import as_frame
 
 Kind = Literal["rows", "column"]
@@ -48,18 +48,38 @@ class Identity:
         object.__setattr__(self, "given", as_frame(self.given))
 
     @cached_property
-    def digests(self) -> tuple[bytes, bytes]:
-        """Of the declared columns, and of all that was given."""
-        return content_digest(self.records), content_digest(self.given)
-
-    @property
     def digest(self) -> bytes:
         """Of the declared columns, whatever the order of rows and columns and how it is written."""
-        return self.digests[0]
+        return content_digest(self.records)
 
-    def sketches(self, salt: str) -> tuple[Sketch, ...]:
-        """Of each view, with a key of its owner."""
-        return sketches(self.records, salt)
+    def known(self, salt: str) -> Known:
+        """What somebody with a key of their own keeps of it."""
+        return Known(
+            (self.digest, sum_digest(content_sum(self.records))),
+            (content_digest(self.given), sum_digest(content_sum(self.given))),
+            tells_apart(self.given),
+            self.records.empty,
+            sketches(self.records, salt),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Digests and sketches of a table.
+
+    Attributes:
+        declared, given: digests of the declared columns, and of all that was read. The same table
+            has some of them in common, in a frame or in parts.
+        telling: rows tell records apart; otherwise other persons' tables may be the same.
+        empty: there is no record, so that nobody's are used.
+        sketches: of each view, by the owner's key.
+    """
+
+    declared: tuple[bytes, ...]
+    given: tuple[bytes, ...]
+    telling: bool
+    empty: bool
+    sketches: tuple[Sketch, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +206,7 @@ def largest_share(ours: Sequence[Sketch], theirs: Sequence[Sketch]) -> float:
 
 def views(records: pd.DataFrame) -> Iterator[tuple[Kind, list[str]]]:
     """What each view looks at: a text for each record."""
-    texts = {name: list(cell_texts(records[name])) for name in sorted(records.columns)}
+    texts = {name: cell_texts(records[name]) for name in sorted(records.columns)}
     names = "\x1f".join(texts)
     yield "rows", ["\x1f".join((names, *row)) for row in zip(*texts.values(), strict=True)]
     for column in texts.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,12 +20,14 @@ from dpbayes.schema.clusters import Cluster
 from dpbayes.schema.columns import ASK_FOR_VALUES, COLUMN_TYPES, KEYS, Column
 from dpbayes.schema.draft import guesses, tree
 from dpbayes.schema.frames import as_frame
+from dpbayes.schema.refusals import Refusal, Shown
 from dpbayes.schema.rows import PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of
 from dpbayes.schema.values import absent, listed, refuse_missing
 
 # In a schema file; models for Sequence.
 KNOWN = ("columns", "rows", "rules", "keep", "cluster", "model")
+NO_ROWS = "the data have no rows."
 IDENTIFIER, TEXT = "identifier", "text"  # columns that are never used
 
 
@@ -183,6 +186,26 @@ class Schema:
             DataError: no rows, duplicate or missing columns, or values that don't fit.
         """
         records = as_frame(records)
+        if records.empty and self.rows.public:
+            raise DataError(NO_ROWS)
+        return self.typed(records, show_values=show_values)
+
+    def typed(self, records: pd.DataFrame, *, show_values: bool = False) -> pd.DataFrame:
+        """As ``validate``, of a part of a table, in which any number of rows will do."""
+        self._check_names(records, show_values)
+        needed = {n: column for n, column in self.columns.items() if not column.optional}
+        refuse_missing({name: absent(records[name], column) for name, column in needed.items()})
+        typed = {}
+        for number, (name, column) in enumerate(self.columns.items()):
+            try:
+                typed[name] = column.typed(records[name], show_values=show_values)
+            except Refusal as refusal:
+                raise refusal.behind(1, number) from None
+        self._check_rules(typed)
+        return pd.DataFrame(typed)
+
+    def _check_names(self, records: pd.DataFrame, show_values: bool) -> None:
+        """Raise DataError unless every declared column is there, and once."""
         duplicates = records.columns[records.columns.duplicated()].unique()
         if len(duplicates):
             named = [str(name) for name in duplicates if show_values or name in self.columns]
@@ -190,8 +213,6 @@ class Schema:
                 f"duplicate column names: {', '.join(map(repr, named)) or len(duplicates)}. Rename "
                 "or drop them."
             )
-        if records.empty and self.rows.public:
-            raise DataError("the data have no rows.")
         for name in self.columns:
             if name not in records.columns:
                 found = [str(c) for c in records.columns]
@@ -200,14 +221,6 @@ class Schema:
                     f"column {name!r} of the schema is not in the data{_suggest(name, found)}; "
                     f"columns {listed}." + ("" if show_values else f" {ASK_FOR_VALUES}")
                 )
-        needed = {n: column for n, column in self.columns.items() if not column.optional}
-        refuse_missing({name: absent(records[name], column) for name, column in needed.items()})
-        typed = {
-            name: column.typed(records[name], show_values=show_values)
-            for name, column in self.columns.items()
-        }
-        self._check_rules(typed)
-        return pd.DataFrame(typed)
 
     def check_cluster(self, records: Any) -> None:
         """Raise DataError where a person has more of the given records than ``cluster`` says.
@@ -218,27 +231,32 @@ class Schema:
             self.cluster.check(records)
 
     def _check_rules(self, found: Mapping[str, pd.Series]) -> None:
-        """Raise DataError where validated values break a rule."""
+        """Raise Refusal where validated values break a rule."""
         if not self.kept and not self.asked:
             return
         values = {name: numbers_of(self[name], column) for name, column in found.items()}
-        remedy = "Correct the records, or the schema from public knowledge."
-        for rule in self.kept:
-            broken = ~rule.holds(values)
-            if broken.any():
-                raise DataError(f"{broken.sum()} rows break the rule {rule.text!r}. {remedy}")
+        rows = len(next(iter(values.values())))
+        checks = [
+            (~rule.holds(values), "", f"rows break the rule {rule.text!r}") for rule in self.kept
+        ]
         for name, rule in self.asked.items():
             asked, there = rule.true(values), ~np.isnan(values[name])
-            for bad, what in (
-                (there & ~asked, "have a value"),
-                (asked & ~there & (not self[name].missing), "have none"),
-            ):
-                if bad.any():
-                    which = "does not hold" if what == "have a value" else "holds"
-                    raise DataError(
-                        f"column {name!r}: {bad.sum()} rows {what} where only_if = "
-                        f"{rule.text!r} {which}. {remedy}"
-                    )
+            only = f"only_if = {rule.text!r}"
+            needed = asked & ~there & (not self[name].missing)
+            checks += [
+                (there & ~asked, name, f"rows have a value where {only} does not hold"),
+                (needed, name, f"rows have none where {only} holds"),
+            ]
+        for number, (bad, name, what) in enumerate(checks):
+            if bad.any():
+                words = functools.partial(_broken, name, what)
+                raise Refusal((2, number), {name: int(bad.sum())}, rows, words)
+
+
+def _broken(name: str, what: str, counts: Mapping[str, int], rows: int, shown: Shown) -> str:
+    where = f"column {name!r}: " if name else ""
+    remedy = "Correct the records, or the schema from public knowledge."
+    return f"{where}{counts[name]} {what}. {remedy}"
 
 
 def _column(name: str, entry: Mapping[str, Any]) -> Column:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpbayes.errors import DataError, SchemaError
+from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
 from dpbayes.schema import dates
+from dpbayes.schema.refusals import Refusal, Shown
 
 if TYPE_CHECKING:
     from dpbayes.schema.columns import Column
@@ -57,15 +59,18 @@ def absent(values: pd.Series, column: Column) -> pd.Series:
 
 
 def refuse_missing(found: Mapping[str, pd.Series]) -> None:
-    """Raise DataError if a value is missing, with every column that has some."""
+    """Raise Refusal if a value is missing, with every column that has some."""
     counts = {name: int(missing.sum()) for name, missing in found.items()}
-    names = [name for name in counts if counts[name]]
-    if not names:
-        return
-    first = names[0]
-    more = "".join(f"; {name!r}: {counts[name]}" for name in names[1:])
-    raise DataError(
-        f"column {first!r}: {counts[first]} of {len(found[first])} rows are missing{more} (empty, "
+    if any(counts.values()):
+        rows = len(next(iter(found.values())))
+        raise Refusal((0,), counts, rows, functools.partial(_missing, tuple(found)))
+
+
+def _missing(columns: tuple[str, ...], counts: Mapping[str, int], rows: int, shown: Shown) -> str:
+    first, *others = [name for name in columns if counts[name]]
+    more = "".join(f"; {name!r}: {counts[name]}" for name in others)
+    return (
+        f"column {first!r}: {counts[first]} of {rows} rows are missing{more} (empty, "
         "NaN, NA or a single point). Declare missing = true in the schema, or drop or impute them "
         "before the fit; nothing is dropped silently."
     )

@@ -11,22 +11,19 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
-import os
-import re
 import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpbayes.errors import EngineError, OutputError, StudyError
+from dpbayes.cluster import check_scheduler, connected
+from dpbayes.errors import OutputError, StudyError
 from dpbayes.files import write_whole
 from dpbayes.heavy import pd
 from dpbayes.release import versions
@@ -34,11 +31,7 @@ from dpbayes.release import versions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_ADDRESS = re.compile(
-    r"(?:tcp|tls)://(?:(?P<host>[\w.-]+)|\[(?P<ip>[0-9a-fA-F:.]+)\]):(?P<port>\d{1,5})"
-)
 ATTEMPTS = 2
-TIMEOUT = 10.0  # seconds to reach a scheduler
 Piece = dict[str, Any]  # arguments of ``run`` besides the seed; JSON-able
 
 
@@ -109,9 +102,9 @@ def run_study(
             of this machine.
         progress: show a bar with an estimate.
     Raises:
-        StudyError: bad arguments, a scheduler elsewhere without TLS, or every piece failed.
+        StudyError: bad arguments, or every piece failed.
         OutputError: the directory is of another study, or not new.
-        EngineError: the scheduler cannot be reached.
+        EngineError: the scheduler cannot be reached, or is elsewhere and without TLS.
     """
     replicates = study.replicates if replicates is None else replicates
     if isinstance(replicates, bool) or replicates < study.least:
@@ -126,7 +119,7 @@ def run_study(
         done = {int(path.stem) for path in (place / "pieces").glob("*.parquet")}
         missing = [number for number in range(len(pieces)) if number not in done]
         if missing:
-            with _client(workers, scheduler, len(missing)) as client:
+            with connected(workers, scheduler, len(missing)) as client:
                 jobs = [(number, pieces[number]) for number in missing]
                 _work(client, study, seed, jobs, place, progress=progress)
         report = study.report(_rows(place, study))
@@ -209,73 +202,6 @@ def _begin(
         raise OutputError(f"--out {str(out)!r}: {error.strerror or error}.") from None
     except ValueError as error:
         raise OutputError(f"--out {str(out)!r}: study.json cannot be read: {error}.") from None
-
-
-def check_scheduler(text: str) -> None:
-    """An address of this machine or by TLS: nobody on the way can talk to scheduler or workers.
-
-    Raises:
-        EngineError: it is no address: Dask takes others for files, names of backends or nothing.
-        StudyError: it is on another machine and without TLS.
-    """
-    found = _ADDRESS.fullmatch(text)
-    if found is None or not 0 < int(found["port"]) < 2**16:
-        raise EngineError(f"scheduler {text!r}: expected tcp://HOST:PORT or tls://HOST:PORT.")
-    host = found["host"] or found["ip"]
-    try:
-        own = host == "localhost" or ip_address(host).is_loopback
-    except ValueError:  # a name
-        own = False
-    if own or text.startswith("tls://"):
-        return
-    raise StudyError(
-        f"--scheduler {text!r} is on another machine and does not use TLS: Dask sends Python "
-        "code, and whoever reaches the connection could run their own. Give the scheduler, its "
-        "workers and this machine certificates (https://distributed.dask.org/en/stable/tls.html) "
-        "and name it as tls://HOST:PORT, or forward its port to tcp://127.0.0.1:PORT."
-    )
-
-
-@contextmanager
-def _client(workers: int | None, scheduler: str | None, pieces: int) -> Iterator[Any]:
-    """A Dask client: of a scheduler, or of a local cluster of one-thread processes."""
-    try:
-        import dask
-        from distributed import Client, LocalCluster
-    except ImportError:
-        raise EngineError('studies run on Dask: pip install "dpbayes[studies]".') from None
-    quiet = {"distributed.worker.daemon": False, "distributed.admin.large-graph-warning-threshold":
-             "1GB"}  # fmt: skip
-    with dask.config.set(quiet):
-        if scheduler is not None:
-            try:
-                client = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
-            except TypeError:  # what Dask raises without certificates
-                raise EngineError(
-                    f"scheduler {scheduler!r} needs certificates: set distributed.comm.tls in "
-                    "Dask's configuration."
-                ) from None
-            except (OSError, TimeoutError, ValueError) as error:
-                raise EngineError(
-                    f"no Dask scheduler answers at {scheduler!r} within {TIMEOUT:g} s "
-                    f"({type(error).__name__}). Start one with `dask scheduler`, and workers with "
-                    "`dask worker ADDRESS --nthreads 1`."
-                ) from None
-            with client:
-                yield client
-            return
-        count = min(workers or os.cpu_count() or 1, pieces)
-        with (
-            LocalCluster(
-                n_workers=count,
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address="127.0.0.1:0",
-                silence_logs=logging.ERROR,
-            ) as cluster,
-            Client(cluster, set_as_default=False) as client,
-        ):
-            yield client
 
 
 def _work(

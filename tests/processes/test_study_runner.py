@@ -155,7 +155,7 @@ def test_workers_elsewhere_one_of_which_dies(tmp_path, dask, whole):
 )  # fmt: skip
 def test_a_scheduler_elsewhere_without_tls_is_not_called(tmp_path, monkeypatch, address):
     monkeypatch.setattr("distributed.Client", lambda *_, **__: pytest.fail("it was called"))
-    with pytest.raises(StudyError, match=r"does not use TLS.*tls://HOST:PORT"):
+    with pytest.raises(EngineError, match=r"does not use TLS.*tls://HOST:PORT"):
         run_study(study(), 2, tmp_path / "out", scheduler=address)
     assert list(tmp_path.iterdir()) == []
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import dpbayes as dpb
 from dpbayes.cli.options import _read_priors
+from dpbayes.cluster import check_scheduler
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.errors import DpbayesError
 from dpbayes.mechanisms.posterior.weights import FORMAT, Reference
@@ -21,7 +22,6 @@ from dpbayes.schema.overlap import Trace
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.json_data import read_json_data
 from dpbayes.stan.program import _expand, stan_directory
-from dpbayes.studies.runner import check_scheduler
 from tests.fuzzing import many, said, scrambled, seeds
 from tests.programs import GOOD
 

@@ -7,9 +7,10 @@ mechanism is made of a ``Measurement``.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.arrays import Floats, Ints, Mask
+from dpbayes.heavy import pd
 from dpbayes.mechanisms.measured.analyses import Analysis, Answer, Moment
 from dpbayes.mechanisms.measured.budget import UNIT, Budget
 from dpbayes.mechanisms.measured.groups import (
@@ -28,7 +30,10 @@ from dpbayes.mechanisms.measured.groups import (
     make_groups,
 )
 from dpbayes.mechanisms.measured.margins import Shares, fit_shares, reconciled
-from dpbayes.schema.rules import Values
+from dpbayes.mechanisms.tables.cells import Cells
+from dpbayes.schema import Column as Declared
+from dpbayes.schema.parts import Parted, Table
+from dpbayes.schema.rules import Values, numbers_of
 
 MARGINS = (0.5, 0.03)  # of a budget for margins where groups are fewest, less for each group more
 SCORES = 0.08  # for scores of pairs, where there are many
@@ -53,19 +58,85 @@ class Counts:
     sizes: Sequence[int]
     values: Values = field(default_factory=dict)
 
-    def margin(self, column: int) -> Ints:
-        """Records by fine level."""
-        return np.bincount(self.codes[:, column], minlength=self.sizes[column])
+    def margins(self) -> list[Ints]:
+        """Records by fine level, of each column."""
+        columns = enumerate(self.sizes)
+        return [np.bincount(self.codes[:, j], minlength=size) for j, size in columns]
 
-    def table(self, pair: Pair, groups: Sequence[Groups]) -> Ints:
-        """Records by groups of two columns."""
-        a, b = (groups[j].of[self.codes[:, j]] for j in pair)
-        size = groups[pair[0]].size, groups[pair[1]].size
-        return np.bincount(a * size[1] + b, minlength=size[0] * size[1]).reshape(size)
+    def tables(self, pairs: Sequence[Pair], of: Sequence[Ints]) -> list[Ints]:
+        """Records by groups of two columns, of each pair.
 
-    def sums(self, moment: Moment) -> Ints:
-        """Of a moment over the records, in its units."""
-        return np.asarray(moment.units(self.values).sum(axis=0))
+        Args:
+            of: the group of each fine level, by column.
+        """
+        sizes = [int(groups.max(initial=0)) + 1 for groups in of]
+        found = [groups[self.codes[:, j]] for j, groups in enumerate(of)]
+        tables = []
+        for a, b in pairs:
+            cells = np.bincount(found[a] * sizes[b] + found[b], minlength=sizes[a] * sizes[b])
+            tables.append(cells.reshape(sizes[a], sizes[b]))
+        return tables
+
+    def sums(self, moments: Sequence[Moment]) -> list[Ints]:
+        """Of moments over the records, in their units."""
+        return [moment.units(self.values).sum(axis=0) for moment in moments]
+
+
+@dataclass(frozen=True)
+class Added:
+    """The same of records in parts, added up: whole numbers, whatever the parts. Confidential.
+
+    Attributes:
+        table: of which one part at a time is in memory.
+        cells: fine levels of all columns.
+        used: columns that analyses use.
+    """
+
+    table: Table
+    cells: Cells
+    used: Sequence[Declared]
+
+    def margins(self) -> list[Ints]:
+        """As ``Counts``, by one pass over the records."""
+        return self._added(Counts.margins)
+
+    def tables(self, pairs: Sequence[Pair], of: Sequence[Ints]) -> list[Ints]:
+        """As ``Counts``, by one pass for all pairs."""
+        return self._added(Counts.tables, pairs, of)
+
+    def sums(self, moments: Sequence[Moment]) -> list[Ints]:
+        """As ``Counts``, by one pass for all moments."""
+        return self._added(Counts.sums, moments)
+
+    def _added(self, counted: Callable[..., list[Ints]], *what: Any) -> list[Ints]:
+        parts = self.table.map(functools.partial(_counted, counted, self.cells, self.used, what))
+        return functools.reduce(_sum, parts)
+
+
+def _counted(
+    counted: Callable[..., list[Ints]],
+    cells: Cells,
+    used: Sequence[Declared],
+    what: Sequence[Any],
+    records: pd.DataFrame,
+) -> list[Ints]:
+    return counted(_counts(cells, used, records), *what)
+
+
+def _counts(cells: Cells, used: Sequence[Declared], records: pd.DataFrame) -> Counts:
+    values = {column.name: numbers_of(column, records[column.name]) for column in used}
+    return Counts(cells.codes(records), [axis.size for axis in cells.axes], values)
+
+
+def _sum(some: list[Ints], others: list[Ints]) -> list[Ints]:
+    return [a + b for a, b in zip(some, others, strict=True)]
+
+
+def counts_of(table: Table, cells: Cells, used: Sequence[Declared] = ()) -> Counts | Added:
+    """Of records in memory, whose fine levels are found once, or of parts."""
+    if isinstance(table, Parted):
+        return Added(table, cells, used)
+    return _counts(cells, used, table.frame)
 
 
 @dataclass(frozen=True)
@@ -121,13 +192,16 @@ class Measurement:
     answers: tuple[Answer, ...] = ()
 
     @classmethod
-    def of(cls, counts: Counts, columns: Sequence[Column], n: int, budget: Budget) -> Measurement:
+    def of(
+        cls, counts: Counts | Added, columns: Sequence[Column], n: int, budget: Budget
+    ) -> Measurement:
         """Measure margins, then tables of pairs on groups that the noisy margins give."""
         pairs = _pairs(columns)
         parts = Parts.of(
             [c.size for c in columns], [c.shares is not None for c in columns], n, budget
         )
-        fine = {j: budget.counts(counts.margin(j), part) for j, part in parts.margins.items()}
+        margins = counts.margins()
+        fine = {j: budget.counts(margins[j], part) for j, part in parts.margins.items()}
         sds = {j: budget.sd(part) for j, part in parts.margins.items()}
         many, rest, most = len(columns) >= MANY, parts.rest, parts.most
         groups = []
@@ -140,14 +214,15 @@ class Measurement:
                 found = reconciled(fine[j], sds[j], [])
                 shares = fit_shares(found, n, curve=column.curve).best()
             groups.append(make_groups(shares, column.values, most))
+        exact = dict(zip(pairs, counts.tables(pairs, [g.of for g in groups]), strict=True))
         if many:
-            pairs = _chosen(pairs, groups, counts, n, budget, rest)
+            pairs = _chosen(exact, groups, n, budget, rest)
         part = rest / max(1, len(pairs))
-        tables = {pair: budget.counts(counts.table(pair, groups), part) for pair in pairs}
+        tables = {pair: budget.counts(exact[pair], part) for pair in pairs}
         return cls(n, columns, fine, sds, tables, budget.sd(part) if pairs else 0.0, groups)
 
     def asking(
-        self, analyses: Sequence[Analysis], rows: Values, counts: Counts, budget: Budget
+        self, analyses: Sequence[Analysis], rows: Values, counts: Counts | Added, budget: Budget
     ) -> Measurement:
         """With answers about analyses, which have parts of a budget by their numbers of moments.
 
@@ -155,12 +230,16 @@ class Measurement:
             rows: values that these noisy counts gave, which say what is asked.
         """
         sizes = np.array([analysis.moments for analysis in analyses])
+        parts = (sizes / sizes.sum()).tolist()
+        sds = [budget.moment_sd(part) for part in parts]
+        moments = [
+            Moment.of(one, rows, self.n, budget.norm, sd)
+            for one, sd in zip(analyses, sds, strict=True)
+        ]
         found = []
-        for one, part in zip(analyses, (sizes / sizes.sum()).tolist(), strict=True):
-            sd = budget.moment_sd(part)
-            moment = Moment.of(one, rows, self.n, budget.norm, sd)
-            noisy = moment.bound * budget.moments(counts.sums(moment), part)
-            found.append(Answer(moment, noisy, moment.bound * sd))
+        for one, sums, part, sd in zip(moments, counts.sums(moments), parts, sds, strict=True):
+            noisy = one.bound * budget.moments(sums, part)
+            found.append(Answer(one, noisy, one.bound * sd))
         return replace(self, answers=tuple(found))
 
     def about(self, name: str) -> list[Answer]:
@@ -266,9 +345,8 @@ def _sums(
 
 
 def _chosen(
-    pairs: list[Pair],
+    exact: Mapping[Pair, Ints],
     groups: Sequence[Groups],
-    counts: Counts,
     n: int,
     budget: Budget,
     rest: float,
@@ -281,12 +359,13 @@ def _chosen(
     So many are kept as make the error least that is foreseen: what is told by those that are left
     out, and the noise of those that are kept.
     """
+    pairs = list(exact)
     part = SCORES / len(pairs)
 
     def score(pair: Pair) -> float:
         a, b = (groups[j].mass for j in pair)
         expected = np.rint(UNIT * n * np.outer(a, b)).astype(np.int64)
-        off = np.abs(UNIT * counts.table(pair, groups) - expected)
+        off = np.abs(UNIT * exact[pair] - expected)
         return float(budget.moments(np.array([off.sum()]), part)[0]) / 2
 
     scores = np.array([score(pair) for pair in pairs])

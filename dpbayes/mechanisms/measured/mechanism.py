@@ -12,11 +12,11 @@ import numpy as np
 from dpbayes.arrays import Floats, Ints
 from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.heavy import pd
-from dpbayes.mechanisms.base import PureFitted, PureMechanism
+from dpbayes.mechanisms.base import PureFitted, PureMechanism, Task
 from dpbayes.mechanisms.measured import counting
 from dpbayes.mechanisms.measured.analyses import Analysis
 from dpbayes.mechanisms.measured.budget import MOVES, Budget, concentrated_loss, rho_to_spend
-from dpbayes.mechanisms.measured.rows import synthetic_codes
+from dpbayes.mechanisms.measured.rows import RowMaker, synthetic_codes
 from dpbayes.mechanisms.measured.structure import Structure, Walk, computed_by
 from dpbayes.mechanisms.outlook import Caution, Outlook
 from dpbayes.mechanisms.tables.cells import Axis, BinRule, Cells, make_axis, require_bounds
@@ -24,6 +24,7 @@ from dpbayes.privacy.accounting import check_delta
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.schema import Column, Schema
+from dpbayes.schema.parts import Held, Table
 from dpbayes.schema.rules import numbers_of
 from dpbayes.schema.values import listed
 from dpbayes.stan.model import Model
@@ -37,6 +38,7 @@ MOST_COLUMNS = 100
 FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
 LOST = 0.5  # of the records, from which it is said
 _FEWEST, _MOST = 4000, 50_000  # rows that what is asked about analyses is made of
+BLOCK = 100_000  # rows that are made at a time
 NO_CODES: Ints = np.empty((0, 0), dtype=np.int64)
 MOST_LEVELS = (400, 1000)  # of one column, ordered and not: what is fitted in seconds
 
@@ -79,6 +81,7 @@ class Measured(PureMechanism):
     delta: float = 0.0
     keep: Sequence[str] = ()
     structured: ClassVar[bool] = True
+    counts_parts: ClassVar[bool] = True
     name: ClassVar[str] = "measured"
     summary: ClassVar[str] = "noisy margins and pair tables, and a model of them; strict ε-DP"
 
@@ -212,7 +215,10 @@ class Measured(PureMechanism):
         return Outlook(facts, tuple(cautions))
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMeasured:
-        return FittedMeasured(self, schema, records, rows)
+        return FittedMeasured(self, Held(schema, records), rows)
+
+    def fit(self, task: Task) -> FittedMeasured:
+        return FittedMeasured(self, task.table, task.rows)
 
 
 def drawn_columns(schema: Schema) -> list[Column]:
@@ -257,9 +263,8 @@ class FittedMeasured(PureFitted):
 
     mechanism: Measured
 
-    def __init__(
-        self, mechanism: Measured, schema: Schema, records: pd.DataFrame, rows: int
-    ) -> None:
+    def __init__(self, mechanism: Measured, table: Table, rows: int) -> None:
+        schema = table.schema
         self.cells = Cells((), mechanism.axes(schema, rows))
         self.structure = Structure(schema, self.cells.axes)
         given = [axis for axis in self.cells.axes if axis.column.public]
@@ -268,23 +273,21 @@ class FittedMeasured(PureFitted):
         self.analyses = mechanism.analyses(schema)
         kept = {"keep": [analysis.text for analysis in self.analyses]}
         super().__init__(mechanism, schema, {"bins": self.cells.to_dict(), **kept, **spent})
-        codes = self.cells.codes(records)
-        sizes = [axis.size for axis in self.cells.axes]
         self._after = self.structure.after(self.analyses)
-        used = {name for analysis in self.analyses for name in analysis.names}
-        exact = {name: numbers_of(schema[name], records[name]) for name in sorted(used)}
-        self.counts = counting.Counts(codes, sizes, exact)
+        used = sorted({name for analysis in self.analyses for name in analysis.names})
+        self.counts = counting.counts_of(table, self.cells, [schema[name] for name in used])
         self.rows = rows
         # Without public columns nothing here has the length of the records. With them, rows are
         # made in an order of their own: that of the confidential file is not public.
-        public = codes[:, : len(given)] if given else NO_CODES
-        values = {a.column.name: numbers_of(a.column, records[a.column.name]) for a in given}
+        known = table.public
+        public = Cells((), tuple(given)).codes(known) if given else NO_CODES
+        values = {a.column.name: numbers_of(a.column, known[a.column.name]) for a in given}
         self._order = np.lexsort(list(values.values())) if given else None
         self.given = public if self._order is None else public[self._order]
         self._values = {name: value[self._order] for name, value in values.items()}
         self._spare = None  # before anything is paid for: what it takes is public
         if self.structure.bonds:
-            self._spare = self.structure.spare(len(records), self._values, self.given)
+            self._spare = self.structure.spare(len(table), self._values, self.given)
         self.columns = [
             counting.Column(
                 axis.size,
@@ -304,7 +307,8 @@ class FittedMeasured(PureFitted):
         found = counting.Measurement.of(self.counts, self.columns, self.rows, rest)
         # What is asked next follows from rows of the noisy counts, the same for the same counts.
         rows = len(self.given) or min(max(self.rows, _FEWEST), _MOST)
-        _, walk = self._made(found, rows, np.random.default_rng(1), draw=False)
+        maker = self._maker(found, np.random.default_rng(1), draw=False, one=True)
+        _, walk = self._made(maker, rows)
         assert walk is not None
         return found.asking(self.analyses, walk.known(), self.counts, budget.of(counting.KEEP))
 
@@ -312,33 +316,43 @@ class FittedMeasured(PureFitted):
         self, output: counting.Measurement, rows: int, rng: np.random.Generator
     ) -> pd.DataFrame:
         public = self.given.shape[1]
-        codes, walk = self._made(output, rows, rng, draw=self.mechanism.draw == "posterior")
-        if walk is None:
-            found = Cells((), self.cells.axes[public:]).decode(codes[:, public:], rng)
-        else:
-            found = walk.frame([column.name for column in self.synthesised])
+        # Rows beside public columns are made at once, as they are in an order.
+        sizes = [rows] if public else _blocks(rows)
+        maker = self._maker(
+            output, rng, draw=self.mechanism.draw == "posterior", one=len(sizes) == 1
+        )
+        found = pd.concat([self._block(maker, size) for size in sizes], ignore_index=True)
         if self._order is not None:  # beside the public columns of the records again
             found = found.iloc[np.argsort(self._order)].reset_index(drop=True)
         return found
 
-    def _made(
-        self, output: counting.Measurement, rows: int, rng: np.random.Generator, *, draw: bool
-    ) -> tuple[Ints, Walk | None]:
+    def _maker(
+        self, output: counting.Measurement, rng: np.random.Generator, *, draw: bool, one: bool
+    ) -> RowMaker:
+        order = order_of(output, self.given.shape[1], self._after)
+        return RowMaker(output, order, rng, draw, one)
+
+    def _made(self, maker: RowMaker, rows: int) -> tuple[Ints, Walk | None]:
         """Fine levels of synthetic rows, and their values where anything reads them."""
         walk = None
         if self.structure.bonds or self.analyses:
             walk = Walk(self.structure, rows, self._values)
-        codes = synthetic_codes(
-            output,
-            order_of(output, self.given.shape[1], self._after),
-            rows,
-            rng,
-            self.given,
-            draw=draw,
-            walk=walk,
-            spare=self._spare,
-        )
+        codes = synthetic_codes(maker, rows, self.given, walk=walk, spare=self._spare)
         return codes, walk
+
+    def _block(self, maker: RowMaker, rows: int) -> pd.DataFrame:
+        """Some rows, of which nothing but their values stays in memory."""
+        codes, walk = self._made(maker, rows)
+        if walk is not None:
+            return walk.frame([column.name for column in self.synthesised])
+        public = self.given.shape[1]
+        return Cells((), self.cells.axes[public:]).decode(codes[:, public:], maker.rng)
+
+
+def _blocks(rows: int) -> list[int]:
+    """Rows that are made at a time."""
+    whole, rest = divmod(rows, BLOCK)
+    return [BLOCK] * whole + [rest] * bool(rest or not whole)
 
 
 def order_of(

@@ -32,30 +32,21 @@ _BALANCING = 20  # rounds in which levels inside groups come to their shares
 
 
 def synthetic_codes(
-    measured: Measurement,
-    order: Sequence[int],
+    maker: RowMaker,
     rows: int,
-    rng: np.random.Generator,
     given: Ints,
     *,
-    draw: bool = False,
     walk: Walk | None = None,
     spare: tuple[Walk, Ints] | None = None,
 ) -> Ints:
     """Fine levels of synthetic rows, shape (rows, columns).
 
     Args:
-        order: of the columns; each follows from those before it.
         given: fine levels of the public columns, which are the first: shape (rows, of them).
-        draw: shares and relations are a draw of what is known of the population, and rows are
-            drawn independently; otherwise both are what is most likely of the records, and the
-            counts of levels are theirs.
         walk: rules that rows are to keep, and the rows' values, which it is left with.
         spare: rows that keep them, with their levels, for those that would not.
     """
-    groups = measured.drawn(rng) if draw else measured.groups
-    maker = _Maker(measured, groups, order, rng, draw)
-    codes = maker.rows(rows, given, walk, near=not draw)
+    codes = maker.rows(rows, given, walk, near=not maker.draw)
     if walk is None:
         return codes
     # What is left of independent rows has the distribution that the rules leave. Where noise makes
@@ -70,25 +61,35 @@ def synthetic_codes(
     assert spare is not None
     other, levels = spare
     dead, good = walk.dead.copy(), np.flatnonzero(~other.dead)
-    place = np.arange(rows) if walk.public else good[rng.integers(len(good), size=rows)]
+    place = np.arange(rows) if walk.public else good[maker.rng.integers(len(good), size=rows)]
     codes[dead] = levels[place[dead]]
     walk.replaced(dead, other, place)
     return codes
 
 
-class _Maker:
-    """Makes rows, by relations that are fitted beside the first of them."""
+class RowMaker:
+    """Makes rows of a data set, by relations that are fitted beside the first of them.
+
+    Args:
+        order: of the columns; each follows from those before it.
+        draw: shares and relations are a draw of what is known of the population, and rows are
+            drawn independently; otherwise both are what is most likely of the records, and the
+            counts of levels are theirs.
+        one: all rows are made at once. Otherwise what is rounded in each block goes up or down at
+            random, so that levels too rare for a block come as often as they should in all.
+    """
 
     def __init__(
         self,
         measured: Measurement,
-        groups: Sequence[Groups],
         order: Sequence[int],
         rng: np.random.Generator,
-        draw: bool,
+        draw: bool = False,
+        one: bool = True,
     ) -> None:
-        self.measured, self.groups, self.order = measured, groups, order
-        self.rng, self.draw = rng, draw
+        self.measured, self.order = measured, order
+        self.groups = measured.drawn(rng) if draw else measured.groups
+        self.rng, self.draw, self.one = rng, draw, one
         self.relations: dict[int, Conditional] = {}
         self.tilts: dict[int, Tilt] = {}
         self.flat = 0.0
@@ -156,12 +157,12 @@ class _Maker:
         rows = len(chances)
         drawn = draw_groups(chances, self.rng)
         if near:
-            drawn = matched(chances, drawn, _apportioned(group.mass, rows), self.rng)
+            drawn = matched(chances, drawn, self._counts(group.mass, rows), self.rng)
         out = np.empty(rows, dtype=np.int64)
         for number in range(group.size):
             here = np.flatnonzero(drawn == number)
             open_ = None if allowed is None else allowed[here]
-            out[here] = _inside(group, number, shares, linear[here], self.rng, near, open_)
+            out[here] = self._inside(group, number, shares, linear[here], near, open_)
         return out
 
     def _kept(
@@ -169,7 +170,7 @@ class _Maker:
     ) -> Ints:
         """Levels of rows that are tilted towards what is known of analyses, some rows at a time."""
         rows, values = walk.rows, walk.known()
-        levels = np.repeat(np.arange(fine.size), _apportioned(fine.shares, rows))
+        levels = np.repeat(np.arange(fine.size), self._counts(fine.shares, rows))
         places = self.rng.permutation(rows)
         parts = -(-rows * fine.size // _CELLS)
         out = np.empty(rows, dtype=np.int64)
@@ -223,6 +224,46 @@ class _Maker:
             )
         return self.relations[column]
 
+    def _inside(
+        self,
+        group: Groups,
+        number: int,
+        every: Floats,
+        linear: Floats,
+        near: bool,
+        allowed: Mask | None,
+    ) -> Ints:
+        """Fine levels of rows in one group: towards where the linear relation points.
+
+        Args:
+            every: shares of all fine levels, above 0.
+        """
+        levels = np.flatnonzero(group.of == number)
+        if len(levels) == 1 or not len(linear):
+            return np.full(len(linear), levels[0])
+        shares = every[levels] / every[levels].sum()
+        apart = group.fine[levels] - group.basis[number]
+        if allowed is None and not apart.any():  # alike for all rows
+            counts = self._counts(shares, len(linear))
+            if not near:
+                counts = self.rng.multinomial(len(linear), shares)
+            return self.rng.permutation(np.repeat(levels, counts))
+        chances = _chances(group, number, every, linear, allowed)
+        for _ in range(_BALANCING):
+            chances *= shares / np.maximum(chances.mean(axis=0), 1e-300)
+            chances /= np.maximum(chances.sum(axis=1, keepdims=True), 1e-300)
+        drawn = draw_groups(chances, self.rng)
+        if near:
+            drawn = matched(chances, drawn, self._counts(shares, len(linear)), self.rng)
+        return np.asarray(levels[drawn])
+
+    def _counts(self, shares: Floats, rows: int) -> Ints:
+        """Counts with sum ``rows`` near shares of it."""
+        middle = 0.5 if self.one else self.rng.random()
+        ends = np.floor(np.cumsum(shares) / shares.sum() * rows + middle).astype(np.int64)
+        ends[-1] = rows
+        return np.asarray(np.diff(ends, prepend=0))
+
 
 @dataclass(frozen=True)
 class _Fine:
@@ -267,39 +308,6 @@ def _left(group: Groups, allowed: Mask) -> Floats:
         return np.asarray(np.log(part))
 
 
-def _inside(
-    group: Groups,
-    number: int,
-    every: Floats,
-    linear: Floats,
-    rng: np.random.Generator,
-    near: bool,
-    allowed: Mask | None,
-) -> Ints:
-    """Fine levels of rows in one group: towards where the linear relation points.
-
-    Args:
-        every: shares of all fine levels, above 0.
-    """
-    levels = np.flatnonzero(group.of == number)
-    if len(levels) == 1 or not len(linear):
-        return np.full(len(linear), levels[0])
-    shares = every[levels] / every[levels].sum()
-    if allowed is None and not (group.fine[levels] - group.basis[number]).any():  # alike for all
-        counts = _apportioned(shares, len(linear))
-        if not near:
-            counts = rng.multinomial(len(linear), shares)
-        return rng.permutation(np.repeat(levels, counts))
-    chances = _chances(group, number, every, linear, allowed)
-    for _ in range(_BALANCING):
-        chances *= shares / np.maximum(chances.mean(axis=0), 1e-300)
-        chances /= np.maximum(chances.sum(axis=1, keepdims=True), 1e-300)
-    drawn = draw_groups(chances, rng)
-    if near:
-        drawn = matched(chances, drawn, _apportioned(shares, len(linear)), rng)
-    return np.asarray(levels[drawn])
-
-
 def _chances(
     group: Groups, number: int, every: Floats, linear: Floats, allowed: Mask | None
 ) -> Floats:
@@ -308,12 +316,6 @@ def _chances(
     apart = group.fine[levels] - group.basis[number]
     found = softmax(np.log(every[levels] / every[levels].sum()) + linear @ apart.T)
     return found if allowed is None else found * allowed[:, levels]
-
-
-def _apportioned(shares: Floats, rows: int) -> Ints:
-    """Counts with sum ``rows`` near shares of it."""
-    ends = np.floor(np.cumsum(shares) / shares.sum() * rows + 0.5).astype(np.int64)
-    return np.asarray(np.diff(ends, prepend=0))
 
 
 def _pair(a: int, b: int) -> tuple[int, int]:

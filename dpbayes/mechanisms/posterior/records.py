@@ -263,7 +263,7 @@ class Neighbour(BoundRecords):
 
     def __init__(self, of: BoundRecords, given: pd.DataFrame) -> None:
         found = of.task.schema.validate(given)
-        super().__init__(replace(of.task, records=found, _shared={}))
+        super().__init__(of.task.of(found))
         self._of = of
 
     def sensitivity(self) -> Vector:
