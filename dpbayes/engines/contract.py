@@ -20,7 +20,7 @@ from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram
 POINTS = 5
 MOVED = 100  # records that are moved to the ends of their domain, at most
 FAR = 10.0  # unconstrained coordinates reach it at points far out
-_PUBLIC_BY_NAME = ("X", "group", "group_index", "slope_X")
+_PUBLIC_BY_NAME = ("X", "Z", "group", "group_index", "slope_X")
 
 NOT_CHECKED = (
     "behaviour away from the points tried",

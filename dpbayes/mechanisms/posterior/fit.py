@@ -249,7 +249,8 @@ class PosteriorFit(Fitted):
         predictor and an intercept.
 
         Args:
-            column: whose model is meant; needed where there are several.
+            column: whose model is meant, or which part (``zero``, ``count``); needed where there
+                are several.
         """
         model, label = self._model_of(column)
         names = ["Intercept", *model.formula.names]
@@ -298,9 +299,15 @@ class PosteriorFit(Fitted):
         return pd.DataFrame({"mean": table.mean(1), "sd": table.std(1)}, index=list(values))
 
     def _model_of(self, column: str | None) -> tuple[ColumnModel, str]:
-        """The model of a column, and its label; of the only one, if there is one."""
-        pairs = zip(self.on.model.columns, self.on.model.labels, strict=True)
-        found = {model.outcome.name: (model, label) for model, label in pairs}
+        """The model of a column, and its label; of the only one, if there is one.
+
+        Parts of a family are told by their labels.
+        """
+        pairs = self.on.model.predictors
+        parts = len(pairs) > len(self.on.model.columns)
+        found = {
+            label if parts else model.outcome.name: (model, label) for model, label in pairs
+        }
         if column is None and len(found) == 1:
             return next(iter(found.values()))
         if column not in found:
