@@ -32,18 +32,16 @@ functions {
   // ones: the first comes by Kemp (1981, algorithm LK), the others are again one.
   array[] real positive_neg_binomial_rng(vector log_mean, real phi) {
     int n = rows(log_mean);
-    array[n] real found;
-    for (i in 1:n) {
-      real log_fail = -log1p_exp(log_mean[i] - log(phi));  // log(1 - p)
-      real all = -phi * log_fail;
-      real left = all + log1m(-uniform_rng(0, 1) * expm1(-all));
-      real q = log1m_exp(uniform_rng(0, 1) * log_fail);
-      // of size phi * share and the same p
-      real share = fmax(left / all, 1e-12);
-      found[i] = 1 + floor(fmin(log(uniform_rng(0, 1)) / q, 1e9))
-                 + neg_binomial_2_log_rng(log_mean[i] + log(share), phi * share);
-    }
-    return found;
+    vector[n] zero = zeros_vector(n);
+    vector[n] log_fail = -log1p_exp(log_mean - log(phi));  // log(1 - p)
+    vector[n] all = -phi * log_fail;
+    vector[n] left = all + log1m(to_vector(uniform_rng(zero, 1)) .* -expm1(-all));
+    vector[n] log_q = log1m_exp(to_vector(uniform_rng(zero, 1)) .* log_fail);
+    vector[n] first = floor(fmin(log(to_vector(uniform_rng(zero, 1))) ./ log_q, 1e9));
+    // of size phi * share and the same p
+    vector[n] share = fmax(left ./ all, 1e-12);
+    return to_array_1d(1 + first + to_vector(neg_binomial_2_log_rng(log_mean + log(share),
+                                                                    phi * share)));
   }
   // what the records first..last add to target
   real neg_binomial_target(array[] int record, int first, int last, vector y,

@@ -185,16 +185,14 @@ generated quantities {
     }
     if (emit_y_rep) {
       // ordered_logistic_rng by its latent variable, which every engine has
-      array[n] real latent;
-      if (probit) latent = normal_rng(eta, 1);
-      else latent = logistic_rng(eta, 1);
-      y_rep = rep_array(1.0, n);
-      for (c in 1:(C - 1)) {
-        for (i in 1:n) y_rep[i] += latent[i] > cutpoint[c];
-      }
-      if (binned) {
-        y_rep = to_array_1d(to_vector(y_rep) + to_vector(uniform_rng(rep_vector(-0.5, n), 0.5)));
-      }
+      vector[n] latent;
+      vector[n] level = ones_vector(n);
+      if (probit) latent = to_vector(normal_rng(eta, 1));
+      else latent = to_vector(logistic_rng(eta, 1));
+      // 1 where the latent variable is above: loops over records are slow
+      for (c in 1:(C - 1)) level += fmin(fmax(1e300 * (latent - cutpoint[c]), 0), 1);
+      if (binned) level += to_vector(uniform_rng(rep_vector(-0.5, n), 0.5));
+      y_rep = to_array_1d(level);
     }
   }
 }

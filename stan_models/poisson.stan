@@ -23,12 +23,10 @@ functions {
     return total;
   }
   // Given that it is not 0: the first event of a unit of time, and those after it
-  array[] int positive_poisson_rng(vector mean) {
+  array[] real positive_poisson_rng(vector mean) {
     vector[rows(mean)] u = to_vector(uniform_rng(zeros_vector(rows(mean)), 1));
     vector[rows(mean)] after = mean + log1m(u .* -expm1(-mean));
-    array[rows(mean)] int found = poisson_rng(fmax(after, 0));
-    for (i in 1:rows(mean)) found[i] += 1;
-    return found;
+    return to_array_1d(1 + to_vector(poisson_rng(fmax(after, 0))));
   }
   // what the records first..last add to target
   real poisson_target(array[] int record, int first, int last, vector y,
@@ -95,7 +93,7 @@ model {
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
-  array[emit_y_rep ? n : 0] int y_rep;
+  array[emit_y_rep ? n : 0] real y_rep;
   if (emit || emit_y_rep) {
     vector[n] eta = linear_predictor(1, n, intercept, X, coefficient,
                                      group_effect, group_index, slope_X);

@@ -33,18 +33,13 @@ _DATA = {
 }
 _GIVEN = {
     "hurdle": """\
-  array[n] int y__P;
-  array[n] int y__R = y;
-  for (i in 1:n) {
-    y__P[i] = y[i] == 0;
-    if (y[i] == 0) y__R[i] = 1;
-  }
-  vector[n] at_point = to_vector(y__P);""",
+  vector[n] at_point = fmax(1 - to_vector(y), 0);
+  vector[n] y__P = at_point;
+  vector[n] y__R = to_vector(y) + at_point;  // of records with 0 a count that there is""",
     "inflated": """\
-  array[n] int y__P = zeros_int_array(n);  // not known of a record with 0
-  array[n] int y__R = y;
-  vector[n] at_point;
-  for (i in 1:n) at_point[i] = y[i] == 0;""",
+  vector[n] at_point = fmax(1 - to_vector(y), 0);
+  vector[n] y__P = zeros_vector(n);  // not known of a record with 0
+  vector[n] y__R = to_vector(y);""",
     "atoms": """\
   array[n] int y__P = ones_int_array(n);  // 1: at none
   vector[n] y__R = y;
@@ -78,12 +73,10 @@ _REPLICATE = {
     "hurdle": _AT_ZERO,
     "inflated": _AT_ZERO,
     "atoms": """\
-    y_rep = y_rep__R;
-    for (i in 1:n) {
-      for (a in 1:A) {
-        if (y_rep__P[i] == a + 1) y_rep[i] = atom[a];
-      }
-    }""",
+    vector[n] number = to_vector(y_rep__P);  // of the atom, from 2
+    vector[n] value = fmin(to_vector(y_rep__R), 1e300) .* fmax(2 - number, 0);
+    for (a in 1:A) value += atom[a] * fmax(1 - abs(number - a - 1), 0);
+    y_rep = to_array_1d(value);""",
 }
 
 

@@ -334,20 +334,20 @@ class ColumnModel(Model):
         design = self.formula.design(records)
         if self.family is None:
             return design.stan_data()
-        given = {**design.stan_data(), **self._scale_data(records)}
+        given = design.stan_data()
         data: dict[str, Any] = {}
         for label, family in self._parts.items():
             levels = self.constants.get(named("C", label), 0)
             coordinates = family.coordinates(design.effects, levels)
             groups = design.group_data(self._prior_sds(label))
-            of_part = {**given, **coordinates, **groups}
+            of_part = {**given, **self._scale_data(family, records), **coordinates, **groups}
             data |= {named(name, label): value for name, value in of_part.items()}
         # Coordinates are for the chain alone, and no confidential covariate is in those of others.
         return {**data, **neutral(data)} if self.conditioned else data
 
-    def _scale_data(self, records: pd.DataFrame) -> dict[str, Any]:
+    def _scale_data(self, family: Family, records: pd.DataFrame) -> dict[str, Any]:
         """Covariates of the scale, for programs that have them."""
-        if "M" not in self.program.declared("data"):
+        if family.file != "location_scale":
             return {}
         Z = np.empty((len(records), 0)) if self.scale is None else self.scale.design(records).X
         return {"M": Z.shape[1], "Z": Z}

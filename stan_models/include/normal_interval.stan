@@ -24,22 +24,15 @@ vector log_Phi_interval(vector middle, vector half) {
 array[] real truncated_normal_rng(vector eta, vector sigma, int bounds, vector ends) {
   int n = rows(eta);
   vector[n] top = (ends[2] - eta) ./ sigma;
-  vector[n] bottom = (ends[1] - eta) ./ sigma;
-  array[n] real found;
-  for (i in 1:n) {
-    real log_u = log(uniform_rng(0, 1));
-    real z;
-    if (bounds == 1) {
-      z = std_normal_log_qf(log_u + log_Phi([top[i]]')[1]);
-    } else {
-      real middle = 0.5 * (top[i] + bottom[i]);
-      real half = 0.5 * (top[i] - bottom[i]);
-      real from = log_Phi([-half - abs(middle)]')[1];
-      real width = log_Phi_interval([middle]', [half]')[1];
-      z = std_normal_log_qf(log_sum_exp(from, log_u + width)) * (middle > 0 ? -1 : 1);
-    }
-    found[i] = fmin(eta[i] + sigma[i] * z, ends[2]);
-    if (bounds == 2) found[i] = fmax(found[i], ends[1]);
+  vector[n] log_u = log(to_vector(uniform_rng(zeros_vector(n), 1)));
+  if (bounds == 1) {
+    return to_array_1d(fmin(eta + sigma .* std_normal_log_qf(log_u + log_Phi(top)), ends[2]));
   }
-  return found;
+  vector[n] middle = top - 0.5 * (ends[2] - ends[1]) / sigma;
+  vector[n] half = top - middle;
+  vector[n] z = std_normal_log_qf(log_sum_exp(log_Phi(-half - abs(middle)),
+                                              log_u + log_Phi_interval(middle, half)));
+  // 1 where the ends lie above the mean and the other tail was taken, else -1
+  vector[n] sign = fmin(fmax(1e300 * middle, -1), 1);
+  return to_array_1d(fmax(fmin(eta - sigma .* sign .* z, ends[2]), ends[1]));
 }
