@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Generic
+from typing import Any, Generic
 
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.errors import GuaranteeError
@@ -53,6 +53,18 @@ class Fit(Generic[F_co]):
     def guarantee(self) -> Guarantee:
         """The claim for one data set; of m: ``guarantee.for_datasets(m, delta)``."""
         return self.claimed
+
+    def check(self, replicates: int = 20) -> Any:
+        """Posterior predictive checks: does the family fit? Confidential; nothing is released.
+
+        Args:
+            replicates: data sets that the records are compared with.
+        Returns:
+            a ``Check``: a table with what fits, and quantile residuals.
+        Raises:
+            GuaranteeError: the mechanism draws from no model.
+        """
+        return self.fitted.check(replicates)
 
     def findings(self) -> Findings:
         """What the fit says of the records. Confidential, and slow where it asks for a fit."""

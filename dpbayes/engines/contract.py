@@ -15,6 +15,7 @@ from dpbayes.engines.base import BoundModel, CompiledModel, SamplerSettings
 from dpbayes.engines.extremes import AtEnds, Ends, broken, close
 from dpbayes.errors import DataError, EngineError, ProgramError
 from dpbayes.heavy import xr
+from dpbayes.stan.composition import SEPARATOR
 from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram
 
 POINTS = 5
@@ -58,7 +59,9 @@ def private_entries(data: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(
         key
         for key, value in data.items()
-        if key not in public and not key.startswith("prior_") and np.shape(value)[:1] == (n,)
+        if key.partition(SEPARATOR)[0] not in public
+        and not key.startswith("prior_")
+        and np.shape(value)[:1] == (n,)
     )
 
 

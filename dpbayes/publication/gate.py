@@ -28,7 +28,7 @@ from dpbayes.publication.payment import Payment
 from dpbayes.publication.room import room
 from dpbayes.publication.terms import NO_LEDGER, UNACCOUNTED, Say, Terms, require_secret_seed
 from dpbayes.release import STATEMENT, Release
-from dpbayes.report.report import fit_report, release_report
+from dpbayes.report.report import check_report, fit_report, release_report
 from dpbayes.schema.overlap import Identity
 
 T = TypeVar("T")
@@ -144,6 +144,7 @@ def report_into(
     if findings is not None:
         _attempt(lambda: output.keep(fit_report(findings)), say)
     _attempt(lambda: output.keep(release_report(fit, release)), say)
+    _attempt(lambda: output.keep(check_report(fit)), say)
     return findings
 
 

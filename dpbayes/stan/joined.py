@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.schema import Column
-from dpbayes.stan.composition import SEPARATOR, SHARED, Piece, PieceOfProgram, functions_of
+from dpbayes.stan.composition import SEPARATOR, Piece, PieceOfProgram, functions_of
 from dpbayes.stan.families import FAMILIES, Family
 from dpbayes.stan.program import CONTRACT_DATA, StanProgram
 

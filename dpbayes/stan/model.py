@@ -26,7 +26,7 @@ from dpbayes.stan.families import FAMILIES, Family, decode_outcome, encode_outco
 from dpbayes.stan.formula import Formula
 from dpbayes.stan.formula_text import quoted
 from dpbayes.stan.groups import neutral
-from dpbayes.stan.joined import levels_of, named, part_data
+from dpbayes.stan.joined import named, part_data
 from dpbayes.stan.json_data import read_json_data
 from dpbayes.stan.program import StanProgram
 

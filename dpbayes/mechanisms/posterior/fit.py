@@ -16,6 +16,8 @@ from dpbayes.engines.proposal import Candidates
 from dpbayes.errors import ConvergenceError, ProgramError, SchemaError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Findings, Fitted, Task
+from dpbayes.mechanisms.posterior.predictive import REPLICATES as CHECKED
+from dpbayes.mechanisms.posterior.predictive import Check, replicated
 from dpbayes.mechanisms.posterior.records import BoundRecords, Neighbour, bind_stage
 from dpbayes.mechanisms.posterior.risk import RecordRisk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Drawn, Posterior
@@ -305,14 +307,26 @@ class PosteriorFit(Fitted):
         """
         pairs = self.on.model.predictors
         parts = len(pairs) > len(self.on.model.columns)
-        found = {
-            label if parts else model.outcome.name: (model, label) for model, label in pairs
-        }
+        found = {label if parts else model.outcome.name: (model, label) for model, label in pairs}
         if column is None and len(found) == 1:
             return next(iter(found.values()))
         if column not in found:
             raise SchemaError(f"column = {column!r} must be one of {', '.join(found)}.")
         return found[column]
+
+    def check(self, replicates: int = CHECKED) -> Check:
+        """Posterior predictive checks of the model that data sets are drawn from.
+
+        Args:
+            replicates: data sets that the records are compared with.
+        Raises:
+            DataError: there are no records.
+        """
+        on, records = self.on, self.on.task.records
+        rows = max(len(records), 1)
+        public = on.model.public(records, rows)
+        drawn = replicated(on.model, on.blank_of(rows), self.draws, public, replicates)
+        return Check.of(self.synthesised, records, list(drawn))
 
     def findings(self) -> Findings:
         before, after = self.lipschitz_unweighted, self.lipschitz
