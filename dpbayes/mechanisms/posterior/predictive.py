@@ -115,13 +115,16 @@ def _figures(
     for value in _points(column):
         shares = [float((one == value).mean()) for one in all_of]
         yield f"share of {column.shown(value)}", shares[0], np.asarray(shares[1:])
-    figures = {"mean": np.mean, "sd": np.std, "largest": np.max}
-    for name, function in figures.items():
-        found = [float(function(one)) for one in all_of]
-        yield name, found[0], np.asarray(found[1:])
+    by_set = {
+        "mean": [one.mean() for one in all_of],
+        "sd": [one.std() for one in all_of],
+        "largest": [one.max() for one in all_of],
+    }
+    for name, found in by_set.items():
+        yield name, float(found[0]), np.asarray(found[1:])
     for name, q in _QUANTILES.items():
-        found = [float(np.quantile(one, q)) for one in all_of]
-        yield name, found[0], np.asarray(found[1:])
+        at = [float(np.quantile(one, q)) for one in all_of]
+        yield name, at[0], np.asarray(at[1:])
 
 
 def _points(column: Column) -> list[float]:
