@@ -93,3 +93,11 @@ def family_of_ones_own(path, bundled="bernoulli", **settings):
     return dpb.Family(
         "mine", "my own", "binary", "none", FAMILIES["bernoulli"].priors, program=path, **settings
     )
+
+
+def one_of_each_program():
+    """Families that differ in their programs, and one of each rule of two parts."""
+    found = {}
+    for name, family in FAMILIES.items():
+        found.setdefault(family.rule or family.file, name)
+    return list(found.values())

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from arviz_stats import mcse
-from conftest import ATOMS
+from conftest import ATOMS, family_data
 from scipy import special, stats
 
 from dpbayes.engines import ENGINES, SamplerSettings, get_engine, worker
@@ -30,7 +30,8 @@ from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.engines.recorded import RecordedEngine
 from dpbayes.errors import EngineError, ProgramError
-from dpbayes.stan.families import FAMILIES
+from dpbayes.schema import Column
+from dpbayes.stan.families import FAMILIES, family_of
 from dpbayes.stan.program import StanProgram
 
 SHAPES = [(0, 0), (2, 3), (2, "terms")]
@@ -975,3 +976,53 @@ def test_a_chain_that_dies_is_an_error(bind, tmp_path, monkeypatch):
     again = Checkpoint(tmp_path / "c")
     again.sample(bound, settings)
     assert again.reused == 1
+
+
+# A scale that follows covariates
+
+
+@pytest.mark.parametrize("family", ["normal", "lognormal", "student_t", "truncated_normal"])
+def test_a_scale_with_covariates(engine, family):
+    """log sigma = log_sigma + Z coefficients, by SciPy; replicates by their distribution.
+
+    Kolmogorov-Smirnov at 1e-6, for 4 families and 2 engines: false alarms at 8e-6 over seeds.
+    """
+    text = f'{family}(sigma = "~ x")'
+    data = {**family_data(family, 2, 0, 300), "M": 2}
+    data["Z"] = np.random.default_rng(3).normal(size=(300, 2))
+    column = Column("y", "continuous", lower=0, upper=1)
+    data |= family_of(text).stan_data(column, None)
+    binding = engine.compile(StanProgram.for_family(text)).bind(data)
+    points = binding.random_points(3, seed=2)
+    found = rows(binding.log_lik(points))
+    for s in range(3):
+        point = {str(k): stacked(points, k)[s] for k in points["posterior"].data_vars}
+        log_sigma = point["log_sigma"] + data["Z"] @ point["sigma_coefficient"]
+        told = {**point, "log_sigma": log_sigma, "sigma": np.exp(log_sigma)}
+        distribution = twin_at(family, data, told)
+        np.testing.assert_allclose(found[s], distribution.logpdf(data["y"]), rtol=1e-9, atol=1e-12)
+        if s == 0:
+            y = binding.y_rep(points, 0, seed=5)
+            assert stats.kstest(distribution.cdf(y), "uniform").pvalue > 1e-6
+
+
+def test_logarithms_of_normal_probabilities_far_out(engine):
+    """A truncated normal around means far outside of its ends, against SciPy's log cdfs."""
+    data = family_data("truncated_normal", 0, 0, 40)
+    binding = engine.compile(StanProgram.for_family("truncated_normal")).bind(data)
+    points = binding.random_points(6, seed=2)
+    points["posterior"]["intercept"][:] = np.array([[-300.0, -30.0, -3.0, 0.5, 4.0, 200.0]])
+    points["posterior"]["log_sigma"][:] = np.array([[0.0, -1.0, -2.0, -3.0, -1.0, 1.0]])
+    found = rows(binding.log_lik(points))
+    assert np.isfinite(found).all()
+    for s in range(6):
+        point = {str(k): stacked(points, k)[s] for k in points["posterior"].data_vars}
+        mean, sigma = point["intercept"], np.exp(point["log_sigma"])
+        tails = (0 - mean) / sigma, (1 - mean) / sigma
+        low, high = sorted(-abs(tails[0] + tails[1]) / 2 + sign * (tails[1] - tails[0]) / 2
+                            for sign in (-1, 1))  # fmt: skip
+        log_inside = special.log_ndtr(high) + np.log1p(
+            -np.exp(special.log_ndtr(low) - special.log_ndtr(high))
+        )
+        expected = stats.norm.logpdf(data["y"], mean, sigma) - log_inside
+        np.testing.assert_allclose(found[s], expected, rtol=1e-7, atol=1e-6)
