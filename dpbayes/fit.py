@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Generic
+from typing import Any, Generic
 
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.errors import GuaranteeError
@@ -62,6 +62,18 @@ class Fit(Generic[F_co]):
         """What public facts say of a release, the number of rows that it pays for among them."""
         task = self.task
         return self.mechanism.outlook(task.schema, max(1, task.rows), task.model)
+
+    def check(self, replicates: int = 20) -> Any:
+        """Posterior predictive checks: does the family fit? Confidential; nothing is released.
+
+        Args:
+            replicates: data sets that the records are compared with.
+        Returns:
+            a ``Check``: a table with what fits, and quantile residuals.
+        Raises:
+            GuaranteeError: the mechanism draws from no model.
+        """
+        return self.fitted.check(replicates)
 
     def findings(self) -> Findings:
         """What the fit says of the records. Confidential, and slow where it asks for a fit."""

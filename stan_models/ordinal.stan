@@ -1,10 +1,12 @@
-// Cumulative-logit regression of an ordinal outcome with C levels.
-//   P(y_i <= c) = inv_logit(cutpoint_c - eta_i),  no intercept
+// Cumulative regression of an ordinal outcome with C levels, or of the cell of a
+// histogram that a number falls into, by logit or probit.
+//   P(y_i <= c) = inv_logit(cutpoint_c - eta_i) or Phi(cutpoint_c - eta_i),  no intercept
 functions {
 #include pseudo_likelihood.stan
 #include beta_divergence.stan
 #include linear_predictor.stan
 #include group_effects.stan
+#include normal_interval.stan
 
   // log ordered_logistic(y | eta, cutpoint), record by record, from
   //   inv_logit(u) - inv_logit(l) = inv_logit(u) (1 - inv_logit(l)) (1 - exp(l - u)),
@@ -22,12 +24,47 @@ functions {
            + has_below .* log_inv_logit(eta - bottom)
            + has_both .* log1m_exp(-gap);
   }
+  // the same of ordered_probit
+  vector ordinal_probit_log_lik(matrix above, matrix below, vector has_above,
+                                vector has_below, vector has_both, vector eta,
+                                vector cutpoint) {
+    vector[rows(eta)] top = above * cutpoint - eta;
+    vector[rows(eta)] bottom = below * cutpoint - eta;
+    // 1 stands in for the gap where there is none
+    vector[rows(eta)] half = 0.5 * (has_both .* (top - bottom) + (1 - has_both));
+    return (has_above - has_both) .* log_Phi(top) + (has_below - has_both) .* log_Phi(-bottom)
+           + has_both .* log_Phi_interval(0.5 * (top + bottom), half);
+  }
+  vector ordinal_link_log_lik(matrix above, matrix below, vector has_above,
+                              vector has_below, vector has_both, vector eta,
+                              vector cutpoint, int probit) {
+    if (probit) {
+      return ordinal_probit_log_lik(above, below, has_above, has_below, has_both, eta,
+                                    cutpoint);
+    }
+    return ordinal_log_lik(above, below, has_above, has_below, has_both, eta, cutpoint);
+  }
+  // Dirichlet prior of the shares of the levels at eta = 0, up to a constant, seen
+  // from the cutpoints of a cumulative logit
+  real shares_lpdf(vector cutpoint, vector concentration) {
+    int C = rows(concentration);
+    vector[C - 1] below = log_inv_logit(cutpoint);
+    vector[C - 1] above = log_inv_logit(-cutpoint);
+    real lp = sum(below + above) + (concentration[1] - 1) * below[1]
+              + (concentration[C] - 1) * above[C - 1];
+    if (C > 2) {
+      lp += dot_product(concentration[2:(C - 1)] - 1,
+                        below[2:(C - 1)] + above[1:(C - 2)]
+                        + log1m_exp(cutpoint[1:(C - 2)] - cutpoint[2:(C - 1)]));
+    }
+    return lp;
+  }
   // sum over the levels of their probabilities to the power k
-  vector ordinal_power_sum(vector eta, vector cutpoint, real k) {
+  vector ordinal_power_sum(vector eta, vector cutpoint, int probit, real k) {
     vector[rows(eta)] total = rep_vector(0, rows(eta));
     vector[rows(eta)] below = rep_vector(0, rows(eta));
     for (c in 1:rows(cutpoint)) {
-      vector[rows(eta)] upto = inv_logit(cutpoint[c] - eta);
+      vector[rows(eta)] upto = probit ? Phi(cutpoint[c] - eta) : inv_logit(cutpoint[c] - eta);
       total += (upto - below) .^ k;
       below = upto;
     }
@@ -38,16 +75,16 @@ functions {
                       matrix below, vector has_above, vector has_below,
                       vector has_both, matrix X, array[,] int group_index,
                       matrix slope_X, vector cutpoint, vector coefficient,
-                      vector group_effect, real divergence, vector weights, vector anchor,
-                      real clip_lower, real clip_upper) {
+                      vector group_effect, int probit, real divergence, vector weights,
+                      vector anchor, real clip_lower, real clip_upper) {
     vector[last - first + 1] eta = linear_predictor(
         first, last, 0, X, coefficient, group_effect, group_index, slope_X);
-    vector[rows(eta)] log_lik = ordinal_log_lik(
+    vector[rows(eta)] log_lik = ordinal_link_log_lik(
         above[first:last], below[first:last], has_above[first:last],
-        has_below[first:last], has_both[first:last], eta, cutpoint);
+        has_below[first:last], has_both[first:last], eta, cutpoint, probit);
     if (divergence > 0) {
       log_lik = beta_divergence_score(
-          log_lik, ordinal_power_sum(eta, cutpoint, divergence + 1), divergence);
+          log_lik, ordinal_power_sum(eta, cutpoint, probit, divergence + 1), divergence);
     }
     return pseudo_log_lik(log_lik, weights[first:last], anchor[first:last],
                           clip_lower, clip_upper);
@@ -63,8 +100,13 @@ data {
 #include group_data.stan
 #include group_coordinates.stan
   vector[C - 2] gap_share;
+  // public: which of the families it is
+  int<lower=0, upper=1> probit;
+  int<lower=0, upper=1> binned;  // cells of a histogram
+  int<lower=1, upper=C - 1> base;  // the cutpoint from which the others are told by gaps
   // public: priors
   vector[2] prior_cutpoint;         // normal(mean, sd), under the order
+  vector<lower=0>[binned ? C : 0] prior_shares;  // or Dirichlet, of shares at eta = 0
   real<lower=0> prior_coefficient;  // normal(0, sd)
   real<lower=0> prior_group_sd;     // half-normal(sd)
   // the contract of stan_models/README.md
@@ -111,7 +153,7 @@ parameters {
                                        unit, S, group_column)> first_cutpoint;
 }
 transformed parameters {
-  vector[C - 1] cutpoint = first_cutpoint + append_row(0, cumulative_sum(gap));
+  vector[C - 1] cutpoint = append_row(0, cumulative_sum(gap));
   vector<lower=0>[T] group_sd = group_sd_of(group_sd_raw, prior_group_sd);
   vector[P] group_correlation = tanh(group_partial);
   vector[J] group_effect = effects_of(
@@ -119,33 +161,38 @@ transformed parameters {
       group_estimate - group_mean * coefficient,
       (T > S) * -(first_cutpoint + dot_product(gap_share, gap)), group_free, group_apart,
       overlap, overlap_effect, overlap_row, group_column);
+  cutpoint += first_cutpoint - cutpoint[base];
 }
 model {
-  cutpoint ~ normal(prior_cutpoint[1], prior_cutpoint[2]);
+  if (binned) target += shares_lpdf(cutpoint | prior_shares);
+  else cutpoint ~ normal(prior_cutpoint[1], prior_cutpoint[2]);
   coefficient ~ normal(0, prior_coefficient);
 #include group_priors.stan
   target += reduce_sum_static(ordinal_target, record, records_per_block(), above, below,
                               has_above, has_below, has_both, X, group_index, slope_X,
-                              cutpoint, coefficient, group_effect, divergence,
+                              cutpoint, coefficient, group_effect, probit, divergence,
                               weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
-  array[emit_y_rep ? n : 0] int y_rep;
+  array[emit_y_rep ? n : 0] real y_rep;  // of a histogram with the place inside the cell
   if (emit || emit_y_rep) {
     vector[n] eta = linear_predictor(1, n, 0, X, coefficient, group_effect,
                                      group_index, slope_X);
     if (emit) {
-      log_lik = ordinal_log_lik(above, below, has_above, has_below, has_both,
-                                eta, cutpoint);
+      log_lik = ordinal_link_log_lik(above, below, has_above, has_below, has_both,
+                                     eta, cutpoint, probit);
     }
     if (emit_y_rep) {
       // ordered_logistic_rng by its latent variable, which every engine has
-      array[n] real latent = logistic_rng(eta, 1);
-      y_rep = ones_int_array(n);
-      for (c in 1:(C - 1)) {
-        for (i in 1:n) y_rep[i] += latent[i] > cutpoint[c];
-      }
+      vector[n] latent;
+      vector[n] level = ones_vector(n);
+      if (probit) latent = to_vector(normal_rng(eta, 1));
+      else latent = to_vector(logistic_rng(eta, 1));
+      // 1 where the latent variable is above: loops over records are slow
+      for (c in 1:(C - 1)) level += fmin(fmax(1e300 * (latent - cutpoint[c]), 0), 1);
+      if (binned) level += to_vector(uniform_rng(rep_vector(-0.5, n), 0.5));
+      y_rep = to_array_1d(level);
     }
   }
 }

@@ -33,6 +33,8 @@ def schema() -> dpb.Schema:
                 "ill": {"type": "binary", "levels": ["no", "yes"]},
                 "party": {"type": "categorical", "levels": ["a", "b", "c"]},
                 "health": {"type": "ordinal", "levels": ["bad", "fair", "good", "best"]},
+                "wage": {"type": "continuous", "lower": 0, "upper": 10, "atoms": [0, 2.5]},
+                "rooms": {"type": "count", "lower": 1, "upper": 30},
                 "age": {"type": "count", "lower": 20, "upper": 60, "public": True},
                 "sex": {"type": "categorical", "levels": ["f", "m"], "public": True},
                 "region": {"type": "categorical", "levels": ["n", "e", "s"], "public": True},
@@ -77,6 +79,8 @@ def make_records(n: int) -> pd.DataFrame:
             "age": rng.integers(20, 61, n),
             "sex": rng.choice(["f", "m"], n),
             "region": rng.choice(["n", "e", "s"], n),
+            "wage": np.where(rng.random(n) < 0.4, rng.choice([0, 2.5], n), rng.uniform(0.5, 9, n)),
+            "rooms": 1 + rng.poisson(2, n),
         }
     )
 

@@ -78,6 +78,13 @@ def write(tmp_path, text):
 OUTCOME = {
     "normal": "y", "lognormal": "y", "beta": "y", "gamma": "y", "bernoulli": "ill",
     "poisson": "visits", "neg_binomial": "visits", "categorical": "party", "ordinal": "health",
+    "student_t": "y", "truncated_normal": "y", "truncated_lognormal": "y", "histogram": "wage",
+    "ordinal_probit": "health", "zero_truncated_poisson": "rooms",
+    "zero_truncated_neg_binomial": "rooms", "hurdle_poisson": "visits",
+    "hurdle_neg_binomial": "visits", "zero_inflated_poisson": "visits",
+    "zero_inflated_neg_binomial": "visits", "semicontinuous_lognormal": "wage",
+    "semicontinuous_gamma": "wage", "semicontinuous_beta": "wage",
+    "semicontinuous_truncated_normal": "wage",
 }  # fmt: skip
 
 
@@ -86,3 +93,11 @@ def family_of_ones_own(path, bundled="bernoulli", **settings):
     return dpb.Family(
         "mine", "my own", "binary", "none", FAMILIES["bernoulli"].priors, program=path, **settings
     )
+
+
+def one_of_each_program():
+    """Families that differ in their programs, and one of each rule of two parts."""
+    found = {}
+    for name, family in FAMILIES.items():
+        found.setdefault(family.rule or family.file, name)
+    return list(found.values())

@@ -26,6 +26,7 @@ from dpbayes.formats.catalog import CSV, WRITTEN, written_as
 from dpbayes.mechanisms import Mechanism
 from dpbayes.publication.job import WARNING, Job
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
+from dpbayes.stan.family_text import families_in
 from dpbayes.synthesizer import Synthesizer
 from dpbayes.totals import for_total
 
@@ -161,7 +162,7 @@ def _candidates(
                 "--choose-from stands in place of --family, --priors, --program, --constants, "
                 "--model."
             )
-        models = [replace(model, family=family) for family in choice.choose_from.split(",")]
+        models = [replace(model, family=family) for family in families_in(choice.choose_from)]
     engine, settings = sampler.build_engine(), sampler.settings()
     return tuple(one.synthesizer(mechanism, engine, settings) for one in models)
 

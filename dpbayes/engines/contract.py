@@ -15,12 +15,13 @@ from dpbayes.engines.base import BoundModel, CompiledModel, SamplerSettings
 from dpbayes.engines.extremes import AtEnds, Ends, broken, close
 from dpbayes.errors import DataError, EngineError, ProgramError
 from dpbayes.heavy import xr
+from dpbayes.stan.composition import SEPARATOR
 from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram
 
 POINTS = 5
 MOVED = 100  # records that are moved to the ends of their domain, at most
 FAR = 10.0  # unconstrained coordinates reach it at points far out
-_PUBLIC_BY_NAME = ("X", "group", "group_index", "slope_X")
+_PUBLIC_BY_NAME = ("X", "Z", "group", "group_index", "slope_X")
 
 NOT_CHECKED = (
     "behaviour away from the points tried",
@@ -58,7 +59,9 @@ def private_entries(data: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(
         key
         for key, value in data.items()
-        if key not in public and not key.startswith("prior_") and np.shape(value)[:1] == (n,)
+        if key.partition(SEPARATOR)[0] not in public
+        and not key.startswith("prior_")
+        and np.shape(value)[:1] == (n,)
     )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # it loads the Stan interpreter
     from dpbayes.engines.embedded import EmbeddedModel
 
 MOST_PARAMETERS = 5
-_BY_RECORD = ("y", "X", "group", "group_index", "slope_X", "weights", "anchor")
+_BY_RECORD = ("y", "X", "Z", "group", "group_index", "slope_X", "weights", "anchor")
 Outcomes = Callable[[Callable[[StanData], NDArray[Any]], int], dict[str, Any]]
 SEED = 15  # public: prior draws, quasi-random points and outcomes simulated at an anchor
 TAILS = 5.0  # degrees of freedom of the t distributions

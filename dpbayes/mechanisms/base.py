@@ -171,6 +171,17 @@ class Fitted(ABC):
             "neighbours (`dpbayes audit` takes either)."
         )
 
+    def check(self, replicates: int = 20) -> Any:
+        """Posterior predictive checks (``posterior.predictive.Check``). Confidential.
+
+        Raises:
+            GuaranteeError: there is no posterior.
+        """
+        raise GuaranteeError(
+            "the mechanism draws from no model: there is nothing to check but its releases, by "
+            "the utility report."
+        )
+
     def findings(self) -> Findings:
         """For the confidential report."""
         return Findings({"settings": dict(self.settings)})

@@ -30,7 +30,7 @@ from dpbayes.publication.room import room
 from dpbayes.publication.terms import NO_LEDGER, UNACCOUNTED, Say, Terms, require_secret_seed
 from dpbayes.release import STATEMENT, Release
 from dpbayes.report.losses import told
-from dpbayes.report.report import UTILITY, fit_report, release_report
+from dpbayes.report.report import UTILITY, check_report, fit_report, release_report
 from dpbayes.schema.parted_overlap import identity_of
 
 T = TypeVar("T")
@@ -145,6 +145,7 @@ def report_into(
     findings = _attempt(fit.findings, say)
     if findings is not None:
         _attempt(lambda: output.keep(fit_report(findings)), say)
+    _attempt(lambda: output.keep(check_report(fit)), say)
     measures = _attempt(lambda: release_report(fit, release), say)
     if measures is None:
         return findings

@@ -33,7 +33,8 @@ def _axes(ax: Axes | None, width: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def _clean(ax: Axes) -> None:
+def clean(ax: Axes) -> None:
+    """Axes without a frame above and at the right."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_axisbelow(True)
 
@@ -73,7 +74,7 @@ def lipschitz_violin(
     _violins(ax, values, _colours(values), maxima=True)
     ax.set_ylim(bottom=0)
     ax.set_ylabel("Lipschitz bound  max |α log-likelihood|")
-    _clean(ax)
+    clean(ax)
     return figure
 
 
@@ -147,7 +148,7 @@ def violin_panels(
         ax.set_title(title, fontsize=10)
         if lines is not None:
             ax.axhline(lines[title], color="black", linestyle="--", linewidth=1)
-        _clean(ax)
+        clean(ax)
     for ax in axes[::2]:
         ax.set_ylabel(label)
     return figure
@@ -179,7 +180,7 @@ def density_overlay(
     top = ax.get_ylim()[1]
     ax.set_ylim(0, 1.25 * top if column.levels else top)  # bars leave no room for a legend
     ax.legend(frameon=False, ncols=2 if column.levels else 1)
-    _clean(ax)
+    clean(ax)
     return figure
 
 
@@ -210,7 +211,7 @@ def density_lines(
     ax.set_ylabel("density")
     ax.set_ylim(bottom=0)
     ax.legend(frameon=False)
-    _clean(ax)
+    clean(ax)
     return figure
 
 

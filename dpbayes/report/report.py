@@ -18,6 +18,7 @@ from dpbayes.mechanisms.base import Findings
 from dpbayes.release import Release
 from dpbayes.report import charts
 from dpbayes.report.losses import UNCLAMPED
+from dpbayes.report.predictive import check_panels
 
 SHOWN = 4  # data sets in a figure
 FIT, UTILITY = "fit.json", "utility.json"
@@ -87,6 +88,16 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
     if most is not None:
         mark = f"{mark} · {most:,} records shown"
     return {UTILITY: _json(measures), "density.png": png(figure, mark)}
+
+
+def check_report(fit: Fit[Any]) -> dict[str, bytes]:
+    """Files of the posterior predictive checks, by name; none where no model was drawn from."""
+    if fit.task.model is None:
+        return {}
+    check = fit.check()
+    mark = confidential_mark(len(fit.records), fit.guarantee.to_dict())
+    figure = check_panels(check.columns, check.observed, check.replicates, check.residuals)
+    return {"check.csv": check.table.to_csv(index=False).encode(), "check.png": png(figure, mark)}
 
 
 def png(figure: Figure, mark: str) -> bytes:

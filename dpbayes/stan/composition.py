@@ -49,7 +49,7 @@ def composed(pieces: Sequence[Piece]) -> StanProgram:
         ProgramError: a program that cannot be read, that adds to target what is not the clamped sum
             alone, or whose functions are not those of the same name in another.
     """
-    columns = [_Column(piece, number) for number, piece in enumerate(pieces, start=1)]
+    columns = [PieceOfProgram(piece, number) for number, piece in enumerate(pieces, start=1)]
     scored = any(DIVERGENCE in piece.program.declared("data") for piece in pieces)
     text = "\n".join(
         (
@@ -79,10 +79,19 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).encode("ascii", "replace").decode()
 
 
-def _functions(columns: Sequence[_Column]) -> Iterator[str]:
-    """Each function once."""
-    found: dict[str, tuple[str, str]] = {}  # head -> text without comments, program
+def _functions(columns: Sequence[PieceOfProgram]) -> Iterator[str]:
     yield "functions {"
+    yield from functions_of(columns)
+    yield "}"
+
+
+def functions_of(columns: Sequence[PieceOfProgram]) -> Iterator[str]:
+    """Each function once.
+
+    Raises:
+        ProgramError: two of one name are not the same.
+    """
+    found: dict[str, tuple[str, str]] = {}  # head -> text without comments, program
     for column in columns:
         for text in column.functions():
             bare = " ".join(without_comments(text).split())
@@ -98,10 +107,9 @@ def _functions(columns: Sequence[_Column]) -> Iterator[str]:
                 column.told.add(text)
                 if not any(text in other.told for other in columns if other is not column):
                     yield text
-    yield "}"
 
 
-def _data(columns: Sequence[_Column], *, scored: bool) -> Iterator[str]:
+def _data(columns: Sequence[PieceOfProgram], *, scored: bool) -> Iterator[str]:
     yield "data {"
     yield "  int<lower=1> rows;  // public number of rows: n, or what stands for it"
     yield "  // the contract of stan_models/README.md"
@@ -116,7 +124,7 @@ def _data(columns: Sequence[_Column], *, scored: bool) -> Iterator[str]:
     yield "}"
 
 
-def _block(name: str, columns: Sequence[_Column], more: Sequence[str]) -> Iterator[str]:
+def _block(name: str, columns: Sequence[PieceOfProgram], more: Sequence[str]) -> Iterator[str]:
     yield f"{name} {{"
     yield from more
     for column in columns:
@@ -124,7 +132,7 @@ def _block(name: str, columns: Sequence[_Column], more: Sequence[str]) -> Iterat
     yield "}"
 
 
-def _model(columns: Sequence[_Column]) -> Iterator[str]:
+def _model(columns: Sequence[PieceOfProgram]) -> Iterator[str]:
     total = f"  vector[n] {_TERMS} = zeros_vector(n);  // of a record: the sum over its columns"
     yield from (*_block("model", columns, (total,)),)[:-1]
     yield ""
@@ -132,7 +140,7 @@ def _model(columns: Sequence[_Column]) -> Iterator[str]:
     yield "}"
 
 
-def _generated(columns: Sequence[_Column]) -> Iterator[str]:
+def _generated(columns: Sequence[PieceOfProgram]) -> Iterator[str]:
     declared = ("  vector[emit ? n : 0] log_lik;", "  vector[emit_y_rep ? n : 0] y_rep;")
     yield from (*_block("generated quantities", columns, declared),)[:-1]
     yield ""
@@ -145,8 +153,16 @@ def _generated(columns: Sequence[_Column]) -> Iterator[str]:
     yield "}"
 
 
-class _Column:
-    """A column's program with its names changed."""
+class PieceOfProgram:
+    """A program with its names changed, as a part of another.
+
+    Attributes:
+        shared: names that are the same in all pieces.
+        made: data that the whole program makes, and that are not declared.
+    """
+
+    shared: tuple[str, ...] = SHARED
+    made: tuple[str, ...] = ()
 
     def __init__(self, piece: Piece, number: int) -> None:
         self.label, self.about, self.program = piece
@@ -155,8 +171,18 @@ class _Column:
         self._listing = piece.program.listing
         own = "emit_y_rep" if "emit_y_rep" in piece.program.declared("data") else "emit"
         self._switch = own  # by which it writes y_rep
-        changed = {*_declared(piece.program), own} - (set(SHARED) - {own})
+        changed = {*_declared(piece.program), own} - (set(self.shared) - {own})
         self._names = {name: f"{name}{SEPARATOR}{self.label}" for name in changed}
+
+    @property
+    def terms_into(self) -> str:
+        """The left side of the statement by which its terms go on."""
+        return f"{_TERMS} +="
+
+    @property
+    def own_switch(self) -> str:
+        """When it writes y_rep."""
+        return f"emit_y_rep && {COLUMN} == {self.number}"
 
     def section(self, block: str) -> Iterator[str]:
         """The inside of a block with a line that says whose it is; nothing if it is empty."""
@@ -174,7 +200,7 @@ class _Column:
             yield text
 
     def _own_switch(self) -> str:
-        name, when = self._names[self._switch], f"emit_y_rep && {COLUMN} == {self.number}"
+        name, when = self._names[self._switch], self.own_switch
         if self._switch == "emit":
             when = f"emit || ({when})"
         return f"  int {name} = {when};\n"
@@ -191,7 +217,7 @@ class _Column:
             name = re.search(r"(\w+)\s*$", code[start : found.start()])
             comment = re.compile(r"//[^\n]*").match(text, found.end())
             end = comment.end() if comment else found.end()
-            if name and name[1] in SHARED:
+            if name and name[1] in (*self.shared, *self.made):
                 kept.append("\n" if text[start:end].lstrip(" ").startswith("\n") else "")
             else:
                 kept.append(text[start:end])
@@ -211,7 +237,7 @@ class _Column:
         """Its model block, where the terms of its records are added to those of the others."""
         text = self._inside("model")
         start, end, _ = self._clamp(text)
-        call = f"  {_TERMS} += {self._renamed(self._terms)};"
+        call = f"  {self.terms_into} {self._renamed(self._terms)};"
         if len(call) > _WIDTH:
             call = textwrap.fill(
                 call, _WIDTH, subsequent_indent=" " * 6, break_long_words=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
 from dpbayes.schema import Column, ColumnType
+from dpbayes.stan.cells import Cells
+from dpbayes.stan.family_text import read_family
 
 Prior = float | tuple[float, float]
 
@@ -34,9 +36,10 @@ class Family:
         density: for `dpbayes list`.
         column_type: of the outcome.
         scaling: how the outcome enters the program, always by declared bounds: ``range``
-            (y - lower) / (upper - lower), ``upper`` y / upper, ``none`` as it is. Record
-            log-likelihoods are log densities on that scale, which fixes what the clamp at
-            ±epsilon/2 means; a density in other units would differ by a constant.
+            (y - lower) / (upper - lower), ``upper`` y / upper, ``none`` as it is, ``cells`` the
+            number of its cell (``Cells``). Record log-likelihoods are log densities on that scale,
+            of cells log probabilities, which fixes what the clamp at ±epsilon/2 means; a density in
+            other units would differ by a constant.
         priors: the defaults, passed to the program as ``prior_NAME``.
         open_at: ends of the scaled outcome's range at which the density is not finite.
         divergence: the program scores outcomes by the beta-divergence where it is asked to
@@ -45,6 +48,13 @@ class Family:
             try it.
         program: a Stan file outside the package, which has to keep the contract of
             stan_models/README.md; None for a bundled one.
+        file: the bundled program, where it has not the family's name: one that several share.
+        constants: its data that say which of these it is.
+        settings: what may stand in parentheses after the name, with defaults: ``bins`` of
+            ``cells``; ``sigma``, a formula of the scale, None for one scale.
+        parts: of a family of two parts, labels and families of these: the point, and the rest
+            (joined.py).
+        rule: how they are joined.
 
     Raises:
         SchemaError: scaling or divergence that outcomes of this type do not have.
@@ -53,23 +63,51 @@ class Family:
     name: str
     density: str
     column_type: ColumnType
-    scaling: Literal["range", "upper", "none"]
+    scaling: Literal["range", "upper", "none", "cells"]
     priors: Mapping[str, Prior]
     open_at: tuple[Literal["lower", "upper"], ...] = ()
     divergence: bool = False
     program: Path | None = None
+    file: str = ""
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, str] = field(default_factory=dict)
+    rule: Literal["", "hurdle", "inflated", "atoms"] = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "file", self.file or self.name)
         if self.column_type != "continuous" and self.scaling != "none":
             raise SchemaError(
                 f"family {self.name!r}: scaling = {self.scaling!r} is for continuous outcomes; "
                 f"that of a {self.column_type} outcome is 'none'."
             )
-        if self.column_type == "continuous" and self.divergence:
+        if self.divergence and not self.discrete:
             raise SchemaError(
                 f"family {self.name!r}: divergence needs outcomes with probabilities, whose public "
                 "bound is 1; the density of a continuous outcome has none."
             )
+
+    @property
+    def discrete(self) -> bool:
+        """The likelihood of a record is a probability."""
+        return self.column_type != "continuous" or self.scaling == "cells"
+
+    def given(self, settings: Mapping[str, Any]) -> Family:
+        """The same with some settings of its own; SchemaError for those that it does not have."""
+        for name in settings:
+            if name not in self.settings:
+                known = ", ".join(self.settings) or "none"
+                raise SchemaError(f"family {self.name!r} has no setting {name!r}; it has {known}.")
+        sigma = settings.get("sigma")
+        if sigma is not None and (not isinstance(sigma, str) or not sigma.strip().startswith("~")):
+            raise SchemaError(
+                f"family {self.name!r}: sigma = {sigma!r:.60} must be a formula of the scale, "
+                "'~ x', without an outcome."
+            )
+        found = replace(self, settings={**self.settings, **settings})
+        if sigma is None:
+            return found
+        return replace(found, **_with_scale(self))
 
     def check_column(self, column: Column) -> None:
         """Raise SchemaError if the outcome's declaration does not fit the family."""
@@ -79,20 +117,64 @@ class Family:
                 f"column {column.name!r} is {column.type}, family {self.name!r} models a "
                 f"{self.column_type} outcome. Families for a {column.type} outcome: {fitting}."
             )
+        self._check_points(column)
         if self.scaling == "upper" and (column.lower is None or column.lower < 0):
             raise SchemaError(
                 f"column {column.name!r}: family {self.name!r} models positive values, but the "
                 f"declared lower bound is {column.lower:g}. Declare lower = 0 or use family normal."
             )
 
+    def _check_points(self, column: Column) -> None:
+        """Whether the outcome has the points at which the family has mass, and no others."""
+        if self.rule == "atoms" and not column.atoms:
+            raise SchemaError(
+                f"column {column.name!r} has no atoms, which family {self.name!r} needs: values "
+                "that many records have exactly. Add atoms = [0] to its declaration, or use family "
+                f"{self.parts['density']}."
+            )
+        if column.atoms and self.column_type == "continuous" and not self.keeps_atoms:
+            fitting = [f.name for f in FAMILIES.values() if f.keeps_atoms]
+            raise SchemaError(
+                f"column {column.name!r} has atoms {list(column.atoms)}, and a density as that of "
+                f"family {self.name!r} gives no value mass of its own. Use one of "
+                f"{', '.join(fitting)}, or take atoms out of its declaration."
+            )
+        low = column.lower or 0
+        if self.rule in ("hurdle", "inflated") and low > 0:
+            raise SchemaError(
+                f"column {column.name!r} starts at {low:g}, and family {self.name!r} is for counts "
+                f"with zeros. Use zero_truncated_poisson, or declare lower = 0."
+            )
+        if self.constants.get("positive") and low < 1:
+            raise SchemaError(
+                f"column {column.name!r} may be 0, where family {self.name!r} has no mass. Declare "
+                "lower = 1, or use family poisson or hurdle_poisson."
+            )
+
+    @property
+    def keeps_atoms(self) -> bool:
+        """Atoms of a continuous outcome have probabilities of their own."""
+        return self.scaling == "cells" or self.rule == "atoms"
+
+    def scaled_atoms(self, column: Column) -> NDArray[np.float64]:
+        """A column's atoms on the program's scale."""
+        location, scale = self._affine(column)
+        return (np.asarray(column.atoms, dtype=float) - location) / scale
+
     def encode(self, column: Column, values: pd.Series) -> NDArray[Any]:
         """The outcome on the program's scale: shape (n,), float or int (levels from 1)."""
         y = encode_outcome(column, values)
         if self.scaling == "none":
             return y
+        if self.scaling == "cells":
+            return self._cells(column).numbers(y)
         location, scale = self._affine(column)
         low, high = self.support(column)
-        return np.asarray((np.clip(y, low, high) - location) / scale)
+        scaled = np.asarray((np.clip(y, low, high) - location) / scale)
+        if self.rule == "atoms":
+            for atom, value in zip(column.atoms, self.scaled_atoms(column), strict=True):
+                scaled[np.abs(np.asarray(y) - atom) < column.step / 2] = value
+        return scaled
 
     def support(self, column: Column) -> tuple[float, float]:
         """Ends of the values that the program is given: inside an end at which it is open.
@@ -113,18 +195,26 @@ class Family:
 
     def decode(self, column: Column, y: NDArray[Any]) -> pd.Series:
         """Synthetic outcomes in the column's own units or levels; numbers are kept in bounds."""
-        if self.scaling != "none":
+        if self.scaling == "cells":
+            y = self._cells(column).values(y)
+        elif self.scaling != "none":
             location, scale = self._affine(column)
             y = location + scale * y
         return decode_outcome(column, y)
 
     def stan_data(self, column: Column, priors: Mapping[str, Any] | None) -> dict[str, Any]:
         """Family constants for the program: priors and, where there are levels, their number C."""
-        data: dict[str, Any] = {
+        data: dict[str, Any] = dict(self.constants) | {
             f"prior_{name}": value for name, value in self._priors(priors or {}).items()
         }
-        if column.type in ("categorical", "ordinal"):
+        if column.type in ("categorical", "ordinal") and column.type == self.column_type:
             data["C"] = len(column.levels)
+        if self.scaling == "cells":
+            cells = self._cells(column)
+            shares = data["prior_shares"] * cells.shares
+            data |= {"C": cells.count, "prior_shares": shares, "base": cells.count // 2}
+        if data.get("truncated"):
+            data |= self._truncation(column)
         data |= self.switches
         if "y_upper" in data and column.upper is not None:
             data["y_upper"] = int(column.upper)
@@ -149,9 +239,23 @@ class Family:
         """
         each = np.zeros((groups, levels - 1) if self.column_type == "categorical" else groups)
         found = {"group_information": each, "group_estimate": each}
-        if self.column_type == "ordinal":
+        if self.file == "ordinal":
             found["gap_share"] = np.zeros(levels - 2)
         return found
+
+    def _cells(self, column: Column) -> Cells:
+        return Cells.of(column, self.settings["bins"])
+
+    def _truncation(self, column: Column) -> dict[str, Any]:
+        """The declared bounds on the program's scale; a logarithm has none below 0."""
+        assert column.lower is not None  # continuous: checked by the schema
+        location, scale = self._affine(column)
+        low, high = ((float(end or 0) - location) / scale for end in (column.lower, column.upper))
+        if not self.constants["logged"]:
+            return {"ends": (low, high), "truncated": 2}
+        if low > 0:
+            return {"ends": (math.log(low), math.log(high)), "truncated": 2}
+        return {"ends": (-1.0, math.log(high)), "truncated": 1}  # the first is not read
 
     def _affine(self, column: Column) -> tuple[float, float]:
         assert column.lower is not None  # continuous: checked by the schema
@@ -168,7 +272,7 @@ class Family:
                 )
             length = np.size(np.asarray(self.priors[name]))
             numbers = _numbers(value)
-            scales = numbers[1:] if name in _LOCATED else numbers
+            scales = numbers[1:] if name.partition("__")[0] in _LOCATED else numbers
             if numbers.shape != (length,) or not np.isfinite(numbers).all() or (scales <= 0).any():
                 raise SchemaError(
                     f"prior {name!r} = {value!r}: expected {length} finite number(s), scales and "
@@ -217,16 +321,55 @@ def decode_outcome(column: Column, y: NDArray[Any]) -> pd.Series:
     return pd.Series(y, name=column.name)
 
 
+# Which of its families location_scale.stan is, and priors that only some of them have.
+_SCALE: dict[str, Any] = {
+    "logged": 0, "student": 0, "truncated": 0, "ends": (0.0, 1.0), "prior_nu": (2.0, 0.1),
+    "prior_sigma_coefficient": 1.0,
+}  # fmt: skip
+_ORDINAL: dict[str, Any] = {"probit": 0, "binned": 0, "base": 1, "prior_shares": ()}
+_SIGMA: dict[str, Any] = {"sigma": None}
+
+
+def _with_scale(family: Family) -> dict[str, Any]:
+    """What changes in a family whose scale has a formula."""
+    constants = {**_SCALE, "logged": int(family.scaling == "upper"), **family.constants}
+    priors = {**family.priors, "sigma_coefficient": constants.pop("prior_sigma_coefficient")}
+    return {"file": "location_scale", "constants": constants, "priors": priors}
+
+
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         Family(
             "normal", "y ~ normal(eta, sigma)", "continuous", "range",
-            {"intercept": (0.5, 1.0), **_COMMON, "sigma": 1.0},
+            {"intercept": (0.5, 1.0), **_COMMON, "sigma": 1.0}, settings=_SIGMA,
         ),
         Family(
             "lognormal", "log(y) ~ normal(eta, sigma)", "continuous", "upper",
             {"intercept": (-1.0, 2.0), **_COMMON, "sigma": 2.0}, open_at=("lower",),
+            settings=_SIGMA,
+        ),
+        Family(
+            "student_t", "y ~ student_t(nu, eta, sigma)", "continuous", "range",
+            {"intercept": (0.5, 1.0), **_COMMON, "sigma": 1.0, "nu": (2.0, 0.1)},
+            file="location_scale", constants={**_SCALE, "student": 1}, settings=_SIGMA,
+        ),
+        Family(
+            "truncated_normal", "y ~ normal(eta, sigma) between the bounds", "continuous", "range",
+            {"intercept": (0.5, 1.0), **_COMMON, "sigma": 1.0},
+            file="location_scale", constants={**_SCALE, "truncated": 1}, settings=_SIGMA,
+        ),
+        Family(
+            "truncated_lognormal", "log(y) ~ normal(eta, sigma) between the bounds", "continuous",
+            "upper", {"intercept": (-1.0, 2.0), **_COMMON, "sigma": 2.0}, open_at=("lower",),
+            file="location_scale", constants={**_SCALE, "logged": 1, "truncated": 1},
+            settings=_SIGMA,
+        ),
+        Family(
+            "histogram", "P(y in the first c cells) = inv_logit(cutpoint_c - eta), uniform inside",
+            "continuous", "cells", {"shares": 15.0, **_COMMON}, divergence=True, file="ordinal",
+            constants={**_ORDINAL, "binned": 1, "prior_cutpoint": (0.0, 5.0)},
+            settings={"bins": 30},
         ),
         Family(
             "beta", "y ~ beta(mu lambda, (1 - mu) lambda), logit mu = eta", "continuous", "range",
@@ -242,11 +385,22 @@ FAMILIES: dict[str, Family] = {
         ),
         Family(
             "poisson", "y ~ poisson(mu), log mu = eta", "count", "none",
-            {"intercept": (0.0, 5.0), **_COMMON}, divergence=True,
+            {"intercept": (0.0, 5.0), **_COMMON}, divergence=True, constants={"positive": 0},
         ),
         Family(
             "neg_binomial", "y ~ neg_binomial_2(mu, phi), log mu = eta", "count", "none",
             {"intercept": (0.0, 5.0), **_COMMON, "phi": (2.0, 0.1)}, divergence=True,
+            constants={"positive": 0},
+        ),
+        Family(
+            "zero_truncated_poisson", "y ~ poisson(mu) given y > 0", "count", "none",
+            {"intercept": (0.0, 5.0), **_COMMON}, divergence=True, file="poisson",
+            constants={"positive": 1},
+        ),
+        Family(
+            "zero_truncated_neg_binomial", "y ~ neg_binomial_2(mu, phi) given y > 0", "count",
+            "none", {"intercept": (0.0, 5.0), **_COMMON, "phi": (2.0, 0.1)}, divergence=True,
+            file="neg_binomial", constants={"positive": 1},
         ),
         Family(
             "categorical", "y ~ categorical(softmax(eta))", "categorical", "none",
@@ -254,10 +408,48 @@ FAMILIES: dict[str, Family] = {
         ),
         Family(
             "ordinal", "P(y <= c) = inv_logit(cutpoint_c - eta)", "ordinal", "none",
-            {"cutpoint": (0.0, 5.0), **_COMMON}, divergence=True,
+            {"cutpoint": (0.0, 5.0), **_COMMON}, divergence=True, constants=_ORDINAL,
+        ),
+        Family(
+            "ordinal_probit", "P(y <= c) = Phi(cutpoint_c - eta)", "ordinal", "none",
+            {"cutpoint": (0.0, 5.0), **_COMMON}, divergence=True, file="ordinal",
+            constants={**_ORDINAL, "probit": 1},
         ),
     )
 }  # fmt: skip
+
+
+def _join(rule: Any, name: str, density: str, point: str, rest: str) -> None:
+    """Enter a family of two parts; their priors end in the label of the part."""
+    parts = {"zero" if point == "bernoulli" else "atom": point,
+             "count" if point == "bernoulli" else "density": rest}  # fmt: skip
+    of = FAMILIES[rest]
+    priors = {f"{k}__{p}": v for p, f in parts.items() for k, v in FAMILIES[f].priors.items()}
+    FAMILIES[name] = Family(
+        name, density, of.column_type, of.scaling, priors, of.open_at, parts=parts, rule=rule
+    )
+
+
+for _count in ("poisson", "neg_binomial"):
+    _join("hurdle", f"hurdle_{_count}", f"y = 0, or zero_truncated_{_count}", "bernoulli",
+          f"zero_truncated_{_count}")  # fmt: skip
+    _join("inflated", f"zero_inflated_{_count}", f"y = 0, or {_count}, which may be 0, too",
+          "bernoulli", _count)  # fmt: skip
+for _density in ("lognormal", "gamma", "beta", "truncated_normal"):
+    _join("atoms", f"semicontinuous_{_density}", f"y at one of its atoms, or {_density}",
+          "categorical", _density)  # fmt: skip
+
+
+def family_of(text: str) -> Family:
+    """A family by its name, with settings in parentheses: ``histogram(bins = 20)``.
+
+    Raises:
+        SchemaError: unknown names or settings.
+    """
+    name, settings = read_family(text)
+    if name not in FAMILIES:
+        raise SchemaError(f"unknown family {name!r}; families: {', '.join(FAMILIES)}.")
+    return FAMILIES[name].given(settings)
 
 
 def register_family(family: Family) -> None:

@@ -22,13 +22,15 @@ from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, PROVED_PROGRAM
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.domain import ends
 from dpbayes.stan.dataflow import Proof, prove, refuse_broken
-from dpbayes.stan.families import FAMILIES, Family, decode_outcome, encode_outcome
+from dpbayes.stan.families import FAMILIES, Family, decode_outcome, encode_outcome, family_of
 from dpbayes.stan.formula import Formula
 from dpbayes.stan.formula_text import quoted
 from dpbayes.stan.groups import neutral
+from dpbayes.stan.joined import named, part_data
 from dpbayes.stan.json_data import read_json_data
 from dpbayes.stan.program import StanProgram
 
+_SDS = ("intercept", "cutpoint", "coefficient")
 PRIVATE = ("y",)  # data entries that hold confidential values
 Replicate = Callable[[Mapping[str, Any]], NDArray[Any]]
 
@@ -67,10 +69,18 @@ class Regression:
         if not program.bundled:
             refuse_broken(program, PRIVATE)
         formula = Formula(self.formula, schema, drawn)
-        family = FAMILIES[self.family]
+        family = family_of(self.family)
         family.check_column(formula.outcome)
-        constants = family.stan_data(formula.outcome, self.priors)
-        return ColumnModel(schema, formula, program, constants, family)
+        constants = {
+            **part_data(family, formula.outcome),
+            **family.stan_data(formula.outcome, self.priors),
+        }
+        scale = None
+        if text := family.settings.get("sigma"):
+            scale = Formula(f"`{formula.outcome.name}` {text}", schema, drawn)
+            if scale.groups:
+                raise SchemaError(f"sigma = {quoted(text)}: a scale takes no group terms.")
+        return ColumnModel(schema, formula, program, constants, family, scale)
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,11 @@ class Model(ABC):
         return ({},)
 
     @property
+    @abstractmethod
+    def predictors(self) -> tuple[tuple[ColumnModel, str], ...]:
+        """Models of columns with the endings of their data and parameters, one for each part."""
+
+    @property
     def outcomes(self) -> tuple[Column, ...]:
         """Columns that the model synthesises."""
         return tuple(model.formula.outcome for model in self.columns)
@@ -179,7 +194,7 @@ class Model(ABC):
     @property
     def parameters(self) -> int:
         """About how many there are: of each column intercept, dispersion, coefficients, groups."""
-        return sum(2 + len(m.formula.names) + m.formula.effects for m in self.columns)
+        return sum(model.size for model in self.columns)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -196,7 +211,7 @@ class Model(ABC):
     @property
     def discrete(self) -> bool:
         """The likelihood of a record is a probability, so that its logarithm is at most 0."""
-        return all(column.type != "continuous" for column in self.outcomes)
+        return all(model.discrete for model in self.columns)
 
     @property
     def scored(self) -> bool:
@@ -243,6 +258,7 @@ class ColumnModel(Model):
     Attributes:
         formula: given what.
         family: None for a user's program.
+        scale: the formula of a scale, where it has one.
     """
 
     schema: Schema
@@ -250,6 +266,7 @@ class ColumnModel(Model):
     program: StanProgram
     constants: Mapping[str, Any] = field(repr=False)
     family: Family | None = None
+    scale: Formula | None = None
     labels = ("",)
 
     def __post_init__(self) -> None:
@@ -279,20 +296,34 @@ class ColumnModel(Model):
         return (*PRIVATE, *self.conditioned)
 
     @property
+    def size(self) -> int:
+        """About how many parameters it has."""
+        scale = 0 if self.scale is None else len(self.scale.names)
+        cells = self.constants["C"] if self.family and self.family.scaling == "cells" else 0
+        parts = len(self.predictors)
+        return parts * (2 + len(self.formula.names) + self.formula.effects) + scale + cells
+
+    @property
     def log_uniform(self) -> float:
         """Log density of the uniform distribution over the outcome's declared domain, as the
         program has it; 0 for a count without an upper bound."""
         column = self.outcome
-        if column.levels:
-            return -math.log(len(column.levels))
+        if column.levels or "C" in self.constants:
+            return -math.log(len(column.levels) or self.constants["C"])
         if column.upper is None or (self.family is not None and self.family.scaling != "none"):
             return 0.0
         return -math.log(column.upper - (column.lower or 0) + (column.type == "count"))
 
     @property
+    def discrete(self) -> bool:
+        return self.outcome.type != "continuous" if self.family is None else self.family.discrete
+
+    @property
     def conditioned(self) -> tuple[str, ...]:
         """Data entries made of confidential covariates, which a sequence has drawn before."""
-        return self.formula.entries
+        scale = () if self.scale is None or not self.scale.entries else ("Z",)
+        each = (*self.formula.entries, *scale)
+        return tuple(named(name, label) for _, label in self.predictors for name in each)
 
     def data(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:
         outcome = self.encoded(records[self.outcome.name])
@@ -303,16 +334,41 @@ class ColumnModel(Model):
         design = self.formula.design(records)
         if self.family is None:
             return design.stan_data()
-        coordinates = self.family.coordinates(design.effects, self.constants.get("C", 0))
-        data = {**design.stan_data(), **coordinates, **design.group_data(self._prior_sds())}
+        given = design.stan_data()
+        data: dict[str, Any] = {}
+        for label, family in self._parts.items():
+            levels = self.constants.get(named("C", label), 0)
+            coordinates = family.coordinates(design.effects, levels)
+            groups = design.group_data(self._prior_sds(label))
+            of_part = {**given, **self._scale_data(family, records), **coordinates, **groups}
+            data |= {named(name, label): value for name, value in of_part.items()}
         # Coordinates are for the chain alone, and no confidential covariate is in those of others.
         return {**data, **neutral(data)} if self.conditioned else data
 
-    def _prior_sds(self) -> tuple[float, float]:
+    def _scale_data(self, family: Family, records: pd.DataFrame) -> dict[str, Any]:
+        """Covariates of the scale, for programs that have them."""
+        if family.file != "location_scale":
+            return {}
+        Z = np.empty((len(records), 0)) if self.scale is None else self.scale.design(records).X
+        return {"M": Z.shape[1], "Z": Z}
+
+    @property
+    def _parts(self) -> Mapping[str, Family]:
+        """Families of its parts by label; a family of one part has the label ""."""
+        assert self.family is not None
+        return {k: FAMILIES[name] for k, name in self.family.parts.items()} or {"": self.family}
+
+    @property
+    def predictors(self) -> tuple[tuple[ColumnModel, str], ...]:
+        labels = ("",) if self.family is None else tuple(self._parts)
+        return tuple((self, label) for label in labels)
+
+    def _prior_sds(self, label: str) -> tuple[float, float]:
         """Of coefficients and intercept, or about that."""
-        located = self.constants.get("prior_intercept", self.constants.get("prior_cutpoint"))
+        of = {name: self.constants.get(named(f"prior_{name}", label)) for name in _SDS}
+        located = of["cutpoint"] if of["intercept"] is None else of["intercept"]
         sd = 1.0 if located is None else float(located[1])
-        return float(self.constants.get("prior_coefficient", 1.0)), sd
+        return float(1.0 if of["coefficient"] is None else of["coefficient"]), sd
 
     def ends(self) -> dict[str, tuple[Any, Any]]:
         column = self.outcome
@@ -350,6 +406,7 @@ class ColumnModel(Model):
         return {
             "formula": self.formula.text,
             "family": self.family and self.family.name,
+            "settings": dict(self.family.settings) if self.family else {},
             "constants": self._plain_constants() if self.family else {},
             **self._support(),
         }

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbayes.errors import ProgramError
-from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.families import family_of
 
 # Data that every program declares (stan_models/README.md), with the line to add.
 CONTRACT_DATA = {
@@ -73,16 +73,19 @@ class StanProgram:
         """The program of a family: a bundled one, or the file that the family names.
 
         Raises:
-            ProgramError: an unknown family, or a file as in ``from_file``, or without the data that
-                the family's mechanisms change.
+            SchemaError: an unknown family.
+            ProgramError: a file as in ``from_file``, or without the data that the family's
+                mechanisms change.
         """
-        if family not in FAMILIES:
-            raise ProgramError(f"unknown family {family!r}; families: {', '.join(FAMILIES)}.")
-        path = FAMILIES[family].program
-        if path is None:
-            return cls._read(stan_directory() / f"{family}.stan", bundled=True)
-        program = cls.from_file(path)
-        for name in FAMILIES[family].switches:
+        found = family_of(family)
+        if found.parts:
+            from dpbayes.stan.joined import joined  # which is made of programs
+
+            return joined(found.name)
+        if found.program is None:
+            return cls._read(stan_directory() / f"{found.file}.stan", bundled=True)
+        program = cls.from_file(found.program)
+        for name in found.switches:
             if name not in program.declared("data"):
                 raise program._broken(
                     f"family {family!r} says that it has the beta-divergence, but its data block "

@@ -213,6 +213,15 @@ class SequenceModel(Model):
         return True
 
     @property
+    def predictors(self) -> tuple[tuple[ColumnModel, str], ...]:
+        each = (
+            (model, part, label) for model, label in self._each() for _, part in model.predictors
+        )
+        return tuple(
+            (m, SEPARATOR.join((part, label)) if part else label) for m, part, label in each
+        )
+
+    @property
     def private(self) -> tuple[str, ...]:
         return tuple(entry(name, label) for m, label in self._each() for name in m.private)
 

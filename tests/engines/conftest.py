@@ -8,11 +8,14 @@ import pytest
 from dpbayes.engines.cmdstan import CmdStanEngine
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.embedded import EmbeddedEngine
+from dpbayes.schema import Column
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.groups import GroupColumn, group_data
+from dpbayes.stan.joined import named, part_data
 from dpbayes.stan.program import StanProgram
 from tests.cmdstan import NO_CMDSTAN
 
+ATOMS = (0.0, 0.25)  # of outcomes that have some
 CMDSTAN = (
     pytest.mark.cmdstan,
     pytest.mark.skipif(bool(NO_CMDSTAN), reason=NO_CMDSTAN or "CmdStan is there"),
@@ -85,26 +88,60 @@ def family_data(family, K, J, n):
     rng = np.random.default_rng([n, K, 18 if J == "terms" else J])
     outcome = {
         "normal": lambda: rng.normal(0.5, 0.3, n),
+        "student_t": lambda: rng.normal(0.5, 0.3, n),
         "lognormal": lambda: rng.lognormal(-1, 0.5, n),
         "beta": lambda: rng.beta(2, 3, n),
+        "truncated_normal": lambda: rng.beta(2, 3, n),
+        "truncated_lognormal": lambda: rng.beta(2, 3, n),
         "gamma": lambda: rng.gamma(2, 0.2, n),
         "bernoulli": lambda: rng.integers(0, 2, n),
         "poisson": lambda: rng.poisson(4, n),
         "neg_binomial": lambda: rng.negative_binomial(2, 0.3, n),
         "categorical": lambda: rng.integers(1, 4, n),
         "ordinal": lambda: rng.integers(1, 5, n),
+        "ordinal_probit": lambda: rng.integers(1, 5, n),
+        "histogram": lambda: rng.integers(1, 5, n),
     }
-    levels = {"categorical": 3, "ordinal": 4}
+    parts = FAMILIES[family].parts
+    if "density" in parts:
+        outcome[family] = lambda: np.where(
+            rng.random(n) < 0.5, rng.choice(ATOMS, n), rng.beta(2, 3, n)
+        )
+    elif FAMILIES[family].column_type == "count" and family not in outcome:
+        # Parts of a hurdle and of an inflated count have zeros, a truncated one has none.
+        outcome[family] = lambda: rng.poisson(2, n) + (not parts)
+    levels = dict.fromkeys(("ordinal", "ordinal_probit", "histogram"), 4) | {"categorical": 3}
     data = {
         "n": n,
         "rows": n,
         "y": outcome[family](),
         "K": K,
         "X": rng.normal(size=(n, K)),
-        **{f"prior_{name}": value for name, value in FAMILIES[family].priors.items()},
-        **FAMILIES[family].switches,
-        **({"C": levels[family]} if family in levels else {}),
+        **constants(family, levels.get(family, 0)),
         **contract_defaults(n),
     }
-    data |= group_data(*columns_of(rng, J, n), data["X"])
-    return data | FAMILIES[family].coordinates(data["J"], levels.get(family, 0))
+    groups = group_data(*columns_of(rng, J, n), data["X"])
+    whole = FAMILIES[family]
+    for label, part in (whole.parts or {"": family}).items():
+        found = {"K": K, "X": data["X"], **groups}
+        C = data.get(named("C", label), 0)
+        found |= FAMILIES[part].coordinates(groups["J"], C)
+        if FAMILIES[part].file == "location_scale":
+            found |= {"M": 0, "Z": np.empty((n, 0))}
+        data |= {named(name, label): value for name, value in found.items()}
+    return data
+
+
+def constants(family, C):
+    """Public data of a family's program but for the design, C levels where it has some."""
+    found = FAMILIES[family]
+    bounds = {"lower": 0, "upper": 1} if found.column_type == "continuous" else {}
+    atoms = {"atoms": ATOMS} if found.rule == "atoms" else {}
+    if found.column_type in ("continuous", "count") and found.scaling != "cells":
+        column = Column("y", found.column_type, **bounds, **atoms)
+        return {**part_data(found, column), **found.stan_data(column, None)}
+    priors = {f"prior_{name}": value for name, value in found.priors.items()}
+    data = {**found.constants, **priors, **found.switches, "C": C}
+    if found.scaling == "cells":
+        data |= {"prior_shares": np.full(C, 0.5), "base": 2}
+    return data if C else {k: v for k, v in data.items() if k != "C"}

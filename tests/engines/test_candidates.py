@@ -43,7 +43,7 @@ def data_of(family, y, X=None, rows=ROWS):
         "n": n, "rows": rows, "y": y, "K": X.shape[1], "X": X,
         **FAMILIES[family].coordinates(0, 3), **group_data((), (), X[:, :0], X),
         "C": 3, **priors, **contract_defaults(n),
-        **FAMILIES[family].switches,
+        **FAMILIES[family].constants, **FAMILIES[family].switches,
     }  # fmt: skip
 
 

@@ -10,7 +10,9 @@ from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.mechanisms.posterior.coordinates import group_coordinates
 from dpbayes.stan.composition import COLUMN, Piece, composed, entry
 from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.joined import named
 from dpbayes.stan.program import StanProgram
+from tests.programs import one_of_each_program
 
 N, POINTS = 12, 3
 FEW = ("bernoulli", "ordinal", "poisson")  # of programs that CmdStan compiles
@@ -55,7 +57,7 @@ def embedded():
 
 @pytest.fixture(scope="module", params=SHAPES, ids=str)
 def together(request, embedded):
-    return Together(embedded, FAMILIES, *request.param)
+    return Together(embedded, one_of_each_program(), *request.param)
 
 
 def rows(generator):
@@ -128,7 +130,8 @@ def test_a_record_leaves_those_of_others_alone(together):
     before = rows(together.bound.log_lik(together.points))
     changes = {}
     for family in together.families:
-        for name in ("y", "X"):
+        designs = [named("X", part) for part in FAMILIES[family].parts or ("",)]
+        for name in ("y", *designs):
             value = together.data[entry(name, family)].copy()
             if len(value):
                 value[0] = value[1]

@@ -21,6 +21,10 @@ def test_encode_then_decode(name, schema, records):
     if column.levels:
         assert decoded.tolist() == values.tolist()
         assert y.min() == (0 if column.type == "binary" else 1)
+    elif family.scaling == "cells":  # the middle of the cell
+        assert (np.abs(decoded - values) <= 10 / family.settings["bins"] / 2).all()
+        assert (decoded[values.isin([0, 2.5])] == values[values.isin([0, 2.5])]).all()
+        np.testing.assert_array_equal(family.encode(column, decoded), y)
     else:
         np.testing.assert_allclose(decoded, values, rtol=1e-12)
     if family.scaling == "range":

@@ -17,6 +17,8 @@ COLUMNS = {
     "visits": {"type": "count", "upper": 30},
     "party": {"type": "categorical", "levels": ["a", "b", "c"]},
     "health": {"type": "ordinal", "levels": ["bad", "fair", "good"]},
+    "wage": {"type": "continuous", "lower": 0, "upper": 80, "atoms": [0]},
+    "rooms": {"type": "count", "lower": 1, "upper": 30},
 }
 POSTERIORS = {
     "censored": dpb.Censored(1),
@@ -31,7 +33,14 @@ POSTERIORS = {
 MODELS = [
     ("earnings", "normal"), ("earnings", "beta"), ("earnings", "gamma"), ("earnings", "lognormal"),
     ("ill", "bernoulli"), ("visits", "poisson"), ("visits", "neg_binomial"),
-    ("party", "categorical"), ("health", "ordinal"),
+    ("party", "categorical"), ("health", "ordinal"), ("health", "ordinal_probit"),
+    ("earnings", "student_t"), ("earnings", "truncated_normal"),
+    ("earnings", "truncated_lognormal"), ("wage", "histogram"),
+    ("rooms", "zero_truncated_poisson"), ("rooms", "zero_truncated_neg_binomial"),
+    ("visits", "hurdle_poisson"), ("visits", "hurdle_neg_binomial"),
+    ("visits", "zero_inflated_poisson"), ("visits", "zero_inflated_neg_binomial"),
+    ("wage", "semicontinuous_lognormal"), ("wage", "semicontinuous_gamma"),
+    ("wage", "semicontinuous_beta"), ("wage", "semicontinuous_truncated_normal"),
 ]  # fmt: skip
 
 
@@ -49,6 +58,8 @@ def table(n):
             "visits": rng.poisson(3, n),
             "party": rng.choice(["a", "b", "c"], n),
             "health": rng.choice(["bad", "fair", "good"], n),
+            "wage": rng.choice([0.0, 3.0, 7.0], n),
+            "rooms": 1 + rng.poisson(2, n),
         }
     )
 

@@ -11,7 +11,9 @@ from dpbayes.stan.composition import SEPARATOR, Piece, composed, entry
 from dpbayes.stan.dataflow import prove
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.formula import columns_of
+from dpbayes.stan.joined import named
 from dpbayes.stan.program import StanProgram
+from tests.programs import one_of_each_program
 
 SCHEMA = dpb.Schema.from_dict(
     {
@@ -172,10 +174,15 @@ def test_names_of_two_columns_are_never_one():
     assert all(SEPARATOR not in label and label.isascii() for label in labels)
 
 
-PIECES = [Piece(f, f"{f} ~ x", StanProgram.for_family(f)) for f in FAMILIES]
+PIECES = [Piece(f, f"{f} ~ x", StanProgram.for_family(f)) for f in one_of_each_program()]
 DESIGN = ("X", "slope_X", "group_index")
-PRIVATE = [entry(name, p.label) for p in PIECES for name in ("y", *DESIGN)]
-DRAWN = [entry(name, p.label) for p in PIECES for name in DESIGN]
+DRAWN = [
+    entry(named(name, part), p.label)
+    for p in PIECES
+    for part in FAMILIES[p.label].parts or ("",)
+    for name in DESIGN
+]
+PRIVATE = [*(entry("y", p.label) for p in PIECES), *DRAWN]
 
 
 def test_all_families_together_are_proved_with_every_covariate_confidential():

@@ -16,6 +16,8 @@ from dpbayes.engines.proposal import Candidates
 from dpbayes.errors import ConvergenceError, ProgramError, SchemaError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Findings, Fitted, Task
+from dpbayes.mechanisms.posterior.predictive import REPLICATES as CHECKED
+from dpbayes.mechanisms.posterior.predictive import Check, replicated
 from dpbayes.mechanisms.posterior.records import BoundRecords, Neighbour, bind_stage
 from dpbayes.mechanisms.posterior.risk import RecordRisk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Drawn, Posterior
@@ -258,7 +260,8 @@ class PosteriorFit(Fitted):
         predictor and an intercept.
 
         Args:
-            column: whose model is meant; needed where there are several.
+            column: whose model is meant, or which part (``zero``, ``count``); needed where there
+                are several.
         """
         return coefficients_of(self.draws, *self._model_of(column))
 
@@ -293,9 +296,13 @@ class PosteriorFit(Fitted):
         return pd.DataFrame({"mean": table.mean(1), "sd": table.std(1)}, index=list(values))
 
     def _model_of(self, column: str | None) -> tuple[ColumnModel, str]:
-        """The model of a column, and its label; of the only one, if there is one."""
-        pairs = zip(self.on.model.columns, self.on.model.labels, strict=True)
-        found = {model.outcome.name: (model, label) for model, label in pairs}
+        """The model of a column, and its label; of the only one, if there is one.
+
+        Parts of a family are told by their labels.
+        """
+        pairs = self.on.model.predictors
+        parts = len(pairs) > len(self.on.model.columns)
+        found = {label if parts else model.outcome.name: (model, label) for model, label in pairs}
         if column is None and len(found) == 1:
             return next(iter(found.values()))
         if column not in found:
@@ -341,6 +348,20 @@ class PosteriorFit(Fitted):
                 "is what a posterior has without protection): this regression is lost in part."
             )
         return tuple(found)
+
+    def check(self, replicates: int = CHECKED) -> Check:
+        """Posterior predictive checks of the model that data sets are drawn from.
+
+        Args:
+            replicates: data sets that the records are compared with.
+        Raises:
+            DataError: there are no records.
+        """
+        on, records = self.on, self.on.task.records
+        rows = max(len(records), 1)
+        public = on.model.public(records, rows)
+        drawn = replicated(on.model, on.blank_of(rows), self.draws, public, replicates)
+        return Check.of(self.synthesised, records, list(drawn))
 
     def findings(self) -> Findings:
         before, after = self.lipschitz_unweighted, self.lipschitz

@@ -166,9 +166,8 @@ class BoundRecords:
 
     @property
     def _grouped(self) -> list[str]:
-        """Labels of the columns whose formula has a group term."""
-        pairs = zip(self.model.columns, self.model.labels, strict=True)
-        return [label for model, label in pairs if model.formula.groups]
+        """Labels of the predictors whose formula has a group term."""
+        return [label for model, label in self.model.predictors if model.formula.groups]
 
     def _for_chains(
         self, bound: BoundModel, data: Mapping[str, Any], at: xr.DataTree | None

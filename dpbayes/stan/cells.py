@@ -1,0 +1,120 @@
+"""Public cells of a histogram: intervals between edges, and atoms, which are cells of no width."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbayes.arrays import Floats, Ints
+from dpbayes.errors import SchemaError
+from dpbayes.schema import Column
+
+MOST_CELLS = 1000
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cells of a numeric column in order, by public facts alone.
+
+    Attributes:
+        points: ends of the intervals, in order: edges, and atoms where they cut an interval in two.
+        atoms: values that are cells of their own.
+    """
+
+    points: tuple[float, ...]
+    atoms: tuple[float, ...]
+
+    @classmethod
+    def of(cls, column: Column, bins: Any) -> Cells:
+        """Those of a column with bounds.
+
+        Args:
+            bins: how many, of equal width, or their edges: the bounds are the outer ones.
+        Raises:
+            SchemaError: neither, or edges that are not in order inside the bounds.
+        """
+        assert column.lower is not None  # continuous: checked by the schema
+        assert column.upper is not None
+        low, high = float(column.lower), float(column.upper)
+        if isinstance(bins, int) and not isinstance(bins, bool) and 2 <= bins <= MOST_CELLS:
+            edges = np.linspace(low, high, bins + 1)
+        else:
+            edges = _given(column, bins)
+        points = np.union1d(edges, np.asarray(column.atoms, dtype=float))
+        if (np.diff(points) < column.step).any():
+            raise SchemaError(
+                f"column {column.name!r}: bins = {bins!r:.60} are closer to each other, or to an "
+                f"atom, than the values are, {column.step:g}. Take fewer."
+            )
+        return cls(tuple(points.tolist()), tuple(map(float, column.atoms)))
+
+    @cached_property
+    def _is_atom(self) -> NDArray[np.bool_]:
+        return np.isin(self.points, self.atoms)
+
+    @cached_property
+    def _number(self) -> tuple[Ints, Ints]:
+        """The cell of each point, where it is an atom, and of the interval after it; from 0."""
+        before = np.concatenate([[0], np.cumsum(1 + self._is_atom)[:-1]])
+        return before, before + self._is_atom
+
+    @property
+    def count(self) -> int:
+        """C, how many there are."""
+        return len(self.points) - 1 + len(self.atoms)
+
+    @cached_property
+    def ends(self) -> Floats:
+        """Shape (C, 2): lower and upper end of each cell."""
+        found = np.empty((self.count, 2))
+        atom, interval = self._number
+        points = np.asarray(self.points)
+        found[atom[self._is_atom]] = points[self._is_atom, None]
+        found[interval[:-1]] = np.column_stack([points[:-1], points[1:]])
+        return found
+
+    @property
+    def shares(self) -> Floats:
+        """Shape (C,): those of a public prior, by width; an atom's is that of a bin. Sum to 1."""
+        width = np.diff(self.ends).ravel()
+        bins = len(self.points) - 1
+        return np.where(width > 0, width * bins / width.sum(), 1.0) / self.count
+
+    def numbers(self, values: NDArray[Any]) -> Ints:
+        """Of values inside the bounds, the cell that each is in, from 1."""
+        points = np.asarray(self.points)
+        place = np.clip(np.searchsorted(points, values, side="right") - 1, 0, len(points) - 1)
+        atom, interval = self._number
+        on_atom = self._is_atom[place] & (points[place] == values)
+        within = interval[np.minimum(place, len(points) - 2)]
+        return np.where(on_atom, atom[place], within).astype(np.int64) + 1
+
+    def values(self, numbers: Floats) -> Floats:
+        """The inverse: 3.2 is at 0.7 of the third cell's width, from 2.5 to 3.5."""
+        cell = np.clip(np.rint(numbers), 1, self.count)
+        low, high = self.ends[cell.astype(np.int64) - 1].T
+        return np.asarray(low + (high - low) * np.clip(numbers - cell + 0.5, 0, 1))
+
+
+def _given(column: Column, bins: Any) -> Floats:
+    """Edges as they were given."""
+    numbers = isinstance(bins, list | tuple | np.ndarray) and all(
+        isinstance(x, int | float | np.number) and not isinstance(x, bool) for x in bins
+    )
+    if not numbers or not 2 <= len(bins) <= MOST_CELLS + 1:
+        raise SchemaError(
+            f"column {column.name!r}: bins = {bins!r:.60} must be a number of bins from 2 to "
+            f"{MOST_CELLS:,}, or a list of their edges, from public knowledge."
+        )
+    edges = np.asarray([float(x) for x in bins])
+    rising = bool((np.diff(edges) > 0).all())
+    if not rising or edges[0] != column.lower or edges[-1] != column.upper or len(edges) < 3:
+        raise SchemaError(
+            f"column {column.name!r}: bins = {bins!r:.60}: edges rise from the lower bound, "
+            f"{column.lower:g}, to the upper one, {column.upper:g}, with one or more between."
+        )
+    return edges

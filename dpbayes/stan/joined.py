@@ -1,0 +1,178 @@
+"""Families of two parts: whether a record is at a point, and a distribution of those that are not.
+
+Their programs are made of the programs of both parts, each with its own coefficients and group
+effects. Names of a part's data and parameters end in its label. Which part a record belongs to is
+seen (hurdle, semicontinuous: log-likelihoods add up) or not (zero-inflated: likelihoods do).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dpbayes.schema import Column
+from dpbayes.stan.composition import SEPARATOR, Piece, PieceOfProgram, functions_of
+from dpbayes.stan.families import FAMILIES, Family
+from dpbayes.stan.program import CONTRACT_DATA, StanProgram
+
+_SHARED = (*CONTRACT_DATA, "emit_y_rep", "rows")
+_OF_POINT = "at_point"
+# By rule: data, what both parts are given, the record's log-likelihood and its replicate. P and R
+# stand for the labels of point and rest.
+_DATA = {
+    "hurdle": "  array[n] int<lower=0> y;  // confidential",
+    "inflated": "  array[n] int<lower=0> y;  // confidential",
+    "atoms": """\
+  vector[n] y;  // confidential
+  int<lower=1> A;  // public: atoms, and a value that is none, for the density at them
+  vector[A] atom;
+  real inside;""",
+}
+_GIVEN = {
+    "hurdle": """\
+  vector[n] at_point = fmax(1 - to_vector(y), 0);
+  vector[n] y__P = at_point;
+  vector[n] y__R = to_vector(y) + at_point;  // of records with 0 a count that there is""",
+    "inflated": """\
+  vector[n] at_point = fmax(1 - to_vector(y), 0);
+  vector[n] y__P = zeros_vector(n);  // not known of a record with 0
+  vector[n] y__R = to_vector(y);""",
+    "atoms": """\
+  array[n] int y__P = ones_int_array(n);  // 1: at none
+  vector[n] y__R = y;
+  vector[n] at_point = zeros_vector(n);
+  for (i in 1:n) {
+    for (a in 1:A) {
+      if (y[i] == atom[a]) {
+        y__P[i] = a + 1;
+        y__R[i] = inside;
+        at_point[i] = 1;
+      }
+    }
+  }""",
+}
+# The floor keeps 0 * -inf at 0.
+_SEEN = """\
+  // log-likelihood of records that are at a point, or not and then of the rest
+  vector seen_log_lik(vector at_point, vector point, vector rest) {
+    return point + (1 - at_point) .* fmax(rest, -1e100);
+  }"""
+_UNSEEN = """\
+  // the same where records at the point may also be of the rest; point: log P(not there)
+  vector unseen_log_lik(vector at_point, vector point, vector rest) {
+    vector[rows(point)] both = point + fmax(rest, -1e100);
+    return both + at_point .* log1p_exp(log1m_exp(point) - both);
+  }"""
+_FUNCTION = {"hurdle": _SEEN, "atoms": _SEEN, "inflated": _UNSEEN}
+_CALL = {"hurdle": "seen_log_lik", "atoms": "seen_log_lik", "inflated": "unseen_log_lik"}
+_AT_ZERO = "    y_rep = to_array_1d((1 - to_vector(y_rep__P)) .* to_vector(y_rep__R));"
+_REPLICATE = {
+    "hurdle": _AT_ZERO,
+    "inflated": _AT_ZERO,
+    "atoms": """\
+    vector[n] number = to_vector(y_rep__P);  // of the atom, from 2
+    vector[n] value = fmin(to_vector(y_rep__R), 1e300) .* fmax(2 - number, 0);
+    for (a in 1:A) value += atom[a] * fmax(1 - abs(number - a - 1), 0);
+    y_rep = to_array_1d(value);""",
+}
+
+
+def named(name: str, label: str) -> str:
+    """What a part's data entry or parameter is called; a label "" changes none."""
+    return name if not label or name in _SHARED else f"{name}{SEPARATOR}{label}"
+
+
+@lru_cache(maxsize=64)
+def joined(name: str) -> StanProgram:
+    """The program of a family of two parts."""
+    family = FAMILIES[name]
+    parts = [
+        _Part(Piece(label, FAMILIES[part].density, StanProgram.for_family(part)), number)
+        for number, (label, part) in enumerate(family.parts.items(), start=1)
+    ]
+    text = "\n".join((*_blocks(family, parts), ""))
+    return StanProgram(family.name, text, text, bundled=True)
+
+
+def _blocks(family: Family, parts: list[_Part]) -> Iterator[str]:
+    rule = family.rule
+    point, rest = family.parts
+
+    def said(text: str) -> str:
+        return text.replace("__P", f"__{point}").replace("__R", f"__{rest}")
+
+    def sections(name: str) -> Iterator[str]:
+        for part in parts:
+            yield from part.section(name)
+
+    call = f"{_CALL[rule]}({_OF_POINT}, {{0}}__{point}, {{0}}__{rest})"
+    yield f"// {family.density}"
+    yield "// Two parts: names end in the one that they belong to. Written by dpbayes."
+    yield "functions {"
+    yield from functions_of(parts)
+    yield _FUNCTION[rule]
+    yield "}"
+    yield "data {"
+    yield from (f"  {line}" for line in CONTRACT_DATA.values())
+    yield "  int<lower=0, upper=1> emit_y_rep;"
+    yield "  int<lower=1> rows;  // public number of rows: n, or what stands for it"
+    yield _DATA[rule]
+    yield from sections("data")
+    yield "}"
+    yield "transformed data {"
+    yield said(_GIVEN[rule])
+    yield from sections("transformed data")
+    yield "}"
+    for name in ("parameters", "transformed parameters", "model"):
+        yield f"{name} {{"
+        yield from sections(name)
+        if name == "model":
+            yield f"  vector[n] log_lik_i = {call.format('log_lik_i')};"
+            yield "  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);"
+        yield "}"
+    yield "generated quantities {"
+    yield "  vector[emit ? n : 0] log_lik;"
+    yield "  array[emit_y_rep ? n : 0] real y_rep;"
+    yield from sections("generated quantities")
+    yield f"  if (emit) log_lik = {call.format('log_lik')};"
+    yield "  if (emit_y_rep) {"
+    yield said(_REPLICATE[rule])
+    yield "  }"
+    yield "}"
+
+
+class _Part(PieceOfProgram):
+    """A part's program: its outcome is made of the whole one's, and its terms have a name."""
+
+    shared = _SHARED
+    made = ("y",)
+
+    @property
+    def terms_into(self) -> str:
+        return f"vector[n] log_lik_i{SEPARATOR}{self.label} ="
+
+    @property
+    def own_switch(self) -> str:
+        return "emit_y_rep"
+
+
+def levels_of(part: Family, column: Column) -> dict[str, int]:
+    """C of the part that says at which atom a record is, if at any."""
+    return {"C": len(column.atoms) + 1} if part.column_type == "categorical" else {}
+
+
+def part_data(family: Family, column: Column) -> dict[str, Any]:
+    """Data of both parts' programs that say which families they are, with default priors."""
+    data: dict[str, Any] = {}
+    for label, name in family.parts.items():
+        part = FAMILIES[name]
+        found = {**part.stan_data(column, None), **levels_of(part, column)}
+        data |= {named(key, label): value for key, value in found.items()}
+    if family.rule == "atoms":
+        atom = family.scaled_atoms(column)
+        inside = family.encode(column, column.constant(1))
+        data |= {"A": len(atom), "atom": atom, "inside": float(np.ravel(inside)[0])}
+    return data

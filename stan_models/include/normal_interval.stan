@@ -1,0 +1,38 @@
+/**
+ * Logarithms of normal probabilities that are finite and exact far out, where Phi is 0
+ * or 1 and a difference of two has no digits. Elementwise on vectors.
+ */
+
+// log Phi(x); below -10 by the asymptotic series (Abramowitz & Stegun 1964, 26.2.12)
+vector log_Phi(vector x) {
+  vector[rows(x)] near = fmax(x, -10);
+  vector[rows(x)] far = fmin(x, -10);
+  vector[rows(x)] u = inv_square(far);
+  vector[rows(x)] series = 1 - u .* (1 - 3 * u .* (1 - 5 * u .* (1 - 7 * u .* (1
+      - 9 * u .* (1 - 11 * u .* (1 - 13 * u .* (1 - 15 * u)))))));
+  // less what the series is at -10: log Phi(-10) stands in its place
+  return log(0.5 * erfc(-inv_sqrt(2) * near)) - 0.5 * (square(far) - 100) - log(-far / 10)
+         + log(series) - log(0.9902859647463526);
+}
+// log(Phi(middle + half) - Phi(middle - half)), half > 0, from the nearer tail
+vector log_Phi_interval(vector middle, vector half) {
+  vector[rows(middle)] top = log_Phi(half - abs(middle));
+  return top + log1m_exp(log_Phi(-half - abs(middle)) - top);
+}
+// Normal between ends, or below the upper one where bounds is 1: by the inverse of the
+// distribution function in the tail that is nearer, so that it is exact far out.
+array[] real truncated_normal_rng(vector eta, vector sigma, int bounds, vector ends) {
+  int n = rows(eta);
+  vector[n] top = (ends[2] - eta) ./ sigma;
+  vector[n] log_u = log(to_vector(uniform_rng(zeros_vector(n), 1)));
+  if (bounds == 1) {
+    return to_array_1d(fmin(eta + sigma .* std_normal_log_qf(log_u + log_Phi(top)), ends[2]));
+  }
+  vector[n] middle = top - 0.5 * (ends[2] - ends[1]) / sigma;
+  vector[n] half = top - middle;
+  vector[n] z = std_normal_log_qf(log_sum_exp(log_Phi(-half - abs(middle)),
+                                              log_u + log_Phi_interval(middle, half)));
+  // 1 where the ends lie above the mean and the other tail was taken, else -1
+  vector[n] sign = fmin(fmax(1e300 * middle, -1), 1);
+  return to_array_1d(fmax(fmin(eta - sigma .* sign .* z, ends[2]), ends[1]));
+}

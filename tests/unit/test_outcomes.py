@@ -1,0 +1,199 @@
+"""Families for real outcomes: cells, atoms, settings in the family's text, and what is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import dpbayes as dpb
+from dpbayes.mechanisms.posterior.predictive import Check, ecdf_difference
+from dpbayes.report.predictive import check_panels
+from dpbayes.stan.cells import Cells
+from dpbayes.stan.families import FAMILIES, family_of
+from dpbayes.stan.family_text import families_in, read_family
+
+WAGE = dpb.Column("wage", "continuous", lower=0, upper=80, digits=2)
+WITH_ATOMS = dpb.Column("wage", "continuous", lower=0, upper=80, digits=2, atoms=(0, 15, 25.5))
+
+
+def test_cells_by_hand():
+    cells = Cells.of(WITH_ATOMS, [0, 15, 40, 80])
+    expected = [[0, 0], [0, 15], [15, 15], [15, 25.5], [25.5, 25.5], [25.5, 40], [40, 80]]
+    np.testing.assert_array_equal(cells.ends, expected)
+    assert cells.count == 7
+    found = cells.numbers(np.array([0, 0.01, 14.99, 15, 15.01, 25.5, 26, 40, 79.9, 80]))
+    assert found.tolist() == [1, 2, 2, 3, 4, 5, 6, 7, 7, 7]
+    values = cells.values(np.array([0.5, 1.49, 1.5, 2.0, 2.49, 3.3, 7.5]))
+    np.testing.assert_allclose(values, [0, 0, 0, 7.5, 14.85, 15, 80])
+    assert cells.shares.sum() == pytest.approx(1)
+    assert Cells.of(WAGE, 4).ends.tolist() == [[0, 20], [20, 40], [40, 60], [60, 80]]
+
+
+def test_values_of_cells_and_back():
+    cells = Cells.of(WITH_ATOMS, 30)
+    rng = np.random.default_rng(1)
+    numbers = rng.integers(1, cells.count + 1, 2000)
+    values = cells.values(numbers + rng.uniform(-0.499, 0.499, 2000))
+    np.testing.assert_array_equal(cells.numbers(values), numbers)
+
+
+@pytest.mark.parametrize(
+    ("bins", "message"),
+    [
+        (1, "must be a number of bins from 2"), (True, "must be a number"), ("sqrt", "must be"),
+        (10_000, "from 2 to 1,000"), ([0, 80], "with one or more between"),
+        ([0, 30, 20, 80], "edges rise"), ([1, 40, 80], "from the lower bound, 0"),
+        ([0, 15.001, 80], "closer to each other, or to an atom"), ([0, float("nan"), 80], "rise"),
+    ],
+)  # fmt: skip
+def test_bins_that_are_refused(bins, message):
+    with pytest.raises(dpb.SchemaError, match=message):
+        Cells.of(WITH_ATOMS, bins)
+
+
+def test_settings_in_the_text():
+    assert read_family(" beta ") == ("beta", {})
+    assert read_family("histogram(bins = [0, 1.5, 3])") == ("histogram", {"bins": [0, 1.5, 3]})
+    assert read_family('normal(sigma = "~ a + b")') == ("normal", {"sigma": "~ a + b"})
+    assert families_in("beta,histogram(bins = [0, 1]),gamma") == [
+        "beta", "histogram(bins = [0, 1])", "gamma",
+    ]  # fmt: skip
+    assert family_of("histogram(bins = 7)").settings == {"bins": 7}
+    scaled = family_of('lognormal(sigma = "~ x")')
+    assert (scaled.file, scaled.constants["logged"]) == ("location_scale", 1)
+    assert FAMILIES["lognormal"].file == "lognormal"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is a name"), ("beta(", "is a name"), (None, "is a name"), ({}, "is a name"),
+        ("histogram(20)", "settings are written name = value"), ("cauchy", "unknown family"),
+        ("beta(bins = 3)", "no setting 'bins'; it has none"),
+        ("normal(sigma = 2)", "must be a formula of the scale"),
+        ("normal(sigma = 'y ~ x')", "without an outcome"),
+    ],
+)  # fmt: skip
+def test_families_that_are_not_there(text, message):
+    with pytest.raises(dpb.SchemaError, match=message):
+        family_of(text)
+
+
+def column(kind="continuous", **keys):
+    bounds = {"lower": 0, "upper": 10} if kind in ("continuous", "count") else {}
+    return dpb.Column("y", kind, **{**bounds, **keys})
+
+
+@pytest.mark.parametrize(
+    ("family", "declared", "message"),
+    [
+        ("beta", column(atoms=[0]), r"atoms \[0\].*histogram, semicontinuous_lognormal"),
+        ("semicontinuous_beta", column(), r"has no atoms.*atoms = \[0\].*or use family beta"),
+        ("semicontinuous_gamma", column(lower=-1, atoms=[0]), "models positive values"),
+        ("hurdle_poisson", column("count", lower=1), "starts at 1.*zero_truncated_poisson"),
+        ("zero_inflated_neg_binomial", column("count", lower=2), "for counts with zeros"),
+        ("zero_truncated_poisson", column("count"), "may be 0.*Declare lower = 1"),
+        ("hurdle_poisson", column(), "models a count outcome"),
+        ("histogram", column("count"), "models a continuous outcome"),
+        ("ordinal_probit", column("categorical", levels=["a", "b"]), "models a ordinal outcome"),
+    ],
+)
+def test_columns_that_do_not_fit(family, declared, message):
+    """From public facts alone, before any record is seen."""
+    with pytest.raises(dpb.SchemaError, match=message):
+        FAMILIES[family].check_column(declared)
+
+
+def test_atoms_on_a_programs_scale():
+    family = FAMILIES["semicontinuous_beta"]
+    values = pd.Series([0.0, 40.0, 15.0, 80.0, 25.5, 0.004])
+    y = family.encode(WITH_ATOMS, values)
+    low, high = FAMILIES["beta"].support(WITH_ATOMS)
+    # On an atom exactly, or inside the open ends; what is released as an atom counts as one.
+    np.testing.assert_allclose(y, [0, 0.5, 15 / 80, high / 80, 25.5 / 80, 0], atol=1e-15)
+    assert set(family.scaled_atoms(WITH_ATOMS)) == {y[0], y[2], y[4]}
+    np.testing.assert_allclose(family.decode(WITH_ATOMS, y), [0, 40, 15, high, 25.5, 0])
+    assert low > 0
+
+
+@pytest.mark.parametrize(
+    ("low", "upper", "expected"),
+    [(0, 80, (1, None, 0.0)), (20, 80, (2, np.log(0.25), 0.0))],
+)
+def test_ends_of_a_truncated_lognormal(low, upper, expected):
+    declared = dpb.Column("y", "continuous", lower=low, upper=upper)
+    data = FAMILIES["truncated_lognormal"].stan_data(declared, None)
+    assert data["truncated"] == expected[0]
+    assert data["ends"][1] == pytest.approx(expected[2])
+    if expected[1] is not None:
+        assert data["ends"][0] == pytest.approx(expected[1])
+
+
+def test_priors_of_parts():
+    family = FAMILIES["hurdle_poisson"]
+    visits = column("count")
+    data = family.stan_data(visits, {"intercept__zero": (-1.0, 2.0)})
+    assert data["prior_intercept__zero"] == (-1.0, 2.0)
+    assert data["prior_intercept__count"] == (0.0, 5.0)
+    with pytest.raises(dpb.SchemaError, match="has no prior 'intercept'"):
+        family.stan_data(visits, {"intercept": (0, 1)})
+    with pytest.raises(dpb.SchemaError, match="expected 2 finite"):
+        family.stan_data(visits, {"intercept__zero": (0, -1)})
+
+
+# Posterior predictive checks
+
+
+def check_of(observed, draw, kind="count", replicates=20, **keys):
+    rng = np.random.default_rng(2)
+    declared = column(kind, **keys)
+    drawn = [pd.DataFrame({"y": draw(rng)}) for _ in range(replicates)]
+    return Check.of([declared], pd.DataFrame({"y": observed}), drawn)
+
+
+def test_a_family_that_fits_and_one_that_does_not():
+    """Residuals by the true model: the band is one of 1 %, and other marks are 4 sds wide."""
+    rng = np.random.default_rng(1)
+    y = rng.poisson(3, 400).clip(0, 10)
+    right = check_of(y, lambda r: r.poisson(3, 400).clip(0, 10))
+    assert right.misfits.empty
+    assert stats.kstest(right.residuals["y"], "uniform").pvalue > 1e-4
+    wrong = check_of(np.where(rng.random(400) < 0.3, 0, y), lambda r: r.poisson(2.1, 400))
+    assert {"share of 0.0", "sd"} <= set(wrong.misfits["figure"])
+    assert "residuals: largest ECDF difference" in set(wrong.misfits["figure"])
+    assert "share of 0.0" in repr(wrong)
+
+
+def test_checks_of_levels_and_atoms():
+    levels = {"kind": "categorical", "levels": ["a", "b"]}
+    y = pd.Series(["a"] * 90 + ["b"] * 10)
+    found = check_of(y, lambda r: r.choice(["a", "b"], 100), **levels)
+    assert found.misfits["figure"].tolist() == ["share of a", "share of b"]
+    assert not found.residuals
+    values = np.where(np.arange(100) < 40, 2.5, np.linspace(0.1, 9.9, 100))
+    found = check_of(values, lambda r: r.uniform(0, 10, 100), "continuous", atoms=[2.5])
+    row = found.table.set_index("figure").loc["share of 2.5"]
+    assert (row["observed"], row["replicates"], row["fits"]) == (0.4, 0, False)
+
+
+def test_the_distance_of_residuals():
+    u = np.random.default_rng(4).random(300) ** 1.2
+    assert ecdf_difference(u) == pytest.approx(stats.kstest(u, "uniform").statistic)
+
+
+@pytest.mark.parametrize("observed", [np.zeros(5), np.full(1, 3), np.arange(7)])
+def test_figures_of_few_records(observed):
+    """All zeros, one record: a result."""
+    found = check_of(observed, lambda r: r.poisson(1, len(observed)))
+    figure = check_panels(found.columns, found.observed, found.replicates, found.residuals)
+    assert len(figure.axes) == 2
+    assert len(figure.axes[0].patches) > 0
+
+
+def test_no_record_and_no_model():
+    with pytest.raises(dpb.DataError, match="no record to check"):
+        check_of(np.empty(0), lambda r: np.empty(0))
+    schema = dpb.Schema.from_dict({"columns": {"ill": {"type": "binary", "levels": ["n", "y"]}}})
+    fit = dpb.Synthesizer(schema, dpb.SmoothedHistogram(4.0)).fit(pd.DataFrame({"ill": ["n", "y"]}))
+    with pytest.raises(dpb.GuaranteeError, match="draws from no model"):
+        fit.check()
