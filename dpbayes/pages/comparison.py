@@ -22,6 +22,7 @@ from dpbayes.report.whole import Whole, bounds_of, joint_utility, risk, tables_o
 from dpbayes.schema import Column, Schema
 
 Z = 1.96
+Fits = tuple[list[str], tuple[Floats, Floats], tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,14 @@ def sections(
             "found without them, and what the guarantee bounds it by. An attack that fails proves "
             "nothing; the bound holds for all attacks."
         ]
-        found.append(Section("Disclosure risk", text, tables=[Table.of("Attacks", table)]))
+        picture = Picture.of(
+            figures.risk(table),
+            "Shares of matches and right guesses in the synthetic rows, without them, and what the "
+            "guarantee bounds them by; the table below has the numbers.",
+            "",
+        )
+        attacks = Table.of("Attacks", table)
+        found.append(Section("Disclosure risk", text, pictures=[picture], tables=[attacks]))
     return found
 
 
@@ -105,8 +113,8 @@ def _mean(column: Column, summary: Mapping[str, Any]) -> Any:
     return column.shown(round(summary["mean"])) if column.type == "date" else summary["mean"]
 
 
-def _together(whole: Whole) -> Section:
-    """Columns by one, two and three, and all at once."""
+def pair_grid(whole: Whole) -> tuple[tuple[str, ...], Floats]:
+    """Names, and total variation of every two columns, of one alone on the diagonal."""
     tables = tables_of(whole)
     names = tables.names
     grid = np.diag(total_variation(tables, 1))
@@ -116,6 +124,12 @@ def _together(whole: Whole) -> Section:
             itertools.combinations(range(len(names)), 2), both, strict=True
         ):
             grid[i, j] = grid[j, i] = distance
+    return names, grid
+
+
+def _together(whole: Whole) -> Section:
+    """Columns by one, two and three, and all at once."""
+    names, grid = pair_grid(whole)
     i, j = divmod(int(np.argmax(grid)), len(names))
     picture = Picture.of(
         figures.pairs(names, grid),
@@ -126,7 +140,7 @@ def _together(whole: Whole) -> Section:
     text = [
         "Total variation distance is the largest difference of the shares of any set of cells. A "
         "pMSE ratio near 1 means that a logistic regression cannot tell synthetic rows from a "
-        "bootstrap of the records."
+        "bootstrap of the records, or a classification tree from others of the population."
     ]
     table = Table.of("Distances of the whole table", joint_utility(whole))
     return Section("Columns together", text, pictures=[picture], tables=[table])
@@ -136,23 +150,12 @@ def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
     """Regressions on records and on the first data set, beside each other."""
     pictures, tables = [], []
     for formula in formulas:
-        fit = formula_fit(formula)
-        names, ours = _fitted(fit, whole.schema, whole.records)
-        others, theirs = _fitted(fit, whole.schema, whole.synthetic)
-        if names != others:
-            raise InferenceError(
-                f"{formula!r} has other coefficients on synthetic rows than on the records: a "
-                "level is missing in one of them."
-            )
-        overlap = _overlap(ours, theirs)
-        rows = [
-            [name, ours[0][k], ours[1][k], theirs[0][k], theirs[1][k], overlap[k]]
-            for k, name in enumerate(names)
-        ]
-        head = ["coefficient", "records", "se", "synthetic", "se", "interval overlap"]
-        tables.append(Table(f"{formula} (least squares)", head, rows))
+        names, ours, theirs = fits = fitted(whole, formula)
+        table = coefficients(fits)
+        tables.append(Table.of(f"{formula} (least squares)", table))
         figure = figures.regression(formula, {"data": ours, "synthetic": theirs}, names)
-        text = f"Coefficients of {formula}; mean overlap of 95 % intervals {overlap.mean():.2f}."
+        mean = table["interval overlap"].mean()
+        text = f"Coefficients of {formula}; mean overlap of 95 % intervals {mean:.2f}."
         pictures.append(Picture.of(figure, text, text))
     note = (
         "Intervals of one synthetic data set leave out what noise and synthesis add; overlap is of "
@@ -160,6 +163,37 @@ def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
         "missing value in a regression are left out of it."
     )
     return Section("Regressions", [note], pictures=pictures, tables=tables)
+
+
+def fitted(whole: Whole, formula: str) -> Fits:
+    """Names of coefficients; they and their standard errors, of records and of synthetic rows.
+
+    Raises:
+        InferenceError: a regression cannot be fitted, or has other coefficients on one of them.
+    """
+    fit = formula_fit(formula)
+    names, ours = _fitted(fit, whole.schema, whole.records)
+    others, theirs = _fitted(fit, whole.schema, whole.synthetic)
+    if names != others:
+        raise InferenceError(
+            f"{formula!r} has other coefficients on synthetic rows than on the records: a "
+            "level is missing in one of them."
+        )
+    return names, ours, theirs
+
+
+def coefficients(fits: Fits) -> pd.DataFrame:
+    """A regression on records and on synthetic rows, and how much 95 % intervals overlap.
+
+    Source: karr-2006.
+    """
+    names, ours, theirs = fits
+    return pd.DataFrame(
+        {
+            "coefficient": names, "records": ours[0], "se": ours[1], "synthetic": theirs[0],
+            "se, synthetic": theirs[1], "interval overlap": _overlap(ours, theirs),
+        }
+    )  # fmt: skip
 
 
 def _fitted(
