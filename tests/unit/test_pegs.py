@@ -495,7 +495,8 @@ def test_a_missing_value_is_a_level(kind):
                          "z": np.where(rng.random(400) < 0.9, np.nan, rng.random(400))})  # fmt: skip
     others = some.sample(frac=1, random_state=1).assign(y=0)
     others["z"] = others["z"] / 2
-    mechanism = kind(50.0, bins={"z": 3}, seeds="reference", reference=dpb.PublicRecords(others))
+    public = dpb.PublicRecords(others)
+    mechanism = kind(50.0, bins={"z": 3}, seeds="reference", reference=public)
     assert cells_of(where, {"z": 3}).size == 3 * 2 * 4
     fit = dpb.Synthesizer(where, mechanism).fit(some)
     assert (fit.fitted.codes[:, 0] == 2).tolist() == some["x"].isna().tolist()

@@ -164,7 +164,8 @@ def test_diversity_bounds_nothing(diversity, bounded):
     """All data of up to three records of two columns with three levels, one added, every output.
 
     Where counts are diverse by themselves a level that nobody has is impossible, and possible with
-    one record more; only l = 3 leaves nothing but uniform rows. With ε the same data stay within it.
+    one record more; only l = 3 leaves nothing but uniform rows.
+    With ε the same data stay within it.
     """
     keys, every = nearest(layout(3, 3), 1, 0), cells((3, 3))
     largest, claimed = 0.0, 0.0
