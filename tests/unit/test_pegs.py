@@ -491,8 +491,9 @@ def test_a_missing_value_is_a_level(kind):
     }
     where = dpb.Schema.from_dict({"rows": 400, "columns": tree})
     rng = np.random.default_rng(2)
-    some = pd.DataFrame({"x": rng.choice(["yes", None], 400), "y": rng.integers(0, 2, 400),
-                         "z": np.where(rng.random(400) < 0.9, np.nan, rng.random(400))})  # fmt: skip
+    few = np.where(rng.random(400) < 0.9, np.nan, rng.random(400))
+    x, y = rng.choice(["yes", None], 400), rng.integers(0, 2, 400)
+    some = pd.DataFrame({"x": x, "y": y, "z": few})
     others = some.sample(frac=1, random_state=1).assign(y=0)
     others["z"] = others["z"] / 2
     public = dpb.PublicRecords(others)
