@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpbayes.cli.options import RECORDS, InputOptions, ShowValues
 from dpbayes.cli.streams import say
+from dpbayes.errors import OutputError
+from dpbayes.files import write_whole
 from dpbayes.formats import read_records
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DRAWN = ("png", "pdf", "svg")
 Synthetic = Annotated[
     Path, typer.Argument(metavar="SYNTHETIC", help="A synthetic table, as in OUT/release.")
 ]
@@ -22,6 +29,9 @@ Holdout = Annotated[
     str | None, typer.Option(help="Records of the same population that were not synthesised.")
 ]
 SchemaFile = Annotated[Path, typer.Option(help="Schema file of both, TOML.")]
+Drawing = Annotated[
+    Path | None, typer.Option(help="Draw to this file: .png, .pdf or .svg. Confidential.")
+]
 CONFIDENTIAL = "Confidential: computed from the records.\n"
 
 
@@ -38,6 +48,13 @@ def risk(
         typer.Option(help="ε of the release, for its bounds [guarantee.json beside SYNTHETIC]."),
     ] = None,
     delta: Annotated[float, typer.Option(help="δ of that ε.")] = 0.0,
+    attacks: Annotated[
+        bool,
+        typer.Option(
+            "--attacks", help="Singling out, linkability and inference too, by Anonymeter."
+        ),
+    ] = False,
+    figure: Drawing = None,
     show_values: ShowValues = False,
 ) -> None:
     """What an intruder learns of single records: matches, attributes, membership.
@@ -45,9 +62,11 @@ def risk(
     Beside each measure stands what it is without the synthetic table, and what ε bounds it by. An
     attack that fails proves nothing. The output is confidential.
     """
+    from dpbayes.pages.figures import risk as drawn
     from dpbayes.report.whole import Whole, stated
     from dpbayes.report.whole import risk as table
 
+    kind = kind_of(figure)
     declared = Schema.from_toml(schema)
     bounds = stated(synthetic, epsilon, delta)
     others = None if holdout is None else source.read(holdout, declared)
@@ -58,7 +77,10 @@ def risk(
         others,
         show_values=show_values,
     )
-    _say(table(whole, names_of(keys), sensitive, bounds))
+    found = table(whole, names_of(keys), sensitive, bounds, attacked=attacks)
+    _say(found)
+    if figure is not None:
+        _draw(drawn(found), figure, kind)
 
 
 def utility(
@@ -66,14 +88,22 @@ def utility(
     records: Records,
     schema: SchemaFile,
     source: InputOptions,
+    formula: Annotated[
+        list[str] | None,
+        typer.Option(help="A regression to fit to both, 'y ~ x'; may be given several times."),
+    ] = None,
+    figure: Drawing = None,
     show_values: ShowValues = False,
 ) -> None:
-    """How close a synthetic table is as a whole: columns by one, two and three, and pMSE.
+    """How close a synthetic table is as a whole: columns by one, two and three, pMSE, regressions.
 
-    The output is confidential.
+    The figure has every two columns. The output is confidential.
     """
-    from dpbayes.report.whole import Whole, joint_utility
+    from dpbayes.pages.comparison import coefficients, fitted, pair_grid
+    from dpbayes.pages.figures import pairs
+    from dpbayes.report.whole import TREES, Whole, joint_utility
 
+    kind = kind_of(figure)
     declared = Schema.from_toml(schema)
     whole = Whole.of(
         declared,
@@ -81,7 +111,16 @@ def utility(
         read_records(synthetic, declared),
         show_values=show_values,
     )
-    _say(joint_utility(whole))
+    found = joint_utility(whole)
+    fits = [(text, coefficients(fitted(whole, text))) for text in formula or ()]
+    _say(found)
+    if found.loc[found["measure"].str.endswith(TREES), "mean"].isna().all():
+        say("(trees need scikit-learn: pip install 'dpbayes[analysis]')")
+    for text, table in fits:
+        say(f"\n{text}\n")
+        say(_text(table))
+    if figure is not None:
+        _draw(pairs(*pair_grid(whole)), figure, kind)
 
 
 def names_of(keys: str | None) -> list[str]:
@@ -89,6 +128,31 @@ def names_of(keys: str | None) -> list[str]:
     return [name.strip() for name in (keys or "").split(",") if name.strip()]
 
 
+def kind_of(figure: Path | None) -> str:
+    """Format of a file to draw to. OutputError unless it is one of ``DRAWN``."""
+    kind = "png" if figure is None else figure.suffix.lower().removeprefix(".")
+    if kind not in DRAWN:
+        raise OutputError(f"--figure {str(figure)!r}: its name must end in {', '.join(DRAWN)}.")
+    return kind
+
+
 def _say(table: pd.DataFrame) -> None:
     say(CONFIDENTIAL)
-    say(table.to_string(index=False, na_rep="", float_format=lambda v: f"{v:.4g}"))
+    say(_text(table))
+
+
+def _text(table: pd.DataFrame) -> str:
+    return table.to_string(index=False, na_rep="", float_format=lambda v: f"{v:.4g}")
+
+
+def _draw(drawing: Figure, path: Path, kind: str) -> None:
+    from dpbayes.report.charts import mark
+
+    mark(drawing, "confidential")
+    content = io.BytesIO()
+    drawing.savefig(content, format=kind, dpi=150)
+    try:
+        write_whole(path, content.getvalue(), 0o600)
+    except OSError as error:
+        raise OutputError(f"--figure {str(path)!r}: {error.strerror}.") from None
+    say(f"\nWritten: {path}")

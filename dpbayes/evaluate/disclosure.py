@@ -144,13 +144,16 @@ class Closeness:
         to_records, to_holdout: median distance of a synthetic row to the closest one, in columns.
         closer: share of synthetic rows that are closer to the records; ties count half. About one
             half where the records are no closer than others are, for equally many of both.
-        auc: of telling records from the holdout by their distance to the closest synthetic row.
+        advantage: largest true rate less false rate of telling records from the holdout by their
+            distance to the closest synthetic row.
+        auc: of the same.
         true_rates: share of records found at false rates ``FALSE_RATES``.
     """
 
     to_records: float
     to_holdout: float
     closer: float
+    advantage: float
     auc: float
     true_rates: tuple[float, ...]
 
@@ -181,6 +184,7 @@ def closeness(
         float(np.median(near)),
         float(np.median(far)),
         float((near < far).mean() + (near == far).mean() / 2),
+        advantage(-members, -others),
         auc(-members, -others),
         tuple(true_rate(-members, -others, rate) for rate in FALSE_RATES),
     )
@@ -191,6 +195,16 @@ def auc(members: Floats, others: Floats) -> float:
     ranks = stats.rankdata(np.concatenate([members, others]))
     n, m = len(members), len(others)
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
+
+
+def advantage(members: Floats, others: Floats) -> float:
+    """Largest share of members above a cut, less that of the others.
+
+    Source: yeom-2018.
+    """
+    cuts = np.unique(np.concatenate([members, others]))
+    shares = [1 - np.searchsorted(np.sort(x), cuts) / len(x) for x in (members, others)]
+    return max(0.0, float((shares[0] - shares[1]).max()))
 
 
 def true_rate(members: Floats, others: Floats, false_rate: float) -> float:
@@ -205,16 +219,17 @@ class Bounds:
     """What an (ε, δ) of one record bounds, for every attack on it, with whatever knowledge.
 
     Attributes:
+        epsilon, delta: of the release.
         odds: factor by which the odds of a statement about a record can change; infinite with δ.
         advantage: true rate less false rate of an attack on membership.
         auc: area under its curve.
-        true_rates: at false rates ``FALSE_RATES``.
     """
 
+    epsilon: float
+    delta: float
     odds: float
     advantage: float
     auc: float
-    true_rates: tuple[float, ...]
 
     @classmethod
     def of(cls, epsilon: float, delta: float = 0.0) -> Bounds:
@@ -228,16 +243,21 @@ class Bounds:
         """
         small = math.exp(-epsilon)
         corner = (1 - delta) * small / (1 + small)  # false rate where the two lines meet
-
-        def reach(x: float) -> float:
-            left = x * math.exp(min(epsilon, 700.0)) + delta
-            return min(1.0, left, 1 - small * (1 - delta - x))
-
         top = 1 - small * (1 - delta - corner)
         # From (0, δ) to the corner, from there to (1 - δ, 1).
         area = corner * (delta + top) / 2 + (1 - delta - corner) * (top + 1) / 2 + delta
         odds = math.exp(epsilon) if not delta and epsilon < 700 else math.inf
-        return cls(odds, top - corner, area, tuple(map(reach, FALSE_RATES)))
+        return cls(epsilon, delta, odds, top - corner, area)
+
+    def true_rate(self, false_rate: float) -> float:
+        """How often a guess about a record can be right that is right so often without it.
+
+        Holds for the mean over records too, as the bound is concave.
+
+        Source: kairouz-oh-viswanath-2015.
+        """
+        left = false_rate * math.exp(min(self.epsilon, 700.0)) + self.delta
+        return min(1.0, left, 1 - math.exp(-self.epsilon) * (1 - self.delta - false_rate))
 
 
 def nearest_distance(rows: Floats, others: Floats, levels: NDArray[np.bool_]) -> Floats:
@@ -282,8 +302,13 @@ def _numbered(
     records: pd.DataFrame, synthetic: pd.DataFrame, columns: list[str]
 ) -> tuple[Ints, Ints]:
     """A number for each combination of values, in both tables."""
-    both = pd.concat([records[columns].astype(str), synthetic[columns].astype(str)])
-    number = np.asarray(both.groupby(columns, sort=False, dropna=False).ngroup(), dtype=np.int64)
+    number = np.zeros(len(records) + len(synthetic), dtype=np.int64)
+    for name in columns:
+        both = pd.concat([records[name], synthetic[name]])
+        text = both if both.dtype.kind == "i" else both.astype(str)
+        level, found = pd.factorize(text, use_na_sentinel=False)
+        # Numbered anew with each column: products of many sizes are no 64-bit numbers.
+        number = np.asarray(pd.factorize(number * len(found) + level)[0], dtype=np.int64)
     return number[: len(records)], number[len(records) :]
 
 

@@ -5,17 +5,22 @@ Every figure here is computed from the confidential records and is confidential 
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpbayes.arrays import Floats, Ints
-from dpbayes.heavy import pd, special
+from dpbayes.heavy import pd, special, stats
 from dpbayes.mechanisms.pegs.keys import Layout
 from dpbayes.mechanisms.pegs.regressions import fit_regressions, log_odds
 
+LEAF = 20  # rows at least in a leaf of a tree
+PERMUTATIONS = 20
+MOST_ROWS = 50_000  # that trees look at, spread over both tables
 WEAK = 1e-3  # ridge of the regression behind pMSE: for columns that tell the tables apart for sure
 
 
@@ -36,10 +41,12 @@ class Coded:
 
     @classmethod
     def of(cls, original: pd.DataFrame, synthetic: pd.DataFrame) -> Coded:
-        """The columns of ``original``, by the text of their values."""
+        """The columns of ``original``: whole numbers in their order, all else as text."""
         codes, sizes = [], []
         for name in original:
-            both = pd.concat([original[name].astype(str), synthetic[name].astype(str)])
+            both = pd.concat([original[name], synthetic[name]])
+            if both.dtype.kind != "i":
+                both = both.astype(str)
             found, levels = pd.factorize(both, sort=True, use_na_sentinel=False)
             codes.append(found)
             sizes.append(len(levels))
@@ -49,12 +56,12 @@ class Coded:
 
     def shares(self, *columns: int) -> tuple[Floats, Floats]:
         """Of the combinations of these columns' levels that occur, in both tables."""
-        both = np.concatenate([self.original, self.synthetic])
-        cell = both[:, columns[0]]
-        for column in columns[1:]:  # numbered anew each time: many columns would overflow
-            cell = pd.factorize(cell * self.sizes[column] + both[:, column])[0]
-        found, cell = np.unique(cell, return_inverse=True)
-        n, most = len(self.original), len(found)
+        cell = np.zeros(len(self.original) + len(self.synthetic), dtype=np.int64)
+        for j in columns:
+            level = np.concatenate([self.original[:, j], self.synthetic[:, j]])
+            # Numbered anew with each column: products of many sizes are no 64-bit numbers.
+            cell = np.asarray(pd.factorize(cell * self.sizes[j] + level)[0], dtype=np.int64)
+        n, most = len(self.original), int(cell.max(initial=0)) + 1
         counts = [np.bincount(part, minlength=most) for part in (cell[:n], cell[n:])]
         return counts[0] / n, counts[1] / len(self.synthetic)
 
@@ -87,6 +94,17 @@ def conditional_distance(tables: Coded, column: int, given: int) -> float:
         total = counts.sum(axis=1, keepdims=True)
         found.append(counts / np.where(total > 0, total, 1))
     return float(((found[0] - found[1]) ** 2).sum())
+
+
+def association(tables: Coded, column: int, other: int) -> tuple[float, float]:
+    """Cramér's V of two columns, in both tables; 0 where one of them does not vary."""
+    found = []
+    for part in (tables.original, tables.synthetic):
+        counts = tables.table(part, column, other)
+        counts = counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0]
+        varies = min(counts.shape) > 1
+        found.append(float(stats.contingency.association(counts.astype(int))) if varies else 0.0)
+    return found[0], found[1]
 
 
 def regression_distance(original: ArrayLike, synthetic: ArrayLike) -> float:
@@ -126,3 +144,31 @@ def pmse_ratio(tables: Coded) -> float:
     pmse = float(((special.expit(odds[:, 1] - odds[:, 0]) - share) ** 2).mean())
     free = sum(size - 1 for size in tables.sizes)
     return pmse / (free * (1 - share) ** 2 * share / len(codes))
+
+
+def tree_ratio(tables: Coded, seed: int = 1) -> float:
+    """pMSE of a classification tree, over its mean where rows change tables at random.
+
+    Near 1 where synthetic rows are another sample of the records' population. A tree finds what
+    several columns do together, a logistic regression on columns does not. nan without
+    scikit-learn.
+
+    Source: snoke-2018.
+    """
+    if importlib.util.find_spec("sklearn") is None:
+        return math.nan
+    from sklearn.tree import DecisionTreeClassifier
+
+    every = len(tables.original) + len(tables.synthetic)
+    step = max(1, -(-every // MOST_ROWS))
+    parts = tables.original[::step], tables.synthetic[::step]
+    x = np.concatenate(parts).astype(np.float32)
+    which = np.repeat([0, 1], [len(part) for part in parts])
+    rng = np.random.default_rng(seed)
+
+    def pmse(labels: Ints) -> float:
+        tree = DecisionTreeClassifier(min_samples_leaf=LEAF, random_state=0).fit(x, labels)
+        return float(((tree.predict_proba(x)[:, 1] - labels.mean()) ** 2).mean())
+
+    null = np.mean([pmse(rng.permutation(which)) for _ in range(PERMUTATIONS)])
+    return pmse(which) / float(null) if null > 0 else math.nan

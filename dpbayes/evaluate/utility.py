@@ -14,6 +14,7 @@ from dpbayes.arrays import Floats
 from dpbayes.heavy import pd
 from dpbayes.schema import Column
 
+Z = 1.96  # of the intervals that are compared
 QUANTILES = {"median": 0.5, "q15": 0.15, "q90": 0.9}
 
 
@@ -49,6 +50,22 @@ def total_variation(original: pd.Series, synthetic: pd.Series) -> float:
         [s.astype(str).value_counts(normalize=True) for s in (original, synthetic)], axis=1
     ).fillna(0.0)
     return float(np.abs(np.diff(shares.to_numpy(), axis=1)).sum() / 2)
+
+
+def interval_overlap(ours: tuple[Floats, Floats], theirs: tuple[Floats, Floats]) -> Floats:
+    """Mean over both 95% normal intervals of the part that they share; below 0 if they are apart.
+
+    Args:
+        ours, theirs: estimates and standard errors, of any one shape.
+
+    Source: karr-2006.
+    """
+    low = [value - Z * error for value, error in (ours, theirs)]
+    high = [value + Z * error for value, error in (ours, theirs)]
+    shared = np.minimum(*high) - np.maximum(*low)
+    widths = [h - w for h, w in zip(high, low, strict=True)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((shared / widths[0] + shared / widths[1]) / 2)
 
 
 def summary(column: Column, values: pd.Series) -> dict[str, float]:

@@ -291,12 +291,14 @@ class PureMechanism(Mechanism[Fitted]):
         both: epsilon holds for both adjacencies.
         halves: adding or removing a record costs half of changing one.
         structured: rows keep missing values and rules of the schema.
+        blanks: a missing value is a level like others, where the schema says that there are some.
         randomness: where its random numbers come from, as the guarantee says it.
     """
 
     epsilon: float
     adjacency: Adjacency
     structured: ClassVar[bool] = False
+    blanks: ClassVar[bool] = False
     both: ClassVar[bool] = False
     randomness: ClassVar[str] = SECRET_NOISE
 
@@ -327,7 +329,8 @@ class PureMechanism(Mechanism[Fitted]):
                 "--constants, --priors)."
             )
         if not self.structured:
-            schema.require_plain(schema.columns, f"mechanism {self.name!r}")
+            who = f"mechanism {self.name!r}"
+            schema.require_plain(schema.columns, who, blanks=self.blanks)
         self.check_columns(schema)
 
     def fit(self, task: Task) -> Fitted:

@@ -13,7 +13,7 @@ import numpy as np
 from dpbayes.arrays import Floats
 from dpbayes.errors import InferenceError
 from dpbayes.evaluate.joint import total_variation
-from dpbayes.evaluate.utility import utility
+from dpbayes.evaluate.utility import interval_overlap, utility
 from dpbayes.heavy import pd
 from dpbayes.inference.analysis import formula_fit
 from dpbayes.pages import figures
@@ -21,8 +21,8 @@ from dpbayes.pages.page import Picture, Section, Table
 from dpbayes.report.whole import Whole, bounds_of, joint_utility, risk, tables_of
 from dpbayes.schema import Column, Schema
 
-Z = 1.96
 LOST = 0.5  # overlap of intervals, below which a coefficient is named
+Fits = tuple[list[str], tuple[Floats, Floats], tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,14 @@ def sections(
             "found without them, and what the guarantee bounds it by. An attack that fails proves "
             "nothing; the bound holds for all attacks."
         ]
-        found.append(Section("Disclosure risk", text, tables=[Table.of("Attacks", table)]))
+        picture = Picture.of(
+            figures.risk(table),
+            "Shares of matches and right guesses in the synthetic rows, without them, and what the "
+            "guarantee bounds them by; the table below has the numbers.",
+            "",
+        )
+        attacks = Table.of("Attacks", table)
+        found.append(Section("Disclosure risk", text, pictures=[picture], tables=[attacks]))
     return found
 
 
@@ -106,8 +113,8 @@ def _mean(column: Column, summary: Mapping[str, Any]) -> Any:
     return column.shown(round(summary["mean"])) if column.type == "date" else summary["mean"]
 
 
-def _together(whole: Whole) -> Section:
-    """Columns by one, two and three, and all at once."""
+def pair_grid(whole: Whole) -> tuple[tuple[str, ...], Floats]:
+    """Names, and total variation of every two columns, of one alone on the diagonal."""
     tables = tables_of(whole)
     names = tables.names
     grid = np.diag(total_variation(tables, 1))
@@ -117,6 +124,12 @@ def _together(whole: Whole) -> Section:
             itertools.combinations(range(len(names)), 2), both, strict=True
         ):
             grid[i, j] = grid[j, i] = distance
+    return names, grid
+
+
+def _together(whole: Whole) -> Section:
+    """Columns by one, two and three, and all at once."""
+    names, grid = pair_grid(whole)
     i, j = divmod(int(np.argmax(grid)), len(names))
     picture = Picture.of(
         figures.pairs(names, grid),
@@ -127,7 +140,7 @@ def _together(whole: Whole) -> Section:
     text = [
         "Total variation distance is the largest difference of the shares of any set of cells. A "
         "pMSE ratio near 1 means that a logistic regression cannot tell synthetic rows from a "
-        "bootstrap of the records."
+        "bootstrap of the records, or a classification tree from others of the population."
     ]
     table = Table.of("Distances of the whole table", joint_utility(whole))
     return Section("Columns together", text, pictures=[picture], tables=[table])
@@ -137,26 +150,15 @@ def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
     """Regressions on records and on the first data set, beside each other."""
     pictures, tables, missed = [], [], []
     for formula in formulas:
-        fit = formula_fit(formula)
-        names, ours = _fitted(fit, whole.schema, whole.records)
-        others, theirs = _fitted(fit, whole.schema, whole.synthetic)
-        if names != others:
-            raise InferenceError(
-                f"{formula!r} has other coefficients on synthetic rows than on the records: a "
-                "level is missing in one of them."
-            )
-        overlap = _overlap(ours, theirs)
-        few = [name for name, share in zip(names, overlap, strict=True) if share < LOST]
-        if few:
+        names, ours, theirs = fits = fitted(whole, formula)
+        table = coefficients(fits)
+        few = table.loc[table["interval overlap"] < LOST, "coefficient"]
+        if len(few):
             missed.append(f"{formula}: {', '.join(few)}")
-        rows = [
-            [name, ours[0][k], ours[1][k], theirs[0][k], theirs[1][k], overlap[k]]
-            for k, name in enumerate(names)
-        ]
-        head = ["coefficient", "records", "se", "synthetic", "se", "interval overlap"]
-        tables.append(Table(f"{formula} (least squares)", head, rows))
+        tables.append(Table.of(f"{formula} (least squares)", table))
         figure = figures.regression(formula, {"data": ours, "synthetic": theirs}, names)
-        text = f"Coefficients of {formula}; mean overlap of 95 % intervals {overlap.mean():.2f}."
+        mean = table["interval overlap"].mean()
+        text = f"Coefficients of {formula}; mean overlap of 95 % intervals {mean:.2f}."
         pictures.append(Picture.of(figure, text, text))
     note = (
         "Intervals of one synthetic data set leave out what noise and synthesis add; overlap is of "
@@ -167,6 +169,34 @@ def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
     if missed:
         texts.append(f"Intervals overlap by less than {LOST:.0%}: {'; '.join(missed)}.")
     return Section("Regressions", texts, pictures=pictures, tables=tables)
+
+
+def fitted(whole: Whole, formula: str) -> Fits:
+    """Names of coefficients; they and their standard errors, of records and of synthetic rows.
+
+    Raises:
+        InferenceError: a regression cannot be fitted, or has other coefficients on one of them.
+    """
+    fit = formula_fit(formula)
+    names, ours = _fitted(fit, whole.schema, whole.records)
+    others, theirs = _fitted(fit, whole.schema, whole.synthetic)
+    if names != others:
+        raise InferenceError(
+            f"{formula!r} has other coefficients on synthetic rows than on the records: a "
+            "level is missing in one of them."
+        )
+    return names, ours, theirs
+
+
+def coefficients(fits: Fits) -> pd.DataFrame:
+    """A regression on records and on synthetic rows, and how much 95 % intervals overlap."""
+    names, ours, theirs = fits
+    return pd.DataFrame(
+        {
+            "coefficient": names, "records": ours[0], "se": ours[1], "synthetic": theirs[0],
+            "se, synthetic": theirs[1], "interval overlap": interval_overlap(ours, theirs),
+        }
+    )  # fmt: skip
 
 
 def _fitted(
@@ -180,13 +210,3 @@ def _fitted(
         np.asarray(found.params, dtype=float),
         np.asarray(found.bse, dtype=float),
     )
-
-
-def _overlap(ours: tuple[Floats, Floats], theirs: tuple[Floats, Floats]) -> Floats:
-    """Mean over both 95 % intervals of the part that they share (Karr et al., 2006)."""
-    low = [value - Z * error for value, error in (ours, theirs)]
-    high = [value + Z * error for value, error in (ours, theirs)]
-    shared = np.minimum(*high) - np.maximum(*low)
-    widths = [h - w for h, w in zip(high, low, strict=True)]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray((shared / widths[0] + shared / widths[1]) / 2)

@@ -86,6 +86,38 @@ def pairs(names: Sequence[str], distances: Floats) -> Figure:
     return figure
 
 
+def risk(table: pd.DataFrame) -> Figure:
+    """Shares of a table of risks: with the synthetic rows, without them, and the bound of ε.
+
+    Args:
+        table: ``measure``, ``synthetic``, ``without``, ``bound by ε``; only shares are shown.
+    """
+    shares = ["measure", "synthetic", "without", "bound by ε"]
+    shown = table[table["synthetic"].between(0, 1) & ~table["measure"].str.contains("distance")]
+    shown = shown[~shown["measure"].str.startswith("error of")][shares]
+    figure = Figure(figsize=(6.4, 1.1 + 0.3 * max(3, len(shown))), layout="constrained")
+    ax = figure.add_subplot()
+    place = np.arange(len(shown))
+    series = zip(shares[1:], ("o", "|", "<"), (SYNTHETIC, DATA, COLOURS[5]), strict=True)
+    for name, marker, colour in series:
+        values = shown[name].to_numpy(dtype=float)
+        there = ~np.isnan(values)
+        ax.plot(
+            values[there], place[there], marker, color=colour, label=name,
+            markersize=12 if marker == "|" else 6, markeredgewidth=1.6,
+        )  # fmt: skip
+    names = [_cut(str(name), 40) for name in shown["measure"]]
+    ax.set_yticks(place, names, fontsize=8)
+    ax.set_ylim(len(shown) - 0.4, -0.6)
+    ax.set_xlim(-0.02, 1.02)
+    ax.set_xlabel("share or rate", fontsize=9)
+    ax.grid(axis="both", color="0.92")
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
+    return figure
+
+
 def regression(
     formula: str, fits: Mapping[str, tuple[Floats, Floats]], names: Sequence[str]
 ) -> Figure:

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from dpbayes.arrays import Floats
 from dpbayes.errors import DataError, GuaranteeError
+from dpbayes.evaluate.attacks import attacks
 from dpbayes.evaluate.disclosure import (
     FALSE_RATES,
     Bounds,
@@ -20,7 +23,15 @@ from dpbayes.evaluate.disclosure import (
     inferred_error,
     uniqueness,
 )
-from dpbayes.evaluate.joint import Coded, marginal_distance, pmse_ratio, total_variation
+from dpbayes.evaluate.joint import (
+    Coded,
+    association,
+    conditional_distance,
+    marginal_distance,
+    pmse_ratio,
+    total_variation,
+    tree_ratio,
+)
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.tables.cells import Cells
 from dpbayes.privacy.accounting import check_delta
@@ -29,6 +40,7 @@ from dpbayes.schema import Schema
 
 BINS = 10  # of numeric columns, between their public bounds
 MOST_TOGETHER = 3  # columns whose joint shares are compared
+TREES = "classification tree"  # nan without scikit-learn
 
 
 @dataclass(frozen=True)
@@ -100,16 +112,29 @@ def stated(synthetic: Path, epsilon: float | None, delta: float) -> Bounds | Non
         raise DataError(f"{str(statement)!r} is no statement of a release: {error!r}.") from None
 
 
+Row = tuple[str, float, float, float]
+
+
 def risk(
-    whole: Whole, keys: Sequence[str], sensitive: str | None, bounds: Bounds | None
+    whole: Whole,
+    keys: Sequence[str],
+    sensitive: str | None,
+    bounds: Bounds | None,
+    *,
+    attacked: bool = False,
 ) -> pd.DataFrame:
     """Disclosure measures: of the synthetic table, what they are without it, and the bound of ε.
+
+    Without the table: of the holdout where there is one, else by chance. A bound is of the mean
+    over all releases, of which this is one.
 
     Args:
         keys: columns that an intruder knows.
         sensitive: the column that an intruder wants to know.
+        attacked: run the attacks of Anonymeter too, which take some seconds.
     Raises:
         SchemaError: a column is not declared. GuaranteeError: no keys, or a key that is sensitive.
+        DataError: Anonymeter is asked for and not installed.
     """
     names = list(dict.fromkeys(keys))
     if not names or sensitive in names:
@@ -118,7 +143,7 @@ def risk(
         whole.schema[name]
     records, synthetic = whole.records, whole.synthetic
     found = identification(records, synthetic, names)
-    rows: list[tuple[str, float, float, float]] = [
+    rows: list[Row] = [
         ("expected match", found.expected, np.nan, np.nan),
         ("single match", found.single, np.nan, np.nan),
         ("true match rate", found.true, np.nan, np.nan),
@@ -126,19 +151,19 @@ def risk(
         ("unique by keys", uniqueness(synthetic, names), uniqueness(records, names), np.nan),
     ]
     if sensitive is not None:
-        rows += _attribute(whole, names, sensitive)
+        rows += _attribute(whole, names, sensitive, bounds)
     if whole.holdout is not None:
         rows += _membership(whole, bounds)
+    if attacked:
+        rows += _attacks(whole, names, sensitive, bounds)
     if bounds is not None:
         rows.append(("odds of a statement, factor", np.nan, 1.0, bounds.odds))
     columns = ["measure", "synthetic", "without", "bound by ε"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _attribute(
-    whole: Whole, keys: list[str], sensitive: str
-) -> list[tuple[str, float, float, float]]:
-    records, synthetic = whole.records, whole.synthetic
+def _attribute(whole: Whole, keys: list[str], sensitive: str, bounds: Bounds | None) -> list[Row]:
+    records, synthetic, holdout = whole.records, whole.synthetic, whole.holdout
     if not whole.schema[sensitive].levels:
         error = inferred_error(records, synthetic, keys, sensitive)
         values = records[sensitive].dropna().to_numpy(dtype=float)
@@ -146,30 +171,44 @@ def _attribute(
         plain = float(np.abs(values - guess).mean())
         return [(f"error of {sensitive}", error, plain, np.nan)]
     found = attribution(records, synthetic, keys, sensitive)
-    return [
+    rows = [
         (f"correct attribution of {sensitive}", found.correct, found.baseline, np.nan),
         (f"errors in {sensitive}", found.errors, found.baseline_errors, np.nan),
     ]
+    if holdout is not None:
+        others = 1 - attribution(holdout, synthetic, keys, sensitive).errors
+        bound = np.nan if bounds is None else bounds.true_rate(others)
+        rows.append((f"{sensitive} guessed right", 1 - found.errors, others, bound))
+    return rows
 
 
-def _membership(whole: Whole, bounds: Bounds | None) -> list[tuple[str, float, float, float]]:
+def _membership(whole: Whole, bounds: Bounds | None) -> list[Row]:
     assert whole.holdout is not None
     found = closeness(whole.schema, whole.records, whole.holdout, whole.synthetic)
-    none = bounds is None
+    most, area = (np.nan, np.nan) if bounds is None else (bounds.advantage, bounds.auc)
     return [
         ("closest record, distance", found.to_records, found.to_holdout, np.nan),
         ("closer to records than to holdout", found.closer, 0.5, np.nan),
-        ("membership, AUC", found.auc, 0.5, np.nan if none else bounds.auc),  # type: ignore[union-attr]
+        ("membership, advantage", found.advantage, 0.0, most),
+        ("membership, AUC", found.auc, 0.5, area),
         *[
-            (f"membership, found at {rate:.0%} false", true, rate, np.nan if none else bound)
-            for rate, true, bound in zip(
-                FALSE_RATES,
-                found.true_rates,
-                (np.nan,) * len(FALSE_RATES) if bounds is None else bounds.true_rates,
-                strict=True,
-            )
+            (f"membership, found at {rate:.0%} false", true, rate,
+             np.nan if bounds is None else bounds.true_rate(rate))
+            for rate, true in zip(FALSE_RATES, found.true_rates, strict=True)
         ],
-    ]
+    ]  # fmt: skip
+
+
+def _attacks(
+    whole: Whole, keys: list[str], sensitive: str | None, bounds: Bounds | None
+) -> list[Row]:
+    found = attacks(whole.schema, whole.records, whole.synthetic, keys, sensitive, whole.holdout)
+    return [
+        (one.name, one.rate, one.without,
+         np.nan if bounds is None or not one.about_one or whole.holdout is None
+         else bounds.true_rate(one.without))
+        for one in found
+    ]  # fmt: skip
 
 
 def tables_of(whole: Whole) -> Coded:
@@ -189,13 +228,44 @@ def tables_of(whole: Whole) -> Coded:
 
 
 def joint_utility(whole: Whole) -> pd.DataFrame:
-    """Distances of whole tables, of ``tables_of``."""
+    """Distances of whole tables, of ``tables_of``; a measure without its library is nan."""
     tables = tables_of(whole)
-    rows = []
-    for k in range(1, min(MOST_TOGETHER, len(tables.names)) + 1):
-        distances = total_variation(tables, k)
-        rows.append((f"total variation, {k} at once", distances.mean(), distances.max()))
-    marginal = [marginal_distance(tables, i) for i in range(len(tables.names))]
-    rows.append(("marginal distance", np.mean(marginal), np.max(marginal)))
-    rows.append(("pMSE ratio", pmse_ratio(tables), np.nan))
+    every = range(len(tables.names))
+    rows: list[tuple[str, float, float]] = []
+
+    def add(name: str, values: ArrayLike) -> None:
+        found = np.asarray(values, dtype=float)
+        if found.size:
+            rows.append((name, float(found.mean()), float(found.max())))
+
+    for k in range(1, min(MOST_TOGETHER, len(every)) + 1):
+        add(f"total variation, {k} at once", total_variation(tables, k))
+    add("marginal distance", [marginal_distance(tables, i) for i in every])
+    pairs = [(i, j) for i in every for j in every if i != j]
+    add("conditional distance", [conditional_distance(tables, i, j) for i, j in pairs])
+    both = [association(tables, i, j) for i, j in pairs if i < j]
+    add("Cramér's V, difference", [abs(a - b) for a, b in both])
+    add("correlation, difference", correlations(whole))
+    rows.append(("pMSE ratio, logistic", pmse_ratio(tables), np.nan))
+    rows.append((f"pMSE ratio, {TREES}", tree_ratio(tables), np.nan))
     return pd.DataFrame(rows, columns=["measure", "mean", "largest"])
+
+
+def correlations(whole: Whole) -> Floats:
+    """Differences of Pearson correlations, of columns with an order that vary; shape (pairs,).
+
+    Ordinal and binary levels by their number; of rows where both columns have a value.
+    """
+    names = [c.name for c in whole.schema.columns.values() if c.type != "categorical"]
+    found = []
+    for table in (whole.records, whole.synthetic):
+        numbers = {
+            name: table[name].cat.codes.where(table[name].notna())
+            if whole.schema[name].levels
+            else pd.to_numeric(table[name])
+            for name in names
+        }
+        found.append(pd.DataFrame(numbers, dtype=float).corr().to_numpy())
+    pairs = np.triu_indices(len(names), 1)
+    difference = np.abs(found[0] - found[1])[pairs] if names else np.empty(0)
+    return np.asarray(difference[~np.isnan(difference)])

@@ -157,14 +157,19 @@ class Schema:
             raise SchemaError("every column is public; there is nothing to synthesise.")
         return columns
 
-    def require_plain(self, names: Iterable[str], who: str) -> None:
+    def require_plain(self, names: Iterable[str], who: str, *, blanks: bool = False) -> None:
         """Raise SchemaError where a column may be missing, or is in a rule, which ``who`` ignores.
 
         Rules among public columns are kept whatever is drawn.
+
+        Args:
+            blanks: ``who`` takes missing values for a level, but for those that a rule asks for.
         """
         for name in names:
             column = self[name]
-            why = "may be missing" if column.optional else ""
+            why = "may be missing" if column.optional and not blanks else ""
+            if blanks and column.only_if is not None:
+                why = f"has values only where {column.only_if}"
             for rule in () if column.public else self.kept:
                 why = why or (f"is in the rule {rule.text!r}" if name in rule.names else "")
             if why:

@@ -7,11 +7,11 @@ Source: becker-kohavi-1996.
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema
+from dpbayes.studies.datasets import installed
 
 _PACKAGE = "python-synthpop"
 _FILE = "datasets/adult/data/adult.data"
@@ -20,7 +20,7 @@ _NUMBERS = {
     "age": (16, 90), "fnlwgt": (10_000, 1_500_000), "education.num": (1, 16),
     "capital.gain": (0, 99_999), "capital.loss": (0, 4_500), "hours.per.week": (1, 99),
 }  # fmt: skip
-_LEVELS = {
+_TEXTS = {
     "workclass": "Private, Self-emp-not-inc, Self-emp-inc, Federal-gov, Local-gov, State-gov, "
     "Without-pay, Never-worked, ?",
     "education": "Preschool, 1st-4th, 5th-6th, 7th-8th, 9th, 10th, 11th, 12th, HS-grad, "
@@ -41,14 +41,12 @@ _LEVELS = {
     "Holand-Netherlands, ?",
     "income": "<=50K, >50K",
 }
+LEVELS = {name: tuple(text.split(", ")) for name, text in _TEXTS.items()}
 
 
-def adult_file() -> Path | None:
-    """Where the installed package has them; None without it."""
-    try:
-        return Path(str(distribution(_PACKAGE).locate_file(_FILE)))
-    except PackageNotFoundError:
-        return None
+def adult_file() -> Path:
+    """Where the installed package has them; DataError without it."""
+    return installed(_PACKAGE, _FILE, f"--no-deps {_PACKAGE}")
 
 
 def adult(columns: tuple[str, ...] | None = None) -> tuple[pd.DataFrame, Schema]:
@@ -57,16 +55,13 @@ def adult(columns: tuple[str, ...] | None = None) -> tuple[pd.DataFrame, Schema]
     Args:
         columns: some of the 15; None for all.
     Raises:
-        FileNotFoundError: the package is not installed.
+        DataError: the package is not installed.
     """
-    path = adult_file()
-    if path is None:
-        raise FileNotFoundError(f"Adult records: pip install {_PACKAGE}")
-    records = pd.read_csv(path)
+    records = pd.read_csv(adult_file())
     names = tuple(map(str, records)) if columns is None else columns
     numbers: dict[str, object] = {
         n: {"type": "count", "lower": a, "upper": b} for n, (a, b) in _NUMBERS.items()
     }
-    levels = {n: {"type": "categorical", "levels": s.split(", ")} for n, s in _LEVELS.items()}
+    levels = {n: {"type": "categorical", "levels": found} for n, found in LEVELS.items()}
     both = {**numbers, **levels}
     return records[list(names)], Schema.from_dict({"columns": {n: both[n] for n in names}})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
+from dpbayes.errors import DataError
 from dpbayes.formats import read_records
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema
@@ -46,3 +48,20 @@ def skewed(n: int, rng: np.random.Generator) -> pd.DataFrame:
     Source: hu-williams-savitsky, section 4.1.
     """
     return pd.DataFrame({"y": rng.beta(*SKEWED_SHAPE, n)})
+
+
+def installed(package: str, file: str, remedy: str) -> Path:
+    """A file of an installed package, which is not imported.
+
+    Args:
+        remedy: what to ask pip for.
+    Raises:
+        DataError: it is not there.
+    """
+    try:
+        path = Path(str(importlib.metadata.distribution(package).locate_file(file)))
+    except importlib.metadata.PackageNotFoundError:
+        path = Path()
+    if not path.is_file():
+        raise DataError(f"{file.rpartition('/')[2]} is missing: pip install {remedy}.")
+    return path

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 import pytest
 
@@ -84,3 +85,30 @@ def test_a_statement_that_is_none(look, folder):
     assert "is no statement of a release" in " ".join(done.stderr.split())
     (folder / "release" / "synthetic_1.csv").write_text("y,age,sex,ill\n")
     assert "no rows" in look("utility").stderr
+
+
+def test_figures_are_written_for_their_owner_alone(look, folder):
+    done = look("risk", *KEYS, "--figure", "risk.pdf")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "risk.pdf").read_bytes().startswith(b"%PDF")
+    done = look("utility", "--figure", "pairs.png", "--formula", "y ~ age")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "pairs.png").stat().st_mode & 0o077 == 0
+    assert "interval overlap" in done.stdout
+    assert cell(done, "pMSE ratio, classification tree") > 0
+
+
+def test_a_figure_of_no_known_kind_or_place(look):
+    done = look("utility", "--figure", "pairs.gif")
+    assert done.returncode == 2
+    assert "must end in png, pdf, svg" in " ".join(done.stderr.split())
+    done = look("risk", *KEYS, "--figure", "no/where.png")
+    assert done.returncode == 2
+    assert "No such file or directory" in " ".join(done.stderr.split())
+
+
+def test_attacks_without_anonymeter(look, monkeypatch):
+    monkeypatch.setitem(sys.modules, "anonymeter.evaluators", None)  # as if it were not there
+    done = look("risk", *KEYS, "--attacks")
+    assert done.returncode == 2
+    assert "pip install --no-deps anonymeter" in " ".join(done.stderr.split())

@@ -94,7 +94,8 @@ def test_both_pages_are_whole_and_load_nothing(out):
         assert all(len(alt) > 20 for alt in page.alts)
         anchors = {a for a in page.addresses if a.startswith("#")}
         assert all(f'id="{a[1:]}"' in content.decode() for a in anchors)
-    assert len(Read(confidential_page(out, asked)).alts) == 7  # four columns, pairs, two formulas
+    # Four columns, pairs, two formulas, risks.
+    assert len(Read(confidential_page(out, asked)).alts) == 8
 
 
 def test_the_public_page_says_what_the_statement_says(out):

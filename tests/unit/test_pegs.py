@@ -13,7 +13,7 @@ from dpbayes.mechanisms import get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.mechanisms.pegs.blocks import Counted, count_tables, diverse, draw_blocks
 from dpbayes.mechanisms.pegs.cost import Grain, Sampler, alpha_for, step_loss
-from dpbayes.mechanisms.pegs.gibbs import layout_of
+from dpbayes.mechanisms.pegs.gibbs import cells_of, layout_of
 from dpbayes.mechanisms.pegs.keys import (
     Key,
     Layout,
@@ -478,3 +478,37 @@ def test_bad_records():
     some = pd.DataFrame({"x": ["yes", "NA", "no"], "y": [0, 1, 1]})
     (release,) = dpb.Synthesizer(where, dpb.Pegs(1.0)).fit(some).sample().datasets
     assert set(release["x"]) <= {"yes", "no", "NA"}
+
+
+@pytest.mark.parametrize("kind", [dpb.Pegs, dpb.PegsReset, dpb.PerturbedImputation,
+                                  dpb.MarginalBootstrap])  # fmt: skip
+def test_a_missing_value_is_a_level(kind):
+    """Of a column with levels, and of one with bins; with public records that have some too."""
+    tree = {
+        "x": {"type": "categorical", "levels": ["yes", "no"], "missing": True},
+        "y": {"type": "binary"},
+        "z": {"type": "continuous", "lower": 0, "upper": 1, "missing": True},
+    }
+    where = dpb.Schema.from_dict({"rows": 400, "columns": tree})
+    rng = np.random.default_rng(2)
+    few = np.where(rng.random(400) < 0.9, np.nan, rng.random(400))
+    x, y = rng.choice(["yes", None], 400), rng.integers(0, 2, 400)
+    some = pd.DataFrame({"x": x, "y": y, "z": few})
+    others = some.sample(frac=1, random_state=1).assign(y=0)
+    others["z"] = others["z"] / 2
+    public = dpb.PublicRecords(others)
+    mechanism = kind(50.0, bins={"z": 3}, seeds="reference", reference=public)
+    assert cells_of(where, {"z": 3}).size == 3 * 2 * 4
+    fit = dpb.Synthesizer(where, mechanism).fit(some)
+    assert (fit.fitted.codes[:, 0] == 2).tolist() == some["x"].isna().tolist()
+    (release,) = fit.sample().datasets
+    assert set(release["x"].dropna()) <= {"yes", "no"}
+    assert 0.2 < release["x"].isna().mean() < 0.8
+    assert 0.1 < release["z"].isna().mean() < 0.95
+    assert release["z"].dropna().between(0, 1).all()
+
+
+def test_values_that_a_rule_asks_for_are_refused():
+    tree = {"x": {"type": "binary"}, "y": {"type": "binary", "only_if": "x == 1"}}
+    with pytest.raises(dpb.SchemaError, match="'y' has values only where x == 1, which mechanism"):
+        dpb.Synthesizer(dpb.Schema.from_dict({"rows": 9, "columns": tree}), dpb.Pegs(1.0))

@@ -15,6 +15,7 @@ from scipy.special import logsumexp
 from dpbayes.mechanisms.pegs import cost
 from dpbayes.mechanisms.pegs.blocks import (
     Counted,
+    Diverse,
     Resetting,
     count_tables,
     draw_blocks,
@@ -142,6 +143,47 @@ def test_no_output_of_a_block_moves_by_more_than_is_claimed(sizes, m, bits, leng
     assert found["add-remove"] <= loss.epsilon + 1e-9
     assert found["substitution"] <= loss.substitution().epsilon + 1e-9
     assert found["substitution"] > 0.5 * loss.epsilon  # and it is not far from it
+
+
+def diverse_probabilities(records, keys, diversity, seed):
+    """Of every record of two columns, from the probabilities that an l-diverse sampler draws by."""
+    where = keys[0].layout
+    codes = np.array(records, dtype=np.int64).reshape(len(records), 2)
+    source = Diverse(where, keys, count_tables(keys, codes), diversity)
+    found = np.ones(where.sizes)
+    for first in range(where.sizes[0]):
+        for i, level in ((0, first), (1, slice(None))):
+            now = np.array([seed if i == 0 else (first, seed[1])])
+            weights = source.weights(i, now)[0]
+            found[first] *= weights[level] / weights.sum()
+    return found
+
+
+@pytest.mark.parametrize(("diversity", "bounded"), [(1.0, False), (1.5, False), (3.0, True)])
+def test_diversity_bounds_nothing(diversity, bounded):
+    """All data of up to three records of two columns with three levels, one added, every output.
+
+    Where counts are diverse by themselves a level that nobody has is impossible, and possible with
+    one record more; only l = 3 leaves nothing but uniform rows.
+    With ε the same data stay within it.
+    """
+    keys, every = nearest(layout(3, 3), 1, 0), cells((3, 3))
+    largest, claimed = 0.0, 0.0
+    for n in range(2 if bounded else 3):
+        for records in itertools.combinations_with_replacement(every, n):
+            for other in every[:3]:
+                both = (records, (*records, other))
+                p, q = (diverse_probabilities(r, keys, diversity, (0, 0)) for r in both)
+                assert p.sum() == pytest.approx(1.0)
+                possible = (p > 0) | (q > 0)
+                with np.errstate(divide="ignore"):
+                    gap = np.abs(np.log(p[possible]) - np.log(q[possible]))
+                largest = max(largest, float(gap.max()))
+                if n < 1 and not bounded:
+                    logs = [by_code(r, keys, 0.5, (0, 0), [other], reset=False) for r in both]
+                    claimed = max(claimed, abs(logs[0] - logs[1]))
+    assert largest == (pytest.approx(0.0, abs=1e-6) if bounded else math.inf)
+    assert claimed <= 2 * step_loss(0.5) + 1e-9
 
 
 def steepest(first, second, alpha, seed, length, *, reset):

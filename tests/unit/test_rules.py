@@ -231,6 +231,9 @@ def test_mechanisms_that_cannot_keep_rules_refuse_them(name):
     ):
         schema = dpb.Schema.from_dict(tree)
         mechanism = dpb.mechanisms.get_mechanism(name, epsilon=1.0, **settings)
+        if name == "pegs" and "missing" in what:  # a level like others
+            dpb.Synthesizer(schema, mechanism)
+            continue
         with pytest.raises(SchemaError, match=what):
             dpb.Synthesizer(schema, mechanism)
 

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.evaluate.utility import interval_overlap
 from dpbayes.studies.ours import tables
 from dpbayes.studies.ours.table_measures import (
     Comparison,
-    interval_overlap,
     least_squares,
     propensity_ratio,
 )
@@ -44,7 +44,7 @@ def test_least_squares_is_statsmodels():
 def test_overlap():
     zero, one = np.zeros(3), np.ones(3)
     far = 2 * 1.96 * np.array([0.0, 1.0, 2.0])  # the same, touching, a whole length apart
-    np.testing.assert_allclose(interval_overlap(zero, one, far, one), [1, 0, -1], atol=1e-12)
+    np.testing.assert_allclose(interval_overlap((zero, one), (far, one)), [1, 0, -1], atol=1e-12)
 
 
 def test_measures_of_the_same_and_of_another_table():

@@ -109,6 +109,7 @@ class Chains(PureMechanism):
     records: int | None
     bins: Mapping[str, Bins] | int | None
     reference: PublicRecords | None
+    blanks: ClassVar[bool] = True
 
     @abstractmethod
     def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:

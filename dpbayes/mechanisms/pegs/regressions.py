@@ -96,16 +96,20 @@ def _fit(layout: Layout, column: int, codes: Ints, penalty: float) -> Floats:
     if not len(codes):
         return np.zeros((width, levels))
     x = _indicators(layout, column, codes, width)
-    chosen = np.zeros((len(codes), levels))
-    chosen[np.arange(len(codes)), codes[:, column]] = 1
+    at = np.arange(len(codes)), codes[:, column]
 
     def objective(flat: Vector) -> tuple[float, Vector]:
         beta = flat.reshape(width, levels)
-        log_p = special.log_softmax(x @ beta, axis=1)
-        slope = x.T @ (np.exp(log_p) - chosen)
+        odds = x @ beta
+        odds -= odds.max(axis=1, keepdims=True)
+        p = np.exp(odds)
+        total = p.sum(axis=1, keepdims=True)
+        loss = float(np.log(total).sum() - odds[at].sum())
+        p /= total
+        p[at] -= 1
+        slope = np.asarray(x.T @ p)
         slope[1:] += penalty * beta[1:]
-        ridge = penalty / 2 * (beta[1:] ** 2).sum()
-        return float(ridge - (chosen * log_p).sum()), np.asarray(slope).ravel()
+        return loss + penalty / 2 * float((beta[1:] ** 2).sum()), slope.ravel()
 
     start = np.zeros(width * levels)
     found = optimize.minimize(

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Vector
+from dpbayes.arrays import Vector
 from dpbayes.evaluate.joint import Coded, total_variation
-from dpbayes.evaluate.utility import avg_ecdf
+from dpbayes.evaluate.utility import avg_ecdf, interval_overlap
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.tables.cells import make_axis
 from dpbayes.schema import Schema
 
 TABLES = (1, 2, 3)
-Z = 1.96  # of the intervals that are compared
 
 
 @dataclass(frozen=True)
@@ -63,13 +62,14 @@ class Comparison:
         fit, errors = least_squares(self.formula, original)
         theirs, their_errors = least_squares(self.formula, synthetic)
         off = np.abs(theirs - fit) / errors
+        overlap = interval_overlap((fit, errors), (theirs, their_errors))
         return {
             "avg_ecdf": avg_ecdf(original[self.outcome], synthetic[self.outcome]),
             **self._variations(tables),
             "pmse": propensity_ratio(self.propensity, original, synthetic),
             "regression": float(off.max()),
             "regression_mean": float(off.mean()),
-            "overlap": float(interval_overlap(fit, errors, theirs, their_errors).mean()),
+            "overlap": float(overlap.mean()),
         }
 
     def _variations(self, tables: Coded) -> dict[str, float]:
@@ -107,17 +107,6 @@ def least_squares(formula: str, data: pd.DataFrame) -> tuple[Vector, Vector]:
     residual = y[:, 0] - x @ coefficients
     variance = residual @ residual / (len(x) - x.shape[1])
     return coefficients, np.sqrt(np.diag(variance * np.linalg.pinv(x.T @ x)))
-
-
-def interval_overlap(a: Vector, a_errors: Vector, b: Vector, b_errors: Vector) -> Floats:
-    """Of two normal intervals: mean of what both share in the length of each; below 0 if apart.
-
-    Source: karr-2006.
-    """
-    shared = np.minimum(a + Z * a_errors, b + Z * b_errors) - np.maximum(
-        a - Z * a_errors, b - Z * b_errors
-    )
-    return np.asarray((shared / (2 * Z * a_errors) + shared / (2 * Z * b_errors)) / 2)
 
 
 def propensity_ratio(terms: str, original: pd.DataFrame, synthetic: pd.DataFrame) -> float:

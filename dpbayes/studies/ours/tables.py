@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.figure import Figure
 
+from dpbayes.errors import DataError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Measured
 from dpbayes.report.charts import COLOURS
@@ -72,9 +73,11 @@ def populations() -> dict[str, Callable[[], Loaded]]:
         "earnings": lambda: earnings_table(whole=False),
         "earnings, all": lambda: earnings_table(whole=True),
     }
-    if adult_file() is not None:
-        found |= {"Adult, 10": lambda: _adult(TEN), "Adult, 15": lambda: _adult(None)}
-    return found
+    try:
+        adult_file()
+    except DataError:
+        return found
+    return found | {"Adult, 10": lambda: _adult(TEN), "Adult, 15": lambda: _adult(None)}
 
 
 def pieces(replicates: int) -> list[Piece]:

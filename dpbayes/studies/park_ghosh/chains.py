@@ -10,20 +10,17 @@ from dpbayes.heavy import pd
 from dpbayes.mechanisms import Pegs, PegsReset
 from dpbayes.mechanisms.pegs.blocks import draw_levels
 from dpbayes.mechanisms.pegs.gibbs import Unit
-from dpbayes.mechanisms.pegs.public import PublicRecords
-from dpbayes.privacy.noise import StudyNoise
 from dpbayes.report.charts import COLOURS
-from dpbayes.studies.park_ghosh.discharges import SCHEMA, SIZES, discharges
-from dpbayes.studies.park_ghosh.maps import PEGS, PUBLIC, RECORDS, RESET
+from dpbayes.studies.park_ghosh.cases import CASES
+from dpbayes.studies.park_ghosh.maps import PEGS, RESET, Run
 from dpbayes.studies.runner import Chart
 
 CHAINS, LENGTH = 500, 200
 EPSILON = 10.0  # of a record, and of a block with reset; the paper names none
-SHOWN = {"charge": 25, "age": 18}
 SPANS = ((0, 1), (9, 10), (49, 50), (150, 200))  # iterations, from and to
 
 
-def run(seed: np.random.SeedSequence) -> pd.DataFrame:
+def run(seed: np.random.SeedSequence, case: str) -> pd.DataFrame:
     """Shares of the levels of two columns by iteration, with and without reset.
 
     Both have the α of ε for one record, so that a block of any length with reset costs ε, and
@@ -31,22 +28,19 @@ def run(seed: np.random.SeedSequence) -> pd.DataFrame:
 
     Source: park-ghosh-2014, figure 4.
     """
-    rng = np.random.default_rng(seed)
-    records = SCHEMA.validate(discharges(RECORDS, rng))
-    reference, noise = PublicRecords(discharges(PUBLIC, rng)), StudyNoise(rng)
-    rows = []
+    one, rows = Run.of(seed, case), []
     cases: tuple[tuple[str, type[Pegs] | type[PegsReset], Unit], ...]
     cases = ((PEGS, Pegs, "record"), (RESET, PegsReset, "block"))
     for name, kind, of in cases:
         mechanism = kind(
             EPSILON, of=of, records=CHAINS * LENGTH, block=LENGTH, keys="reference",
-            seeds="reference", reference=reference,
+            seeds="reference", reference=one.reference,
         )  # fmt: skip
-        fitted = mechanism.prepare(SCHEMA, records, CHAINS * LENGTH)
-        drawn = fitted.private(noise).reshape(CHAINS, LENGTH, -1)
-        for column, size in SHOWN.items():
-            place = fitted.layout.names.index(column)
-            original = np.bincount(fitted.codes[:, place], minlength=size) / RECORDS
+        fitted = mechanism.prepare(one.schema, one.validated, CHAINS * LENGTH)
+        drawn = fitted.private(one.noise).reshape(CHAINS, LENGTH, -1)
+        for column in one.case.shown:
+            place, size = fitted.layout.names.index(column), one.case.sizes[column]
+            original = np.bincount(fitted.codes[:, place], minlength=size) / len(fitted.codes)
             for first, last in SPANS:
                 part = drawn[:, first:last, place].ravel()
                 shares = np.bincount(part, minlength=size) / part.size
@@ -60,15 +54,15 @@ def run(seed: np.random.SeedSequence) -> pd.DataFrame:
     )
 
 
-def chart(found: pd.DataFrame) -> Chart:
+def chart(found: pd.DataFrame, case: str) -> Chart:
     """Histograms by iteration over that of the records.
 
     Source: park-ghosh-2014, figure 4.
     """
     spans = list(dict.fromkeys(found["iteration"]))
+    groups = [(c, m) for c in CASES[case].shown for m in (PEGS, RESET)]
     figure = Figure(figsize=(2.3 * len(spans), 7.6), dpi=150, layout="constrained")
-    axes = figure.subplots(2 * len(SHOWN), len(spans), sharey="row", squeeze=False)
-    groups = [(c, m) for c in SHOWN for m in (PEGS, RESET)]
+    axes = figure.subplots(len(groups), len(spans), sharey="row", squeeze=False)
     for row, (column, mechanism) in enumerate(groups):
         for place, span in enumerate(spans):
             part = found.query(
@@ -82,26 +76,39 @@ def chart(found: pd.DataFrame) -> Chart:
                 ax.set_title(f"iteration {span}", fontsize=9)
             if place == 0:
                 ax.set_ylabel(f"{mechanism}\nshare of {column}", fontsize=8)
+    figure.suptitle(CASES[case].what, fontsize=9, x=0.01, ha="left")
     figure.supxlabel("level; line: the records", fontsize=8)
     return Chart(figure, found)
 
 
-def steps(seed: np.random.SeedSequence) -> pd.DataFrame:
-    """One record from its seed, after every column: shape (columns + 1, columns).
+def steps(seed: np.random.SeedSequence, case: str) -> pd.DataFrame:
+    """One record from its seed, after every column: a row for each step, column and level.
 
     Source: park-ghosh-2014, table 3.
     """
-    rng = np.random.default_rng(seed)
-    reference, noise = PublicRecords(discharges(PUBLIC, rng)), StudyNoise(rng)
+    one = Run.of(seed, case)
     mechanism = Pegs(
-        EPSILON, of="record", records=1, keys="reference", seeds="reference", reference=reference
-    )
-    fitted = mechanism.prepare(SCHEMA, SCHEMA.validate(discharges(RECORDS, rng)), 1)
-    source = mechanism.conditionals(fitted, noise)
+        EPSILON, of="record", records=1, keys="reference", seeds="reference",
+        reference=one.reference,
+    )  # fmt: skip
+    fitted = mechanism.prepare(one.schema, one.validated, 1)
+    source = mechanism.conditionals(fitted, one.noise)
     assert fitted.starts is not None  # seeds are public records
     state: Ints = fitted.starts[:1].copy()
-    rows = [("seed", *state[0])]
-    for i, name in enumerate(fitted.layout.names):
-        state[:, i] = draw_levels(source.weights(i, state), noise)
-        rows.append((f"{name} given the others", *state[0]))
-    return pd.DataFrame(rows, columns=["step", *SIZES])
+    names = fitted.layout.names
+    rows = [("seed", name, int(state[0, j])) for j, name in enumerate(names)]
+    for i, drawn in enumerate(names):
+        state[:, i] = draw_levels(source.weights(i, state), one.noise)
+        step = f"{drawn} given the others"
+        rows += [(step, name, int(state[0, j])) for j, name in enumerate(names)]
+    return pd.DataFrame(rows, columns=["step", "column", "level"])
+
+
+def table(found: pd.DataFrame) -> pd.DataFrame:
+    """A row for each step of one record, in order.
+
+    Source: park-ghosh-2014, table 3.
+    """
+    order = [list(dict.fromkeys(found[name])) for name in ("step", "column")]
+    wide = found.pivot_table(index="step", columns="column", values="level").astype(int)
+    return wide.loc[order[0], order[1]].reset_index().rename_axis(columns=None)

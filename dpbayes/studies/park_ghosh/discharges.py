@@ -14,20 +14,12 @@ import numpy as np
 
 from dpbayes.arrays import Floats, Ints
 from dpbayes.heavy import pd
-from dpbayes.schema import Schema
 
 # Source: park-ghosh-2014, table 2.
 SIZES = {
     "typ": 6, "age": 18, "sex": 3, "ethncty": 4, "race": 7, "patzip": 16, "los": 16, "disp": 13,
     "pay": 9, "charge": 25, "mdc": 25, "sev": 3, "cat": 2,
 }  # fmt: skip
-SCHEMA = Schema.from_dict(
-    {
-        "columns": {
-            name: {"type": "ordinal", "levels": list(range(size))} for name, size in SIZES.items()
-        }
-    }
-)
 COMBINATIONS = math.prod(SIZES.values())  # 1.02·10^12
 
 

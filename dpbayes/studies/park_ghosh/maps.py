@@ -1,26 +1,27 @@
 """Utility and risk of perturbed Gibbs samplers by ε: the R-U maps and the attacks of the paper.
 
-1,000 synthetic records from 20,000 made-up discharges at seven ε. The paper prints no numbers for
-utility and risk, only figures; what its text says of their order is in ``ORDERINGS``, and is looked
-at here.
+1,000 synthetic records at seven ε, of made-up discharges and of three real tables. The paper prints
+no numbers for utility and risk, only figures; what its text says of their order is looked at in
+``orderings``.
 
 What the paper leaves open, and how it is taken:
 
 - ε is "per synthetic sample". A block of B records of `pegs-rs` then costs Bε, and all mechanisms
   have the same total, so that an order at equal ε per record is one at equal ε of the release. Of
-  Figure 4 it says that a block costs ε: `pegs-rs (ε per block)`, a tenth of the total.
+  Figure 4 it says that a block costs ε: `pegs-rs (ε per block)`, a tenth of the total. Totals of
+  thousands protect nobody: ``totals`` looks at releases that cost 1 to 20.
 - "A simple bootstrap": of whole records, without any protection; and one of each column for itself.
-- Keys: two columns by mutual information, and one bit. Their order and the seeds come from 5,000
-  other discharges of the same kind: public, as those of an earlier year would be.
+- Keys: two columns by mutual information, and one bit. Their order and the seeds come from public
+  records of the same kind (``cases``).
 - Distances over columns are means; levels that no synthetic record has count as empty.
-- Errors in charges are in bins, as the generator has no dollars.
+- Errors in numbers are in bins.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -38,19 +39,66 @@ from dpbayes.mechanisms import MarginalBootstrap, Pegs, PegsReset, PerturbedImpu
 from dpbayes.mechanisms.pegs.gibbs import FittedGibbs, Gibbs
 from dpbayes.mechanisms.pegs.public import PublicRecords
 from dpbayes.privacy.noise import StudyNoise
-from dpbayes.studies.park_ghosh.discharges import SCHEMA, discharges
+from dpbayes.studies.park_ghosh.cases import CASES, Case
 
 EPSILONS = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0)  # of a synthetic record
-RECORDS, PUBLIC, SYNTHETIC, BLOCK = 20_000, 5000, 1000, 10
+SYNTHETIC, BLOCK, BLOCKS = 1000, 10, (10, 100)
 PEGS, RESET, PMI, PER_BLOCK = "pegs", "pegs-rs", "pmi", "pegs-rs (ε per block)"
 MARGINAL = "marginal-bootstrap"
 BOOTSTRAPS = ("bootstrap", "bootstrap of columns")  # without protection
-UTILITY = ("marginal", "given age", "given ZIP", "logistic", "linear")
-RISK = ("errors of MDC", "error of charge", "unique")
+UTILITY = ("marginal", "given first", "given second", "logistic", "linear")
+RISK = ("errors", "error of number", "unique")
 MEASURES = (*UTILITY, *RISK)
-TERMS = ("intercept", "age", "sev = 1", "sev = 2", "cat", "los")
-LOW = 14  # the first bin of charges that count as high, about two in five
 TOTALS, DELTA = (1.0, 5.0, 20.0), 1e-6  # of a whole release
+COLUMNS = ["part", "mechanism", "epsilon", "total", "delta", "measure", "value"]
+
+
+def with_block(block: int) -> str:
+    """Name of `pegs-rs` at a total ε."""
+    return f"{RESET}, B = {block:,}"
+
+
+def labels(case: Case) -> dict[str, str]:
+    """Measures as they are called for a table."""
+    own = [f"given {name}" for name in case.given]
+    own += [f"errors in {case.sensitive[0]}", f"error of {case.number[0]}"]
+    return dict(zip(("given first", "given second", "errors", "error of number"), own, strict=True))
+
+
+@dataclass
+class Run:
+    """One split of a table, and what is kept between fits to it."""
+
+    case: Case
+    records: pd.DataFrame
+    reference: PublicRecords
+    noise: StudyNoise
+    kept: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.schema = self.case.schema
+        self.validated = self.schema.validate(self.records)
+        self.original = regressions(self.case, self.records)
+
+    @classmethod
+    def of(cls, seed: np.random.SeedSequence, name: str) -> Run:
+        """Of the table with this name."""
+        rng = np.random.default_rng(seed)
+        records, public = CASES[name].split(rng)
+        return cls(CASES[name], records, PublicRecords(public), StudyNoise(rng))
+
+    def fit(self, mechanism: Gibbs) -> FittedGibbs:
+        """Fitted; what does not follow ε is worked out once."""
+        fitted = mechanism.prepare(self.schema, self.validated, SYNTHETIC)
+        if not mechanism.noisy:
+            fitted.kept = self.kept.setdefault(mechanism.name, {})
+        return fitted
+
+    def measured(self, fitted: FittedGibbs) -> Iterator[tuple[str, float]]:
+        """Measures of one data set."""
+        output = fitted.private(self.noise)
+        data = fitted.synthetic(output, SYNTHETIC, self.noise.rng).astype(int)
+        return measures(self.case, self.records, data, self.original)
 
 
 def mechanisms(reference: PublicRecords) -> dict[str, Gibbs]:
@@ -75,56 +123,47 @@ def at(fitted: FittedGibbs, epsilon: float) -> FittedGibbs:
     return fitted
 
 
-def run(seed: np.random.SeedSequence) -> pd.DataFrame:
-    """Every measure and coefficient of every mechanism at every ε, for one table of records.
+def run(seed: np.random.SeedSequence, case: str) -> pd.DataFrame:
+    """Every measure and coefficient of every mechanism at every ε, for one split of a table.
 
     Source: park-ghosh-2014, section 4.3; section 4.4; figure 5; figure 6; figure 7; figure 8;
     figure 9.
     """
-    rng = np.random.default_rng(seed)
-    records = discharges(RECORDS, rng)
-    reference = PublicRecords(discharges(PUBLIC, rng))
-    original = regressions(records)
-    noise, rows = StudyNoise(rng), []
-    validated = SCHEMA.validate(records)
-    for name, mechanism in mechanisms(reference).items():
-        fitted = mechanism.prepare(SCHEMA, validated, SYNTHETIC)
+    one = Run.of(seed, case)
+    rows = [("maps", *row) for row in _by_record(one)]
+    rows += [("totals", *row) for row in _by_total(one)]
+    for label, data in _bootstraps(one.records, one.noise.rng):
+        found = measures(one.case, one.records, data, one.original)
+        none = (label, np.inf, np.inf, 0.0)
+        rows += [("bootstrap", *none, *measure) for measure in found]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _by_record(one: Run) -> Iterator[tuple[Any, ...]]:
+    for name, mechanism in mechanisms(one.reference).items():
+        fitted = one.fit(mechanism)
         for epsilon in EPSILONS:
             cases = [(name, epsilon)]
             if name == RESET:
                 cases.append((PER_BLOCK, epsilon / BLOCK))
             for label, each in cases:
-                output = at(fitted, each).private(noise)
-                data = fitted.synthetic(output, SYNTHETIC, noise.rng).astype(int)
-                rows += list(_measured(label, epsilon, SYNTHETIC * each, records, data, original))
-    for label, data in _bootstraps(records, rng):
-        rows += list(_measured(label, np.inf, np.inf, records, data, original))
-    return pd.DataFrame(rows, columns=["mechanism", "epsilon", "total", "measure", "value"])
+                for measure in one.measured(at(fitted, each)):
+                    yield label, epsilon, SYNTHETIC * each, 0.0, *measure
 
 
-def totals(seed: np.random.SeedSequence) -> pd.DataFrame:
-    """Utility at an ε of the whole release, its noisy keys paid for, from uniform seeds.
-
-    Rows as those of ``run``, with the block in the mechanism's name, and δ.
-    """
-    rng = np.random.default_rng(seed)
-    records = discharges(RECORDS, rng)
-    original, validated = regressions(records), SCHEMA.validate(records)
-    noise, rows = StudyNoise(rng), []
+def _by_total(one: Run) -> Iterator[tuple[Any, ...]]:
+    """At an ε of the whole release, noisy keys paid for, from uniform seeds."""
     for epsilon, delta in itertools.product(TOTALS, (0.0, DELTA)):
         shared: dict[str, Any] = {"records": SYNTHETIC, "delta": delta}
         cases: dict[str, Gibbs] = {
-            PEGS: Pegs(epsilon, **shared), MARGINAL: MarginalBootstrap(epsilon, **shared)
-        }  # fmt: skip
-        for block in (10, 100, 1000):
-            cases[f"{RESET}, B = {block:,}"] = PegsReset(epsilon, block=block, **shared)
+            PEGS: Pegs(epsilon, **shared),
+            PMI: PerturbedImputation(epsilon, **shared),
+            MARGINAL: MarginalBootstrap(epsilon, **shared),
+            **{with_block(b): PegsReset(epsilon, block=b, **shared) for b in BLOCKS},
+        }
         for label, mechanism in cases.items():
-            fitted = mechanism.prepare(SCHEMA, validated, SYNTHETIC)
-            data = fitted.synthetic(fitted.private(noise), SYNTHETIC, noise.rng).astype(int)
-            found = _measured(label, epsilon, epsilon, records, data, original)
-            rows += [(*row, delta) for row in found if row[3] in MEASURES]
-    columns = ["mechanism", "epsilon", "total", "measure", "value", "delta"]
-    return pd.DataFrame(rows, columns=columns)
+            for measure in one.measured(one.fit(mechanism)):
+                yield label, epsilon, epsilon, delta, *measure
 
 
 def _bootstraps(
@@ -135,46 +174,47 @@ def _bootstraps(
     yield BOOTSTRAPS[1], whole.apply(rng.permutation)
 
 
-def _measured(
-    label: str,
-    epsilon: float,
-    total: float,
-    records: pd.DataFrame,
-    data: pd.DataFrame,
-    original: dict[str, Vector],
-) -> Iterator[tuple[Any, ...]]:
+def measures(
+    case: Case, records: pd.DataFrame, data: pd.DataFrame, original: dict[str, Vector]
+) -> Iterator[tuple[str, float]]:
+    """Of ``MEASURES``, and coefficients."""
     tables = Coded.of(records, data)
-    age, zips = (tables.names.index(name) for name in ("age", "patzip"))
+    given = [tables.names.index(name) for name in case.given]
     columns = range(len(tables.names))
-    found = regressions(data)
-    values: dict[str, Any] = {
-        "marginal": np.mean([marginal_distance(tables, i) for i in columns]),
-        "given age": np.mean([conditional_distance(tables, i, age) for i in columns if i != age]),
-        "given ZIP": np.mean([conditional_distance(tables, i, zips) for i in columns if i != zips]),
-        "logistic": regression_distance(original["logistic"], found["logistic"]),
-        "linear": regression_distance(original["linear"], found["linear"]),
-        "errors of MDC": attribution(records, data, ["age", "sex", "patzip"], "mdc").errors,
-        "error of charge": inferred_error(records, data, ["age", "los", "patzip"], "charge"),
-        "unique": uniqueness(data, ["age", "sex", "patzip"]),
-    }
+    conditional = [
+        np.mean([conditional_distance(tables, i, g) for i in columns if i != g]) for g in given
+    ]
+    found = regressions(case, data)
+    (sensitive, keys), (number, others) = case.sensitive, case.number
+    values: list[Any] = [
+        np.mean([marginal_distance(tables, i) for i in columns]),
+        *conditional,
+        *(regression_distance(original[kind], found[kind]) for kind in UTILITY[3:]),
+        attribution(records, data, keys, sensitive).errors,
+        inferred_error(records, data, others, number),
+        uniqueness(data, keys),
+    ]
+    for measure, value in zip(MEASURES, values, strict=True):
+        yield measure, float(value)
     for kind, coefficients in found.items():
-        values |= {f"{kind}: {t}": c for t, c in zip(TERMS, coefficients, strict=True)}
-    for measure, value in values.items():
-        yield label, epsilon, total, measure, float(value)
+        for term, value in zip(case.coefficients, coefficients, strict=True):
+            yield f"{kind}: {term}", float(value)
 
 
-def regressions(data: pd.DataFrame) -> dict[str, Vector]:
-    """Coefficients of charge above 25K, and of charge, on age, severity, category and stay.
+def regressions(case: Case, data: pd.DataFrame) -> dict[str, Vector]:
+    """Coefficients of the logistic and of the linear regression, intercepts first.
 
     Source: park-ghosh-2014, section 4.3.
     """
-    x = np.column_stack(
-        [np.ones(len(data)), data["age"], data["sev"] == 1, data["sev"] == 2, data["cat"],
-         data["los"]]
-    ).astype(float)  # fmt: skip
-    charge = data["charge"].to_numpy(dtype=float)
-    linear = np.linalg.lstsq(x, charge, rcond=None)[0]
-    return {"logistic": _logistic(x, charge >= LOW), "linear": linear}
+    columns = [np.ones(len(data))]
+    columns += [
+        data[name].to_numpy(dtype=float) if level is None else data[name].to_numpy() == level
+        for _, name, level in case.terms
+    ]
+    x = np.column_stack(columns).astype(float)
+    linear = np.linalg.lstsq(x, data[case.outcome].to_numpy(dtype=float), rcond=None)[0]
+    column, low = case.high
+    return {"logistic": _logistic(x, data[column].to_numpy() >= low), "linear": linear}
 
 
 def _logistic(x: Floats, y: Mask) -> Vector:
