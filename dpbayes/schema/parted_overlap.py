@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpbayes.heavy import pd
 from dpbayes.schema.fingerprint import SUMS, cell_texts, content_sum, row_texts, sum_digest
 from dpbayes.schema.overlap import DISTINCT, FEWEST, KEPT, Identity, Kind, Known, Sketch
-from dpbayes.schema.parts import Parted, Parts, Table
+from dpbayes.schema.parts import Parted, Parts, Table, nothing
 from dpbayes.schema.table import Schema
 
 Hashes = NDArray[np.uint64]
@@ -84,7 +84,8 @@ class PartedIdentity(Identity):
 
     def _trace(self, salt: str) -> Trace:
         traced = functools.partial(_traced, self.records.schema, bytes.fromhex(salt))
-        return functools.reduce(Trace.__add__, self.given.map(traced))
+        none = traced(nothing(self.records.schema))
+        return functools.reduce(Trace.__add__, self.given.map(traced), none)
 
 
 def identity_of(given: pd.DataFrame | Parts, table: Table) -> Identity:

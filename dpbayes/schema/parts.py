@@ -86,10 +86,11 @@ class Parts:
             for look in looks:
                 rows.update(look.there)
             raise joined(refused, rows, sum(sizes))
-        if not sum(sizes) and (schema.rows.public or not sizes):
+        if not sum(sizes) and schema.rows.public:
             raise DataError(NO_ROWS)
-        public = pd.concat([look.public for look in looks], ignore_index=True)
-        return Parted(schema, public, self, tuple(sizes))
+        found = [look.public for look in looks if look.public is not None]
+        every = found or [nothing(schema)[public_names(schema)]]
+        return Parted(schema, pd.concat(every, ignore_index=True), self, tuple(sizes))
 
     def check_cluster(self, cluster: Cluster) -> None:
         """As ``Cluster.check``, with the persons on the disk, as hashes whose key is nowhere."""
@@ -187,6 +188,8 @@ class Parted(Table):
             yield found
         if tuple(sizes) != self.sizes:
             raise DataError(CHANGED)
+        if not sizes:  # whether there is a record may be private: nothing fails for want of one
+            yield work(nothing(self.schema), *([] for _ in beside))
 
     def sample(self, most: int) -> pd.DataFrame:
         n = len(self)
@@ -194,8 +197,13 @@ class Parted(Table):
         ends = np.cumsum(self.sizes)
         inside = np.split(rows, np.searchsorted(rows, ends[:-1]))
         starts = ends - np.asarray(self.sizes)
-        places = [part - start for part, start in zip(inside, starts, strict=True)]
+        places = [part - start for part, start in zip(inside, starts, strict=False)]
         return pd.concat(list(self.map(_rows, places)), ignore_index=True)
+
+
+def nothing(schema: Schema) -> pd.DataFrame:
+    """No validated record."""
+    return schema.typed(pd.DataFrame(columns=list(schema.columns), dtype=object))
 
 
 def public_names(schema: Schema) -> list[str]:

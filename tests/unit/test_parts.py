@@ -116,6 +116,16 @@ def test_noisy_numbers_of_rows_and_public_columns():
     assert list(other.task.table.public) == ["age"]
 
 
+def test_whether_there_is_a_record_decides_nothing_where_rows_are_noisy():
+    schema = dpb.Schema.from_dict({**TREE, "rows": {"noisy": 0.2}})
+    none = records().head(0)
+    for given in (none, Parts.of(lambda: []), Parts.of(lambda: [none, none])):
+        fit = fitted(given, schema)
+        assert fit.sample(1, seed=2).datasets[0].columns.tolist() == list(COLUMNS)
+        assert identity_of(given, fit.task.table).known(SALT).empty
+        assert fit.task.table.sample(10).empty
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """The same records in every format that is read in parts: (source, options)."""
