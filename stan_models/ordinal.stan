@@ -64,7 +64,8 @@ functions {
     vector[rows(eta)] total = rep_vector(0, rows(eta));
     vector[rows(eta)] below = rep_vector(0, rows(eta));
     for (c in 1:rows(cutpoint)) {
-      vector[rows(eta)] upto = probit ? Phi(cutpoint[c] - eta) : inv_logit(cutpoint[c] - eta);
+      vector[rows(eta)] upto = inv_logit(cutpoint[c] - eta);
+      if (probit) upto = 0.5 * erfc(inv_sqrt(2) * (eta - cutpoint[c]));
       total += (upto - below) .^ k;
       below = upto;
     }

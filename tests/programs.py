@@ -84,7 +84,6 @@ OUTCOME = {
     "hurdle_neg_binomial": "visits", "zero_inflated_poisson": "visits",
     "zero_inflated_neg_binomial": "visits", "semicontinuous_lognormal": "wage",
     "semicontinuous_gamma": "wage", "semicontinuous_beta": "wage",
-    "semicontinuous_truncated_normal": "wage",
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.errors import SchemaError
+from dpbayes.errors import ProgramError, SchemaError
 from dpbayes.heavy import pd
 from dpbayes.schema import Column, ColumnType
 from dpbayes.stan.cells import Cells
@@ -55,6 +55,7 @@ class Family:
         parts: of a family of two parts, labels and families of these: the point, and the rest
             (joined.py).
         rule: how they are joined.
+        make: makes the program, where it is no file.
 
     Raises:
         SchemaError: scaling or divergence that outcomes of this type do not have.
@@ -73,6 +74,7 @@ class Family:
     settings: Mapping[str, Any] = field(default_factory=dict)
     parts: Mapping[str, str] = field(default_factory=dict)
     rule: Literal["", "hurdle", "inflated", "atoms"] = ""
+    make: Callable[[], Any] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "file", self.file or self.name)
@@ -419,36 +421,16 @@ FAMILIES: dict[str, Family] = {
 }  # fmt: skip
 
 
-def _join(rule: Any, name: str, density: str, point: str, rest: str) -> None:
-    """Enter a family of two parts; their priors end in the label of the part."""
-    parts = {"zero" if point == "bernoulli" else "atom": point,
-             "count" if point == "bernoulli" else "density": rest}  # fmt: skip
-    of = FAMILIES[rest]
-    priors = {f"{k}__{p}": v for p, f in parts.items() for k, v in FAMILIES[f].priors.items()}
-    FAMILIES[name] = Family(
-        name, density, of.column_type, of.scaling, priors, of.open_at, parts=parts, rule=rule
-    )
-
-
-for _count in ("poisson", "neg_binomial"):
-    _join("hurdle", f"hurdle_{_count}", f"y = 0, or zero_truncated_{_count}", "bernoulli",
-          f"zero_truncated_{_count}")  # fmt: skip
-    _join("inflated", f"zero_inflated_{_count}", f"y = 0, or {_count}, which may be 0, too",
-          "bernoulli", _count)  # fmt: skip
-for _density in ("lognormal", "gamma", "beta", "truncated_normal"):
-    _join("atoms", f"semicontinuous_{_density}", f"y at one of its atoms, or {_density}",
-          "categorical", _density)  # fmt: skip
-
-
 def family_of(text: str) -> Family:
     """A family by its name, with settings in parentheses: ``histogram(bins = 20)``.
 
     Raises:
-        SchemaError: unknown names or settings.
+        ProgramError: an unknown name.
+        SchemaError: unknown settings, or no such text.
     """
     name, settings = read_family(text)
     if name not in FAMILIES:
-        raise SchemaError(f"unknown family {name!r}; families: {', '.join(FAMILIES)}.")
+        raise ProgramError(f"unknown family {name!r}; families: {', '.join(FAMILIES)}.")
     return FAMILIES[name].given(settings)
 
 

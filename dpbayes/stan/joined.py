@@ -8,14 +8,14 @@ seen (hurdle, semicontinuous: log-likelihoods add up) or not (zero-inflated: lik
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from dpbayes.schema import Column
 from dpbayes.stan.composition import SEPARATOR, Piece, PieceOfProgram, functions_of
-from dpbayes.stan.families import FAMILIES, Family
+from dpbayes.stan.families import FAMILIES, Family, register_family
 from dpbayes.stan.program import CONTRACT_DATA, StanProgram
 
 _SHARED = (*CONTRACT_DATA, "emit_y_rep", "rows")
@@ -176,3 +176,30 @@ def part_data(family: Family, column: Column) -> dict[str, Any]:
         inside = family.encode(column, column.constant(1))
         data |= {"A": len(atom), "atom": atom, "inside": float(np.ravel(inside)[0])}
     return data
+
+
+def _enter(
+    rule: Any, name: str, density: str, point: tuple[str, str], rest: tuple[str, str]
+) -> None:
+    """Enter a family; its priors end in the label of the part, point and rest are label, family."""
+    parts = dict((point, rest))
+    of = FAMILIES[rest[1]]
+    priors = {named(k, p): v for p, f in parts.items() for k, v in FAMILIES[f].priors.items()}
+    make = partial(joined, name)
+    register_family(
+        Family(
+            name, density, of.column_type, of.scaling, priors, of.open_at, parts=parts, rule=rule,
+            make=make,
+        )
+    )  # fmt: skip
+
+
+for _count in ("poisson", "neg_binomial"):
+    _truncated = f"zero_truncated_{_count}"
+    _enter("hurdle", f"hurdle_{_count}", f"y = 0, or {_truncated}",
+           ("zero", "bernoulli"), ("count", _truncated))  # fmt: skip
+    _enter("inflated", f"zero_inflated_{_count}", f"y = 0, or {_count}, which may be 0, too",
+           ("zero", "bernoulli"), ("count", _count))  # fmt: skip
+for _density in ("lognormal", "gamma", "beta"):
+    _enter("atoms", f"semicontinuous_{_density}", f"y at one of its atoms, or {_density}",
+           ("atom", "categorical"), ("density", _density))  # fmt: skip

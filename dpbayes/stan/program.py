@@ -73,15 +73,14 @@ class StanProgram:
         """The program of a family: a bundled one, or the file that the family names.
 
         Raises:
-            SchemaError: an unknown family.
-            ProgramError: a file as in ``from_file``, or without the data that the family's
-                mechanisms change.
+            SchemaError: settings that the family does not have.
+            ProgramError: an unknown family, or a file as in ``from_file``, or without the data that
+                the family's mechanisms change.
         """
         found = family_of(family)
-        if found.parts:
-            from dpbayes.stan.joined import joined  # which is made of programs
-
-            return joined(found.name)
+        if found.make is not None:
+            made: StanProgram = found.make()
+            return made
         if found.program is None:
             return cls._read(stan_directory() / f"{found.file}.stan", bundled=True)
         program = cls.from_file(found.program)

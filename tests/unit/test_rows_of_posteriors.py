@@ -40,7 +40,7 @@ MODELS = [
     ("visits", "hurdle_poisson"), ("visits", "hurdle_neg_binomial"),
     ("visits", "zero_inflated_poisson"), ("visits", "zero_inflated_neg_binomial"),
     ("wage", "semicontinuous_lognormal"), ("wage", "semicontinuous_gamma"),
-    ("wage", "semicontinuous_beta"), ("wage", "semicontinuous_truncated_normal"),
+    ("wage", "semicontinuous_beta"),
 ]  # fmt: skip
 
 
