@@ -71,8 +71,7 @@ def interval_overlap(ours: tuple[Floats, Floats], theirs: tuple[Floats, Floats])
 def summary(column: Column, values: pd.Series) -> dict[str, float]:
     """Mean and quantiles of a numeric column, shares of the levels of any other.
 
-    Of values that are there; and the share that is missing, where some may be. Of a continuous
-    column the share that lies at a declared bound which is no atom. Dates are days since
+    Of values that are there; and the share that is missing, where some may be. Dates are days since
     1970-01-01.
     """
     missing = {"missing": float(values.isna().mean())} if column.optional else {}
@@ -84,10 +83,7 @@ def summary(column: Column, values: pd.Series) -> dict[str, float]:
     if not numbers.size:
         return {"missing": 1.0}
     quantiles = {name: float(np.quantile(numbers, q)) for name, q in QUANTILES.items()}
-    ends = [end for end in (column.lower, column.upper) if end is not None]
-    loose = np.isin(numbers, ends) & ~np.isin(numbers, column.atoms)
-    at = {"at_bounds": float(loose.mean())} if column.type == "continuous" else {}
-    return {"mean": float(numbers.mean()), **quantiles, **at, **missing}
+    return {"mean": float(numbers.mean()), **quantiles, **missing}
 
 
 def utility(column: Column, original: pd.Series, synthetic: pd.Series) -> dict[str, Any]:
@@ -95,7 +91,8 @@ def utility(column: Column, original: pd.Series, synthetic: pd.Series) -> dict[s
 
     Args:
         column: its declaration; levels that are ordered or binary have an ECDF too.
-        original, synthetic: validated, shape (n,) and (n',). Distances are of what is there.
+        original, synthetic: validated, shape (n,) and (n',). Distances are of what is there. Of a
+            continuous column ``at_bounds`` has the shares that lie at a declared bound.
     """
     there, theirs = original.dropna(), synthetic.dropna()
     distances: dict[str, float] = {}
@@ -106,11 +103,23 @@ def utility(column: Column, original: pd.Series, synthetic: pd.Series) -> dict[s
     if column.type != "categorical":
         a, b = _numbers(column, there), _numbers(column, theirs)
         distances.update(max_ecdf=max_ecdf(a, b), avg_ecdf=avg_ecdf(a, b))
+    ends = {}
+    if column.type == "continuous":
+        both = {"original": there, "synthetic": theirs}
+        ends["at_bounds"] = {name: at_bounds(column, values) for name, values in both.items()}
     return {
         **distances,
+        **ends,
         "original": summary(column, original),
         "synthetic": summary(column, synthetic),
     }
+
+
+def at_bounds(column: Column, values: pd.Series) -> float:
+    """Share of numbers that lie at a declared bound which is no atom."""
+    declared = [end for end in (column.lower, column.upper) if end is not None]
+    ends = [end for end in declared if end not in column.atoms]
+    return float(np.isin(values.to_numpy(dtype=float), ends).mean())
 
 
 def _numbers(column: Column, values: pd.Series) -> Floats:

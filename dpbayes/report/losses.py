@@ -47,9 +47,8 @@ def lost(measures: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 f"Column {name!r} is {ours:.3f} from the records, and {theirs:.3f} as the "
                 "unclamped fit draws it: the difference is what the protection cost."
             )
-        records, synthetic = (
-            column.get(key, {}).get("at_bounds", 0.0) for key in ("original", "synthetic")
-        )
+        at = column.get("at_bounds", {})
+        records, synthetic = at.get("original", 0.0), at.get("synthetic", 0.0)
         if synthetic - records > LOST:
             found.append(
                 f"{synthetic:.0%} of the synthetic values of {name!r} lie at the ends of the "

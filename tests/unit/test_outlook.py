@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.evaluate.utility import utility
 from dpbayes.mechanisms.outlook import DISTANCE, noise_share, of_posterior, urn_share
 from dpbayes.mechanisms.posterior.stage import Problem
 from dpbayes.privacy.noise import StudyNoise
@@ -165,13 +166,16 @@ def test_it_is_said_before_the_records_are_used_and_in_the_release(tmp_path, mon
 
 def test_what_was_lost_is_said_of_the_columns():
     """Beside the unclamped fit, and at the ends of the declared range."""
-    ends = {"at_bounds": 0.2}, {"at_bounds": 0.0}
+    column = dpb.Column("wage", "continuous", lower=0, upper=10, atoms=(0,))
+    inside = pd.Series(np.linspace(0, 9, 101))
+    cut, beyond = inside.where(inside < 7, 10), inside.where(inside < 8, 10)
     first = {
-        "far": {"max_ecdf": 0.2, "original": {}, "synthetic": {}},
-        "near": {"max_ecdf": 0.03, "original": {}, "synthetic": {}},
-        "cut": {"max_ecdf": 0.01, "original": ends[0], "synthetic": ends[0]},
-        "beyond": {"max_ecdf": 0.01, "original": ends[1], "synthetic": ends[0]},
+        "far": {"max_ecdf": 0.2},
+        "near": {"max_ecdf": 0.03},
+        "cut": utility(column, cut, cut),
+        "beyond": utility(column, inside, beyond) | {"max_ecdf": 0.01},
     }
+    assert first["beyond"]["at_bounds"]["original"] == 0.0  # 0 is an atom
     plain = {name: {"max_ecdf": 0.01} for name in first}
     said = lost({"synthetic_1": first, "unclamped": plain})
     assert [text.split("'")[1] for text in said] == ["far", "cut", "beyond"]
