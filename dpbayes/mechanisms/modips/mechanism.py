@@ -59,7 +59,7 @@ class Modips(PureMechanism):
     with Laplace noise, or Gaussian at a ``delta``; ``sdd``, ``sdd-mc`` and ``sphc`` choose a cell
     of a grid over the parameters (``grid.py``; models with one column), which is public, or placed
     by sanitised statistics (``standardise``). For ``clamped``, the package's own posteriors of any
-    Stan program, see ``ClampedModips``; for several models, ``ModelChoice``.
+    Stan program, see ``ClampedModips``; for several models, ``ChosenModips``.
 
     Source: liu-2016, algorithm 1; proposition 1; section 3.3 sufficiency; proposition 2; figure 2;
     figure 3; figure 4; section 3.3 normal; bowen-liu-2020, section 3.2.2; figure 1.

@@ -261,9 +261,8 @@ class Sequential(StatisticModel):
     With these changes. The mode gets the noise, not a posterior draw, and the posterior's spread is
     added afterwards from synthetic predictors: no claim rests on Markov chains. The prior is
     Normal(0, 1 / (n λ)), the one that goes with sensitivity 2 / (n λ), n the public number of rows;
-    with the variance 1 / λ of Bowen & Liu, section 4.3.2, it would be 2 / λ. The noise is Laplace
-    by coordinate, sqrt d times as much in L1, because OpenDP has no sampler of
-    exp(-n λ ε |e| / 2).
+    with the variance 1 / λ of Bowen & Liu, section 4.3.2, it would be 2 / λ. The noise has
+    density proportional to exp(-n λ ε |e| / 2), on a grid (``Statistic``).
 
     Attributes:
         ridge: λ, public; by default ``default_ridge``.
