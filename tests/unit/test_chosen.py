@@ -80,8 +80,8 @@ def test_choices_and_draws_compose_to_epsilon():
             assert len({k for k, _ in drawn}) == 1
         for scores, scale in noise.selected:
             assert len(scores) == 2
-            assert 2 * len(fitted.held) / scale <= 0.2  # of the exponential mechanism
-            assert 2 * len(fitted.held) / scale == pytest.approx(0.2)
+            assert 2 * len(fitted.counts) / scale <= 0.2  # of the exponential mechanism
+            assert 2 * len(fitted.counts) / scale == pytest.approx(0.2)
         trials = [modips.epsilon for modips in mechanism.trials()] if part else []
         assert sum(trials) == pytest.approx(part / 2)
         assert [m.epsilon for m in mechanism.drawing()] == pytest.approx([2.0 - part] * 2)

@@ -169,7 +169,12 @@ def tables(schema: Schema, data: pd.DataFrame) -> list[Ints]:
 
 
 class FittedChoice(PureFitted):
-    """Every model with its statistics of the records. An output is a model's number and its own."""
+    """Every model with its statistics of the records. An output is a model's number and its own.
+
+    Attributes:
+        counts: of the records, in ``tables``.
+        public: public columns of every record; or None.
+    """
 
     mechanism: ChosenModips
 
@@ -181,9 +186,9 @@ class FittedChoice(PureFitted):
 
         self.fits = fitted(mechanism.drawing())
         self.schema, self.rows = schema, rows
-        self.held = tables(schema, records) if mechanism.part else []
+        self.counts = tables(schema, records) if mechanism.part else []
         public = [c.name for c in schema.columns.values() if c.public]
-        self.public = records[public].reset_index(drop=True)
+        self.public = records[public].reset_index(drop=True) if public else None
         self.trials = fitted(mechanism.trials()) if mechanism.part else []
         super().__init__(mechanism, schema, {"fits": [fit.settings for fit in self.fits]})
 
@@ -211,14 +216,15 @@ class FittedChoice(PureFitted):
         found = []
         for fit in self.trials:
             data = fit.synthetic(fit.private(noise), self.rows, noise.rng)
-            whole = self.schema.validate(pd.concat([self.public, data], axis=1))
-            made = tables(self.schema, whole)
-            away = (np.abs(a - b).sum() for a, b in zip(self.held, made, strict=True))
+            if self.public is not None:
+                data = pd.concat([self.public, data], axis=1)
+            made = tables(self.schema, self.schema.validate(data))
+            away = (np.abs(a - b).sum() for a, b in zip(self.counts, made, strict=True))
             found.append(-int(sum(away)))
         return found
 
     def _choose(self, scores: list[int], noise: Noise) -> int:
-        moved = len(self.held)
+        moved = len(self.counts)
         if self.mechanism.adjacency == "substitution":
             moved *= 2
         return noise.select(np.array(scores), scale_for(2 * moved, self.mechanism.choosing))
