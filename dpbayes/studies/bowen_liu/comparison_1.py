@@ -33,7 +33,9 @@ from dpbayes.studies.runner import Report, Study
 
 SIZES, SHARES = (40, 100, 1000), (0.10, 0.25, 0.50)
 PRIOR = (1 / 3, 1 / 3)
-METHODS = ("original", "MS", "modips", "laplace", "beta-binomial", "beta-binomial-mr")
+WIDE = "modips, wide bounds"  # a noisy count may be as low as -a, as high as n + b
+METHODS = ("original", "MS", "modips", "laplace", "beta-binomial", "beta-binomial-mr", WIDE)
+LEAST = 1e-12  # stands for a parameter 0 of a beta distribution
 
 
 def release(method: str, ones: Ints, n: int, epsilon: float, noise: StudyNoise) -> Ints:
@@ -53,8 +55,12 @@ def release(method: str, ones: Ints, n: int, epsilon: float, noise: StudyNoise) 
     if method == "beta-binomial-mr":  # one data set
         alpha = BetaBinomialMR.alpha_at(epsilon, n)
         return np.asarray(rng.binomial(n, (ones + alpha) / (n + 2 * alpha)))[None]
-    count = Statistic("count", x, same_change(1), 0, n, integer=True)
+    a, b = PRIOR if method == WIDE else (0, 0)
+    count = Statistic("count", x, same_change(1), -a, n + b, integer=True)
     sanitised = count.sanitised(epsilon / M, "add-remove", noise)
+    if method == WIDE:
+        ends = np.maximum((a + sanitised, b + n - sanitised), LEAST)
+        return np.asarray(rng.binomial(n, rng.beta(*ends)))
     if method == "laplace":
         return sanitised
     return np.asarray(rng.binomial(n, draw_share(sanitised, n, PRIOR, rng)))
