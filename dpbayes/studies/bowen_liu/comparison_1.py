@@ -21,6 +21,7 @@ from dpbayes.privacy.statistic import Statistic, same_change
 from dpbayes.studies.bowen_liu.comparison import (
     EPSILONS,
     REPLICATES,
+    WIDE,
     M,
     Seed,
     curves,
@@ -28,12 +29,13 @@ from dpbayes.studies.bowen_liu.comparison import (
     pieces,
     table,
 )
+from dpbayes.studies.bowen_liu.findings import STUDY_1
 from dpbayes.studies.coverage import BUDGET, summarise
+from dpbayes.studies.findings import judged, verdicts
 from dpbayes.studies.runner import Report, Study
 
 SIZES, SHARES = (40, 100, 1000), (0.10, 0.25, 0.50)
 PRIOR = (1 / 3, 1 / 3)
-WIDE = "modips, wide bounds"  # a noisy count may be as low as -a, as high as n + b
 METHODS = ("original", "MS", "modips", "laplace", "beta-binomial", "beta-binomial-mr", WIDE)
 LEAST = 1e-12  # stands for a parameter 0 of a beta distribution
 
@@ -95,8 +97,10 @@ def report(found: pd.DataFrame) -> Report:
     """
     found = found.sort_values("epsilon", kind="stable")
     text = f"Inference on a share from synthetic data sets (Bowen & Liu, study 1)\n{BUDGET}\n\n"
-    shown = table(found, "share", 100)
-    return Report(text + shown, {"share": found}, {"share": curves(scenarios(found))})
+    judgement = judged(STUDY_1, found)
+    shown = f"{table(found, 'share', 100)}\n\n{verdicts(judgement)}"
+    tables = {"share": found, "findings": judgement}
+    return Report(text + shown, tables, {"share": curves(scenarios(found))})
 
 
 STUDY = Study(

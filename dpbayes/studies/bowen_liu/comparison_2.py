@@ -36,7 +36,9 @@ from dpbayes.studies.bowen_liu.comparison import (
     pieces,
     table,
 )
+from dpbayes.studies.bowen_liu.findings import STUDY_2
 from dpbayes.studies.coverage import BUDGET, summarise
+from dpbayes.studies.findings import judged, verdicts
 from dpbayes.studies.runner import Report, Study
 
 SIZES, VARIANCES = (20, 100, 1000), (1.0, 4.0, 9.0)
@@ -162,9 +164,11 @@ def report(found: pd.DataFrame) -> Report:
         for name in ("mean", "variance")
     }
     shown = [table(parts[name].query("truth == 1"), name, 100) for name in ("mean", "variance")]
+    judgement = judged(STUDY_2, found)
+    shown.append(verdicts(judgement))
     text = f"Inference on μ and σ² from synthetic data sets (Bowen & Liu, study 2)\n{BUDGET}\n\n"
     figures = {name: curves(scenarios(rows)) for name, rows in parts.items()}
-    return Report(text + "\n\n".join(shown), parts, figures)
+    return Report(text + "\n\n".join(shown), {**parts, "findings": judgement}, figures)
 
 
 STUDY = Study(

@@ -17,7 +17,9 @@ from dpbayes.mechanisms.modips.conjugate import draw_normal, normal_statistics
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.report.charts import COLOURS, LINES
 from dpbayes.studies.coverage import BUDGET, summarise
+from dpbayes.studies.findings import judged, verdicts
 from dpbayes.studies.liu.bounding import BOUNDING, BOUNDS, NOT_PRIVATE, bounded, sanitised
+from dpbayes.studies.liu.findings import ALLOCATION as FINDINGS
 from dpbayes.studies.runner import Chart, Piece, Report, Study, rounded
 
 M, EPSILON = 10, 1.0
@@ -113,9 +115,11 @@ def report(found: pd.DataFrame) -> Report:
     found = found.drop(columns="piece")
     text = (
         "Inference on μ by the part w of ε for the mean (Liu, section 5.3; m = 10, ε = 1)\n"
-        f"{BUDGET}; not kept by: {NOT_PRIVATE}\n\n{rounded(found)}"
+        f"{BUDGET}; not kept by: {NOT_PRIVATE}\n\n{rounded(found)}\n\n"
     )
-    return Report(text, {"allocation": found}, {"figure-8": chart(found)})
+    judgement = judged(FINDINGS, found)
+    tables = {"allocation": found, "findings": judgement}
+    return Report(text + verdicts(judgement), tables, {"figure-8": chart(found)})
 
 
 def pieces(replicates: int) -> list[Piece]:

@@ -21,13 +21,15 @@ from dpbayes.privacy.noise import StudyNoise
 from dpbayes.privacy.statistic import Statistic, same_change
 from dpbayes.report.charts import COLOURS, LINES
 from dpbayes.studies.coverage import BUDGET, intervals
+from dpbayes.studies.findings import judged, verdicts
 from dpbayes.studies.liu.bounding import BOUNDING, BOUNDS, NOT_PRIVATE, sanitised
+from dpbayes.studies.liu.findings import MANY
+from dpbayes.studies.liu.findings import NUMBER_OF_SETS as FINDINGS
 from dpbayes.studies.runner import Chart, Piece, Report, Study, rounded
 
 EPSILON = 1.0
 REPLICATES = 5000
 SIZES = (100, 1000)
-MANY = 10_000
 SHARES = (0.1, 0.5)
 SETS = (2, 3, 5, 10, 20, 40, 70, 100, 150, 200, 300, 500)
 MEASURES = ("bias", "sd", "coverage")
@@ -141,9 +143,11 @@ def report(found: pd.DataFrame) -> Report:
     found = found.drop(columns="piece")
     text = (
         "Inference by the number m of data sets (Liu, section 5.1; ε = 1 for all of them)\n"
-        f"{BUDGET}; not kept by: {NOT_PRIVATE}\n\n{rounded(found)}"
+        f"{BUDGET}; not kept by: {NOT_PRIVATE}\n\n{rounded(found)}\n\n"
     )
-    return Report(text, {"number-of-sets": found}, {"figure-6": chart(found)})
+    judgement = judged(FINDINGS, found)
+    tables = {"number-of-sets": found, "findings": judgement}
+    return Report(text + verdicts(judgement), tables, {"figure-6": chart(found)})
 
 
 def pieces(replicates: int) -> list[Piece]:
