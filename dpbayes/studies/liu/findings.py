@@ -64,7 +64,7 @@ ALLOCATION = (
                 c.get("width", n=100) > 2 * c.get("original width", n=100)
             ),
             "falling from w = 0.1 to 0.9": lambda c: c.get("width", w=0.9) < c.get("width", w=0.1),
-            "n = 1,000, w = 0.75: within twice the original's (2.2 to 2.8 times here)": lambda c: (
+            "n = 1,000, w = 0.75: within twice the original's": lambda c: (
                 c.get("width", n=1000, w=0.75) < 2 * c.get("original width", n=1000, w=0.75)
             ),
         },
