@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from dpbayes.studies.bowen_liu import findings as bowen_liu
+from dpbayes.studies.bowen_liu import findings_mixed as mixed
 from dpbayes.studies.catalogue import STUDIES
 from dpbayes.studies.findings import Finding, judged
 from dpbayes.studies.liu import findings as liu
@@ -41,8 +42,8 @@ KEPT = {  # of each study, the tables that pages are made of
 FINDINGS: dict[str, tuple[Finding, ...]] = {
     "comparison-1": bowen_liu.STUDY_1,
     "comparison-2": bowen_liu.STUDY_2,
-    "comparison-3": bowen_liu.STUDY_3,
-    "comparison-4": bowen_liu.STUDY_4,
+    "comparison-3": mixed.STUDY_3,
+    "comparison-4": mixed.STUDY_4,
     "allocation": liu.ALLOCATION,
     "number-of-sets": liu.NUMBER_OF_SETS,
 }

@@ -26,7 +26,7 @@ from dpbayes.mechanisms import Modips
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.studies.bowen_liu import mixed
 from dpbayes.studies.bowen_liu.comparison import REPLICATES, M
-from dpbayes.studies.bowen_liu.findings import STUDY_3
+from dpbayes.studies.bowen_liu.findings_mixed import STUDY_3
 from dpbayes.studies.bowen_liu.mixed import N
 from dpbayes.studies.runner import Study
 
