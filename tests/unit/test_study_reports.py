@@ -61,7 +61,8 @@ def test_anchored():
 def test_curves(study, parameters):
     epsilons = [comparison.EPSILONS[k] for k in (8, 0)]  # pieces may come in any order
     found = study.report(study.run(20, 1, epsilons).assign(piece=0))
-    assert set(found.figures) == set(found.tables) == set(parameters)
+    assert set(found.figures) == set(found.tables) - {"findings"} == set(parameters)
+    assert "open " in found.text  # most cases were not run
     for name, chart in found.figures.items():
         figure, table = chart.figure, chart.data
         scenarios = 9 if name == "share" else 3
