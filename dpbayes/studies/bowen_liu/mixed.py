@@ -231,7 +231,7 @@ def spread(away: Floats, df: Ints | int) -> Floats:
     return np.stack(
         [
             np.stack([*(s2 * ratio), r], axis=1),
-            np.stack([*(of_s2 * ratio**2), (1 - r**2) / (n - 2)], axis=1),
+            np.stack([*(of_s2 * ratio**2), np.maximum(1 - r**2, 0) / (n - 2)], axis=1),
         ]
     )
 
