@@ -70,8 +70,8 @@ class ChosenModips(PureMechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("choose", self.choose, CHOICES)
-        names = [] if isinstance(self.models, str) else list(self.models)
-        if len(names) < 2 or len(set(names)) < len(names):
+        names = list(self.models) if isinstance(self.models, list | tuple) else []
+        if not all(isinstance(m, str) for m in names) or len(set(names)) < max(2, len(names)):
             raise GuaranteeError(f"models = {self.models!r}: expected two or more different names.")
         object.__setattr__(self, "models", tuple(names))
         if not isinstance(self.settings, Mapping | None):

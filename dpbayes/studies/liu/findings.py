@@ -158,8 +158,8 @@ NUMBER_OF_SETS = (
                     c.get("coverage", case=UNEVEN, n=100, bounding="bit", m=150) < 0.8,
                 ]
             ),
-            "asymmetric, n = 1,000: below 0.8 at m = 300 by both (boundary inflation: at 500)": lambda c: (
-                c.get("coverage", case=UNEVEN, n=1000, bounding=BOTH, m=300) < 0.8
+            "asymmetric, n = 1,000: below 0.8 at m = 300 by both (boundary inflation: at 500)": (
+                lambda c: c.get("coverage", case=UNEVEN, n=1000, bounding=BOTH, m=300) < 0.8
             ),
         },
     ),
