@@ -198,7 +198,7 @@ class _Runs:
         self.like = np.empty((len(records), runs, len(columns) + 1))
         wanted = _coded(columns, records)[:, :, None]
         size = task.rows if _public(task) else min(task.rows, MOST_ROWS)
-        for run, output in enumerate(fitted.outputs(MORE * runs, noise)):
+        for run, output in enumerate(fitted.independent(MORE * runs, noise)):
             numbers = _numbers(output)
             kept = MOST_NUMBERS // numbers.size if numbers.size else 0
             if run >= max(runs, kept):

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms.base import Fitted, Mechanism, PureMechanism, Task
 from dpbayes.mechanisms.measured.mechanism import Measured
+from dpbayes.mechanisms.modips.chosen import ChosenModips
 from dpbayes.mechanisms.modips.clamped import ClampedModips
 from dpbayes.mechanisms.modips.mechanism import Modips
 from dpbayes.mechanisms.pegs.imputation import PerturbedImputation
@@ -45,8 +46,8 @@ def register_mechanism(kind: Kind) -> Kind:
 for _kind in (
     Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, BetaDivergence,
     Laplace, PerturbedHistogram, EmpiricalBootstrap, MultinomialDirichlet, SmoothedHistogram,
-    BetaBinomial, BetaBinomialMR, Modips, Measured, Pegs, PegsReset, PerturbedImputation,
-    MarginalBootstrap,
+    BetaBinomial, BetaBinomialMR, Modips, ChosenModips, Measured, Pegs, PegsReset,
+    PerturbedImputation, MarginalBootstrap,
 ):  # fmt: skip
     register_mechanism(_kind)
 
@@ -78,9 +79,9 @@ def get_mechanism(name: str, /, **settings: Any) -> Mechanism[Any]:
 
 __all__ = [
     "MECHANISMS", "Anchored", "BetaBinomial", "BetaBinomialMR", "BetaDivergence", "Censored",
-    "CensoredWeighted", "ClampedModips", "DiversePegs", "EmpiricalBootstrap", "Fitted", "Laplace",
-    "MarginalBootstrap", "Measured", "Mechanism", "Modips", "MultinomialDirichlet", "Pegs",
-    "PegsReset", "PerturbedHistogram", "PerturbedImputation", "PosteriorMechanism", "PureMechanism",
-    "SmoothedHistogram", "Task", "Unweighted", "Weighted", "WeightedE", "get_mechanism",
-    "register_mechanism",
+    "CensoredWeighted", "ChosenModips", "ClampedModips", "DiversePegs", "EmpiricalBootstrap",
+    "Fitted", "Laplace", "MarginalBootstrap", "Measured", "Mechanism", "Modips",
+    "MultinomialDirichlet", "Pegs", "PegsReset", "PerturbedHistogram", "PerturbedImputation",
+    "PosteriorMechanism", "PureMechanism", "SmoothedHistogram", "Task", "Unweighted", "Weighted",
+    "WeightedE", "get_mechanism", "register_mechanism",
 ]  # fmt: skip

@@ -129,6 +129,10 @@ class Fitted(ABC):
         """``count`` private outputs."""
         return (self.private(noise) for _ in range(count))
 
+    def independent(self, count: int, noise: Noise) -> Iterator[Any]:
+        """Outputs of ``count`` releases of one data set each: they share nothing paid for once."""
+        return self.outputs(count, noise)
+
     def check_outputs(self, count: int) -> None:
         """Raise ConvergenceError unless ``count`` private outputs are to be had."""
         return  # as many as anybody pays for

@@ -11,12 +11,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpbayes.arrays import Floats
 from dpbayes.errors import GuaranteeError
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.noise import Noise
 
 OutOfRange = Literal["bit", "truncate"]
 OUT_OF_RANGE = ("bit", "truncate")
+RADIAL = 24  # entries up to which radial noise is drawn: beyond, too few proposals are kept
+GRAINS = 2**20  # whole numbers that stand for an L2 sensitivity
+LEAST = 2.0**-30  # ε above which radial noise stays inside 64 bits
 _UP = 1 + 1e-12  # more than floating point can lose
 _LOST = 1e-13  # so much of a truncated cost is left to floating point
 
@@ -34,15 +38,24 @@ class Change:
     ``truncated_cost``, by concavity, are steps of the same size.
 
     Source: bowen-liu-2020, section 2.4; liu-2016, section 2.1.
+
+    Attributes:
+        norm: bound in the L2 norm, where it is known to be below that in L1.
     """
 
     step: float
     entries: int = 1
+    norm: float | None = None
 
     @property
     def l1(self) -> float:
         """Sensitivity in the L1 norm."""
         return self.step * self.entries
+
+    @property
+    def l2(self) -> float:
+        """Sensitivity in the L2 norm, which is at most that in L1."""
+        return self.l1 if self.norm is None else self.norm
 
 
 def same_change(step: float) -> dict[Adjacency, Change]:
@@ -101,6 +114,8 @@ class Statistic:
         free. Here its scale is raised until it costs epsilon, for values inside the range; one that
         is outside is moved to the boundary first, which brings no two values farther apart.
 
+        Several real numbers without a range get radial noise where that is less (``_radially``).
+
         Source: dwork-mcsherry-nissim-smith-2006; liu-2016, definition 2; section 5.1;
         bowen-liu-2020, definition 2.3; liu-2019.
 
@@ -114,6 +129,11 @@ class Statistic:
         self, epsilon: float, adjacency: Adjacency, noise: Noise, out_of_range: OutOfRange
     ) -> NDArray[Any]:
         change = self.change[adjacency]
+        entries = self.value.size
+        less = math.sqrt(entries + 1) * change.l2 < math.sqrt(2) * change.l1  # in sd
+        real = not self.integer and math.isinf(self.lower)
+        if real and less and entries <= RADIAL and epsilon > LEAST:
+            return self._radially(epsilon, change.l2, noise)
         draw = noise.counts if self.integer else noise.reals
         if out_of_range == "bit" or math.isinf(self.lower):
             return np.clip(draw(self.value, scale_for(change.l1, epsilon)), self.lower, self.upper)
@@ -123,6 +143,38 @@ class Statistic:
         while (outside := (found < self.lower) | (found > self.upper)).any():
             found[outside] = draw(inside[outside], scale)
         return found
+
+    def with_gaussian(self, rho: float, adjacency: Adjacency, noise: Noise) -> NDArray[Any]:
+        """What the statistic stands for, with discrete Gaussian noise, moved into its range.
+
+        Source: liu-2016, definition 3; canonne-kamath-steinke-2020, theorem 4.
+
+        Guarantee: rho-zCDP for ``adjacency``, given that ``change`` holds: sigma is the L2
+        sensitivity over sqrt(2 rho).
+        """
+        root, norm = math.sqrt(2 * rho), self.change[adjacency].l2
+        noisy: NDArray[Any]
+        if self.integer:
+            noisy = noise.gaussian(self.value, scale_for(norm, root))
+        else:
+            grain, most, whole = self._in_grains(norm)
+            noisy = grain * noise.gaussian(whole, scale_for(most, root))
+        return np.asarray(self.origin + self.unit * np.clip(noisy, self.lower, self.upper))
+
+    def _radially(self, epsilon: float, norm: float, noise: Noise) -> Floats:
+        """With noise of density proportional to exp(-epsilon |e| / norm), on a grid."""
+        grain, most, whole = self._in_grains(norm)
+        return np.asarray(grain * noise.radial(whole, scale_for(most, epsilon)))
+
+    def _in_grains(self, norm: float) -> tuple[float, int, NDArray[Any]]:
+        """A unit, the L2 sensitivity in it as a whole number, and the value in it, rounded.
+
+        Sensitivity: GRAINS, and by rounding at most sqrt(entries) more, and less than 1 by the
+        division.
+        """
+        grain = norm / GRAINS
+        whole = np.rint(self.value / grain).astype(np.int64)
+        return grain, GRAINS + math.isqrt(self.value.size) + 2, whole
 
 
 def truncated_cost(change: Change, width: float, scale: float, *, integer: bool) -> float:

@@ -63,6 +63,8 @@ def check(schema, domain, n, statistics, tight=(), rows=math.inf):
             assert np.issubdtype(moved.dtype, np.integer) == a.integer
             slack = 1 if a.integer else 1 + 1e-9
             assert moved.sum() <= declared.l1 * slack, (a.name, adjacency, records, other)
+            length = np.linalg.norm(moved.astype(float))
+            assert length <= declared.l2 * (1 + 1e-9), (a.name, adjacency, records, other)
             if math.isfinite(a.upper):
                 assert (moved > 0).sum() <= declared.entries
             if n <= rows:

@@ -23,7 +23,7 @@ ALL = [
     dpb.Anchored(5), dpb.BetaDivergence(5),
     dpb.Laplace(5), dpb.PerturbedHistogram(5), dpb.EmpiricalBootstrap(5),
     dpb.MultinomialDirichlet(5), dpb.SmoothedHistogram(5), dpb.BetaBinomial(5),
-    dpb.BetaBinomialMR(5), dpb.Modips(5), dpb.Pegs(5), dpb.PegsReset(5),
+    dpb.BetaBinomialMR(5), dpb.Modips(5), dpb.ChosenModips(5), dpb.Pegs(5), dpb.PegsReset(5),
     dpb.PerturbedImputation(5), dpb.MarginalBootstrap(5), dpb.Measured(5),
 ]  # fmt: skip
 
@@ -38,7 +38,8 @@ def test_which_mechanisms_are_strict():
     assert {n for n, g in claims.items() if g.basis == "strict"} == {
         "censored", "anchored", "beta-divergence", "laplace", "perturbed-histogram",
         "empirical-bootstrap", "multinomial-dirichlet", "smoothed-histogram", "beta-binomial",
-        "beta-binomial-mr", "modips", "pegs", "pegs-rs", "pmi", "marginal-bootstrap", "measured",
+        "beta-binomial-mr", "modips", "modips-choice", "pegs", "pegs-rs", "pmi",
+        "marginal-bootstrap", "measured",
     }  # fmt: skip
     assert {n for n, g in claims.items() if g.basis == "none"} == {"unweighted"}
     censored = claims["censored"]

@@ -297,3 +297,13 @@ def test_reports(study, panels):
     assert BUDGET in found.text
     assert "2 replicates" in found.text
     assert (mixed.NOT_PRIVATE in found.text) == (study is slomag.STUDY)
+
+
+def test_numbers_on_a_line_have_a_correlation_without_a_negative_variance():
+    """Noise can leave data sets of two corners; r is then 1 but for its last digit."""
+    rng = np.random.default_rng(12)
+    z = rng.choice([-4.0, 4.0], (200, 30)) + rng.normal(0, 1e-9, (200, 1))
+    z -= z.mean(axis=1, keepdims=True)
+    estimate, variance = mixed.spread(np.stack([z, 3 * z], axis=-1), 29)
+    assert (estimate[:, 2] ** 2).max() > 1  # what rounding does
+    assert (variance >= 0).all()

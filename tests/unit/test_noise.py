@@ -81,6 +81,103 @@ def test_gaussian_noise_costs_rho_by_enumeration(scale, moved):
             assert divergence == pytest.approx(order * rho, rel=1e-6)
 
 
+def radii(most):
+    """Whole points of the plane within a distance, and their norms, rounded up."""
+    k = np.stack(np.meshgrid(*2 * [np.arange(-most, most + 1)]), axis=-1).reshape(-1, 2)
+    return k, np.ceil(np.sqrt((k**2).sum(axis=1)) - 1e-12)
+
+
+@pytest.mark.statistical
+def test_radial_noise_has_its_distribution_exactly():
+    scale, size = 1.3, 1500
+    noise = SecureNoise()
+    found = np.stack([noise.radial([3, -2], scale) for _ in range(size)]) - [3, -2]
+    k, r = radii(60)
+    chance = np.exp(-r / scale) / np.exp(-r / scale).sum()
+    cells = [(0, 0), (1, 0), (0, -1), (1, 1), (-1, 1), (2, 1), (0, 3)]
+    expected = np.array([chance[(k == cell).all(axis=1)][0] for cell in cells])
+    seen = np.array([(found == cell).all(axis=1).sum() for cell in cells])
+    rest = [size - seen.sum()], [1 - expected.sum()]
+    observed, wanted = np.append(seen, rest[0]), np.append(expected, rest[1])
+    assert stats.chisquare(observed, size * wanted).pvalue > ALPHA
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("source", "size"), [(SOURCES[0], 400), (SOURCES[1], 4000)], ids=ids)
+def test_radial_noise_has_the_length_and_directions_of_its_density(source, size):
+    """exp(-|e| / scale) in four dimensions: length Gamma(4), every coordinate alike."""
+    scale, noise = 5000.0, source()
+    found = np.stack([noise.radial(np.zeros((2, 2)), scale).ravel() for _ in range(size)])
+    assert (
+        stats.kstest(np.linalg.norm(found, axis=1), stats.gamma(4, scale=scale).cdf).pvalue > ALPHA
+    )
+    positive = (found > 0).sum(axis=0)
+    assert (np.abs(positive - size / 2) < 5.5 * math.sqrt(size / 4)).all()
+
+
+def test_radial_noise_costs_what_its_norm_moves_by_enumeration():
+    """log P(k) - log P(k - d) = (r(k - d) - r(k)) / scale: at most |d|, rounded up, over scale."""
+    k, _ = radii(25)
+    for d in ((1, 0), (2, 1), (3, 4), (-2, 2)):
+        here, there = (np.ceil(np.sqrt((a**2).sum(axis=1)) - 1e-12) for a in (k, k - d))
+        assert np.abs(here - there).max() == math.ceil(math.hypot(*d) - 1e-12)
+
+
+def test_real_statistics_get_radial_noise_where_that_is_less():
+    class Spy(StudyNoise):
+        asked = None
+
+        def radial(self, values, scale):
+            self.asked = ("radial", values, scale)
+            return super().radial(values, scale)
+
+        def reals(self, values, scale):
+            self.asked = ("reals", values, scale)
+            return super().reals(values, scale)
+
+    def drawn(entries, epsilon=0.5):
+        change = {"add-remove": Change(math.sqrt(entries) * 0.3, norm=0.3)}
+        value = np.linspace(-1, 1, entries)
+        noise = Spy(1)
+        found = Statistic("b", value, change, -math.inf, math.inf)
+        errors = [found.sanitised(epsilon, "add-remove", noise) - value for _ in range(300)]
+        return noise.asked, np.sqrt(np.mean(np.square(errors)))
+
+    for entries in (2, 5, 24):
+        (how, whole, scale), sd = drawn(entries)
+        assert how == "radial"
+        # In grains: what a record moves, and what rounding adds, cost at most epsilon.
+        grain = 0.3 / 2**20
+        assert np.abs(whole * grain - np.linspace(-1, 1, entries)).max() <= 0.51 * grain
+        assert math.ceil(0.3 / grain + math.sqrt(entries)) / scale <= 0.5
+        # sqrt((d + 1) theta^2), within 5 standard errors.
+        assert sd == pytest.approx(math.sqrt(entries + 1) * 0.6, rel=0.2)
+    assert drawn(1)[0][0] == drawn(25)[0][0] == drawn(5, 1e-12)[0][0] == "reals"
+
+
+@pytest.mark.parametrize("integer", [True, False])
+def test_gaussian_noise_of_statistics_has_the_sigma_that_rho_buys(integer):
+    class Spy(StudyNoise):
+        def gaussian(self, values, scale):
+            self.scale = scale
+            return super().gaussian(values, scale)
+
+    change = {"substitution": Change(1, 4, norm=2.0)}
+    bounds = (0, 50) if integer else (-math.inf, math.inf)
+    value = np.array([0, 3, 7, 50]) if integer else np.array([0.1, 3, 7, 50])
+    noise, rho = Spy(1), 0.02
+    statistic = Statistic("s", value, change, *bounds, integer=integer)
+    found = np.array([statistic.with_gaussian(rho, "substitution", noise) for _ in range(2000)])
+    unit = 1.0 if integer else 2 / 2**20
+    assert (2 / unit) ** 2 / (2 * noise.scale**2) <= rho  # zCDP of what a neighbour changes
+    assert noise.scale * unit == pytest.approx(2 / math.sqrt(2 * rho), rel=1e-4)
+    if integer:
+        assert found.min() == 0
+        assert found.max() == 50
+    else:
+        assert found[:, 1].std() == pytest.approx(2 / math.sqrt(2 * rho), rel=0.1)
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("source", SOURCES, ids=ids)
 def test_reals_have_the_laplace_distribution(source):

@@ -61,6 +61,7 @@ CASES = [
     (dpb.Modips(1.0, "bernoulli", draw="sdd", bound=3.0), ("sex",)),
     (dpb.Modips(1.0, "poisson-gamma", draw="sdd-mc", bound=3.0, cells=9), ("kids",)),
     (dpb.Modips(1.0, "normal", draw="sphc", bound=0.1, cells=9), ("income",)),
+    (dpb.ChosenModips(1.0, choose="average"), ALL),
 ]
 
 

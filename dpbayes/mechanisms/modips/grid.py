@@ -15,17 +15,54 @@ from dpbayes.mechanisms.tables.noisy import proportions
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import scale_for
 
+WIDE = 3.0  # standard deviations from the mean to the ends of a standardised grid
+
 
 @dataclass(frozen=True)
 class CellGrid:
-    """Equal cells over the public ranges of the parameters."""
+    """Equal cells over public ranges of the parameters, or over sanitised ones.
+
+    Attributes:
+        middle: log densities are taken relative to it.
+    """
 
     edges: list[Floats]
+    middle: float = 0.0
 
     @classmethod
     def over(cls, ranges: list[tuple[float, float]], cells: int) -> CellGrid:
         """``cells`` for each parameter."""
         return cls([np.linspace(low, high, cells + 1) for low, high in ranges])
+
+    @classmethod
+    def standard(
+        cls, points: Floats, ranges: list[tuple[float, float]], cells: int
+    ) -> tuple[CellGrid, float, float]:
+        """Over ``WIDE`` standard deviations about the mean of points, and the bounds A and G.
+
+        The points stand for a multivariate normal posterior whose correlations are 0, as those of
+        the models here are. Its density falls from the mean to a corner by exp(-p WIDE^2 / 2):
+        half of that exponent is A, about the middle. G is such that G times the volume of a cell is
+        the largest probability of one, (Φ(h/2) - Φ(-h/2))^p.
+
+        Source: liu-2016, section 3.3 normal.
+
+        Args:
+            points: shape (parameters, draws), from statistics that are paid for. ranges: public.
+        """
+        edges, spread = [], 1.0
+        for values, (low, high) in zip(points, ranges, strict=True):
+            sd = min(max(float(np.std(values)), 1e-6 * (high - low)), high - low)
+            mean = float(np.clip(np.mean(values), low, high))
+            least, most = max(mean - WIDE * sd, low), min(mean + WIDE * sd, high)
+            edges.append(np.linspace(least, most, cells + 1))
+            spread *= sd
+        p = len(edges)
+        highest = -p / 2 * math.log(2 * math.pi) - math.log(spread)
+        bound = p * WIDE**2 / 4
+        grid = cls(edges, highest - bound)
+        share = math.erf(WIDE / cells / math.sqrt(2)) ** p  # h / 2 = WIDE / cells
+        return grid, bound, share / grid.volume
 
     @property
     def volume(self) -> float:
@@ -45,12 +82,16 @@ class CellGrid:
         )
 
     def log_density(self, fitted: Scalar) -> Floats:
-        """Log posterior density at the midpoints, normalised over the grid.
+        """Log posterior density at the midpoints, normalised over the grid, less ``middle``.
 
         Source: liu-2016, section 3.3 midpoint.
         """
         found = fitted.log_density(self.midpoints())
-        return np.asarray(found - special.logsumexp(found) - math.log(self.volume))
+        found = np.where(np.isnan(found), -np.inf, found)
+        total = special.logsumexp(found)
+        if not np.isfinite(total):  # a grid that holds none of the posterior
+            return np.full(found.size, -np.inf)
+        return np.asarray(found - total - math.log(self.volume) - self.middle)
 
 
 def sdd(fitted: Scalar, grid: CellGrid, bound: float, epsilon: float, noise: Noise) -> Floats:
@@ -85,7 +126,9 @@ def sdd_mc(
     """
     counts = _histogram(fitted, grid, samples, noise.rng)
     with np.errstate(divide="ignore"):
-        logs = np.clip(np.log(counts / samples) - math.log(grid.volume), -bound, bound)
+        logs = np.clip(
+            np.log(counts / samples) - math.log(grid.volume) - grid.middle, -bound, bound
+        )
     noisy = noise.reals(logs, scale_for(2 * bound * logs.size, epsilon))
     return _draw(np.exp(noisy - noisy.max()), grid, noise.rng)
 

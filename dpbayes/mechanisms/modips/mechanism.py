@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,12 +18,18 @@ from dpbayes.mechanisms.modips.glom import Glom
 from dpbayes.mechanisms.modips.grid import GRIDDED, CellGrid
 from dpbayes.mechanisms.modips.regression import Sequential, Slomag
 from dpbayes.mechanisms.modips.settings import check_nested, one_of
-from dpbayes.mechanisms.modips.statistic_model import FittedStatistics, Scalar, StatisticModel
+from dpbayes.mechanisms.modips.statistic_model import (
+    FittedStatistics,
+    Sanitised,
+    Scalar,
+    StatisticModel,
+)
 from dpbayes.mechanisms.outlook import INSTEAD, Caution, Outlook
 from dpbayes.mechanisms.tables.cells import Cells
-from dpbayes.privacy.guarantee import Adjacency
+from dpbayes.privacy.accounting import Loss, check_delta, rho_for
+from dpbayes.privacy.guarantee import Adjacency, Guarantee, inside
 from dpbayes.privacy.noise import Noise
-from dpbayes.privacy.statistic import OUT_OF_RANGE, OutOfRange, shares
+from dpbayes.privacy.statistic import OUT_OF_RANGE, OutOfRange, Statistic, shares
 from dpbayes.schema import Schema
 from dpbayes.schema.domain import made_up
 from dpbayes.stan.model import Model
@@ -55,22 +61,27 @@ def get_model(model: str | StatisticModel, settings: Mapping[str, Any] | None) -
 class Modips(PureMechanism):
     """A private draw of a model's parameters for each data set, then predictions from it.
 
-    Private draws: ``sbs`` sanitises sufficient statistics with Laplace noise and draws from the
-    posterior given them; ``sdd``, ``sdd-mc`` and ``sphc`` choose a cell of a public grid over the
-    parameters (``grid.py``; models with one column). For ``clamped``, the package's own posteriors
-    of any Stan program, see ``ClampedModips``.
+    Private draws: ``sbs`` sanitises sufficient statistics and draws from the posterior given them,
+    with Laplace noise, or Gaussian at a ``delta``; ``sdd``, ``sdd-mc`` and ``sphc`` choose a cell
+    of a grid over the parameters (``grid.py``; models with one column), which is public, or placed
+    by sanitised statistics (``standardise``). For ``clamped``, the package's own posteriors of any
+    Stan program, see ``ClampedModips``; for several models, ``ChosenModips``.
 
     Source: liu-2016, algorithm 1; proposition 1; section 3.3 sufficiency; proposition 2; figure 2;
-    figure 3; figure 4; bowen-liu-2020, section 3.2.2; figure 1.
+    figure 3; figure 4; section 3.3 normal; bowen-liu-2020, section 3.2.2; figure 1.
 
     Sensitivity: of each statistic in its model's docstring.
 
     Guarantee: strict. Statistic j gets the part w_j of epsilon (``individual``), or every statistic
     noise of scale sum_j Δ_j / epsilon (``communal``, w_j proportional to Δ_j); the parts compose to
-    epsilon. Posterior draws and predictions are post-processing.
+    epsilon. At a delta the parts are of rho, the largest from which (epsilon, delta)-DP follows,
+    and the noise of statistic j costs w_j rho. Posterior draws and predictions are post-processing;
+    a grid that sanitised statistics place composes with the draw on it.
 
     Attributes:
         epsilon, adjacency: as in ``PureMechanism``, of one private draw.
+        delta: above 0, for ``sbs`` with Gaussian noise; of one private draw. It pays where a record
+            moves many statistics.
         model: name or StatisticModel.
         settings: of a model given by name, such as ``{"prior": [0.5, 0.5]}``.
         draw: ``sbs``, ``sdd``, ``sdd-mc`` or ``sphc``.
@@ -81,6 +92,8 @@ class Modips(PureMechanism):
         bound: for the grid: A of ``sdd`` and ``sdd-mc``, G of ``sphc``.
         cells: for the grid: of each parameter.
         samples: posterior draws N of ``sdd-mc`` and ``sphc``.
+        standardise: for the grid: part of epsilon for sanitised statistics that it is placed by,
+            as wide as their posterior; ``bound`` is then that of a standard normal density.
     """
 
     epsilon: float
@@ -95,6 +108,8 @@ class Modips(PureMechanism):
     bound: float | None = None
     cells: int = 50
     samples: int = 1000
+    delta: float = 0.0
+    standardise: float | None = None
     name: ClassVar[str] = "modips"
     summary: ClassVar[str] = "private posterior draw of a model, then predictions; strict ε-DP"
 
@@ -114,20 +129,39 @@ class Modips(PureMechanism):
                 raise GuaranteeError(f"{what} = {value!r} must be a whole number, at least 2.")
         if self.allocation == "communal" and self.weights is not None:
             raise GuaranteeError("weights are for allocation 'individual'; communal has none.")
-        if self.draw == "sbs":
-            return
+        if check_delta(self.delta) and (self.draw != "sbs" or self.out_of_range != "bit"):
+            raise GuaranteeError(
+                f"delta = {self.delta!r} is for Gaussian noise on statistics: draw sbs with "
+                "out_of_range bit."
+            )
         if self.draw == "clamped":
             raise GuaranteeError("the draw 'clamped' needs a Stan program: use ClampedModips.")
+        self._check_grid()
+
+    def _check_grid(self) -> None:
+        if self.draw == "sbs":
+            if self.standardise is not None:
+                raise GuaranteeError("standardise is for draws on a grid, not for sbs.")
+            return
         if not self._model.few:
             raise GuaranteeError(
                 f"draw {self.draw!r} puts a grid over the parameters; models: "
                 f"{', '.join(m.name for m in _MODELS if m.few)}, not {self._model.name!r}."
             )
-        if self.bound is None or not 0 < self.bound < math.inf:
+        if self.standardise is not None:
+            if not inside(self.standardise, 0, 1):
+                raise GuaranteeError(
+                    f"standardise = {self.standardise!r} must lie in (0, 1): the part of epsilon "
+                    "for the statistics that place the grid."
+                )
+            if self.bound is not None:
+                raise GuaranteeError("bound follows from standardise: give one of them.")
+        elif self.bound is None or not 0 < self.bound < math.inf:
             what = "the posterior density" if self.draw == "sphc" else "its absolute logarithm"
             raise GuaranteeError(
                 f"draw {self.draw!r} needs bound = ..., above 0: a public bound on {what}, chosen "
-                "without the confidential records. What exceeds it is cut off."
+                "without the confidential records. What exceeds it is cut off. Or standardise = "
+                "..., the part of epsilon that places the grid."
             )
 
     @property
@@ -138,11 +172,31 @@ class Modips(PureMechanism):
     @property
     def both(self) -> bool:  # type: ignore[override]  # depends on the model here
         """A grid's claim holds for any two data sets; a model's statistics may move alike."""
-        return self.draw != "sbs" or self._model.both
+        return not self.statistical or self._model.both
 
     @property
     def halves(self) -> bool:
-        return self._model.halves and self.out_of_range == "bit"
+        return self._model.halves and self.out_of_range == "bit" and self.draw == "sbs"
+
+    @property
+    def statistical(self) -> bool:
+        """Statistics are sanitised, for a draw or to place a grid."""
+        return self.draw == "sbs" or self.standardise is not None
+
+    @property
+    def rho(self) -> float:
+        """What delta buys for statistics."""
+        return rho_for(self.epsilon, self.delta)
+
+    @property
+    def loss(self) -> Loss:
+        if not self.delta:
+            return super().loss
+        alike = self.both or self.adjacency == "substitution"  # removing moves no statistic more
+        return Loss.concentrated(self.rho, changed=self.rho if alike else None)
+
+    def guarantee(self) -> Guarantee:
+        return replace(super().guarantee(), delta=self.delta)
 
     @property
     def sets_per_output(self) -> int | None:
@@ -150,7 +204,7 @@ class Modips(PureMechanism):
 
     def check_columns(self, schema: Schema) -> None:
         self._model.check(schema)
-        if self.draw == "sbs" and self.allocation == "individual":
+        if self.statistical and self.allocation == "individual":
             parts = self._model.parts(schema)
             shares(parts, self.weights, f"model {self._model.name!r}")
 
@@ -191,7 +245,7 @@ class Modips(PureMechanism):
         """
         found = fitted.statistics
         if self.allocation == "communal":
-            reach = {s.name: s.reach(self.adjacency) for s in found}
+            reach = {s.name: self._reach(s) for s in found}
             return {name: value / math.fsum(reach.values()) for name, value in reach.items()}
         parts = self._model.parts(schema)
         by_part = shares(parts, self.weights, f"model {self._model.name!r}")
@@ -200,19 +254,25 @@ class Modips(PureMechanism):
             s.name: by_part[part] / names.count(part) for s, part in zip(found, names, strict=True)
         }
 
+    def _reach(self, statistic: Statistic) -> float:
+        """Parts of the budget that give every statistic one scale are proportional to it."""
+        if not self.delta:
+            return statistic.reach(self.adjacency)
+        return float((statistic.unit * statistic.change[self.adjacency].l2) ** 2)
+
 
 class FittedModel(PureFitted):
     """A model's statistics of the records.
 
     Attributes:
-        budget: part of epsilon of each statistic; empty for draws on a grid.
+        budget: part of each statistic of what statistics get; empty for public grids.
     """
 
     mechanism: Modips
 
     def __init__(self, mechanism: Modips, schema: Schema, model: FittedStatistics) -> None:
         self.model = model
-        self.budget = mechanism.budget(schema, model) if mechanism.draw == "sbs" else {}
+        self.budget = mechanism.budget(schema, model) if mechanism.statistical else {}
         settings = {
             "model": mechanism._model.name,
             "draw": mechanism.draw,
@@ -226,17 +286,36 @@ class FittedModel(PureFitted):
     def private(self, noise: Noise) -> Any:
         how = self.mechanism
         if how.draw == "sbs":
+            return self._sanitised(how.epsilon, noise)
+        assert isinstance(self.model, Scalar)
+        epsilon, ranges = how.epsilon, self.model.ranges()
+        if how.standardise is None:
+            assert how.bound is not None
+            grid, bound = CellGrid.over(ranges, how.cells), how.bound
+        else:
+            known = self._sanitised(how.standardise * epsilon, noise)
+            many = {name: np.full(how.samples, value) for name, value in known.items()}
+            points = np.reshape(self.model.draw(many, noise.rng), (len(ranges), how.samples))
+            grid, log_bound, density = CellGrid.standard(points, ranges, how.cells)
+            bound = density if how.draw == "sphc" else log_bound
+            epsilon *= 1 - how.standardise
+        more = () if how.draw == "sdd" else (how.samples,)
+        return GRIDDED[how.draw](self.model, grid, bound, epsilon, noise, *more)
+
+    def _sanitised(self, epsilon: float, noise: Noise) -> Sanitised:
+        """Every statistic, by its part of epsilon, or of rho at a delta."""
+        how = self.mechanism
+        if how.delta:
             return {
-                s.name: s.sanitised(
-                    self.budget[s.name] * how.epsilon, how.adjacency, noise, how.out_of_range
-                )
+                s.name: s.with_gaussian(self.budget[s.name] * how.rho, how.adjacency, noise)
                 for s in self.model.statistics
             }
-        assert isinstance(self.model, Scalar)
-        assert how.bound is not None
-        grid = CellGrid.over(self.model.ranges(), how.cells)
-        more = () if how.draw == "sdd" else (how.samples,)
-        return GRIDDED[how.draw](self.model, grid, how.bound, how.epsilon, noise, *more)
+        return {
+            s.name: s.sanitised(
+                self.budget[s.name] * epsilon, how.adjacency, noise, how.out_of_range
+            )
+            for s in self.model.statistics
+        }
 
     def synthetic(self, output: Any, rows: int, rng: np.random.Generator) -> pd.DataFrame:
         parameters = output

@@ -83,22 +83,23 @@ def _rounding(x: Floats, b: Floats, classes: int, ridge: float) -> float:
 def coefficient_change(
     shape: tuple[int, ...], classes: int, ridge: float
 ) -> dict[Adjacency, Change]:
-    """L1 sensitivity of the mode of ``fit_logistic``.
+    """Sensitivity of the mode of ``fit_logistic``.
 
     A record's gradient (p - y) x has norm below |x| <= 1, with more than two classes below sqrt 2
     because |p - y| is. The objective is strongly convex with modulus ``ridge``, so one record less
     moves the mode by less than that over ridge, and a changed one by twice as much, for any number
     of records: the ridge is a public number, λ times the public number of rows. What was computed
-    is within GRADIENT / ridge of the mode, for both neighbours. In L1 all is at most
-    sqrt(dimension) times as much.
+    is within GRADIENT / ridge of the mode, for both neighbours. All of this is in the L2 norm; in
+    L1 it is at most sqrt(dimension) times as much.
 
     Source: chaudhuri-monteleoni-2009.
     """
     reach = 1.0 if classes == 2 else math.sqrt(2)
     root = math.sqrt(math.prod(shape))
+    one, changed = ((k * reach + 2 * GRADIENT) / ridge for k in (1, 2))
     return {
-        "add-remove": Change(root * (reach + 2 * GRADIENT) / ridge),
-        "substitution": Change(root * (2 * reach + 2 * GRADIENT) / ridge),
+        "add-remove": Change(root * one, norm=one),
+        "substitution": Change(root * changed, norm=changed),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,16 +38,43 @@ from dpbayes.schema import Column, Schema
 
 PRIOR_COUNT = 0.5  # Dirichlet prior of a column without predictors
 RIDGES = (1e-6, 1e6)  # λ from and to; others leave nothing but noise, or nothing at all
+# Standard deviations of a usual predictor, with levels and on [-1, 1], and of what it adds to a
+# logit: 1 from a level to the other, 1 for each standard deviation.
+USUAL = {True: (0.5, 0.5), False: (0.25, 1.0)}
 
 
-def default_ridge(rows: int, epsilon: float) -> float:
-    """λ = 12 (n ε)^(-3/4), at most 1: a function of public numbers only, ``rows`` for n.
+def default_ridge(rows: int, epsilon: float, before: list[Column], classes: int) -> float:
+    """λ with the least mean squared error of a usual logit; from public numbers only.
 
-    A larger λ shrinks coefficients, a smaller one lets in noise, 1 / (n λ ε). In simulations with
-    four columns, n = 500 to 10,000 and ε = 1 and 4 this is near the λ with the smallest distance of
-    two-way tables, which falls from 0.15 to 0.005 as n ε grows.
+    With r = n λ a coefficient of which the records have information I is shrunk by r / (r + I), and
+    gets noise of variance (d + 1) (reach / (r epsilon))^2 (``coefficient_change``), which is that
+    of a logit, too: a record's features have length 1. Where the logit's variance is v, its mean
+    squared error v (r / (r + I))^2 + (d + 1) (reach / (r epsilon))^2 is least where
+    r^4 / (r + I)^3 = (d + 1) reach^2 / (v I epsilon^2). At small epsilon a large r leaves little
+    but the prior; as epsilon grows r falls like epsilon^(-1/2). v and I are those of predictors as
+    in ``USUAL``, and outcomes of variance 0.2.
+
+    Args:
+        rows: public number of records, for n.
+        epsilon: of this regression's coefficients.
+        before: predictors.
     """
-    return float(min(1.0, 12 * (rows * epsilon) ** -0.75))
+    d = 1 + sum(max(1, len(c.levels) - 1) for c in before)
+    reach_squared = 1
+    if classes > 2:
+        d, reach_squared = d * classes, 2
+    spreads, effects = np.transpose([USUAL[bool(c.levels)] for c in before])
+    scale = 0.2 * rows / (1 + len(before))  # ``features`` divides entries by the root of this
+    information, variance = scale * float(np.mean(spreads**2)), float(np.sum(effects**2))
+    least = math.log((d + 1) * reach_squared / (variance * information)) - 2 * math.log(epsilon)
+    low, high = (math.log(rows * end) for end in RIDGES)
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        if 4 * middle - 3 * math.log(math.exp(middle) + information) < least:
+            low = middle
+        else:
+            high = middle
+    return math.exp(high) / rows
 
 
 @dataclass(frozen=True)
@@ -66,6 +93,14 @@ class Logistic:
     before: list[Column]
     ridge: float
     rows: int
+
+    @classmethod
+    def of(
+        cls, column: Column, before: list[Column], ridge: float | None, rows: int, epsilon: float
+    ) -> Logistic:
+        """With λ given, or that of ``default_ridge`` at the epsilon of its coefficients."""
+        chosen = ridge or default_ridge(rows, epsilon, before, len(column.levels))
+        return cls(column, before, chosen * rows, rows)
 
     def statistics(self, records: pd.DataFrame) -> list[Statistic]:
         """Coefficients, with infinite range."""
@@ -135,8 +170,9 @@ class Linear:
     Statistics of u, the column on [-1, 1], and features x: upper triangle of x x', x u, u u, summed
     over records in whole numbers (``units.py``). With c = 1 + predictors, entries of x up to
     c^(-1/2) and an L1 norm up to c^(1/2), a record adds at most (c + 1) / 2, c^(1/2) and 1 to them
-    in L1. Where every predictor is public, x x' is too, and the first falls away. A changed record
-    counts twice. All of it for any number of records.
+    in L1, and in L2 at most 1 each, as x is no longer than 1. Where every predictor is public, x x'
+    is too, and the first falls away. A changed record counts twice. All of it for any number of
+    records.
 
     Attributes:
         before: predictors.
@@ -159,9 +195,10 @@ class Linear:
         if not self.public:
             flat = np.concatenate([flat, (x.T @ x)[np.triu_indices(x.shape[1])]])
         reach = self._reach()
+        norm = math.sqrt(2 if self.public else 3) * UNITS**2 * (1 + 1e-12)
         change: dict[Adjacency, Change] = {
-            "add-remove": Change(reach),
-            "substitution": Change(2 * reach),
+            "add-remove": Change(reach, norm=norm),
+            "substitution": Change(2 * reach, norm=2 * norm),
         }
         name, unit = f"{self.column.name} products", 1 / UNITS**2
         return [Statistic(name, flat, change, -math.inf, math.inf, integer=True, unit=unit)]
@@ -198,6 +235,11 @@ class Linear:
 Step = Logistic | Counts | Linear
 
 
+def ridges(steps: Sequence[Step]) -> dict[str, float]:
+    """λ by column of the steps that have one."""
+    return {s.column.name: s.ridge / s.rows for s in steps if isinstance(s, Logistic)}
+
+
 def as_levels(column: Column, codes: Ints) -> pd.Series:
     """Codes as the categorical column that ``Schema.validate`` makes."""
     kind = pd.CategoricalDtype(list(column.levels), ordered=True)
@@ -219,9 +261,8 @@ class Sequential(StatisticModel):
     With these changes. The mode gets the noise, not a posterior draw, and the posterior's spread is
     added afterwards from synthetic predictors: no claim rests on Markov chains. The prior is
     Normal(0, 1 / (n λ)), the one that goes with sensitivity 2 / (n λ), n the public number of rows;
-    with the variance 1 / λ of Bowen & Liu, section 4.3.2, it would be 2 / λ. The noise is Laplace
-    by coordinate, sqrt d times as much in L1, because OpenDP has no sampler of
-    exp(-n λ ε |e| / 2).
+    with the variance 1 / λ of Bowen & Liu, section 4.3.2, it would be 2 / λ. The noise has
+    density proportional to exp(-n λ ε |e| / 2), on a grid (``Statistic``).
 
     Attributes:
         ridge: λ, public; by default ``default_ridge``.
@@ -251,18 +292,18 @@ class Sequential(StatisticModel):
         self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int
     ) -> FittedSequence:
         done = [c for c in schema.columns.values() if c.public]
-        ridge = self.ridge or default_ridge(rows, epsilon)
+        part = epsilon / len(self.parts(schema))
         steps: list[Step] = []
         for column in schema.confidential():
             if not column.levels:
                 steps.append(Linear(column, list(done), rows))
             elif done:
-                steps.append(Logistic(column, list(done), ridge * rows, rows))
+                steps.append(Logistic.of(column, list(done), self.ridge, rows, part))
             else:
                 steps.append(Counts(column, rows if schema.rows.public else math.inf))
             done.append(column)
         public = [c.name for c in schema.columns.values() if c.public]
-        return FittedSequence(steps, ridge, records, public)
+        return FittedSequence(steps, records, public)
 
 
 class FittedSequence(FittedStatistics):
@@ -272,15 +313,13 @@ class FittedSequence(FittedStatistics):
         public: public columns of every record, which are conditioned on; or None.
     """
 
-    def __init__(
-        self, steps: list[Step], ridge: float, records: pd.DataFrame, public: list[str]
-    ) -> None:
+    def __init__(self, steps: list[Step], records: pd.DataFrame, public: list[str]) -> None:
         self.steps = steps
         self.public = records[public].reset_index(drop=True) if public else None
         found = [(s, step.column.name) for step in steps for s in step.statistics(records)]
         self.statistics = [s for s, _ in found]
         self._parts = {s.name: column for s, column in found}
-        self.settings = {"ridge": ridge, "order": [step.column.name for step in steps]}
+        self.settings = {"ridge": ridges(steps), "order": [step.column.name for step in steps]}
 
     def part(self, name: str) -> str:
         return self._parts[name]
@@ -330,20 +369,27 @@ class Slomag(StatisticModel):
         return [*sums, *products(numeric), *(f"{c.name} coefficients" for c in levels)]
 
     def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int) -> FittedSlomag:
-        ridge = self.ridge or default_ridge(rows, epsilon)
-        return FittedSlomag(ridge, schema, records, rows)
+        part = epsilon / len(self.parts(schema))
+        return FittedSlomag(self.ridge, schema, records, rows, part)
 
 
 class FittedSlomag(FittedStatistics):
     """Moments of the numbers, coefficients of the levels."""
 
-    def __init__(self, ridge: float, schema: Schema, records: pd.DataFrame, rows: int) -> None:
+    def __init__(
+        self,
+        ridge: float | None,
+        schema: Schema,
+        records: pd.DataFrame,
+        rows: int,
+        epsilon: float,
+    ) -> None:
         self.rows = rows
         self.numeric, levels = split_columns(schema)
         before = list(self.numeric)
-        self.steps = []
+        self.steps: list[Logistic] = []
         for column in levels:
-            self.steps.append(Logistic(column, list(before), ridge * rows, rows))
+            self.steps.append(Logistic.of(column, list(before), ridge, rows, epsilon))
             before.append(column)
         self.order = [c.name for c in schema.confidential()]
         one_cell = np.zeros(len(records), dtype=np.int64)
@@ -352,7 +398,7 @@ class FittedSlomag(FittedStatistics):
             *moment_statistics(self.numeric, z, one_cell, 1, rows),
             *(s for step in self.steps for s in step.statistics(records)),
         ]
-        self.settings = {"ridge": ridge, "order": [s.column.name for s in self.steps]}
+        self.settings = {"ridge": ridges(self.steps), "order": [s.column.name for s in self.steps]}
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> dict[str, Any]:
         mean = np.array([sanitised[f"sum {c.name}"][0] for c in self.numeric]) / self.rows

@@ -25,7 +25,7 @@ TableRange = Literal["zero", "bit", "truncate"]
 # One record is in one cell; a changed one leaves a cell and enters another.
 IN_ONE_CELL: dict[Adjacency, Change] = {
     "add-remove": Change(1, 1),
-    "substitution": Change(1, 2),
+    "substitution": Change(1, 2, norm=math.sqrt(2)),
 }
 
 

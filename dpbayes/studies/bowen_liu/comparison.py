@@ -22,6 +22,7 @@ Seed = int | np.random.SeedSequence
 M = 5  # data sets, each with a fifth of ε
 REPLICATES = 5000  # of studies 1 to 3, as in the paper
 EPSILONS = tuple(math.exp(k) for k in range(-4, 5))
+WIDE = "modips, wide bounds"  # of study 1: a noisy count may be as low as -a, as high as n + b
 AXIS = {"rmse": "RMSE", "width": "width of 95% interval"}
 
 

@@ -21,6 +21,7 @@ from dpbayes.privacy.statistic import Statistic, same_change
 from dpbayes.studies.bowen_liu.comparison import (
     EPSILONS,
     REPLICATES,
+    WIDE,
     M,
     Seed,
     curves,
@@ -28,12 +29,15 @@ from dpbayes.studies.bowen_liu.comparison import (
     pieces,
     table,
 )
+from dpbayes.studies.bowen_liu.findings import STUDY_1
 from dpbayes.studies.coverage import BUDGET, summarise
+from dpbayes.studies.findings import judged, verdicts
 from dpbayes.studies.runner import Report, Study
 
 SIZES, SHARES = (40, 100, 1000), (0.10, 0.25, 0.50)
 PRIOR = (1 / 3, 1 / 3)
-METHODS = ("original", "MS", "modips", "laplace", "beta-binomial", "beta-binomial-mr")
+METHODS = ("original", "MS", "modips", "laplace", "beta-binomial", "beta-binomial-mr", WIDE)
+LEAST = 1e-12  # stands for a parameter 0 of a beta distribution
 
 
 def release(method: str, ones: Ints, n: int, epsilon: float, noise: StudyNoise) -> Ints:
@@ -53,8 +57,12 @@ def release(method: str, ones: Ints, n: int, epsilon: float, noise: StudyNoise) 
     if method == "beta-binomial-mr":  # one data set
         alpha = BetaBinomialMR.alpha_at(epsilon, n)
         return np.asarray(rng.binomial(n, (ones + alpha) / (n + 2 * alpha)))[None]
-    count = Statistic("count", x, same_change(1), 0, n, integer=True)
+    a, b = PRIOR if method == WIDE else (0, 0)
+    count = Statistic("count", x, same_change(1), -a, n + b, integer=True)
     sanitised = count.sanitised(epsilon / M, "add-remove", noise)
+    if method == WIDE:
+        ends = np.maximum((a + sanitised, b + n - sanitised), LEAST)
+        return np.asarray(rng.binomial(n, rng.beta(*ends)))
     if method == "laplace":
         return sanitised
     return np.asarray(rng.binomial(n, draw_share(sanitised, n, PRIOR, rng)))
@@ -89,8 +97,10 @@ def report(found: pd.DataFrame) -> Report:
     """
     found = found.sort_values("epsilon", kind="stable")
     text = f"Inference on a share from synthetic data sets (Bowen & Liu, study 1)\n{BUDGET}\n\n"
-    shown = table(found, "share", 100)
-    return Report(text + shown, {"share": found}, {"share": curves(scenarios(found))})
+    judgement = judged(STUDY_1, found)
+    shown = f"{table(found, 'share', 100)}\n\n{verdicts(judgement)}"
+    tables = {"share": found, "findings": judgement}
+    return Report(text + shown, tables, {"share": curves(scenarios(found))})
 
 
 STUDY = Study(

@@ -36,36 +36,42 @@ from dpbayes.studies.bowen_liu.comparison import (
     pieces,
     table,
 )
+from dpbayes.studies.bowen_liu.findings import STUDY_2
 from dpbayes.studies.coverage import BUDGET, summarise
+from dpbayes.studies.findings import judged, verdicts
 from dpbayes.studies.runner import Report, Study
 
 SIZES, VARIANCES = (20, 100, 1000), (1.0, 4.0, 9.0)
-LOW, HIGH = -3.0, 4.0  # bounds of the data, in standard deviations
+# Bounds of the data, in standard deviations: of the paper, and of its supplement.
+BOUNDS = {"asymmetric": (-3.0, 4.0), "symmetric": (-4.0, 4.0)}
+Range = tuple[float, float]
 AT_ONCE = 5_000_000  # synthetic values that are held together
 METHODS = ("original", "MS", "modips", "perturbed-histogram", "smoothed-histogram")
 
 
 def release(
-    method: str, x: Floats, sigma: float, epsilon: float, noise: StudyNoise
+    method: str, x: Floats, ends: Range, sigma: float, epsilon: float, noise: StudyNoise
 ) -> Iterator[Floats]:
     """Synthetic values, shape (replicates, n) for each data set, for a total budget ``epsilon``.
 
     Source: bowen-liu-2020, section 4.2.
+
+    Args:
+        ends: bounds of the values.
     """
     if method == "original":
         yield x
     elif method in ("MS", "modips"):
-        yield from _from_moments(method, x, sigma, epsilon, noise)
+        yield from _from_moments(method, x, ends, epsilon, noise)
     else:
-        yield from _from_histogram(method, x, sigma, epsilon, noise)
+        yield from _from_histogram(method, x, ends, sigma, epsilon, noise)
 
 
 def _from_moments(
-    method: str, x: Floats, sigma: float, epsilon: float, noise: StudyNoise
+    method: str, x: Floats, ends: Range, epsilon: float, noise: StudyNoise
 ) -> Iterator[Floats]:
     rng, n = noise.rng, x.shape[1]
-    bounds = (LOW * sigma, HIGH * sigma)
-    statistics = normal_statistics(x, bounds, n)
+    statistics = normal_statistics(x, ends, n)
     for _ in range(M):  # the paper's sensitivities are those of a changed record
         mean, variance = (
             s.exact if method == "MS" else s.sanitised(epsilon / M / 2, "substitution", noise)
@@ -73,14 +79,14 @@ def _from_moments(
         )
         mu, sd = draw_normal(mean, variance, n, rng)
         drawn = rng.normal(mu[:, None], sd[:, None], x.shape)
-        yield np.clip(drawn, *bounds) if method == "modips" else drawn
+        yield np.clip(drawn, *ends) if method == "modips" else drawn
 
 
 def _from_histogram(
-    method: str, x: Floats, sigma: float, epsilon: float, noise: StudyNoise
+    method: str, x: Floats, ends: Range, sigma: float, epsilon: float, noise: StudyNoise
 ) -> Iterator[Floats]:
     rng, (replicates, n) = noise.rng, x.shape
-    edges = make_axis(Column("x", "continuous", LOW * sigma, HIGH * sigma), "scott", sigma, n).edges
+    edges = make_axis(Column("x", "continuous", *ends), "scott", sigma, n).edges
     assert edges is not None
     K = len(edges) - 1
     cell = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, K - 1)
@@ -100,14 +106,21 @@ def _from_histogram(
 def run(
     replicates: int = REPLICATES, seed: Seed = 1, epsilons: Iterable[float] = EPSILONS
 ) -> pd.DataFrame:
-    """Study 2: inference on μ = 0 and σ². Bias, RMSE and width in units of σ, and of σ²."""
+    """Study 2: inference on μ = 0 and σ². Bias, RMSE and width in units of σ, and of σ².
+
+    With symmetric bounds for σ = 1 only: the scale of the data changes nothing.
+    """
     noise = StudyNoise(np.random.default_rng(seed))
+    cases = [(name, v) for name in BOUNDS for v in VARIANCES[: None if name != "symmetric" else 1]]
     rows = []
-    for epsilon, n, variance in itertools.product(epsilons, SIZES, VARIANCES):
+    for epsilon, n, (bounds, variance) in itertools.product(epsilons, SIZES, cases):
         sigma = math.sqrt(variance)
-        found = _scenario(n, sigma, epsilon, replicates, noise)
+        low, high = BOUNDS[bounds]
+        found = _scenario(n, (low, high), sigma, epsilon, replicates, noise)
         for method, (mean, of_mean, s2, of_s2) in found.items():
-            case = {"epsilon": epsilon, "n": n, "truth": variance, "method": method}
+            case = {
+                "bounds": bounds, "epsilon": epsilon, "n": n, "truth": variance, "method": method
+            }  # fmt: skip
             mu = summarise(mean / sigma, of_mean / variance, 0.0)
             rows.append({**case, "parameter": "mean", **mu})
             of_variance = summarise(s2 / variance, of_s2 / variance**2, 1.0)
@@ -116,16 +129,17 @@ def run(
 
 
 def _scenario(
-    n: int, sigma: float, epsilon: float, replicates: int, noise: StudyNoise
+    n: int, bounds: Range, sigma: float, epsilon: float, replicates: int, noise: StudyNoise
 ) -> dict[str, Floats]:
     """By method: the four moments, shape (4, data sets, replicates)."""
+    ends = (bounds[0] * sigma, bounds[1] * sigma)
     step = max(1, AT_ONCE // n)
     blocks: dict[str, list[Floats]] = {method: [] for method in METHODS}
     for start in range(0, replicates, step):
         size = (min(step, replicates - start), n)
-        x = sigma * stats.truncnorm.rvs(LOW, HIGH, size=size, random_state=noise.rng)
+        x = sigma * stats.truncnorm.rvs(*bounds, size=size, random_state=noise.rng)
         for method in METHODS:
-            sets = [moments(z) for z in release(method, x, sigma, epsilon, noise)]
+            sets = [moments(z) for z in release(method, x, ends, sigma, epsilon, noise)]
             blocks[method].append(np.array(sets).transpose(1, 0, 2))
     return {method: np.concatenate(parts, axis=2) for method, parts in blocks.items()}
 
@@ -142,11 +156,19 @@ def report(found: pd.DataFrame) -> Report:
     Source: bowen-liu-2020, figure 3; figure 4.
     """
     found = found.sort_values("epsilon", kind="stable")
-    parts = {name: found[found["parameter"] == name] for name in ("mean", "variance")}
-    shown = [table(rows[rows["truth"] == 1], name, 100) for name, rows in parts.items()]
+    parts = {
+        name + ("" if bounds == "asymmetric" else f"-{bounds}"): found[
+            (found["parameter"] == name) & (found["bounds"] == bounds)
+        ]
+        for bounds in BOUNDS
+        for name in ("mean", "variance")
+    }
+    shown = [table(parts[name].query("truth == 1"), name, 100) for name in ("mean", "variance")]
+    judgement = judged(STUDY_2, found)
+    shown.append(verdicts(judgement))
     text = f"Inference on μ and σ² from synthetic data sets (Bowen & Liu, study 2)\n{BUDGET}\n\n"
     figures = {name: curves(scenarios(rows)) for name, rows in parts.items()}
-    return Report(text + "\n\n".join(shown), parts, figures)
+    return Report(text + "\n\n".join(shown), {**parts, "findings": judgement}, figures)
 
 
 STUDY = Study(

@@ -26,6 +26,7 @@ from dpbayes.mechanisms import Modips
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.studies.bowen_liu import mixed
 from dpbayes.studies.bowen_liu.comparison import REPLICATES, M
+from dpbayes.studies.bowen_liu.findings_mixed import STUDY_3
 from dpbayes.studies.bowen_liu.mixed import N
 from dpbayes.studies.runner import Study
 
@@ -114,5 +115,6 @@ STUDY = Study(
             "means": {"parameters": [f"mean 1, {name} π" for name in QUANTILES]},
             "covariance": {"parameters": list(mixed.MOMENTS), "linear": mixed.LINEAR},
         },
+        STUDY_3,
     ),
 )

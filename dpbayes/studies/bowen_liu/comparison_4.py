@@ -29,6 +29,7 @@ from dpbayes.mechanisms.modips.statistic_model import Sanitised
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.studies.bowen_liu import mixed
 from dpbayes.studies.bowen_liu.comparison import M
+from dpbayes.studies.bowen_liu.findings_mixed import STUDY_4
 from dpbayes.studies.bowen_liu.firth import fit_firth
 from dpbayes.studies.bowen_liu.mixed import N
 from dpbayes.studies.runner import Study
@@ -175,5 +176,6 @@ STUDY = Study(
             for j in range(len(BETA))
         }
         | {"moments": {"parameters": ["mean 1", "mean 2", *mixed.MOMENTS], "linear": mixed.LINEAR}},
+        STUDY_4,
     ),
 )

@@ -34,6 +34,7 @@ from dpbayes.privacy.noise import StudyNoise
 from dpbayes.schema import Column, Schema
 from dpbayes.studies.bowen_liu.comparison import EPSILONS, M, Seed, curves, moments, table
 from dpbayes.studies.coverage import BUDGET, MEASURES, intervals
+from dpbayes.studies.findings import Finding, judged, verdicts
 from dpbayes.studies.runner import Chart, Piece, Report
 
 Released = Iterator[tuple[str, float | None, Floats]]  # method, ε if it has one, data sets
@@ -230,7 +231,7 @@ def spread(away: Floats, df: Ints | int) -> Floats:
     return np.stack(
         [
             np.stack([*(s2 * ratio), r], axis=1),
-            np.stack([*(of_s2 * ratio**2), (1 - r**2) / (n - 2)], axis=1),
+            np.stack([*(of_s2 * ratio**2), np.maximum(1 - r**2, 0) / (n - 2)], axis=1),
         ]
     )
 
@@ -259,6 +260,7 @@ def report(
     title: str,
     tables: Iterable[str],
     figures: Mapping[str, Mapping[str, Any]],
+    findings: tuple[Finding, ...],
     sums: pd.DataFrame,
 ) -> Report:
     """Tables of some parameters, curves of all.
@@ -276,6 +278,8 @@ def report(
         *(table(found, parameter, N) + "\n" for parameter in tables),
         "Replicates without an estimate: largest share of any parameter, by log ε\n",
         missing.round(3).to_string(),
+        "",
+        verdicts(judgement := judged(findings, found)),
     ]
     charts = {name: chart(found, **how) for name, how in figures.items()}
-    return Report("\n".join(text), {"measures": found}, charts)
+    return Report("\n".join(text), {"measures": found, "findings": judgement}, charts)

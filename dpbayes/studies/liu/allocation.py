@@ -1,8 +1,7 @@
 """Liu, section 5.3: the part of ε for the mean against the part for the variance.
 
 Normal data, n = 100 and 1,000, ε = 1, m = 10, inference on μ. The paper shows it in a figure only
-(figure 8). Its truncation draws again at the plain scale, which costs more than ε
-(``Statistic.sanitised``); here it costs ε.
+(figure 8). Bounds hold for sanitised statistics and for synthetic records, as there.
 """
 
 from __future__ import annotations
@@ -10,79 +9,132 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
 from dpbayes.heavy import pd, stats
 from dpbayes.mechanisms.modips.conjugate import draw_normal, normal_statistics
 from dpbayes.privacy.noise import StudyNoise
-from dpbayes.privacy.statistic import OutOfRange, Statistic
+from dpbayes.report.charts import COLOURS, LINES
 from dpbayes.studies.coverage import BUDGET, summarise
-from dpbayes.studies.runner import Report, in_one_piece, rounded
+from dpbayes.studies.findings import judged, verdicts
+from dpbayes.studies.liu.bounding import BOUNDING, BOUNDS, NOT_PRIVATE, bounded, sanitised
+from dpbayes.studies.liu.findings import ALLOCATION as FINDINGS
+from dpbayes.studies.runner import Chart, Piece, Report, Study, rounded
 
 M, EPSILON = 10, 1.0
 REPLICATES = 5000
 SIZES = (100, 1000)
-BOUNDS = ((-4.0, 4.0), (-4.0, 5.0))
 PARTS = (0.1, 0.25, 0.5, 0.75, 0.9)
-RULES: tuple[OutOfRange, ...] = ("bit", "truncate")
+AT_ONCE = 1000  # replicates that are held together
 
 
-def run(replicates: int = REPLICATES, seed: int = 1) -> pd.DataFrame:
-    """One row for each bounds, out-of-range rule, n and part w; ``communal`` marks w = 1/(1+R).
+def run(
+    seed: int | np.random.SeedSequence, replicates: int, bounds: str, how: str, n: int
+) -> pd.DataFrame:
+    """A row for each part w; ``communal`` marks w = 1/(1+R).
 
     Source: liu-2016, section 5.3; figure 8.
+
+    Args:
+        bounds: a name of ``BOUNDS``. how: of ``BOUNDING``.
     """
-    noise = StudyNoise(seed)
-    rows = []
-    for bounds, how, n in itertools.product(BOUNDS, RULES, SIZES):
-        x = stats.truncnorm.rvs(*bounds, size=(replicates, n), random_state=noise.rng)
-        mean, variance = x.mean(axis=1), x.var(axis=1, ddof=1)
-        statistics = normal_statistics(x, bounds, n)
-        original = summarise(mean[None], variance[None] / n, 0.0)
-        communal = 1 / (1 + bounds[1] - bounds[0])
-        for part in sorted({communal, *PARTS}):
-            estimates, variances = _synthetic(statistics, part, how, n, noise)
-            rows.append(
-                {
-                    "bounds": f"{bounds[0]:g}, {bounds[1]:g}", "out of range": how, "n": n,
-                    "w": part, "communal": part == communal,
-                    **summarise(estimates, variances, 0.0),
-                    "original width": original["width"],
-                }
-            )  # fmt: skip
+    noise = StudyNoise(np.random.default_rng(seed))
+    ends = BOUNDS[bounds]
+    communal = 1 / (1 + ends[1] - ends[0])
+    parts = sorted({communal, *PARTS})
+    found: dict[float, list[Floats]] = {part: [] for part in parts}
+    originals = []
+    for start in range(0, replicates, AT_ONCE):
+        size = (min(AT_ONCE, replicates - start), n)
+        x = stats.truncnorm.rvs(*ends, size=size, random_state=noise.rng)
+        originals.append(np.stack([x.mean(axis=1)[None], x.var(axis=1, ddof=1)[None] / n]))
+        for part in parts:
+            found[part].append(_synthetic(x, ends, part, how, noise))
+    original = _summary(originals)
+    rows = [
+        {
+            "bounds": bounds, "bounding": how, "n": n, "w": part, "communal": part == communal,
+            **_summary(blocks), "original width": original["width"],
+        }
+        for part, blocks in found.items()
+    ]  # fmt: skip
     return pd.DataFrame(rows)
 
 
+def _summary(blocks: list[Floats]) -> dict[str, float]:
+    estimate, variance = np.concatenate(blocks, axis=2)
+    return summarise(estimate, variance, 0.0)
+
+
 def _synthetic(
-    statistics: list[Statistic], part: float, how: OutOfRange, n: int, noise: StudyNoise
+    x: Floats, ends: tuple[float, float], part: float, how: str, noise: StudyNoise
 ) -> Floats:
     """Means of the synthetic data sets and their variances, shape (2, data sets, replicates)."""
-    mean, variance = statistics
-    rng = noise.rng
+    n = x.shape[1]
+    mean, variance = normal_statistics(x, ends, n)
     sets = []
-    for _ in range(M):  # the paper's sensitivities are those of a changed record
-        first = mean.sanitised(part * EPSILON / M, "substitution", noise, how)
-        second = variance.sanitised((1 - part) * EPSILON / M, "substitution", noise, how)
-        mu, sd = draw_normal(first, second, n, rng)
-        # Mean and variance of n normal values, without the values.
-        centre = rng.normal(mu, sd / np.sqrt(n))
-        s2 = sd**2 * rng.chisquare(n - 1, sd.shape) / (n - 1)
-        sets.append((centre, s2 / n))
+    for _ in range(M):
+        first = sanitised(mean, part * EPSILON / M, how, noise)
+        second = sanitised(variance, (1 - part) * EPSILON / M, how, noise)
+        mu, sd = draw_normal(first, second, n, noise.rng)
+        drawn = bounded(mu, sd, n, ends, how, noise.rng)
+        sets.append((drawn.mean(axis=1), drawn.var(axis=1, ddof=1) / n))
     return np.array(sets).transpose(1, 0, 2)
 
 
+def chart(found: pd.DataFrame) -> Chart:
+    """Figure 8: bias, coverage and half width by w; a column for each bounds and n."""
+    panels = list(itertools.product(BOUNDS, SIZES))
+    figure = Figure(figsize=(2.4 * len(panels) + 0.6, 6.6), dpi=120, layout="constrained")
+    measures = {"bias": "bias", "coverage": "coverage", "half width": "half width"}
+    axes = figure.subplots(len(measures), len(panels), sharex=True, sharey="row", squeeze=False)
+    found = found.assign(**{"half width": found["width"] / 2})
+    for column, (bounds, n) in enumerate(panels):
+        rows = found[(found["bounds"] == bounds) & (found["n"] == n)]
+        for ax, measure in zip(axes[:, column], measures, strict=True):
+            for k, (how, part) in enumerate(rows.groupby("bounding", sort=False)):
+                line = ("-", *LINES)[k]
+                ax.plot(part["w"], part[measure], color=COLOURS[k], linestyle=line, label=how)
+            if measure == "half width" and len(rows):
+                ax.axhline(rows["original width"].mean() / 2, color="black", linewidth=0.6)
+            if measure == "coverage":
+                ax.axhline(0.95, color="black", linewidth=0.6)
+            ax.spines[["top", "right"]].set_visible(False)
+            if column == 0:
+                ax.set_ylabel(measures[measure])
+        axes[0, column].set_title(f"({bounds}), n = {n:,}", fontsize=9)
+        axes[-1, column].set_xlabel("w")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    return Chart(figure, found)
+
+
 def report(found: pd.DataFrame) -> Report:
-    """One table."""
-    head = "Inference on μ by the part w of ε for the mean (Liu, section 5.3; m = 10, ε = 1)\n"
-    return Report(
-        f"{head}{BUDGET}\n\n" + rounded(found.drop(columns="piece")), {"allocation": found}
+    """One table, and figure 8."""
+    found = found.drop(columns="piece")
+    text = (
+        "Inference on μ by the part w of ε for the mean (Liu, section 5.3; m = 10, ε = 1)\n"
+        f"{BUDGET}; not kept by: {NOT_PRIVATE}\n\n{rounded(found)}\n\n"
     )
+    judgement = judged(FINDINGS, found)
+    tables = {"allocation": found, "findings": judgement}
+    return Report(text + verdicts(judgement), tables, {"figure-8": chart(found)})
 
 
-STUDY = in_one_piece(
+def pieces(replicates: int) -> list[Piece]:
+    """One for each bounds, bounding and n."""
+    return [
+        {"replicates": replicates, "bounds": bounds, "how": how, "n": n}
+        for bounds, how, n in itertools.product(BOUNDS, BOUNDING, SIZES)
+    ]
+
+
+STUDY = Study(
     "allocation",
     "Liu, section 5.3: parts of ε for mean and variance",
     REPLICATES,
+    pieces,
     run,
     report,
 )

@@ -2,23 +2,26 @@
 
 Sufficient statistics with Laplace noise at ε/m (``single``: at ε), out-of-range values set to the
 bound, a posterior draw given the noisy statistic (flat prior), and n synthetic records from it.
-NumPy's noise, for study only. Three things that the paper does not say follow from its figures:
+NumPy's noise, for study only. Four things that the paper does not say follow from its figures:
 
 - ``binary``: n is ten times the printed one, 100 and 1,000 as in section 5.1. (Wald intervals from
   10 original records at p = 0.1 would cover 65%, not the 93.5% that are printed.)
 - ``single`` has the whole ε, not a tenth of it.
 - ``raghunathan`` takes normal quantiles, and a negative T counts as an interval that misses. By its
   own t quantiles, which ``combine`` uses, it covers 90 to 100%.
+- ``gaussian``, single set: its interval is by the known variance of a record, 1.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats, Mask
 from dpbayes.heavy import pd, stats
 from dpbayes.inference.combining import RULES
-from dpbayes.studies.runner import Report, in_one_piece, notes
+from dpbayes.report.charts import COLOURS, LINES
+from dpbayes.studies.runner import Chart, Report, in_one_piece, notes
 
 Sets = tuple[Floats, Floats]  # estimates and variances, shape (sets, runs)
 
@@ -74,12 +77,13 @@ def run(runs: int = RUNS, seed: int = 1) -> pd.DataFrame:
             single = (single[0], np.full_like(single[1], 1 / n))
         for method, printed in zip(METHODS, PRINTED[key], strict=True):
             sets = {"original": original, "single": single}.get(method, several)
-            ours = float(_covers(method, *sets, p).mean())
+            covers, sd = _interval(method, *sets, p)
+            ours = float(covers.mean())
             error = np.sqrt(max(ours * (1 - ours), 1 / runs) / runs)
             theirs = np.sqrt(max(printed * (1 - printed), 1 / RUNS) / RUNS)
             gap = max(0.0, abs(ours - printed) - 0.0005) / np.hypot(error, theirs)
-            rows.append((case, epsilon, printed_n, p, method, printed, ours, error, gap))
-    columns = ["case", "epsilon", "n", "p", "method", "paper", "ours", "se", "difference"]
+            rows.append((case, epsilon, printed_n, p, method, printed, ours, error, gap, sd))
+    columns = ["case", "epsilon", "n", "p", "method", "paper", "ours", "se", "difference", "sd"]
     table = pd.DataFrame(rows, columns=columns)
     off = table["difference"] > 3
     rubin = off & (table["method"] == "rubin") & (table["paper"] == 1.0)
@@ -112,15 +116,44 @@ def _gaussian(
     return (centre, np.full_like(centre, 1 / n)), (records.mean(axis=0), v)
 
 
-def _covers(method: str, q: Floats, v: Floats, truth: float) -> Mask:
-    """Whether each run's interval holds the truth."""
+def _interval(method: str, q: Floats, v: Floats, truth: float) -> tuple[Mask, float]:
+    """Whether each run's interval holds the truth, and the mean standard deviation.
+
+    A negative variance counts as 0 in the mean.
+    """
     T, df = v[0], np.full_like(v[0], np.inf)
     if method in RULES:
         T, df = RULES[method](v.mean(axis=0), q.var(axis=0, ddof=1), len(q))
     if method == "raghunathan":
         df = np.full_like(T, np.inf)
     half = stats.t.ppf(0.975, df) * np.sqrt(np.maximum(T, 0))
-    return np.asarray((T >= 0) & (np.abs(q.mean(axis=0) - truth) <= half))
+    covers = np.asarray((T >= 0) & (np.abs(q.mean(axis=0) - truth) <= half))
+    return covers, float(np.sqrt(np.maximum(T, 0)).mean())
+
+
+def chart(found: pd.DataFrame) -> Chart:
+    """Figure 7: standard deviations by ε of each rule, a column for each case, n and p.
+
+    Source: liu-2016, figure 7.
+    """
+    rules = found[found["method"].isin(RULES)]
+    panels = list(rules.groupby(["case", "n", "p"], sort=False))
+    figure = Figure(figsize=(2.3 * len(panels) + 0.6, 3.2), dpi=120, layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for ax, ((case, n, p), rows) in zip(axes, panels, strict=True):
+        for k, (method, part) in enumerate(rows.groupby("method", sort=False)):
+            shown = part.sort_values("epsilon")
+            style = ("-", *LINES)[k]
+            ax.loglog(
+                shown["epsilon"], shown["sd"], color=COLOURS[k], linestyle=style, label=method
+            )
+        ax.set_title(f"{case}, n = {n}" + (f", p = {p:g}" if case == "binary" else ""), fontsize=9)
+        ax.set_xlabel("ε")
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("standard deviation")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
+    return Chart(figure, rules[["case", "n", "p", "epsilon", "method", "sd"]])
 
 
 def report(found: pd.DataFrame) -> Report:
@@ -134,7 +167,7 @@ def report(found: pd.DataFrame) -> Report:
         f"(standard error of ours at most {found['se'].max():.3f}; * differs by more than 3)\n\n"
         f"{table.sort_index(level=[0, 1], ascending=[True, False]).to_string()}\n\n"
     )
-    return Report(text + notes(found), {"modips-rules": found})
+    return Report(text + notes(found), {"modips-rules": found}, {"figure-7": chart(found)})
 
 
 STUDY = in_one_piece(

@@ -1,0 +1,223 @@
+"""Writes the tables of docs/results/*.md, by paper, from the CSV tables of the studies beside them.
+
+    python docs/results.py OUT ...    take the tables of studies that ran into these folders
+    python docs/results.py            write the pages
+    python docs/results.py --check    compare, and write nothing
+
+A page is prose with marks: what stands between `<!-- NAME ARGUMENT -->` and `<!-- end -->` is
+written here, by the function `NAME`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from dpbayes.studies.bowen_liu import findings as bowen_liu
+from dpbayes.studies.bowen_liu import findings_mixed as mixed
+from dpbayes.studies.catalogue import STUDIES
+from dpbayes.studies.findings import Finding, judged
+from dpbayes.studies.liu import findings as liu
+
+HERE = Path(__file__).parent / "results"
+MARK = re.compile(r"<!-- (\w+) ([\w -]+) -->\n.*?<!-- end -->", re.DOTALL)
+KEPT = {  # of each study, the tables that pages are made of
+    "comparison-1": ["share"],
+    "comparison-2": ["mean", "variance", "mean-symmetric", "variance-symmetric"],
+    "comparison-3": ["measures"],
+    "comparison-4": ["measures"],
+    "fertility": ["fertility"],
+    "allocation": ["allocation"],
+    "number-of-sets": ["number-of-sets"],
+    "modips-rules": ["modips-rules"],
+    "charest": ["charest"],
+    "censoring": ["counts"],
+}
+FINDINGS: dict[str, tuple[Finding, ...]] = {
+    "comparison-1": bowen_liu.STUDY_1,
+    "comparison-2": bowen_liu.STUDY_2,
+    "comparison-3": mixed.STUDY_3,
+    "comparison-4": mixed.STUDY_4,
+    "allocation": liu.ALLOCATION,
+    "number-of-sets": liu.NUMBER_OF_SETS,
+}
+FAR = 3.0  # standard errors
+
+
+def take(out: Path) -> None:
+    """Keep the tables of a study, of the pieces that are there, and how many these are."""
+    said = json.loads((out / "study.json").read_text())
+    name = said["study"]
+    paths = sorted((out / "pieces").glob("*.parquet"))
+    report = STUDIES[name].report(pd.concat(map(pd.read_parquet, paths), ignore_index=True))
+    tables = [report.tables[table] for table in KEPT[name]]
+    pd.concat(tables, ignore_index=True).to_csv(
+        HERE / f"{name}.csv", index=False, float_format="%.5g"
+    )
+    runs = _runs()
+    asked = round(said["replicates"] * min(1, len(paths) / said["pieces"]))
+    runs[name] = {"replicates": asked, "seed": said["seed"]}
+    (HERE / "runs.json").write_text(json.dumps(runs, indent=2, sort_keys=True) + "\n")
+
+
+def _runs() -> dict[str, dict[str, int]]:
+    """Replicates and seed by study."""
+    path = HERE / "runs.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _table(name: str) -> pd.DataFrame:
+    return pd.read_csv(HERE / f"{name}.csv")
+
+
+def _markdown(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    names = [str(name) for name in head]
+    lines = [names, ["---"] * len(names), *([str(cell) for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def run(name: str) -> str:
+    """What was run."""
+    how = _runs()[name]
+    asked = STUDIES[name].replicates
+    less = "" if how["replicates"] >= asked else f" of the {asked:,} that are its default"
+    return (
+        f"`dpbayes study {name}`: {how['replicates']:,} replicates{less}, seed {how['seed']}; "
+        f"[figures]({name}.csv)."
+    )
+
+
+def findings(name: str) -> str:
+    """Results in words, with verdicts."""
+    found = judged(FINDINGS[name], _table(name))
+    return _markdown(["result", "the paper", "verdict", "what does not hold here"],
+                     found.itertuples(index=False))  # fmt: skip
+
+
+def _verdict(ours: float, error: float, paper: float, digits: float) -> str:
+    """Whether a printed figure lies within three standard errors and its own rounding."""
+    return "held" if abs(ours - paper) <= FAR * error + digits else "not"
+
+
+def figures(name: str) -> str:
+    """Printed figures beside ours, a row each."""
+    found = _table(name)
+    key = [c for c in found if c not in ("ours", "se", "paper", "difference", "note")]
+    rows = []
+    for row in found.dropna(subset=["paper"]).to_dict("records"):
+        if "difference" in row:
+            verdict = "held" if row["difference"] <= FAR else "not"
+        else:
+            error = 0.0 if np.isnan(row["se"]) else row["se"]
+            half = 0.5 * 10.0 ** -(len(f"{row['paper']:g}".partition(".")[2]))
+            verdict = _verdict(row["ours"], error, row["paper"], half)
+        shown = ["" if pd.isna(row[c]) else row[c] for c in key]
+        error = "" if pd.isna(row["se"]) else f" ({row['se']:.2g})"
+        rows.append([*shown, f"{row['ours']:.4g}{error}", f"{row['paper']:g}", verdict])
+    return _markdown([*key, "ours (se)", "paper", "verdict"], rows)
+
+
+def rules(name: str) -> str:
+    """Liu's Table 1: a row for each of its rows."""
+    found = _table(name)
+    methods = list(dict.fromkeys(found["method"]))
+    rows = []
+    for key, part in found.groupby(["case", "epsilon", "n", "p"], sort=False):
+        by = part.set_index("method")
+        cells = [f"{by.ours[m]:.3f} ({by.paper[m]:.3f})" for m in methods]
+        off = [m for m in methods if by.difference[m] > FAR]
+        verdict = "held" if not off else "half: not " + ", ".join(off)
+        rows.append([*(f"{k:g}" if not isinstance(k, str) else k for k in key), *cells, verdict])
+    head = ["case", "ε", "n", "p", *methods, "verdict"]
+    worst = found["se"].max()
+    return f"{_markdown(head, rows)}\n\nOurs (paper); standard errors of ours up to {worst:.2g}."
+
+
+def curves(argument: str) -> str:
+    """Bias, RMSE and coverage of one parameter by method and log ε: study, then its name."""
+    name, _, parameter = argument.partition(" ")
+    found = _table(name)
+    found = found[found["parameter"] == parameter]
+    found = found.assign(k=np.log(found["epsilon"]).round().astype(int))
+    ks = [-2, 0, 1, 2, 4]
+    rows = []
+    for method, part in found.groupby("method", sort=False):
+        by = part.set_index("k")
+        cells = [f"{by.bias[k]:.2f} / {by.rmse[k]:.2f} / {by.coverage[k]:.2f}" for k in ks]
+        rows.append([f"`{method}`", *cells])
+    head = [f"{parameter}: bias / RMSE / coverage", *(f"ε = e^{k}" for k in ks)]
+    return f"{_markdown(head, rows)}\n\nStandard error of a coverage up to {found['se'].max():.2g}."
+
+
+def allocation(measure: str) -> str:
+    """Figure 8's coverages, biases or widths by w."""
+    found = _table("allocation")
+    found = found[found["w"].isin([0.1, 0.25, 0.5, 0.75, 0.9])]
+    ws = sorted(found["w"].unique())
+    rows = []
+    for key, part in found.groupby(["bounds", "bounding", "n"], sort=False):
+        by = part.set_index("w")[measure]
+        rows.append([*key, *(f"{by[w]:.3f}" for w in ws)])
+    head = ["bounds", "out of bounds", "n", *(f"w = {w:g}" for w in ws)]
+    return _markdown(head, rows)
+
+
+def counts(name: str) -> str:
+    """Tables 1 and 3 of Hu, Williams & Savitsky: means, with errors."""
+    found = _table(name)
+    n = _runs()[name]["replicates"]
+    rows = []
+    keys = ["table", "epsilon", "c1", "synthesizer"]
+    for key, part in found.groupby(keys, sort=False):
+        by = part.set_index("quantity")
+        error = float(np.hypot(by.ours["sd"] / np.sqrt(n), by.paper["sd"] / 10))
+        verdict = _verdict(by.ours["mean"], error, by.paper["mean"], 0.5)
+        ours = f"{by.ours['mean']:.0f} ({by.ours['sd'] / np.sqrt(n):.0f})"
+        rows.append([*key, ours, f"{by.paper['mean']:.0f}", verdict])
+    return _markdown([*keys, "ours, mean (se)", "paper, mean", "verdict"], rows)
+
+
+TABLES: dict[str, Callable[[str], str]] = {
+    f.__name__: f for f in (run, findings, figures, rules, curves, allocation, counts)
+}
+
+
+def write(page: str) -> str:
+    """A page with its tables written anew."""
+
+    def filled(found: re.Match[str]) -> str:
+        name, argument = found.groups()
+        try:
+            text = TABLES[name](argument)
+        except (KeyError, FileNotFoundError):
+            text = f"`{argument}` was not run as the code stands."
+        return f"<!-- {name} {argument} -->\n\n{text}\n\n<!-- end -->"
+
+    return MARK.sub(filled, page)
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status."""
+    check = arguments == ["--check"]
+    for out in [] if check else arguments:
+        take(Path(out))
+    behind = []
+    for path in sorted(HERE.glob("*.md")):
+        old = path.read_text(encoding="utf-8")
+        if (new := write(old)) != old:
+            behind.append(path.name)
+            if not check:
+                path.write_text(new, encoding="utf-8")
+    if check and behind:
+        print(f"not in step: {', '.join(behind)}; run python docs/results.py", file=sys.stderr)
+    return int(check and bool(behind))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

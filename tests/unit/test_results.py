@@ -1,0 +1,86 @@
+"""docs/results/*.md: in step with the studies' tables, and verdicts that can be other ones."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpbayes.studies.findings import Cases, Finding, judged, verdicts, within
+
+DOCS = Path(__file__).parents[2] / "docs"
+SPEC = importlib.util.spec_from_file_location("results", DOCS / "results.py")
+results = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(results)
+
+
+def test_pages_are_in_step(capsys):
+    assert results.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_a_page_that_is_not_in_step_is_found(monkeypatch, tmp_path, capsys):
+    (tmp_path / "page.md").write_text("<!-- run x -->\n\nanything\n\n<!-- end -->\n")
+    monkeypatch.setattr(results, "HERE", tmp_path)
+    assert results.main(["--check"]) == 1
+    assert "page.md" in capsys.readouterr().err
+    assert results.main([]) == 0
+    assert "was not run" in (tmp_path / "page.md").read_text()
+    assert results.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("name", sorted(results.FINDINGS))
+def test_whatever_holds_could_fail(name):
+    """Each part of a finding that holds fails for a made-up table of the study's shape."""
+    path = results.HERE / f"{name}.csv"
+    if not path.exists():
+        pytest.skip("the study was not run")
+    found = pd.read_csv(path)
+    made, rng = found.copy(), np.random.default_rng(1)
+    measures = [c for c in ("bias", "rmse", "width", "coverage", "sd") if c in found]
+    tables = []
+    for scale in (0.0, *[1.0] * 15):
+        for column in measures:
+            made[column] = np.exp(rng.normal(-1, scale, len(made))) * rng.choice([-1, 1])
+        tables.append(Cases(made.copy()))
+    cases = Cases(found)
+    for finding in results.FINDINGS[name]:
+        assert finding.judge(cases)[0] != "open", finding.where
+        for what, test in finding.parts.items():
+            part = Finding("", "", {what: test})
+            if part.judge(cases)[0] == "held":
+                verdicts = {part.judge(other)[0] for other in tables}
+                assert "not" in verdicts, (finding.where, what)
+
+
+def test_verdicts():
+    table = pd.DataFrame(
+        {"epsilon": np.exp([0, 0, 1]), "method": ["a", "b", "a"], "rmse": [1.0, -4.0, 2.0]}
+    )
+    cases = Cases(table)
+    assert cases.one("rmse", method="a", k=1) == 2
+    assert list(cases.ratio("rmse", "a", "b", k=0)) == [0.25]
+    assert list(within(np.array([0.5, 2.0, 2.1]), 2)) == [True, True, False]
+    parts = {
+        "yes": lambda c: c.get("rmse", method="a") > 0,
+        "no": lambda c: [c.get("rmse", method="a") > 0, c.get("rmse") > 0],
+    }
+    made = [
+        Finding("1", "both", parts),
+        Finding("2", "none", {"no": parts["no"]}),
+        Finding("3", "all", {"yes": parts["yes"]}),
+        Finding("4", "not run", {"open": lambda c: c.get("rmse", method="c") > 0}),
+    ]
+    found = judged(tuple(made), table)
+    assert list(found["verdict"]) == ["half", "not", "held", "open"]
+    assert list(found["not here"]) == ["no", "no", "", ""]
+    assert "half  1: both Not: no." in verdicts(found)
+
+
+def test_printed_figures_have_verdicts_by_their_errors():
+    text = results.rules("modips-rules")
+    assert text.count("held") == 23
+    assert text.count("half: not rubin") == 1
+    fertility = results.figures("fertility")
+    assert "| SVM consistency, % | modips | 49.3 (2.1) | 50 | held |" in fertility
+    assert "| SVM consistency, % | laplace | 51.95 (2.1) | 64.7 | not |" in fertility
