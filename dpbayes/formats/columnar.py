@@ -40,7 +40,8 @@ def parquet_parts(file: File, how: Reading, schema: Schema, size: Size) -> Found
     check_names(file.where, names, "it")
 
     def one_after_the_other() -> Iterator[Part]:
-        with parsed(file.where), parquet.ParquetFile(file.path) as opened:
+        # Buffering ahead would come to hold the whole file.
+        with parsed(file.where), parquet.ParquetFile(file.path, pre_buffer=False) as opened:
             for batch in opened.iter_batches(batch_size=size.rows):
                 yield Batch(batch)
 
