@@ -89,7 +89,6 @@ class Axis:
         whole = self._whole(inside, rng)
         return pd.Series(whole).where(there) if self.column.optional else pd.Series(whole)
 
-
     def _whole(self, cells: Ints, rng: np.random.Generator) -> Ints:
         """Whole numbers of cells, each as likely; an atom comes from its own cell alone."""
         low, high, alone = self.ranges
@@ -100,7 +99,7 @@ class Axis:
         found = low[cells].astype(np.int64) + rng.integers(0, numbers[cells])
         for k, atom in enumerate(atoms):  # in their order: those at and above it move up
             found += within[cells, k] & (found >= atom)
-        return found
+        return np.asarray(found, dtype=np.int64)
 
 
 def make_axis(column: Column, rule: BinRule, sigma: float | None, rows: int) -> Axis:
