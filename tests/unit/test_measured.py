@@ -358,6 +358,21 @@ def test_smoothing_helps_and_keeps_atoms():
     assert abs(np.mean(atom) - truth[30]) < 40
 
 
+def test_an_empty_tail_stays_empty():
+    """Noise of sd 3 on 60 empty levels of 76: the mean of a skewed column is within 3 percent.
+
+    Four draws of one seed. With a narrow prior of the slope it is off by more.
+    """
+    rng = np.random.default_rng(2)
+    truth = np.bincount(rng.gamma(2, 0.66, 3000).astype(int), minlength=76)
+    at, off = np.arange(76) + 0.5, []
+    for _ in range(4):
+        noisy = truth + rng.laplace(0, 3.14 / np.sqrt(2), 76)
+        found = fit_shares(Normal(noisy, np.eye(76) / 3.14**2), 3000, curve=np.ones(76, bool))
+        off.append(found.best() @ at / (truth @ at / 3000) - 1)
+    assert abs(np.mean(off)) < 0.03
+
+
 def test_exact_counts_stay():
     counts = np.array([0.0, 500, 3, 0, 10, 900, 100, 0])
     for curve in (np.ones(8, bool), np.zeros(8, bool)):

@@ -7,6 +7,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.errors import SchemaError
 from dpbayes.mechanisms.measured.structure import Structure, computed_by
+from dpbayes.mechanisms.tables.cells import make_axis
 from dpbayes.privacy.noise import StudyNoise
 
 TREE = {
@@ -201,3 +202,13 @@ def test_structure_reads_atoms_only_once():
     assert not set(codes[2:]) & set(codes[:2])
     np.testing.assert_allclose(values[2:], [0.01, 5.01, 10.0], atol=10 / 32)
     assert not Structure(dpb.Schema({"x": count, "y": wide}), axes).bonds
+
+
+def test_an_atom_comes_from_its_own_cell_alone():
+    """Bins of whole numbers: all others, each as likely; a bin of atoms only keeps its numbers."""
+    count = dpb.Column("x", "count", upper=20, atoms=(5, 7, 20))
+    axis, rng = make_axis(count, 4, None, 1), np.random.default_rng(1)
+    drawn = [axis.decode(np.full(500, k), rng).unique() for k in range(axis.size)]
+    assert [sorted(d) for d in drawn] == [
+        [0, 1, 2, 3, 4], [5], [6, 8, 9], [7], [10, 11, 12, 13, 14, 15], [16, 17, 18, 19], [20]
+    ]  # fmt: skip

@@ -19,7 +19,7 @@ _CURVE = (0.1, 0.3, 1.0, 3.0)
 # Their log-normal priors: medians, and the sd of the logarithm.
 _OWN_USUAL, _CURVE_USUAL, _UNORDERED_USUAL, _SPREAD = 0.15, 0.6, 1.0, 1.5
 _ORDER = 3  # of the differences that a curve has little of: without any, it is a normal density
-_VAGUE = 3.0  # sd of the linear and the quadratic part
+_VAGUE = 20.0  # sd of the linear and the quadratic part: an empty tail is far below the rest
 _ALONE = 3.0  # sd of the logarithm of a level that stands out
 _ATOM = 4.0  # standardised residual of a level that does
 _FEW = 4  # of so many levels one may

@@ -99,7 +99,7 @@ class Axis:
         found = low[cells].astype(np.int64) + rng.integers(0, numbers[cells])
         for k, atom in enumerate(atoms):  # in their order: those at and above it move up
             found += within[cells, k] & (found >= atom)
-        return np.asarray(found)
+        return np.asarray(found, dtype=np.int64)
 
 
 def make_axis(column: Column, rule: BinRule, sigma: float | None, rows: int) -> Axis:
