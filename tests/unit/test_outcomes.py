@@ -68,7 +68,7 @@ def test_settings_in_the_text():
     ("text", "message"),
     [
         ("", "is a name"), ("beta(", "is a name"), (None, "is a name"), ({}, "is a name"),
-        ("histogram(20)", "settings are written name = value"), ("cauchy", "unknown family 'cauchy'"),
+        ("histogram(20)", "settings are written name = value"), ("cauchy", "unknown"),
         ("beta(bins = 3)", "no setting 'bins'; it has none"),
         ("normal(sigma = 2)", "must be a formula of the scale"),
         ("normal(sigma = 'y ~ x')", "without an outcome"),
