@@ -35,7 +35,7 @@ functions {
     vector[n] zero = zeros_vector(n);
     vector[n] log_fail = -log1p_exp(log_mean - log(phi));  // log(1 - p)
     vector[n] all = -phi * log_fail;
-    vector[n] left = all + log1m(to_vector(uniform_rng(zero, 1)) .* -expm1(-all));
+    vector[n] left = all + log(1 + to_vector(uniform_rng(zero, 1)) .* expm1(-all));
     vector[n] log_q = log1m_exp(to_vector(uniform_rng(zero, 1)) .* log_fail);
     vector[n] first = floor(fmin(log(to_vector(uniform_rng(zero, 1))) ./ log_q, 1e9));
     // of size phi * share and the same p

@@ -25,7 +25,7 @@ functions {
   // Given that it is not 0: the first event of a unit of time, and those after it
   array[] real positive_poisson_rng(vector mean) {
     vector[rows(mean)] u = to_vector(uniform_rng(zeros_vector(rows(mean)), 1));
-    vector[rows(mean)] after = mean + log1m(u .* -expm1(-mean));
+    vector[rows(mean)] after = mean + log(1 + u .* expm1(-mean));
     return to_array_1d(1 + to_vector(poisson_rng(fmax(after, 0))));
   }
   // what the records first..last add to target

@@ -64,8 +64,9 @@ def test_column_type_must_fit(schema):
 @pytest.mark.parametrize("name", OUTCOME)
 def test_priors_are_passed_and_overridden(name, schema):
     family = FAMILIES[name]
-    data = family.stan_data(schema[OUTCOME[name]], {"coefficient": 0.25})
-    assert data["prior_coefficient"] == 0.25
+    coefficient = next(prior for prior in family.priors if prior.startswith("coefficient"))
+    data = family.stan_data(schema[OUTCOME[name]], {coefficient: 0.25})
+    assert data[f"prior_{coefficient}"] == 0.25
     assert {f"prior_{p}" for p in family.priors} <= set(data)
 
 

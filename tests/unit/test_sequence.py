@@ -205,7 +205,7 @@ def test_all_families_together_are_proved_with_every_covariate_confidential():
     ],
 )  # fmt: skip
 def test_a_broken_sequence_is_not_proved(old, new):
-    program = composed(PIECES[:5])
+    program = composed([p for p in PIECES if p.label in ("normal", "bernoulli", "hurdle_poisson")])
     assert old in program.text
     text = program.text.replace(old, new, 1)
     broken = StanProgram("sequence", text, text, True)
