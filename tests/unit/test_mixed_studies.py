@@ -307,3 +307,13 @@ def test_numbers_on_a_line_have_a_correlation_without_a_negative_variance():
     estimate, variance = mixed.spread(np.stack([z, 3 * z], axis=-1), 29)
     assert (estimate[:, 2] ** 2).max() > 1  # what rounding does
     assert (variance >= 0).all()
+
+
+def test_shares_of_records_that_are_all_alike_have_no_negative_variance():
+    """Sums of shares of cells can be above 1 by their last digits; sums of counts cannot."""
+    rng = np.random.default_rng(13)
+    data = np.stack([location.draw(rng) for _ in range(40)])
+    data[..., 0] = 0
+    estimate, variance = location.analyse(data)
+    assert (estimate[:, 0] == 1).all()
+    assert (variance[:, 0] == 0).all()

@@ -39,7 +39,7 @@ def test_whatever_holds_could_fail(name):
     made, rng = found.copy(), np.random.default_rng(1)
     measures = [c for c in ("bias", "rmse", "width", "coverage", "sd") if c in found]
     tables = []
-    for scale in (0.0, *[1.0] * 15):
+    for scale in (0.0, *[2.0] * 30):
         for column in measures:
             made[column] = np.exp(rng.normal(-1, scale, len(made))) * rng.choice([-1, 1])
         tables.append(Cases(made.copy()))

@@ -67,8 +67,8 @@ def analyse(data: Floats) -> Floats:
     means = (sums / np.maximum(sizes, 1).ravel()[:, None]).reshape(sets, places, 2)
     away = data[..., -2:] - np.take_along_axis(means, cell[..., None], axis=1)
     covariance = mixed.spread(away, N - (sizes > 0).sum(axis=1))
-    tables = sizes.reshape(sets, *LEVELS) / N
-    margins = [tables.sum(axis=over)[:, :-1] for over in ((2, 3), (1, 3), (1, 2))]
+    tables = sizes.reshape(sets, *LEVELS)
+    margins = [tables.sum(axis=over)[:, :-1] / N for over in ((2, 3), (1, 3), (1, 2))]
     p = np.concatenate(margins, axis=1)
     shown = sizes[:, SHOWN_CELLS]
     enough = np.where(shown >= 2, shown, np.nan)[:, None]
