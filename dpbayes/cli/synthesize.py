@@ -24,7 +24,7 @@ from dpbayes.cli.streams import say, say_done
 from dpbayes.errors import GuaranteeError
 from dpbayes.formats.catalog import CSV, WRITTEN, written_as
 from dpbayes.mechanisms import Mechanism
-from dpbayes.publication.job import WARNING, Job
+from dpbayes.publication.job import WARNING, Job, Outcome
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 from dpbayes.stan.family_text import families_in
 from dpbayes.synthesizer import Synthesizer
@@ -117,8 +117,8 @@ def synthesize(
             raise GuaranteeError("--total-epsilon stands in place of --epsilon: give one of them.")
         mechanism = replace(mechanism, epsilon=release.total_epsilon)
     built = mechanism.build(model, release.delta)
-    delta = None if built.takes("delta") else release.delta  # it states its own
     candidates = _candidates(built, model, choice, sampler)
+    delta = None if built.takes("delta") else release.delta  # it states its own
     if release.total_epsilon is not None:
         candidates = _within(candidates, release.total_epsilon, release.datasets, delta, choice)
     job = Job(
@@ -138,14 +138,19 @@ def synthesize(
     )
     with parts.opened(source, data, job.candidates[0]) as records:
         outcome = job.run(records, say)
+    _tell(outcome)
+    say_done(f"\nWritten: {job.out / RELEASE} and {job.out / CONFIDENTIAL}")
+
+
+def _tell(outcome: Outcome) -> None:
     say("\n".join(outcome.release.guarantee.lines()))
-    if outcome.findings is not None and outcome.findings.lines:
-        say("\n".join(("", *outcome.findings.lines)))
-    for text in () if outcome.findings is None else outcome.findings.warnings:
-        say(f"confidential {WARNING}{text}")
+    if outcome.findings is not None:
+        if outcome.findings.lines:
+            say("\n".join(("", *outcome.findings.lines)))
+        for text in outcome.findings.warnings:
+            say(f"confidential {WARNING}{text}")
     if outcome.account is not None:
         say(outcome.account.statement())
-    say_done(f"\nWritten: {job.out / RELEASE} and {job.out / CONFIDENTIAL}")
 
 
 def _candidates(

@@ -66,8 +66,6 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
     records = table.sample(SAMPLE)
     most = len(records) if len(records) < len(table) else None
     measures: dict[str, dict[str, object]] = {}
-    if most is not None:
-        measures["sample"] = {"records": most, "of": len(table)}
     columns = {column.name: column for column in fit.synthesised}
     datasets = [
         pd.DataFrame({name: column.validate(data[name]) for name, column in columns.items()})
@@ -86,6 +84,7 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
     figure = charts.density_overlays(fit.synthesised, records, shown)
     mark = confidential_mark(len(table), release.guarantee.to_dict())
     if most is not None:
+        measures["sample"] = {"records": most, "of": len(table)}
         mark = f"{mark} · {most:,} records shown"
     return {UTILITY: _json(measures), "density.png": png(figure, mark)}
 

@@ -177,7 +177,7 @@ def installed(monkeypatch, tmp_path):
         pd.DataFrame(found).to_pickle(count / f"{name}.pkl.compress", compression="xz")
     adult = tmp_path / "datasets" / "adult" / "data" / "adult.data"
     adult.parent.mkdir(parents=True)
-    found = {name: pick(codes) for name, codes in real.CODES.items()}
+    found = {name: pick(codes) for name, codes in real.LEVELS.items()}
     found |= {"age": pick(range(17, 91)), "capital.gain": pick([0, 99_999, 3000])}
     found |= {"capital.loss": pick([0, 4356]), "hours.per.week": pick(range(1, 100)), "fnlwgt": 1}
     pd.DataFrame(found).to_csv(adult, index=False)

@@ -37,6 +37,7 @@ from dpbayes.stan.model import Model
 _MODELS = (Bernoulli, PoissonGamma, Normal, Multinomial, Glom, Slomag, Sequential)
 MODELS: dict[str, type[StatisticModel]] = {model.name: model for model in _MODELS}
 DROWNED = 0.3  # scale of noise, from which it is said
+SHRUNK = 0.5  # part of a usual coefficient that is lost, above which it is said
 MANY_CELLS = 10  # times as many as records
 DRAWS = ("sbs", *GRIDDED, "clamped")
 
@@ -212,7 +213,8 @@ class Modips(PureMechanism):
         """Noise of statistics, whose scale is the same whatever the records are: one made-up one.
 
         Statistics that are whole numbers are sums over n records of numbers up to 1 in their
-        units; the others are coefficients of log odds, on predictors of norm up to 1.
+        units; the others are coefficients of log odds, on predictors of norm up to 1. What a ridge
+        takes of a usual coefficient is told in place of its noise, which it keeps small.
         """
         if self.draw != "sbs":
             return Outlook()
@@ -225,6 +227,15 @@ class Modips(PureMechanism):
         name, worst = max(scales.items(), key=lambda item: item[1])
         cells = Cells.of(schema, rows)
         facts = {"cells": cells.size, "records per cell": rows / cells.size, "noise": worst}
+        column, lost = max(fitted.shrunk.items(), key=lambda item: item[1], default=("", 0.0))
+        facts |= {"shrunk": lost} if fitted.shrunk else {}
+        if lost > SHRUNK:
+            what = (
+                f"{rows:,} records at ε = {self.epsilon:g} leave {1 - lost:.0%} of what other "
+                f"columns usually say of {column!r}: the prior of model {self._model.name!r} takes "
+                "the rest, so that noise does not."
+            )
+            return Outlook(facts, (Caution(what, INSTEAD),))
         if worst < DROWNED and cells.size < MANY_CELLS * rows:
             return Outlook(facts)
         unit = "an odds ratio of 2.7" if "coefficients" in name else "what all records amount to"

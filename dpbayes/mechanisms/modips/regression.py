@@ -63,9 +63,8 @@ def default_ridge(rows: int, epsilon: float, before: list[Column], classes: int)
     reach_squared = 1
     if classes > 2:
         d, reach_squared = d * classes, 2
-    spreads, effects = np.transpose([USUAL[bool(c.levels)] for c in before])
-    scale = 0.2 * rows / (1 + len(before))  # ``features`` divides entries by the root of this
-    information, variance = scale * float(np.mean(spreads**2)), float(np.sum(effects**2))
+    information = usual_information(rows, before)
+    variance = sum(USUAL[bool(c.levels)][1] ** 2 for c in before)
     least = math.log((d + 1) * reach_squared / (variance * information)) - 2 * math.log(epsilon)
     low, high = (math.log(rows * end) for end in RIDGES)
     while high - low > 1e-3:
@@ -75,6 +74,12 @@ def default_ridge(rows: int, epsilon: float, before: list[Column], classes: int)
         else:
             high = middle
     return math.exp(high) / rows
+
+
+def usual_information(rows: int, before: list[Column]) -> float:
+    """Of n records on a coefficient, by predictors as in ``USUAL`` and outcomes of variance 0.2."""
+    scale = 0.2 * rows / (1 + len(before))  # ``features`` divides entries by the root of this
+    return scale * float(np.mean([USUAL[bool(c.levels)][0] ** 2 for c in before]))
 
 
 @dataclass(frozen=True)
@@ -240,6 +245,12 @@ def ridges(steps: Sequence[Step]) -> dict[str, float]:
     return {s.column.name: s.ridge / s.rows for s in steps if isinstance(s, Logistic)}
 
 
+def shrunk(steps: Sequence[Step]) -> dict[str, float]:
+    """Part of a usual coefficient that the ridge takes, by column of the steps that have one."""
+    found = [s for s in steps if isinstance(s, Logistic)]
+    return {s.column.name: s.ridge / (s.ridge + usual_information(s.rows, s.before)) for s in found}
+
+
 def as_levels(column: Column, codes: Ints) -> pd.Series:
     """Codes as the categorical column that ``Schema.validate`` makes."""
     kind = pd.CategoricalDtype(list(column.levels), ordered=True)
@@ -320,6 +331,7 @@ class FittedSequence(FittedStatistics):
         self.statistics = [s for s, _ in found]
         self._parts = {s.name: column for s, column in found}
         self.settings = {"ridge": ridges(steps), "order": [step.column.name for step in steps]}
+        self.shrunk = shrunk(steps)
 
     def part(self, name: str) -> str:
         return self._parts[name]
@@ -399,6 +411,7 @@ class FittedSlomag(FittedStatistics):
             *(s for step in self.steps for s in step.statistics(records)),
         ]
         self.settings = {"ridge": ridges(self.steps), "order": [s.column.name for s in self.steps]}
+        self.shrunk = shrunk(self.steps)
 
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> dict[str, Any]:
         mean = np.array([sanitised[f"sum {c.name}"][0] for c in self.numeric]) / self.rows

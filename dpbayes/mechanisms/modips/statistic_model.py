@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,10 +29,12 @@ class FittedStatistics(ABC):
     Attributes:
         statistics: what noise is added to; those with the same ``part`` share a budget.
         settings: public.
+        shrunk: by column, the part of a usual relation that a prior takes; public.
     """
 
     statistics: list[Statistic]
     settings: dict[str, Any]
+    shrunk: Mapping[str, float] = MappingProxyType({})
 
     def part(self, name: str) -> str:
         """Which budget a statistic belongs to."""

@@ -62,9 +62,8 @@ class BetaDivergence(PosteriorMechanism):
         assert model is not None
         if not model.scored:
             raise GuaranteeError(
-                "beta-divergence needs an outcome with levels or a count, whose probabilities "
-                "have the public bound 1; the density of a continuous outcome has none. "
-                "Use anchored."
+                "beta-divergence needs an outcome with levels or a count and a family of one part, "
+                "whose probabilities have the public bound 1; a density has none. Use anchored."
             )
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
