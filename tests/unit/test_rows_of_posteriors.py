@@ -80,9 +80,7 @@ def public(on, stages):
         "problem": on.problem(),
         "stages": [stage.to_dict() for stage in stages],
         "blank": on.blank._data.entries,
-        "data": {
-            k: v for k, v in on.plain._data.entries.items() if k.partition("__")[0] not in private
-        },
+        "data": {k: v for k, v in entries.items() if k.partition("__")[0] not in private},
         "points": {str(k): v.to_numpy().tolist() for k, v in points.items()},
     }
 
