@@ -33,7 +33,7 @@ def test_synthesize_writes_a_release(folder):
     assert confidential.stat().st_mode & 0o777 == 0o700
     assert {p.name for p in confidential.iterdir()} == {
         "weights.csv", "draws.nc", "utility.json", "fit.json", "lipschitz.png", "density.png",
-            "check.csv", "check.png",
+        "check.csv", "check.png",
     }  # fmt: skip
     assert "No ledger accounts for this release" in done.stdout
     assert statement["accounted"] is False
