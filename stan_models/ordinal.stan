@@ -45,8 +45,9 @@ functions {
     return ordinal_log_lik(above, below, has_above, has_below, has_both, eta, cutpoint);
   }
   // Dirichlet prior of the shares of the levels at eta = 0, up to a constant, seen
-  // from the cutpoints of a cumulative logit
-  real shares_lpdf(vector cutpoint, vector concentration) {
+  // from the cutpoints of a cumulative logit and what is between them, which rounding
+  // leaves nothing of where cutpoints are large
+  real shares_lpdf(vector cutpoint, vector concentration, vector gap) {
     int C = rows(concentration);
     vector[C - 1] below = log_inv_logit(cutpoint);
     vector[C - 1] above = log_inv_logit(-cutpoint);
@@ -55,7 +56,7 @@ functions {
     if (C > 2) {
       lp += dot_product(concentration[2:(C - 1)] - 1,
                         below[2:(C - 1)] + above[1:(C - 2)]
-                        + log1m_exp(cutpoint[1:(C - 2)] - cutpoint[2:(C - 1)]));
+                        + log1m_exp(-fmax(gap, 1e-300)));
     }
     return lp;
   }
@@ -165,7 +166,7 @@ transformed parameters {
   cutpoint += first_cutpoint - cutpoint[base];
 }
 model {
-  if (binned) target += shares_lpdf(cutpoint | prior_shares);
+  if (binned) target += shares_lpdf(cutpoint | prior_shares, gap);
   else cutpoint ~ normal(prior_cutpoint[1], prior_cutpoint[2]);
   coefficient ~ normal(0, prior_coefficient);
 #include group_priors.stan

@@ -88,14 +88,18 @@ def test_a_release_in_memory_is_understood(schema):
 
 @pytest.mark.parametrize("mechanism", [dpb.Censored(1.0), dpb.Anchored(1.0, "none")])
 def test_a_share_from_what_a_release_says(mechanism, tmp_path):
-    """Everything is read from the folder; against from_clamped_draws with settings by hand."""
+    """Everything is read from the folder; against from_clamped_draws with settings by hand.
+
+    The plain clamp leaves a share of about 1/70, so that one data set has no "yes" with probability
+    0.4, and none of twelve has one with probability 2e-5.
+    """
     schema = dpb.Schema.from_dict({"columns": {"ill": {"type": "binary", "levels": ["no", "yes"]}}})
     records = pd.DataFrame({"ill": ["yes"] * 30 + ["no"] * 70})
     synthesizer = dpb.Synthesizer(
         schema, mechanism, dpb.Regression("ill ~ 1", "bernoulli"), engine="candidates"
     )
     fit = synthesizer.fit(records)
-    dpb.publish(fit, tmp_path / "out", 3)
+    dpb.publish(fit, tmp_path / "out", 12)
     release = read_release(tmp_path / "out" / "release")
     counts = [(data["ill"] == "yes").sum() for data in release.datasets]
     weight = 1.0 if mechanism.name == "censored" else 1 / 6

@@ -69,7 +69,8 @@ def test_two_sides(fit, ledger, tmp_path):
     assert files_of(out) == ["confidential", "release"]
     assert files_of(out / "release") == ["guarantee.json", "synthetic_1.csv", "synthetic_2.csv"]
     assert files_of(out / "confidential") == [
-        "density.png", "draws.nc", "fit.json", "lipschitz.png", "utility.json", "weights.csv",
+        "check.csv", "check.png", "density.png", "draws.nc", "fit.json", "lipschitz.png",
+        "utility.json", "weights.csv",
     ]  # fmt: skip
     assert (out / "confidential").stat().st_mode & 0o777 == 0o700
     weights = pd.read_csv(out / "confidential" / "weights.csv")

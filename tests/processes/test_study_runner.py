@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dpbayes import cluster
 from dpbayes.errors import EngineError, OutputError, StudyError
-from dpbayes.studies import runner
 from dpbayes.studies.runner import failures, run_study
 from tests.study import study
 
@@ -212,7 +212,7 @@ def test_bad_input(tmp_path, monkeypatch):
     (out / "study.json").write_text("{")
     with pytest.raises(OutputError, match=r"study\.json cannot be read"):
         run_study(study(), 2, out, resume=True)
-    monkeypatch.setattr(runner, "TIMEOUT", 1.0)
+    monkeypatch.setattr(cluster, "TIMEOUT", 1.0)
     with pytest.raises(
         EngineError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9' within 1 s"
     ):
