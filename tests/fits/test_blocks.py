@@ -5,8 +5,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.stan.families import FAMILIES
-from tests.programs import BLOCKS, OUTCOME, write
+from tests.programs import BLOCKS, OUTCOME, one_of_each_program, write
 
 
 def check(program, data, **options):
@@ -33,7 +32,7 @@ def test_a_program_that_sums_over_blocks(tmp_path):
         check(deaf, data)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", one_of_each_program())
 def test_bundled_programs_sum_over_blocks(family, schema, records):
     """More than 4,000 records are two blocks; more than one thread adds them up."""
     n = 4_100

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 
 import dpbayes as dpb
-from dpbayes.stan.families import FAMILIES
 from tests.conftest import make_records
-from tests.programs import OUTCOME
+from tests.programs import OUTCOME, one_of_each_program
 
 SETTINGS = dpb.SamplerSettings(chains=2, warmup=500, draws=300, seed=3)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_with_covariates_and_groups(schema, family):
+@pytest.mark.parametrize("family", one_of_each_program())
+def test_every_program_with_covariates_and_groups(schema, family):
     records = make_records(400)
     model = dpb.Regression(f"{OUTCOME[family]} ~ age + sex + (1 | region)", family)
     mechanism = dpb.Anchored(2.0, share=0.25)
