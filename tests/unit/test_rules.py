@@ -137,7 +137,7 @@ def test_rules_of_a_schema_are_kept_by_the_records(tmp_path):
     ("key", "value", "message"),
     [
         ("rules", "age > 1", "must be a list"),
-        ("rules", [1], "must be text"),
+        ("rules", [1], "must be a list of rules, as text"),
         ("missing", "NA", "must be true, or a list"),
         ("missing", [None], "must be true, or a list"),
         ("missing", [True], "must be true, or a list"),

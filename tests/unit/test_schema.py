@@ -37,7 +37,7 @@ def test_no_levels_are_none(tmp_path):
 
 def test_confidential_columns(schema):
     names = [column.name for column in schema.confidential()]
-    assert names == ["y", "visits", "ill", "party", "health"]  # in schema order
+    assert names == ["y", "visits", "ill", "party", "health", "wage", "rooms"]  # in schema order
     public = dpb.Schema({"age": dpb.Column("age", "count", public=True)})
     with pytest.raises(dpb.SchemaError, match="every column is public"):
         public.confidential()
