@@ -64,6 +64,7 @@ def _rootogram(ax: Axes, column: Column, observed: pd.Series, drawn: Sequence[pd
     expected = np.sqrt(np.mean(counts[1:], axis=0))
     roots = np.sqrt(counts[0])
     place = np.arange(len(names))
+    ax.use_sticky_edges = False  # bars that hang below 0 do not end in the axis
     ax.bar(place, roots, bottom=expected - roots, color="0.8", edgecolor="0.4", linewidth=0.5)
     ax.plot(place, expected, color=COLOURS[0], marker="o", markersize=3, label="expected")
     ax.axhline(0, color="black", linewidth=1)
