@@ -169,7 +169,9 @@ def chart(made: pd.DataFrame) -> Chart:
                     linestyle=line, marker="o", markersize=3, label=label,
                 )  # fmt: skip
             for level in one.loc[~np.isfinite(one["epsilon"]), measure]:
-                ax.axhline(level, color=colour, linestyle=":", linewidth=1)
+                ax.axhline(
+                    level, color=colour, linestyle=":", linewidth=1, label=f"{name}, bootstrap"
+                )
         ax.set(title=title, xlabel="ε", xscale="log", yscale="log", xticks=EPSILONS)
         ax.set_xticklabels([f"{epsilon:g}" for epsilon in EPSILONS])
         ax.minorticks_off()
