@@ -20,6 +20,7 @@ _FOR_CURVATURE = 4000  # rows that curvature is computed from
 _CLOSE = 1e-3  # twice the gain of a last step
 _SHORTEST, _OVER = 0.01, 0.5  # of a step; slope beyond the top that is too far, next to that before
 _LOST, _FARTHEST = 1e3, 3.0  # W that no relation has; of a step in W, where steps led there
+_OFF = 0.1  # of a share of a group, from which a relation does not give the shares
 _RARE = 1e-9  # share of a group that has none
 _BY = 20_000  # rows at a time, and that margins are balanced on
 _BALANCING, _BALANCED = 60, 1e-4  # rounds until shares of groups are right, and how near
@@ -134,8 +135,15 @@ def fit_conditional(
     weights = found.climbed()
     if rng is not None:
         weights = weights + found.moved(weights, rng)
-    # The intercepts of a draw, or of steps that were cut short, need not give the shares.
-    return Conditional(found.mass, basis, weights, np.zeros(len(mass))).balanced(phi, left)
+    # The intercepts of a draw, or of steps that were cut short, need not give the shares. Where a
+    # relation without exceptions took weights so far that nothing gives them, it is left out.
+    made = Conditional(found.mass, basis, weights, np.zeros(len(mass))).balanced(phi, left)
+    if (
+        left is None
+        and np.abs(made.probabilities(phi, None).mean(axis=0) - found.mass).max() > _OFF
+    ):
+        made = replace(made, weights=np.zeros_like(weights), shift=np.zeros(len(mass)))
+    return made
 
 
 class _Mode:
