@@ -15,6 +15,7 @@ import numpy as np
 from dpbayes.errors import GuaranteeError
 from dpbayes.formats.catalog import CSV, writer
 from dpbayes.heavy import pd
+from dpbayes.markup import card
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.schema import Schema
 
@@ -102,6 +103,17 @@ class Release:
         rows = len(self.datasets[0])
         stamp = "" if self.releasable else "; NOT FOR RELEASE: seeded noise"
         return f"<Release {len(self.datasets)} x {rows} rows; {self.guarantee}{stamp}>"
+
+    def _repr_html_(self) -> str:
+        about = {
+            "data sets": f"{len(self.datasets)} of {len(self.datasets[0]):,} rows",
+            "guarantee": str(self.guarantee),
+            "in the ledger": "yes" if self.ledger is not None else "no",
+            **({} if self.releasable else {"NOT FOR RELEASE": "its noise was seeded, for a study"}),
+        }
+        notes = {f"note {k}": text for k, text in enumerate(self.notes, start=1)}
+        head: str = self.datasets[0].head().to_html(index=False, border=0)
+        return card("Release", {**about, **notes}) + head
 
 
 def assemble(

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
+from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd
-from dpbayes.report.charts import COLOURS, LINES
 from dpbayes.studies.coverage import MEASURES
 from dpbayes.studies.runner import Chart, Piece
 

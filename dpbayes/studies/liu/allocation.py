@@ -12,10 +12,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
+from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd, stats
 from dpbayes.mechanisms.modips.conjugate import draw_normal, normal_statistics
 from dpbayes.privacy.noise import StudyNoise
-from dpbayes.report.charts import COLOURS, LINES
 from dpbayes.studies.coverage import BUDGET, summarise
 from dpbayes.studies.findings import judged, verdicts
 from dpbayes.studies.liu.bounding import BOUNDING, BOUNDS, NOT_PRIVATE, bounded, sanitised

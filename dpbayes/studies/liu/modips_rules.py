@@ -18,9 +18,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats, Mask
+from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd, stats
 from dpbayes.inference.combining import RULES
-from dpbayes.report.charts import COLOURS, LINES
 from dpbayes.studies.runner import Chart, Report, in_one_piece, notes
 
 Sets = tuple[Floats, Floats]  # estimates and variances, shape (sets, runs)

@@ -15,11 +15,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
+from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd, special, stats
 from dpbayes.mechanisms.modips.conjugate import draw_share, normal_statistics
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.privacy.statistic import Statistic, same_change
-from dpbayes.report.charts import COLOURS, LINES
 from dpbayes.studies.coverage import BUDGET, intervals
 from dpbayes.studies.findings import judged, verdicts
 from dpbayes.studies.liu.bounding import BOUNDING, BOUNDS, NOT_PRIVATE, sanitised
