@@ -52,6 +52,13 @@ class Release:
     program_text: str | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def levels(self) -> dict[str, tuple[Any, ...]]:
+        """Declared levels of the released columns that have some, in order; public."""
+        columns = self.schema.columns
+        names = [name for name in self.datasets[0].columns if name in columns]
+        return {name: columns[name].levels for name in names if columns[name].levels}
+
     def files(self, file_format: str = CSV) -> dict[str, bytes]:
         """synthetic_1.csv ... synthetic_m.csv, and guarantee.json with their hashes.
 
@@ -79,6 +86,7 @@ class Release:
             "program": self.program and {"name": self.program, "sha256": self.program_sha256},
             "versions": dict(self.versions),
             "settings": dict(self.settings),
+            "levels": {name: list(levels) for name, levels in self.levels.items()},
             "notes": list(self.notes),
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in data.items()},
         }
