@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.evaluate import audit as auditing
 from dpbayes.evaluate.audit import audit
 from dpbayes.evaluate.audit_sampled import audit_sampled
 from dpbayes.evaluate.bounds import log_ratio_bound
@@ -21,12 +20,6 @@ SCHEMA = dpb.Schema.from_dict(
     }
 )
 SETTINGS = dpb.SamplerSettings(warmup=300, draws=300, seed=1)
-
-
-@pytest.fixture(autouse=True)
-def fewer_points(monkeypatch):
-    """A ratio on any points can refute a claim."""
-    monkeypatch.setattr(auditing, "POINTS", 512)
 
 
 def draw(seed, n=150):
