@@ -116,7 +116,7 @@ def bounded_moments(mu: Floats, ends: tuple[float, float], *, moved: bool) -> tu
 def chart(found: pd.DataFrame) -> Chart:
     """Figure 6: bias, sd and coverage by m, a column for each case and n."""
     panels = {
-        (f"mean in ({case})" if case in BOUNDS else case) + f", n = {n:,}": part
+        f"mean in ({case}), n = {n:,}" if str(case) in BOUNDS else f"{case}, n = {n:,}": part
         for (case, n), part in found.groupby(["case", "n"], sort=False)
     }
     figure, axes = grid(panels, {m: m for m in MEASURES}, "m", "bounding")
