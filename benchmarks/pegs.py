@@ -73,8 +73,8 @@ def seconds(both):
 def main():
     context = multiprocessing.get_context("spawn")
     print(
-        "| mechanism | columns | levels | records | blocks, s (CPU) | synthetic records | release, s (CPU) "
-        "| peak |"
+        "| mechanism | columns | levels | records | blocks, s (CPU) | synthetic records "
+        "| release, s (CPU) | peak |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for name, sizes, n, rows in CASES:
