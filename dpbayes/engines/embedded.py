@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -113,7 +114,7 @@ class EmbeddedBinding:
                 fit = sample(
                     chains=settings.chains,
                     inits=self._inits(model, settings, starts),
-                    parallel_chains=settings.parallel_chains,
+                    parallel_chains=self._beside(settings),
                     **_arguments(settings, progress.refresh),
                 )
             except RuntimeError as error:
@@ -152,6 +153,18 @@ class EmbeddedBinding:
                 done(chain, _tree(found["draws"], found["stats"]))
 
             run_each(run, chains, settings.parallel_chains or os.cpu_count() or 1)
+
+    def _beside(self, settings: SamplerSettings) -> int | None:
+        """Chains beside each other in a joint run.
+
+        One by one they run in the thread that calls, which has memory for gradients if it is the
+        main one: in others, such as that of a Dask worker, the process ends. stanli's own threads
+        have it. There are two chains or more.
+        """
+        bundled = self._model.program.bundled
+        if bundled and threading.current_thread() is threading.main_thread():
+            return settings.parallel_chains
+        return max(2, settings.parallel_chains or os.cpu_count() or 1)
 
     def _short(self, settings: SamplerSettings) -> bool:
         return self._n * (settings.warmup + settings.draws) * settings.chains < _SHORT

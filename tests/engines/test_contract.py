@@ -381,6 +381,19 @@ def test_no_warmup_is_possible(engine, bind):
     assert np.isfinite(draws["posterior"]["sigma"]).all()
 
 
+@pytest.mark.parametrize("family", ["beta", "normal"])
+def test_chains_run_in_any_thread(engine, bind, family):
+    """As a Dask worker or a server calls them, one chain at a time: gradients ended the process."""
+    binding, _ = bind(engine, family)
+    settings = SamplerSettings(chains=2, warmup=50, draws=20, seed=1, parallel_chains=1)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(binding.sample(settings)))
+    thread.start()
+    thread.join()
+    for name, values in binding.sample(settings)["posterior"].items():
+        np.testing.assert_array_equal(found[0]["posterior"][name], values)
+
+
 def test_threads_add_up_blocks_of_records(engine, bind):
     """9,000 records are three blocks: the same density with two threads as with one."""
     binding, _ = bind(engine, "normal", n=9000, K=2, J=3)
