@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd
-from dpbayes.report.charts import COLOURS, LINES
 
 HEIGHT = 2.1  # inches, of a row
 NOMINAL = 0.95  # coverage, marked where it is shown

@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 
 import dpbayes as dpb
+from dpbayes.check_charts import check_panels
 from dpbayes.mechanisms.posterior.predictive import Check, ecdf_difference
-from dpbayes.report.predictive import check_panels
 from dpbayes.stan.cells import Cells
 from dpbayes.stan.families import FAMILIES, family_of
 from dpbayes.stan.family_text import families_in, read_family

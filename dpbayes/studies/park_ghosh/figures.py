@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
+from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd
-from dpbayes.report.charts import COLOURS, LINES
 from dpbayes.studies.park_ghosh.cases import CASES
 from dpbayes.studies.park_ghosh.maps import (
     BLOCKS,
