@@ -240,7 +240,7 @@ for _count in ("poisson", "neg_binomial"):
            ("zero", "bernoulli"), ("count", _truncated))  # fmt: skip
     _enter("inflated", f"zero_inflated_{_count}", f"y = 0, or {_count}, which may be 0, too",
            ("zero", "bernoulli"), ("count", _count))  # fmt: skip
-for _density in ("lognormal", "gamma", "beta"):
+for _density in ("lognormal", "gamma", "beta", "truncated_normal"):
     _enter("atoms", f"semicontinuous_{_density}", f"y at one of its atoms, or {_density}",
            ("atom", "categorical"), ("density", _density))  # fmt: skip
 for _duration in ("exponential", "weibull", "lognormal"):
