@@ -14,6 +14,7 @@ from dpbayes.engines.embedded import EmbeddedBinding
 from dpbayes.heavy import xr
 
 CLIMBS = 12  # random points from which a mode is looked for
+WIDTH = 0.1  # of starts, in coordinates that n records tell to about 1 / sqrt(n)
 NEAR = 10.0  # log density below the highest, up to which a mode may hold a share of the posterior
 
 
@@ -23,8 +24,8 @@ def climbed(
     """A start for each chain at one of the highest modes; None if none was found.
 
     Modes that are nearly as high as the highest are taken at random, so that R-hat tells of them.
-    Starts are uniform around them at the scale of a posterior of n records: 53 bits for each
-    coordinate, as it is without modes.
+    Starts are uniform around them, near enough to stay there: 53 bits for each coordinate, as it is
+    without modes.
     """
     size = len(bound.coordinates())
     modes = np.stack([bound.mode(start) for start in rng.uniform(-2, 2, (CLIMBS, size))])
@@ -33,7 +34,7 @@ def climbed(
     highest = modes[heights > heights.max() - NEAR]
     if not len(highest):
         return None
-    around = rng.uniform(-1, 1, (chains, size)) / np.sqrt(n)
+    around = rng.uniform(-1, 1, (chains, size)) * WIDTH / np.sqrt(n)
     points = highest[rng.integers(len(highest), size=chains)] + around
     if not np.isfinite([bound.density(point)[0] for point in points]).all():
         return None
