@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import json
 import os
 import threading
 from collections import defaultdict
@@ -346,9 +347,7 @@ class EmbeddedBinding:
             idle.append(model)
 
     def _evaluator(self, *, emit: int, emit_y_rep: int = 0) -> Any:
-        # With its own way to print, bridgestan would print.
-        factory = functools.partial(stanli.bridgestan_model, capture_stan_prints=False)
-        return self._build(factory, emit=emit, emit_y_rep=emit_y_rep)
+        return self._build(_evaluator_of, emit=emit, emit_y_rep=emit_y_rep)
 
     @interruptible
     def _build(self, factory: Any, **switches: int) -> Any:
@@ -375,6 +374,19 @@ class EmbeddedBinding:
         require_entries(program, name, count, self._n)
         start = flat.index(f"{name}.1")
         return slice(start, start + self._n)
+
+
+def _evaluator_of(mir: str, data: str) -> Any:
+    """``stanli.bridgestan_model`` without its way from text to Python's objects and back, which is
+    nine tenths of the time of a model with many records."""
+    from bridgestan import StanModel  # slow to import
+
+    program = json.dumps({"build_id": stanli.build_id(), "mir": mir, "name": "stanli_model"})
+    whole = f'{{"__stanli":{program},{data[1:]}'
+    # With its own way to print, bridgestan would print.
+    model = StanModel(stanli._runtime_lib_path(), whole, capture_stan_prints=False, warn=False)
+    model.data = ""  # all records once more, kept for its repr
+    return model
 
 
 def _arguments(settings: SamplerSettings, refresh: int) -> dict[str, Any]:
