@@ -24,6 +24,8 @@ from dpbayes.studies.bowen_liu import findings_mixed as mixed
 from dpbayes.studies.catalogue import STUDIES
 from dpbayes.studies.findings import Finding, judged
 from dpbayes.studies.liu import findings as liu
+from dpbayes.studies.park_ghosh.cases import CASES
+from dpbayes.studies.park_ghosh.maps import DELTA
 
 HERE = Path(__file__).parent / "results"
 MARK = re.compile(r"<!-- (\w+) ([\w -]+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -38,6 +40,7 @@ KEPT = {  # of each study, the tables that pages are made of
     "modips-rules": ["modips-rules"],
     "charest": ["charest"],
     "censoring": ["counts"],
+    "pegs": ["orderings", "means"],
 }
 FINDINGS: dict[str, tuple[Finding, ...]] = {
     "comparison-1": bowen_liu.STUDY_1,
@@ -183,8 +186,54 @@ def counts(name: str) -> str:
     return _markdown([*keys, "ours, mean (se)", "paper, mean", "verdict"], rows)
 
 
+READINGS = {
+    "record": "of a record",
+    "block": "of a record, of a block with reset",
+    "total": "in total",
+    "delta": "in total, δ = 10^-6",
+}
+
+
+def orderings(reading: str) -> str:
+    """What Park & Ghosh say of their figures, a row each, with the measures of a row in one cell.
+
+    ``held``: no pair of any table is clear the other way, and more are clear than not; ``not``: as
+    many are the other way; ``unclear``: none is clear.
+    """
+    found = _table("pegs").dropna(subset=["the paper"])
+    found = found[found["ε"] == READINGS[reading]]
+    names = list(CASES)
+    rows = []
+    for said, part in found.groupby("the paper", sort=False):
+        counts = np.array([[list(map(int, cell.split("/"))) for cell in part[n]] for n in names])
+        hold, opposite, unclear = counts.sum(axis=(0, 1))
+        held = "held" if hold > unclear and not opposite else "half"
+        if opposite >= hold:
+            held = "not" if opposite else "unclear"
+        rows.append([said, *("; ".join(part[name]) for name in names), held])
+    return _markdown(["the paper", *names, "verdict"], rows)
+
+
+def distances(argument: str) -> str:
+    """Means with errors, times 1,000, of a table's measure: by ε of a record, or of the release."""
+    name, reading, measure = argument.split(" ", 2)
+    found = _table("pegs").dropna(subset=["mean"])
+    part = "maps" if reading == "record" else "totals"
+    found = found[(found["part"] == part) & (found["table"] == name)]
+    found = found[(found["measure"] == measure) & (found["delta"] == (reading == "delta") * DELTA)]
+    cells = found.assign(
+        cell=[
+            f"{float(f'{1000 * m:.3g}'):g} ({float(f'{1000 * s:.1g}'):g})"
+            for m, s in found[["mean", "se"]].to_numpy()
+        ]
+    ).pivot(index="mechanism", columns="epsilon", values="cell")
+    head = [f"{name}, {measure}, × 10³ (se)", *(f"ε = {e:g}" for e in cells)]
+    return _markdown(head, ([f"`{row[0]}`", *row[1:]] for row in cells.itertuples()))
+
+
 TABLES: dict[str, Callable[[str], str]] = {
-    f.__name__: f for f in (run, findings, figures, rules, curves, allocation, counts)
+    f.__name__: f
+    for f in (run, findings, figures, rules, curves, allocation, counts, orderings, distances)
 }
 
 

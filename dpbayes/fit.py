@@ -198,19 +198,23 @@ class Fit(Generic[F_co]):
             program=None if model is None else model.program.name,
             program_sha256=None if model is None else model.program.sha256,
             versions={**versions("dpbayes"), **self.fitted.versions()},
-            settings={
-                **self.fitted.settings,
-                "rows": rows,
-                **({"n": len(self.task.table)} if self.task.schema.rows.public else {}),
-                "public_rows": self.task.rows,
-                "synthesised": [column.name for column in self.synthesised],
-                "noise": noise.name if seeded is None else StudyNoise.name,
-            },
+            settings=self._settings(rows, noise.name if seeded is None else StudyNoise.name),
             releasable=noise.releasable and seeded is None,
             schema=self.task.schema,
             notes=notes,
             program_text=model.program.text if model is not None and model.generated else None,
         )
+
+    def _settings(self, rows: int, noise: str) -> dict[str, Any]:
+        """What a release says of itself; public."""
+        return {
+            **self.fitted.settings,
+            "rows": rows,
+            **({"n": len(self.task.table)} if self.task.schema.rows.public else {}),
+            "public_rows": self.task.rows,
+            "synthesised": [column.name for column in self.synthesised],
+            "noise": noise,
+        }
 
     def check_sample(
         self,

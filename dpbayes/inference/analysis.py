@@ -28,6 +28,7 @@ from dpbayes.inference.coverage import (
     uncovered,
 )
 from dpbayes.release import STATEMENT, Release
+from dpbayes.schema.values import level_text
 from dpbayes.stan.formula_text import parse
 from dpbayes.stan.formula_tree import Binary, Call, Name, Node, Number, Text
 
@@ -138,8 +139,8 @@ def share_posterior(
         level: the outcome's level whose share it is.
         prior: the analyst's beta prior.
     Raises:
-        InferenceError: another family, covariates, a hidden anchor, weights by record, or an urn
-            for each stratum of public columns.
+        InferenceError: another family, covariates, a hidden anchor, weights by record, an urn for
+            each stratum of public columns, or a level that the column does not have.
     """
     released = _as_released(release)
     settings = released.settings
@@ -157,21 +158,16 @@ def share_posterior(
             f"mechanism {released.mechanism!r} hides its anchor or weighs records one by one, "
             "which cannot be summed out. Use analyse."
         )
-    seen = _level_counts(released, outcome.strip(), level)
+    seen, first = _level_counts(released, outcome.strip(), level)
     low, high = stages[0]["window"]
     mean, sd = settings["constants"]["prior_intercept"]
-    if mean != 0:
-        raise InferenceError(
-            "the synthesizer's prior of the intercept is not centred at 0, and a release does not "
-            "say which level it favours. Use from_clamped_draws."
-        )
     return from_clamped_draws(
         int(settings["n"]),
         counts=seen,
         size=len(released.datasets[0]),
         weight=stages[0]["alpha"],
         window=(-math.inf if low is None else low, math.inf if high is None else high),
-        synthesis_prior=(mean, sd),
+        synthesis_prior=(-mean if first else mean, sd),  # of the second level's logit
         prior=prior,
     )
 
@@ -218,12 +214,20 @@ def _share_of(outcome: Node, levels: Mapping[str, Sequence[Any]]) -> tuple[str |
     return None, None
 
 
-def _level_counts(released: ReleasedData, column: str, level: Any) -> list[int]:
-    """Records with a level, by data set."""
-    values = [data[column].astype(str) for data in released.datasets]
-    if not any((v == str(level)).any() for v in values):
-        raise InferenceError(f"level {level!r} is in no data set; found {sorted(set(values[0]))}.")
-    return [int((v == str(level)).sum()) for v in values]
+def _level_counts(released: ReleasedData, column: str, level: Any) -> tuple[list[int], bool]:
+    """Records with a level, by data set: 0 where none has it. And whether it is the first one."""
+    levels, text = released.levels.get(column), level_text(level)
+    if not levels:
+        raise InferenceError(
+            f"the release does not say which levels column {column!r} has. Use from_clamped_draws "
+            "or from_synthetic_counts."
+        )
+    if text not in map(level_text, levels):
+        raise InferenceError(
+            f"{level!r} is no level of column {column!r}; it has {', '.join(map(str, levels))}."
+        )
+    seen = [int((data[column].map(level_text) == text).sum()) for data in released.datasets]
+    return seen, text == level_text(levels[0])
 
 
 def _urn_posterior(
@@ -237,7 +241,7 @@ def _urn_posterior(
             "columns beside it; use analyse, or from_synthetic_counts with α from the release."
         )
     size = len(released.datasets[0])
-    seen = _level_counts(released, columns[0], level)
+    seen, _ = _level_counts(released, columns[0], level)
     counts = [[k, size - k] for k in seen]
     return from_synthetic_counts(counts, alpha, int(settings["n"]), prior=prior)
 

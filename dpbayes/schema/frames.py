@@ -72,6 +72,12 @@ def _plain(column: pd.Series) -> pd.Series:
         array = column.to_numpy(dtype=float, na_value=np.nan)
         numbers = pd.Series(array, index=column.index, name=column.name)
         return shortest(numbers) if "float32" in str(kind).lower() else numbers
+    elif isinstance(kind, pd.CategoricalDtype):  # cell by cell a large table takes minutes
+        held = [*map(_cell, kind.categories.astype(object).tolist()), None]
+        plain = np.array(held, dtype=object)[column.cat.codes]
+        return pd.Series(plain, index=column.index, name=column.name, dtype=object)
+    if kind.kind == "O" and pd.api.types.infer_dtype(column, skipna=False) == "string":
+        return column
     cells = [_cell(value) for value in column.astype(object).tolist()]
     return pd.Series(cells, index=column.index, name=column.name, dtype=object)
 

@@ -91,8 +91,7 @@ def test_a_release_in_memory_is_understood(schema):
 def test_a_share_from_what_a_release_says(mechanism, tmp_path):
     """Everything is read from the folder; against from_clamped_draws with settings by hand.
 
-    The plain clamp leaves a share of about 1/70, so that one data set has no "yes" with probability
-    0.4, and none of twelve has one with probability 2e-5.
+    The plain clamp leaves a share of about 1/70: many a data set has no "yes".
     """
     schema = dpb.Schema.from_dict({"columns": {"ill": {"type": "binary", "levels": ["no", "yes"]}}})
     records = pd.DataFrame({"ill": ["yes"] * 30 + ["no"] * 70})
@@ -100,7 +99,7 @@ def test_a_share_from_what_a_release_says(mechanism, tmp_path):
         schema, mechanism, dpb.Regression("ill ~ 1", "bernoulli"), engine="candidates"
     )
     fit = synthesizer.fit(records)
-    dpb.publish(fit, tmp_path / "out", 12)
+    dpb.publish(fit, tmp_path / "out", 5)
     release = read_release(tmp_path / "out" / "release")
     counts = [(data["ill"] == "yes").sum() for data in release.datasets]
     weight = 1.0 if mechanism.name == "censored" else 1 / 6
@@ -115,7 +114,7 @@ def test_a_share_from_what_a_release_says(mechanism, tmp_path):
     counts = [(data["ill"] == "yes").sum() for data in other.datasets]
     by_hand = from_clamped_draws(100, counts=counts, weight=weight, window=(-1.0, 0.0))
     np.testing.assert_allclose(share_posterior(other, "yes").mean, by_hand.mean)
-    with pytest.raises(InferenceError, match="'maybe' is in no data set; found"):
+    with pytest.raises(InferenceError, match="'maybe' is no level of column 'ill'; it has no, yes"):
         share_posterior(release, "maybe")
 
 

@@ -175,14 +175,33 @@ def test_gaussian_noise_of_a_model_composes_to_delta(adjacency, allocation):
     records = schema.validate(
         pd.DataFrame({"g": rng.choice(["n", "y"], 30), "z": rng.uniform(0, 1, 30)})
     )
-    for model in ("glom", "slomag"):
+    other = "substitution" if adjacency == "add-remove" else "add-remove"
+    cases = {"glom": schema, "slomag": schema, "multinomial": schema,
+             "bernoulli": dpb.Schema({"g": schema["g"]}),
+             "normal": dpb.Schema({"z": schema["z"]})}  # fmt: skip
+    for model, where in cases.items():
         mechanism = dpb.Modips(1.0, model, adjacency, allocation=allocation, delta=1e-5)
-        fitted, noise = mechanism.prepare(schema, records, 30), Sigmas(9)
+        fitted, noise = mechanism.prepare(where, records, 30), Sigmas(9)
         fitted.synthetic(fitted.private(noise), 30, noise.rng)
-        moved = [s.change[adjacency].l2 if s.integer else 2**20 for s in fitted.model.statistics]
-        rho = sum(m**2 / (2 * s**2) for m, s in zip(moved, noise.found, strict=True))
-        assert rho <= mechanism.rho
-        assert rho == pytest.approx(mechanism.rho, rel=1e-3)
+
+        def cost(which, fitted=fitted, noise=noise, adjacency=adjacency):
+            """Rho by sigma; a real number's is of grains for ``adjacency``."""
+            moved = [
+                s.change[which].l2 * (1 if s.integer else 2**20 / s.change[adjacency].l2)
+                for s in fitted.model.statistics
+            ]
+            return sum(m**2 / (2 * s**2) for m, s in zip(moved, noise.found, strict=True))
+
+        assert cost(adjacency) <= mechanism.rho
+        assert cost(adjacency) == pytest.approx(mechanism.rho, rel=1e-3)
+        loss = mechanism.loss
+        claimed = {"add-remove": loss.rho, "substitution": loss.substitution().rho}
+        assert claimed[adjacency] == mechanism.rho
+        assert cost(other) <= claimed[other]
+        if model in ("multinomial", "bernoulli"):  # a table's is known exactly
+            assert cost(other) == pytest.approx(claimed[other], rel=1e-3)
+            ratio = 1 if model == "bernoulli" else 2
+            assert loss.substitution().rho == ratio * loss.rho
         assert zcdp_epsilon(mechanism.rho, 1e-5) == pytest.approx(1.0, rel=1e-6)
         claim = mechanism.guarantee()
         assert claim.delta == 1e-5

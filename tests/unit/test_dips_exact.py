@@ -14,6 +14,7 @@ from dpbayes.mechanisms.modips import grid as gridded
 from dpbayes.mechanisms.modips.conjugate import Bernoulli
 from dpbayes.mechanisms.modips.grid import CellGrid
 from dpbayes.mechanisms.modips.modes import fit_logistic
+from dpbayes.mechanisms.modips.statistic_model import Spending
 from dpbayes.mechanisms.tables import urns
 from dpbayes.mechanisms.tables.bootstrap import bootstrap, bootstrap_loss, copy_loss
 from dpbayes.mechanisms.tables.urns import balls, draw_urn
@@ -263,7 +264,7 @@ def test_a_cell_of_the_grid_by_enumeration(epsilon):
     schema = dpb.Schema.from_dict({"rows": 6, "columns": {"x": {"type": "binary"}}})
     for ones, zeros in ((0, 0), (0, 1), (1, 0), (6, 0), (3, 3), (0, 6), (0, 20), (20, 0)):
         records = schema.validate(pd.DataFrame({"x": [1] * ones + [0] * zeros}))
-        fitted = Bernoulli().fit(schema, records, 1.0, 6)
+        fitted = Bernoulli().fit(schema, records, Spending.equal(1.0, ["count"]), 6)
         gridded.sdd(fitted, CellGrid.over(fitted.ranges(), 20), bound, epsilon, Scores())
     worst = max(np.abs(a - b).max() for a, b in itertools.combinations(logs, 2))
     assert 0.4 * epsilon < worst <= epsilon
@@ -286,7 +287,7 @@ def test_histograms_of_posterior_draws_move_by_no_more_than_the_noise_is_for(dra
         [(0, 0), (0, 6), (3, 3), (6, 0), (20, 0)], range(3)
     ):
         records = schema.validate(pd.DataFrame({"x": [1] * ones + [0] * zeros}))
-        fitted = Bernoulli().fit(schema, records, 1.0, 6)
+        fitted = Bernoulli().fit(schema, records, Spending.equal(1.0, ["count"]), 6)
         grid = CellGrid.over(fitted.ranges(), 10)
         gridded.GRIDDED[draw](fitted, grid, bound, epsilon, Spy(seed), 50)
     (scale,) = {s for _, s in seen}

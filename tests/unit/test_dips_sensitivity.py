@@ -13,7 +13,15 @@ import pytest
 import dpbayes as dpb
 from dpbayes.mechanisms.modips.mechanism import MODELS, get_model
 from dpbayes.mechanisms.modips.modes import fit_logistic
-from dpbayes.mechanisms.modips.regression import Linear, Logistic, Slomag
+from dpbayes.mechanisms.modips.regression import (
+    USUAL,
+    Linear,
+    Logistic,
+    Slomag,
+    usual_information,
+)
+from dpbayes.mechanisms.modips.statistic_model import Spending
+from dpbayes.privacy.noise import StudyNoise
 from dpbayes.studies.bowen_liu import comparison_4 as slomag
 from dpbayes.studies.bowen_liu import mixed
 
@@ -26,6 +34,10 @@ COUNT = {"type": "count", "lower": 1, "upper": 4}
 
 def schema(**columns):
     return dpb.Schema.from_dict({"columns": columns})
+
+
+def spending(model, columns):
+    return Spending.equal(1.0, model.parts(columns))
 
 
 def neighbours(domain, n):
@@ -122,7 +134,7 @@ def test_statistics_of_models(name, rows):
     model = get_model(name, None)
 
     def statistics(records):
-        return model.fit(columns, records, 1.0, declared).statistics
+        return model.fit(columns, records, spending(model, columns), declared).statistics
 
     for n in range(1, 5 if len(domain) < 7 else 4):
         check(columns, domain, n, statistics, tight, declared)
@@ -136,7 +148,7 @@ def test_mean_and_variance_for_several_n(n):
     domain = [(v,) for v in (0.0, 0.3, 0.5, 1.0)]
 
     def statistics(records):
-        return model.fit(columns, records, 1, 5).statistics
+        return model.fit(columns, records, spending(model, columns), 5).statistics
 
     found = check(columns, domain, n, statistics, [("mean", a) for a in BOTH], rows=5)
     assert found["variance", "add-remove"] == pytest.approx(1 - 1 / n, abs=1e-5)
@@ -148,7 +160,10 @@ def test_products_about_cell_means_with_many_numbers():
     columns = schema(g=BINARY, z=OTHER, u=OTHER)
     domain = list(itertools.product("ny", [0.0, 1.0], [0.0, 1.0]))
     model = get_model("glom", None)
-    found = check(columns, domain, 5, lambda records: model.fit(columns, records, 1, 5).statistics)
+    found = check(
+        columns, domain, 5,
+        lambda records: model.fit(columns, records, spending(model, columns), 5).statistics,
+    )  # fmt: skip
     assert found["product z * z", "add-remove"] > 0.75  # 1 - 1/n_k of the bound
     assert found["product z * u", "substitution"] > 0.55
 
@@ -194,7 +209,8 @@ def test_a_mode_is_found_where_steps_gain_less_than_rounding():
     ):
         data = slomag.draw(np.random.default_rng(seed))
         records = mixed.frame(data, slomag.LEVELS)
-        fitted = Slomag(ridge).fit(mixed.schema(slomag.LEVELS), records, 1, mixed.N)
+        where, model = mixed.schema(slomag.LEVELS), Slomag(ridge)
+        fitted = model.fit(where, records, spending(model, where), mixed.N)
         assert all(np.isfinite(s.value).all() for s in fitted.statistics)
 
 
@@ -211,3 +227,64 @@ def test_cross_products_of_linear_regressions(public):
         found = check(columns, domain, n, step.statistics)
         assert found["x products", "add-remove"] > 0.999
         assert found["x products", "substitution"] > 0.45
+
+
+RIDGED = schema(x=NUMBER, g=BINARY, t=THREE)
+
+
+def ridged(model="sequential", **how):
+    mechanism = dpb.Modips(1.0, model, **how)
+    records = RIDGED.validate(
+        pd.DataFrame({"x": [-1.0, 2.0] * 20, "g": ["n", "y"] * 20, "t": ["a", "b"] * 20})
+    )
+    return mechanism.prepare(RIDGED, records, 40)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_noise_of_coefficients_is_what_the_ridge_is_chosen_for(delta):
+    """Variance by what the noise is asked for, over λ of a grid: none has a smaller error."""
+
+    class Spy(StudyNoise):
+        def gaussian(self, values, scale):
+            self.found = [*getattr(self, "found", []), (np.size(values), scale**2)]
+            return super().gaussian(values, scale)
+
+        def radial(self, values, scale):
+            self.found = [
+                *getattr(self, "found", []),
+                (np.size(values), (values.size + 1) * scale**2),
+            ]
+            return super().radial(values, scale)
+
+    fitted, noise = ridged(delta=delta, weights={"x": 0.2, "g": 0.7, "t": 0.1}), Spy(1)
+    fitted.private(noise)
+    asked = dict(noise.found)
+    for step, d in zip(fitted.model.steps[1:], (2, 9), strict=True):
+        reach = math.sqrt(2) if d == 9 else 1.0
+        grains = asked[d] / 2**40  # an L2 sensitivity of 1
+        expected = fitted.mechanism.allotted(RIDGED).variance(step.column.name, d)
+        assert grains == pytest.approx(expected, rel=1e-3)
+        v = sum(USUAL[bool(c.levels)][1] ** 2 for c in step.before)
+        information = usual_information(40, step.before)
+
+        def error(r, v=v, information=information, reach=reach, grains=grains):
+            return v * (r / (r + information)) ** 2 + grains * (reach / r) ** 2
+
+        grid = step.ridge * np.exp(np.linspace(-2, 2, 81))
+        assert error(step.ridge) <= error(grid).min() * (1 + 1e-5)
+
+
+def test_the_ridge_follows_the_parts_of_epsilon():
+    """A column with more of ε is shrunk less; a delta, which makes noise less, shrinks all less."""
+    equal = ridged().settings["ridge"]
+    more = ridged(weights={"x": 0.1, "g": 0.8, "t": 0.1}).settings["ridge"]
+    assert more["g"] < equal["g"]
+    assert more["t"] > equal["t"]
+    names = ["sum x", "product x * x", "g coefficients", "t coefficients"]
+    of_slomag = ridged("slomag").settings["ridge"]
+    other = dict(zip(names, (0.05, 0.05, 0.1, 0.8), strict=True))
+    found = ridged("slomag", weights=other).settings["ridge"]
+    assert found["t"] < of_slomag["t"]
+    assert found["g"] > of_slomag["g"]
+    assert ridged(allocation="communal").settings["ridge"] == equal
+    assert ridged(delta=0.01).settings["ridge"]["t"] < equal["t"]

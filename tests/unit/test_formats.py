@@ -249,6 +249,28 @@ def test_dates_are_the_same_text_in_any_file(tmp_path):
     assert dpb.schema.frames.as_frame(moment)["at"].tolist() == ["2020-01-31 12:30:00"]
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a", None, "b"], [1, 2, None], [1.5, 2.0, 1.5], [True, False], [b"x", b"y"], [None], [],
+        pd.to_datetime(["2020-01-31", None]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_categories_are_what_their_cells_are(values):
+    """Read by category, and not cell by cell, in which a million records took 9 s and not 5."""
+    cells = pd.DataFrame({"x": pd.Series(list(values), dtype=object)})
+    wanted = dpb.schema.frames.as_frame(cells)["x"].tolist()
+    found = dpb.schema.frames.as_frame(pd.DataFrame({"x": pd.Categorical(values)}))["x"].tolist()
+    assert found == wanted
+    assert list(map(type, found)) == list(map(type, wanted))
+
+
+def test_a_frame_of_text_is_taken_as_it_is():
+    text = pd.DataFrame({"x": pd.Series(["a", "b"], dtype=object)})
+    assert dpb.schema.frames.as_frame(text) is text
+
+
 def test_na_and_points_are_missing_unless_they_are_levels():
     levels = dpb.Column("land", "categorical", levels=("NA", "DE"))
     others = dpb.Column("land", "categorical", levels=("FR", "DE"))

@@ -143,7 +143,13 @@ def test_the_report(small, installed):
     ]
     many = made_up(lambda name, e: 1.0).assign(case="azpro")
     report = study.report(pd.concat([many, *parts], ignore_index=True))
-    assert set(report.tables) == {"maps-azpro", "orderings", "table-3-azpro"}
+    assert set(report.tables) == {"maps-azpro", "means", "orderings", "table-3-azpro"}
+    colours = []
+    for name in ("figure-5-6-7-azpro-total", "figure-9-azpro"):
+        found = report.figures[name].figure.axes[0].get_legend_handles_labels()
+        handles = dict(zip(found[1], found[0], strict=True))
+        colours.append([handles[one].lines[0].get_color() for one in ("pegs", "pmi")])
+    assert colours[0] == colours[1]  # a mechanism has its own, whichever others are there
     assert set(report.figures) == {
         "figure-4-azpro", "figure-5-6-7-azpro", "figure-5-6-7-azpro-total", "figure-8-azpro",
         "figure-9-azpro", "figure-9-azpro-total",

@@ -84,3 +84,24 @@ def test_printed_figures_have_verdicts_by_their_errors():
     fertility = results.figures("fertility")
     assert "| SVM consistency, % | modips | 49.3 (2.1) | 50 | held |" in fertility
     assert "| SVM consistency, % | laplace | 51.95 (2.1) | 64.7 | not |" in fertility
+
+
+def test_orderings_are_judged_by_clear_pairs(monkeypatch, tmp_path):
+    cells = {"a": "3/0/0", "b": "1/0/2", "c": "2/1/0", "d": "1/2/0", "e": "0/0/3"}
+    rows = [
+        {"the paper": said, "measure": "m", "ε": "in total", **dict.fromkeys(results.CASES, cell)}
+        for said, cell in cells.items()
+    ]
+    means = {
+        "table": "azpro", "part": "maps", "measure": "m", "mechanism": ["x", "x", "y"],
+        "delta": 0.0, "epsilon": [10.0, 0.1, 0.1], "mean": [0.1234, 1.0, 2.0], "se": [0.0123, 0, 0],
+    }  # fmt: skip
+    table = pd.concat([pd.DataFrame(rows), pd.DataFrame(means)])
+    table.to_csv(tmp_path / "pegs.csv", index=False)
+    monkeypatch.setattr(results, "HERE", tmp_path)
+    lines = results.orderings("total").splitlines()[2:]
+    verdicts = [line.strip("| ").split(" | ")[-1] for line in lines]
+    assert verdicts == ["held", "half", "half", "not", "unclear"]
+    shown = results.distances("azpro record m").splitlines()
+    assert shown[0].endswith("| ε = 0.1 | ε = 10 |")
+    assert shown[2] == "| `x` | 1000 (0) | 123 (10) |"

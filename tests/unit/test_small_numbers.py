@@ -12,6 +12,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.mechanisms.modips import modes
 from dpbayes.mechanisms.modips.mechanism import get_model
+from dpbayes.mechanisms.modips.statistic_model import Spending
 from dpbayes.mechanisms.modips.units import (
     UNITS,
     about_mean,
@@ -37,13 +38,15 @@ def test_sums_far_from_zero_keep_their_sensitivity(bounds, model):
     number = {"type": "continuous", "lower": low, "upper": high}
     columns = {"x": number, "g": {"type": "binary"}} if model == "slomag" else {"x": number}
     where = dpb.Schema.from_dict({"rows": 200, "columns": columns})
+    fitting = get_model(model, None)
+    even = Spending.equal(1.0, fitting.parts(where))
     rng = np.random.default_rng(1)
     frame = pd.DataFrame(
         {"x": np.clip(low + (high - low) * rng.uniform(0, 1, 300), low, high), "g": 0}
     )
 
     def statistics(records):
-        found = get_model(model, None).fit(where, where.validate(records), 1.0, 200).statistics
+        found = fitting.fit(where, where.validate(records), even, 200).statistics
         return [s for s in found if s.integer]
 
     whole_table = statistics(frame)

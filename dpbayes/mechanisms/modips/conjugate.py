@@ -21,6 +21,7 @@ from dpbayes.mechanisms.modips.statistic_model import (
     FittedStatistics,
     Sanitised,
     Scalar,
+    Spending,
     StatisticModel,
     no_public,
     only_column,
@@ -60,7 +61,7 @@ class Bernoulli(StatisticModel):
         return ["count"]
 
     def fit(
-        self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int
+        self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
     ) -> FittedBernoulli:
         return FittedBernoulli(self, only_column(schema, "binary", self.name), records, rows)
 
@@ -126,7 +127,7 @@ class PoissonGamma(StatisticModel):
         return ["total"]
 
     def fit(
-        self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int
+        self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
     ) -> FittedPoissonGamma:
         return FittedPoissonGamma(self, only_column(schema, "count", self.name), records, rows)
 
@@ -192,7 +193,9 @@ class Normal(StatisticModel):
     def parts(self, schema: Schema) -> list[str]:
         return ["mean", "variance"]
 
-    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int) -> FittedNormal:
+    def fit(
+        self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
+    ) -> FittedNormal:
         return FittedNormal(only_column(schema, "continuous", self.name), records, rows)
 
 
@@ -305,7 +308,7 @@ class Multinomial(StatisticModel):
         return ["counts"]
 
     def fit(
-        self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int
+        self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
     ) -> FittedMultinomial:
         return FittedMultinomial(self, schema, records, rows)
 

@@ -17,6 +17,7 @@ from dpbayes.mechanisms.modips.settings import positive
 from dpbayes.mechanisms.modips.statistic_model import (
     FittedStatistics,
     Sanitised,
+    Spending,
     StatisticModel,
     no_public,
 )
@@ -136,7 +137,9 @@ class Glom(StatisticModel):
         numeric, _ = split_columns(schema)
         return ["counts", *(f"sum {c.name}" for c in numeric), *products(numeric)]
 
-    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int) -> FittedGlom:
+    def fit(
+        self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
+    ) -> FittedGlom:
         return FittedGlom(self, schema, records, rows)
 
 

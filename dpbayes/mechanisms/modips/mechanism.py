@@ -22,6 +22,7 @@ from dpbayes.mechanisms.modips.statistic_model import (
     FittedStatistics,
     Sanitised,
     Scalar,
+    Spending,
     StatisticModel,
 )
 from dpbayes.mechanisms.outlook import INSTEAD, Caution, Outlook
@@ -193,8 +194,13 @@ class Modips(PureMechanism):
     def loss(self) -> Loss:
         if not self.delta:
             return super().loss
-        alike = self.both or self.adjacency == "substitution"  # removing moves no statistic more
-        return Loss.concentrated(self.rho, changed=self.rho if alike else None)
+        # Two cells move by 1 where one did: sqrt 2 in the L2 norm, so that rho doubles. Sums of
+        # numbers with a sign can move twice as far: four times rho, by group privacy.
+        table = 2 if self.halves else 1
+        if self.adjacency == "substitution":  # removing moves no statistic more
+            return Loss.concentrated(self.rho / table, changed=self.rho)
+        changed = table * self.rho if self.both or self.halves else None
+        return Loss.concentrated(self.rho, changed=changed)
 
     def guarantee(self) -> Guarantee:
         return replace(super().guarantee(), delta=self.delta)
@@ -219,10 +225,10 @@ class Modips(PureMechanism):
         if self.draw != "sbs":
             return Outlook()
         blank = made_up(schema, 1, np.random.default_rng(0))
-        fitted = self._model.fit(schema, blank, self.epsilon, rows)
+        fitted = self._model.fit(schema, blank, self.allotted(schema), rows)
         parts, scales = self.budget(schema, fitted), {}
         for s in fitted.statistics:
-            scale = s.reach(self.adjacency) / (parts[s.name] * self.epsilon)
+            scale = self._scale(s, parts[s.name])
             scales[s.name] = scale / rows if s.integer else scale
         name, worst = max(scales.items(), key=lambda item: item[1])
         cells = Cells.of(schema, rows)
@@ -247,7 +253,15 @@ class Modips(PureMechanism):
         return Outlook(facts, (Caution(what, INSTEAD),))
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedModel:
-        return FittedModel(self, schema, self._model.fit(schema, records, self.epsilon, rows))
+        fitted = self._model.fit(schema, records, self.allotted(schema), rows)
+        return FittedModel(self, schema, fitted)
+
+    def allotted(self, schema: Schema) -> Spending:
+        """What a model's settings follow. Communal parts follow from them: equal ones stand in."""
+        names = self._model.parts(schema)
+        weights = self.weights if self.statistical else None
+        parts = shares(names, weights, f"model {self._model.name!r}")
+        return Spending(self.epsilon, parts, self.rho if self.delta else None)
 
     def budget(self, schema: Schema, fitted: FittedStatistics) -> dict[str, float]:
         """Part of epsilon of each statistic; they sum to 1.
@@ -264,6 +278,13 @@ class Modips(PureMechanism):
         return {
             s.name: by_part[part] / names.count(part) for s, part in zip(found, names, strict=True)
         }
+
+    def _scale(self, statistic: Statistic, part: float) -> float:
+        """Of its noise: the L1 sensitivity over epsilon, or sigma."""
+        if not self.delta:
+            return statistic.reach(self.adjacency) / (part * self.epsilon)
+        moved = statistic.unit * statistic.change[self.adjacency].l2
+        return moved / math.sqrt(2 * part * self.rho)
 
     def _reach(self, statistic: Statistic) -> float:
         """Parts of the budget that give every statistic one scale are proportional to it."""

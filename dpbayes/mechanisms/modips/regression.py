@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +22,12 @@ from dpbayes.mechanisms.modips.glom import (
     split_columns,
 )
 from dpbayes.mechanisms.modips.modes import coefficient_change, fit_logistic, probabilities
-from dpbayes.mechanisms.modips.statistic_model import FittedStatistics, Sanitised, StatisticModel
+from dpbayes.mechanisms.modips.statistic_model import (
+    FittedStatistics,
+    Sanitised,
+    Spending,
+    StatisticModel,
+)
 from dpbayes.mechanisms.modips.units import (
     UNITS,
     feature_size,
@@ -43,20 +49,23 @@ RIDGES = (1e-6, 1e6)  # λ from and to; others leave nothing but noise, or nothi
 USUAL = {True: (0.5, 0.5), False: (0.25, 1.0)}
 
 
-def default_ridge(rows: int, epsilon: float, before: list[Column], classes: int) -> float:
+def default_ridge(
+    rows: int, noise: Callable[[int], float], before: list[Column], classes: int
+) -> float:
     """λ with the least mean squared error of a usual logit; from public numbers only.
 
     With r = n λ a coefficient of which the records have information I is shrunk by r / (r + I), and
-    gets noise of variance (d + 1) (reach / (r epsilon))^2 (``coefficient_change``), which is that
-    of a logit, too: a record's features have length 1. Where the logit's variance is v, its mean
-    squared error v (r / (r + I))^2 + (d + 1) (reach / (r epsilon))^2 is least where
-    r^4 / (r + I)^3 = (d + 1) reach^2 / (v I epsilon^2). At small epsilon a large r leaves little
-    but the prior; as epsilon grows r falls like epsilon^(-1/2). v and I are those of predictors as
-    in ``USUAL``, and outcomes of variance 0.2.
+    gets noise of variance (reach / r)^2 noise(d) (``coefficient_change``), which is that of a
+    logit, too: a record's features have length 1. Where the logit's variance is v, its mean squared
+    error v (r / (r + I))^2 + (reach / r)^2 noise(d) is least where
+    r^4 / (r + I)^3 = reach^2 noise(d) / (v I). Where little is spent a large r leaves little but
+    the prior; as epsilon grows r falls like epsilon^(-1/2). v and I are those of predictors as in
+    ``USUAL``, and outcomes of variance 0.2.
 
     Args:
         rows: public number of records, for n.
-        epsilon: of this regression's coefficients.
+        noise: variance in one of so many coefficients, with a sensitivity of 1
+            (``Spending.variance``).
         before: predictors.
     """
     d = 1 + sum(max(1, len(c.levels) - 1) for c in before)
@@ -65,7 +74,7 @@ def default_ridge(rows: int, epsilon: float, before: list[Column], classes: int)
         d, reach_squared = d * classes, 2
     information = usual_information(rows, before)
     variance = sum(USUAL[bool(c.levels)][1] ** 2 for c in before)
-    least = math.log((d + 1) * reach_squared / (variance * information)) - 2 * math.log(epsilon)
+    least = math.log(reach_squared * noise(d) / (variance * information))
     low, high = (math.log(rows * end) for end in RIDGES)
     while high - low > 1e-3:
         middle = (low + high) / 2
@@ -101,10 +110,15 @@ class Logistic:
 
     @classmethod
     def of(
-        cls, column: Column, before: list[Column], ridge: float | None, rows: int, epsilon: float
+        cls,
+        column: Column,
+        before: list[Column],
+        ridge: float | None,
+        rows: int,
+        noise: Callable[[int], float],
     ) -> Logistic:
-        """With λ given, or that of ``default_ridge`` at the epsilon of its coefficients."""
-        chosen = ridge or default_ridge(rows, epsilon, before, len(column.levels))
+        """With λ given, or that of ``default_ridge`` at the noise of its coefficients."""
+        chosen = ridge or default_ridge(rows, noise, before, len(column.levels))
         return cls(column, before, chosen * rows, rows)
 
     def statistics(self, records: pd.DataFrame) -> list[Statistic]:
@@ -300,16 +314,16 @@ class Sequential(StatisticModel):
         return [c.name for c in schema.confidential()]
 
     def fit(
-        self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int
+        self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
     ) -> FittedSequence:
         done = [c for c in schema.columns.values() if c.public]
-        part = epsilon / len(self.parts(schema))
         steps: list[Step] = []
         for column in schema.confidential():
             if not column.levels:
                 steps.append(Linear(column, list(done), rows))
             elif done:
-                steps.append(Logistic.of(column, list(done), self.ridge, rows, part))
+                noise = partial(spending.variance, column.name)
+                steps.append(Logistic.of(column, list(done), self.ridge, rows, noise))
             else:
                 steps.append(Counts(column, rows if schema.rows.public else math.inf))
             done.append(column)
@@ -380,28 +394,25 @@ class Slomag(StatisticModel):
         sums = [f"sum {c.name}" for c in numeric]
         return [*sums, *products(numeric), *(f"{c.name} coefficients" for c in levels)]
 
-    def fit(self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int) -> FittedSlomag:
-        part = epsilon / len(self.parts(schema))
-        return FittedSlomag(self.ridge, schema, records, rows, part)
+    def fit(
+        self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
+    ) -> FittedSlomag:
+        return FittedSlomag(self, schema, records, rows, spending)
 
 
 class FittedSlomag(FittedStatistics):
     """Moments of the numbers, coefficients of the levels."""
 
     def __init__(
-        self,
-        ridge: float | None,
-        schema: Schema,
-        records: pd.DataFrame,
-        rows: int,
-        epsilon: float,
+        self, model: Slomag, schema: Schema, records: pd.DataFrame, rows: int, spending: Spending
     ) -> None:
         self.rows = rows
         self.numeric, levels = split_columns(schema)
         before = list(self.numeric)
         self.steps: list[Logistic] = []
         for column in levels:
-            self.steps.append(Logistic.of(column, list(before), ridge, rows, epsilon))
+            noise = partial(spending.variance, f"{column.name} coefficients")
+            self.steps.append(Logistic.of(column, list(before), model.ridge, rows, noise))
             before.append(column)
         self.order = [c.name for c in schema.confidential()]
         one_cell = np.zeros(len(records), dtype=np.int64)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -21,6 +22,36 @@ from dpbayes.privacy.statistic import Statistic
 from dpbayes.schema import Column, ColumnType, Schema
 
 Sanitised = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What statistics may cost. Public, so that a model's settings may follow it.
+
+    Attributes:
+        epsilon: of all of them.
+        parts: of the whole, by budget (``StatisticModel.parts``).
+        rho: of all of them, where their noise is Gaussian.
+    """
+
+    epsilon: float
+    parts: Mapping[str, float]
+    rho: float | None = None
+
+    @classmethod
+    def equal(cls, epsilon: float, parts: list[str]) -> Spending:
+        """In equal parts."""
+        return cls(epsilon, dict.fromkeys(parts, 1 / len(parts)))
+
+    def variance(self, part: str, entries: int) -> float:
+        """Of the noise in one of so many real entries, with an L2 sensitivity of 1.
+
+        Gaussian, or radial (``Noise.radial``), whose length has a gamma distribution.
+        """
+        share = self.parts[part]
+        if self.rho is not None:
+            return 1 / (2 * share * self.rho)
+        return (entries + 1) / (share * self.epsilon) ** 2
 
 
 class FittedStatistics(ABC):
@@ -69,12 +100,12 @@ class StatisticModel(ABC):
 
     @abstractmethod
     def fit(
-        self, schema: Schema, records: pd.DataFrame, epsilon: float, rows: int
+        self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
     ) -> FittedStatistics:
         """Statistics of validated records.
 
         Args:
-            epsilon, rows: public; settings may depend on them, and on no other number. ``rows``
+            spending, rows: public; settings may depend on them, and on no other number. ``rows``
                 stands for the number of records wherever a scale or a divisor needs one.
         """
 

@@ -9,13 +9,11 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
-from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd
 from dpbayes.studies.coverage import MEASURES
+from dpbayes.studies.panels import grid
 from dpbayes.studies.runner import Chart, Piece
 
 Seed = int | np.random.SeedSequence
@@ -50,40 +48,15 @@ def curves(panels: Mapping[str, pd.DataFrame], linear: float | None = None) -> C
         panels: by title: rows with epsilon, method and ``MEASURES``.
         linear: biases beyond ± this are on a logarithmic scale.
     """
-    width = 2.3 * len(panels) + 0.6
-    figure = Figure(figsize=(width, 8.4), dpi=120, layout="constrained")
-    axes = figure.subplots(len(MEASURES), len(panels), sharex=True, sharey="row", squeeze=False)
-    places: dict[str, int] = {}  # of methods, in the order in which they come
-    for column, (title, rows) in enumerate(panels.items()):
-        for ax, measure in zip(axes[:, column], MEASURES, strict=True):
-            _lines(ax, rows, measure, places)
-            if measure == "bias" and linear is not None:
-                ax.set_yscale("symlog", linthresh=linear)
-            if column == 0:
-                ax.set_ylabel(AXIS.get(measure, measure))
-        axes[0, column].set_title(title, fontsize=9)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    one_line = sum(0.6 + 0.075 * len(label) for label in labels) <= width
-    columns = len(labels) if one_line else len(panels)
-    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False)
+    over = {t: rows.assign(**{"log ε": np.log(rows["epsilon"])}) for t, rows in panels.items()}
+    figure, axes = grid(over, {m: AXIS.get(m, m) for m in MEASURES}, "log ε", "method")
+    for row, measure in zip(axes, MEASURES, strict=True):
+        if measure in ("rmse", "width"):
+            row[0].set_yscale("log")
+        elif measure == "bias" and linear is not None:
+            row[0].set_yscale("symlog", linthresh=linear)
     shown = [rows.assign(panel=title) for title, rows in panels.items()]
     return Chart(figure, pd.concat(shown, ignore_index=True))
-
-
-def _lines(ax: Axes, rows: pd.DataFrame, measure: str, places: dict[str, int]) -> None:
-    """A measure of each method over log ε."""
-    for method, part in rows.groupby("method", sort=False):
-        place = places.setdefault(str(method), len(places))
-        ax.plot(
-            np.log(part["epsilon"]), part[measure], color=(*COLOURS, "black")[place],
-            linestyle=("-", *LINES)[place], linewidth=1.4, label=method,
-        )  # fmt: skip
-    ax.spines[["top", "right"]].set_visible(False)
-    if measure == "coverage":
-        ax.axhline(0.95, color="black", linewidth=0.6)
-        ax.set_xlabel("log ε")
-    if measure in ("rmse", "width"):
-        ax.set_yscale("log")
 
 
 def pieces(replicates: int) -> list[Piece]:

@@ -88,7 +88,7 @@ def release(data: Floats, epsilons: Iterable[float], noise: StudyNoise) -> mixed
     bins = mixed.scott(expected_counts())
     (whole,) = mixed.scott(np.array([N])).tolist()
     weak = Slomag(LAMBDA / N)
-    weakly = weak.fit(where, records, 1, N)
+    weakly = Modips(1, weak).prepare(where, records, N).model
     for epsilon in epsilons:
         mechanisms: dict[str, PureMechanism] = {
             "modips": Modips(epsilon / M, "slomag"),

@@ -9,18 +9,17 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
-from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd, stats
 from dpbayes.mechanisms.modips.conjugate import draw_normal, normal_statistics
 from dpbayes.privacy.noise import StudyNoise
-from dpbayes.studies.coverage import BUDGET, summarise
-from dpbayes.studies.findings import judged, verdicts
-from dpbayes.studies.liu.bounding import BOUNDING, BOUNDS, NOT_PRIVATE, bounded, sanitised
+from dpbayes.studies.coverage import summarise
+from dpbayes.studies.liu.bounding import BOUNDING, BOUNDS, bounded, sanitised
 from dpbayes.studies.liu.findings import ALLOCATION as FINDINGS
-from dpbayes.studies.runner import Chart, Piece, Report, Study, rounded
+from dpbayes.studies.liu.findings import with_verdicts
+from dpbayes.studies.panels import grid
+from dpbayes.studies.runner import Chart, Piece, Report, Study
 
 M, EPSILON = 10, 1.0
 REPLICATES = 5000
@@ -85,41 +84,20 @@ def _synthetic(
 
 def chart(found: pd.DataFrame) -> Chart:
     """Figure 8: bias, coverage and half width by w; a column for each bounds and n."""
-    panels = list(itertools.product(BOUNDS, SIZES))
-    figure = Figure(figsize=(2.4 * len(panels) + 0.6, 6.6), dpi=120, layout="constrained")
-    measures = {"bias": "bias", "coverage": "coverage", "half width": "half width"}
-    axes = figure.subplots(len(measures), len(panels), sharex=True, sharey="row", squeeze=False)
     found = found.assign(**{"half width": found["width"] / 2})
-    for column, (bounds, n) in enumerate(panels):
-        rows = found[(found["bounds"] == bounds) & (found["n"] == n)]
-        for ax, measure in zip(axes[:, column], measures, strict=True):
-            for k, (how, part) in enumerate(rows.groupby("bounding", sort=False)):
-                line = ("-", *LINES)[k]
-                ax.plot(part["w"], part[measure], color=COLOURS[k], linestyle=line, label=how)
-            if measure == "half width" and len(rows):
-                ax.axhline(rows["original width"].mean() / 2, color="black", linewidth=0.6)
-            if measure == "coverage":
-                ax.axhline(0.95, color="black", linewidth=0.6)
-            ax.spines[["top", "right"]].set_visible(False)
-            if column == 0:
-                ax.set_ylabel(measures[measure])
-        axes[0, column].set_title(f"({bounds}), n = {n:,}", fontsize=9)
-        axes[-1, column].set_xlabel("w")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    panels = {f"({b}), n = {n:,}": p for (b, n), p in found.groupby(["bounds", "n"], sort=False)}
+    measures = {"bias": "bias", "coverage": "coverage", "half width": "half width (line: records)"}
+    figure, axes = grid(panels, measures, "w", "bounding")
+    for ax, rows in zip(axes[-1], panels.values(), strict=True):
+        ax.axhline(rows["original width"].mean() / 2, color="black", linewidth=0.6)
     return Chart(figure, found)
 
 
 def report(found: pd.DataFrame) -> Report:
     """One table, and figure 8."""
+    what = "Inference on μ by the part w of ε for the mean (Liu, section 5.3; m = 10, ε = 1)"
     found = found.drop(columns="piece")
-    text = (
-        "Inference on μ by the part w of ε for the mean (Liu, section 5.3; m = 10, ε = 1)\n"
-        f"{BUDGET}; not kept by: {NOT_PRIVATE}\n\n{rounded(found)}\n\n"
-    )
-    judgement = judged(FINDINGS, found)
-    tables = {"allocation": found, "findings": judgement}
-    return Report(text + verdicts(judgement), tables, {"figure-8": chart(found)})
+    return with_verdicts(what, "allocation", found, FINDINGS, {"figure-8": chart(found)})
 
 
 def pieces(replicates: int) -> list[Piece]:

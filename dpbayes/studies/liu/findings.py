@@ -5,10 +5,15 @@ The paper's figures are by its own accounting of truncation (``bounding``), and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from dpbayes.studies.findings import Cases, Finding
+from dpbayes.heavy import pd
+from dpbayes.studies.coverage import BUDGET
+from dpbayes.studies.findings import Cases, Finding, judged, verdicts
 from dpbayes.studies.liu.bounding import NOT_PRIVATE
+from dpbayes.studies.runner import Chart, Report, rounded
 
 MANY = 10_000  # records from which shares are inferred besides
 EVEN, UNEVEN = "-4, 4", "-4, 5"
@@ -171,3 +176,16 @@ def _peak(c: Cases, how: str, n: int, low: int, high: int) -> bool:
     sd = c.get("sd", case=EVEN, n=n, bounding=how)
     best = c.get("m", case=EVEN, n=n, bounding=how)[np.argmax(sd)]
     return bool(low <= best <= high)
+
+
+def with_verdicts(
+    what: str,
+    name: str,
+    found: pd.DataFrame,
+    findings: tuple[Finding, ...],
+    charts: Mapping[str, Chart],
+) -> Report:
+    """One table, by its name, what the paper says of it, and the figures."""
+    judgement = judged(findings, found)
+    text = f"{what}\n{BUDGET}; not kept by: {NOT_PRIVATE}\n\n{rounded(found)}\n\n"
+    return Report(text + verdicts(judgement), {name: found, "findings": judgement}, charts)

@@ -15,12 +15,11 @@ NumPy's noise, for study only. Four things that the paper does not say follow fr
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats, Mask
-from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd, stats
 from dpbayes.inference.combining import RULES
+from dpbayes.studies.panels import grid
 from dpbayes.studies.runner import Chart, Report, in_one_piece, notes
 
 Sets = tuple[Floats, Floats]  # estimates and variances, shape (sets, runs)
@@ -137,22 +136,15 @@ def chart(found: pd.DataFrame) -> Chart:
     Source: liu-2016, figure 7.
     """
     rules = found[found["method"].isin(RULES)]
-    panels = list(rules.groupby(["case", "n", "p"], sort=False))
-    figure = Figure(figsize=(2.3 * len(panels) + 0.6, 3.2), dpi=120, layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for ax, ((case, n, p), rows) in zip(axes, panels, strict=True):
-        for k, (method, part) in enumerate(rows.groupby("method", sort=False)):
-            shown = part.sort_values("epsilon")
-            style = ("-", *LINES)[k]
-            ax.loglog(
-                shown["epsilon"], shown["sd"], color=COLOURS[k], linestyle=style, label=method
-            )
-        ax.set_title(f"{case}, n = {n}" + (f", p = {p:g}" if case == "binary" else ""), fontsize=9)
+    rules = rules.sort_values("epsilon", kind="stable")
+    panels = {
+        f"{case}, n = {n}" + (f", p = {p:g}" if case == "binary" else ""): part
+        for (case, n, p), part in rules.groupby(["case", "n", "p"], sort=False)
+    }
+    figure, axes = grid(panels, {"sd": "standard deviation"}, "epsilon", "method")
+    axes[0, 0].set(xscale="log", yscale="log")
+    for ax in axes[0]:
         ax.set_xlabel("ε")
-        ax.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("standard deviation")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
     return Chart(figure, rules[["case", "n", "p", "epsilon", "method", "sd"]])
 
 

@@ -12,20 +12,18 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
-from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd, special, stats
 from dpbayes.mechanisms.modips.conjugate import draw_share, normal_statistics
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.privacy.statistic import Statistic, same_change
-from dpbayes.studies.coverage import BUDGET, intervals
-from dpbayes.studies.findings import judged, verdicts
-from dpbayes.studies.liu.bounding import BOUNDING, BOUNDS, NOT_PRIVATE, sanitised
-from dpbayes.studies.liu.findings import MANY
+from dpbayes.studies.coverage import intervals
+from dpbayes.studies.liu.bounding import BOUNDING, BOUNDS, sanitised
+from dpbayes.studies.liu.findings import MANY, with_verdicts
 from dpbayes.studies.liu.findings import NUMBER_OF_SETS as FINDINGS
-from dpbayes.studies.runner import Chart, Piece, Report, Study, rounded
+from dpbayes.studies.panels import grid
+from dpbayes.studies.runner import Chart, Piece, Report, Study
 
 EPSILON = 1.0
 REPLICATES = 5000
@@ -117,37 +115,21 @@ def bounded_moments(mu: Floats, ends: tuple[float, float], *, moved: bool) -> tu
 
 def chart(found: pd.DataFrame) -> Chart:
     """Figure 6: bias, sd and coverage by m, a column for each case and n."""
-    panels = list(found.groupby(["case", "n"], sort=False))
-    figure = Figure(figsize=(2.2 * len(panels) + 0.6, 6.6), dpi=120, layout="constrained")
-    axes = figure.subplots(len(MEASURES), len(panels), sharex=True, sharey="row", squeeze=False)
-    for column, ((case, n), rows) in enumerate(panels):
-        for ax, measure in zip(axes[:, column], MEASURES, strict=True):
-            for k, (how, part) in enumerate(rows.groupby("bounding", sort=False)):
-                line = ("-", *LINES)[k]
-                ax.plot(part["m"], part[measure], color=COLOURS[k], linestyle=line, label=how)
-            ax.set_xscale("log")
-            ax.spines[["top", "right"]].set_visible(False)
-            if column == 0:
-                ax.set_ylabel(measure)
-        axes[1, column].set_yscale("log")
-        axes[2, column].axhline(0.95, color="black", linewidth=0.6)
-        axes[0, column].set_title(f"{case}, n = {n:,}", fontsize=9)
-        axes[-1, column].set_xlabel("m")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    panels = {
+        f"mean in ({case}), n = {n:,}" if str(case) in BOUNDS else f"{case}, n = {n:,}": part
+        for (case, n), part in found.groupby(["case", "n"], sort=False)
+    }
+    figure, axes = grid(panels, {m: m for m in MEASURES}, "m", "bounding")
+    axes[0, 0].set_xscale("log")
+    axes[MEASURES.index("sd"), 0].set_yscale("log")
     return Chart(figure, found)
 
 
 def report(found: pd.DataFrame) -> Report:
     """One table, and figure 6."""
+    what = "Inference by the number m of data sets (Liu, section 5.1; ε = 1 for all of them)"
     found = found.drop(columns="piece")
-    text = (
-        "Inference by the number m of data sets (Liu, section 5.1; ε = 1 for all of them)\n"
-        f"{BUDGET}; not kept by: {NOT_PRIVATE}\n\n{rounded(found)}\n\n"
-    )
-    judgement = judged(FINDINGS, found)
-    tables = {"number-of-sets": found, "findings": judgement}
-    return Report(text + verdicts(judgement), tables, {"figure-6": chart(found)})
+    return with_verdicts(what, "number-of-sets", found, FINDINGS, {"figure-6": chart(found)})
 
 
 def pieces(replicates: int) -> list[Piece]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd
@@ -27,12 +28,21 @@ from dpbayes.studies.park_ghosh.maps import (
 from dpbayes.studies.runner import Chart
 
 ALGORITHMS = (PEGS, RESET, PMI)
+STYLES = {  # colour, marker, and dashes where a figure has one line for each
+    PEGS: (COLOURS[0], "o", "-"),
+    RESET: (COLOURS[1], "s", LINES[0]),
+    PMI: (COLOURS[2], "D", LINES[1]),
+    PER_BLOCK: (COLOURS[3], "v", LINES[2]),
+    MARGINAL: (COLOURS[4], "^", LINES[3]),
+    with_block(BLOCKS[0]): (COLOURS[1], "s", "-"),
+    with_block(BLOCKS[1]): (COLOURS[5], "x", "-"),
+}
 BY_RECORD = (*ALGORITHMS, PER_BLOCK, MARGINAL)
 BY_TOTAL = (PEGS, *(with_block(block) for block in BLOCKS), PMI, MARGINAL)
 
 
 def maps(found: pd.DataFrame, case: str, measures: tuple[str, ...], part: str) -> Chart:
-    """A panel for each measure: its mean by ε for every mechanism, bootstraps as lines.
+    """A panel for each measure: its mean and standard error by ε, bootstraps as lines.
 
     Source: park-ghosh-2014, figure 5; figure 6; figure 7; figure 9.
 
@@ -42,22 +52,24 @@ def maps(found: pd.DataFrame, case: str, measures: tuple[str, ...], part: str) -
             dashed ones with it.
     """
     some = found[found["part"].isin([part, "bootstrap"]) & found["measure"].isin(measures)]
-    keys = ["measure", "mechanism", "delta", "epsilon"]
-    means = some.groupby(keys)["value"].mean().reset_index()
+    means = summaries(some)
     figure = Figure(figsize=(3.3 * len(measures), 3.8), dpi=150, layout="constrained")
     names = labels(CASES[case])
     for ax, measure in zip(np.atleast_1d(figure.subplots(1, len(measures))), measures, strict=True):
         here = means[means["measure"] == measure]
         _lines(ax, here, part)
         for name, style in zip(BOOTSTRAPS, ("-", ":"), strict=True):
-            level = float(here.loc[here["mechanism"] == name, "value"].iloc[0])
+            level = float(here.loc[here["mechanism"] == name, "mean"].iloc[0])
             ax.axhline(level, color="0.5", linestyle=style, linewidth=1, label=name)
         ax.set_xscale("log")
+        ax.xaxis.set_major_formatter(LogFormatter())
         if measure in UTILITY:
             ax.set_yscale("log")
+            ax.yaxis.set_major_formatter(LogFormatter())
+            ax.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.1, 0.4)))
         ax.set_title(names.get(measure, measure), fontsize=9)
         ax.set_xlabel(
-            "ε of a synthetic record" if part == "maps" else "ε of the release; dashed: δ = 10^-6"
+            "ε of a synthetic record" if part == "maps" else "ε of the release; dashed: δ = 10⁻⁶"
         )
         ax.spines[["top", "right"]].set_visible(False)
     _legend(figure, case)
@@ -66,16 +78,23 @@ def maps(found: pd.DataFrame, case: str, measures: tuple[str, ...], part: str) -
 
 def _lines(ax: Axes, means: pd.DataFrame, part: str) -> None:
     shown = BY_RECORD if part == "maps" else BY_TOTAL
-    for place, name in enumerate(shown):
+    for name in shown:
+        colour, marker, dashes = STYLES[name]
         for delta in (0.0, DELTA):
             one = means[(means["mechanism"] == name) & (means["delta"] == delta)]
             if one.empty:
                 continue
-            style = ("-", *LINES)[place] if part == "maps" else "--" if delta else "-"
-            ax.plot(
-                one["epsilon"], one["value"], marker="osDv^x"[place], markersize=3.5,
-                label=None if delta else name, color=COLOURS[place], linestyle=style,
+            ax.errorbar(
+                one["epsilon"], one["mean"], one["se"], marker=marker, markersize=3.5,
+                label="_" if delta else name, color=colour, elinewidth=0.8,
+                linestyle=dashes if part == "maps" else "--" if delta else "-",
             )  # fmt: skip
+
+
+def summaries(found: pd.DataFrame) -> pd.DataFrame:
+    """Means over replicates with standard errors, by measure, mechanism, δ and ε."""
+    keys = ["part", "measure", "mechanism", "delta", "epsilon"]
+    return found.groupby(keys, sort=False)["value"].agg(mean="mean", se="sem").reset_index()
 
 
 def coefficients(found: pd.DataFrame, case: str) -> Chart:
@@ -94,8 +113,10 @@ def coefficients(found: pd.DataFrame, case: str) -> Chart:
             means = here.groupby("measure")["value"].mean()
             values = [means[f"linear: {term}"] for term in terms]
             data += [(epsilon, name, t, v) for t, v in zip(terms, values, strict=True)]
-            style: dict[str, Any] = {"color": COLOURS[place], "label": name}
-            if part == "bootstrap":
+            style: dict[str, Any]
+            if part != "bootstrap":
+                style = {"color": STYLES[name][0], "label": name}
+            else:
                 style = {"color": "black", "markersize": 14, "label": "bootstrap of the records"}
             ax.plot(values, range(len(terms)), "osD|"[place], **style)
         ax.set_yticks(range(len(terms)), terms)

@@ -31,13 +31,15 @@ def report(found: pd.DataFrame) -> Report:
     lines: list[str] = []
     tables: dict[str, pd.DataFrame] = {}
     charts: dict[str, Chart] = {}
-    held = {}
+    held, means = {}, []
     for name in [name for name in CASES if (found["case"] == name).any()]:
         here = found[found["case"] == name].drop(columns="case")
         of_maps = here[here["part"].isin(["maps", "totals", "bootstrap"])]
         of_maps = of_maps.dropna(axis="columns", how="all")
         tables[f"maps-{name}"] = of_maps
         held[name] = orderings.orderings(of_maps)
+        measured = of_maps[of_maps["measure"].isin(MEASURES)]
+        means.append(figures.summaries(measured).assign(table=name))
         lines += _means(of_maps, name)
         for part, end in (("maps", ""), ("totals", "-total")):
             charts[f"figure-5-6-7-{name}{end}"] = figures.maps(of_maps, name, UTILITY, part)
@@ -51,6 +53,7 @@ def report(found: pd.DataFrame) -> Report:
                 tables[f"table-3-{name}"] = steps = chains.table(rows)
                 lines += ["\nOne record, step by step (as Table 3)\n", steps.to_string(index=False)]
     tables["orderings"] = both = orderings.side_by_side(held)
+    tables["means"] = pd.concat(means, ignore_index=True)
     lines += [
         "\nWhat the paper says: pairs that hold / do not / are unclear, by differences of "
         f"{orderings.CLEAR:g} standard errors\n",
