@@ -98,6 +98,7 @@ def test_too_much_is_refused(schema, fits, monkeypatch):
             fit.to_datatree(thin=thin)
 
 
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # of one record, by ArviZ
 def test_loo(schema, fits):
     """Without weights or clamp it is ArviZ's; with a clamp, weights are by the clamped terms."""
     plain = fits(schema, "plain")
