@@ -25,6 +25,7 @@ from dpbayes.errors import (
 )
 from dpbayes.fit import Fit
 from dpbayes.formats import open_records, read_records
+from dpbayes.kept import SavedFit, load
 from dpbayes.mechanisms import *  # noqa: F403  # its __all__ is the list of mechanisms
 from dpbayes.mechanisms.measured.expected import ExpectedInformation, expected_information
 from dpbayes.mechanisms.pegs.public import PublicRecords
@@ -42,18 +43,18 @@ from dpbayes.totals import for_total
 from dpbayes.tuning import tune
 
 if TYPE_CHECKING:
+    from dpbayes import charts
     from dpbayes.evaluate import utility
     from dpbayes.publication.gate import publish
     from dpbayes.publication.job import Job
     from dpbayes.publication.ledger import Ledger
     from dpbayes.publication.resolve import resolve
-    from dpbayes.report import charts
 
 # Slow to import, and not needed by every command: name -> module, or module:name.
 _LAZY = {
     "Job": "publication.job:Job",
     "Ledger": "publication.ledger:Ledger",
-    "charts": "report.charts",
+    "charts": "charts",
     "publish": "publication.gate:publish",
     "resolve": "publication.resolve:resolve",
     "utility": "evaluate.utility",
@@ -66,7 +67,7 @@ __all__ = [
     "check_contract", "SamplerSettings",
     "ConstantWeights", "Reference", "ConfidentialWeights", "PublicRecords",
     "Guarantee",
-    "Synthesizer", "Fit", "Release", "tune", "choose_program", "for_total",
+    "Synthesizer", "Fit", "load", "SavedFit", "Release", "tune", "choose_program", "for_total",
     "ExpectedInformation", "expected_information", "Job", "Ledger", "publish", "resolve",
     "utility", "charts",
     "DpbayesError", "SchemaError", "DataError", "ProgramError", "EngineError",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Generic
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic
 
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.errors import GuaranteeError
-from dpbayes.heavy import pd
+from dpbayes.heavy import pd, xr
+from dpbayes.kept import parameters, plotted, save
+from dpbayes.markup import card
 from dpbayes.mechanisms.base import F_co, Findings, Mechanism, Task
 from dpbayes.mechanisms.outlook import Outlook
 from dpbayes.privacy.guarantee import Basis, Guarantee
@@ -16,6 +19,9 @@ from dpbayes.release import Release, assemble, versions
 from dpbayes.schema import Column
 from dpbayes.schema.parts import Parts
 from dpbayes.schema.rows import check_room
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,6 +80,70 @@ class Fit(Generic[F_co]):
             GuaranteeError: the mechanism draws from no model.
         """
         return self.fitted.check(replicates)
+
+    def to_datatree(
+        self, *, log_likelihood: bool = False, posterior_predictive: bool = False, thin: int = 1
+    ) -> xr.DataTree:
+        """The posterior that data sets are drawn from, as ArviZ reads it. Confidential.
+
+        Groups ``posterior`` and ``sample_stats``; coefficients and intercepts in the covariates'
+        own units, with the names of covariates, levels and groups on the axes. Those asked for are
+        computed draw by draw, and bring ``observed_data`` with them.
+
+        Args:
+            log_likelihood: log p(record | draw) of each outcome, without weights or clamp.
+            posterior_predictive: a replicate of the records at each draw.
+            thin: take every so many draws.
+        Raises:
+            GuaranteeError: the mechanism draws from no model.
+            DataError: a group would not fit in memory, or there is no record.
+        """
+        return self.fitted.to_datatree(
+            log_likelihood=log_likelihood, posterior_predictive=posterior_predictive, thin=thin
+        )
+
+    def summary(self) -> pd.DataFrame:
+        """Mean, sd, interval, effective draws and R-hat of each parameter, by ArviZ. Confidential.
+
+        Raises:
+            GuaranteeError: the mechanism draws from no model.
+        """
+        return parameters(self.to_datatree())
+
+    def loo(self) -> Any:
+        """Expected log predictive density of a record left out, by ArviZ. Confidential.
+
+        ``arviz_stats.loo`` of the tree takes the draws for those of the plain posterior; this takes
+        them for what they are: of a weighted and clamped one.
+
+        Returns:
+            ``arviz_stats.ELPDData``.
+        Raises:
+            GuaranteeError: the mechanism draws from no model.
+        """
+        return self.fitted.loo()
+
+    def plot(self, what: str = "check") -> Figure:
+        """A figure of the fit, with the CONFIDENTIAL mark.
+
+        Args:
+            what: ``check``: records beside replicates of them; ``lipschitz``: by-record bounds.
+        Raises:
+            GuaranteeError: the mechanism draws from no model.
+        """
+        return plotted(self, what)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write what the fit found to a new folder, which nobody else can open. Confidential.
+
+        Draws, diagnostics, weights, bounds and the claim, as in a job's confidential/: no records,
+        and no way to draw data sets from it without them. ``dpbayes.load`` reads it. To go on with
+        chains after a crash, give ``Synthesizer.fit`` a checkpoint.
+
+        Raises:
+            OutputError: the folder is there already, or is in a release.
+        """
+        return save(self.findings(), folder)
 
     def findings(self) -> Findings:
         """What the fit says of the records. Confidential, and slow where it asks for a fit."""
@@ -143,7 +213,6 @@ class Fit(Generic[F_co]):
             **({"n": len(self.task.table)} if self.task.schema.rows.public else {}),
             "public_rows": self.task.rows,
             "synthesised": [column.name for column in self.synthesised],
-            "levels": {c.name: list(c.levels) for c in self.synthesised if c.levels},
             "noise": noise,
         }
 
@@ -199,3 +268,17 @@ class Fit(Generic[F_co]):
 
     def __repr__(self) -> str:
         return f"<Fit of {len(self.task.table)} records; {self.guarantee}>"
+
+    def _repr_html_(self) -> str:
+        findings = {} if self.task.model is None else {"model": self.task.model.program.name}
+        return card(
+            "Fit: confidential",
+            {
+                "mechanism": self.mechanism.name,
+                "records": f"{len(self.task.table):,}",
+                "synthetic": ", ".join(column.name for column in self.synthesised),
+                **findings,
+                "guarantee": str(self.guarantee),
+                "next": "fit.summary(), fit.plot(), fit.check(); fit.sample() alone may leave",
+            },
+        )

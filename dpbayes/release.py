@@ -15,6 +15,7 @@ import numpy as np
 from dpbayes.errors import GuaranteeError
 from dpbayes.formats.catalog import CSV, writer
 from dpbayes.heavy import pd
+from dpbayes.markup import card
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.schema import Schema
 
@@ -51,6 +52,13 @@ class Release:
     program_text: str | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def levels(self) -> dict[str, tuple[Any, ...]]:
+        """Declared levels of the released columns that have some, in order; public."""
+        columns = self.schema.columns
+        names = [name for name in self.datasets[0].columns if name in columns]
+        return {name: columns[name].levels for name in names if columns[name].levels}
+
     def files(self, file_format: str = CSV) -> dict[str, bytes]:
         """synthetic_1.csv ... synthetic_m.csv, and guarantee.json with their hashes.
 
@@ -78,6 +86,7 @@ class Release:
             "program": self.program and {"name": self.program, "sha256": self.program_sha256},
             "versions": dict(self.versions),
             "settings": dict(self.settings),
+            "levels": {name: list(levels) for name, levels in self.levels.items()},
             "notes": list(self.notes),
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in data.items()},
         }
@@ -102,6 +111,17 @@ class Release:
         rows = len(self.datasets[0])
         stamp = "" if self.releasable else "; NOT FOR RELEASE: seeded noise"
         return f"<Release {len(self.datasets)} x {rows} rows; {self.guarantee}{stamp}>"
+
+    def _repr_html_(self) -> str:
+        about = {
+            "data sets": f"{len(self.datasets)} of {len(self.datasets[0]):,} rows",
+            "guarantee": str(self.guarantee),
+            "in the ledger": "yes" if self.ledger is not None else "no",
+            **({} if self.releasable else {"NOT FOR RELEASE": "its noise was seeded, for a study"}),
+        }
+        notes = {f"note {k}": text for k, text in enumerate(self.notes, start=1)}
+        head: str = self.datasets[0].head().to_html(index=False, border=0)
+        return card("Release", {**about, **notes}) + head
 
 
 def assemble(

@@ -21,8 +21,9 @@ functions {
     }
     if (truncated == 1) log_lik -= log_Phi((ends[2] - eta) .* per_sigma);
     if (truncated == 2) {
-      log_lik -= log_Phi_interval((0.5 * (ends[1] + ends[2]) - eta) .* per_sigma,
-                                  0.5 * (ends[2] - ends[1]) * per_sigma);
+      // named: as an argument, stanli loses it in generated quantities of two parts
+      vector[rows(y)] middle = (0.5 * (ends[1] + ends[2]) - eta) .* per_sigma;
+      log_lik -= log_Phi_interval(middle, 0.5 * (ends[2] - ends[1]) * per_sigma);
     }
     return log_lik;
   }

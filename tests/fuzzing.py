@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dpbayes.errors import DpbayesError
 
-USUAL = 2000
+USUAL = 1000
 CASES = int(os.environ.get("DPBAYES_FUZZ_CASES", USUAL))  # another number: other cases each time
 many = settings(
     max_examples=CASES, deadline=None, database=None, derandomize=CASES == USUAL,

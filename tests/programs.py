@@ -84,6 +84,10 @@ OUTCOME = {
     "hurdle_neg_binomial": "visits", "zero_inflated_poisson": "visits",
     "zero_inflated_neg_binomial": "visits", "semicontinuous_lognormal": "wage",
     "semicontinuous_gamma": "wage", "semicontinuous_beta": "wage",
+    "semicontinuous_truncated_normal": "wage", "mixture": "y",
+    "mixture_lognormal": "y", "weibull": "y", "exponential": "y",
+    "survival_weibull": "Surv(y, ill)", "survival_exponential": "Surv(y, ill)",
+    "survival_lognormal": "Surv(y, ill)",
 }  # fmt: skip
 
 

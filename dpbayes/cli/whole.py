@@ -146,7 +146,7 @@ def _text(table: pd.DataFrame) -> str:
 
 
 def _draw(drawing: Figure, path: Path, kind: str) -> None:
-    from dpbayes.report.charts import mark
+    from dpbayes.charts import mark
 
     mark(drawing, "confidential")
     content = io.BytesIO()

@@ -240,12 +240,15 @@ class CmdStanBinding:
         stats = {key: values[:, :, names.index(key)] for key in SAMPLER_STATS}
         return make_draws(_variables(names, values, self._model.sampled), stats)
 
+    def embedded(self) -> EmbeddedBinding:
+        """The same on the embedded engine; ProgramError for a program that it does not know."""
+        return EmbeddedBinding(EmbeddedEngine().compile(self._model.program), self._data)
+
     def random_points(self, count: int, seed: int, width: float = 2.0) -> xr.DataTree:
         # CmdStan has no command for this. Programs mean the same on the embedded engine, which
         # takes a seed of any width.
         with contextlib.suppress(ProgramError):
-            model = EmbeddedEngine().compile(self._model.program)
-            return EmbeddedBinding(model, self._data).random_points(count, seed, width)
+            return self.embedded().random_points(count, seed, width)
         # A program that it does not know: each point is where a chain that stands still starts.
         # Points that are rejected or have density 0 are drawn again, up to 100 times.
         arguments = ["sample", "num_warmup=0", "num_samples=1", "algorithm=fixed_param"]

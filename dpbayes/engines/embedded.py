@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import json
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -37,6 +39,7 @@ from dpbayes.schema.fingerprint import hash_of
 from dpbayes.stan.program import StanProgram
 
 _SHORT = 2_000_000  # records times iterations: about a second of sampling
+_KEPT = 100_000  # records up to which each thread's evaluator is kept, beyond which one
 _SILENT = {"emit": 0, "emit_y_rep": 0}
 _MODE_STEPS = 500  # of L-BFGS: a mode is wanted to about a posterior sd
 _REJECTED = 1e300  # minus the log density where there is none
@@ -90,7 +93,7 @@ class EmbeddedBinding:
         self._model = model
         self._data = data
         self._n = data.n
-        self._idle: list[Any] = []  # evaluators of log_lik_at
+        self._idle: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)  # evaluators
 
     def rebind(self, **changes: Any) -> EmbeddedBinding:
         return EmbeddedBinding(self._model, self._data.changed(**changes))
@@ -183,25 +186,26 @@ class EmbeddedBinding:
 
     @interruptible
     def random_points(self, count: int, seed: int, width: float = 2.0) -> xr.DataTree:
-        model = self._evaluator(emit=0)
-        names = _names(model)
         rng = np.random.default_rng(seed)
         points: list[Vector] = []
         said = ""
-        for _ in range(_TRIES * count):
-            if len(points) == count:
-                break
-            try:  # a transformed parameter may be out of bounds
-                at = rng.uniform(-width, width, model.param_unc_num())
-                points.append(model.param_constrain(at))
-            except RuntimeError as error:
-                said = str(error)
+        with self._borrowed(emit=0) as model:
+            names = _names(model)
+            for _ in range(_TRIES * count):
+                if len(points) == count:
+                    break
+                try:  # a transformed parameter may be out of bounds
+                    at = rng.uniform(-width, width, model.param_unc_num())
+                    points.append(model.param_constrain(at))
+                except RuntimeError as error:
+                    said = str(error)
         if len(points) < count:
             raise self._failed(f"at nearly all random points of width {width:g}", said)
         return make_draws(uncolumn(names, np.stack(points)[None]))
 
     def log_prob(self, draws: xr.DataTree) -> Vector:
-        points = columns(draws, _names(self._evaluator(emit=0)))
+        with self._borrowed(emit=0) as model:
+            points = columns(draws, _names(model))
         return self._log_density(points, constrained=True)
 
     def log_density(self, points: Floats) -> Vector:
@@ -211,14 +215,14 @@ class EmbeddedBinding:
 
     def _log_density(self, points: Floats, *, constrained: bool) -> Vector:
         def evaluate(part: Floats) -> Vector:
-            model = self._evaluator(emit=0)
             out = np.empty(len(part))
-            for s, point in enumerate(part):
-                try:
-                    at = model.param_unconstrain(point) if constrained else point
-                    out[s] = model.log_density(at)
-                except RuntimeError:  # Stan rejects the point
-                    out[s] = -np.inf
+            with self._borrowed(emit=0) as model:
+                for s, point in enumerate(part):
+                    try:
+                        at = model.param_unconstrain(point) if constrained else point
+                        out[s] = model.log_density(at)
+                    except RuntimeError:  # Stan rejects the point
+                        out[s] = -np.inf
             return out
 
         return by_parts(evaluate, points)
@@ -280,20 +284,13 @@ class EmbeddedBinding:
         return uncolumn(names, out.reshape(*points.shape[:-1], len(names)))
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
-        model = self._evaluator(emit=1)
-        return self._log_lik(model, columns(draws, _names(model)), constrained=True)
+        with self._borrowed(emit=1) as model:
+            yield from self._log_lik(model, columns(draws, _names(model)), constrained=True)
 
     def log_lik_at(self, points: Floats) -> Iterator[Vector]:
-        """As ``log_lik`` at unconstrained points of shape (S, d).
-
-        Evaluators are kept for the next call, one for each thread: to make one reads all data.
-        """
-        try:
-            model = self._idle.pop()
-        except IndexError:
-            model = self._evaluator(emit=1)
-        yield from self._log_lik(model, points, constrained=False)
-        self._idle.append(model)
+        """As ``log_lik`` at unconstrained points of shape (S, d)."""
+        with self._borrowed(emit=1) as model:
+            yield from self._log_lik(model, points, constrained=False)
 
     def _log_lik(self, model: Any, points: Floats, *, constrained: bool) -> Iterator[Vector]:
         emit = self._slice(model, "log_lik")
@@ -319,27 +316,38 @@ class EmbeddedBinding:
     @interruptible
     def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
         # A program without the switch emit_y_rep writes both under emit.
-        model = self._evaluator(emit=int("emit_y_rep" not in self._declared), emit_y_rep=1)
-        point = columns(draws, _names(model))[index]
-        try:
-            out = model.param_constrain(
-                model.param_unconstrain(point),
-                include_tp=True,
-                include_gq=True,
-                rng=model.new_rng(seed),
-            )
-        except RuntimeError:
-            raise no_replicate(self._model.program) from None
-        return np.asarray(out[self._slice(model, "y_rep")])
+        emit = int("emit_y_rep" not in self._declared)
+        with self._borrowed(emit=emit, emit_y_rep=1) as model:
+            point = columns(draws, _names(model))[index]
+            try:
+                out = model.param_constrain(
+                    model.param_unconstrain(point),
+                    include_tp=True,
+                    include_gq=True,
+                    rng=model.new_rng(seed),
+                )
+            except RuntimeError:
+                raise no_replicate(self._model.program) from None
+            return np.asarray(out[self._slice(model, "y_rep")])
 
     @property
     def _declared(self) -> tuple[str, ...]:
         return self._model.program.declared("data")
 
+    @contextlib.contextmanager
+    def _borrowed(self, *, emit: int, emit_y_rep: int = 0) -> Iterator[Any]:
+        """An evaluator for one thread, kept for the next: to make one reads program and data."""
+        idle = self._idle[emit, emit_y_rep]
+        try:
+            model = idle.pop()
+        except IndexError:
+            model = self._evaluator(emit=emit, emit_y_rep=emit_y_rep)
+        yield model
+        if self._n <= _KEPT or not idle:
+            idle.append(model)
+
     def _evaluator(self, *, emit: int, emit_y_rep: int = 0) -> Any:
-        # With its own way to print, bridgestan would print.
-        factory = functools.partial(stanli.bridgestan_model, capture_stan_prints=False)
-        return self._build(factory, emit=emit, emit_y_rep=emit_y_rep)
+        return self._build(_evaluator_of, emit=emit, emit_y_rep=emit_y_rep)
 
     @interruptible
     def _build(self, factory: Any, **switches: int) -> Any:
@@ -366,6 +374,19 @@ class EmbeddedBinding:
         require_entries(program, name, count, self._n)
         start = flat.index(f"{name}.1")
         return slice(start, start + self._n)
+
+
+def _evaluator_of(mir: str, data: str) -> Any:
+    """``stanli.bridgestan_model`` without its way from text to Python's objects and back, which is
+    nine tenths of the time of a model with many records."""
+    from bridgestan import StanModel  # slow to import
+
+    program = json.dumps({"build_id": stanli.build_id(), "mir": mir, "name": "stanli_model"})
+    whole = f'{{"__stanli":{program},{data[1:]}'
+    # With its own way to print, bridgestan would print.
+    model = StanModel(stanli._runtime_lib_path(), whole, capture_stan_prints=False, warn=False)
+    model.data = ""  # all records once more, kept for its repr
+    return model
 
 
 def _arguments(settings: SamplerSettings, refresh: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpbayes import charts
 from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.evaluate.utility import utility
 from dpbayes.explore.settings import build, command
@@ -20,7 +21,6 @@ from dpbayes.pages import figures
 from dpbayes.pages.page import Picture, Table, shown
 from dpbayes.planning.population import Population
 from dpbayes.planning.trial import between_samples, distances
-from dpbayes.report import charts
 from dpbayes.report.losses import UNCLAMPED, distance, lost
 from dpbayes.report.whole import Whole
 from dpbayes.schema import Schema

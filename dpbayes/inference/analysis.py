@@ -6,7 +6,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,40 +21,18 @@ from dpbayes.inference.counts import (
     from_clamped_draws,
     from_synthetic_counts,
 )
+from dpbayes.inference.coverage import (
+    DEFAULT_RULE,
+    RULES_BY_MECHANISM,
+    not_large,
+    uncovered,
+)
 from dpbayes.release import STATEMENT, Release
 from dpbayes.schema.values import level_text
-from dpbayes.stan.formula import DataFormula
-from dpbayes.stan.formula_text import quoted
+from dpbayes.stan.formula_text import parse
+from dpbayes.stan.formula_tree import Binary, Call, Name, Node, Number, Text
 
-# Mechanisms whose data sets are shifted, which averaging over data sets does not undo.
-_SHRUNK = (
-    "its data shrink towards the synthesizer's prior (bias of 54 to 90% at ε = 2, Charest, Table "
-    "1). Use share_posterior or from_synthetic_counts for counts of beta-binomial"
-)
-_CLAMPED = (
-    "its clamp shifts the posterior: with five data sets 95% intervals of a share covered 7% at "
-    "ε = 1 and 81% at ε = 3 (`dpbayes study known-draws`). Use from_clamped_draws for shares, or "
-    "ask for a release by 'anchored'"
-)
-_BIASED = {
-    "multinomial-dirichlet": _SHRUNK,
-    "beta-binomial": _SHRUNK,
-    "beta-binomial-mr": _SHRUNK,
-    "smoothed-histogram": _SHRUNK,
-    "censored": _CLAMPED,
-    "censored-weighted": _CLAMPED,
-}
 _URNS = ("beta-binomial", "multinomial-dirichlet")
-# What fits m data sets, each from a draw of its own of a private posterior.
-DEFAULT_RULE = "modips"
-# What fits those of one private measurement: the spread between them holds all that is unknown.
-RULES_BY_MECHANISM = {"measured": "reiter2002"}
-_NEAR = (
-    "draw = mode makes each data set as near to the records as the noisy counts allow, so that "
-    "they differ by less than what is unknown and intervals come out too short. Use a release "
-    "with draw = posterior"
-)
-MODELS = ("ols", "logit", "poisson")
 
 
 @dataclass(frozen=True)
@@ -66,12 +44,14 @@ class ReleasedData:
         mechanism: its name, or None if unknown.
         basis: ``strict``, ``asymptotic`` or ``none``; None if unknown.
         settings: of the synthesizer, as in the statement.
+        levels: declared ones of released columns, in order.
     """
 
     datasets: tuple[pd.DataFrame, ...]
     mechanism: str | None = None
     basis: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    levels: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 def read_release(directory: str | Path) -> ReleasedData:
@@ -86,7 +66,8 @@ def read_release(directory: str | Path) -> ReleasedData:
         count = int(statement["datasets"])
         frames = tuple(_read_table(directory, f"synthetic_{i}") for i in range(1, count + 1))
         mechanism, basis = str(statement["mechanism"]), str(statement["basis"])
-        return ReleasedData(frames, mechanism, basis, dict(statement.get("settings", {})))
+        settings, levels = (dict(statement.get(key, {})) for key in ("settings", "levels"))
+        return ReleasedData(frames, mechanism, basis, settings, levels)
     except OSError as error:
         raise InferenceError(
             f"release {str(directory)!r}: {error.strerror} ({Path(str(error.filename)).name}). "
@@ -121,19 +102,24 @@ def analyse(
     if rule is not None and rule not in RULES:
         raise InferenceError(f"rule = {rule!r}: expected one of {', '.join(RULES)}.")
     name = released.mechanism or ""
-    why = _NEAR if released.settings.get("draw") == "mode" else _BIASED.get(name)
-    if why is not None:
-        warnings.warn(f"no rule fits mechanism {name!r}: {why}.", stacklevel=2)
+    own, size = RULES_BY_MECHANISM.get(name, DEFAULT_RULE), len(released.datasets[0])
+    notes = [uncovered(released.mechanism, released.settings)]
+    if rule == "mixture":
+        n = released.settings.get("public_rows")
+        notes.append(not_large(size, n, len(released.datasets)))
+    said = tuple(note for note in notes if note is not None)
+    for note in said:
+        warnings.warn(note, stacklevel=2)
     pairs = [_pair(function(data)) for data in released.datasets]
     estimates, variances = (_stack([pair[k] for pair in pairs]) for k in (0, 1))
-    own, size = RULES_BY_MECHANISM.get(name, DEFAULT_RULE), len(released.datasets[0])
-    return combine(
+    found = combine(
         estimates,
         variances,
         rule or own,
         size_ratio=size / released.settings.get("public_rows", size),
         strict_dp=released.basis == "strict" and rule not in (None, own),
     )
+    return replace(found, notes=said)
 
 
 def share_posterior(
@@ -186,9 +172,51 @@ def share_posterior(
     )
 
 
+def of_one(release: ReleasedData, formula: str, level: float = 0.95) -> pd.DataFrame:
+    """The interval that a model of the mechanism gives, where no rule does: of one data set.
+
+    Args:
+        formula: of a share without covariates, ``y ~ 1``, or ``I(y == 'level') ~ 1``; of a column
+            of levels that was released as ``share_posterior`` says.
+    Raises:
+        InferenceError: there is no model of it: what would have to be asked for.
+    """
+    try:
+        parsed = parse(formula)
+    except SchemaError as error:
+        raise InferenceError(str(error)) from None
+    name, wanted = _share_of(parsed.outcome, release.levels)
+    if name is None or list(parsed.terms) != [()] or parsed.groups:
+        raise InferenceError(
+            "there is one data set: the variance between several shows what synthesis and noise "
+            "added, and no rule gives an interval without it (raab does, for data without "
+            "protection). A model of the mechanism does for a share, --formula 'y ~ 1'. Else ask "
+            "for more data sets, --datasets 5."
+        )
+    found = share_posterior(release, wanted)
+    low, high = found.interval(level)
+    row = {"share": float(found.mean[0]), "sd": float(found.sd[0])}
+    ends = {f"{100 * level:g}% low": low, f"{100 * level:g}% high": high}
+    return pd.DataFrame({**row, **ends}, index=[f"{name} = {wanted}"])
+
+
+def _share_of(outcome: Node, levels: Mapping[str, Sequence[Any]]) -> tuple[str | None, Any]:
+    """A column and the level whose share an outcome is; the second where none is named."""
+    if isinstance(outcome, Call) and outcome.name == "I" and len(outcome.arguments) == 1:
+        outcome = outcome.arguments[0]
+    if isinstance(outcome, Name) and len(levels.get(outcome.value, ())) == 2:
+        return outcome.value, levels[outcome.value][1]
+    if isinstance(outcome, Binary) and outcome.sign == "==" and isinstance(outcome.left, Name):
+        if isinstance(outcome.right, Text):
+            return outcome.left.value, outcome.right.value
+        if isinstance(outcome.right, Number):
+            return outcome.left.value, outcome.right.text
+    return None, None
+
+
 def _level_counts(released: ReleasedData, column: str, level: Any) -> tuple[list[int], bool]:
     """Records with a level, by data set: 0 where none has it. And whether it is the first one."""
-    levels, text = released.settings.get("levels", {}).get(column), level_text(level)
+    levels, text = released.levels.get(column), level_text(level)
     if not levels:
         raise InferenceError(
             f"the release does not say which levels column {column!r} has. Use from_clamped_draws "
@@ -218,64 +246,14 @@ def _urn_posterior(
     return from_synthetic_counts(counts, alpha, int(settings["n"]), prior=prior)
 
 
-def formula_fit(formula: str, model: str = "ols") -> Callable[[pd.DataFrame], Any]:
-    """A function for ``analyse`` that fits a regression by statsmodels.
-
-    Args:
-        formula: what formulas of a synthesizer may use, of the released columns: a formula is
-            read and never run as code. Splines and polynomials need bounds, ``lower`` and
-            ``upper``; the outcome may be an expression.
-        model: one of ``MODELS``.
-    Raises:
-        InferenceError: statsmodels is missing, the formula is none, or it does not fit the data.
-    """
-    if model not in MODELS:
-        raise InferenceError(f"model = {model!r}: expected one of {', '.join(MODELS)}.")
-    try:
-        import statsmodels.api as sm
-    except ImportError:
-        raise InferenceError(
-            'formulas need statsmodels: pip install "dpbayes[analysis]".'
-        ) from None
-    made = {"ols": sm.OLS, "logit": sm.Logit, "poisson": sm.Poisson}[model]
-    try:
-        read = DataFormula(formula)
-    except SchemaError as error:
-        raise InferenceError(str(error)) from None
-
-    def fit(data: pd.DataFrame) -> Any:
-        quiet = {} if model == "ols" else {"disp": 0}
-        data = _complete(data, read.columns)
-        try:
-            return made(*read.matrices(data)).fit(**quiet)
-        except Exception as error:  # libraries raise errors of many kinds
-            raise InferenceError(
-                f"{model} {quoted(formula)} on columns {', '.join(map(str, data.columns))}: "
-                f"{(str(error) or type(error).__name__).splitlines()[0]}"
-            ) from None
-
-    return fit
-
-
-def _complete(data: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    """Rows without a missing value in these columns; a warning says so where some are left out."""
-    some = [name for name in names if name in data and data[name].isna().any()]
-    if not some:
-        return data
-    warnings.warn(
-        f"rows with a missing value are left out ({', '.join(some)}): the analysis is of those "
-        "that have one, as it would be of the records.",
-        stacklevel=2,
-    )
-    return data.dropna(subset=some)
-
-
 def _as_released(release: Any) -> ReleasedData:
     if isinstance(release, ReleasedData):
         return release
     if isinstance(release, Release):
         claim = release.guarantee
-        return ReleasedData(release.datasets, claim.mechanism, claim.basis, release.settings)
+        return ReleasedData(
+            release.datasets, claim.mechanism, claim.basis, release.settings, release.levels
+        )
     if isinstance(release, str | Path):
         return read_release(release)
     frames = tuple(release) if isinstance(release, Iterable) else ()

@@ -12,6 +12,7 @@ import numpy as np
 from dpbayes.arrays import Floats
 from dpbayes.errors import InferenceError
 from dpbayes.heavy import pd, stats, xr
+from dpbayes.markup import card
 
 # (variance T, degrees of freedom) from W, B and m; B > 0 is not assumed.
 Rule = Callable[[Floats, Floats, int], tuple[Floats, Floats]]
@@ -50,6 +51,16 @@ def _raab(W: Floats, B: Floats, m: int) -> tuple[Floats, Floats]:
     return (1 + 2 / m) * W, np.full_like(W, np.inf)
 
 
+def _mixture(W: Floats, B: Floats, m: int) -> tuple[Floats, Floats]:
+    """Variance of a mixture of m normal posteriors, one of each data set: W + (1 - 1/m)B.
+
+    Raisa, Jalko and Honkela (2025), Consistent Bayesian inference from synthetic data, JMLR 26:
+    posteriors of data sets much larger than the records, drawn given one private measurement, mix
+    to the posterior given that measurement. Intervals are quantiles of the mixture.
+    """
+    return W + (1 - 1 / m) * B, np.full_like(W, np.inf)
+
+
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         # 0/0: neither variance is there, and the df are as good as infinite.
@@ -62,6 +73,7 @@ RULES: dict[str, Rule] = {
     "raghunathan": _raghunathan,
     "reiter2002": _raghunathan,  # and a positive variance in its place
     "raab": _raab,
+    "mixture": _mixture,
 }
 _LEAST_SETS = {"raab": 1}  # others need the variance between sets
 
@@ -85,6 +97,7 @@ class Combined:
         within, between: W, mean of the variances, and B, sample variance of the estimates.
         rule: its name.
         datasets: m.
+        notes: what is known against these intervals, in sentences.
     """
 
     estimate: Any
@@ -94,7 +107,9 @@ class Combined:
     between: Any
     rule: str
     datasets: int
+    notes: tuple[str, ...] = ()
     _label: Callable[[Floats], Any] = field(repr=False, default=lambda a: a)
+    _parts: tuple[Floats, Floats] | None = field(repr=False, default=None)  # means and variances
 
     @property
     def standard_error(self) -> Any:
@@ -105,6 +120,10 @@ class Combined:
         """Ends of the central interval of a level in (0, 1)."""
         if not 0 < level < 1:
             raise InferenceError(f"level = {level!r} must lie in (0, 1), for example 0.95.")
+        if self._parts is not None:
+            ends = ((1 - level) / 2, (1 + level) / 2)
+            low, high = (_mixture_quantile(*self._parts, q) for q in ends)
+            return self._label(low), self._label(high)
         half = stats.t.ppf((1 + level) / 2, np.asarray(self.df)) * np.sqrt(
             np.asarray(self.variance)
         )
@@ -113,6 +132,9 @@ class Combined:
 
     def p_value(self, null: float = 0.0) -> Any:
         """Two-sided, of the hypothesis that the parameter is ``null``."""
+        if self._parts is not None:
+            below = _mixture_cdf(*self._parts, np.full_like(self._parts[0][0], null))
+            return self._label(2 * np.minimum(below, 1 - below))
         distance = np.abs(np.asarray(self.estimate) - null)
         error = np.sqrt(np.asarray(self.variance))
         with np.errstate(divide="ignore"):
@@ -130,6 +152,34 @@ class Combined:
         flat = {name: np.atleast_1d(np.asarray(v)).ravel() for name, v in columns.items()}
         labels = self.estimate.index if isinstance(self.estimate, pd.Series) else None
         return pd.DataFrame(flat, index=labels)
+
+    def __repr__(self) -> str:
+        table = self.table().to_string(float_format="{:.4g}".format)
+        head = f"{self.datasets} data sets, rule {self.rule!r}"
+        return "\n".join([head, table, *(f"Not covered: {note}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        head = card("Combined", {"data sets": str(self.datasets), "rule": self.rule})
+        notes = card("Not covered", {str(k): text for k, text in enumerate(self.notes, start=1)})
+        table: str = self.table().to_html(float_format="{:.4g}".format, border=0)
+        return head + table + (notes if self.notes else "")
+
+
+def _mixture_cdf(means: Floats, variances: Floats, at: Floats) -> Floats:
+    """Distribution function of an equal mixture of normals; m along the first axis."""
+    sd = np.sqrt(np.maximum(variances, np.finfo(float).tiny))
+    return np.asarray(stats.norm.cdf((at - means) / sd).mean(axis=0))
+
+
+def _mixture_quantile(means: Floats, variances: Floats, q: float) -> Floats:
+    """Its inverse, by halving between the quantiles of the parts."""
+    each = means + stats.norm.ppf(q) * np.sqrt(variances)
+    low, high = each.min(axis=0), each.max(axis=0)
+    for _ in range(100):
+        middle = (low + high) / 2
+        left = _mixture_cdf(means, variances, middle) < q
+        low, high = np.where(left, middle, low), np.where(left, high, middle)
+    return np.asarray((low + high) / 2)
 
 
 def combine(
@@ -173,11 +223,8 @@ def combine(
             "(from_synthetic_counts, from_clamped_draws, from_normal_draws)."
         )
     if strict_dp and rule in _FAILS:
-        warnings.warn(
-            f"rule {rule!r} is not made for differentially private data: {_FAILS[rule]}. "
-            "Use rule 'modips'.",
-            stacklevel=2,
-        )
+        private = f"rule {rule!r} is not made for differentially private data: {_FAILS[rule]}"
+        warnings.warn(f"{private}. Use rule 'modips'.", stacklevel=2)
     W = v.mean(axis=0)
     B = q.var(axis=0, ddof=1) if m > 1 else np.zeros_like(W)
     T, df = RULES[rule](W, B, m)
@@ -191,7 +238,9 @@ def combine(
         # Reiter 2002: where T < 0, the variance W of synthetic sets scaled to the real size.
         T, df = np.where(T < 0, size_ratio * W, T), np.where(T < 0, m - 1.0, df)
     df = np.maximum(df, 1e-3)  # T = 0 has df 0, of which t has no quantiles
-    return Combined(label(q.mean(axis=0)), label(T), label(df), label(W), label(B), rule, m, label)
+    parts = (q, v) if rule == "mixture" else None
+    mean, T, df, W, B = (label(array) for array in (q.mean(axis=0), T, df, W, B))
+    return Combined(mean, T, df, W, B, rule, m, _label=label, _parts=parts)
 
 
 def _read(values: Any, name: str) -> tuple[Floats, Callable[[Floats], Any]]:

@@ -38,6 +38,11 @@ from dpbayes.stan.model import Model
 T = TypeVar("T")
 M = TypeVar("M", bound="Mechanism[Any]")
 
+NO_DRAWS = (
+    "the mechanism has no posterior draws to summarise or plot: its findings() and the reports "
+    "(`dpbayes utility`, `dpbayes report`) say what it made of the records."
+)
+
 
 @dataclass(frozen=True)
 class Task:
@@ -185,6 +190,18 @@ class Fitted(ABC):
             "the mechanism draws from no model: there is nothing to check but its releases, by "
             "the utility report."
         )
+
+    def to_datatree(self, **groups: Any) -> xr.DataTree:
+        """The posterior for ArviZ (``Fit.to_datatree``). Confidential.
+
+        Raises:
+            GuaranteeError: there is no posterior.
+        """
+        raise GuaranteeError(NO_DRAWS)
+
+    def loo(self) -> Any:
+        """``Fit.loo``. GuaranteeError where there is no posterior."""
+        raise GuaranteeError(NO_DRAWS)
 
     def findings(self) -> Findings:
         """For the confidential report."""

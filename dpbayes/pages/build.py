@@ -9,7 +9,7 @@ from typing import Any
 
 from dpbayes.errors import DataError
 from dpbayes.formats import read_records
-from dpbayes.inference.analysis import DEFAULT_RULE, RULES_BY_MECHANISM
+from dpbayes.inference.coverage import DEFAULT_RULE, RULES_BY_MECHANISM, uncovered
 from dpbayes.pages import comparison, confidential
 from dpbayes.pages.comparison import Question
 from dpbayes.pages.guarantee import guarantee, numbers, settings
@@ -105,6 +105,9 @@ def _analysis(statement: Mapping[str, Any]) -> Section:
             f"{rule} (`dpbayes combine`, or `dpbayes.inference.analyse`): the spread between data "
             "sets shows what noise and synthesis add."
         ]
+    against = uncovered(name, statement.get("settings", {}))
+    if m > 1 and not near and against is not None:
+        text.append(f"Of the intervals that this gives: {against}")
     return Section("How to analyse them", text)
 
 

@@ -15,7 +15,7 @@ from dpbayes.errors import InferenceError
 from dpbayes.evaluate.joint import total_variation
 from dpbayes.evaluate.utility import interval_overlap, utility
 from dpbayes.heavy import pd
-from dpbayes.inference.analysis import formula_fit
+from dpbayes.inference.regressions import formula_fit
 from dpbayes.pages import figures
 from dpbayes.pages.page import Picture, Section, Table
 from dpbayes.report.whole import Whole, bounds_of, joint_utility, risk, tables_of

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from dpbayes import charts
 from dpbayes.errors import DataError
 from dpbayes.heavy import pd
+from dpbayes.kept import FIT
 from dpbayes.pages import figures
 from dpbayes.pages.page import Picture, Section, Table
-from dpbayes.report import charts
 from dpbayes.report.losses import UNCLAMPED, distance, told
-from dpbayes.report.report import FIT, UTILITY
+from dpbayes.report.report import UTILITY
 
 WIDE = 20.0  # a largest bound so many times the median asks for a logarithmic axis
 

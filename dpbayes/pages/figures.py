@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
+from dpbayes.charts import COLOURS, DATA
 from dpbayes.heavy import pd
-from dpbayes.report.charts import COLOURS, DATA
 from dpbayes.schema import Column
 
 SYNTHETIC = COLOURS[0]

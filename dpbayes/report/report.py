@@ -3,57 +3,35 @@
 from __future__ import annotations
 
 import io
-import json
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from dpbayes.engines.draws import netcdf
+from dpbayes import charts
+from dpbayes.check_charts import check_panels
 from dpbayes.evaluate.utility import utility
 from dpbayes.fit import Fit
 from dpbayes.heavy import pd
+from dpbayes.kept import as_json, fit_files
 from dpbayes.mechanisms.base import Findings
 from dpbayes.release import Release
-from dpbayes.report import charts
 from dpbayes.report.losses import UNCLAMPED
-from dpbayes.report.predictive import check_panels
 
 SHOWN = 4  # data sets in a figure
-FIT, UTILITY = "fit.json", "utility.json"
+UTILITY = "utility.json"
 SAMPLE = 100_000  # of records in parts
-
-
-def confidential_mark(n: int, claim: Mapping[str, Any]) -> str:
-    """What a figure of the confidential side says of itself.
-
-    Args:
-        n: records.
-        claim: ``Guarantee.to_dict``.
-    """
-    epsilon, basis = claim["epsilon"], claim["basis"]
-    if epsilon is None:
-        paid = "no ε"
-    else:
-        at = f" at δ = {claim['delta']:g}" if claim["delta"] else ""
-        paid = f"{'' if basis == 'strict' else 'target '}ε = {epsilon:.4g} (add/remove){at}"
-    return f"CONFIDENTIAL · n = {n:,} · {paid}"
 
 
 def fit_report(findings: Findings) -> dict[str, bytes]:
     """Files that say what a fit found, by name: weights, draws, diagnostics, by-record bounds."""
-    files = {FIT: _json(findings.summary)}
-    if findings.by_record is not None:
-        files["weights.csv"] = findings.by_record.to_csv(index_label="record").encode()
-    if findings.draws is not None:
-        # Stan leaves no trace of the records in the draws tree but the posterior itself.
-        files["draws.nc"] = netcdf(findings.draws)
+    files = fit_files(findings)
     if findings.bounds:
         n = len(next(iter(findings.bounds.values())))
         # A stage's window: of ε where there is one stage.
         figure = charts.lipschitz_violin(findings.bounds, findings.epsilon, line="window/2")
-        files["lipschitz.png"] = png(figure, confidential_mark(n, findings.summary["guarantee"]))
+        mark = charts.confidential_mark(n, findings.summary["guarantee"])
+        files["lipschitz.png"] = png(figure, mark)
     return files
 
 
@@ -82,11 +60,11 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
         }
     shown = {f"synthetic {i}": data for i, data in enumerate(datasets[:SHOWN], start=1)}
     figure = charts.density_overlays(fit.synthesised, records, shown)
-    mark = confidential_mark(len(table), release.guarantee.to_dict())
+    mark = charts.confidential_mark(len(table), release.guarantee.to_dict())
     if most is not None:
         measures["sample"] = {"records": most, "of": len(table)}
         mark = f"{mark} · {most:,} records shown"
-    return {UTILITY: _json(measures), "density.png": png(figure, mark)}
+    return {UTILITY: as_json(measures), "density.png": png(figure, mark)}
 
 
 def check_report(fit: Fit[Any]) -> dict[str, bytes]:
@@ -94,7 +72,7 @@ def check_report(fit: Fit[Any]) -> dict[str, bytes]:
     if fit.task.model is None:
         return {}
     check = fit.check()
-    mark = confidential_mark(len(fit.records), fit.guarantee.to_dict())
+    mark = charts.confidential_mark(len(fit.records), fit.guarantee.to_dict())
     figure = check_panels(check.columns, check.observed, check.replicates, check.residuals)
     return {"check.csv": check.table.to_csv(index=False).encode(), "check.png": png(figure, mark)}
 
@@ -104,7 +82,3 @@ def png(figure: Figure, mark: str) -> bytes:
     content = io.BytesIO()
     charts.mark(figure, mark).savefig(content)
     return content.getvalue()
-
-
-def _json(tree: Mapping[str, object]) -> bytes:
-    return (json.dumps(tree, indent=2, ensure_ascii=False, default=float) + "\n").encode()

@@ -16,6 +16,7 @@ from dpbayes.heavy import pd
 from dpbayes.schema import Column, ColumnType
 from dpbayes.stan.cells import Cells
 from dpbayes.stan.family_text import read_family
+from dpbayes.stan.outcomes import decode_outcome, encode_outcome
 
 Prior = float | tuple[float, float]
 
@@ -25,6 +26,7 @@ _COMMON: dict[str, Prior] = {"coefficient": 1.0, "group_sd": 1.0}
 # Priors whose first entry is a location and may be negative; all other entries are scales,
 # shapes or rates and must be positive for the prior to be proper.
 _LOCATED = ("intercept", "cutpoint")
+MOST_COMPONENTS = 20
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Family:
         file: the bundled program, where it has not the family's name: one that several share.
         constants: its data that say which of these it is.
         settings: what may stand in parentheses after the name, with defaults: ``bins`` of
-            ``cells``; ``sigma``, a formula of the scale, None for one scale.
+            ``cells``; ``sigma``, a formula of the scale, None for one scale; ``components``, how
+            many, of a mixture.
         parts: of a family of two parts, labels and families of these: the point, and the rest
             (joined.py).
         rule: how they are joined.
@@ -73,7 +76,7 @@ class Family:
     constants: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     parts: Mapping[str, str] = field(default_factory=dict)
-    rule: Literal["", "hurdle", "inflated", "atoms"] = ""
+    rule: Literal["", "hurdle", "inflated", "atoms", "censored"] = ""
     make: Callable[[], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -105,6 +108,13 @@ class Family:
             raise SchemaError(
                 f"family {self.name!r}: sigma = {sigma!r:.60} must be a formula of the scale, "
                 "'~ x', without an outcome."
+            )
+        components = settings.get("components", 2)
+        whole = isinstance(components, int) and not isinstance(components, bool)
+        if not whole or not 2 <= components <= MOST_COMPONENTS:
+            raise SchemaError(
+                f"family {self.name!r}: components = {components!r:.60} must be a whole number "
+                f"from 2 to {MOST_COMPONENTS}, from public knowledge."
             )
         found = replace(self, settings={**self.settings, **settings})
         if sigma is None:
@@ -217,6 +227,8 @@ class Family:
             data |= {"C": cells.count, "prior_shares": shares, "base": cells.count // 2}
         if data.get("truncated"):
             data |= self._truncation(column)
+        if "components" in self.settings:
+            data["components"] = self.settings["components"]
         data |= self.switches
         if "y_upper" in data and column.upper is not None:
             data["y_upper"] = int(column.upper)
@@ -295,34 +307,6 @@ def _numbers(value: Any) -> NDArray[np.float64]:
         return np.full(len(items), np.inf)
 
 
-def encode_outcome(column: Column, values: pd.Series) -> NDArray[Any]:
-    """A validated outcome as the numbers a Stan program reads, unscaled.
-
-    Binary levels become 0 and 1 in declared order, other levels 1..C, counts int, the rest float.
-    """
-    if column.type == "binary":
-        return np.asarray(values.cat.codes, dtype=np.int64)
-    if column.levels:
-        return np.asarray(values.cat.codes, dtype=np.int64) + 1
-    return np.asarray(values)
-
-
-def decode_outcome(column: Column, y: NDArray[Any]) -> pd.Series:
-    """The inverse of ``encode_outcome``; numbers outside the declared bounds are set to the bound.
-
-    Setting to the bound is post-processing by public numbers and costs no privacy.
-    """
-    if column.levels:
-        codes = np.asarray(np.rint(y), dtype=np.int64) - (0 if column.type == "binary" else 1)
-        return pd.Series(np.asarray(column.levels, dtype=object)[codes], name=column.name)
-    lower = -math.inf if column.lower is None else column.lower
-    upper = math.inf if column.upper is None else column.upper
-    y = np.clip(y, lower, upper)
-    if column.type == "count":
-        y = np.rint(y).astype(np.int64)
-    return pd.Series(y, name=column.name)
-
-
 # Which of its families location_scale.stan is, and priors that only some of them have.
 _SCALE: dict[str, Any] = {
     "logged": 0, "student": 0, "truncated": 0, "ends": (0.0, 1.0), "prior_nu": (2.0, 0.1),
@@ -330,11 +314,13 @@ _SCALE: dict[str, Any] = {
 }  # fmt: skip
 _ORDINAL: dict[str, Any] = {"probit": 0, "binned": 0, "base": 1, "prior_shares": ()}
 _SIGMA: dict[str, Any] = {"sigma": None}
+_MIXED: dict[str, Prior] = {"least_sigma": 0.005, "share": 2.0}
 
 
 def _with_scale(family: Family) -> dict[str, Any]:
     """What changes in a family whose scale has a formula."""
     constants = {**_SCALE, "logged": int(family.scaling == "upper"), **family.constants}
+    constants.pop("censored", None)
     priors = {**family.priors, "sigma_coefficient": constants.pop("prior_sigma_coefficient")}
     return {"file": "location_scale", "constants": constants, "priors": priors}
 
@@ -349,7 +335,7 @@ FAMILIES: dict[str, Family] = {
         Family(
             "lognormal", "log(y) ~ normal(eta, sigma)", "continuous", "upper",
             {"intercept": (-1.0, 2.0), **_COMMON, "sigma": 2.0}, open_at=("lower",),
-            settings=_SIGMA,
+            constants={"censored": 0}, settings=_SIGMA,
         ),
         Family(
             "student_t", "y ~ student_t(nu, eta, sigma)", "continuous", "range",
@@ -368,6 +354,18 @@ FAMILIES: dict[str, Family] = {
             settings=_SIGMA,
         ),
         Family(
+            "mixture", "y ~ one of several normal(eta + shift, sigma)", "continuous", "range",
+            {"intercept": (0.5, 1.0), **_COMMON, **_MIXED, "sigma": 0.5, "gap": 0.5},
+            constants={"logged": 0}, settings={"components": 2},
+        ),
+        Family(
+            "mixture_lognormal", "log(y) ~ one of several normal(eta + shift, sigma)",
+            "continuous", "upper",
+            {"intercept": (-1.0, 2.0), **_COMMON, **_MIXED, "sigma": 2.0, "gap": 2.0},
+            open_at=("lower",), file="mixture", constants={"logged": 1},
+            settings={"components": 2},
+        ),
+        Family(
             "histogram", "P(y in the first c cells) = inv_logit(cutpoint_c - eta), uniform inside",
             "continuous", "cells", {"shares": 15.0, **_COMMON}, divergence=True, file="ordinal",
             constants={**_ORDINAL, "binned": 1, "prior_cutpoint": (0.0, 5.0)},
@@ -380,6 +378,16 @@ FAMILIES: dict[str, Family] = {
         Family(
             "gamma", "y ~ gamma(shape, shape / mu), log mu = eta", "continuous", "upper",
             {"intercept": (-1.0, 2.0), **_COMMON, "shape": (2.0, 0.1)}, open_at=("lower",),
+        ),
+        Family(
+            "weibull", "P(y > t) = exp(-(t / exp(eta))^shape)", "continuous", "upper",
+            {"intercept": (-1.0, 2.0), **_COMMON, "shape": (2.0, 1.0)}, open_at=("lower",),
+            constants={"exponential": 0, "censored": 0},
+        ),
+        Family(
+            "exponential", "P(y > t) = exp(-t / exp(eta))", "continuous", "upper",
+            {"intercept": (-1.0, 2.0), **_COMMON}, open_at=("lower",), file="weibull",
+            constants={"exponential": 1, "censored": 0, "prior_shape": ()},
         ),
         Family(
             "bernoulli", "y ~ bernoulli(p), logit p = eta", "binary", "none",

@@ -17,7 +17,7 @@ from dpbayes.schema import Column, Schema
 from dpbayes.stan.formula_columns import Columns, matrix_of
 from dpbayes.stan.formula_terms import Domain, Factors, columns_used
 from dpbayes.stan.formula_text import parse, quoted
-from dpbayes.stan.formula_tree import GroupTerm, Name, Node
+from dpbayes.stan.formula_tree import GroupTerm, Node, outcomes_in
 from dpbayes.stan.groups import GroupColumn, group_data, ordered
 
 MOST_GROUPS = 100_000  # of a term whose groups are those of several columns together
@@ -84,6 +84,8 @@ class Formula:
             conditions on what it drew.
 
     Attributes:
+        outcomes: one column, or time and event of ``Surv(time, event)``.
+        outcome: the first of them.
         groups: intercepts and slopes of the group terms.
         names, centre, basis: of the design matrix, as in ``Design``.
 
@@ -98,7 +100,8 @@ class Formula:
         self._drawn = tuple(drawn)
         self._where = f"formula {quoted(formula)}"
         parsed = parse(formula)
-        self.outcome = self._outcome(parsed.outcome)
+        self.outcomes = self._outcomes(parsed.outcome)
+        self.outcome = self.outcomes[0]
         if () not in parsed.terms:
             raise SchemaError(f"{self._where}: the intercept cannot be removed.")
         self._slopes: list[Columns] = []
@@ -110,20 +113,32 @@ class Formula:
         self.centre, self.basis = self._columns.centre, self._columns.basis
         self._made_of["X"] = set(used)
 
-    def _outcome(self, left: Node) -> Column:
-        if not isinstance(left, Name):
+    def _outcomes(self, left: Node) -> tuple[Column, ...]:
+        names = outcomes_in(left)
+        if not names:
             raise SchemaError(
-                f"{self._where}: the left side must be a column name, not an expression; "
-                "choose a family instead of transforming the outcome."
+                f"{self._where}: the left side must be a column name, or Surv(time, event) of two, "
+                "not an expression; choose a family instead of transforming the outcome."
             )
-        outcome = self._schema[left.value]
-        self._schema.require_plain([outcome.name], "a Stan model")
-        if outcome.public:
+        found = tuple(self._schema[name] for name in names)
+        self._schema.require_plain(names, "a Stan model")
+        for outcome in found:
+            if outcome.public:
+                raise SchemaError(
+                    f"column {outcome.name!r} is public and needs no synthesis; set public = false "
+                    "if it is the confidential outcome."
+                )
+        if len(found) > 1 and found[1].type != "binary":
             raise SchemaError(
-                f"column {outcome.name!r} is public and needs no synthesis; set public = false if "
-                "it is the confidential outcome."
+                f"column {found[1].name!r} is {found[1].type}; Surv(time, event) takes a binary "
+                "event, of whose two levels the second says that it was seen."
             )
-        return outcome
+        return found
+
+    @property
+    def event(self) -> Column | None:
+        """Of Surv(time, event); otherwise None."""
+        return self.outcomes[1] if len(self.outcomes) > 1 else None
 
     def _grouped(self, terms: tuple[GroupTerm, ...]) -> tuple[GroupColumn, ...]:
         found: list[GroupColumn] = []
@@ -215,8 +230,8 @@ class Formula:
         return found
 
 
-def columns_of(formula: str) -> tuple[str | None, tuple[str, ...]]:
-    """The outcome of a formula, None where that is no column, and the columns that it is given.
+def columns_of(formula: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The outcomes of a formula, none where its left side is something else, and what it is given.
 
     Raises:
         SchemaError: it is no formula.
@@ -225,8 +240,7 @@ def columns_of(formula: str) -> tuple[str | None, tuple[str, ...]]:
     terms = [*parsed.terms, *(term for group in parsed.groups for term in group.terms)]
     by = [name for group in parsed.groups for name in group.by]
     used = columns_used(f"formula {quoted(formula)}", terms)
-    outcome = parsed.outcome.value if isinstance(parsed.outcome, Name) else None
-    return outcome, tuple(dict.fromkeys((*used, *by)))
+    return outcomes_in(parsed.outcome), tuple(dict.fromkeys((*used, *by)))
 
 
 class DataFormula:

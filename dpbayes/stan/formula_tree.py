@@ -146,6 +146,16 @@ def text_of(node: Node, binds: int = 0) -> str:
     return f"({said})" if own < binds else said
 
 
+def outcomes_in(left: Node) -> tuple[str, ...]:
+    """Columns of a left side: one, time and event of Surv(time, event), or none."""
+    match left:
+        case Name(value):
+            return (value,)
+        case Call("Surv", (Name(time), Name(event)), ()):
+            return (time, event)
+    return ()
+
+
 def names_in(node: Node) -> Iterator[str]:
     """Columns that a node uses."""
     match node:

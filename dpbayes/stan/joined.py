@@ -2,7 +2,9 @@
 
 Their programs are made of the programs of both parts, each with its own coefficients and group
 effects. Names of a part's data and parameters end in its label. Which part a record belongs to is
-seen (hurdle, semicontinuous: log-likelihoods add up) or not (zero-inflated: likelihoods do).
+seen (hurdle, semicontinuous: log-likelihoods add up) or not (zero-inflated: likelihoods do). A
+censored duration has two times, of the event and of leaving: the first of them is seen, and of the
+other that it is later.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from dpbayes.errors import SchemaError
 from dpbayes.schema import Column
 from dpbayes.stan.composition import SEPARATOR, Piece, PieceOfProgram, functions_of
 from dpbayes.stan.families import FAMILIES, Family, register_family
+from dpbayes.stan.formula import Formula
+from dpbayes.stan.formula_text import quoted
 from dpbayes.stan.program import CONTRACT_DATA, StanProgram
 
 _SHARED = (*CONTRACT_DATA, "emit_y_rep", "rows")
-_OF_POINT = "at_point"
 # By rule: data, what both parts are given, the record's log-likelihood and its replicate. P and R
 # stand for the labels of point and rest.
 _DATA = {
@@ -30,6 +34,7 @@ _DATA = {
   int<lower=1> A;  // public: atoms, and a value that is none, for the density at them
   vector[A] atom;
   real inside;""",
+    "censored": "  vector[n] y;  // confidential: time, the end is 1; below 0 without the event",
 }
 _GIVEN = {
     "hurdle": """\
@@ -53,6 +58,12 @@ _GIVEN = {
       }
     }
   }""",
+    "censored": """\
+  vector[n] y__P = y;
+  vector[n] y__R = -abs(y);  // at the end neither was seen
+  for (i in 1:n) {
+    if (y[i] < 0 && y[i] > -1) y__R[i] = -y[i];
+  }""",
 }
 # The floor keeps 0 * -inf at 0.
 _SEEN = """\
@@ -66,8 +77,12 @@ _UNSEEN = """\
     vector[rows(point)] both = point + fmax(rest, -1e100);
     return both + at_point .* log1p_exp(log1m_exp(point) - both);
   }"""
-_FUNCTION = {"hurdle": _SEEN, "atoms": _SEEN, "inflated": _UNSEEN}
-_CALL = {"hurdle": "seen_log_lik", "atoms": "seen_log_lik", "inflated": "unseen_log_lik"}
+_FUNCTION = {"hurdle": _SEEN, "atoms": _SEEN, "inflated": _UNSEEN, "censored": ""}
+_OF_SEEN = "seen_log_lik(at_point, {0}__P, {0}__R)"
+_TERMS = {
+    "hurdle": _OF_SEEN, "atoms": _OF_SEEN, "inflated": f"un{_OF_SEEN}",
+    "censored": "{0}__P + {0}__R",
+}  # fmt: skip
 _AT_ZERO = "    y_rep = to_array_1d((1 - to_vector(y_rep__P)) .* to_vector(y_rep__R));"
 _REPLICATE = {
     "hurdle": _AT_ZERO,
@@ -77,6 +92,10 @@ _REPLICATE = {
     vector[n] value = fmin(to_vector(y_rep__R), 1e300) .* fmax(2 - number, 0);
     for (a in 1:A) value += atom[a] * fmax(1 - abs(number - a - 1), 0);
     y_rep = to_array_1d(value);""",
+    "censored": """\
+    vector[n] event = fmax(to_vector(y_rep__P), 1e-300);  // a sign is left of it
+    vector[n] time = fmin(fmin(event, fmax(to_vector(y_rep__R), 1e-300)), 1);
+    y_rep = to_array_1d(time .* (1 - 2 * fmin(fmax(1e300 * (event - time), 0), 1)));""",
 }
 
 
@@ -108,12 +127,13 @@ def _blocks(family: Family, parts: list[_Part]) -> Iterator[str]:
         for part in parts:
             yield from part.section(name)
 
-    call = f"{_CALL[rule]}({_OF_POINT}, {{0}}__{point}, {{0}}__{rest})"
+    terms = said(_TERMS[rule])
     yield f"// {family.density}"
     yield "// Two parts: names end in the one that they belong to. Written by dpbayes."
     yield "functions {"
     yield from functions_of(parts)
-    yield _FUNCTION[rule]
+    if _FUNCTION[rule]:
+        yield _FUNCTION[rule]
     yield "}"
     yield "data {"
     yield from (f"  {line}" for line in CONTRACT_DATA.values())
@@ -130,14 +150,14 @@ def _blocks(family: Family, parts: list[_Part]) -> Iterator[str]:
         yield f"{name} {{"
         yield from sections(name)
         if name == "model":
-            yield f"  vector[n] log_lik_i = {call.format('log_lik_i')};"
+            yield f"  vector[n] log_lik_i = {terms.format('log_lik_i')};"
             yield "  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);"
         yield "}"
     yield "generated quantities {"
     yield "  vector[emit ? n : 0] log_lik;"
     yield "  array[emit_y_rep ? n : 0] real y_rep;"
     yield from sections("generated quantities")
-    yield f"  if (emit) log_lik = {call.format('log_lik')};"
+    yield f"  if (emit) log_lik = {terms.format('log_lik')};"
     yield "  if (emit_y_rep) {"
     yield said(_REPLICATE[rule])
     yield "  }"
@@ -170,12 +190,32 @@ def part_data(family: Family, column: Column) -> dict[str, Any]:
     for label, name in family.parts.items():
         part = FAMILIES[name]
         found = {**part.stan_data(column, None), **levels_of(part, column)}
+        if family.rule == "censored":
+            found["censored"] = 1
         data |= {named(key, label): value for key, value in found.items()}
     if family.rule == "atoms":
         atom = family.scaled_atoms(column)
         inside = family.encode(column, column.constant(1))
         data |= {"A": len(atom), "atom": atom, "inside": float(np.ravel(inside)[0])}
     return data
+
+
+def check_event(formula: Formula, family: Family | None) -> None:
+    """Raise SchemaError unless there is an event where the family has one, and nowhere else."""
+    censored = family is not None and family.rule == "censored"
+    if censored == (formula.event is not None):
+        return
+    if censored:
+        raise SchemaError(
+            f"formula {quoted(formula.text)}: family {family and family.name!r} is for durations "
+            f"that may be censored: write Surv({formula.outcome.name}, event) ~ ..., where event "
+            "is a binary column, or use family weibull."
+        )
+    fitting = [name for name, one in FAMILIES.items() if one.rule == "censored"]
+    raise SchemaError(
+        f"formula {quoted(formula.text)}: Surv(time, event) is for the families "
+        f"{', '.join(fitting)}."
+    )
 
 
 def _enter(
@@ -200,6 +240,9 @@ for _count in ("poisson", "neg_binomial"):
            ("zero", "bernoulli"), ("count", _truncated))  # fmt: skip
     _enter("inflated", f"zero_inflated_{_count}", f"y = 0, or {_count}, which may be 0, too",
            ("zero", "bernoulli"), ("count", _count))  # fmt: skip
-for _density in ("lognormal", "gamma", "beta"):
+for _density in ("lognormal", "gamma", "beta", "truncated_normal"):
     _enter("atoms", f"semicontinuous_{_density}", f"y at one of its atoms, or {_density}",
            ("atom", "categorical"), ("density", _density))  # fmt: skip
+for _duration in ("exponential", "weibull", "lognormal"):
+    _enter("censored", f"survival_{_duration}", f"Surv(time, event); {_duration} times",
+           ("event", _duration), ("censoring", _duration))  # fmt: skip

@@ -22,12 +22,13 @@ from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, PROVED_PROGRAM
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.domain import ends
 from dpbayes.stan.dataflow import Proof, prove, refuse_broken
-from dpbayes.stan.families import FAMILIES, Family, decode_outcome, encode_outcome, family_of
+from dpbayes.stan.families import FAMILIES, Family, family_of
 from dpbayes.stan.formula import Formula
 from dpbayes.stan.formula_text import quoted
 from dpbayes.stan.groups import neutral
-from dpbayes.stan.joined import named, part_data
+from dpbayes.stan.joined import check_event, named, part_data
 from dpbayes.stan.json_data import read_json_data
+from dpbayes.stan.outcomes import decode_outcome, encode_outcome, events_of, with_events
 from dpbayes.stan.program import StanProgram
 
 _SDS = ("intercept", "cutpoint", "coefficient")
@@ -71,6 +72,7 @@ class Regression:
         formula = Formula(self.formula, schema, drawn)
         family = family_of(self.family)
         family.check_column(formula.outcome)
+        check_event(formula, family)
         constants = {
             **part_data(family, formula.outcome),
             **family.stan_data(formula.outcome, self.priors),
@@ -108,6 +110,7 @@ class Program:
             SchemaError, ProgramError; DataError for a bad JSON file.
         """
         formula = Formula(self.formula, schema, drawn)
+        check_event(formula, None)
         program = StanProgram.from_file(self.file)
         refuse_broken(program, PRIVATE)
         given = self.constants
@@ -189,7 +192,7 @@ class Model(ABC):
     @property
     def outcomes(self) -> tuple[Column, ...]:
         """Columns that the model synthesises."""
-        return tuple(model.formula.outcome for model in self.columns)
+        return tuple(column for model in self.columns for column in model.formula.outcomes)
 
     @property
     def parameters(self) -> int:
@@ -212,6 +215,13 @@ class Model(ABC):
     def discrete(self) -> bool:
         """The likelihood of a record is a probability, so that its logarithm is at most 0."""
         return all(model.discrete for model in self.columns)
+
+    @property
+    def several_modes(self) -> bool:
+        """The posterior is likely to have modes that chains do not find by themselves."""
+        families = [model.family for model in self.columns]
+        mixed = any(family and "components" in family.settings for family in families)
+        return mixed and self.program.bundled
 
     @property
     def scored(self) -> bool:
@@ -288,7 +298,7 @@ class ColumnModel(Model):
 
     @property
     def outcome(self) -> Column:
-        """The column that it draws."""
+        """The column that it draws, or the first of two."""
         return self.formula.outcome
 
     @property
@@ -310,6 +320,8 @@ class ColumnModel(Model):
         column = self.outcome
         if column.levels or "C" in self.constants:
             return -math.log(len(column.levels) or self.constants["C"])
+        if self.formula.event is not None:
+            return -math.log(2)
         if column.upper is None or (self.family is not None and self.family.scaling != "none"):
             return 0.0
         return -math.log(column.upper - (column.lower or 0) + (column.type == "count"))
@@ -326,8 +338,8 @@ class ColumnModel(Model):
         return tuple(named(name, label) for _, label in self.predictors for name in each)
 
     def data(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:
-        outcome = self.encoded(records[self.outcome.name])
-        return {**self.design_data(records), "y": outcome, "rows": rows, **self.constants}
+        y = self.encoded(records)
+        return {**self.design_data(records), "y": y, "rows": rows, **self.constants}
 
     def design_data(self, records: pd.DataFrame) -> dict[str, Any]:
         """Program data of covariates and groups alone."""
@@ -371,23 +383,28 @@ class ColumnModel(Model):
         return float(1.0 if of["coefficient"] is None else of["coefficient"]), sd
 
     def ends(self) -> dict[str, tuple[Any, Any]]:
-        column = self.outcome
-        values = column.validate(pd.Series(ends(column), name=column.name))
-        low, high = self.encoded(values)
+        each = {c.name: c.validate(pd.Series(ends(c), name=c.name)) for c in self.outcomes}
+        low, high = self.encoded(pd.DataFrame(each))
         return {"y": (low, high)}
 
-    def encoded(self, values: pd.Series) -> NDArray[Any]:
-        """The outcome as the program reads it, shape (n,)."""
+    def encoded(self, records: pd.DataFrame) -> NDArray[Any]:
+        """The outcome of records as the program reads it, shape (n,)."""
         encode = self.family.encode if self.family else encode_outcome
-        return encode(self.outcome, values)
+        y = encode(self.outcome, records[self.outcome.name])
+        event = self.formula.event
+        return y if event is None else with_events(event, records[event.name], y)
 
-    def decoded(self, y: NDArray[Any]) -> pd.Series:
-        """A replicate, shape (n,), in the outcome's own units or levels."""
+    def decoded(self, y: NDArray[Any]) -> pd.DataFrame:
+        """A replicate, shape (n,), as columns in their own units or levels."""
         decode = self.family.decode if self.family else decode_outcome
-        return decode(self.outcome, y)
+        event = self.formula.event
+        if event is None:
+            return pd.DataFrame({self.outcome.name: decode(self.outcome, y)})
+        times = decode(self.outcome, np.abs(y))
+        return pd.DataFrame({self.outcome.name: times, event.name: events_of(event, y)})
 
     def draw(self, public: pd.DataFrame, replicate: Replicate) -> pd.DataFrame:
-        return pd.DataFrame({self.outcome.name: self.decoded(replicate({}))})
+        return self.decoded(replicate({}))
 
     def drawn_data(self, public: pd.DataFrame, replicate: Replicate) -> dict[str, Any]:
         y = replicate({})

@@ -84,7 +84,8 @@ class Sequence:
         _check_order([columns_of(model.formula) for model in self.models], schema)
         columns: list[ColumnModel] = []
         for model in self.models:
-            columns.append(model.on(schema, [c.outcome.name for c in columns]))
+            drawn = [column.name for before in columns for column in before.outcomes]
+            columns.append(model.on(schema, drawn))
         labels = _labels([column.outcome.name for column in columns])
         found = SequenceModel(schema, tuple(columns), labels, _program(columns, labels))
         if not found.program.bundled:
@@ -120,37 +121,38 @@ def _read(where: str, table: Mapping[str, Any], folder: Path) -> Regression | Pr
     return Program(folder / str(given["program"]), formula, constants)
 
 
-def _check_order(models: list[tuple[str | None, tuple[str, ...]]], schema: Schema) -> None:
+def _check_order(models: list[tuple[tuple[str, ...], tuple[str, ...]]], schema: Schema) -> None:
     """Every confidential column has one model, and is drawn before it is used."""
-    needs = {outcome: used for outcome, used in models if outcome is not None}
+    needs = {outcome: used for outcomes, used in models for outcome in outcomes}
     for name in needs:
         _ = schema[name]  # it is declared
-    if None in dict(models):
+    if () in dict(models):
         return  # an outcome that is no column: its own model says so
     drawn: set[str] = set()
-    for outcome, used in models:
-        if outcome in drawn:
-            raise SchemaError(f"column {outcome!r} has two models: a sequence draws it once.")
+    for outcomes, used in models:
+        outcome = outcomes[0]
+        for twice in (name for name in outcomes if name in drawn):
+            raise SchemaError(f"column {twice!r} has two models: a sequence draws it once.")
         for name in used:
             if schema[name].public or name in drawn:
                 continue
             what = f"column {name!r}, a covariate of {outcome!r},"
-            if name == outcome:
+            if name in outcomes:
                 raise SchemaError(f"column {name!r} is a covariate of itself; leave it out.")
             if name not in needs:
                 raise SchemaError(
                     f"{what} is confidential and no model draws it. Give it a model before that of "
                     f"{outcome!r}, or leave it out of the formula."
                 )
-            if circle := _path(needs, name, str(outcome)):
+            if circle := _path(needs, name, outcome):
                 raise SchemaError(
                     f"no order draws these columns, as each is given the next: "
-                    f"{' ~ '.join((str(outcome), *circle))}. Leave a covariate out."
+                    f"{' ~ '.join((outcome, *circle))}. Leave a covariate out."
                 )
             raise SchemaError(
                 f"{what} is drawn after it: put the model of {name!r} before that of {outcome!r}."
             )
-        drawn.add(str(outcome))
+        drawn |= set(outcomes)
     left = [c.name for c in schema.columns.values() if not c.public and c.name not in needs]
     if left:
         raise SchemaError(
@@ -263,10 +265,11 @@ class SequenceModel(Model):
         for number, (model, label) in enumerate(self._each(), start=1):
             design = model.design_data(given) if model.conditioned else {}
             changes = {entry(name, label): design[name] for name in model.conditioned}
-            column = model.outcome
-            values = column.rounded(model.decoded(replicate({COLUMN: number, **changes})))
-            drawn[column.name] = values
-            given = given.assign(**{column.name: column.validate(values).array})
+            found = model.decoded(replicate({COLUMN: number, **changes}))
+            for column in model.outcomes:
+                values = column.rounded(found[column.name])
+                drawn[column.name] = values
+                given = given.assign(**{column.name: column.validate(values).array})
         return drawn
 
     def drawn_data(self, public: pd.DataFrame, replicate: Replicate) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dpbayes import charts
 from dpbayes.engines import SamplerSettings
 from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.fit import Fit
@@ -21,8 +22,7 @@ from dpbayes.publication.gate import release_into, report_into
 from dpbayes.publication.output import Output, held
 from dpbayes.publication.terms import Terms
 from dpbayes.release import Release
-from dpbayes.report import charts
-from dpbayes.report.report import confidential_mark, png
+from dpbayes.report.report import png
 from dpbayes.report.tables import comparison_table
 from dpbayes.schema import Schema
 from dpbayes.studies.datasets import EARNINGS_MODEL, alone, earnings
@@ -125,7 +125,7 @@ def _write(demo: Demo, output: Output) -> None:
     labels = {name: f"{name}\n{PRIVACY[fit.guarantee.basis]}" for name, fit in demo.fits.items()}
     bounds = {labels[name]: fit.fitted.lipschitz for name, fit in demo.posteriors.items()}
     synthetic = {labels[name]: r.datasets[0][column.name] for name, r in demo.releases.items()}
-    mark = confidential_mark(demo.n, demo.releases[Anchored.name].guarantee.to_dict())
+    mark = charts.confidential_mark(demo.n, demo.releases[Anchored.name].guarantee.to_dict())
     files = {
         "comparison.csv": demo.table.to_csv().encode(),
         "comparison-lipschitz.png": png(charts.lipschitz_violin(bounds, EPSILON), mark),

@@ -10,8 +10,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd
-from dpbayes.report.charts import COLOURS, LINES
 
 HEIGHT = 2.1  # inches, of a row
 NOMINAL = 0.95  # coverage, marked where it is shown

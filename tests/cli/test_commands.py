@@ -282,11 +282,11 @@ def test_audit_exit_codes(folder):
     records(60).to_csv(folder / "data.csv", index=False)
     model = ("--schema", folder / "schema.toml", "--formula", "y ~ 1", "--family", "beta")
     strict = dpbayes("audit", folder / "data.csv", *model, "--mechanism", "censored",
-                     "--epsilon", 1, "--candidates", 10)  # fmt: skip
+                     "--epsilon", 1, "--candidates", 4)  # fmt: skip
     assert strict.returncode == 0, strict.stderr
     assert "not exceeded" in strict.stdout
     loose = dpbayes("audit", folder / "data.csv", *model, "--mechanism", "censored-weighted",
-                    "--epsilon", 1, "--candidates", 10)  # fmt: skip
+                    "--epsilon", 1, "--candidates", 4)  # fmt: skip
     assert loose.returncode == 1, loose.stderr
     assert "EXCEEDED" in loose.stdout
 

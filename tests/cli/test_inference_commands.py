@@ -13,7 +13,7 @@ from tests.cli.in_process import dpbayes
 
 @pytest.fixture
 def release(tmp_path):
-    """A release folder of three data sets by ``anchored``."""
+    """A release folder of three data sets by ``modips``."""
     rng = np.random.default_rng(1)
     folder = tmp_path / "release"
     folder.mkdir()
@@ -26,14 +26,14 @@ def release(tmp_path):
 
 
 def write(folder, **changes):
-    statement = {"datasets": 3, "mechanism": "anchored", "basis": "strict", **changes}
+    statement = {"datasets": 3, "mechanism": "modips", "basis": "strict", **changes}
     (folder / "guarantee.json").write_text(json.dumps(statement))
 
 
 def test_combine(release):
     done = dpbayes("combine", release, "--formula", "y ~ x")
     assert done.returncode == 0, done.stderr
-    assert "3 data sets by 'anchored', rule 'modips'" in done.stdout
+    assert "3 data sets by 'modips', rule 'modips'" in done.stdout
     row = next(line.split() for line in done.stdout.splitlines() if line.startswith("x "))
     assert float(row[1]) == pytest.approx(2, abs=0.5)
     assert float(row[4]) < 2 < float(row[5])
@@ -41,6 +41,13 @@ def test_combine(release):
     other = dpbayes("combine", release, "--formula", "y ~ x", "--rule", "rubin", "--level", 0.9)
     assert "90% low" in other.stdout
     assert "warning: rule 'rubin' is not made for" in other.stderr
+    large = dpbayes("combine", release, "--formula", "y ~ x", "--rule", "mixture")
+    assert large.returncode == 0
+    assert "warning: rule 'mixture': data sets of 60 rows" in large.stderr
+    gamma = dpbayes("combine", release, "--formula", "exp(y) ~ x", "--model", "gamma")
+    assert "gamma exp(y) ~ x: 3 data sets" in gamma.stdout
+    write(release, mechanism="anchored")
+    assert "warning: no rule fits" in dpbayes("combine", release, "--formula", "y ~ x").stderr
     write(release, mechanism="censored")
     clamped = dpbayes("combine", release, "--formula", "y ~ x")
     assert clamped.returncode == 0
@@ -50,7 +57,7 @@ def test_combine(release):
 @pytest.mark.parametrize(
     ("changes", "arguments", "message"),
     [
-        ({"datasets": 1}, ("--formula", "y ~ x"), "needs at least 2 data sets, there is 1"),
+        ({"datasets": 1}, ("--formula", "y ~ x"), "there is one data set: "),
         ({"datasets": 4}, ("--formula", "y ~ x"), "No such file or directory (synthetic_4.csv)"),
         ({}, ("--formula", "y ~ z"), "on columns y, x"),
         ({}, ("--formula", "y ~ x", "--model", "glm"), "expected one of ols, logit, poisson"),

@@ -90,6 +90,10 @@ def family_data(family, K, J, n):
         "normal": lambda: rng.normal(0.5, 0.3, n),
         "student_t": lambda: rng.normal(0.5, 0.3, n),
         "lognormal": lambda: rng.lognormal(-1, 0.5, n),
+        "mixture": lambda: rng.normal(0.5, 0.3, n),
+        "mixture_lognormal": lambda: rng.lognormal(-1, 0.5, n),
+        "weibull": lambda: rng.gamma(2, 0.2, n),
+        "exponential": lambda: rng.gamma(2, 0.2, n),
         "beta": lambda: rng.beta(2, 3, n),
         "truncated_normal": lambda: rng.beta(2, 3, n),
         "truncated_lognormal": lambda: rng.beta(2, 3, n),
@@ -107,6 +111,9 @@ def family_data(family, K, J, n):
         outcome[family] = lambda: np.where(
             rng.random(n) < 0.5, rng.choice(ATOMS, n), rng.beta(2, 3, n)
         )
+    elif "censoring" in parts:
+        times = np.minimum(rng.gamma(2, 0.4, n), 1)  # half of them below 0: without the event
+        outcome[family] = lambda: times * rng.choice([-1, 1], n)
     elif FAMILIES[family].column_type == "count" and family not in outcome:
         # Parts of a hurdle and of an inflated count have zeros, a truncated one has none.
         outcome[family] = lambda: rng.poisson(2, n) + (not parts)

@@ -186,6 +186,52 @@ class Parts:
         return self.cdf(y, strictly=True)
 
 
+class Mixture:
+    """Normal components with shares, around means of shape (n,)."""
+
+    def __init__(self, share, mean, shift, sigma):
+        self.share = share
+        self.each = stats.norm(mean[:, None] + shift, sigma)
+
+    def logpdf(self, y):
+        return special.logsumexp(self.each.logpdf(y[:, None]), axis=1, b=self.share)
+
+    def cdf(self, y):
+        return self.each.cdf(y[:, None]) @ self.share
+
+
+class FirstOfTwo:
+    """Times to an event, or below 0 to leaving before it, up to an end at 1."""
+
+    def __init__(self, event, leaving):
+        self.event, self.leaving = event, leaving
+
+    def logpdf(self, y):
+        t = np.abs(y)
+        event, leaving = self.event.logpdf(t), self.leaving.logpdf(t)
+        stays, lives = self.leaving.logsf(t), self.event.logsf(t)
+        return np.where(y > 0, event + stays, np.where(y > -1, leaving + lives, stays + lives))
+
+    @staticmethod
+    def _first(one, other, start, end):
+        """P(start < one < end, and the other is later), by Gauss and Legendre over quantiles."""
+        node, weight = np.polynomial.legendre.leggauss(200)
+        low, high = one.cdf(start), one.cdf(end)
+        place = (low + high)[:, None] / 2 + (high - low)[:, None] / 2 * node
+        later = np.column_stack([other.sf(one.ppf(p)) for p in place.T])
+        return (high - low) / 2 * (later @ weight)
+
+    def cdf(self, y, *, strictly=False):
+        ones = np.ones(len(y))
+        alive = self.event.sf(ones) * self.leaving.sf(ones)
+        left = self._first(self.leaving, self.event, np.where(y < 0, -y, 0), ones)
+        died = self._first(self.event, self.leaving, 0 * y, np.maximum(y, 0))
+        return np.where((y <= -1) & strictly, 0, alive + left + died)
+
+    def below(self, y):
+        return self.cdf(y, strictly=True)
+
+
 def twin(family, data, draws, s):
     """The distribution of the records at draw s, by SciPy."""
     point = {str(name): stacked(draws, name)[s] for name in draws["posterior"].data_vars}
@@ -197,6 +243,8 @@ def twin(family, data, draws, s):
         twin_at(name, own(data, label), own(point, label))
         for label, name in ((at, of_point), (other, of_rest))
     )
+    if found.rule == "censored":
+        return FirstOfTwo(p, rest)
     values = ATOMS if found.rule == "atoms" else (0,)
     probability = p.probability[:, 1:] if found.rule == "atoms" else p.mean()[:, None]
     continuous = found.column_type == "continuous"
@@ -226,6 +274,15 @@ def twin_at(family, data, point):
         return stats.norm(eta, np.exp(point["log_sigma"]))
     if family == "lognormal":
         return stats.lognorm(s=point["sigma"], scale=mean)
+    if family.startswith("mixture"):
+        shift = np.append(0, np.cumsum(point["gap"]))
+        shift -= point["share"] @ shift
+        found = Mixture(point["share"], eta, shift, point["sigma"])
+        return found if family == "mixture" else OfLogarithm(found)
+    if family == "weibull":
+        return stats.weibull_min(point["shape"][0], scale=mean)
+    if family == "exponential":
+        return stats.expon(scale=mean)
     if family == "beta":
         return stats.beta(
             special.expit(eta) * point["lambda"], special.expit(-eta) * point["lambda"]
@@ -603,7 +660,9 @@ def in_support(family, y, levels):
     if family == "histogram":
         return (y >= 0.5) & (y <= levels + 0.5)
     if found.column_type == "continuous":
-        low = -np.inf if family in ("normal", "student_t") else 0
+        if found.rule == "censored":
+            return (np.abs(y) > 0) & (np.abs(y) <= 1) & (y < 1)
+        low = -np.inf if family in ("normal", "student_t", "mixture") else 0
         high = 1 if "beta" in family or "truncated" in family else np.inf
         return (y >= low) & (y <= high) & np.isfinite(y)
     lowest, highest = {"binary": (0, 1), "count": (0, np.inf)}.get(found.column_type, (1, levels))
@@ -615,7 +674,7 @@ def in_support(family, y, levels):
 def test_y_rep_comes_from_the_distribution_of_the_records(engine, bind, family):
     """Probability integral transform, randomised where y is discrete.
 
-    Kolmogorov-Smirnov at 1e-6: over 23 families and 2 engines false alarms at 5e-5 over seeds.
+    Kolmogorov-Smirnov at 1e-6: over 31 families and 2 engines false alarms at 6e-5 over seeds.
     """
     binding, data = bind(engine, family, K=2, J=3, n=400)
     points = binding.random_points(2, seed=7)

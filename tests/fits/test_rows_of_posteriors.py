@@ -59,7 +59,7 @@ def points_of(model, outcome, n, rows=300):
     return found
 
 
-@pytest.mark.parametrize("outcome", ["own", *dict(MODELS)])
+@pytest.mark.parametrize("outcome", ["own", "earnings", "visits", "health"])
 def test_candidates_are_the_same_for_any_number_of_records(outcome, tmp_path):
     if outcome == "own":
         model = dpb.Program(write(tmp_path, GOOD), "earnings ~ 1")

@@ -19,6 +19,7 @@ SCHEMA = dpb.Schema.from_dict(
         }
     }
 )
+SETTINGS = dpb.SamplerSettings(warmup=300, draws=300, seed=1)
 
 
 def draw(seed, n=150):
@@ -33,7 +34,7 @@ RECORDS, REFERENCE = draw(1), draw(2)
 def synthesizer():
     return dpb.Synthesizer(
         SCHEMA, dpb.Unweighted(), dpb.Regression("y ~ 1", "beta"),
-        settings=dpb.SamplerSettings(seed=1),
+        settings=SETTINGS,
     )  # fmt: skip
 
 
@@ -96,8 +97,7 @@ def test_a_program_without_a_clamp_is_caught(synthesizer):
 def test_discrete_outcome_and_negative_window():
     for mechanism in (dpb.Censored(0.7), dpb.Anchored(0.7)):
         model = dpb.Regression("ill ~ 1", "bernoulli")
-        settings = dpb.SamplerSettings(seed=1)
-        synthesizer = dpb.Synthesizer(SCHEMA, mechanism, model, settings=settings)
+        synthesizer = dpb.Synthesizer(SCHEMA, mechanism, model, settings=SETTINGS)
         # Half of each: the clamped posterior has two modes, which chains do not have to meet.
         found = audit(synthesizer.fit(RECORDS, allow_nonconvergence=True), candidates=8)
         assert not found.violated, str(found)
@@ -106,13 +106,12 @@ def test_discrete_outcome_and_negative_window():
 
 def test_sampled_audit_bounds_from_below():
     """A lower bound that is wrong with probability 0.05 at most stays below a true ε."""
-    settings = dpb.SamplerSettings(seed=1)
     few = RECORDS.iloc[:30]
     extreme = pd.DataFrame({"y": [1e-9], "ill": ["no"]})
     strict = dpb.Synthesizer(
-        SCHEMA, dpb.Censored(1.0), dpb.Regression("y ~ 1", "beta"), settings=settings
+        SCHEMA, dpb.Censored(1.0), dpb.Regression("y ~ 1", "beta"), settings=SETTINGS
     )
-    assert not audit_sampled(strict, few, extreme, runs=30).violated
+    assert not audit_sampled(strict, few, extreme, runs=20).violated
     loose = strict.with_mechanism(dpb.Unweighted())
     found = audit_sampled(loose, few, pd.DataFrame({"y": [1 - 1e-9], "ill": ["no"]}), runs=40)
     assert found.epsilon_lower > 1.0  # one record at the far end moves 30 others' posterior
@@ -139,9 +138,12 @@ def test_sampled_audit_of_two_group_terms():
     records = pd.DataFrame({"y": y, "g": g, "h": h})
     alone = pd.DataFrame({"y": [1.0], "g": ["a"], "h": ["x"]})
     strict = dpb.Synthesizer(
-        schema, dpb.Censored(1.0), dpb.Regression("y ~ (1 | g) + (1 | h)", "normal")
+        schema,
+        dpb.Censored(1.0),
+        dpb.Regression("y ~ (1 | g) + (1 | h)", "normal"),
+        settings=SETTINGS,
     )
-    assert not audit_sampled(strict, records, alone, runs=40).violated
+    assert not audit_sampled(strict, records, alone, runs=20).violated
     loose = audit_sampled(strict.with_mechanism(dpb.Unweighted()), records, alone, runs=60)
     assert loose.epsilon_lower > 1.0
 

@@ -13,7 +13,7 @@ import dpbayes
 
 PACKAGE = Path(dpbayes.__file__).parent
 FLOORS = [
-    ["errors", "arrays", "files", "heavy", "cluster"],
+    ["errors", "arrays", "files", "heavy", "cluster", "markup"],
     ["schema"],
     ["formats"],
     ["privacy"],
@@ -21,7 +21,8 @@ FLOORS = [
     ["engines"],
     ["release"],
     ["mechanisms"],
-    ["synthesizer", "fit", "choice", "totals", "tuning"],
+    ["charts", "check_charts"],
+    ["synthesizer", "fit", "kept", "choice", "totals", "tuning"],
     ["evaluate"],
     ["report"],
     ["publication"],

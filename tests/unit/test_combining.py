@@ -27,10 +27,12 @@ def by_hand():
         "raghunathan": (1.2 * B - W, (m - 1) * (1 - W / (1.2 * B)) ** 2),
         "reiter2002": (1.2 * B - W, (m - 1) * (1 - W / (1.2 * B)) ** 2),
         "raab": (1.4 * W, np.inf),
+        "mixture": (W + 0.8 * B, np.inf),
     }
 
 
-@pytest.mark.parametrize("rule", RULES)
+# The interval of a mixture is no normal one: test_regressions.py.
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "mixture"])
 def test_each_rule_by_hand(rule):
     found = combine(Q, V, rule)
     T, df = by_hand()[rule]

@@ -9,7 +9,7 @@ from dpbayes.engines.extremes import patterns
 from dpbayes.schema import domain
 from dpbayes.stan.families import FAMILIES
 from tests.honest_programs import HONEST
-from tests.programs import GOOD, OUTCOME, write
+from tests.programs import GOOD, OUTCOME, one_of_each_program, write
 from tests.unit.test_dataflow import BROKEN, ONLY_UNCLEAR
 
 DATA = {"n": 20, "y": np.random.default_rng(3).normal(size=20)}
@@ -26,8 +26,11 @@ def test_a_good_program_passes(tmp_path):
     assert report.not_checked
 
 
-@pytest.mark.parametrize("formula", ["{} ~ 1", "{} ~ age + sex + (1 | region)"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "formula"),
+    [(family, "{} ~ age + sex + (1 | region)") for family in FAMILIES]
+    + [(family, "{} ~ 1") for family in one_of_each_program()],
+)
 def test_bundled_programs_keep_the_contract(family, formula, schema, records):
     formula = formula.format(OUTCOME[family])
     model = dpb.Regression(formula, family).on(schema)

@@ -7,13 +7,17 @@ from dpbayes.stan.families import FAMILIES
 from tests.programs import OUTCOME, family_of_ones_own
 
 
+def column_of(name, schema):
+    return dpb.Regression(f"{OUTCOME[name]} ~ 1", name).on(schema).outcome
+
+
 def test_every_family_is_covered():
     assert set(OUTCOME) == set(FAMILIES)
 
 
 @pytest.mark.parametrize("name", OUTCOME)
 def test_encode_then_decode(name, schema, records):
-    family, column = FAMILIES[name], schema[OUTCOME[name]]
+    family, column = FAMILIES[name], column_of(name, schema)
     family.check_column(column)
     values = schema.validate(records)[column.name]
     y = family.encode(column, values)
@@ -65,7 +69,7 @@ def test_column_type_must_fit(schema):
 def test_priors_are_passed_and_overridden(name, schema):
     family = FAMILIES[name]
     coefficient = next(prior for prior in family.priors if prior.startswith("coefficient"))
-    data = family.stan_data(schema[OUTCOME[name]], {coefficient: 0.25})
+    data = family.stan_data(column_of(name, schema), {coefficient: 0.25})
     assert data[f"prior_{coefficient}"] == 0.25
     assert {f"prior_{p}" for p in family.priors} <= set(data)
 

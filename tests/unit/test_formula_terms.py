@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 import dpbayes as dpb
 from dpbayes.errors import InferenceError
-from dpbayes.inference.analysis import analyse, formula_fit
+from dpbayes.inference.analysis import analyse
+from dpbayes.inference.regressions import formula_fit
 from dpbayes.stan.formula import Formula
 from dpbayes.stan.formula_text import parse
 from dpbayes.stan.formula_tree import text_of

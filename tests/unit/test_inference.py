@@ -22,7 +22,8 @@ from dpbayes.inference import (
     read_release,
     share_posterior,
 )
-from dpbayes.inference.analysis import ReleasedData, formula_fit
+from dpbayes.inference.analysis import ReleasedData
+from dpbayes.inference.regressions import formula_fit
 
 
 def brute_force(synthetic, noise, n, size, prior=(1.0, 1.0), weight=1.0):
@@ -248,7 +249,7 @@ def test_the_rule_and_its_warnings_follow_the_mechanism(datasets, tmp_path):
     ):
         with pytest.warns(UserWarning, match=says):
             analyse(ReleasedData(tuple(datasets), mechanism, "strict"), mean)
-    good = ReleasedData(tuple(datasets), "anchored", "strict")
+    good = ReleasedData(tuple(datasets), "modips", "strict")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert analyse(good, mean).rule == "modips"
@@ -256,10 +257,10 @@ def test_the_rule_and_its_warnings_follow_the_mechanism(datasets, tmp_path):
         analyse(good, mean, "rubin")
     for i, data in enumerate(datasets, start=1):
         data.to_csv(tmp_path / f"synthetic_{i}.csv", index=False)
-    statement = {"datasets": 4, "mechanism": "anchored", "basis": "strict"}
+    statement = {"datasets": 4, "mechanism": "modips", "basis": "strict"}
     (tmp_path / "guarantee.json").write_text(json.dumps(statement))
     read = read_release(tmp_path)
-    assert (len(read.datasets), read.mechanism) == (4, "anchored")
+    assert (len(read.datasets), read.mechanism) == (4, "modips")
     assert analyse(tmp_path, mean).estimate == pytest.approx(analyse(datasets, mean).estimate)
 
 

@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 
 import dpbayes as dpb
+from dpbayes.check_charts import check_panels
 from dpbayes.mechanisms.posterior.predictive import Check, ecdf_difference
-from dpbayes.report.predictive import check_panels
 from dpbayes.stan.cells import Cells
 from dpbayes.stan.families import FAMILIES, family_of
 from dpbayes.stan.family_text import families_in, read_family
@@ -73,6 +73,10 @@ def test_settings_in_the_text():
         ("beta(bins = 3)", "no setting 'bins'; it has none"),
         ("normal(sigma = 2)", "must be a formula of the scale"),
         ("normal(sigma = 'y ~ x')", "without an outcome"),
+        ("mixture(components = 1)", "whole number from 2 to 20"),
+        ("mixture(components = 2.5)", "components = 2.5 must be a whole number"),
+        ("mixture(components = true)", "must be a whole number"),
+        ("normal(components = 2)", "no setting 'components'; it has sigma"),
     ],
 )  # fmt: skip
 def test_families_that_are_not_there(text, message):
@@ -198,3 +202,72 @@ def test_no_record_and_no_model():
     fit = dpb.Synthesizer(schema, dpb.SmoothedHistogram(4.0)).fit(pd.DataFrame({"ill": ["n", "y"]}))
     with pytest.raises(dpb.GuaranteeError, match="draws from no model"):
         fit.check()
+
+
+SURVIVAL = dpb.Schema.from_dict(
+    {
+        "columns": {
+            "time": {"type": "continuous", "lower": 0, "upper": 4},
+            "died": {"type": "binary", "levels": ["no", "yes"]},
+            "health": {"type": "ordinal", "levels": ["bad", "good", "best"]},
+            "sex": {"type": "binary", "levels": ["f", "m"], "public": True},
+        }
+    }
+)
+
+
+def test_censored_times_by_hand_and_back():
+    """Below 0 without the event; 1 is the end, where neither was seen."""
+    model = dpb.Regression("Surv(time, died) ~ sex", "survival_weibull").on(SURVIVAL)
+    assert [column.name for column in model.outcomes] == ["time", "died"]
+    records = pd.DataFrame(
+        {
+            "time": [1.0, 3.0, 4.0, 4.0, 0.0],
+            "died": pd.Categorical(["yes", "no", "no", "yes", "no"], ["no", "yes"]),
+        }
+    )
+    y = model.encoded(records)
+    np.testing.assert_allclose(y[:4], [0.25, -0.75, -1, 1])
+    assert -1e-5 < y[4] < 0  # an open end: half of the public precision inside it
+    decoded = model.decoded(y)
+    assert decoded["died"].tolist() == records["died"].tolist()
+    np.testing.assert_allclose(decoded["time"], records["time"], atol=1e-4)
+    assert model.left_out() == ["health"]
+    low, high = model.ends()["y"]
+    assert -1e-5 < low < 0
+    assert high == 1
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "message"),
+    [
+        ("time ~ sex", "survival_weibull", r"write Surv\(time, event\).*or use family weibull"),
+        ("Surv(time, died) ~ sex", "weibull", "is for the families survival_exponential, surv"),
+        ("Surv(time, health) ~ sex", "survival_weibull", "'health' is ordinal.*takes a binary"),
+        ("Surv(time, sex) ~ 1", "survival_weibull", "'sex' is public and needs no synthesis"),
+        ("Surv(time) ~ sex", "survival_weibull", r"or Surv\(time, event\) of two"),
+        ("Surv(time, died, sex) ~ 1", "survival_weibull", r"or Surv\(time, event\) of two"),
+        ("Surv(time, died == 1) ~ 1", "survival_weibull", r"or Surv\(time, event\) of two"),
+        ("Surv(died, died) ~ sex", "survival_weibull", "models a continuous outcome"),
+        ("Surv(time, gone) ~ sex", "survival_weibull", "gone"),
+        ("log(time) ~ sex", "lognormal", "choose a family instead"),
+    ],
+)
+def test_left_sides_that_do_not_fit(formula, family, message):
+    with pytest.raises(dpb.SchemaError, match=message):
+        dpb.Regression(formula, family).on(SURVIVAL)
+
+
+def test_a_sequence_draws_time_and_event_together():
+    health = dpb.Regression("health ~ time + died", "ordinal")
+    both = dpb.Regression("Surv(time, died) ~ sex", "survival_weibull")
+    model = dpb.Sequence([both, health]).on(SURVIVAL)
+    assert [column.name for column in model.outcomes] == ["time", "died", "health"]
+    assert model.proof.proved
+    with pytest.raises(dpb.SchemaError, match="'died' has two models"):
+        dpb.Sequence([both, dpb.Regression("died ~ sex", "bernoulli"), health]).on(SURVIVAL)
+    with pytest.raises(dpb.SchemaError, match="is drawn after it"):
+        dpb.Sequence([health, both]).on(SURVIVAL)
+    itself = dpb.Regression("Surv(time, died) ~ died", "survival_weibull")
+    with pytest.raises(dpb.SchemaError, match="covariate of itself"):
+        dpb.Sequence([itself, health]).on(SURVIVAL)

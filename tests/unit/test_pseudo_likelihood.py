@@ -36,6 +36,15 @@ def test_twin_with_window(log_lik, weights, anchor, lower, upper):
     assert call(log_lik, weights, anchor, lower, upper) == pytest.approx(expected, abs=1e-9)
 
 
+@given(st.floats(allow_nan=False), st.floats(-10, 9), st.floats(0, 10))
+def test_a_term_however_far_is_at_an_end(f, lower, width):
+    """To the last bits of the window: a difference of large numbers has none of them."""
+    found = call([f], [1.0], [0.0], lower, lower + width)
+    if abs(f) < 1e307:
+        assert found == pytest.approx(min(max(f, lower), lower + width), abs=1e-14)
+    assert lower - 1e-14 <= found <= lower + width + 1e-14
+
+
 @given(vectors, units, vectors)
 def test_twin_without_window(log_lik, weights, anchor):
     expected = twin(log_lik, weights, anchor, -np.inf, np.inf)

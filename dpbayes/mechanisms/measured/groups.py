@@ -71,21 +71,35 @@ class Groups:
     def basis(self) -> Floats:
         """Functions of the group, orthonormal under its shares and with mean 0: (size, size - 1).
 
-        Of ordered levels polynomials, the linear one first.
+        Of ordered levels polynomials, the linear one first. Of others those that are independent
+        where effects of levels are, from frequent to rare ones.
         """
         scores = self.scores
-        if scores is None:
-            columns = np.eye(self.size)[:, :-1]
-        else:
-            known = np.isfinite(scores)
-            weights, inside = self._weights[known], scores[known]
-            away = inside - weights @ inside / weights.sum()
-            scaled = away / max(float(np.abs(away).max()), 1e-300)
-            columns = np.eye(self.size)[:, 1:]  # that of the last group, where it has no score
-            columns[known, : len(inside) - 1] = scaled[:, None] ** np.arange(1, len(inside))
         root = np.sqrt(self._weights)[:, None]
+        if scores is None:
+            return np.asarray(self._unordered[1] / root)
+        known = np.isfinite(scores)
+        weights, inside = self._weights[known], scores[known]
+        away = inside - weights @ inside / weights.sum()
+        scaled = away / max(float(np.abs(away).max()), 1e-300)
+        columns = np.eye(self.size)[:, 1:]  # that of the last group, where it has no score
+        columns[known, : len(inside) - 1] = scaled[:, None] ** np.arange(1, len(inside))
         q, r = np.linalg.qr(root * np.column_stack([np.ones(self.size), columns]))
         return np.asarray((q * np.where(np.diag(r) < 0, -1.0, 1.0) / root)[:, 1:])
+
+    @cached_property
+    def _unordered(self) -> tuple[Floats, Floats]:
+        """Of independent effects of groups with sd 1, weighted by their shares and with mean 0.
+
+        Returns:
+            Variances along their axes, shape (size - 1,), and the axes in columns.
+        """
+        root = np.sqrt(self._weights)
+        centred = np.eye(self.size) - np.outer(root, root)
+        # 2 sets the direction of a constant apart, whose variance is 0: others have below 1.
+        weighted = centred * self._weights @ centred + 2 * np.outer(root, root)
+        variances, axes = np.linalg.eigh(weighted)
+        return variances[-2::-1], axes[:, -2::-1]
 
     @cached_property
     def fine(self) -> Floats:
@@ -112,9 +126,14 @@ class Groups:
 
     @cached_property
     def prior_sd(self) -> Floats:
-        """Of relations along each function, next to a linear one: shape (size - 1,)."""
+        """Of relations along each function, next to a linear one: shape (size - 1,).
+
+        Effects of levels without order are as large for rare levels as for frequent ones. Along
+        functions of mean square 1 they would be far larger, and noise would be taken for them.
+        """
         if self.values is None:
-            return np.ones(self.size - 1)
+            variances = self._unordered[0]
+            return np.sqrt(variances / variances.mean()) if self.size > 1 else variances
         assert self.scores is not None
         found = np.array([_FINER[min(i, len(_FINER) - 1)] for i in range(self.size - 1)])
         if self.size > 1 and not np.isfinite(self.scores[-1]):

@@ -18,9 +18,10 @@ from dpbayes.arrays import Floats, Ints
 _STEPS = 30
 _FOR_CURVATURE = 4000  # rows that curvature is computed from
 _CLOSE = 1e-3  # twice the gain of a last step
-_SHORTEST, _OVER = 0.01, 0.5  # of a step; slope beyond the top that is too far, next to that before
-_LOST, _FARTHEST = 1e3, 3.0  # W that no relation has; of a step in W, where steps led there
-_OFF = 0.1  # of a share of a group, from which a relation does not give the shares
+_SHORTEST = 0.01  # of a step
+_OVER = 0.5  # slope beyond the top that is too far, next to that before
+_SOME = 1e-4  # of the gain expected of a step, that it must bring
+_RECORD = 1.0  # variance of a sum without noise: none is known nearer than to a record
 _RARE = 1e-9  # share of a group that has none
 _BY = 20_000  # rows at a time, and that margins are balanced on
 _BALANCING, _BALANCED = 60, 1e-4  # rounds until shares of groups are right, and how near
@@ -117,10 +118,8 @@ def fit_conditional(
 ) -> Conditional:
     """The mode of W, or a draw from the normal distribution that its posterior is near.
 
-    The mode is that of the likelihood of n records with the measured means, which is concave, with
-    a prior that is stronger where the means are noisier: near independence, where a mean has
-    variance (1 + noise / n) / n, that is the mode given the noise. A draw has the curvature of the
-    means' normal likelihood. Intercepts follow from the shares.
+    A draw has the curvature of a normal likelihood of the measured sums, that have the covariance
+    of n records besides their noise. Intercepts follow from the shares.
 
     Args:
         mass, basis: as in ``Conditional``.
@@ -134,20 +133,13 @@ def fit_conditional(
     found = _Mode(mass / mass.sum(), basis, target, psi, phi, left)
     weights = found.climbed()
     if rng is not None:
-        weights = weights + found.moved(weights, rng)
-    # The intercepts of a draw, or of steps that were cut short, need not give the shares. Where a
-    # relation without exceptions took weights so far that nothing gives them, it is left out.
-    made = Conditional(found.mass, basis, weights, np.zeros(len(mass))).balanced(phi, left)
-    if (
-        left is None
-        and np.abs(made.probabilities(phi, None).mean(axis=0) - found.mass).max() > _OFF
-    ):
-        made = replace(made, weights=np.zeros_like(weights), shift=np.zeros(len(mass)))
-    return made
+        weights = found.moved(weights, rng)
+    # The intercepts of a draw, or of steps that were cut short, need not give the shares.
+    return Conditional(found.mass, basis, weights, np.zeros(len(mass))).balanced(phi, left)
 
 
 class _Mode:
-    """Where what is measured is what is expected, less the penalty: by Newton steps."""
+    """Of the posterior of W and intercepts, given noisy sums."""
 
     def __init__(
         self,
@@ -164,82 +156,99 @@ class _Mode:
         one = np.ones((len(psi), 1))
         self.psi, self.phi = np.hstack([one, psi]), np.hstack([one, phi])
         a = basis.shape[1]
-        self.mean = np.hstack([(mass @ basis)[:, None], target.mean])
-        self.noise = np.hstack([np.zeros((a, 1)), target.noise])
-        flat = np.full((a, 1), _VAGUE)
-        self.precision = np.hstack([flat, target.prior_sd**-2.0])
-        self.penalty = (1 + self.noise / target.n) * self.precision
+        self.sums = target.n * np.hstack([(mass @ basis)[:, None], target.mean]).ravel()
+        self.noise = np.hstack([np.zeros((a, 1)), target.noise]).ravel()
+        self.precision = np.hstack([np.full((a, 1), _VAGUE), target.prior_sd**-2.0]).ravel()
+        self.shape = (a, self.phi.shape[1])
         self.some = _spaced(len(psi))
 
     def climbed(self) -> Floats:
-        """The mode of W and intercepts, shape (A, 1 + D).
+        """The mode, shape (A, 1 + D)."""
+        found = self._exact()
+        return (self._noisy() if found is None else found).reshape(self.shape)
 
-        Of a relation without exceptions there may be none, and curvature vanishes on the way. Short
-        steps keep the direction; what meets the measured means better is taken.
+    def _exact(self) -> Floats | None:
+        """Of n records with these sums, the prior stronger where there is noise; by Newton steps.
+
+        Near independence, where a sum has variance n + noise, that is the mode given the noise.
+        None if steps do not end: of a relation without exceptions, or of sums that noise took to
+        where no W has them, there may be no such mode, and curvature vanishes on the way.
         """
-        found = self._climbed(np.inf)
-        if np.abs(found[:, 1:]).max(initial=0.0) <= _LOST:
-            return found
-        return min(found, self._climbed(_FARTHEST), key=self._missed)
-
-    def _missed(self, weights: Floats) -> float:
-        """Squared distance of what is expected from what is measured."""
-        off = self._off(weights) + self.penalty * weights
-        return float((off**2).sum())
-
-    def _climbed(self, farthest: float) -> Floats:
-        weights = np.zeros_like(self.mean)
-        off = self._off(weights)
+        penalty = (1 + self.noise / self.n) * self.precision
+        weights = np.zeros(len(self.sums))
+        off = self._missed(weights)
         for _ in range(_STEPS):
-            curvature = self.n * self._slope(weights)
-            curvature[np.diag_indices_from(curvature)] += self.penalty.ravel()
-            step = np.linalg.solve(curvature, off.ravel()).reshape(off.shape)
-            gain = float((step * off).sum())
-            far = float(np.abs(step[:, 1:]).max(initial=0.0))  # intercepts may go on
-            length = longest = min(1.0, farthest / max(far, 1e-300))
+            step = np.linalg.solve(self._slope(weights) + np.diag(penalty), off)
+            gain = float(step @ off)
+            length = 1.0
             while True:
-                there = self._off(weights + length * step)
-                if length < _SHORTEST * longest or float((step * there).sum()) > -_OVER * gain:
+                there = weights + length * step
+                off = self._missed(there) - penalty * there
+                if length < _SHORTEST or float(step @ off) > -_OVER * gain:
                     break
                 length /= 2  # past the top along the step
-            weights, off = weights + length * step, there
+            weights = there
             if gain < _CLOSE:
+                return weights
+        return None
+
+    def _noisy(self) -> Floats:
+        """Of a normal likelihood of the sums, that flattens as W grows; by Gauss-Newton steps."""
+        weights = np.zeros(len(self.sums))
+        missed = self._missed(weights)
+        for _ in range(_STEPS):
+            slope = self._slope(weights)
+            variance = _variance(slope, self.noise)
+            gradient = slope @ np.linalg.solve(variance, missed) - self.precision * weights
+            step = np.linalg.solve(_information(slope, variance, self.precision), gradient)
+            gain = float(step @ gradient)
+            lost, length = self._lost(variance, missed, weights), 1.0
+            while True:
+                there = weights + length * step
+                missed = self._missed(there)
+                less = lost - self._lost(variance, missed, there)
+                if length < _SHORTEST or less >= _SOME * length * gain:
+                    break
+                length /= 2
+            weights = there
+            if gain < _CLOSE or length < _SHORTEST:
                 break
         return weights
 
-    def _off(self, weights: Floats) -> Floats:
-        """Gradient of the penalised log-likelihood."""
-        expected = np.zeros_like(weights)
+    def _missed(self, weights: Floats) -> Floats:
+        """The sums less what is expected, shape (A (1 + D),)."""
+        expected = np.zeros(self.shape)
         for start in range(0, len(self.psi), _BY):
             rows = slice(start, start + _BY)
             expected += (self._chances(weights, rows) @ self.basis).T @ self.psi[rows]
-        return np.asarray(self.n * (self.mean - expected / len(self.psi)) - self.penalty * weights)
+        return np.asarray(self.sums - self.n * expected.ravel() / len(self.psi))
+
+    def _lost(self, variance: Floats, missed: Floats, weights: Floats) -> float:
+        """Twice the negative logarithm of likelihood and prior, but for constants."""
+        prior = (self.precision * weights**2).sum()
+        return float(missed @ np.linalg.solve(variance, missed) + prior)
 
     def _chances(self, weights: Floats, rows: slice | Ints) -> Floats:
-        logits = self.log + (self.phi[rows] @ weights.T) @ self.basis.T
+        logits = self.log + (self.phi[rows] @ weights.reshape(self.shape).T) @ self.basis.T
         return softmax(logits if self.left is None else logits + self.left[rows])
 
     def _slope(self, weights: Floats) -> Floats:
-        """Of the expected means in W, and their covariance, for one record.
-
-        Shape (A (1 + D), A (1 + D)).
-        """
+        """Of the expected sums in W, and their covariance: shape (A (1 + D), A (1 + D))."""
         psi = self.psi[self.some]
         p = self._chances(weights, self.some)
         mean = p @ self.basis
-        a, d = weights.shape
+        a, d = self.shape
         found = np.empty((a, d, a, d))
         for i in range(a):
             for j in range(i + 1):
                 both = p @ (self.basis[:, i] * self.basis[:, j]) - mean[:, i] * mean[:, j]
                 found[i, :, j] = found[j, :, i] = (psi * (both / len(psi))[:, None]).T @ psi
-        return found.reshape(a * d, a * d)
+        return self.n * found.reshape(a * d, a * d)
 
     def moved(self, weights: Floats, rng: np.random.Generator) -> Floats:
         """A draw about the mode."""
-        slope = self.n * self._slope(weights)
-        found = error_drawn(slope, self.noise.ravel(), self.precision.ravel(), rng)
-        return found.reshape(weights.shape)
+        slope = self._slope(weights.ravel())
+        return weights + error_drawn(slope, self.noise, self.precision, rng).reshape(self.shape)
 
 
 def error_drawn(
@@ -251,12 +260,23 @@ def error_drawn(
         slope: of the sums in the weights, and their covariance: shape (F, F).
         noise, precision: variances of the noise in the sums, and of the prior: shape (F,).
     """
-    variance = slope.copy()
-    variance[np.diag_indices_from(variance)] += noise + _VAGUE
-    information = slope @ np.linalg.solve(variance, slope)
-    information[np.diag_indices_from(information)] += precision
-    root = np.linalg.cholesky((information + information.T) / 2)
+    information = _information(slope, _variance(slope, noise), precision)
+    root = np.linalg.cholesky(information)
     return np.asarray(np.linalg.solve(root.T, rng.standard_normal(len(slope))))
+
+
+def _variance(slope: Floats, noise: Floats) -> Floats:
+    """Of noisy sums."""
+    found = slope.copy()
+    found[np.diag_indices_from(found)] += noise + _RECORD
+    return found
+
+
+def _information(slope: Floats, variance: Floats, precision: Floats) -> Floats:
+    """Of noisy sums and the prior, on weights."""
+    found = slope @ np.linalg.solve(variance, slope)
+    found[np.diag_indices_from(found)] += precision
+    return np.asarray((found + found.T) / 2)
 
 
 def evident_scale(mean: Floats, variance: Floats, sd: Floats) -> float:

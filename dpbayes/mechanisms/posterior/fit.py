@@ -22,6 +22,7 @@ from dpbayes.mechanisms.posterior.records import BoundRecords, Neighbour, bind_s
 from dpbayes.mechanisms.posterior.risk import RecordRisk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Drawn, Posterior
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, Window
+from dpbayes.mechanisms.posterior.tree import coefficients_of, datatree, loo, named
 from dpbayes.privacy.noise import Noise
 from dpbayes.release import versions
 from dpbayes.schema import Column
@@ -363,6 +364,12 @@ class PosteriorFit(Fitted):
         drawn = replicated(on.model, on.blank_of(rows), self.draws, public, replicates)
         return Check.of(self.synthesised, records, list(drawn))
 
+    def to_datatree(self, **groups: Any) -> xr.DataTree:
+        return datatree(self.posterior, self.on, **groups)
+
+    def loo(self) -> Any:
+        return loo(self.posterior, self.on)
+
     def findings(self) -> Findings:
         before, after = self.lipschitz_unweighted, self.lipschitz
         low, high = self.window
@@ -382,7 +389,7 @@ class PosteriorFit(Fitted):
             warnings=self._warnings(),
             measures={"Lipschitz": self.lipschitz_bound, "ε = 2Δ": self.epsilon_local},
             by_record=by_record,
-            draws=self.draws,
+            draws=named(self.draws, self.on.model),
             bounds={"unweighted": before, **refit},
             epsilon=high - low if np.isfinite(high - low) else None,
         )
@@ -429,21 +436,3 @@ class PosteriorFit(Fitted):
     def __repr__(self) -> str:
         stages = ", ".join(stage.weights.name for stage in self.stages)
         return f"<PosteriorFit {self.name} of {self.on.n} records; weights by stage: {stages}>"
-
-
-def coefficients_of(draws: xr.DataTree, model: ColumnModel, label: str) -> pd.DataFrame:
-    """``PosteriorFit.coefficients`` of any draws of a column's model."""
-    names = ["Intercept", *model.formula.names]
-    try:
-        slope = stacked(draws, entry("coefficient", label)) if names[1:] else None
-        intercept = stacked(draws, entry("intercept", label))
-    except KeyError:
-        intercept = np.empty((0, 0))
-    if intercept.ndim != 1:
-        raise ProgramError("coefficients() needs a program with one intercept; see draws.")
-    if slope is None:
-        values = intercept[:, None]
-    else:
-        slope = slope @ model.formula.basis.T
-        values = np.column_stack([intercept - slope @ model.formula.centre, slope])
-    return pd.DataFrame({"mean": values.mean(axis=0), "sd": values.std(axis=0)}, index=names)

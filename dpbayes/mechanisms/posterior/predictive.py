@@ -88,8 +88,19 @@ def replicated(
     model: Model, blank: BoundModel, draws: xr.DataTree, public: pd.DataFrame, count: int
 ) -> Iterator[pd.DataFrame]:
     """Replicates of the records at draws spread over the posterior, as a release has them."""
-    seeds = np.random.default_rng(_SEED).integers(2**31, size=count).tolist()
     at = np.linspace(0, count_draws(draws) - 1, count).astype(int).tolist()
+    return replicates_at(model, blank, draws, public, at)
+
+
+def replicates_at(
+    model: Model,
+    blank: BoundModel,
+    draws: xr.DataTree,
+    public: pd.DataFrame,
+    at: Sequence[int],
+) -> Iterator[pd.DataFrame]:
+    """A replicate at each of these draws, counted over chains."""
+    seeds = np.random.default_rng(_SEED).integers(2**31, size=len(at)).tolist()
     for index, seed in zip(at, seeds, strict=True):
 
         def y_rep(changes: Mapping[str, object], index: int = index, seed: int = seed) -> Floats:

@@ -29,6 +29,7 @@ from dpbayes.mechanisms.posterior.coordinates import group_coordinates
 from dpbayes.mechanisms.posterior.risk import record_risk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
 from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, Problem, Stage
+from dpbayes.mechanisms.posterior.starts import climbed
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.schema.domain import made_up
 from dpbayes.stan.model import Model, Replicate
@@ -226,8 +227,15 @@ class BoundRecords:
         unconstrained coordinate, 53 bits for each. With many records the way from there to the
         posterior grows with n, and the posterior shrinks: starts are then draws of a short fit to
         a sample of m records, near it and still overdispersed, by sqrt(n / m), as R-hat needs.
-        Where a chain starts is no part of its posterior, so ε does not change.
+        Where a chain starts is no part of its posterior, so ε does not change. Of several modes
+        chains start at the highest.
         """
+        if self.model.several_modes and self.task.engine.name != "recorded":
+            given: Any = chains
+            pilot = given if isinstance(given, EmbeddedBinding) else given.embedded()
+            found = climbed(pilot, self.n, settings.chains, rng)
+            if found is not None:
+                return found
         if self.n <= PILOT_ABOVE or not self.model.program.bundled:
             # In coordinates of their own: at a constant's starts, effects would be far out.
             points = self.blank if chains is bound.bound else chains

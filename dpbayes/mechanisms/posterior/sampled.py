@@ -82,16 +82,22 @@ class Posterior:
     def risk(self) -> RecordRisk:
         """By-record bounds of the terms that the window holds."""
         on = self.on
+        return record_risk(self.moved(self.draws), on.weighting.weights, on.stage.window)
+
+    def moved(self, draws: xr.DataTree) -> Iterator[Vector]:
+        """What records add to the log density before weights and window, draw by draw.
+
+        Shape (n,): log-likelihoods, less those at the anchor; or scores.
+        """
+        on = self.on
         score = on.stage.divergence
         if score:  # the part of each column's score that the record's own value moves
-            columns = [on.bound.rebind(**one).log_lik(self.draws) for one in on.by_column]
-            scores = (
-                sum(np.expm1(score * f) / score for f in fs) for fs in zip(*columns, strict=True)
-            )
-            return record_risk(scores, on.weighting.weights, on.stage.window)
-        log_lik = on.bound.log_lik(self.draws)
-        terms = log_lik if on.anchor is None else (f - on.anchor for f in log_lik)
-        return record_risk(terms, on.weighting.weights, on.stage.window)
+            columns = [on.bound.rebind(**one).log_lik(draws) for one in on.by_column]
+            for fs in zip(*columns, strict=True):
+                yield np.asarray(sum(np.expm1(score * f) / score for f in fs))
+            return
+        for f in on.bound.log_lik(draws):
+            yield f if on.anchor is None else f - on.anchor
 
     @property
     def choices(self) -> Choices | None:

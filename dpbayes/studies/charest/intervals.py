@@ -17,9 +17,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
+from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd, stats
 from dpbayes.inference.combining import RULES
-from dpbayes.report.charts import COLOURS, LINES
 from dpbayes.studies.charest.synthesizer import N, synthesize
 from dpbayes.studies.runner import Chart
 

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.arrays import Floats
+from dpbayes.charts import violin_panels
 from dpbayes.engines import SamplerSettings
 from dpbayes.evaluate.utility import avg_ecdf, max_ecdf, summary
 from dpbayes.fit import Fit
@@ -47,7 +48,6 @@ from dpbayes.mechanisms import (
 )
 from dpbayes.mechanisms.posterior.risk import linear_weights, truncated_weights
 from dpbayes.mechanisms.posterior.weights import ConfidentialWeights
-from dpbayes.report.charts import violin_panels
 from dpbayes.studies.datasets import SKEWED_MODEL, SKEWED_SCHEMA, SKEWED_SHAPE, skewed
 from dpbayes.studies.hu_williams_savitsky import illustration
 from dpbayes.studies.runner import Chart, Piece, Report, Study, rounded

@@ -11,12 +11,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
+from dpbayes.charts import COLOURS, LINES
 from dpbayes.engines import SamplerSettings
 from dpbayes.engines.draws import stacked
 from dpbayes.fit import Fit
 from dpbayes.heavy import pd, special, stats
 from dpbayes.mechanisms import Censored, Unweighted
-from dpbayes.report.charts import COLOURS, LINES
 from dpbayes.studies.datasets import SKEWED_MODEL, SKEWED_SCHEMA
 from dpbayes.studies.runner import Chart
 from dpbayes.synthesizer import Synthesizer

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dpbayes import charts
 from dpbayes.engines import SamplerSettings
 from dpbayes.evaluate.utility import avg_ecdf, max_ecdf, summary
 from dpbayes.fit import Fit
@@ -27,7 +28,6 @@ from dpbayes.mechanisms import (
     Weighted,
     WeightedE,
 )
-from dpbayes.report import charts
 from dpbayes.schema import Schema
 from dpbayes.studies.datasets import EARNINGS_MODEL, alone, earnings
 from dpbayes.studies.runner import Chart, Report, Study

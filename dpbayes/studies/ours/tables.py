@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.figure import Figure
 
+from dpbayes.charts import COLOURS
 from dpbayes.errors import DataError
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Measured
-from dpbayes.report.charts import COLOURS
 from dpbayes.schema import Schema
 from dpbayes.studies.adult import adult, adult_file
 from dpbayes.studies.datasets import EARNINGS_MODEL, earnings

@@ -6,11 +6,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dpbayes.arrays import Ints
+from dpbayes.charts import COLOURS
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Pegs, PegsReset
 from dpbayes.mechanisms.pegs.blocks import draw_levels
 from dpbayes.mechanisms.pegs.gibbs import Unit
-from dpbayes.report.charts import COLOURS
 from dpbayes.studies.park_ghosh.cases import CASES
 from dpbayes.studies.park_ghosh.maps import PEGS, RESET, Run
 from dpbayes.studies.runner import Chart

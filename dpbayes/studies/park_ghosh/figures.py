@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd
-from dpbayes.report.charts import COLOURS, LINES
 from dpbayes.studies.panels import plain_numbers
 from dpbayes.studies.park_ghosh.cases import CASES
 from dpbayes.studies.park_ghosh.maps import (

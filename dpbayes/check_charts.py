@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats, Vector
+from dpbayes.charts import COLOURS, clean
 from dpbayes.heavy import pd
 from dpbayes.mechanisms.posterior.predictive import band
-from dpbayes.report.charts import COLOURS, clean
 from dpbayes.schema import Column
 
 MOST_PANELS = 6  # columns

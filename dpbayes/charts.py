@@ -45,6 +45,22 @@ def mark(figure: Figure, text: str) -> Figure:
     return figure
 
 
+def confidential_mark(n: int, claim: Mapping[str, Any]) -> str:
+    """What a figure of the confidential side says of itself.
+
+    Args:
+        n: records.
+        claim: ``Guarantee.to_dict``.
+    """
+    epsilon, basis = claim["epsilon"], claim["basis"]
+    if epsilon is None:
+        paid = "no ε"
+    else:
+        at = f" at δ = {claim['delta']:g}" if claim["delta"] else ""
+        paid = f"{'' if basis == 'strict' else 'target '}ε = {epsilon:.4g} (add/remove){at}"
+    return f"CONFIDENTIAL · n = {n:,} · {paid}"
+
+
 def lipschitz_violin(
     bounds: Mapping[str, ArrayLike],
     epsilon: float | None = None,

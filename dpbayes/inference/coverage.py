@@ -1,0 +1,87 @@
+"""After which mechanisms the intervals of a rule are known to cover, and what is said elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# What fits m data sets, each from a draw of its own of a private posterior.
+DEFAULT_RULE = "modips"
+# What fits those of one private measurement: the spread between them holds all that is unknown.
+RULES_BY_MECHANISM = {"measured": "reiter2002"}
+# Of which a study of ours, or a paper's that we repeated, has the coverage near its level.
+COVERED = ("measured", "modips", "modips-choice", "unweighted")
+
+_SHRUNK = (
+    "its data shrink towards the synthesizer's prior (bias of 54 to 90% at ε = 2, Charest, Table "
+    "1). Use share_posterior or from_synthetic_counts for counts of beta-binomial"
+)
+_CLAMPED = (
+    "its clamp shifts the posterior: with five data sets 95% intervals of a share covered 7% at "
+    "ε = 1 and 81% at ε = 3 (`dpbayes study known-draws`). Use from_clamped_draws for shares, or "
+    "ask for a release by 'anchored'"
+)
+_ANCHORED = (
+    "with five data sets 95% intervals of a share covered 90 to 96% (`dpbayes study known-draws`), "
+    "and of regressions nothing is known: where ε is small the clamp shifts coefficients, up to "
+    "their sign, and the spread between data sets does not show it. Do not trust a small p-value "
+    "that rests on it"
+)
+_NEAR = (
+    "draw = mode makes each data set as near to the records as the noisy counts allow, so that "
+    "they differ by less than what is unknown and intervals come out too short. Use a release "
+    "with draw = posterior"
+)
+_UNKNOWN = (
+    "noise, cells or weights can shift an estimate, up to its sign, and the spread between data "
+    "sets does not show a shift. No study has the coverage of these intervals: do not trust a "
+    "small p-value that rests on them"
+)
+_BIASED = {
+    "multinomial-dirichlet": _SHRUNK,
+    "beta-binomial": _SHRUNK,
+    "beta-binomial-mr": _SHRUNK,
+    "smoothed-histogram": _SHRUNK,
+    "censored": _CLAMPED,
+    "censored-weighted": _CLAMPED,
+    "anchored": _ANCHORED,
+}
+
+
+def uncovered(mechanism: str | None, settings: Mapping[str, Any]) -> str | None:
+    """Why intervals of a release are not known to cover; None where they are, or nothing is known.
+
+    Args:
+        mechanism: by name; None where only data frames were given.
+        settings: of the release.
+    """
+    if mechanism is None:
+        return None
+    why = _BIASED.get(mechanism, None if mechanism in COVERED else _UNKNOWN)
+    if settings.get("draw") == "mode":
+        why = _NEAR
+    return None if why is None else f"no rule fits mechanism {mechanism!r}: {why}."
+
+
+def not_large(rows: int, n: int | None, datasets: int) -> str | None:
+    """Why a mixture of posteriors may be too wide or too rough; None where it is fine.
+
+    Args:
+        rows: of each data set.
+        n: public number of confidential records, if it is known.
+    """
+    said = []
+    if n is None or rows < _LARGE * n:
+        said.append(
+            f"data sets of {rows:,} rows add their own sampling error, so that intervals are too "
+            f"wide: ask for --rows {_LARGE} times the records or more"
+        )
+    if datasets < _MANY:
+        said.append(
+            f"{datasets} data sets leave the ends of an interval rough: ask for {_MANY} or more"
+        )
+    return f"rule 'mixture': {'; '.join(said)}." if said else None
+
+
+_LARGE = 10  # times the number of records
+_MANY = 20  # data sets

@@ -1,0 +1,279 @@
+"""Posteriors as ArviZ reads them: names on axes, log-likelihoods, replicates. Confidential.
+
+The draws of a program have coefficients of orthonormal columns (``formula.Formula``), and effects
+of groups in the sampler's coordinates beside those of the model. A reader wants neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbayes.arrays import Vector
+from dpbayes.engines.base import BoundModel
+from dpbayes.engines.draws import count_draws
+from dpbayes.errors import DataError, ProgramError
+from dpbayes.heavy import pd, special, xr
+from dpbayes.mechanisms.posterior.predictive import replicates_at
+from dpbayes.mechanisms.posterior.records import BoundRecords
+from dpbayes.mechanisms.posterior.sampled import Posterior
+from dpbayes.schema import Column
+from dpbayes.stan.composition import entry
+from dpbayes.stan.groups import GroupColumn
+from dpbayes.stan.model import ColumnModel, Model
+
+MOST_VALUES = 200_000_000  # of one group, held at once: 1.6 GB
+_SAMPLE = ("chain", "draw")
+# Of the sampler's coordinates: group_sd and group_effect say it in the model's.
+_COORDINATES = ("group_raw", "group_sd_raw", "group_partial")
+
+Axis = tuple[str, list[str]]  # its name, and names along it
+Values = dict[str, NDArray[Any]]
+
+
+def named(draws: xr.DataTree, model: Model) -> xr.DataTree:
+    """Draws with the names of covariates, levels and groups on their axes.
+
+    Coefficients and intercepts are in the covariates' own units, the intercept (of ordinal
+    families: the cutpoints) at covariates 0, on the link scale. Group effects and their sds are of
+    standardised columns. What a user's program declares keeps its names and axes.
+    """
+    before = draws["posterior"].to_dataset()
+    values: Values = {str(name): before[name].to_numpy() for name in before.data_vars}
+    axes: dict[str, list[Axis]] = {}
+    for column, label in model.predictors:
+        if column.family is not None:
+            values |= in_own_units(values, column, label)
+            axes |= _axes(column, label)
+            for name in _COORDINATES:
+                values.pop(entry(name, label), None)
+    arrays = {}
+    for name, array in values.items():
+        along = axes.get(name, [])[: array.ndim - 2]
+        if array.shape[2:] != tuple(len(names) for _, names in along):
+            sizes = enumerate(array.shape[2:])
+            along = [(f"{name}_dim_{k}", [str(i) for i in range(size)]) for k, size in sizes]
+        coords = {**{d: before[d] for d in _SAMPLE}, **dict(along)}
+        arrays[name] = xr.DataArray(array, coords, (*_SAMPLE, *(axis for axis, _ in along)))
+    others = {name: draws[name].to_dataset() for name in draws.children if name != "posterior"}
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(arrays, attrs=before.attrs), **others})
+
+
+def in_own_units(values: Mapping[str, NDArray[Any]], model: ColumnModel, label: str) -> Values:
+    """Coefficients and intercepts in the covariates' own units, from those of a program.
+
+    Args:
+        values: draws by name, shapes (chain, draw, ...); covariates on the third axis.
+        label: of the model, or of a part of it.
+    """
+    found: Values = {}
+    for slope, start, formula, sign in (
+        ("coefficient", "intercept", model.formula, -1),
+        ("coefficient", "cutpoint", model.formula, 1),  # which is compared with the predictor
+        ("sigma_coefficient", "log_sigma", model.scale, -1),
+    ):
+        name, at = entry(slope, label), entry(start, label)
+        if formula is None or name not in values or values[name].shape[2] != len(formula.names):
+            continue
+        found[name] = np.einsum("cdk...,jk->cdj...", values[name], formula.basis)
+        if at in values:
+            moved = np.einsum("cdj...,j->cd...", found[name], formula.centre)
+            found[at] = values[at] + sign * moved.reshape(
+                *moved.shape, *(1,) * (values[at].ndim - moved.ndim)
+            )
+    return found
+
+
+def _axes(model: ColumnModel, label: str) -> dict[str, list[Axis]]:
+    """Names along the axes behind (chain, draw), by parameter; levels where there are some."""
+
+    def axis(name: str, names: Iterable[Any]) -> Axis:
+        return entry(name, label), [str(each) for each in names]
+
+    groups = model.formula.groups
+    levels = axis("level", model.outcome.levels[1:])
+    found = {
+        "coefficient": [axis("covariate", model.formula.names), levels],
+        "intercept": [levels],
+        "cutpoint": [axis("up_to", model.outcome.levels[:-1])],
+        "sigma_coefficient": [axis("scale_covariate", model.scale.names if model.scale else ())],
+        "group_sd": [axis("group_term", (column.name for column in groups)), levels],
+        "group_effect": [axis("group", (g for c in groups for g in _groups(c))), levels],
+    }
+    return {entry(name, label): axes for name, axes in found.items()}
+
+
+def _groups(column: GroupColumn) -> Iterator[str]:
+    for level in column.levels:
+        parts = level if isinstance(level, tuple) else (level,)
+        yield f"{column.name} [{':'.join(map(str, parts))}]"
+
+
+def datatree(
+    posterior: Posterior,
+    on: BoundRecords,
+    *,
+    log_likelihood: bool = False,
+    posterior_predictive: bool = False,
+    thin: int = 1,
+) -> xr.DataTree:
+    """``Fit.to_datatree`` of a stage on its records."""
+    if isinstance(thin, bool) or not isinstance(thin, int) or thin < 1:
+        raise DataError(f"thin = {thin!r} must be a whole number, at least 1.")
+    more = log_likelihood or posterior_predictive
+    if more and not on.present:
+        raise DataError("there is no record: a tree of it has draws and nothing else.")
+    model, records = on.model, on.task.records
+    draws = _thinned(posterior.draws, thin)
+    groups = {name: group.to_dataset() for name, group in named(draws, model).children.items()}
+    if log_likelihood:
+        groups["log_likelihood"] = log_likelihoods(posterior, draws, model)
+    if posterior_predictive:
+        public = model.public(records, on.n)
+        groups["posterior_predictive"] = replicates(model, on.blank_of(on.n), draws, public)
+    if more:
+        groups["observed_data"] = observed(model.outcomes, records)
+    return xr.DataTree.from_dict(groups)
+
+
+def _thinned(draws: xr.DataTree, thin: int) -> xr.DataTree:
+    at = slice(None, None, thin)
+    return xr.DataTree.from_dict(
+        {name: group.to_dataset().isel(draw=at) for name, group in draws.children.items()}
+    )
+
+
+def log_likelihoods(posterior: Posterior, draws: xr.DataTree, model: Model) -> xr.Dataset:
+    """log p(record | draw) of each outcome, without weights or clamp: (chain, draw, record).
+
+    Draw by draw: nothing larger than the result is held.
+
+    Raises:
+        DataError: more values than ``MOST_VALUES``.
+    """
+    arrays = {}
+    for column, change in zip(model.outcomes, posterior.on.by_column, strict=True):
+        bound = posterior.on.bound.rebind(**change) if change else posterior.on.bound
+        arrays[column.name] = _by_draw(bound.log_lik(draws), draws, _records(posterior))
+    return xr.Dataset(arrays)
+
+
+def loo(posterior: Posterior, on: BoundRecords) -> Any:
+    """``Fit.loo``: Pareto-smoothed importance sampling with the terms that were sampled.
+
+    The posterior without record i has density p(θ | y) / exp(t_i(θ)), t_i the weighted and clamped
+    term of the record, which is log p(y_i | θ) in the plain posterior alone. A clamped term is
+    flat where the record is far away, so that no ratio is heavier than exp(window).
+
+    Vehtari, Gelman & Gabry (2017), section 2.1, has the plain one.
+    """
+    from arviz_stats import loo as of_arviz  # slow to import
+
+    tree = datatree(posterior, on, log_likelihood=True)
+    likelihood = tree["log_likelihood"].to_dataset()
+    whole = sum(likelihood[name] for name in likelihood.data_vars)  # of a record, all outcomes
+    tree["log_likelihood"] = xr.DataTree(xr.Dataset({"record_log_lik": whole}))
+    (low, high), weights = posterior.on.stage.window, posterior.on.weighting.weights
+    each = (np.clip(weights * f, low, high) for f in posterior.moved(posterior.draws))
+    terms = _by_draw(each, posterior.draws, _records(posterior))
+    reff = min(1.0, posterior.diagnostics.min_ess_bulk / count_draws(posterior.draws))
+    smoothed, k = _smoothed(terms, reff)
+    return of_arviz(tree, log_weights=smoothed, pareto_k=k, reff=reff, pointwise=True)
+
+
+def _smoothed(terms: xr.DataArray, reff: float) -> tuple[xr.DataArray, xr.DataArray]:
+    """Log weights of leaving each record out, and the shape of their tails.
+
+    Where a record is at the clamp in the whole tail its ratios are bounded there and have no tail
+    to smooth: they are taken as they are, with shape 0.
+    """
+    from arviz_stats.base import array_stats  # slow to import
+
+    log_weights, shapes = np.empty(terms.shape), np.zeros(terms.shape[-1])
+    for i, values in enumerate(np.moveaxis(terms.to_numpy(), -1, 0)):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            try:
+                found, k = array_stats.psislw(values, axis=(0, 1), r_eff=reff)
+            except ValueError:  # "All tail values are the same"
+                found, k = values, np.nan
+        bounded = not np.isfinite(k) or not np.isfinite(found).all()
+        log_weights[..., i] = -values - special.logsumexp(-values) if bounded else found
+        shapes[i] = 0.0 if bounded else k
+    return terms.copy(data=log_weights), terms.isel(chain=0, draw=0, drop=True).copy(data=shapes)
+
+
+def replicates(
+    model: Model, blank: BoundModel, draws: xr.DataTree, public: pd.DataFrame
+) -> xr.Dataset:
+    """A replicate of the records at every draw, by outcome: (chain, draw, record).
+
+    Levels are their numbers, from 0.
+    """
+    count, rows = count_draws(draws), len(public)
+    _check_size(count, rows)
+    found = {c.name: np.empty((count, rows)) for c in model.outcomes}
+    for k, frame in enumerate(replicates_at(model, blank, draws, public, range(count))):
+        for column in model.outcomes:
+            found[column.name][k] = numbers(column, frame[column.name])
+    arrays = {name: _shaped(values, draws) for name, values in found.items()}
+    return xr.Dataset(arrays)
+
+
+def observed(columns: Iterable[Column], records: pd.DataFrame) -> xr.Dataset:
+    """The outcomes of the records; levels are their numbers, from 0, named in the attributes."""
+    arrays = {}
+    for column in columns:
+        attrs = {"levels": [str(level) for level in column.levels]} if column.levels else {}
+        values = numbers(column, records[column.name])
+        coords = {"record": np.arange(len(values))}
+        arrays[column.name] = xr.DataArray(values, coords, ("record",), attrs=attrs)
+    return xr.Dataset(arrays)
+
+
+def numbers(column: Column, values: pd.Series) -> Vector:
+    """A column's values as numbers; of levels their places, from 0."""
+    return np.asarray(values.cat.codes if column.levels else values, dtype=float)
+
+
+def _records(posterior: Posterior) -> int:
+    return len(posterior.on.weighting.weights)
+
+
+def _by_draw(each: Iterable[Vector], draws: xr.DataTree, rows: int) -> xr.DataArray:
+    """Vectors of records, one for each draw, in one array."""
+    _check_size(count_draws(draws), rows)
+    found = np.empty((count_draws(draws), rows))
+    for k, values in enumerate(each):
+        found[k] = values
+    return _shaped(found, draws)
+
+
+def _shaped(values: NDArray[Any], draws: xr.DataTree) -> xr.DataArray:
+    posterior = draws["posterior"]
+    sizes = [posterior.sizes[name] for name in _SAMPLE]
+    coords = {**{d: posterior[d] for d in _SAMPLE}, "record": np.arange(values.shape[1])}
+    return xr.DataArray(values.reshape(*sizes, -1), coords, (*_SAMPLE, "record"))
+
+
+def _check_size(count: int, rows: int) -> None:
+    if count * rows > MOST_VALUES:
+        raise DataError(
+            f"{count:,} draws of {rows:,} records are {8e-9 * count * rows:.1f} GB for each "
+            f"outcome: take every {-(-count * rows // MOST_VALUES)}th draw (thin=...) or fewer."
+        )
+
+
+def coefficients_of(draws: xr.DataTree, model: ColumnModel, label: str) -> pd.DataFrame:
+    """``PosteriorFit.coefficients`` of any draws of a column's model."""
+    names = ["Intercept", *model.formula.names]
+    before = draws["posterior"]
+    wanted = [entry(name, label) for name in ("intercept", "coefficient")[: 1 + bool(names[1:])]]
+    if any(name not in before for name in wanted) or before[wanted[0]].ndim != 2:
+        raise ProgramError("coefficients() needs a program with one intercept; see draws.")
+    values = {name: before[name].to_numpy() for name in wanted}
+    values |= in_own_units(values, model, label)
+    table = np.column_stack([values[n].reshape(-1, *values[n].shape[2:]) for n in wanted])
+    return pd.DataFrame({"mean": table.mean(axis=0), "sd": table.std(axis=0)}, index=names)

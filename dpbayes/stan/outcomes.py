@@ -1,0 +1,50 @@
+"""Outcomes as the numbers that Stan programs read, and back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbayes.heavy import pd
+from dpbayes.schema import Column
+
+
+def encode_outcome(column: Column, values: pd.Series) -> NDArray[Any]:
+    """A validated outcome as the numbers a Stan program reads, unscaled.
+
+    Binary levels become 0 and 1 in declared order, other levels 1..C, counts int, the rest float.
+    """
+    if column.type == "binary":
+        return np.asarray(values.cat.codes, dtype=np.int64)
+    if column.levels:
+        return np.asarray(values.cat.codes, dtype=np.int64) + 1
+    return np.asarray(values)
+
+
+def decode_outcome(column: Column, y: NDArray[Any]) -> pd.Series:
+    """The inverse of ``encode_outcome``; numbers outside the declared bounds are set to the bound.
+
+    Setting to the bound is post-processing by public numbers and costs no privacy.
+    """
+    if column.levels:
+        codes = np.asarray(np.rint(y), dtype=np.int64) - (0 if column.type == "binary" else 1)
+        return pd.Series(np.asarray(column.levels, dtype=object)[codes], name=column.name)
+    lower = -math.inf if column.lower is None else column.lower
+    upper = math.inf if column.upper is None else column.upper
+    y = np.clip(y, lower, upper)
+    if column.type == "count":
+        y = np.rint(y).astype(np.int64)
+    return pd.Series(y, name=column.name)
+
+
+def with_events(event: Column, values: pd.Series, times: NDArray[Any]) -> NDArray[np.float64]:
+    """Scaled times, below 0 where the event, the second of two levels, was not seen."""
+    return np.where(encode_outcome(event, values) == 1, times, -times)
+
+
+def events_of(event: Column, y: NDArray[Any]) -> pd.Series:
+    """The inverse: whether events were seen, by levels."""
+    return decode_outcome(event, np.asarray(y) > 0)

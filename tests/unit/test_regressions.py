@@ -1,0 +1,200 @@
+"""Regressions of a release: every model, and what is said against intervals."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from dpbayes.errors import InferenceError
+from dpbayes.inference import RULES, analyse, combine
+from dpbayes.inference.analysis import ReleasedData, of_one, share_posterior
+from dpbayes.inference.coverage import COVERED, uncovered
+from dpbayes.inference.regressions import MODELS, formula_fit
+from dpbayes.mechanisms import MECHANISMS
+
+LEVELS = {"h": ["bad", "ok", "good"], "ill": ["no", "yes"]}
+CUTS = (-1.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Outcomes of every model with intercept .2 and slope .5 on the scale of its link."""
+    rng = np.random.default_rng(5)
+    n, x = 4000, np.random.default_rng(6).normal(size=4000)
+    eta = 0.2 + 0.5 * x
+    mu, p = np.exp(eta), 1 / (1 + np.exp(-eta))
+    return pd.DataFrame(
+        {
+            "x": x,
+            "ols": eta + rng.normal(size=n),
+            "logit": np.where(rng.random(n) < p, "yes", "no"),
+            "poisson": rng.poisson(mu),
+            "negbin": rng.negative_binomial(2, 2 / (2 + mu)),
+            "gamma": rng.gamma(2, mu / 2),
+            "beta": rng.beta(5 * p, 5 * (1 - p)),
+            "ordinal": np.array(LEVELS["h"])[np.digitize(0.5 * x + rng.logistic(size=n), CUTS)],
+        }
+    )
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_finds_its_slope(model, table):
+    """4 standard errors: 6e-5 by chance for each, and the data are fixed."""
+    levels = {"ordinal": LEVELS["h"], "logit": LEVELS["ill"]}
+    found = analyse([table, table], formula_fit(f"{model} ~ x", model, levels))
+    assert abs(found.estimate["x"] - 0.5) < 4 * found.standard_error["x"]
+    assert found.standard_error["x"] < 0.1
+    if model == "ordinal":
+        cuts = found.estimate[["cutpoint 1", "cutpoint 2"]] - np.array(CUTS)
+        assert (abs(cuts) < 4 * found.standard_error[["cutpoint 1", "cutpoint 2"]]).all()
+
+
+def test_cutpoints_by_another_path(table):
+    """Their variances by the likelihood in the cutpoints themselves: inverse numeric Hessian."""
+    y, x = pd.Categorical(table["ordinal"], LEVELS["h"]).codes, table["x"].to_numpy()
+    fit = formula_fit("ordinal ~ x", "ordinal", {"ordinal": LEVELS["h"]})
+    estimates, variances = fit(table)
+
+    def loss(at):
+        ends = np.array([-np.inf, at[1], at[2], np.inf])
+        shares = stats.logistic.cdf(ends[y + 1] - at[0] * x)
+        return -np.log(shares - stats.logistic.cdf(ends[y] - at[0] * x)).sum()
+
+    step, eye, at = 1e-3, np.eye(3), estimates.to_numpy()
+    hessian = [
+        [
+            (loss(at + step * (a + b)) - loss(at + step * (a - b)))
+            - (loss(at - step * (a - b)) - loss(at - step * (a + b)))
+            for b in eye
+        ]
+        for a in eye
+    ]
+    assert np.linalg.inv(np.array(hessian) / (4 * step**2)).diagonal() == pytest.approx(
+        variances.to_numpy(), rel=1e-3
+    )
+
+
+def test_levels_come_from_the_release(table):
+    """The first declared level is the base, not the first of the alphabet."""
+    frame = table.assign(h=table["ordinal"], ill=table["logit"])
+    assert list(formula_fit("ols ~ h", levels=LEVELS)(frame).params.index) == [
+        "Intercept", "h[T.ok]", "h[T.good]",
+    ]  # fmt: skip
+    turned = {"ill": ["yes", "no"]}
+    one, other = (formula_fit("ill ~ x", "logit", found)(frame) for found in (LEVELS, turned))
+    assert one.params["x"] == pytest.approx(-other.params["x"])
+    coded = frame.assign(ill=(frame["ill"] == "yes") * 1)
+    assert formula_fit("ill ~ x", "logit", LEVELS)(coded).params["x"] == pytest.approx(
+        one.params["x"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("formula", "model", "message"),
+    [
+        ("poisson ~ x", "beta", "above 0 and below 1; 4000 of 4000|above 0 and below 1"),
+        ("poisson ~ x", "gamma", "above 0; "),
+        ("ordinal ~ x", "logit", "needs 2 levels of 'ordinal', a data set has 3: bad, ok, good"),
+        ("ols ~ x", "ordinal", "needs an outcome of few ordered levels; 'ols' has 4,000 values"),
+        ("ols ~ x", "negbin", "was not found"),
+        ("ordinal ~ x", "ols", "has levels and is used as a number"),
+        ("x ~ x", "glm", "expected one of ols, logit"),
+    ],
+)
+def test_bad_input(table, formula, model, message):
+    with pytest.raises(InferenceError, match=message):
+        formula_fit(formula, model, {"ordinal": LEVELS["h"]})(table)
+
+
+def test_every_interval_that_no_rule_covers_says_so():
+    frames = tuple(pd.DataFrame({"y": np.arange(5.0) + k}) for k in range(3))
+
+    def mean(data):
+        return data["y"].mean(), data["y"].var() / len(data)
+
+    assert set(COVERED) < set(MECHANISMS)
+    for name in MECHANISMS:
+        release = ReleasedData(frames, name, "strict")
+        if name in COVERED:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert analyse(release, mean).notes == ()
+        else:
+            with pytest.warns(UserWarning, match=f"no rule fits mechanism '{name}'"):
+                found = analyse(release, mean)
+            assert found.notes[0] in repr(found)
+            assert "Not covered" in found._repr_html_()
+    assert "draw = mode" in uncovered("measured", {"draw": "mode"})
+    assert uncovered(None, {}) is None
+
+
+def test_one_data_set():
+    """The model of the mechanism where there is one; otherwise what to ask for."""
+    frame = pd.DataFrame({"ill": ["yes"] * 30 + ["no"] * 70, "x": np.arange(100.0)})
+    settings = {"synthesised": ["ill"], "cells": 2, "alpha": 15.7, "n": 100}
+    release = ReleasedData((frame,), "beta-binomial", "strict", settings, {"ill": ["no", "yes"]})
+    found = of_one(release, "ill ~ 1", 0.9)
+    by_hand = share_posterior(release, "yes")
+    assert found.index[0] == "ill = yes"
+    assert tuple(found.iloc[0, 2:]) == pytest.approx(by_hand.interval(0.9))
+    named = of_one(release, "I(ill == 'no') ~ 1")
+    assert named["share"].iloc[0] == pytest.approx(1 - found["share"].iloc[0])
+    for formula in ("ill ~ x", "x ~ 1", "log(x) ~ 1"):
+        with pytest.raises(InferenceError, match=r"there is one data set: .* --datasets 5"):
+            of_one(release, formula)
+    with pytest.raises(InferenceError, match=r"is for releases of family bernoulli"):
+        of_one(ReleasedData((frame,), "anchored", "strict", {}, release.levels), "ill ~ 1")
+
+
+def test_a_mixture_is_one_of_normals():
+    rng = np.random.default_rng(3)
+    q, v = rng.normal(size=(30, 2)), rng.uniform(0.1, 0.5, (30, 2))
+    found = combine(q, v, "mixture")
+    draws = q[:, None] + np.sqrt(v)[:, None] * rng.normal(size=(30, 20_000, 2))
+    draws = draws.reshape(-1, 2)
+    low, high = found.interval(0.9)
+    assert low == pytest.approx(np.quantile(draws, 0.05, axis=0), abs=0.02)  # 4 se of a quantile
+    assert high == pytest.approx(np.quantile(draws, 0.95, axis=0), abs=0.02)
+    mixed = v.mean(axis=0) + q.var(axis=0)
+    assert found.variance == pytest.approx(mixed)
+    tail = (draws < 0.3).mean(axis=0)
+    assert found.p_value(0.3) == pytest.approx(2 * np.minimum(tail, 1 - tail), abs=0.01)
+    assert "mixture" in RULES
+
+
+def test_a_mixture_needs_large_data_sets():
+    frames = tuple(pd.DataFrame({"y": np.arange(500.0) + k}) for k in range(20))
+
+    def mean(data):
+        return data["y"].mean(), data["y"].var() / len(data)
+
+    def notes(n, count=20):
+        release = ReleasedData(frames[:count], "measured", "strict", {"public_rows": n})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return analyse(release, mean, "mixture").notes
+
+    assert notes(50) == ()
+    assert "--rows 10 times" in notes(51)[0]
+    assert "ask for 20 or more" in notes(50, 19)[0]
+
+
+def test_mixed_posteriors_cover_where_the_theory_says_so():
+    """A normal mean with noise of a private sum: 95 % intervals, 1,000 runs, se .007 at .95.
+
+    Each data set is drawn from the posterior predictive given the noisy mean, 20 times as large as
+    the records. Chance of failing if the level holds: 4 standard errors, 6e-5.
+    """
+    rng = np.random.default_rng(11)
+    n, m, runs, noise = 100, 100, 1000, 0.15
+    truth = rng.normal(size=runs)
+    noisy = truth + rng.normal(size=runs) * np.sqrt(1 / n + noise**2)
+    # Flat prior, known sd 1: θ | noisy ~ normal with the variance of both errors.
+    theta = noisy + rng.normal(size=(m, runs)) * np.sqrt(1 / n + noise**2)
+    rows = 20 * n
+    means = theta + rng.normal(size=(m, runs)) / np.sqrt(rows)
+    low, high = combine(means, np.full((m, runs), 1 / rows), "mixture").interval()
+    covered = ((low < truth) & (truth < high)).mean()
+    assert abs(covered - 0.95) < 4 * 0.007
