@@ -89,7 +89,7 @@ def formula_fit(
         ) from None
     try:
         read = DataFormula(formula)
-        outcome, _ = columns_of(formula)
+        outcomes, _ = columns_of(formula)
     except SchemaError as error:
         raise InferenceError(str(error)) from None
     declared = {name: [str(each) for each in found] for name, found in (levels or {}).items()}
@@ -100,8 +100,9 @@ def formula_fit(
         data = _complete(data, read.columns)
         data = _in_order(data, read.columns, declared)
         try:
-            if kind.coded and outcome is not None and outcome in data:
-                data = data.assign(**{outcome: _coded(kind, model, data[outcome])})
+            for outcome in outcomes if kind.coded else ():
+                if outcome in data:
+                    data = data.assign(**{outcome: _coded(kind, model, data[outcome])})
             y, X = read.matrices(data)
             _check_range(kind, model, y)
             X = X if kind.intercept else X.drop(columns="Intercept")

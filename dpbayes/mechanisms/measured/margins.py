@@ -112,8 +112,10 @@ class Shares:
         z: Floats = np.asarray(np.linalg.solve(self.prior, start))
         value, shares, off = at(z)
         for _ in range(_STEPS):
-            fall = np.diag(shares) - np.outer(shares, shares)
-            slope = self.root @ (self.n * fall) @ self.prior
+            # root (diag(shares) - shares shares') prior, with one product of matrices.
+            scaled = self.root * shares
+            scaled -= np.outer(scaled.sum(axis=1), shares)
+            slope = self.n * scaled @ self.prior
             information = slope.T @ slope + np.eye(len(z))
             step, length = np.linalg.solve(information, slope.T @ off - (z - centre)), 1.0
             there = at(z + step)
