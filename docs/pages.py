@@ -18,7 +18,8 @@ import dpbayes as dpb
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
-    "*.md", "docs/*.md", "docs/results/*.md", "docs/results/*.csv", "docs/**/*.png", "*/README.md",
+    "*.md", "docs/*.md", "docs/guides/*.md", "docs/results/*.md", "docs/results/*.csv",
+    "docs/**/*.png", "docs/site.css", "*/README.md",
     "dpbayes/data/PROVENANCE.md", "LICENSE", "CITATION.cff", "benchmarks/*.stan",
 )  # fmt: skip
 REFERENCE = "docs/reference.md"

@@ -17,6 +17,8 @@ from dpbayes.errors import SchemaError
 from dpbayes.mechanisms.outlook import COUNTED, DISTANCE
 from dpbayes.schema import Schema
 
+LONGEST = 160  # characters of a reason
+
 if TYPE_CHECKING:  # it imports every mechanism
     from dpbayes.planning.plan import Expected, Plan
 
@@ -78,10 +80,16 @@ def plan(
     _say_models(found, totals)
     reasons: dict[str, list[str]] = {}
     for name, why in found.refused.items():
-        reasons.setdefault(why.split(". ")[0].rstrip("."), []).append(name)
+        said = why.split(". ")[0].rstrip(".").replace(f"mechanism {name!r}", "the mechanism")
+        reasons.setdefault(said.removeprefix(f"{name} is "), []).append(name)
     for reason, names in reasons.items():
-        say(f"Not {', '.join(names)}: {reason}.")
+        say(f"Not {', '.join(names)}: {_short(reason)}.")
     _say_advice(found, totals, datasets)
+
+
+def _short(reason: str) -> str:
+    """A reason without the tail of a long list of columns."""
+    return reason if len(reason) <= LONGEST else f"{reason[:LONGEST].rsplit(',', 1)[0]}, ..."
 
 
 def _columns(title: str, first: Sequence[str], totals: Sequence[float]) -> Table:

@@ -45,7 +45,7 @@ def left_behind(folder: Path) -> list[Section]:
     pictures = []
     if picture is not None:
         text = "Distribution of each synthetic column, beside that of the records."
-        pictures.append(Picture(picture, text, text, 1000))
+        pictures.append(Picture(picture, text, text, 1000, wide=True))
     tables = []
     if found is not None:
         measures: Mapping[str, Any] = json.loads(found)

@@ -50,12 +50,14 @@ class Picture:
         text: what it shows.
         caption: what stands below it.
         width: in pixels, of one that is not enlarged.
+        wide: it has panels side by side, and is scrolled rather than shrunk where it is narrow.
     """
 
     content: bytes
     text: str
     caption: str
     width: int = 720
+    wide: bool = False
 
     @classmethod
     def of(cls, figure: Figure, text: str, caption: str) -> Picture:

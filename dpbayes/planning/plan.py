@@ -157,10 +157,12 @@ def make_plan(
                 claim = made.guarantee().for_datasets(datasets, delta)
                 found.append(Expected(total, setting.epsilon, claim, outlook, accuracy))
         except DpbayesError as error:
-            refused[name] = str(error)
+            small = str(error).startswith("epsilon")  # a part of the total, which is named
+            where = f"at ε = {total:g} a part of it is too small: " if small else ""
+            refused[name] = f"{where}{error}"
             continue
         expected[name] = found
-    source = "people made up from the schema" if reference is None else "the reference records"
+    source = "people made up from the schema" if reference is None else "of the reference records"
     return Plan(rows, tried, source, of_sampling(population, tried, runs), expected, refused)
 
 

@@ -28,6 +28,8 @@ MOST_COUNT = 2**31 - 1
 FEWEST = 20  # rows that tell whether whole numbers are a key
 NINES = tuple(sign * int(f"{'9' * n}{k}") for n in range(4) for k in (7, 8, 9) for sign in (1, -1))
 NEAR = 1e-6  # bounds are apart by so much of their size, at least
+SPIKE = 0.03  # share of rows
+MOST_SPIKES = 20
 _CODES = r"0\d+"  # texts of digits that are no numbers
 _DATES = r"\d{4}-\d{2}-\d{2}([ T].*)?"
 HEAD = """\
@@ -183,11 +185,24 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
         top, bottom = min(top, MOST_COUNT), min(bottom, MOST_COUNT - 1)
     else:
         guess.say("type", "continuous", "numbers")
+        if spikes := _spikes(numbers):
+            shown = ", ".join(f"{value:g}" for value in spikes)
+            guess.notes.append(
+                f"Many rows have exactly {shown}. If documentation says so: atoms = [{shown}], "
+                "for a table by measured. Few families of a model take a column with atoms."
+            )
     guess.say("lower", _plain(bottom), "below the smallest value; what can it be at least?")
     guess.say("upper", _plain(top), "above the largest value; what can it be at most?")
     digits = _digits(numbers)
     if not count and digits is not None and _spacing(bottom, top) <= 10.0**-digits <= top - bottom:
         guess.say("digits", digits, "decimals that were found; released values are rounded to them")
+
+
+def _spikes(numbers: pd.Series) -> list[float]:
+    """Values that many rows have exactly, which bins would smear."""
+    shares = numbers.value_counts(normalize=True)
+    found = shares[shares >= SPIKE]
+    return sorted(found.index.tolist())[:MOST_SPIKES] if len(numbers) >= FEWEST else []
 
 
 def _outlying(numbers: pd.Series) -> list[float]:

@@ -36,3 +36,18 @@ def test_files_that_it_names_are_there():
     for name in named:
         if "NAME" not in name:
             assert (PACKAGE.parent / name).exists(), name
+
+
+def test_tables_of_pages_are_whole():
+    """A row behind an empty line is text, and no row."""
+    root = PACKAGE.parent
+    pages = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("*/README.md")]
+    assert len(pages) > 30
+    for page in pages:
+        lines = page.read_text(encoding="utf-8").splitlines()
+        code = False
+        for number, line in enumerate(lines):
+            code ^= line.startswith("```")
+            first = line.startswith("|") and not lines[number - 1].startswith("|")
+            if first and not code:
+                assert re.fullmatch(r"[|: -]+", lines[number + 1]), f"{page.name}:{number + 1}"

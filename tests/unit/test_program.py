@@ -1,8 +1,13 @@
 """The contract by name: each error shows the line to add or to change."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 import dpbayes as dpb
+from dpbayes.engines import get_engine
+from dpbayes.stan.dataflow import prove
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.program import stan_directory
 from tests.programs import BLOCKS, GOOD, write
@@ -156,3 +161,12 @@ def test_files_below_a_program_may_be_included(outside):
     for line in ("#include below/mine.stan", "#include here.stan", "/* #includes */ // #include x"):
         text = GOOD.replace("parameters {", f"{line}\nparameters {{", 1)
         assert dpb.StanProgram.from_file(write(outside, text)).name == "mine"
+
+
+def test_the_program_of_the_guide_is_proved(tmp_path):
+    """What docs/guides shows is what the dataflow analysis takes, and the compiler."""
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "write-a-stan-program.md"
+    text = re.search(r"```stan\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)[1]
+    program = dpb.StanProgram.from_file(write(tmp_path, text))
+    assert prove(program).proved
+    get_engine("embedded").compile(program)
