@@ -311,7 +311,9 @@ class ColumnModel(Model):
         scale = 0 if self.scale is None else len(self.scale.names)
         cells = self.constants["C"] if self.family and self.family.scaling == "cells" else 0
         parts = len(self.predictors)
-        return parts * (2 + len(self.formula.names) + self.formula.effects) + scale + cells
+        more = 3 * (self.constants.get("components", 1) - 1)  # shares, shifts, sds
+        each = 2 + len(self.formula.names) + self.formula.effects
+        return parts * each + scale + cells + more
 
     @property
     def log_uniform(self) -> float:
