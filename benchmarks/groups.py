@@ -32,10 +32,15 @@ SDS = (0.0, 0.1, 1.0)  # true sd between groups, in linear predictors of sd abou
 # J and n of the first part. Over its turns and the families, each with all of the above.
 CELLS = [(3, 300), (10, 300), (30, 300), (100, 1_000), (10, 3_000), (1_000, 1_000)]
 TURNS = 3
-# J, n, sd and mechanism of the second part, for the normal family.
+# J, n, sd, sizes and mechanism of the second part, for the normal family.
+_CLAMPED, _ANCHORED = list(MECHANISMS)[1:]
 SIZES = [
-    (3, 300, 0.1), (3, 100_000, 0.1), (10, 10_000, 0.5), (30, 10_000, 0.1), (100, 10_000, 0.5),
-    (1_000, 10_000, 0.1), (1_000, 100_000, 0.5), (10_000, 100_000, 0.1),
+    (3, 300, 0.1, "balanced", "unweighted"), (3, 100_000, 0.1, "balanced", "unweighted"),
+    (10, 10_000, 0.5, "balanced", "unweighted"), (30, 10_000, 0.1, "balanced", "unweighted"),
+    (100, 10_000, 0.5, "balanced", "unweighted"), (1_000, 10_000, 0.1, "balanced", "unweighted"),
+    (1_000, 100_000, 0.5, "balanced", "unweighted"), (1_000, 100_000, 1, "1/j", _CLAMPED),
+    (10_000, 100_000, 0.1, "balanced", "unweighted"), (10_000, 100_000, 1, "1/j", _CLAMPED),
+    (10_000, 100_000, 1, "balanced", _ANCHORED),
 ]  # fmt: skip
 # Formula, levels of a and of b, of the third part.
 TERMS = [
@@ -163,7 +168,7 @@ def main():
     parser.add_argument("--part", choices=("families", "sizes", "terms"), default="families")
     parser.add_argument("--family", nargs="+", default=FAMILIES, choices=FAMILIES)
     parser.add_argument("--turn", nargs="+", type=int, default=range(TURNS))
-    parser.add_argument("--cell", nargs="+", type=int, default=range(len(CELLS)))
+    parser.add_argument("--cell", nargs="+", type=int)
     parser.add_argument("--records", type=int, default=3000)
     options = parser.parse_args()
     fitted(*records_of("normal", 50, 3, 0, False), dpb.Unweighted(), "y ~ x", "normal")  # imports
@@ -171,8 +176,8 @@ def main():
           "| ESS per 1,000 | CPU s | time |")  # fmt: skip
     print("|---" * 12 + "|")
     if options.part == "sizes":
-        for groups, n, sd in SIZES:
-            row("normal", groups, n, sd, "balanced", "unweighted")
+        for i in options.cell or range(len(SIZES)):
+            row("normal", *SIZES[i])
         return
     cases = list(zip(SDS, ("balanced", "1/j", "balanced"), MECHANISMS, strict=True))
     if options.part == "terms":
@@ -182,7 +187,7 @@ def main():
                     row_of_terms(family, options.records, term, levels, sd, shape, name)
         return
     for turn in options.turn:
-        for i in options.cell:
+        for i in options.cell or range(len(CELLS)):
             for f in options.family:
                 k = i + turn + FAMILIES.index(f)
                 name, shape = list(MECHANISMS)[k % 3], list(SHAPES)[(k // 3 + turn) % 2]

@@ -81,7 +81,11 @@ def _table(name: str) -> pd.DataFrame:
 
 def _markdown(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     names = [str(name) for name in head]
-    lines = [names, ["---"] * len(names), *([str(cell) for cell in row] for row in rows)]
+    lines = [
+        names,
+        ["---"] * len(names),
+        *([str(cell).replace("|", "\\|") for cell in row] for row in rows),
+    ]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 

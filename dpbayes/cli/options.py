@@ -330,7 +330,9 @@ class MechanismOptions:
     c2: Annotated[float | None, typer.Option(help="Shift of the risk weights [0].")] = None
     anchor: Annotated[
         str | None,
-        typer.Option(help="For anchored: two-stage [default], none, or FILE.json as --weights."),
+        typer.Option(
+            help="For anchored: two-stage [default], histogram, none, or FILE.json as --weights."
+        ),
     ] = None
     range: Annotated[
         float | None,

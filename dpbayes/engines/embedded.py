@@ -80,6 +80,7 @@ class EmbeddedModel:
     def __init__(self, program: StanProgram, mir: str) -> None:
         self.program = program
         self.mir = mir
+        self.last: tuple[Floats, Floats] | None = None  # points and their coordinates, of log_prob
 
     def bind(self, data: StanData) -> EmbeddedBinding:
         declared = self.program.declared("data")
@@ -206,21 +207,37 @@ class EmbeddedBinding:
     def log_prob(self, draws: xr.DataTree) -> Vector:
         with self._borrowed(emit=0) as model:
             points = columns(draws, _names(model))
-        return self._log_density(points, constrained=True)
+            at = self._coordinates(model, points)
+        found = np.full(len(at), -np.inf)
+        some = ~np.isnan(at).any(axis=1)
+        found[some] = self.log_density(at[some])
+        return found
+
+    @interruptible
+    def _coordinates(self, model: Any, points: Floats) -> Floats:
+        """Unconstrained coordinates of constrained points, NaN where there are none.
+
+        They cost several times the density. Neighbouring data sets are compared at the same points:
+        a bundled program, whose bounds follow from no record, has the same coordinates for both.
+        """
+        last = self._model.last if self._model.program.bundled else None
+        if last is not None and np.array_equal(last[0], points):
+            again = _unconstrained(model, points[:1])
+            if np.array_equal(again, last[1][:1], equal_nan=True):
+                return last[1]
+        found = _unconstrained(model, points)
+        self._model.last = points, found
+        return found
 
     def log_density(self, points: Floats) -> Vector:
-        """As ``log_prob`` at unconstrained points of shape (S, d): the way there and back costs
-        three times the density itself."""
-        return self._log_density(points, constrained=False)
+        """As ``log_prob`` at unconstrained points of shape (S, d)."""
 
-    def _log_density(self, points: Floats, *, constrained: bool) -> Vector:
         def evaluate(part: Floats) -> Vector:
             out = np.empty(len(part))
             with self._borrowed(emit=0) as model:
                 for s, point in enumerate(part):
                     try:
-                        at = model.param_unconstrain(point) if constrained else point
-                        out[s] = model.log_density(at)
+                        out[s] = model.log_density(point)
                     except RuntimeError:  # Stan rejects the point
                         out[s] = -np.inf
             return out
@@ -264,12 +281,7 @@ class EmbeddedBinding:
     def unconstrain(self, draws: xr.DataTree) -> Floats:
         """Draws in Stan's unconstrained coordinates, shape (S, d); NaN where Stan finds none."""
         model = self._steady
-        points = columns(draws, _names(model))
-        out = np.full((len(points), model.param_unc_num()), np.nan)
-        for s, point in enumerate(points):
-            with contextlib.suppress(RuntimeError):
-                out[s] = model.param_unconstrain(point)
-        return out
+        return _unconstrained(model, columns(draws, _names(model)))
 
     @interruptible
     def constrain(self, points: Floats) -> dict[str, NDArray[Any]]:
@@ -405,6 +417,14 @@ def _arguments(settings: SamplerSettings, refresh: int) -> dict[str, Any]:
 
 def _tree(draws: dict[str, NDArray[Any]], stats: Floats) -> xr.DataTree:
     return make_draws(draws, {key: stats[:, :, i] for i, key in enumerate(stanli.SAMPLER_COLUMNS)})
+
+
+def _unconstrained(model: Any, points: Floats) -> Floats:
+    out = np.full((len(points), model.param_unc_num()), np.nan)
+    for s, point in enumerate(points):
+        with contextlib.suppress(RuntimeError):
+            out[s] = model.param_unconstrain(point)
+    return out
 
 
 def _names(model: Any) -> list[str]:

@@ -9,14 +9,13 @@ from typing import Any
 
 from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms.pegs.public import PublicRecords
+from dpbayes.mechanisms.posterior.anchored import NAMED_ANCHORS
 from dpbayes.mechanisms.posterior.weights import (
     ConfidentialWeights,
     ConstantWeights,
     Reference,
     WeightSource,
 )
-
-NAMED_ANCHORS = ("two-stage", "none")
 
 
 def read_settings(

@@ -333,19 +333,20 @@ class Column:
 
     def _validate_levels(self, values: pd.Series, show_values: bool) -> pd.Series:
         # A file gives text or numbers as it likes: compare as text, keep the declared level.
-        by_text = {level_text(level): level for level in self.levels}
-        # A dictionary would become an index of floats where numbers are of both kinds.
-        found = values.map({x: by_text.get(level_text(x)) for x in values.unique()}.get)
+        place = {level_text(level): k for k, level in enumerate(self.levels)}
+        where, seen = pd.factorize(values)  # -1 for what is missing
+        codes = np.array([*(place.get(level_text(x), -1) for x in seen), -1])[where]
         shown = ", ".join(map(repr, self.levels))
         self._refuse(
             values if show_values else None,
             0,
-            found.isna(),
+            pd.Series(codes < 0, index=values.index),
             f"not among the declared levels ({shown})",
             "Correct the values, or add the level to the schema from public knowledge.",
         )
-        codes = pd.Categorical(found, categories=list(self.levels), ordered=True)
-        return pd.Series(codes, index=values.index, name=self.name)
+        kind = pd.CategoricalDtype(list(self.levels), ordered=True)
+        found = pd.Categorical.from_codes(codes, dtype=kind)
+        return pd.Series(found, index=values.index, name=self.name)
 
     def _refuse(
         self, shown: pd.Series | None, step: int, bad: pd.Series, what: str, remedy: str

@@ -309,9 +309,11 @@ class ColumnModel(Model):
     def size(self) -> int:
         """About how many parameters it has."""
         scale = 0 if self.scale is None else len(self.scale.names)
-        cells = self.constants["C"] if self.family and self.family.scaling == "cells" else 0
+        cells = int(self.constants["C"]) if self.family and self.family.scaling == "cells" else 0
         parts = len(self.predictors)
-        return parts * (2 + len(self.formula.names) + self.formula.effects) + scale + cells
+        more = 3 * (int(self.constants.get("components", 1)) - 1)  # shares, shifts, sds
+        each = 2 + len(self.formula.names) + self.formula.effects
+        return parts * each + scale + cells + more
 
     @property
     def log_uniform(self) -> float:

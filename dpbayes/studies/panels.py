@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd
@@ -51,6 +53,15 @@ def grid(
     columns = len(labels) if one_line else len(panels)
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False)
     return figure, axes
+
+
+def plain_numbers(axis: Axis) -> None:
+    """Numbers of a logarithmic axis as they are written, more of them where it is short."""
+    low, high = axis.get_view_interval()
+    subs = (1, 2, 3, 4, 5, 6, 8) if high < 20 * low else (1, 3) if high < 200 * low else (1,)
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _lines(

@@ -28,6 +28,7 @@ POSTERIORS = {
     "censored-weighted": dpb.CensoredWeighted(1, weights=dpb.ConstantWeights(0.4)),
     "anchored": dpb.Anchored(1),
     "anchored-none": dpb.Anchored(1, "none"),
+    "anchored-histogram": dpb.Anchored(1, "histogram"),
     "modips": dpb.ClampedModips(1),
     "modips-censored": dpb.ClampedModips(1, "censored"),
     "beta-divergence": dpb.BetaDivergence(1),

@@ -37,7 +37,7 @@ class ClampedModips(PosteriorMechanism):
     posterior: Literal["anchored", "censored"] = "anchored"
     nested: int = 1
     adjacency: Adjacency = "add-remove"
-    anchor: Literal["two-stage", "none"] | Reference | None = None
+    anchor: Literal["two-stage", "histogram", "none"] | Reference | None = None
     range: float | None = None
     share: float | None = None
     draw: Literal["clamped"] = "clamped"
@@ -62,6 +62,13 @@ class ClampedModips(PosteriorMechanism):
         given = {"anchor": self.anchor, "range": self.range, "share": self.share}
         chosen: dict[str, Any] = {key: v for key, v in given.items() if v is not None}
         return Anchored(self.epsilon, adjacency=self.adjacency, **chosen)
+
+    def check(self, schema: Schema, model: Model | None) -> None:
+        super().check(schema, model)
+        self._inner().check(schema, model)
+
+    def check_release(self) -> None:
+        self._inner().check_release()
 
     def stages(self, problem: Problem) -> tuple[Stage, ...]:
         return self._inner().stages(problem)

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from dpbayes.errors import GuaranteeError
+from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.mechanisms.outlook import Caution, Outlook
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, place_window, window_width
+from dpbayes.mechanisms.posterior.tabulated import Tables
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.privacy.accounting import NOTHING, Loss
-from dpbayes.privacy.guarantee import POSTERIOR, REFERENCE, Adjacency, Guarantee, inside
+from dpbayes.privacy.guarantee import (
+    POSTERIOR,
+    REFERENCE,
+    SECRET_NOISE,
+    Adjacency,
+    Guarantee,
+    inside,
+)
+from dpbayes.privacy.noise import opendp
 from dpbayes.schema import Schema
-from dpbayes.stan.model import Model
+from dpbayes.stan.model import ColumnModel, Model
 
 # Public range L of |f - h| that stays unclamped, by anchor.
 RANGE_NONE = 6.0
 RANGE_COLUMN = 3.0  # of a column among several, around a uniform distribution; grows with the root
 RANGE_REFERENCE = 0.9
 RANGE_DRAWN = (1.0, 2.0)  # from and to, after a drawn anchor
+RANGE_TABLES = 1.5  # least around an anchor from tables: bins and cells are coarse
 GROWTH = 3.0  # of epsilon from one anchor to the next
 MOST_ANCHORS = 7
+NAMED_ANCHORS = ("two-stage", "histogram", "none")
 
 
 @dataclass(frozen=True)
@@ -35,7 +47,9 @@ class Anchored(PosteriorMechanism):
 
     Anchors: ``none`` (h = 0); a ``Reference`` fit (its posterior mean, public); ``two-stage``: one
     draw θ0 from the mechanism without anchor at epsilon1 = share x epsilon, then the anchored one
-    with the rest. Where draws are among public points (engine ``candidates``) epsilon1 is divided
+    with the rest; ``histogram``: the mode given records made up from noisy tables of the outcome,
+    which epsilon1 pays for (``tabulated.Tables``; one column given public ones; noise by OpenDP).
+    Where draws are among public points (engine ``candidates``) epsilon1 is divided
     among as many drawn anchors as it takes to get near the posterior.
 
     Guarantee: strict. h and α depend on record i, public data and a θ0 that is public or paid for,
@@ -45,16 +59,16 @@ class Anchored(PosteriorMechanism):
 
     Attributes:
         epsilon: for one data set, for ``adjacency``.
-        anchor: ``two-stage``, ``none``, or a Reference.
+        anchor: ``two-stage``, ``histogram``, ``none``, or a Reference.
         range: L of the stage that is released; by default 6 without anchor (3 sqrt(q) around a
             public value for the q columns of a sequence), 0.9 with a reference, and
-            ``second_range`` after a drawn anchor.
-        share: of epsilon for the anchor draw.
+            ``second_range`` after a drawn anchor or one from tables.
+        share: of epsilon for the anchor.
         adjacency: what epsilon is for.
     """
 
     epsilon: float
-    anchor: Literal["two-stage", "none"] | Reference = "two-stage"
+    anchor: Literal["two-stage", "histogram", "none"] | Reference = "two-stage"
     range: float | None = None
     share: float = 0.15
     adjacency: Adjacency = "add-remove"
@@ -65,9 +79,9 @@ class Anchored(PosteriorMechanism):
 
     def __post_init__(self) -> None:
         window_width(self.epsilon, self.adjacency)
-        if not (isinstance(self.anchor, Reference) or self.anchor in ("two-stage", "none")):
+        if not (isinstance(self.anchor, Reference) or self.anchor in NAMED_ANCHORS):
             raise GuaranteeError(
-                f"anchor = {self.anchor!r} must be 'two-stage', 'none' or a Reference "
+                f"anchor = {self.anchor!r} must be 'two-stage', 'histogram', 'none' or a Reference "
                 "(--anchor FILE, written by `dpbayes tune`)."
             )
         if self.range is not None and not inside(self.range, 0, math.inf):
@@ -83,13 +97,31 @@ class Anchored(PosteriorMechanism):
     def _widths(self) -> tuple[float, float]:
         """Widths of the stages for anchors together (0 without one), and of the released stage."""
         width = window_width(self.epsilon, self.adjacency)
-        first = self.share * width if self.anchor == "two-stage" else 0.0
+        first = self.share * width if self.anchor in ("two-stage", "histogram") else 0.0
         return first, width - first
+
+    def check(self, schema: Schema, model: Model | None) -> None:
+        super().check(schema, model)
+        if self.anchor != "histogram":
+            return
+        if not isinstance(model, ColumnModel) or model.conditioned:
+            raise SchemaError(
+                "anchor = 'histogram' counts one column given public ones, and this model draws "
+                "several. Leave anchor at 'two-stage'."
+            )
+
+    def check_release(self) -> None:
+        if self.anchor == "histogram":
+            opendp()
 
     def stages(self, problem: Problem) -> tuple[Stage, ...]:
         first, last = self._widths()
         if self.anchor == "none":
             return (_without_anchor(last, self.range, problem),)
+        if self.anchor == "histogram":
+            tables = Tables.of(first, problem)
+            reach = max(range_at(tables.distance), RANGE_TABLES)
+            return (_stage(last, self.range or reach, tables),)
         if self.anchor != "two-stage":
             return (_stage(last, self.range or RANGE_REFERENCE, self.anchor),)
         parts = anchor_parts(problem)
@@ -107,6 +139,8 @@ class Anchored(PosteriorMechanism):
         found = super().outlook(schema, rows, model)
         assert model is not None  # check
         stages = self.stages(Problem.of(model, rows))
+        if isinstance(stages[-1].anchor, Tables):
+            return replace(found, cautions=(*found.cautions, *self._far(stages[-1], model, rows)))
         if len(stages) == 1:
             return found
         before = stages[-2].weights
@@ -128,21 +162,48 @@ class Anchored(PosteriorMechanism):
         )
         return replace(found, cautions=(*found.cautions, Caution(what, remedy)))
 
+    def _far(self, stage: Stage, model: Model, rows: int) -> Iterator[Caution]:
+        """What is said where noise puts an anchor from tables far from the fit."""
+        tables = stage.anchor
+        assert isinstance(tables, Tables)
+        reach = self.range or RANGE_DRAWN[1]
+        if tables.distance <= reach / 2:
+            return
+        needed = math.ceil(2 * tables.distance / reach * rows)
+        what = (
+            f"The anchor comes from counts of {rows:,} records with noise of scale "
+            f"{tables.count / tables.epsilon:.0f}: it is expected {tables.distance:.1f} from the "
+            f"fit, and ratios are clamped beyond {reach:g}."
+        )
+        yield Caution(
+            what,
+            f"About {needed:,} records, more ε, or an anchor from earlier records "
+            "(--anchor) are needed.",
+        )
+
     def guarantee(self) -> Guarantee:
         first, last = self._widths()
+        tables = self.anchor == "histogram"
+        once = Loss.pure(first) if tables else Loss.bounded_range(first)
         return Guarantee(
             self.name,
             Loss.bounded_range(last),
             "strict",
-            (*POSTERIOR, *((REFERENCE,) if isinstance(self.anchor, Reference) else ())),
+            (
+                *POSTERIOR,
+                *((REFERENCE,) if isinstance(self.anchor, Reference) else ()),
+                *((SECRET_NOISE,) if tables else ()),
+            ),
             "chain",
-            once=Loss.bounded_range(first) if first else NOTHING,
+            once=once if first else NOTHING,
             adjacency=self.adjacency,
             weights="constant",
         )
 
 
-def _stage(width: float, reach: float, anchor: Literal["none", "draw"] | Reference) -> Stage:
+def _stage(
+    width: float, reach: float, anchor: Literal["none", "draw"] | Reference | Tables
+) -> Stage:
     window = place_window(None, width, negative=False)
     return Stage(ConstantWeights(min(1.0, width / (2 * reach))), window, anchor=anchor)
 
@@ -189,6 +250,10 @@ def second_range(alpha: float, problem: Problem) -> float:
     factor of 8 leaves the clamp idle for nearly all records; below 1 the clamp begins to move the
     posterior where the anchor is bad, and above 2 tempering costs more than it saves.
     """
-    distance = math.sqrt(problem.parameters / (alpha * problem.rows))
+    return range_at(math.sqrt(problem.parameters / (alpha * problem.rows)))
+
+
+def range_at(distance: float) -> float:
+    """Range L around an anchor at an expected distance from the fit, in scales of a record."""
     low, high = RANGE_DRAWN
     return min(high, max(low, 8.0 * distance))

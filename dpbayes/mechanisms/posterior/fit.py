@@ -22,6 +22,7 @@ from dpbayes.mechanisms.posterior.records import BoundRecords, Neighbour, bind_s
 from dpbayes.mechanisms.posterior.risk import RecordRisk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Drawn, Posterior
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, Window
+from dpbayes.mechanisms.posterior.tabulated import Tables
 from dpbayes.mechanisms.posterior.tree import coefficients_of, datatree, loo, named
 from dpbayes.privacy.noise import Noise
 from dpbayes.release import versions
@@ -63,6 +64,8 @@ def fit_stages(
             if stage.anchor == "draw":
                 drawn = one_draw(*next(posteriors[-1].chosen(1, task.noise, rng)))
                 before = posteriors[-1].on.candidates
+            elif isinstance(stage.anchor, Tables):
+                drawn = stage.anchor.draw(records, task.noise)
             if stage.plain:
                 posterior, what = records.unweighted_released, "unweighted fit"
             else:
@@ -150,7 +153,8 @@ class PosteriorFit(Fitted):
 
     def versions(self) -> Mapping[str, str]:
         of_engine = self.on.task.engine.versions()
-        chosen = self.posterior.on.candidates is not None  # by OpenDP
+        drawn = any(isinstance(stage.anchor, Tables) for stage in self.stages)
+        chosen = drawn or self.posterior.on.candidates is not None  # by OpenDP
         return {**of_engine, **(versions("opendp") if chosen else {})}
 
     def bound_stages(self, records: pd.DataFrame | None = None) -> tuple[BoundStage, ...]:
@@ -410,18 +414,14 @@ class PosteriorFit(Fitted):
         }
 
     def _lines(self) -> tuple[str, ...]:
-        left_out = self.on.model.left_out()
-        lines = [
+        told = ", ".join(self.on.model.left_out())
+        return (
             f"Confidential: Lipschitz bound {self.lipschitz_bound_unweighted:.3f} unweighted, "
             f"{self.lipschitz_bound:.3f} here; local ε_x = 2Δ = {self.epsilon_local:.3f}; "
             f"{self.n_censored} records censored, {self.n_truncated} truncated.",
             self._quality(),
-        ]
-        if left_out:
-            lines.append(
-                f"Not released, because neither public nor the outcome: {', '.join(left_out)}"
-            )
-        return tuple(lines)
+            *([f"Not released, because neither public nor the outcome: {told}"] if told else ()),
+        )
 
     def _quality(self) -> str:
         """How good the draws are of the posterior, in a line."""

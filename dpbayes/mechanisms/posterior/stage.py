@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dpbayes.errors import GuaranteeError
+from dpbayes.mechanisms.posterior.tabulated import Tables
 from dpbayes.mechanisms.posterior.weights import (
     NO_WEIGHTS,
     ConstantWeights,
@@ -34,6 +35,7 @@ class Problem:
         columns: whose log-likelihoods are added up in a record's.
         centre: of a record's log-likelihood: that of uniform distributions over the declared domain
             of its columns.
+        covariates: of the design of one column.
     """
 
     rows: int
@@ -42,12 +44,15 @@ class Problem:
     points: int | None = None
     columns: int = 1
     centre: float = 0.0
+    covariates: int = 0
 
     @classmethod
     def of(cls, model: Model, rows: int) -> Problem:
         """Of a model whose draws are a chain's."""
         centre = sum(column.log_uniform for column in model.columns)
-        return cls(rows, model.parameters, model.discrete, None, len(model.columns), centre)
+        covariates = sum(len(column.formula.names) for column in model.columns)
+        count = len(model.columns)
+        return cls(rows, model.parameters, model.discrete, None, count, centre, covariates)
 
 
 @dataclass(frozen=True)
@@ -55,15 +60,15 @@ class Stage:
     """One posterior: proportional to prior x exp sum_i clip(weights_i (f_i - anchor_i), window).
 
     ``anchor``: ``none`` (0), ``draw`` (f_i at one draw of the stage before), or a reference fit
-    (f_i at its posterior mean). With ``divergence`` b > 0 the score of the beta-divergence,
-    beta = b + 1, stands in place of f_i. A ``coarse`` stage is for an anchor: fewer candidates will
-    do.
+    (f_i at its posterior mean), or a fit to noisy tables of the records. With ``divergence`` b > 0
+    the score of the beta-divergence, beta = b + 1, stands in place of f_i. A ``coarse`` stage is
+    for an anchor: fewer candidates will do.
     """
 
     weights: WeightSource = NO_WEIGHTS
     window: Window = NO_WINDOW
     divergence: float = 0.0
-    anchor: Literal["none", "draw"] | Reference = "none"
+    anchor: Literal["none", "draw"] | Reference | Tables = "none"
     coarse: bool = False
 
     @property
@@ -78,7 +83,7 @@ class Stage:
             "alpha": self.weights.alpha if isinstance(self.weights, ConstantWeights) else None,
             "window": [end if math.isfinite(end) else None for end in self.window],
             "divergence": self.divergence,
-            "anchor": "reference" if isinstance(self.anchor, Reference) else self.anchor,
+            "anchor": self.anchor if isinstance(self.anchor, str) else self.anchor.name,
         }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from dpbayes.arrays import Floats
 from dpbayes.heavy import pd
 from dpbayes.studies.coverage import MEASURES
-from dpbayes.studies.panels import grid
+from dpbayes.studies.panels import grid, plain_numbers
 from dpbayes.studies.runner import Chart, Piece
 
 Seed = int | np.random.SeedSequence
@@ -53,6 +53,7 @@ def curves(panels: Mapping[str, pd.DataFrame], linear: float | None = None) -> C
     for row, measure in zip(axes, MEASURES, strict=True):
         if measure in ("rmse", "width"):
             row[0].set_yscale("log")
+            plain_numbers(row[0].yaxis)
         elif measure == "bias" and linear is not None:
             row[0].set_yscale("symlog", linthresh=linear)
     shown = [rows.assign(panel=title) for title, rows in panels.items()]

@@ -19,7 +19,7 @@ import numpy as np
 from dpbayes.arrays import Floats, Mask
 from dpbayes.heavy import pd, stats
 from dpbayes.inference.combining import RULES
-from dpbayes.studies.panels import grid
+from dpbayes.studies.panels import grid, plain_numbers
 from dpbayes.studies.runner import Chart, Report, in_one_piece, notes
 
 Sets = tuple[Floats, Floats]  # estimates and variances, shape (sets, runs)
@@ -143,6 +143,8 @@ def chart(found: pd.DataFrame) -> Chart:
     }
     figure, axes = grid(panels, {"sd": "standard deviation"}, "epsilon", "method")
     axes[0, 0].set(xscale="log", yscale="log")
+    plain_numbers(axes[0, 0].xaxis)
+    plain_numbers(axes[0, 0].yaxis)
     for ax in axes[0]:
         ax.set_xlabel("ε")
     return Chart(figure, rules[["case", "n", "p", "epsilon", "method", "sd"]])

@@ -22,7 +22,7 @@ from dpbayes.studies.coverage import intervals
 from dpbayes.studies.liu.bounding import BOUNDING, BOUNDS, sanitised
 from dpbayes.studies.liu.findings import MANY, with_verdicts
 from dpbayes.studies.liu.findings import NUMBER_OF_SETS as FINDINGS
-from dpbayes.studies.panels import grid
+from dpbayes.studies.panels import grid, plain_numbers
 from dpbayes.studies.runner import Chart, Piece, Report, Study
 
 EPSILON = 1.0
@@ -122,6 +122,8 @@ def chart(found: pd.DataFrame) -> Chart:
     figure, axes = grid(panels, {m: m for m in MEASURES}, "m", "bounding")
     axes[0, 0].set_xscale("log")
     axes[MEASURES.index("sd"), 0].set_yscale("log")
+    for axis in (axes[0, 0].xaxis, axes[MEASURES.index("sd"), 0].yaxis):
+        plain_numbers(axis)
     return Chart(figure, found)
 
 

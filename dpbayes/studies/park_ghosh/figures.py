@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatter
 
 from dpbayes.charts import COLOURS, LINES
 from dpbayes.heavy import pd
+from dpbayes.studies.panels import plain_numbers
 from dpbayes.studies.park_ghosh.cases import CASES
 from dpbayes.studies.park_ghosh.maps import (
     BLOCKS,
@@ -62,11 +62,10 @@ def maps(found: pd.DataFrame, case: str, measures: tuple[str, ...], part: str) -
             level = float(here.loc[here["mechanism"] == name, "mean"].iloc[0])
             ax.axhline(level, color="0.5", linestyle=style, linewidth=1, label=name)
         ax.set_xscale("log")
-        ax.xaxis.set_major_formatter(LogFormatter())
+        plain_numbers(ax.xaxis)
         if measure in UTILITY:
             ax.set_yscale("log")
-            ax.yaxis.set_major_formatter(LogFormatter())
-            ax.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.1, 0.4)))
+            plain_numbers(ax.yaxis)
         ax.set_title(names.get(measure, measure), fontsize=9)
         ax.set_xlabel(
             "ε of a synthetic record" if part == "maps" else "ε of the release; dashed: δ = 10⁻⁶"
