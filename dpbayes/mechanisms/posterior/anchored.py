@@ -104,7 +104,7 @@ class Anchored(PosteriorMechanism):
         super().check(schema, model)
         if self.anchor != "histogram":
             return
-        if not isinstance(model, ColumnModel) or model.conditioned:
+        if not isinstance(model, ColumnModel) or model.conditioned or len(model.outcomes) > 1:
             raise SchemaError(
                 "anchor = 'histogram' counts one column given public ones, and this model draws "
                 "several. Leave anchor at 'two-stage'."
