@@ -311,7 +311,7 @@ class ColumnModel(Model):
         scale = 0 if self.scale is None else len(self.scale.names)
         cells = self.constants["C"] if self.family and self.family.scaling == "cells" else 0
         parts = len(self.predictors)
-        more = 3 * (self.constants.get("components", 1) - 1)  # shares, shifts, sds
+        more = 3 * (int(self.constants.get("components", 1)) - 1)  # shares, shifts, sds
         each = 2 + len(self.formula.names) + self.formula.effects
         return parts * each + scale + cells + more
 
