@@ -342,8 +342,9 @@ def test_columns_are_drawn_in_order_each_given_those_before():
 
 
 def test_columns_of_a_formula():
-    assert columns_of("y ~ a*log(b) + (1 + c | d:e)") == ("y", ("a", "b", "c", "d", "e"))
-    assert columns_of("log(y) ~ 1") == (None, ())
+    assert columns_of("y ~ a*log(b) + (1 + c | d:e)") == (("y",), ("a", "b", "c", "d", "e"))
+    assert columns_of("Surv(t, died) ~ a") == (("t", "died"), ("a",))
+    assert columns_of("log(y) ~ 1") == ((), ())
 
 
 @pytest.mark.parametrize(
