@@ -19,6 +19,7 @@ from dpbayes.schema import Column
 # Okabe & Ito's palette and Tol's wine, in an order that also separates in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255")
 LINES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2, 2, 2)))
+CELLS = 4_000  # of a density of more values than these
 MOST_BARS = 100  # of one series
 TICKS = 60  # characters of all labels below bars
 DATA = "#333333"
@@ -294,9 +295,18 @@ def density(values: Floats, column: Column) -> tuple[Floats, Floats]:
     x = np.linspace(column.lower, top, 400)
     if len(values) < 2 or np.ptp(values) == 0:
         return x, np.zeros_like(x)
-    kernel = stats.gaussian_kde(values)
+    kernel = _kernel(values)
     reflected = kernel(2 * column.lower - x) + kernel(2 * column.upper - x)
     return x, kernel(x) + reflected
+
+
+def _kernel(values: Floats) -> stats.gaussian_kde:
+    """By Scott's rule; of many values by their counts in cells, which is a thousand times less."""
+    if len(values) <= CELLS:
+        return stats.gaussian_kde(values)
+    counts, edges = np.histogram(values, CELLS)
+    middle = (edges[1:] + edges[:-1])[counts > 0] / 2
+    return stats.gaussian_kde(middle, len(values) ** -0.2, counts[counts > 0])
 
 
 def _shares(ax: Axes, column: Column, series: Mapping[str, pd.Series], colours: list[str]) -> None:

@@ -178,3 +178,13 @@ def test_a_mechanism_has_one_colour_in_every_figure():
     assert len(set(violins("laplace", "unweighted", "modips").values())) == 3
     line = charts.density_lines({"anchored": (np.arange(3.0), np.ones(3))}, "y").axes[0].lines[0]
     assert to_rgb(line.get_color()) == found["anchored"]
+
+
+def test_the_density_of_many_values_by_cells(monkeypatch):
+    values = np.random.default_rng(1).gamma(2, 1, 6_000)
+    column = dpb.Schema.from_dict(
+        {"columns": {"y": {"type": "continuous", "lower": 0, "upper": 40}}}
+    ).columns["y"]
+    found = charts.density(values, column)[1]
+    monkeypatch.setattr(charts, "CELLS", 10_000)
+    assert np.abs(found - charts.density(values, column)[1]).max() < 1e-3 * found.max()
