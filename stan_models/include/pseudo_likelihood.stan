@@ -13,31 +13,16 @@
  *   clip_upper  upper end of the window, or positive_infinity()
  * Returns: a real. With a finite window every record's term lies inside it
  *   whatever log_lik holds, infinities and NaN included: a record must not be
- *   able to make the density zero at a parameter value.
- *
- * fmin and fmax cost more than all the rest of a gradient of the normal family.
- * With d the distance from the window's middle and h half its width the clamp is
- *   h d / max(|d|, h),  max(|d|, h) = (|d| + h + ||d| - h|) / 2:
- * nothing cancels, so that it is at most h up to the last bit however large d is.
- * A term that is not finite makes the sum NaN; then fmax comes first, so that NaN
- * takes the lower end.
+ *   able to make the density zero at a parameter value. fmax comes first, so
+ *   that NaN takes the lower end.
  */
 real pseudo_log_lik(vector log_lik, vector weights, vector anchor,
                     real clip_lower, real clip_upper) {
-  vector[rows(log_lik)] term = weights .* (log_lik - anchor);
   if (is_inf(clip_lower) && is_inf(clip_upper)) {
-    real total = sum(term);
     // The floor keeps 0 * -inf at 0: weight 0 removes a record altogether.
-    return is_nan(total) || is_inf(total)
-           ? dot_product(weights, fmax(log_lik - anchor, -1e100)) : total;
+    return dot_product(weights, fmax(log_lik - anchor, -1e100));
   }
-  real middle = 0.5 * (clip_lower + clip_upper);
-  real half = 0.5 * (clip_upper - clip_lower);
-  vector[rows(log_lik)] away = term - middle;
-  vector[rows(log_lik)] far = abs(away);
-  real total = rows(log_lik) * middle
-               + 2 * half * sum(away ./ (far + half + abs(far - half)));
-  return is_nan(total) ? sum(fmin(fmax(term, clip_lower), clip_upper)) : total;
+  return sum(fmin(fmax(weights .* (log_lik - anchor), clip_lower), clip_upper));
 }
 /**
  * Records per block where reduce_sum_static cuts them up for threads. A

@@ -218,11 +218,11 @@ def test_the_command_takes_a_registered_mechanism(tmp_path):
     assert (statement["mechanism"], statement["epsilon"]) == ("randomised-response", 2.0)
 
 
-def exponential(tmp_path, text=EXPONENTIAL):
-    path = tmp_path / "exponential.stan"
+def waiting(tmp_path, text=EXPONENTIAL):
+    path = tmp_path / "waiting.stan"
     path.write_text(text)
     return dpb.Family(
-        "exponential", "y ~ exponential(1 / mu), log mu = eta", "continuous", "upper",
+        "waiting", "y ~ exponential(1 / mu), log mu = eta", "continuous", "upper",
         {"intercept": (-1.0, 1.0), "coefficient": 1.0}, open_at=("lower",), program=path,
     )  # fmt: skip
 
@@ -241,12 +241,12 @@ WAITED = pd.DataFrame({"wait": RNG.exponential(8.0, 120).clip(0.01, 50),
 
 def test_a_family(tmp_path):
     """Mean of the intercept within 5 MCSE of quadrature (6e-7 by chance, at a fixed seed)."""
-    with pytest.raises(dpb.ProgramError, match="unknown family 'exponential'"):
-        dpb.Synthesizer(WAITS, dpb.Censored(3.0), dpb.Regression("wait ~ 1", "exponential"))
-    dpb.register_family(exponential(tmp_path))
+    with pytest.raises(dpb.ProgramError, match="unknown family 'waiting'"):
+        dpb.Synthesizer(WAITS, dpb.Censored(3.0), dpb.Regression("wait ~ 1", "waiting"))
+    dpb.register_family(waiting(tmp_path))
     settings = dpb.SamplerSettings(warmup=300, draws=500, seed=1)
     fit = dpb.Synthesizer(
-        WAITS, dpb.Censored(3.0), dpb.Regression("wait ~ 1", "exponential"), settings=settings
+        WAITS, dpb.Censored(3.0), dpb.Regression("wait ~ 1", "waiting"), settings=settings
     ).fit(WAITED)
     y = WAITED["wait"].to_numpy() / 50
 
@@ -258,15 +258,15 @@ def test_a_family(tmp_path):
     mcse = sample.std() / math.sqrt(fit.fitted.diagnostics.min_ess_bulk)
     assert abs(sample.mean() - mean) < 5 * mcse
     release = fit.sample(seed=1)
-    assert (release.program, release.settings["family"]) == ("exponential", "exponential")
+    assert (release.program, release.settings["family"]) == ("waiting", "waiting")
     assert any("dataflow analysis" in a for a in release.guarantee.assumptions)
     assert release.datasets[0]["wait"].between(0, 50).all()
-    assert "exponential           continuous outcome; y ~ exponential(1 / mu)" in listed()
+    assert "waiting               continuous outcome; y ~ exponential(1 / mu)" in listed()
 
 
 def test_a_family_with_covariates_and_priors(tmp_path):
-    dpb.register_family(exponential(tmp_path))
-    model = dpb.Regression("wait ~ age", "exponential", {"intercept": (-2.0, 0.5)})
+    dpb.register_family(waiting(tmp_path))
+    model = dpb.Regression("wait ~ age", "waiting", {"intercept": (-2.0, 0.5)})
     synthesizer = dpb.Synthesizer(WAITS, dpb.Anchored(2.0), model, settings=SHORT)
     fit = synthesizer.fit(WAITED, allow_nonconvergence=True)
     assert fit.fitted.coefficients().index.tolist() == ["Intercept", "age"]
@@ -275,7 +275,7 @@ def test_a_family_with_covariates_and_priors(tmp_path):
     edge = synthesizer.fit(on_the_edge, allow_nonconvergence=True)
     assert edge.sample(seed=1).settings["support"] == pytest.approx([5e-5, 50])  # half a step
     with pytest.raises(dpb.SchemaError, match="models a continuous outcome"):
-        dpb.Synthesizer(SCHEMA, dpb.Censored(1.0), dpb.Regression("ill ~ 1", "exponential"))
+        dpb.Synthesizer(SCHEMA, dpb.Censored(1.0), dpb.Regression("ill ~ 1", "waiting"))
 
 
 def test_the_contract_of_a_family_is_checked(tmp_path):
@@ -283,12 +283,12 @@ def test_the_contract_of_a_family_is_checked(tmp_path):
     wrong = EXPONENTIAL.replace(
         "intercept ~ normal(prior_intercept[1],", "intercept ~ normal(mean(y),"
     )
-    dpb.register_family(exponential(tmp_path, wrong))
+    dpb.register_family(waiting(tmp_path, wrong))
     with pytest.raises(dpb.ProgramError, match=r"line 22: .* reach target past pseudo_log_lik"):
-        dpb.Synthesizer(WAITS, dpb.Censored(1.0), dpb.Regression("wait ~ 1", "exponential"))
-    (tmp_path / "exponential.stan").write_text(EXPONENTIAL.replace("  real clip_upper;\n", ""))
+        dpb.Synthesizer(WAITS, dpb.Censored(1.0), dpb.Regression("wait ~ 1", "waiting"))
+    (tmp_path / "waiting.stan").write_text(EXPONENTIAL.replace("  real clip_upper;\n", ""))
     with pytest.raises(dpb.ProgramError, match="clip_upper"):
-        dpb.Synthesizer(WAITS, dpb.Censored(1.0), dpb.Regression("wait ~ 1", "exponential"))
+        dpb.Synthesizer(WAITS, dpb.Censored(1.0), dpb.Regression("wait ~ 1", "waiting"))
 
 
 def test_names_taken_are_refused(tmp_path):
@@ -300,11 +300,11 @@ def test_names_taken_are_refused(tmp_path):
         dpb.register_mechanism(Impostor)
     assert type(get_mechanism("censored", epsilon=1.0)) is dpb.Censored
     dpb.register_mechanism(dpb.Censored)  # the same again changes nothing
-    family = exponential(tmp_path)
+    family = waiting(tmp_path)
     dpb.register_family(family)
     dpb.register_family(family)
     beta = FAMILIES["beta"]
-    for name in ("beta", "exponential"):
+    for name in ("beta", "waiting"):
         other = dpb.Family(name, "y", "continuous", "range", {"intercept": (0.0, 1.0)})
         with pytest.raises(dpb.SchemaError, match=f"a family '{name}' is there already"):
             dpb.register_family(other)

@@ -32,14 +32,17 @@ def test_a_release_tells_no_other_number(rows):
 @pytest.mark.parametrize(("outcome", "family"), MODELS)
 def test_every_table_of_the_domain_is_accepted(outcome, family):
     """Constant outcomes, values on the bounds, one record, none."""
-    column = COLUMNS[outcome]
-    ends = column.get("levels") or [column.get("lower", 0), column["upper"]]
+    names = outcome.removeprefix("Surv(").removesuffix(")").split(", ")
+    columns = [COLUMNS[name] for name in names]
+    ends = [c.get("levels") or [c.get("lower", 0), c["upper"]] for c in columns]
+    low, high = zip(*((each[0], each[1]) for each in ends), strict=True)
     synthesizer = dpb.Synthesizer(
-        schema(30, outcome), dpb.Censored(1), dpb.Regression(f"{outcome} ~ 1", family),
+        schema(30, *names), dpb.Censored(1), dpb.Regression(f"{outcome} ~ 1", family),
         settings=SETTINGS,
     )  # fmt: skip
-    for values in ([], [ends[0]], [ends[1]], [ends[0]] * 9, ends * 5):
-        fit = synthesizer.fit(pd.DataFrame({outcome: values}), allow_nonconvergence=True)
+    for values in ([], [low], [high], [low] * 9, [low, high] * 5):
+        records = pd.DataFrame(values, columns=names)
+        fit = synthesizer.fit(records, allow_nonconvergence=True)
         (data,) = fit.sample(seed=1).datasets
         assert len(data) == 30
         fit.task.schema.validate(data)

@@ -65,7 +65,7 @@ def test_orthonormal_over_the_domain():
     [
         ("y", "expected 'outcome ~ covariates'"),
         ("~ age", "expected 'outcome ~ covariates'"),
-        ("log(y) ~ age", "must be a column name, not an expression"),
+        ("log(y) ~ age", "must be a column name, or Surv"),
         ("z ~ age", "column 'z' is not declared"),
         ("age ~ sex", "is public and needs no synthesis"),
         ("y ~ visits", "'visits' is used as a covariate but is not public"),

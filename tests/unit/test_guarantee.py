@@ -262,7 +262,10 @@ def test_public_weights_make_censored_weighted_strict():
         ({"range": 0.0}, "range = 0.0 must be a finite number above 0"),
         ({"range": -1.0}, "range = -1.0"),
         ({"share": 1.0}, "share = 1.0 must lie in"),
-        ({"anchor": "mean"}, "anchor = 'mean' must be 'two-stage', 'none' or a Reference"),
+        (
+            {"anchor": "mean"},
+            "anchor = 'mean' must be 'two-stage', 'histogram', 'none' or a Reference",
+        ),
     ],
 )
 def test_bad_anchored_settings(settings, message):
