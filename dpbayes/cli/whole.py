@@ -92,6 +92,10 @@ def utility(
         list[str] | None,
         typer.Option(help="A regression to fit to both, 'y ~ x'; may be given several times."),
     ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(help="A contingency table of both: age,sex; may be given several times."),
+    ] = None,
     figure: Drawing = None,
     show_values: ShowValues = False,
 ) -> None:
@@ -101,7 +105,7 @@ def utility(
     """
     from dpbayes.pages.comparison import coefficients, fitted, pair_grid
     from dpbayes.pages.figures import pairs
-    from dpbayes.report.whole import TREES, Whole, joint_utility
+    from dpbayes.report.whole import TREES, Whole, contingency, joint_utility
 
     kind = kind_of(figure)
     declared = Schema.from_toml(schema)
@@ -112,13 +116,14 @@ def utility(
         show_values=show_values,
     )
     found = joint_utility(whole)
-    fits = [(text, coefficients(fitted(whole, text))) for text in formula or ()]
+    more = [(text, coefficients(fitted(whole, text))) for text in formula or ()]
+    more += [(text, contingency(whole, names_of(text))) for text in table or ()]
     _say(found)
     if found.loc[found["measure"].str.endswith(TREES), "mean"].isna().all():
         say("(trees need scikit-learn: pip install 'dpbayes[analysis]')")
-    for text, table in fits:
-        say(f"\n{text}\n")
-        say(_text(table))
+    for title, rows in more:
+        say(f"\n{title}\n")
+        say(_text(rows))
     if figure is not None:
         _draw(pairs(*pair_grid(whole)), figure, kind)
 

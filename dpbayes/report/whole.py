@@ -33,7 +33,7 @@ from dpbayes.evaluate.joint import (
     tree_ratio,
 )
 from dpbayes.heavy import pd
-from dpbayes.mechanisms.tables.cells import Cells
+from dpbayes.mechanisms.tables.cells import Axis, Cells
 from dpbayes.privacy.accounting import check_delta
 from dpbayes.release import STATEMENT
 from dpbayes.schema import Schema
@@ -217,14 +217,43 @@ def tables_of(whole: Whole) -> Coded:
     Raises:
         SchemaError: a count without an upper bound.
     """
-    cells = Cells.of(Schema(whole.schema.columns), 1, BINS)
-    axes = (*cells.given, *cells.axes)
+    axes = _axes(whole)
     return Coded.of(
         *(
             pd.DataFrame({a.column.name: a.encode(t[a.column.name]) for a in axes})
             for t in (whole.records, whole.synthetic)
         )
     )
+
+
+def _axes(whole: Whole) -> tuple[Axis, ...]:
+    cells = Cells.of(Schema(whole.schema.columns), 1, BINS)
+    return (*cells.given, *cells.axes)
+
+
+def contingency(whole: Whole, names: Sequence[str]) -> pd.DataFrame:
+    """Percentages of rows in the cells of some columns' table, of records and of synthetic rows.
+
+    Cells that both have none of are left out.
+
+    Raises:
+        SchemaError: a column is not declared, or is a count without an upper bound.
+        DataError: no column, or one twice.
+    """
+    for name in names:
+        whole.schema[name]
+    if not names or len(set(names)) < len(names):
+        raise DataError(f"table = {', '.join(names)!r} must be one or more different columns.")
+    axes = {axis.column.name: axis for axis in _axes(whole) if axis.column.name in names}
+    shares = []
+    for table in (whole.records, whole.synthetic):
+        coded = pd.DataFrame({name: axes[name].encode(table[name]) for name in names})
+        shares.append(100 * coded.value_counts(normalize=True))
+    found = pd.concat(shares, axis=1, keys=["records, %", "synthetic, %"]).fillna(0.0)
+    found = found.sort_index().reset_index()
+    for name in names:
+        found[name] = [axes[name].names[code] for code in found[name]]
+    return found.assign(difference=found["synthetic, %"] - found["records, %"])
 
 
 def joint_utility(whole: Whole) -> pd.DataFrame:

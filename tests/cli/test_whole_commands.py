@@ -98,6 +98,24 @@ def test_figures_are_written_for_their_owner_alone(look, folder):
     assert cell(done, "pMSE ratio, classification tree") > 0
 
 
+def test_contingency_tables(look, folder):
+    (folder / "data.csv").write_text(
+        "y,age,sex,ill\n.1,20,f,no\n.2,21,f,no\n.3,20,m,yes\n.9,50,m,no\n"
+    )
+    (folder / "release" / "synthetic_1.csv").write_text("y,age,sex,ill\n.1,20,f,yes\n.9,20,m,no\n")
+    done = look("utility", "--table", "sex,ill", "--table", "sex")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["f", "no", "50", "0", "-50"] in lines
+    assert ["m", "yes", "25", "0", "-25"] in lines
+    assert ["f", "50", "50", "0"] in lines
+    assert "49 to 52" in look("utility", "--table", "age").stdout
+    for words, message in (("sexx", "'sexx' is not declared"), ("sex,sex", "different columns")):
+        done = look("utility", "--table", words)
+        assert done.returncode == 2
+        assert message in " ".join(done.stderr.split())
+
+
 def test_a_figure_of_no_known_kind_or_place(look):
     done = look("utility", "--figure", "pairs.gif")
     assert done.returncode == 2

@@ -60,6 +60,19 @@ class Axis:
         """Number of cells."""
         return self.valued + self.column.optional
 
+    @property
+    def names(self) -> list[str]:
+        """Of the cells, shape (size,)."""
+        missing = ["missing"] * self.column.optional
+        if self.edges is None:
+            return [*map(str, self.column.levels), *missing]
+        ends = zip(*self.ranges[:2], strict=True)
+        named = [[self._shown(end) for end in both] for both in ends]
+        return [a if a == b else f"{a} to {b}" for a, b in named] + missing
+
+    def _shown(self, end: float) -> str:
+        return self.column.shown(int(end)) if self.column.type == "date" else f"{end:g}"
+
     def encode(self, values: pd.Series) -> Ints:
         """Cell numbers, shape (n,), of validated values."""
         if self.edges is None:
