@@ -15,7 +15,7 @@ from dpbayes.mechanisms.measured.budget import MOVES, UNIT, Budget, concentrated
 from dpbayes.mechanisms.measured.counting import Column, Counts, Measurement
 from dpbayes.mechanisms.measured.groups import make_groups
 from dpbayes.mechanisms.measured.margins import Normal, fit_shares, reconciled
-from dpbayes.mechanisms.measured.relations import Target, fit_conditional, matched, softmax
+from dpbayes.mechanisms.measured.relations import Block, Target, fit_conditional, matched, softmax
 from dpbayes.privacy.accounting import rho_for
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
 from tests.asking import CELLS, RHO, SIZES, Asked, neighbours, remembered
@@ -39,12 +39,12 @@ def claimed(adjacency, rho, *, scored):
     return {"add-remove": loss.rho, "substitution": loss.substitution().rho}
 
 
-@pytest.mark.parametrize("many", [2, 99], ids=["pairs-chosen", "all-pairs"])
+@pytest.mark.parametrize("tables", ["pairs-chosen", "all-pairs", "of-three"])
 @pytest.mark.parametrize("rho", [None, RHO], ids=["pure", "zCDP"])
 @pytest.mark.parametrize("adjacency", ["add-remove", "substitution"])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_same_answers_cost_what_is_claimed_on_every_neighbour(
-    seed, adjacency, rho, many, monkeypatch
+    seed, adjacency, rho, tables, monkeypatch
 ):
     """The exact loss of an outcome: neighbours are asked the same, and noise tells no more.
 
@@ -53,12 +53,17 @@ def test_the_same_answers_cost_what_is_claimed_on_every_neighbour(
     noise. By Gaussian noise Rényi divergences add up to the sum of difference^2 / (2 scale^2) for
     each order, times the order.
     """
-    monkeypatch.setattr(counting, "MANY", many)
+    chosen = tables == "pairs-chosen"
+    monkeypatch.setattr(counting, "MANY", 2 if chosen else 99)
     monkeypatch.setattr(counting, "fit_shares", remembered)
+    if tables == "of-three":
+        monkeypatch.setattr(counting, "MOST", counting.FEWEST)
+        monkeypatch.setattr(counting, "merged_for", lambda n, sd: counting.APART)
     records = CELLS[np.random.default_rng(seed).integers(len(CELLS), size=N)]
     asked = Asked(seed)
     measure(records, adjacency, asked, rho)
     assert {how for *_, how in asked.questions} == {"counts" if rho is None else "gaussian"}
+    assert (asked.questions[-1][0].ndim == 3) == (tables == "of-three")
     worst = dict.fromkeys(MOVES, 0.0)
     for kind, other in neighbours(records):
         again = Asked(seed, asked.answers)
@@ -72,10 +77,10 @@ def test_the_same_answers_cost_what_is_claimed_on_every_neighbour(
             off = np.abs(mine - theirs) / scale
             loss += off.sum() if rho is None else (off**2).sum() / 2
         worst[kind] = max(worst[kind], loss)
-    bounds = claimed(adjacency, rho, scored=many == 2)
+    bounds = claimed(adjacency, rho, scored=chosen)
     for kind, bound in bounds.items():
         assert worst[kind] <= bound
-        if kind == adjacency or many == 99:  # scores seldom move by all they could
+        if kind == adjacency or not chosen:  # scores seldom move by all they could
             assert worst[kind] > 0.9 * bound
     assert bounds[adjacency] == (rho or 1.0)
 
@@ -315,7 +320,8 @@ def test_sums_that_no_relation_gives(seed):
     noise = np.full((groups - 1, groups - 1), (sd * n) ** 2)
     mean = basis[x].T @ basis[x] / n + sd * rng.standard_normal(noise.shape)
     target = Target(n, mean, noise, np.full(noise.shape, 0.5))
-    found = fit_conditional(mass, basis, target, basis[x], basis[x]).probabilities(basis[x])
+    block = Block(basis, target, basis[x], basis[x])
+    found = fit_conditional(mass, [block]).probabilities([basis[x]])
     np.testing.assert_allclose(found.mean(axis=0), mass, atol=0.02)
     assert found[np.arange(n), x].mean() > 0.4  # .16 to .43 if columns were apart
 
@@ -436,9 +442,9 @@ def test_the_mode_meets_the_measured_means():
     mean = (chances @ groups.basis).T @ psi / len(x)
     mass = chances.mean(axis=0)
     target = Target(2000, mean, np.zeros((3, 3)), np.full((3, 3), 1e3))
-    found = fit_conditional(mass, groups.basis, target, psi, psi)
-    np.testing.assert_allclose(found.weights[:, 1:], truth, atol=1e-4)
-    np.testing.assert_allclose(found.probabilities(psi).mean(axis=0), mass, atol=1e-6)
+    found = fit_conditional(mass, [Block(groups.basis, target, psi, psi)])
+    np.testing.assert_allclose(found.weights[0][:, 1:], truth, atol=1e-4)
+    np.testing.assert_allclose(found.probabilities([psi]).mean(axis=0), mass, atol=1e-6)
 
 
 def test_matched_counts_are_met_by_few_changes():

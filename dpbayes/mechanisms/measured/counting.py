@@ -22,12 +22,16 @@ from dpbayes.heavy import pd
 from dpbayes.mechanisms.measured.analyses import Analysis, Answer, Moment
 from dpbayes.mechanisms.measured.budget import UNIT, Budget
 from dpbayes.mechanisms.measured.groups import (
+    APART,
     FEWEST,
+    MERGED,
     MOST,
     UNORDERED,
     Groups,
     groups_for,
     make_groups,
+    merge,
+    merged_for,
 )
 from dpbayes.mechanisms.measured.margins import Shares, fit_shares, reconciled
 from dpbayes.mechanisms.tables.cells import Cells
@@ -39,9 +43,12 @@ MARGINS = (0.5, 0.03)  # of a budget for margins where groups are fewest, less f
 SCORES = 0.08  # for scores of pairs, where there are many
 KEEP = 0.3  # for analyses, where there are any; the other parts are of what is left
 MANY = 8  # columns from which pairs are chosen
+TRIPLES = 0.2  # of what tables have for those of three columns, where n pays for them
+MOST_TRIPLES = 455  # of fifteen columns
 KEPT = 0.5  # error of a pair's modelled table, next to that of its noisy table
 
-Pair = tuple[int, int]
+
+Some = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,8 @@ class Counts:
         columns = enumerate(self.sizes)
         return [np.bincount(self.codes[:, j], minlength=size) for j, size in columns]
 
-    def tables(self, pairs: Sequence[Pair], of: Sequence[Ints]) -> list[Ints]:
-        """Records by groups of two columns, of each pair.
+    def tables(self, some: Sequence[Some], of: Sequence[Ints]) -> list[Ints]:
+        """Records by groups of two or three columns, for each such choice of columns.
 
         Args:
             of: the group of each fine level, by column.
@@ -72,9 +79,12 @@ class Counts:
         sizes = [int(groups.max(initial=0)) + 1 for groups in of]
         found = [groups[self.codes[:, j]] for j, groups in enumerate(of)]
         tables = []
-        for a, b in pairs:
-            cells = np.bincount(found[a] * sizes[b] + found[b], minlength=sizes[a] * sizes[b])
-            tables.append(cells.reshape(sizes[a], sizes[b]))
+        for columns in some:
+            shape = [sizes[j] for j in columns]
+            cells = found[columns[0]]
+            for j in columns[1:]:
+                cells = cells * sizes[j] + found[j]
+            tables.append(np.bincount(cells, minlength=math.prod(shape)).reshape(shape))
         return tables
 
     def sums(self, moments: Sequence[Moment]) -> list[Ints]:
@@ -100,9 +110,9 @@ class Added:
         """As ``Counts``, by one pass over the records."""
         return self._added(Counts.margins)
 
-    def tables(self, pairs: Sequence[Pair], of: Sequence[Ints]) -> list[Ints]:
-        """As ``Counts``, by one pass for all pairs."""
-        return self._added(Counts.tables, pairs, of)
+    def tables(self, some: Sequence[Some], of: Sequence[Ints]) -> list[Ints]:
+        """As ``Counts``, by one pass for all choices of columns."""
+        return self._added(Counts.tables, some, of)
 
     def sums(self, moments: Sequence[Moment]) -> list[Ints]:
         """As ``Counts``, by one pass for all moments."""
@@ -179,6 +189,9 @@ class Measurement:
         tables: noisy counts of groups, by pair of columns (i < j).
         sd: of the noise in them.
         coarse: groups of each column, as tables were counted.
+        triples: noisy counts of merged groups, by three columns (i < j < k), where n pays for them.
+        triple_sd: of the noise in them.
+        merged: groups of groups, of each column.
         answers: about analyses that are to be kept.
     """
 
@@ -186,17 +199,20 @@ class Measurement:
     columns: Sequence[Column]
     fine: Mapping[int, Floats]
     fine_sds: Mapping[int, float]
-    tables: Mapping[Pair, Floats]
+    tables: Mapping[Some, Floats]
     sd: float
     coarse: Sequence[Groups]
+    triples: Mapping[Some, Floats]
+    triple_sd: float
+    merged: Sequence[Groups]
     answers: tuple[Answer, ...] = ()
 
     @classmethod
     def of(
         cls, counts: Counts | Added, columns: Sequence[Column], n: int, budget: Budget
     ) -> Measurement:
-        """Measure margins, then tables of pairs on groups that the noisy margins give."""
-        pairs = _pairs(columns)
+        """Measure margins, then tables on groups that the noisy margins give."""
+        pairs = _some(columns, 2)
         parts = Parts.of(
             [c.size for c in columns], [c.shares is not None for c in columns], n, budget
         )
@@ -219,7 +235,14 @@ class Measurement:
             pairs = _chosen(exact, groups, n, budget, rest)
         part = rest / max(1, len(pairs))
         tables = {pair: budget.counts(exact[pair], part) for pair in pairs}
-        return cls(n, columns, fine, sds, tables, budget.sd(part) if pairs else 0.0, groups)
+        sd = budget.sd(part) if pairs else 0.0
+        merged = [merge(g, parts.merged) for g in groups]
+        triples = _some(columns, 3) if parts.triples else []
+        part = parts.triples / max(1, len(triples))
+        of_three = counts.tables(triples, [g.of for g in merged]) if triples else []
+        noisy = {t: budget.counts(c, part) for t, c in zip(triples, of_three, strict=True)}
+        noise = budget.sd(part) if triples else 0.0
+        return cls(n, columns, fine, sds, tables, sd, groups, noisy, noise, merged)
 
     def asking(
         self, analyses: Sequence[Analysis], rows: Values, counts: Counts | Added, budget: Budget
@@ -279,11 +302,13 @@ class Measurement:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
         """All noisy counts, as many numbers whatever they are, for audits: 0 where none is."""
         parts = list(self.fine.values())
-        for a, b in _pairs(self.columns):
-            room = np.zeros([min(self.columns[j].size, UNORDERED * MOST + 1) for j in (a, b)])
-            table = self.tables.get((a, b), np.zeros((0, 0)))
-            room[: table.shape[0], : table.shape[1]] = table
-            parts.append(room.ravel())
+        for some, most in ((2, UNORDERED * MOST + 1), (3, MERGED + 1)):
+            for columns in _some(self.columns, some):
+                room = np.zeros([min(self.columns[j].size, most) for j in columns])
+                table = (self.tables if some == 2 else self.triples).get(columns)
+                if table is not None:
+                    room[tuple(slice(size) for size in table.shape)] = table
+                parts.append(room.ravel())
         parts += [answer.sums.ravel() for answer in self.answers]
         return np.concatenate([*parts, np.empty(0)]).astype(dtype or float)
 
@@ -297,12 +322,16 @@ class Parts:
         rest: of all tables of pairs together.
         pairs: how many there are.
         most: groups of a column that these tables can tell apart.
+        triples: of all tables of three columns together; 0 where there are none.
+        merged: groups of a column that these can tell apart.
     """
 
     margins: Mapping[int, float]
     rest: float
     pairs: int
     most: int
+    triples: float
+    merged: int
 
     @classmethod
     def of(cls, sizes: Sequence[int], public: Sequence[bool], n: int, budget: Budget) -> Parts:
@@ -314,13 +343,21 @@ class Parts:
         margins = dict(zip(hidden, (for_margins * roots / roots.sum()).tolist(), strict=True))
         rest = 1 - for_margins - (SCORES if len(sizes) >= MANY else 0.0)
         most = groups_for(n, budget.sd(rest / pairs)) if pairs else 1
-        return cls(margins, rest, pairs, most)
+        triples = math.comb(len(public), 3) - math.comb(sum(public), 3)
+        if most < MOST or not 0 < triples <= MOST_TRIPLES:
+            return cls(margins, rest, pairs, most, 0.0, 0)
+        part = TRIPLES * rest
+        merged = merged_for(n, budget.sd(part / triples))
+        left = rest - part
+        if merged < APART or groups_for(n, budget.sd(left / pairs)) < most:
+            return cls(margins, rest, pairs, most, 0.0, 0)
+        return cls(margins, left, pairs, most, part, merged)
 
 
-def _pairs(columns: Sequence[Column]) -> list[Pair]:
-    """Pairs of columns of which one is not public at least."""
-    every = itertools.combinations(range(len(columns)), 2)
-    return [(a, b) for a, b in every if columns[a].shares is None or columns[b].shares is None]
+def _some(columns: Sequence[Column], number: int) -> list[Some]:
+    """Choices of so many columns of which one is not public at least."""
+    every = itertools.combinations(range(len(columns)), number)
+    return [some for some in every if any(columns[j].shares is None for j in some)]
 
 
 def _for_margins(n: int, pairs: int, budget: Budget) -> float:
@@ -332,7 +369,7 @@ def _for_margins(n: int, pairs: int, budget: Budget) -> float:
 
 
 def _sums(
-    column: int, groups: Sequence[Groups], tables: Mapping[Pair, Floats], sd: float
+    column: int, groups: Sequence[Groups], tables: Mapping[Some, Floats], sd: float
 ) -> list[tuple[Floats, Floats, float]]:
     """What tables say of a column's groups."""
     found = []
@@ -345,12 +382,12 @@ def _sums(
 
 
 def _chosen(
-    exact: Mapping[Pair, Ints],
+    exact: Mapping[Some, Ints],
     groups: Sequence[Groups],
     n: int,
     budget: Budget,
     rest: float,
-) -> list[Pair]:
+) -> list[Some]:
     """The pairs to measure, by noisy scores: half the distance of their table from independence.
 
     Sensitivity: 1/2 for each cell that a record changes, since what is expected of a cell is made
@@ -362,7 +399,7 @@ def _chosen(
     pairs = list(exact)
     part = SCORES / len(pairs)
 
-    def score(pair: Pair) -> float:
+    def score(pair: Some) -> float:
         a, b = (groups[j].mass for j in pair)
         expected = np.rint(UNIT * n * np.outer(a, b)).astype(np.int64)
         off = np.abs(UNIT * exact[pair] - expected)

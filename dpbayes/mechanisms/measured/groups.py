@@ -14,6 +14,7 @@ import numpy as np
 from dpbayes.arrays import Floats, Ints
 
 FEWEST, MOST = 3, 8  # groups of a column
+APART, MERGED = 4, 5  # groups in tables of three columns: at least, at most
 UNORDERED = 2  # times as many where levels have no order
 _FINER = (1.0, 0.4, 0.2)  # prior sds of linear, quadratic, ... relations; the last ones alike
 
@@ -144,6 +145,28 @@ class Groups:
 def groups_for(n: float, sd: float) -> int:
     """How many groups tables of n records with noise of an sd can tell apart."""
     return int(np.clip(round(float(np.sqrt(n / (5 * sd)))), FEWEST, MOST))
+
+
+def merged_for(n: int, sd: float) -> int:
+    """The same of tables of three columns, which have fewer."""
+    return min(round(float(np.cbrt(n / (5 * sd)))), MERGED)
+
+
+def merge(groups: Groups, most: int) -> Groups:
+    """Groups of groups: about ``most``, and one of missing values."""
+    if most < 1 or groups.size <= most:
+        return groups
+    mass, scores = groups.mass, groups.scores
+    if scores is None:
+        of = np.minimum(np.argsort(np.argsort(-mass, kind="stable")), most - 1)
+    else:
+        known = np.isfinite(scores)
+        of = np.full(groups.size, -1)
+        part = mass[known] / mass[known].sum()
+        place = np.cumsum(part) - part / 2
+        _, of[known] = np.unique((place * most).astype(np.int64), return_inverse=True)
+        of[~known] = of.max() + 1
+    return Groups(of[groups.of], groups.shares, groups.values)
 
 
 def make_groups(shares: Floats, values: Floats | None, most: int) -> Groups:

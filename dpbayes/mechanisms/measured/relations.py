@@ -1,19 +1,22 @@
-"""How one column follows from those before it: a log-linear model of noisy pair tables.
+"""How one column follows from those before it: a log-linear model of noisy tables.
 
 Given the groups x of the columns before, group g of a column has probability proportional to
 m_g exp(B(g)' (W phi(x) + a)): m are its shares, B functions of the group, phi of the other columns.
 Where rules leave only some levels of a group, it has the part of m_g that they have.
 What was measured is the noisy mean of B(g) psi(x)', psi being the means of phi by group. W has a
-normal prior about 0, which is independence. No record is in sight.
+normal prior about 0, which is independence. Tables of three columns add a block of the same kind:
+fewer functions of the group, and products of functions of two other columns. No record is in sight.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints
+from dpbayes.arrays import Floats, Ints, Mask
 
 _STEPS = 30
 _FOR_CURVATURE = 4000  # rows that curvature is computed from
@@ -49,19 +52,40 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Products of functions of a column and of those before it, whose means were measured.
+
+    Attributes:
+        basis: functions of the column's group, shape (G, A).
+        target: of the means.
+        psi: functions of the columns before by synthetic row, as measured, shape (N, D).
+        phi: the same as they bear on the column, which may go on inside groups, shape (N, D).
+    """
+
+    basis: Floats
+    target: Target
+    psi: Floats
+    phi: Floats
+
+    def of_rows(self, rows: Mask) -> Block:
+        """Of some of them."""
+        return replace(self, psi=self.psi[rows], phi=self.phi[rows])
+
+
+@dataclass(frozen=True)
 class Conditional:
     """Probabilities of a column's groups given the columns before.
 
     Attributes:
         mass: shares of the groups, shape (G,).
-        basis: functions of the group, shape (G, A).
-        weights: shape (A, 1 + D), the intercepts first.
+        bases: functions of the group of each block, shape (G, A).
+        weights: of each block, shape (A, D); in the first the intercepts come before, (A, 1 + D).
         shift: of the logarithm of each group's share, shape (G,): what intercepts leave.
     """
 
     mass: Floats
-    basis: Floats
-    weights: Floats
+    bases: Sequence[Floats]
+    weights: Sequence[Floats]
     shift: Floats
 
     @property
@@ -70,26 +94,34 @@ class Conditional:
             return np.asarray(np.log(self.mass))
 
     def linear(self, phi: Floats) -> Floats:
-        """W phi + a by row, shape (N, A)."""
-        return np.asarray(phi @ self.weights[:, 1:].T + self.weights[:, 0])
+        """W phi + a of the first block by row, shape (N, A)."""
+        return np.asarray(phi @ self.weights[0][:, 1:].T + self.weights[0][:, 0])
 
-    def probabilities(self, phi: Floats, left: Floats | None = None) -> Floats:
-        """Shape (N, G), for rows of phi, shape (N, D).
+    def _tilt(self, phis: Sequence[Floats], rows: Ints | slice = slice(None)) -> Floats:
+        """What all blocks add to the logarithms, shape (N, G)."""
+        found = self.linear(phis[0][rows]) @ self.bases[0].T
+        for phi, basis, weights in zip(phis[1:], self.bases[1:], self.weights[1:], strict=True):
+            found += (phi[rows] @ weights.T) @ basis.T
+        return found
+
+    def probabilities(self, phis: Sequence[Floats], left: Floats | None = None) -> Floats:
+        """Shape (N, G), for rows of each block's phi, shape (N, D).
 
         Args:
             left: logarithm of the part of each group that rules leave, shape (N, G); None if all.
         """
-        logits = self._log + self.shift + self.linear(phi) @ self.basis.T
+        logits = self._log + self.shift + self._tilt(phis)
         return softmax(logits if left is None else logits + left)
 
-    def balanced(self, phi: Floats, left: Floats | None) -> Conditional:
+    def balanced(self, phis: Sequence[Floats], left: Floats | None) -> Conditional:
         """With shifts that make the groups' mean probabilities their shares.
 
         By iterative proportional fitting. A group that rules leave to too few rows for its share
         has what they leave.
         """
-        rows = np.linspace(0, len(phi) - 1, min(len(phi), _BY)).astype(np.int64)
-        tilt = self.linear(phi[rows]) @ self.basis.T
+        size = len(phis[0])
+        rows = np.linspace(0, size - 1, min(size, _BY)).astype(np.int64)
+        tilt = self._tilt(phis, rows)
         logits = self._log + (tilt if left is None else tilt + left[rows])
         shift = np.zeros(len(self.mass))
         for _ in range(_BALANCING):
@@ -109,10 +141,7 @@ def softmax(logits: Floats) -> Floats:
 
 def fit_conditional(
     mass: Floats,
-    basis: Floats,
-    target: Target,
-    psi: Floats,
-    phi: Floats,
+    blocks: Sequence[Block],
     rng: np.random.Generator | None = None,
     left: Floats | None = None,
 ) -> Conditional:
@@ -122,50 +151,74 @@ def fit_conditional(
     of n records besides their noise. Intercepts follow from the shares.
 
     Args:
-        mass, basis: as in ``Conditional``.
-        psi, phi: shape (N, D), functions of the columns before by synthetic row.
+        mass: as in ``Conditional``.
+        blocks: the first has functions that are a basis of all of the groups.
         rng: for a draw.
         left: as for ``Conditional.probabilities``.
     """
     mass = np.maximum(mass, _RARE)
     if left is not None:  # what no row may have has no share
         mass = np.where(np.isfinite(left).any(axis=0), mass, 0.0)
-    found = _Mode(mass / mass.sum(), basis, target, psi, phi, left)
+    found = _Mode(mass / mass.sum(), blocks, left)
     weights = found.climbed()
     if rng is not None:
         weights = found.moved(weights, rng)
     # The intercepts of a draw, or of steps that were cut short, need not give the shares.
-    return Conditional(found.mass, basis, weights, np.zeros(len(mass))).balanced(phi, left)
+    bases, phis = [block.basis for block in blocks], [block.phi for block in blocks]
+    made = Conditional(found.mass, bases, found.split(weights), np.zeros(len(mass)))
+    return made.balanced(phis, left)
+
+
+def missed_means(
+    found: Conditional, blocks: Sequence[Block], left: Floats | None, other: Block
+) -> Floats:
+    """Means of another block less those that a fit expects, shape (A, D)."""
+    size = len(other.psi)
+    phis = [block.phi for block in blocks]
+    expected = np.zeros(other.target.mean.shape)
+    for rows in _slices(size):
+        some = None if left is None else left[rows]
+        chances = found.probabilities([phi[rows] for phi in phis], some)
+        expected += (chances @ other.basis).T @ other.psi[rows]
+    return np.asarray(other.target.mean - expected / size)
 
 
 class _Mode:
     """Of the posterior of W and intercepts, given noisy sums."""
 
-    def __init__(
-        self,
-        mass: Floats,
-        basis: Floats,
-        target: Target,
-        psi: Floats,
-        phi: Floats,
-        left: Floats | None,
-    ) -> None:
-        self.mass, self.basis, self.n, self.left = mass, basis, target.n, left
+    def __init__(self, mass: Floats, blocks: Sequence[Block], left: Floats | None) -> None:
+        self.mass, self.n, self.left = mass, blocks[0].target.n, left
         with np.errstate(divide="ignore"):
             self.log = np.log(mass)
-        one = np.ones((len(psi), 1))
-        self.psi, self.phi = np.hstack([one, psi]), np.hstack([one, phi])
-        a = basis.shape[1]
-        self.sums = target.n * np.hstack([(mass @ basis)[:, None], target.mean]).ravel()
-        self.noise = np.hstack([np.zeros((a, 1)), target.noise]).ravel()
-        self.precision = np.hstack([np.full((a, 1), _VAGUE), target.prior_sd**-2.0]).ravel()
-        self.shape = (a, self.phi.shape[1])
-        self.some = _spaced(len(psi))
+        first = blocks[0]
+        one, a = np.ones((len(first.psi), 1)), first.basis.shape[1]
+        self.bases = [block.basis for block in blocks]
+        self.psis = [np.hstack([one, first.psi]), *(block.psi for block in blocks[1:])]
+        self.phis = [np.hstack([one, first.phi]), *(block.phi for block in blocks[1:])]
+        self.shapes = [(b.shape[1], p.shape[1]) for b, p in zip(self.bases, self.psis, strict=True)]
+
+        def joined(start: Floats, own: Floats, others: Sequence[Floats]) -> Floats:
+            return np.concatenate([np.hstack([start, own]).ravel(), *(o.ravel() for o in others)])
+
+        means, noises, sds = (
+            [getattr(b.target, name) for b in blocks] for name in ("mean", "noise", "prior_sd")
+        )
+        self.sums = self.n * joined((mass @ first.basis)[:, None], means[0], means[1:])
+        self.noise = joined(np.zeros((a, 1)), noises[0], noises[1:])
+        vague = np.full((a, 1), _VAGUE**-0.5)
+        self.precision = joined(vague, sds[0], sds[1:]) ** -2.0
+        self.some = _spaced(len(first.psi))
+
+    def split(self, weights: Floats) -> list[Floats]:
+        """By block, shape (A, D), that of the first with the intercepts."""
+        ends = np.cumsum([a * d for a, d in self.shapes])[:-1]
+        parts = np.split(weights, ends)
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def climbed(self) -> Floats:
-        """The mode, shape (A, 1 + D)."""
+        """The mode of all weights, shape (F,)."""
         found = self._exact()
-        return (self._noisy() if found is None else found).reshape(self.shape)
+        return self._noisy() if found is None else found
 
     def _exact(self) -> Floats | None:
         """Of n records with these sums, the prior stronger where there is noise; by Newton steps.
@@ -216,12 +269,15 @@ class _Mode:
         return weights
 
     def _missed(self, weights: Floats) -> Floats:
-        """The sums less what is expected, shape (A (1 + D),)."""
-        expected = np.zeros(self.shape)
-        for start in range(0, len(self.psi), _BY):
-            rows = slice(start, start + _BY)
-            expected += (self._chances(weights, rows) @ self.basis).T @ self.psi[rows]
-        return np.asarray(self.sums - self.n * expected.ravel() / len(self.psi))
+        """The sums less what is expected, shape (F,)."""
+        expected = [np.zeros(shape) for shape in self.shapes]
+        size = len(self.psis[0])
+        for rows in _slices(size):
+            chances = self._chances(weights, rows)
+            for total, basis, psi in zip(expected, self.bases, self.psis, strict=True):
+                np.add(total, (chances @ basis).T @ psi[rows], out=total)
+        every = np.concatenate([total.ravel() for total in expected])
+        return np.asarray(self.sums - self.n * every / size)
 
     def _lost(self, variance: Floats, missed: Floats, weights: Floats) -> float:
         """Twice the negative logarithm of likelihood and prior, but for constants."""
@@ -229,26 +285,31 @@ class _Mode:
         return float(missed @ np.linalg.solve(variance, missed) + prior)
 
     def _chances(self, weights: Floats, rows: slice | Ints) -> Floats:
-        logits = self.log + (self.phi[rows] @ weights.reshape(self.shape).T) @ self.basis.T
+        logits = self.log
+        for phi, basis, some in zip(self.phis, self.bases, self.split(weights), strict=True):
+            logits = logits + (phi[rows] @ some.T) @ basis.T
         return softmax(logits if self.left is None else logits + self.left[rows])
 
     def _slope(self, weights: Floats) -> Floats:
-        """Of the expected sums in W, and their covariance: shape (A (1 + D), A (1 + D))."""
-        psi = self.psi[self.some]
-        p = self._chances(weights, self.some)
-        mean = p @ self.basis
-        a, d = self.shape
-        found = np.empty((a, d, a, d))
-        for i in range(a):
-            for j in range(i + 1):
-                both = p @ (self.basis[:, i] * self.basis[:, j]) - mean[:, i] * mean[:, j]
-                found[i, :, j] = found[j, :, i] = (psi * (both / len(psi))[:, None]).T @ psi
-        return self.n * found.reshape(a * d, a * d)
+        """Of the expected sums in W, and their covariance: shape (F, F)."""
+        psis = [psi[self.some] for psi in self.psis]
+        p = self._chances(weights, self.some) / len(self.some)
+        functions = [(b, f) for b, basis in enumerate(self.bases) for f in basis.T]
+        means = [len(self.some) * p @ f for _, f in functions]
+        ends = np.cumsum([0, *(self.shapes[b][1] for b, _ in functions)])
+        found = np.empty((ends[-1], ends[-1]))
+        for i, j in itertools.combinations_with_replacement(range(len(functions)), 2):
+            (b, f), (c, g) = functions[i], functions[j]
+            both = p @ (f * g) - means[i] * means[j] / len(self.some)
+            here, there = slice(*ends[i : i + 2]), slice(*ends[j : j + 2])
+            found[here, there] = (psis[b] * both[:, None]).T @ psis[c]
+            found[there, here] = found[here, there].T
+        return self.n * found
 
     def moved(self, weights: Floats, rng: np.random.Generator) -> Floats:
         """A draw about the mode."""
-        slope = self._slope(weights.ravel())
-        return weights + error_drawn(slope, self.noise, self.precision, rng).reshape(self.shape)
+        slope = self._slope(weights)
+        return weights + error_drawn(slope, self.noise, self.precision, rng)
 
 
 def error_drawn(
@@ -286,11 +347,22 @@ def evident_scale(mean: Floats, variance: Floats, sd: Floats) -> float:
         mean, variance: of noisy means, about 0 where weights are 0; of any one shape.
         sd: what a weight of 1 makes of them.
     """
+    return evidence(mean, variance, sd)[0]
+
+
+def evidence(mean: Floats, variance: Floats, sd: Floats) -> tuple[float, float]:
+    """The same, and what it has more of it, by the logarithm, than weights of 0."""
     total = variance[..., None] + (sd[..., None] * _SCALES) ** 2
-    evidence = -0.5 * (np.log(total) + mean[..., None] ** 2 / total)
-    evidence = evidence.reshape(-1, len(_SCALES)).sum(axis=0)
-    evidence -= 0.5 * (np.log(_SCALES / _USUAL) / _SPREAD) ** 2
-    return float(_SCALES[int(np.argmax(evidence))])
+    square, before = mean[..., None] ** 2, variance[..., None]
+    gain = np.log(before / total) + square / before - square / total
+    found = 0.5 * gain.reshape(-1, len(_SCALES)).sum(axis=0)
+    found -= 0.5 * (np.log(_SCALES / _USUAL) / _SPREAD) ** 2
+    best = int(np.argmax(found))
+    return float(_SCALES[best]), float(found[best])
+
+
+def _slices(size: int) -> list[slice]:
+    return [slice(start, start + _BY) for start in range(0, size, _BY)]
 
 
 def _spaced(size: int) -> Ints:

@@ -11,15 +11,8 @@ from dpbayes.arrays import Floats, Ints, Mask
 from dpbayes.mechanisms.measured.analyses import Answer
 from dpbayes.mechanisms.measured.counting import Measurement
 from dpbayes.mechanisms.measured.groups import Groups
-from dpbayes.mechanisms.measured.relations import (
-    Conditional,
-    Target,
-    draw_groups,
-    evident_scale,
-    fit_conditional,
-    matched,
-    softmax,
-)
+from dpbayes.mechanisms.measured.parents import Parents, fit_relation
+from dpbayes.mechanisms.measured.relations import Conditional, draw_groups, matched, softmax
 from dpbayes.mechanisms.measured.structure import AGAIN, Walk
 from dpbayes.mechanisms.measured.tilting import Features, Tilt, fit_tilt, settled
 
@@ -90,7 +83,7 @@ class RowMaker:
         self.measured, self.order = measured, order
         self.groups = measured.drawn(rng) if draw else measured.groups
         self.rng, self.draw, self.one = rng, draw, one
-        self.relations: dict[int, Conditional] = {}
+        self.relations: dict[int, tuple[Conditional, Parents]] = {}
         self.tilts: dict[int, Tilt] = {}
         self.flat = 0.0
 
@@ -119,13 +112,14 @@ class RowMaker:
         group, rows = self.groups[column], len(codes)
         allowed = None if walk is None else walk.allowed(column)
         left = None if allowed is None else _left(group, allowed)
-        related = [k for k in before if _pair(column, k) in self.measured.tables]
-        if (related or left is not None) and group.size > 1:
-            empty = np.empty((rows, 0))
-            phi = np.hstack([empty, *(self.groups[k].fine[codes[:, k]] for k in related)])
-            alive = np.ones(rows, dtype=bool) if walk is None else ~walk.dead
-            found = self._relation(column, related, codes, phi, left, alive)
-            chances, linear = found.probabilities(phi, left), found.linear(phi)
+        parents = Parents.of(self.measured, self.groups, column, before)
+        if (parents.single or left is not None) and group.size > 1:
+            if column not in self.relations:
+                alive = np.ones(rows, dtype=bool) if walk is None else ~walk.dead
+                self.relations[column] = self._relation(column, parents, codes, left, alive)
+            found, parents = self.relations[column]
+            phis = parents.phis(codes)
+            chances, linear = found.probabilities(phis, left), found.linear(phis[0])
         else:
             chances = np.tile(group.mass, (rows, 1))
             linear = np.zeros((rows, group.size - 1))
@@ -200,29 +194,13 @@ class RowMaker:
         return out
 
     def _relation(
-        self,
-        column: int,
-        related: Sequence[int],
-        codes: Ints,
-        phi: Floats,
-        left: Floats | None,
-        alive: Mask,
-    ) -> Conditional:
+        self, column: int, parents: Parents, codes: Ints, left: Floats | None, alive: Mask
+    ) -> tuple[Conditional, Parents]:
         """How the column follows from others, fitted to the first rows that are ``alive``."""
-        if column not in self.relations:
-            group, groups = self.groups[column], self.groups
-            at = [groups[k].of[codes[:, k]] for k in related]
-            parts = [groups[k].basis[g] for k, g in zip(related, at, strict=True)]
-            psi = np.hstack([np.empty((len(codes), 0)), *parts])
-            target = _target(self.measured, groups, column, related, _DRAWN if self.draw else 0.0)
-            rng = self.rng if self.draw else None
-            if alive.any() and not alive.all():
-                psi, phi = psi[alive], phi[alive]
-                left = None if left is None else left[alive]
-            self.relations[column] = fit_conditional(
-                group.mass, group.basis, target, psi, phi, rng, left
-            )
-        return self.relations[column]
+        if alive.any() and not alive.all():
+            codes, left = codes[alive], None if left is None else left[alive]
+        least, rng = (_DRAWN, self.rng) if self.draw else (0.0, None)
+        return fit_relation(self.measured, parents, column, codes, left, least=least, rng=rng)
 
     def _inside(
         self,
@@ -316,37 +294,3 @@ def _chances(
     apart = group.fine[levels] - group.basis[number]
     found = softmax(np.log(every[levels] / every[levels].sum()) + linear @ apart.T)
     return found if allowed is None else found * allowed[:, levels]
-
-
-def _pair(a: int, b: int) -> tuple[int, int]:
-    return (a, b) if a < b else (b, a)
-
-
-def _target(
-    measured: Measurement,
-    groups: Sequence[Groups],
-    column: int,
-    related: Sequence[int],
-    least: float,
-) -> Target:
-    """What the tables say of a column and those before it.
-
-    Args:
-        least: sd of relations, where evidence asks for a smaller one.
-    """
-    one = groups[column]
-    empty = np.empty((one.size - 1, 0))
-    means, noises, sds = [empty], [empty], [empty]
-    for k in related:
-        table = measured.tables[_pair(column, k)]
-        table = table if column < k else table.T
-        other = groups[k]
-        mean = one.basis.T @ table @ other.basis / measured.n
-        lengths = np.outer((one.basis**2).sum(axis=0), (other.basis**2).sum(axis=0))
-        noise = measured.sd**2 * lengths
-        sd = np.outer(one.prior_sd, other.prior_sd)
-        means.append(mean)
-        noises.append(noise)
-        scale = evident_scale(mean, (measured.n + noise) / measured.n**2, sd)
-        sds.append(max(scale, least) * sd)
-    return Target(measured.n, np.hstack(means), np.hstack(noises), np.hstack(sds))

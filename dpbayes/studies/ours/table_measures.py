@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -25,6 +26,7 @@ class Comparison:
     Attributes:
         schema: of its columns.
         bins: numbers of bins between the declared bounds, for total variation.
+        fine: levels of the numeric columns for ``measured``: those it takes, or ``bins``.
         outcome: the numeric column whose ECDF is compared.
         formula: a regression by least squares.
         propensity: terms of the logistic regression that tells synthetic rows from records.
@@ -37,6 +39,7 @@ class Comparison:
     formula: str
     propensity: str
     target: str | None = None
+    fine: Literal["auto", "bins"] = "bins"
 
     def coded(self, original: pd.DataFrame, synthetic: pd.DataFrame) -> Coded:
         """Both tables as levels and fine bins."""
