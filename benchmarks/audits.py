@@ -49,6 +49,8 @@ OTHERS = [
     (dpb.Modips(1.0, "normal"), "y"),
     (dpb.Modips(1.0, "multinomial"), "ill"),
     (dpb.Modips(1.0, "sequential"), "y"),
+    (dpb.Modips(1.0, "multinomial", delta=1e-6), "ill"),
+    (dpb.ChosenModips(1.0, ("normal", "multinomial"), settings={"multinomial": {"bins": 4}}), "y"),
     (dpb.Measured(1.0, bins=4), "y"),
 ]
 RUNS = 4000
@@ -74,6 +76,7 @@ def row(what, found):
 
 def name(mechanism, *more):
     other = [mechanism.adjacency] if mechanism.adjacency != "add-remove" else []
+    other += [f"δ = {mechanism.delta:g}"] if getattr(mechanism, "delta", 0) else []
     model = getattr(mechanism, "model", None)
     return " ".join([f"`{mechanism.name}`", *([model.name] if model else []), *more, *other])
 

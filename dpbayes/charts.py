@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from dpbayes.arrays import Floats
@@ -21,6 +22,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8
 LINES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2, 2, 2)))
 CELLS = 4_000  # of a density of more values than these
 MOST_BARS = 100  # of one series
+LARGE = 10_000  # numbers on an axis that need a mark between thousands
 TICKS = 60  # characters of all labels below bars
 DATA = "#333333"
 
@@ -38,6 +40,13 @@ def clean(ax: Axes) -> None:
     """Axes without a frame above and at the right."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_axisbelow(True)
+
+
+def spell(ax: Axes) -> None:
+    """Large numbers below the axis as people write them, without a factor at its end."""
+    if max(map(abs, ax.get_xlim())) >= LARGE:
+        ax.xaxis.set_major_locator(MaxNLocator(5))
+        ax.xaxis.set_major_formatter("{x:,.0f}")
 
 
 def mark(figure: Figure, text: str) -> Figure:
@@ -204,9 +213,9 @@ def density_overlay(
 def _label(column: Column, series: Mapping[str, pd.Series]) -> str:
     """A column's name, and how much of it is missing."""
     if not column.optional:
-        return column.name
+        return column.title
     shares = ", ".join(f"{values.isna().mean():.0%} of {name}" for name, values in series.items())
-    return f"{column.name} (missing: {shares})"
+    return f"{column.title} (missing: {shares})"
 
 
 def density_lines(
@@ -227,6 +236,7 @@ def density_lines(
     ax.set_xlabel(label)
     ax.set_ylabel("density")
     ax.set_ylim(bottom=0)
+    spell(ax)
     ax.legend(frameon=False)
     clean(ax)
     return figure
@@ -249,7 +259,7 @@ def density_panels(
             ax.set_ylabel("")
         lowest = number + across >= len(synthetic)
         ax.tick_params(labelbottom=lowest)
-        ax.set_xlabel(column.name if lowest else "")
+        ax.set_xlabel(column.title if lowest else "")
     axes[0].autoscale(axis="y")  # each panel had fixed the scale that all share
     axes[0].set_ylim(bottom=0)
     _one_legend(figure, list(axes[: len(synthetic)]))

@@ -70,7 +70,7 @@ def _rootogram(ax: Axes, column: Column, observed: pd.Series, drawn: Sequence[pd
     ax.axhline(0, color="black", linewidth=1)
     step = max(1, len(names) // 8)
     ax.set_xticks(place[::step], names[::step])
-    ax.set_xlabel(column.name)
+    ax.set_xlabel(column.title)
     ax.set_ylabel("root of the number of records")
     ax.legend(frameon=False)
     clean(ax)

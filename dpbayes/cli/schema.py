@@ -40,7 +40,7 @@ def draft(
     if os.path.lexists(path):
         raise OutputError(f"--out {str(path)!r} exists; name a new file.")
     found = source.coded(data)
-    guessed = guesses(found.frame, found.labels)
+    guessed = guesses(found.frame, found.labels, found.titles)
     content = text(guessed).encode()
     with as_output_error(path, "No schema was written."):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -80,7 +80,8 @@ class EmbeddedModel:
     def __init__(self, program: StanProgram, mir: str) -> None:
         self.program = program
         self.mir = mir
-        self.last: tuple[Floats, Floats] | None = None  # points and their coordinates, of log_prob
+        # Points and their coordinates, of log_prob; of a bundled program alone.
+        self.last: tuple[Floats, Floats] | None = None
 
     def bind(self, data: StanData) -> EmbeddedBinding:
         declared = self.program.declared("data")
@@ -220,13 +221,14 @@ class EmbeddedBinding:
         They cost several times the density. Neighbouring data sets are compared at the same points:
         a bundled program, whose bounds follow from no record, has the same coordinates for both.
         """
-        last = self._model.last if self._model.program.bundled else None
+        last = self._model.last
         if last is not None and np.array_equal(last[0], points):
             again = _unconstrained(model, points[:1])
             if np.array_equal(again, last[1][:1], equal_nan=True):
                 return last[1]
         found = _unconstrained(model, points)
-        self._model.last = points, found
+        if self._model.program.bundled:
+            self._model.last = points, found
         return found
 
     def log_density(self, points: Floats) -> Vector:

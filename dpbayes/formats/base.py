@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
 from dpbayes.errors import DataError, OutputError
@@ -54,11 +54,13 @@ class Found:
         frame: n records.
         said: how it was read, for the screen; no values.
         labels: of codes, where the file has some.
+        titles: what the file says that columns are, by name.
     """
 
     frame: pd.DataFrame
     said: str
     labels: Labels = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

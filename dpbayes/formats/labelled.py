@@ -86,8 +86,16 @@ def _found(frame: pd.DataFrame, meta: Any) -> Found:
     single = [n for n, kind in meta.readstat_variable_types.items() if kind == "float"]
     floats = [n for n in single if frame[n].dtype == np.float64]
     frame = frame.assign(**{name: shortest(frame[name]) for name in floats})
-    labels = {name: known for name, known in meta.variable_value_labels.items() if known}
-    return Found(frame, f"value labels in {len(labels)} of them" if labels else "", labels)
+    kinds, labels = meta.readstat_variable_types, {}
+    for name, known in meta.variable_value_labels.items():
+        # A text that a column of numbers has a label for is a kind of missing value, as .a is.
+        text = kinds[name] == "string"
+        codes = {code: label for code, label in known.items() if text or not isinstance(code, str)}
+        if codes:
+            labels[name] = codes
+    titles = {name: title for name, title in meta.column_names_to_labels.items() if title}
+    said = f"value labels in {len(labels)} of them" if labels else ""
+    return Found(frame, said, labels, titles)
 
 
 def with_levels(frame: pd.DataFrame, labels: Labels, schema: Schema | None) -> pd.DataFrame:

@@ -63,7 +63,8 @@ def read_coded(
         say(f"Read {_shown(source)}: {title}, {len(names):,} columns{said}.")
     frame = as_frame(found.frame.set_axis(names, axis="columns"))
     labels = {name.strip(): known for name, known in found.labels.items()}
-    return Found(frame, found.said, labels)
+    titles = {name.strip(): title for name, title in found.titles.items()}
+    return Found(frame, found.said, labels, titles)
 
 
 def open_records(

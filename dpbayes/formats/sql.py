@@ -129,6 +129,8 @@ def _engine(address: str) -> sa.Engine:
         url = sa.make_url(address)
         if url.drivername == "postgresql":
             url = url.set(drivername="postgresql+psycopg")
+            # Of a database without an encoding of its own (SQL_ASCII) it would give bytes.
+            url = url.update_query_dict({"client_encoding": "utf8", **url.query})
         if url.get_backend_name() == "sqlite":
             return _sqlite(url.database)
         engine = sa.create_engine(url)

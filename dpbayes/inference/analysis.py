@@ -26,6 +26,7 @@ from dpbayes.inference.coverage import (
     RULES_BY_MECHANISM,
     not_large,
     uncovered,
+    unfit,
 )
 from dpbayes.release import STATEMENT, Release
 from dpbayes.schema.values import level_text
@@ -103,7 +104,7 @@ def analyse(
         raise InferenceError(f"rule = {rule!r}: expected one of {', '.join(RULES)}.")
     name = released.mechanism or ""
     own, size = RULES_BY_MECHANISM.get(name, DEFAULT_RULE), len(released.datasets[0])
-    notes = [uncovered(released.mechanism, released.settings)]
+    notes = [uncovered(released.mechanism, released.settings), unfit(rule, released.mechanism)]
     if rule == "mixture":
         n = released.settings.get("public_rows")
         notes.append(not_large(size, n, len(released.datasets)))
@@ -117,7 +118,7 @@ def analyse(
         variances,
         rule or own,
         size_ratio=size / released.settings.get("public_rows", size),
-        strict_dp=released.basis == "strict" and rule not in (None, own),
+        strict_dp=released.basis == "strict" and own == DEFAULT_RULE,
     )
     return replace(found, notes=said)
 

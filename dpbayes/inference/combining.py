@@ -131,10 +131,14 @@ class Combined:
         return self._label(centre - half), self._label(centre + half)
 
     def p_value(self, null: float = 0.0) -> Any:
-        """Two-sided, of the hypothesis that the parameter is ``null``."""
+        """Two-sided, of the hypothesis that the parameter is ``null``.
+
+        Of a mixture of m posteriors at least 1/m: they show nothing of smaller tails.
+        """
         if self._parts is not None:
             below = _mixture_cdf(*self._parts, np.full_like(self._parts[0][0], null))
-            return self._label(2 * np.minimum(below, 1 - below))
+            tails = 2 * np.minimum(below, 1 - below)
+            return self._label(np.maximum(tails, 1 / self.datasets))
         distance = np.abs(np.asarray(self.estimate) - null)
         error = np.sqrt(np.asarray(self.variance))
         with np.errstate(divide="ignore"):

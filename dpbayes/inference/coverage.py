@@ -9,6 +9,8 @@ from typing import Any
 DEFAULT_RULE = "modips"
 # What fits those of one private measurement: the spread between them holds all that is unknown.
 RULES_BY_MECHANISM = {"measured": "reiter2002"}
+_OF_ONE_MEASUREMENT = ("reiter2002", "raghunathan", "mixture")
+_OWN_NOISE = ("modips", "modips-choice")  # in each data set
 # Of which a study of ours, or a paper's that we repeated, has the coverage near its level.
 COVERED = ("measured", "modips", "modips-choice", "unweighted")
 
@@ -31,6 +33,10 @@ _NEAR = (
     "draw = mode makes each data set as near to the records as the noisy counts allow, so that "
     "they differ by less than what is unknown and intervals come out too short. Use a release "
     "with draw = posterior"
+)
+_NESTED = (
+    "nested data sets share a private draw, and the spread between all of them shows less than what "
+    "noise added. Take the first of each draw"
 )
 _UNKNOWN = (
     "noise, cells or weights can shift an estimate, up to its sign, and the spread between data "
@@ -58,9 +64,36 @@ def uncovered(mechanism: str | None, settings: Mapping[str, Any]) -> str | None:
     if mechanism is None:
         return None
     why = _BIASED.get(mechanism, None if mechanism in COVERED else _UNKNOWN)
+    if mechanism == "modips" and "stages" in settings:  # draw = clamped
+        why = _ANCHORED
+    elif settings.get("nested", 1) > 1:
+        why = _NESTED
     if settings.get("draw") == "mode":
         why = _NEAR
     return None if why is None else f"no rule fits mechanism {mechanism!r}: {why}."
+
+
+def unfit(rule: str | None, mechanism: str | None) -> str | None:
+    """Why a rule that was asked for is not for data sets of a mechanism; None where it may be.
+
+    Data sets of one measurement differ by draws of what it leaves open: the spread B does not
+    shrink with their number, as ``modips`` has it.
+    """
+    own = RULES_BY_MECHANISM.get(mechanism or "")
+    if rule is None or mechanism is None or rule == own:
+        return None
+    if own is not None and rule not in _OF_ONE_MEASUREMENT:
+        return (
+            f"rule {rule!r} is not for data sets of {mechanism!r}, which share one measurement: "
+            f"intervals come out too short. Use rule {own!r}."
+        )
+    if rule == "mixture" and mechanism in _OWN_NOISE:
+        return (
+            f"rule 'mixture' is for data sets that share one measurement or posterior; each of "
+            f"{mechanism!r} has noise of its own: intervals come out too long. Use rule "
+            f"{DEFAULT_RULE!r}."
+        )
+    return None
 
 
 def not_large(rows: int, n: int | None, datasets: int) -> str | None:

@@ -82,7 +82,9 @@ def _what(statement: Mapping[str, Any]) -> Section:
         "and rare combinations need not be.",
     ]
     if made:
-        text.append(f"Synthetic columns: {made}. All other columns are released as they are.")
+        text.append(
+            f"Synthetic columns: {made}. Columns that are not among them are released as they are."
+        )
     rows = [["rows of a data set", given.get("rows")], ["data sets", statement["datasets"]]]
     return Section("What they are", text, tables=[Table("Size", ["", "number"], rows)])
 

@@ -90,7 +90,9 @@ def _columns(whole: Whole) -> Section:
         found = utility(column, ours, theirs)
         means = [_mean(column, found[key]) for key in ("original", "synthetic")]
         share = [f"{t.isna().mean():.1%}" if column.optional else "" for t in (ours, theirs)]
-        rows.append([name, found.get("max_ecdf"), found.get("total_variation"), *means, *share])
+        rows.append(
+            [column.title, found.get("max_ecdf"), found.get("total_variation"), *means, *share]
+        )
         pictures.append(
             Picture.of(
                 figures.distribution(column, ours, theirs),
@@ -103,6 +105,8 @@ def _columns(whole: Whole) -> Section:
         "column", "largest ECDF difference", "total variation", "mean, records",
         "mean, synthetic", "missing, records", "missing, synthetic",
     ]  # fmt: skip
+    if not any(column.optional for column in whole.schema.columns.values()):
+        head, rows = head[:-2], [row[:-2] for row in rows]
     table = Table("Distance of each column, on the first data set", head, rows)
     return Section("Columns one by one", pictures=pictures, tables=[table])
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dpbayes.arrays import Floats
-from dpbayes.charts import COLOURS, DATA
+from dpbayes.charts import COLOURS, DATA, spell
 from dpbayes.heavy import pd
 from dpbayes.schema import Column
 
@@ -50,7 +50,9 @@ def distribution(
         ax.set_ylim(0, 1.02)
         if column.type == "date":
             ax.tick_params(axis="x", labelrotation=30, labelsize=8)
-    ax.set_title(_cut(column.name, 40), fontsize=10, loc="left")
+        else:
+            spell(ax)
+    ax.set_title(_cut(column.title, 60), fontsize=10, loc="left")
     ax.spines[["top", "right"]].set_visible(False)
     figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower right")
     return figure

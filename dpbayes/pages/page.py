@@ -120,14 +120,14 @@ class Page:
 
 
 def shown(value: Any) -> str:
-    """A cell of a table: numbers with four digits, nothing where there is none."""
+    """A cell of a table: whole numbers, others with four digits, nothing where there is none."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float):
         if math.isinf(value):
             return "infinite"
         return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
-    return str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 @functools.cache

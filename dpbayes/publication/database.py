@@ -233,7 +233,9 @@ class _Again(Exception):
 
 def _connect(url: sa.URL) -> sa.Engine:
     sqlite = url.get_backend_name() == "sqlite"
-    arguments = {"timeout": WAIT} if sqlite else {"connect_timeout": 10}
+    # Of a database without an encoding of its own (SQL_ASCII) psycopg would give bytes.
+    server = {"connect_timeout": 10, "client_encoding": "utf8"}
+    arguments = {"timeout": WAIT} if sqlite else server
     try:
         engine = sa.create_engine(
             url,

@@ -30,6 +30,7 @@ RESOLUTION = 6  # decimal digits that the width of the bounds is cut into, unles
 LARGEST = 1e100  # bound; squares of larger numbers overflow
 MOST_DIGITS = 106  # either way: of bounds as large, or as close
 MOST_COUNT = 2**31 - 1  # what Stan holds; sums of as many of them as there are rows are exact
+MOST_UNIT = 40  # characters
 MOST_LEVEL = 2**53  # whole numbers up to it have one way to be written
 _SHOWN = 3  # values shown in an error message
 ASK_FOR_VALUES = "To see some of them: --show-values (show_values=True)."
@@ -53,6 +54,7 @@ class Column:
         format: of dates in files, as ``strptime`` has it; by default 2026-12-31.
         missing: texts that stand for a missing value, beside an empty one; () where none may be.
         only_if: a rule (``rules.Rule``): the column has a value only where it is true.
+        unit: what numbers are counted in, on the axes of figures: "dollars an hour".
         public: conditioned on, and released as it is.
         guessed: keys whose values were read off records and that nobody has confirmed: no claim
             holds for what is made with them.
@@ -68,6 +70,7 @@ class Column:
     format: str | None = None
     missing: tuple[str, ...] = ()
     only_if: str | None = None
+    unit: str | None = None
     public: bool = False
     guessed: tuple[str, ...] = ()
 
@@ -82,6 +85,7 @@ class Column:
         self._check_guessed(where)
         if self.only_if is not None and not isinstance(self.only_if, str):
             raise SchemaError(f"{where}: only_if = {self.only_if!r} must be a rule, as text.")
+        self._check_unit(where)
         dates.check_format(where, self.type, self.format)
         if self.type == "date":
             for key in ("lower", "upper"):
@@ -107,6 +111,22 @@ class Column:
     def whole(self) -> bool:
         """Values are whole numbers: counts, or days."""
         return self.type in ("count", "date")
+
+    @property
+    def title(self) -> str:
+        """Its name and unit, for axes and tables."""
+        return self.name if self.unit is None else f"{self.name} ({self.unit})"
+
+    def _check_unit(self, where: str) -> None:
+        if self.unit is None:
+            return
+        if self.type not in ("continuous", "count"):
+            raise SchemaError(f"{where}: unit is for continuous columns and counts; remove it.")
+        short = isinstance(self.unit, str) and 0 < len(self.unit) <= MOST_UNIT
+        if not short or not self.unit.isprintable():
+            raise SchemaError(
+                f"{where}: unit = {self.unit!r} must be a text of at most {MOST_UNIT} characters."
+            )
 
     def _check_guessed(self, where: str) -> None:
         keys = [key for key in KEYS if key != MARK]

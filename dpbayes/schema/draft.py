@@ -29,7 +29,11 @@ FEWEST = 20  # rows that tell whether whole numbers are a key
 NINES = tuple(sign * int(f"{'9' * n}{k}") for n in range(4) for k in (7, 8, 9) for sign in (1, -1))
 NEAR = 1e-6  # bounds are apart by so much of their size, at least
 SPIKE = 0.03  # share of rows
+STANDS_OUT = 4  # times the median of the values around it
+AROUND = 10  # values on either side
 MOST_SPIKES = 20
+MOST_TITLE = 200
+MOST_APART = 10  # whole numbers of a count for one that comes up
 _CODES = r"0\d+"  # texts of digits that are no numbers
 _DATES = r"\d{4}-\d{2}-\d{2}([ T].*)?"
 HEAD = """\
@@ -65,14 +69,25 @@ class Guess:
         self.entry[key], self.why[key] = value, why
 
 
-def guesses(frame: pd.DataFrame, labels: Labels | None = None) -> dict[str, Guess]:
+def guesses(
+    frame: pd.DataFrame, labels: Labels | None = None, titles: Mapping[str, str] | None = None
+) -> dict[str, Guess]:
     """One for each column.
 
     Args:
         frame: plain records, codes where there are labels.
         labels: of codes, from the file.
+        titles: of columns, from the file.
     """
-    return {str(name): _guess(frame[name], (labels or {}).get(str(name), {})) for name in frame}
+    found = {str(name): _guess(frame[name], (labels or {}).get(str(name), {})) for name in frame}
+    for name, title in (titles or {}).items():
+        found[name].notes.insert(0, f"In the file: {_one_line(title)}")
+    return found
+
+
+def _one_line(title: str) -> str:
+    """What a comment may hold: a new line would be the schema's."""
+    return "".join(c if c.isprintable() else " " for c in title)[:MOST_TITLE].strip()
 
 
 def tree(found: Mapping[str, Guess]) -> dict[str, Any]:
@@ -183,6 +198,12 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
     if count:
         guess.say("type", "count", "whole numbers; for codes ordinal or categorical, with levels")
         top, bottom = min(top, MOST_COUNT), min(bottom, MOST_COUNT - 1)
+        if groups := _groups(numbers):
+            shown = ", ".join(f"{value:.0f}" for value in groups)
+            guess.notes.append(
+                f"{len(groups)} different values only. If they are groups, not numbers with any "
+                f'value between: type = "ordinal", levels = [{shown}], and no bounds.'
+            )
     else:
         guess.say("type", "continuous", "numbers")
         if spikes := _spikes(numbers):
@@ -199,10 +220,22 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
 
 
 def _spikes(numbers: pd.Series) -> list[float]:
-    """Values that many rows have exactly, which bins would smear."""
-    shares = numbers.value_counts(normalize=True)
-    found = shares[shares >= SPIKE]
-    return sorted(found.index.tolist())[:MOST_SPIKES] if len(numbers) >= FEWEST else []
+    """Values that many rows have exactly, which bins would smear: more than those around them,
+    unless there are few in all."""
+    shares = numbers.value_counts(normalize=True).sort_index()
+    if len(numbers) < FEWEST:
+        return []
+    usual = shares.rolling(2 * AROUND + 1, center=True, min_periods=1).median()
+    few = len(shares) <= MOST_SPIKES
+    found = shares[(shares >= SPIKE) & (few | (shares > STANDS_OUT * usual))]
+    return [float(value) for value in found.index][:MOST_SPIKES]
+
+
+def _groups(numbers: pd.Series) -> list[float]:
+    """The values where they are few, and far apart."""
+    found = sorted(numbers.unique().tolist())
+    few = len(found) <= MOST_SPIKES and len(numbers) >= FEWEST
+    return found if few and found[-1] - found[0] > MOST_APART * len(found) else []
 
 
 def _outlying(numbers: pd.Series) -> list[float]:

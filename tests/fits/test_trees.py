@@ -113,6 +113,24 @@ def test_loo(schema, fits):
     assert np.isfinite(found.pareto_k).all()
 
 
+@pytest.mark.filterwarnings("ignore:The scale:PendingDeprecationWarning")  # by ArviZ
+def test_arviz_draws_replicates_beside_records(schema, fits, monkeypatch):
+    """az.plot_ppc. ArviZ's last version for Python 3.11 asks for a name of older Matplotlib."""
+    import matplotlib.style
+
+    monkeypatch.setattr(matplotlib.style, "core", matplotlib.style, raising=False)
+    from arviz_plots import plot_ppc_dist
+
+    found = fits(schema, "plain").to_datatree(posterior_predictive=True, thin=4)
+    drawn = plot_ppc_dist(found, kind="ecdf", backend="matplotlib", num_samples=20)
+    (ax,) = drawn.viz["figure"].item().axes
+    lines = [line.get_xydata().T for line in ax.get_lines()]
+    observed = np.sort(make_records(60)["y"])
+    agree = [np.allclose(np.searchsorted(observed, x, "right") / 60, y) for x, y in lines]
+    assert sum(agree) == 1  # the other twenty are replicates
+    assert len(lines) >= 21
+
+
 def test_levels_and_parts(schema):
     """Every axis of a sequence has its names, and cutpoints are those of covariates at 0."""
     models = (

@@ -1,12 +1,15 @@
 """Where a ledger is: passwords are printed for no shape of URL."""
 
 import re
+import secrets
 import traceback
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import dpbayes as dpb
 from dpbayes import Censored
 from dpbayes.errors import LedgerError
 from dpbayes.publication import database
@@ -15,6 +18,7 @@ from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.url import read_url, redact, shown
 from tests import releases
 from tests.cli.in_process import dpbayes
+from tests.ledgers import KINDS
 from tests.postgres import NO_POSTGRESQL
 
 needs_driver = pytest.mark.skipif(bool(NO_POSTGRESQL), reason=NO_POSTGRESQL or "it is there")
@@ -142,3 +146,23 @@ def test_bad_urls(bad, message, tmp_path, monkeypatch):
 def test_an_unreachable_server():
     with pytest.raises(LedgerError, match="cannot be used: connection failed"):
         Database("postgresql://someone:secret@127.0.0.1:1/x").version()
+
+
+@pytest.mark.parametrize("url", KINDS[1:], indirect=True)
+def test_a_database_without_an_encoding(url):
+    """Found in a container without a locale: text came as bytes."""
+    other = sa.make_url(url).set(database=f"ascii_{secrets.token_hex(4)}")
+    engine = sa.create_engine(
+        sa.make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
+    )
+    with engine.connect() as connection:
+        connection.exec_driver_sql(
+            f"CREATE DATABASE {other.database} ENCODING 'SQL_ASCII' TEMPLATE template0 "
+            "LC_COLLATE 'C' LC_CTYPE 'C'"
+        )
+    engine.dispose()
+    address = other.render_as_string(hide_password=False)
+    ledger = Ledger.create(address)
+    ledger.add_dataset("löhne", 1.0)
+    assert [account.name for account in ledger.accounts()] == ["löhne"]
+    assert dpb.read_records(address, query="SELECT 'ä' AS x")["x"].tolist() == ["ä"]

@@ -6,12 +6,14 @@ import tomllib
 import jsonschema
 import numpy as np
 import pandas as pd
+import pyreadstat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dpbayes as dpb
 from dpbayes.errors import DpbayesError
+from dpbayes.formats.reader import read_coded
 from dpbayes.schema.columns import KEYS
 from dpbayes.schema.draft import MARK, guesses, text
 from dpbayes.schema.editors import json_schema, key_descriptions
@@ -119,6 +121,37 @@ def test_labels_are_levels_in_the_order_of_their_codes():
     assert found["age"].entry["type"] == "continuous"
     assert any("'99' 'refused'" in note for note in found["age"].notes)
     assert tomllib.loads(text(found))["columns"]["health"]["levels"] == ["good", "fair", "bad\n#"]
+
+
+def test_what_a_stata_file_says_of_columns(tmp_path):
+    """Labels of kinds of missing values are no levels, and a title cannot write a line."""
+    frame = pd.DataFrame({"health": [1.0, 2.0, "b", "a"] * 5, "wage": [2.0, "a", 31.0, 40.0] * 5})
+    labels = {"health": {1: "good", 2: "bad", "a": "refused"}, "wage": {"a": "refused"}}
+    pyreadstat.write_dta(
+        frame, tmp_path / "x.dta", variable_value_labels=labels,
+        column_labels={"health": "state of health", "wage": "euros\n[columns.wage]\npublic = true"},
+        missing_user_values={"health": ["a", "b"], "wage": ["a"]},
+    )  # fmt: skip
+    read = read_coded(tmp_path / "x.dta")
+    found = guesses(read.frame, read.labels, read.titles)
+    assert found["health"].entry["levels"] == ["good", "bad"]
+    assert found["wage"].notes == ["In the file: euros [columns.wage] public = true"]
+    assert "public" not in tomllib.loads(text(found))["columns"]["wage"]
+
+
+def test_spikes_stand_out_and_groups_are_few():
+    steps = np.tile(np.arange(40) / 2, 10)  # each with 2.5 % of the rows
+    income = np.where(np.arange(400) % 10 == 0, 7.25, np.arange(400) / 16)
+    town = np.resize([3750, 8750, 250_000], 400)
+    rng = np.random.default_rng(3)
+    even = np.concatenate([steps[:200], rng.choice([5.0, 5.5, 6.0], 200)])
+    frame = pd.DataFrame({"steps": even, "income": income, "town": town})
+    notes = {name: " ".join(guess.notes) for name, guess in guesses(frame).items()}
+    assert "exactly 5, 5.5, 6." in notes["steps"]
+    assert "exactly 7.25." in notes["income"]
+    assert 'type = "ordinal", levels = [3750, 8750, 250000]' in notes["town"]
+    usual = pd.DataFrame({"z": np.round(rng.normal(0, 4, 400) * 2) / 2})  # modes of 4 %, no spike
+    assert not guesses(usual)["z"].notes
 
 
 def test_no_claim_holds_while_a_guess_is_left(tmp_path):

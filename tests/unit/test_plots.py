@@ -8,6 +8,7 @@ from matplotlib.colors import to_rgb
 
 import dpbayes as dpb
 from dpbayes import charts
+from dpbayes.pages import figures
 from dpbayes.report.report import png
 
 
@@ -87,6 +88,19 @@ def test_a_panel_for_each_synthetic_outcome(amounts):
     assert [t.get_text() for t in legend.get_texts()] == ["data", "synthetic"]
     # Panels with none below them say what the axis is.
     assert [ax.get_xlabel() for ax in shown] == ["", "y", "y"]
+
+
+def test_axes_have_units_and_whole_numbers():
+    column = dpb.Column("wage", "continuous", 0, 90_000, unit="€ a year")
+    values = pd.Series(np.linspace(100, 80_000, 50))
+    for ax in (
+        charts.density_overlay(column, values, {"s": values}).axes[0],
+        figures.distribution(column, values, values).axes[0],
+    ):
+        ax.get_figure().draw_without_rendering()
+        assert "wage (€ a year)" in (ax.get_xlabel(), ax.get_title(loc="left"))
+        assert "60,000" in [t.get_text() for t in ax.get_xticklabels()]
+        assert ax.xaxis.get_offset_text().get_text() == ""
 
 
 def test_shares_for_counts_and_levels():

@@ -128,6 +128,9 @@ def test_every_interval_that_no_rule_covers_says_so():
             assert "Not covered" in found._repr_html_()
     assert "draw = mode" in uncovered("measured", {"draw": "mode"})
     assert uncovered(None, {}) is None
+    assert uncovered("modips", {"nested": 1}) is None
+    assert "share a private draw" in uncovered("modips", {"nested": 3})
+    assert "the clamp shifts coefficients" in uncovered("modips", {"stages": [{}]})  # draw=clamped
 
 
 def test_one_data_set():
@@ -179,6 +182,35 @@ def test_a_mixture_needs_large_data_sets():
     assert notes(50) == ()
     assert "--rows 10 times" in notes(51)[0]
     assert "ask for 20 or more" in notes(50, 19)[0]
+
+
+def test_a_rule_for_other_data_sets_is_not_quietly_taken():
+    rng = np.random.default_rng(2)
+    frames = tuple(pd.DataFrame({"y": rng.normal(size=500)}) for _ in range(20))
+
+    def mean(data):
+        return data["y"].mean(), data["y"].var() / len(data)
+
+    def said(mechanism, rule):
+        release = ReleasedData(frames, mechanism, "strict", {"public_rows": 50})
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = analyse(release, mean, rule)
+        return " ".join([*found.notes, *(str(w.message) for w in caught)])
+
+    for rule in ("modips", "rubin", "raab"):
+        assert "share one measurement: intervals come out too short" in said("measured", rule)
+        assert "Use rule 'modips'" not in said("measured", rule)
+    for rule in (None, "reiter2002", "mixture"):
+        assert said("measured", rule) == ""
+    assert "noise of its own: intervals come out too long" in said("modips", "mixture")
+    assert "Use rule 'modips'" in said("modips", "rubin")
+
+
+def test_the_tail_of_a_mixture_is_as_fine_as_its_parts():
+    found = combine(np.linspace(9, 11, 20), np.full(20, 1e-4), "mixture")
+    assert found.p_value() == pytest.approx(1 / 20)
+    assert found.p_value(10.0) > 0.9
 
 
 def test_mixed_posteriors_cover_where_the_theory_says_so():

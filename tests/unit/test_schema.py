@@ -28,6 +28,15 @@ def test_levels_match_across_text_and_numbers():
         column.validate(pd.Series(["yes", "no"]))
 
 
+@pytest.mark.parametrize("unit", ["", "x" * 41, "a\nb", 3])
+def test_a_unit_is_a_short_text_of_numbers(unit):
+    assert dpb.Column("w", "count", unit="€").title == "w (€)"
+    with pytest.raises(dpb.SchemaError, match="must be a text of at most 40"):
+        dpb.Column("w", "count", unit=unit)
+    with pytest.raises(dpb.SchemaError, match="unit is for continuous columns and counts"):
+        dpb.Column("b", "binary", unit="€")
+
+
 def test_no_levels_are_none(tmp_path):
     """Found by made-up schemas: an empty list was not what a file gives back."""
     schema = dpb.Schema.from_dict({"columns": {"kids": {"type": "count", "levels": []}}})

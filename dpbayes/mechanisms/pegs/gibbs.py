@@ -38,6 +38,7 @@ Seeds = Literal["uniform", "reference"]
 Bins = int | Sequence[float]
 MOST_BLOCK = 10_000  # records of a block; every one is compared with those before
 MOST_RECORDS = 2**31 - 1  # of a table that is counted: sums of weights are in 64 bits
+_RECORDS = "records=300, say (at the command line --set records=300)"
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,7 @@ class Gibbs(Chains):
             f"At ε = {self.epsilon:g} a step adds α = {alpha:.3g} to every level: {least}"
             f"{share:.0%} of all values will be uniform over their levels."
         )
-        remedy = "`measured` pays once for all rows; or ask for fewer rows (records = ...)."
+        remedy = f"`measured` pays once for all rows; or ask for fewer rows: {_RECORDS}."
         return Outlook(facts, (Caution(what, remedy),))
 
     def guarantee(self) -> Guarantee:
@@ -248,7 +249,7 @@ class Gibbs(Chains):
     def _require_whole(self) -> None:
         if self.of != "data-set" or self.delta:
             raise GuaranteeError(
-                f"mechanism {self.name!r} needs records = ... (of one data set): "
+                f"mechanism {self.name!r} needs the records of one data set, {_RECORDS}: "
                 + (f"ε of a {self.of}" if self.of != "data-set" else f"ε at δ = {self.delta:g}")
                 + " says what a data set costs only if its number of records is known before."
             )
