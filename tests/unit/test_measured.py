@@ -58,7 +58,7 @@ def test_the_same_answers_cost_what_is_claimed_on_every_neighbour(
     monkeypatch.setattr(counting, "fit_shares", remembered)
     if tables == "of-three":
         monkeypatch.setattr(counting, "MOST", counting.FEWEST)
-        monkeypatch.setattr(counting, "merged_for", lambda n, sd: counting.APART)
+        monkeypatch.setattr(counting, "told_apart", lambda n, sd: counting.MERGED)
     records = CELLS[np.random.default_rng(seed).integers(len(CELLS), size=N)]
     asked = Asked(seed)
     measure(records, adjacency, asked, rho)

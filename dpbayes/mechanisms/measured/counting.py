@@ -22,7 +22,6 @@ from dpbayes.heavy import pd
 from dpbayes.mechanisms.measured.analyses import Analysis, Answer, Moment
 from dpbayes.mechanisms.measured.budget import UNIT, Budget
 from dpbayes.mechanisms.measured.groups import (
-    APART,
     FEWEST,
     MERGED,
     MOST,
@@ -31,7 +30,7 @@ from dpbayes.mechanisms.measured.groups import (
     groups_for,
     make_groups,
     merge,
-    merged_for,
+    told_apart,
 )
 from dpbayes.mechanisms.measured.margins import Shares, fit_shares, reconciled
 from dpbayes.mechanisms.tables.cells import Cells
@@ -44,7 +43,7 @@ SCORES = 0.08  # for scores of pairs, where there are many
 KEEP = 0.3  # for analyses, where there are any; the other parts are of what is left
 MANY = 8  # columns from which pairs are chosen
 TRIPLES = 0.2  # of what tables have for those of three columns, where n pays for them
-MOST_TRIPLES = 455  # of fifteen columns
+MOST_TRIPLES = 20  # of six columns: of more, relations lose more than is won
 KEPT = 0.5  # error of a pair's modelled table, next to that of its noisy table
 
 
@@ -347,11 +346,11 @@ class Parts:
         if most < MOST or not 0 < triples <= MOST_TRIPLES:
             return cls(margins, rest, pairs, most, 0.0, 0)
         part = TRIPLES * rest
-        merged = merged_for(n, budget.sd(part / triples))
         left = rest - part
-        if merged < APART or groups_for(n, budget.sd(left / pairs)) < most:
+        told = told_apart(n, budget.sd(part / triples))
+        if told < MERGED or groups_for(n, budget.sd(left / pairs)) < most:
             return cls(margins, rest, pairs, most, 0.0, 0)
-        return cls(margins, left, pairs, most, part, merged)
+        return cls(margins, left, pairs, most, part, MERGED)
 
 
 def _some(columns: Sequence[Column], number: int) -> list[Some]:

@@ -14,7 +14,7 @@ import numpy as np
 from dpbayes.arrays import Floats, Ints
 
 FEWEST, MOST = 3, 8  # groups of a column
-APART, MERGED = 4, 5  # groups in tables of three columns: at least, at most
+MERGED = 5  # groups in tables of three columns
 UNORDERED = 2  # times as many where levels have no order
 _FINER = (1.0, 0.4, 0.2)  # prior sds of linear, quadratic, ... relations; the last ones alike
 
@@ -147,9 +147,9 @@ def groups_for(n: float, sd: float) -> int:
     return int(np.clip(round(float(np.sqrt(n / (5 * sd)))), FEWEST, MOST))
 
 
-def merged_for(n: int, sd: float) -> int:
-    """The same of tables of three columns, which have fewer."""
-    return min(round(float(np.cbrt(n / (5 * sd)))), MERGED)
+def told_apart(n: int, sd: float) -> float:
+    """Groups of a column that tables of three columns can tell apart."""
+    return float(np.cbrt(n / (5 * sd)))
 
 
 def merge(groups: Groups, most: int) -> Groups:
