@@ -35,8 +35,8 @@ _NEAR = (
     "with draw = posterior"
 )
 _NESTED = (
-    "nested data sets share a private draw, and the spread between all of them shows less than what "
-    "noise added. Take the first of each draw"
+    "nested data sets share a private draw, and the spread between all of them shows less than "
+    "what noise added. Take the first of each draw"
 )
 _UNKNOWN = (
     "noise, cells or weights can shift an estimate, up to its sign, and the spread between data "
