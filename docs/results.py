@@ -11,6 +11,7 @@ written here, by the function `NAME`.
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -41,6 +42,8 @@ KEPT = {  # of each study, the tables that pages are made of
     "charest": ["charest"],
     "censoring": ["counts"],
     "pegs": ["orderings", "means"],
+    "tables": ["tables"],
+    "tables-coverage": ["coverage"],
 }
 FINDINGS: dict[str, tuple[Finding, ...]] = {
     "comparison-1": bowen_liu.STUDY_1,
@@ -235,10 +238,58 @@ def distances(argument: str) -> str:
     return _markdown(head, ([f"`{row[0]}`", *row[1:]] for row in cells.itertuples()))
 
 
+def whole(population: str) -> str:
+    """Measures of whole tables by `measured`, means with errors, by ε and δ."""
+    found = _table("tables")
+    found = found[found["population"] == population.replace(" of", ",")]
+    scale = {"avg_ecdf": 1e4}
+    shown = {
+        "avg_ecdf": "avg-ECDF × 10⁴", "tvd1": "TVD 1", "tvd2": "2", "tvd3": "3",
+        "pmse": "pMSE ratio", "regression": "regression, largest", "regression_mean": "mean",
+        "overlap": "overlap", "auc": "AUC", "seconds": "CPU s",
+    }  # fmt: skip
+    shown = {name: title for name, title in shown.items() if found[name].notna().any()}
+    rows = []
+    for row in found.sort_values(["epsilon", "delta"]).to_dict("records"):
+        if np.isinf(row["epsilon"]):
+            start = ["none, a bootstrap of the records"]
+        else:
+            start = [f"{row['epsilon']:g}" + f", {row['delta']:g}" * (row["delta"] > 0)]
+        pairs = [(scale.get(c, 1) * row[c], scale.get(c, 1) * row[f"{c} se"]) for c in shown]
+        rows.append(start + [_with_error(mean, error) for mean, error in pairs])
+    return _markdown(["ε, δ", *shown.values()], rows)
+
+
+def _with_error(mean: float, error: float) -> str:
+    """With as many digits as the error bears: its first one."""
+    digits = max(0, -math.floor(math.log10(error))) if error > 0 else 2
+    return f"{mean:.{digits}f} ({error:.{digits}f})"
+
+
+def coverage(name: str) -> str:
+    """Coverage by number of records, ε and rows; the column of widths is their mean over quantities.
+
+    A width is the half-width over 1.96 sds of the estimates, 1 where an interval is as wide as it
+    should be.
+    """
+    found = _table(name)
+    quantities = list(dict.fromkeys(found["quantity"]))
+    rows = []
+    for key, part in found.groupby(["n", "rows", "epsilon"], sort=True):
+        by = part.set_index("quantity")
+        width = (by["half-width"] / by["sd"] / 1.96).mean()
+        cells = [f"{by.coverage[q]:.2f}" for q in quantities]
+        rows.append([f"{key[0]:,}", f"{key[1]:,}", f"{key[2]:g}", *cells, f"{width:.2f}"])
+    return _markdown(["n", "rows", "ε", *quantities, "width"], rows)
+
+
 TABLES: dict[str, Callable[[str], str]] = {
     f.__name__: f
-    for f in (run, findings, figures, rules, curves, allocation, counts, orderings, distances)
-}
+    for f in (
+        run, findings, figures, rules, curves, allocation, counts, orderings, distances, whole,
+        coverage,
+    )
+}  # fmt: skip
 
 
 def write(page: str) -> str:

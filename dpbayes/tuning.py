@@ -39,7 +39,9 @@ def tune(synthesizer: Synthesizer[Any], records: pd.DataFrame, target_epsilon: f
     reference = reference_fit(on)
 
     def try_plan(bound: float) -> tuple[float, Reference]:
-        tried = reference.with_scaling(*largest_scaling(on.sensitivity(), bound))
+        tried = reference.with_scaling(
+            *largest_scaling(on.kinds.each_record(on.sensitivity()), bound)
+        )
         return Weighted(tried).fit(task).epsilon_local, tried
 
     best: tuple[float, Reference] | None = None

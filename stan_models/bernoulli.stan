@@ -19,7 +19,7 @@ functions {
                         matrix X, array[,] int group_index, matrix slope_X, real intercept,
                         vector coefficient, vector group_effect, real divergence,
                         vector weights, vector anchor, real clip_lower,
-                        real clip_upper) {
+                        real clip_upper, vector multiplicity) {
     vector[last - first + 1] eta = linear_predictor(
         first, last, intercept, X, coefficient, group_effect, group_index, slope_X);
     vector[rows(eta)] log_lik = bernoulli_log_lik(sign[first:last], eta);
@@ -28,7 +28,7 @@ functions {
           log_lik, bernoulli_power_sum(eta, divergence + 1), divergence);
     }
     return pseudo_log_lik(log_lik, weights[first:last], anchor[first:last],
-                          clip_lower, clip_upper);
+                          clip_lower, clip_upper, multiplicity[first:last]);
   }
 }
 data {
@@ -48,6 +48,7 @@ data {
   vector[n] anchor;
   real clip_lower;
   real clip_upper;
+  vector<lower=0>[n] multiplicity;  // equal records that a row stands for
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
   real<lower=0> divergence;  // beta - 1 of the beta-divergence; 0 for log-likelihood
@@ -70,7 +71,8 @@ model {
 #include group_priors.stan
   target += reduce_sum_static(bernoulli_target, record, records_per_block(), sign, X,
                               group_index, slope_X, intercept, coefficient, group_effect,
-                              divergence, weights, anchor, clip_lower, clip_upper);
+                              divergence, weights, anchor, clip_lower, clip_upper,
+                              multiplicity);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

@@ -41,11 +41,12 @@ functions {
                    vector log1m_y, matrix X, array[,] int group_index,
                    matrix slope_X, real intercept, vector coefficient,
                    vector group_effect, real lambda, vector weights, vector anchor, real clip_lower,
-                   real clip_upper) {
+                   real clip_upper, vector multiplicity) {
     return pseudo_log_lik(
         beta_regression_log_lik(first, last, log_y, log1m_y, X, group_index, slope_X,
                                 intercept, coefficient, group_effect, lambda),
-        weights[first:last], anchor[first:last], clip_lower, clip_upper);
+        weights[first:last], anchor[first:last], clip_lower, clip_upper,
+        multiplicity[first:last]);
   }
 }
 data {
@@ -66,6 +67,7 @@ data {
   vector[n] anchor;
   real clip_lower;
   real clip_upper;
+  vector<lower=0>[n] multiplicity;  // equal records that a row stands for
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
 }
@@ -90,7 +92,8 @@ model {
 #include group_priors.stan
   target += reduce_sum_static(beta_target, record, records_per_block(), log_y, log1m_y,
                               X, group_index, slope_X, intercept, coefficient, group_effect,
-                              lambda, weights, anchor, clip_lower, clip_upper);
+                              lambda, weights, anchor, clip_lower, clip_upper,
+                              multiplicity);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

@@ -42,7 +42,8 @@ functions {
                           matrix is_level, matrix X, array[,] int group_index,
                           matrix slope_X, vector intercept, matrix coefficient,
                           matrix group_effect, real divergence, vector weights,
-                          vector anchor, real clip_lower, real clip_upper) {
+                          vector anchor, real clip_lower, real clip_upper,
+                          vector multiplicity) {
     matrix[last - first + 1, rows(intercept)] eta = categorical_predictor(
         first, last, intercept, X, coefficient, group_effect, group_index, slope_X);
     vector[rows(eta)] log_lik = categorical_log_lik(is_level[first:last], eta);
@@ -51,7 +52,7 @@ functions {
           log_lik, categorical_power_sum(eta, divergence + 1), divergence);
     }
     return pseudo_log_lik(log_lik, weights[first:last], anchor[first:last],
-                          clip_lower, clip_upper);
+                          clip_lower, clip_upper, multiplicity[first:last]);
   }
   // the functions of group_effects.stan, level by level
   matrix effects_by_level(int upto, matrix raw, matrix sd_raw, real scale,
@@ -118,6 +119,7 @@ data {
   vector[n] anchor;
   real clip_lower;
   real clip_upper;
+  vector<lower=0>[n] multiplicity;  // equal records that a row stands for
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
   real<lower=0> divergence;  // beta - 1 of the beta-divergence; 0 for log-likelihood
@@ -173,7 +175,8 @@ model {
   }
   target += reduce_sum_static(categorical_target, record, records_per_block(), is_level,
                               X, group_index, slope_X, intercept, coefficient, group_effect,
-                              divergence, weights, anchor, clip_lower, clip_upper);
+                              divergence, weights, anchor, clip_lower, clip_upper,
+                              multiplicity);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

@@ -15,12 +15,12 @@ functions {
                     matrix X, array[,] int group_index, matrix slope_X, real intercept,
                     vector coefficient, vector group_effect, real shape,
                     vector weights, vector anchor, real clip_lower,
-                    real clip_upper) {
+                    real clip_upper, vector multiplicity) {
     vector[last - first + 1] eta = linear_predictor(
         first, last, intercept, X, coefficient, group_effect, group_index, slope_X);
     return pseudo_log_lik(gamma_log_lik(y[first:last], log_y[first:last], eta, shape),
                           weights[first:last], anchor[first:last],
-                          clip_lower, clip_upper);
+                          clip_lower, clip_upper, multiplicity[first:last]);
   }
 }
 data {
@@ -41,6 +41,7 @@ data {
   vector[n] anchor;
   real clip_lower;
   real clip_upper;
+  vector<lower=0>[n] multiplicity;  // equal records that a row stands for
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
 }
@@ -64,7 +65,7 @@ model {
 #include group_priors.stan
   target += reduce_sum_static(gamma_target, record, records_per_block(), y, log_y, X,
                               group_index, slope_X, intercept, coefficient, group_effect,
-                              shape, weights, anchor, clip_lower, clip_upper);
+                              shape, weights, anchor, clip_lower, clip_upper, multiplicity);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

@@ -39,14 +39,16 @@ functions {
                              matrix slope_X, real intercept, vector coefficient,
                              vector group_effect, real log_sigma, vector sigma_coefficient,
                              vector nu, int truncated, vector ends, vector weights,
-                             vector anchor, real clip_lower, real clip_upper) {
+                             vector anchor, real clip_lower, real clip_upper,
+                             vector multiplicity) {
     vector[last - first + 1] eta = linear_predictor(
         first, last, intercept, X, coefficient, group_effect, group_index, slope_X);
     return pseudo_log_lik(
         location_scale_log_lik(value[first:last], eta,
                                log_scale(first, last, log_sigma, Z, sigma_coefficient),
                                nu, truncated, ends) - log_slope[first:last],
-        weights[first:last], anchor[first:last], clip_lower, clip_upper);
+        weights[first:last], anchor[first:last], clip_lower, clip_upper,
+        multiplicity[first:last]);
   }
 }
 data {
@@ -77,6 +79,7 @@ data {
   vector[n] anchor;
   real clip_lower;
   real clip_upper;
+  vector<lower=0>[n] multiplicity;  // equal records that a row stands for
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
 }
@@ -108,7 +111,7 @@ model {
   target += reduce_sum_static(location_scale_target, record, records_per_block(), value,
                               log_slope, X, Z, group_index, slope_X, intercept, coefficient,
                               group_effect, log_sigma, sigma_coefficient, nu, truncated,
-                              ends, weights, anchor, clip_lower, clip_upper);
+                              ends, weights, anchor, clip_lower, clip_upper, multiplicity);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

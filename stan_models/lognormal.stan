@@ -21,13 +21,13 @@ functions {
                         vector seen, matrix X, array[,] int group_index, matrix slope_X,
                         real intercept, vector coefficient, vector group_effect,
                         real sigma, int censored, vector weights, vector anchor,
-                        real clip_lower, real clip_upper) {
+                        real clip_lower, real clip_upper, vector multiplicity) {
     vector[last - first + 1] eta = linear_predictor(
         first, last, intercept, X, coefficient, group_effect, group_index, slope_X);
     return pseudo_log_lik(lognormal_log_lik(log_y[first:last], seen[first:last], eta,
                                             sigma, censored),
                           weights[first:last], anchor[first:last],
-                          clip_lower, clip_upper);
+                          clip_lower, clip_upper, multiplicity[first:last]);
   }
 }
 data {
@@ -49,6 +49,7 @@ data {
   vector[n] anchor;
   real clip_lower;
   real clip_upper;
+  vector<lower=0>[n] multiplicity;  // equal records that a row stands for
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
 }
@@ -74,7 +75,7 @@ model {
   target += reduce_sum_static(lognormal_target, record, records_per_block(), log_y, seen,
                               X, group_index, slope_X, intercept, coefficient,
                               group_effect, sigma, censored, weights, anchor, clip_lower,
-                              clip_upper);
+                              clip_upper, multiplicity);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

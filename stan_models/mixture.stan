@@ -29,13 +29,13 @@ functions {
                       matrix slope_X, real intercept, vector coefficient,
                       vector group_effect, vector share, vector shift, vector sigma,
                       vector weights, vector anchor, real clip_lower,
-                      real clip_upper) {
+                      real clip_upper, vector multiplicity) {
     vector[last - first + 1] eta = linear_predictor(
         first, last, intercept, X, coefficient, group_effect, group_index, slope_X);
     return pseudo_log_lik(mixture_log_lik(value[first:last], eta, share, shift, sigma)
                           - log_slope[first:last],
                           weights[first:last], anchor[first:last],
-                          clip_lower, clip_upper);
+                          clip_lower, clip_upper, multiplicity[first:last]);
   }
 }
 data {
@@ -64,6 +64,7 @@ data {
   vector[n] anchor;
   real clip_lower;
   real clip_upper;
+  vector<lower=0>[n] multiplicity;  // equal records that a row stands for
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
 }
@@ -94,7 +95,7 @@ model {
   target += reduce_sum_static(mixture_target, record, records_per_block(), value,
                               log_slope, X, group_index, slope_X, intercept, coefficient,
                               group_effect, share, shift, sigma, weights, anchor,
-                              clip_lower, clip_upper);
+                              clip_lower, clip_upper, multiplicity);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

@@ -49,7 +49,7 @@ functions {
                            matrix slope_X, real intercept, vector coefficient,
                            vector group_effect, real phi, int positive, real divergence,
                            int y_upper, vector weights, vector anchor, real clip_lower,
-                           real clip_upper) {
+                           real clip_upper, vector multiplicity) {
     vector[last - first + 1] eta = linear_predictor(
         first, last, intercept, X, coefficient, group_effect, group_index, slope_X);
     vector[rows(eta)] log_lik = neg_binomial_log_lik(
@@ -60,7 +60,7 @@ functions {
           divergence);
     }
     return pseudo_log_lik(log_lik, weights[first:last], anchor[first:last],
-                          clip_lower, clip_upper);
+                          clip_lower, clip_upper, multiplicity[first:last]);
   }
 }
 data {
@@ -82,6 +82,7 @@ data {
   vector[n] anchor;
   real clip_lower;
   real clip_upper;
+  vector<lower=0>[n] multiplicity;  // equal records that a row stands for
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
   real<lower=0> divergence;  // beta - 1 of the beta-divergence; 0 for log-likelihood
@@ -109,7 +110,7 @@ model {
   target += reduce_sum_static(neg_binomial_target, record, records_per_block(), y_real,
                               lgamma_y1, X, group_index, slope_X, intercept, coefficient,
                               group_effect, phi, positive, divergence, y_upper, weights,
-                              anchor, clip_lower, clip_upper);
+                              anchor, clip_lower, clip_upper, multiplicity);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

@@ -13,12 +13,12 @@ functions {
   real normal_target(array[] int record, int first, int last, vector y, matrix X,
                      array[,] int group_index, matrix slope_X, real intercept,
                      vector coefficient, vector group_effect, real sigma, vector weights,
-                     vector anchor, real clip_lower, real clip_upper) {
+                     vector anchor, real clip_lower, real clip_upper, vector multiplicity) {
     vector[last - first + 1] eta = linear_predictor(
         first, last, intercept, X, coefficient, group_effect, group_index, slope_X);
     return pseudo_log_lik(normal_log_lik(y[first:last], eta, sigma),
                           weights[first:last], anchor[first:last],
-                          clip_lower, clip_upper);
+                          clip_lower, clip_upper, multiplicity[first:last]);
   }
 }
 data {
@@ -40,6 +40,7 @@ data {
   vector[n] anchor;
   real clip_lower;
   real clip_upper;
+  vector<lower=0>[n] multiplicity;  // equal records that a row stands for
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
 }
@@ -68,7 +69,7 @@ model {
 #include group_priors.stan
   target += reduce_sum_static(normal_target, record, records_per_block(), y, X,
                               group_index, slope_X, intercept, coefficient, group_effect,
-                              sigma, weights, anchor, clip_lower, clip_upper);
+                              sigma, weights, anchor, clip_lower, clip_upper, multiplicity);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

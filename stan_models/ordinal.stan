@@ -78,7 +78,8 @@ functions {
                       vector has_both, matrix X, array[,] int group_index,
                       matrix slope_X, vector cutpoint, vector coefficient,
                       vector group_effect, int probit, real divergence, vector weights,
-                      vector anchor, real clip_lower, real clip_upper) {
+                      vector anchor, real clip_lower, real clip_upper,
+                      vector multiplicity) {
     vector[last - first + 1] eta = linear_predictor(
         first, last, 0, X, coefficient, group_effect, group_index, slope_X);
     vector[rows(eta)] log_lik = ordinal_link_log_lik(
@@ -89,7 +90,7 @@ functions {
           log_lik, ordinal_power_sum(eta, cutpoint, probit, divergence + 1), divergence);
     }
     return pseudo_log_lik(log_lik, weights[first:last], anchor[first:last],
-                          clip_lower, clip_upper);
+                          clip_lower, clip_upper, multiplicity[first:last]);
   }
 }
 data {
@@ -116,6 +117,7 @@ data {
   vector[n] anchor;
   real clip_lower;
   real clip_upper;
+  vector<lower=0>[n] multiplicity;  // equal records that a row stands for
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
   real<lower=0> divergence;  // beta - 1 of the beta-divergence; 0 for log-likelihood
@@ -173,7 +175,7 @@ model {
   target += reduce_sum_static(ordinal_target, record, records_per_block(), above, below,
                               has_above, has_below, has_both, X, group_index, slope_X,
                               cutpoint, coefficient, group_effect, probit, divergence,
-                              weights, anchor, clip_lower, clip_upper);
+                              weights, anchor, clip_lower, clip_upper, multiplicity);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

@@ -33,7 +33,8 @@ functions {
                       vector lgamma_y1, matrix X, array[,] int group_index,
                       matrix slope_X, real intercept, vector coefficient,
                       vector group_effect, int positive, real divergence, int y_upper,
-                      vector weights, vector anchor, real clip_lower, real clip_upper) {
+                      vector weights, vector anchor, real clip_lower, real clip_upper,
+                      vector multiplicity) {
     vector[last - first + 1] eta = linear_predictor(
         first, last, intercept, X, coefficient, group_effect, group_index, slope_X);
     vector[rows(eta)] log_lik = poisson_log_lik(y[first:last], lgamma_y1[first:last], eta,
@@ -43,7 +44,7 @@ functions {
           log_lik, poisson_power_sum(y_upper, eta, positive, divergence + 1), divergence);
     }
     return pseudo_log_lik(log_lik, weights[first:last], anchor[first:last],
-                          clip_lower, clip_upper);
+                          clip_lower, clip_upper, multiplicity[first:last]);
   }
 }
 data {
@@ -64,6 +65,7 @@ data {
   vector[n] anchor;
   real clip_lower;
   real clip_upper;
+  vector<lower=0>[n] multiplicity;  // equal records that a row stands for
   int<lower=0, upper=1> emit;
   int<lower=0, upper=1> emit_y_rep;
   real<lower=0> divergence;  // beta - 1 of the beta-divergence; 0 for log-likelihood
@@ -89,7 +91,7 @@ model {
   target += reduce_sum_static(poisson_target, record, records_per_block(), y_real,
                               lgamma_y1, X, group_index, slope_X, intercept, coefficient,
                               group_effect, positive, divergence, y_upper, weights, anchor,
-                              clip_lower, clip_upper);
+                              clip_lower, clip_upper, multiplicity);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;

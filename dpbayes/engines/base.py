@@ -17,7 +17,7 @@ from dpbayes.arrays import Vector
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.heavy import xr
 from dpbayes.privacy.guarantee import Draw
-from dpbayes.stan.program import StanProgram
+from dpbayes.stan.program import MULTIPLICITY, StanProgram
 
 StanData = Mapping[str, Any]
 
@@ -212,6 +212,8 @@ class EncodedData:
             ProgramError: an entry that the program declares is not given.
             EngineError: an entry that is not numeric.
         """
+        if program.counted:  # each row stands for a record, if nothing else is said
+            data = {MULTIPLICITY: np.ones(int(data["n"]), dtype=int), **data}
         for name in declared:
             if name not in _SWITCHES and name not in data:
                 raise ProgramError(

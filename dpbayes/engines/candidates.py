@@ -21,7 +21,7 @@ from dpbayes.engines.proposal import Candidates, Choices, Outcomes, Proposer, wi
 from dpbayes.errors import EngineError
 from dpbayes.heavy import xr
 from dpbayes.privacy.guarantee import Draw
-from dpbayes.stan.program import StanProgram
+from dpbayes.stan.program import MULTIPLICITY, StanProgram
 
 POINTS = 10_000
 # What a stage changes: no record's log_lik depends on it.
@@ -184,39 +184,25 @@ class CandidatesBinding:
 
     def _sums(self, points: Floats, low: float, high: float) -> Ints:
         weights, anchor = (np.asarray(self._data[k], float) for k in ("weights", "anchor"))
-        records = self._records
-        if not (records.alike(weights) and records.alike(anchor)):
-            records = _Records(self._model, self._data, distinct=False)
-        return records.sums(points, low, high, weights, anchor)
+        return self._records.sums(points, low, high, weights, anchor)
 
 
 class _Records:
-    """Record log-likelihoods: each different record once, in blocks, bit by bit the same in every
-    table that holds it.
+    """Log-likelihoods of rows in blocks, bit by bit the same in every table that holds one.
 
     A user's program may read the number of records or have a value for each under a name of its
     own, and is given all of them at once.
     """
 
-    def __init__(self, model: EmbeddedModel, data: StanData, *, distinct: bool = True) -> None:
+    def __init__(self, model: EmbeddedModel, data: StanData) -> None:
         n = int(data["n"])
         columns = {k: v for k, v in with_rows(data).items() if k not in OF_TERMS}
-        self._rows = self._inverse = np.arange(n)
-        counts = np.ones(n, dtype=np.int64)
-        size = max(n, 1)
-        if model.program.bundled:
-            size = BLOCK
-            if distinct:
-                self._rows, self._inverse, counts = _different(columns, n)
+        counts = np.asarray(data.get(MULTIPLICITY, np.ones(n)), dtype=np.int64)
+        size = BLOCK if model.program.bundled else max(n, 1)
         self._blocks: list[_Block] = []
-        for start in range(0, len(self._rows), size):
-            some = slice(start, start + size)
-            made = _Block.of(model, data, columns, self._rows[some], counts[some])
-            self._blocks.append(made)
-
-    def alike(self, values: Vector) -> bool:
-        """Like records have like values, shape (n,)."""
-        return bool((values[self._rows][self._inverse] == values).all())
+        for start in range(0, n, size):
+            rows = np.arange(start, min(start + size, n))
+            self._blocks.append(_Block.of(model, data, columns, rows, counts[rows]))
 
     def sums(
         self, points: Floats, low: float, high: float, weights: Vector, anchor: Vector
@@ -228,12 +214,12 @@ class _Records:
         Args:
             points: shape (K, d), unconstrained. The coordinates follow the public number of rows,
                 so those of the candidates are those of every block.
-            weights, anchor: shape (n,), alike for like records.
+            weights, anchor: shape (n,).
         """
         if not self._blocks:
             return np.zeros(len(points), dtype=np.int64)
         cuts = np.cumsum([len(block.counts) for block in self._blocks])[:-1]
-        terms = [np.split(values[self._rows], cuts) for values in (weights, anchor)]
+        terms = [np.split(values, cuts) for values in (weights, anchor)]
 
         def evaluate(part: Floats) -> Ints:
             total = np.zeros(len(part), dtype=np.int64)
@@ -249,16 +235,16 @@ class _Records:
             return (np.empty(0) for _ in range(count_draws(draws)))
         points = self._blocks[0].bound.unconstrain(draws)
         each = zip(*(block.log_lik(points) for block in self._blocks), strict=True)
-        return (np.concatenate(parts)[self._inverse] for parts in each)
+        return (np.concatenate(parts) for parts in each)
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Some different records, filled up with copies of the first to a multiple of ``LANES``.
+    """Some rows, filled up with copies of the first to a multiple of ``LANES``.
 
     Attributes:
         bound: the program with them.
-        counts: how many records are like each.
+        counts: how many records each stands for.
     """
 
     bound: EmbeddedBinding
@@ -282,7 +268,7 @@ class _Block:
         return cls(model.bind({**data, **some, **contract_defaults(n), "n": n}), counts)
 
     def log_lik(self, points: Floats) -> Iterator[Vector]:
-        """f of the different records at each point."""
+        """f of the rows at each point."""
         return (f[: len(self.counts)] for f in self.bound.log_lik_at(points))
 
     def sums(
@@ -302,16 +288,3 @@ class _Block:
                 np.clip(term, *ends, out=term)
                 total[k] = (term.astype(np.int64) - ends[0]) @ self.counts
         return total
-
-
-def _different(columns: Mapping[str, NDArray[Any]], n: int) -> tuple[Ints, Ints, Ints]:
-    """One row of each different record, which of these each record is, and their counts."""
-    same = np.arange(n), np.arange(n), np.ones(n, dtype=np.int64)
-    first = next(iter(columns.values()), np.empty(0))
-    if n == 0 or len(np.unique(first)) > n / 2:
-        return same
-    table = np.column_stack([values.reshape(n, -1) for values in columns.values()])
-    _, rows, inverse, counts = np.unique(
-        table, axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
-    return rows, inverse.ravel(), counts

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from dpbayes.arrays import Floats
 from dpbayes.engines.base import BoundModel, CompiledModel, SamplerSettings
-from dpbayes.engines.extremes import AtEnds, Ends, broken, close
+from dpbayes.engines.extremes import AtEnds, Ends, broken, close, counts_of
 from dpbayes.errors import DataError, EngineError, ProgramError
 from dpbayes.heavy import xr
 from dpbayes.stan.composition import SEPARATOR
-from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram
+from dpbayes.stan.program import CONTRACT_DATA, MULTIPLICITY, OPTIONAL_DATA, StanProgram
 
 POINTS = 5
 MOVED = 100  # records that are moved to the ends of their domain, at most
@@ -189,15 +189,24 @@ class _Probe:
         anchor = self.log_lik[0] + self.rng.normal(size=n)  # terms lie on both sides of it
         # A window that bites on some terms and not on others, and is another when mirrored.
         half = float(np.median(np.abs(weights * (self.log_lik - anchor)))) or 1.0
-        for what, anchor_, window in (
-            ("weights are", np.zeros(n), (-np.inf, np.inf)),
-            ("anchor is", anchor, (-np.inf, np.inf)),
-            ("clamp is", anchor, (-half, half / 2)),
+        one: dict[str, Any] = {}
+        several = counts_of(self.program, n, self.rng)
+        for what, anchor_, window, counts in (
+            ("weights are", np.zeros(n), (-np.inf, np.inf), one),
+            ("anchor is", anchor, (-np.inf, np.inf), one),
+            ("clamp is", anchor, (-half, half / 2), one),
+            ("multiplicity is", anchor, (-half, half / 2), several),
+            ("multiplicity is", anchor, (-np.inf, np.inf), several),
         ):
             changed = self.bound.rebind(
-                weights=weights, anchor=anchor_, clip_lower=window[0], clip_upper=window[1]
+                weights=weights,
+                anchor=anchor_,
+                clip_lower=window[0],
+                clip_upper=window[1],
+                **counts,
             )
             terms = np.clip(weights * (self.log_lik - anchor_), *window)
+            terms = terms * counts.get(MULTIPLICITY, 1)
             expected = terms.sum(axis=1)
             moved = changed.log_prob(self.draws) - self.base
             size = np.abs(self.base) + np.abs(terms).sum(axis=1)
@@ -214,12 +223,15 @@ class _Probe:
         line = self.program.line_of(self.program.clamped, "model")
         if self.program.line_of(r"target\s*\+=\s*reduce_sum", "model"):
             line = self.program.line_of(r"\breturn\s+pseudo_log_lik", "functions") or line
+            more = f", {MULTIPLICITY}[first:last]" if self.program.counted else ""
             right = (
                 "return pseudo_log_lik(log_lik_block, weights[first:last], anchor[first:last], "
-                "clip_lower, clip_upper);"
+                f"clip_lower, clip_upper{more});"
             )
         else:
-            right = "target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);"
+            more = f", {MULTIPLICITY}" if self.program.counted else ""
+            given = f"log_lik_i, weights, anchor, clip_lower, clip_upper{more}"
+            right = f"target += pseudo_log_lik({given});"
         remedy = f"Line {line} should read:\n  {right}"
         if what == "weights are" and not still:
             raise self._broken(

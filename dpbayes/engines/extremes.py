@@ -18,7 +18,7 @@ from dpbayes.engines.base import BoundModel
 from dpbayes.engines.draws import count_draws
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.heavy import xr
-from dpbayes.stan.program import StanProgram
+from dpbayes.stan.program import MULTIPLICITY, StanProgram
 
 TOLERANCE = 1e-9  # relative to the size of the sums compared
 REPLICATES = 2  # points at which y_rep is compared
@@ -36,6 +36,11 @@ def close(a: Floats, b: Floats, size: float | Floats) -> bool:
 def broken(program: StanProgram, message: str) -> ProgramError:
     """A program that breaks the contract."""
     return ProgramError(f"{program.name}.stan breaks the contract: {message}")
+
+
+def counts_of(program: StanProgram, n: int, rng: np.random.Generator) -> dict[str, Any]:
+    """How many records rows stand for, where a program can be told it: 1, 2 or 3."""
+    return {MULTIPLICITY: rng.integers(1, 4, n)} if program.counted else {}
 
 
 def patterns(n: int, rng: np.random.Generator) -> Iterator[NDArray[np.bool_]]:
@@ -78,7 +83,9 @@ class AtEnds:
         closed = self.bound.rebind(clip_lower=0.0, clip_upper=0.0)
         base = closed.log_prob(self.draws)
         replicates = self._replicates(self.bound)
+        counts = counts_of(self.program, self.n, self.rng)
         drawn = {"weights": self.rng.random(self.n), "anchor": self.rng.normal(size=self.n)}
+        drawn |= counts
         self._compare_replicates(replicates, self.bound.rebind(**drawn), "weights or anchor")
         lower, upper = (self._log_lik(np.full(self.n, end)) for end in (False, True))
         for at_upper in patterns(self.n, self.rng):
@@ -107,15 +114,15 @@ class AtEnds:
         weights = self.rng.uniform(0.1, 1, self.n)
         near = np.nan_to_num(log_lik[0], nan=0.0, posinf=0.0, neginf=0.0)
         anchor = near + self.rng.normal(size=self.n)  # terms lie on both sides of it
-        there = self._evaluate(
-            lambda: self.bound.rebind(
-                **changes, weights=weights, anchor=anchor, clip_lower=low, clip_upper=high
-            ).log_prob(self.draws)
-        )
+        counts = counts_of(self.program, self.n, self.rng)
+        many = counts.get(MULTIPLICITY, np.ones(self.n))
+        stage = {"weights": weights, "anchor": anchor, "clip_lower": low, "clip_upper": high}
+        bound = self.bound.rebind(**changes, **stage, **counts)
+        there = self._evaluate(lambda: bound.log_prob(self.draws))
 
         def terms(f: Floats) -> Floats:
             with np.errstate(invalid="ignore", over="ignore"):
-                return np.asarray(np.fmin(np.fmax(weights * (f - anchor), low), high))
+                return np.asarray(many * np.fmin(np.fmax(weights * (f - anchor), low), high))
 
         # A large log_lik is rounded in generated quantities and in target, each in its own way.
         rounding = TOLERANCE * _size(log_lik)

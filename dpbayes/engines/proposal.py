@@ -21,12 +21,15 @@ from dpbayes.engines.draws import count_draws, make_draws, one_draw, stacked
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.heavy import special, stats, xr
 from dpbayes.stan.composition import SEPARATOR
+from dpbayes.stan.program import MULTIPLICITY
 
 if TYPE_CHECKING:  # it loads the Stan interpreter
     from dpbayes.engines.embedded import EmbeddedModel
 
 MOST_PARAMETERS = 5
-_BY_RECORD = ("y", "X", "Z", "group", "group_index", "slope_X", "weights", "anchor")
+_BY_RECORD = (
+    "y", "X", "Z", "group", "group_index", "slope_X", "weights", "anchor", MULTIPLICITY,
+)  # fmt: skip
 Outcomes = Callable[[Callable[[StanData], NDArray[Any]], int], dict[str, Any]]
 SEED = 15  # public: prior draws, quasi-random points and outcomes simulated at an anchor
 TAILS = 5.0  # degrees of freedom of the t distributions

@@ -11,20 +11,33 @@ from dpbayes.stan.expressions import Flow
 from dpbayes.stan.outlets import CLAMP, CLAMP_ARGUMENTS, Outlets
 from dpbayes.stan.program import StanProgram
 from dpbayes.stan.syntax import Node, parse
-from dpbayes.stan.taint import Linear, N, Size, Value, either, join_taints, mixed, private
+from dpbayes.stan.taint import (
+    BLOCK,
+    FIRST,
+    LAST,
+    Linear,
+    N,
+    Size,
+    Value,
+    either,
+    join_taints,
+    mixed,
+    private,
+)
 
 # Functions of the bundled includes that are known by what they do.
 TRUSTED = (CLAMP, "linear_predictor")
 
 
 @cache
-def trusted_functions() -> dict[str, Node]:
+def trusted_functions() -> dict[str, list[Node]]:
     """Definitions in the bundled includes, by name."""
-    found = {}
+    found: dict[str, list[Node]] = {}
     for include in ("pseudo_likelihood", "linear_predictor"):
         text = StanProgram.bundled_include(include)
         tree = parse("functions {\n" + text + "\n}")
-        found.update({f[1].text: f for f in tree[0].present})
+        for function in tree[0].present:
+            found.setdefault(function[1].text, []).append(function)
     return found
 
 
@@ -49,11 +62,11 @@ class Calls(Outlets, ABC):
         """What a user's function gives, followed with what is known of its arguments."""
         definitions = [d for d in self.flow.functions[name] if len(d.parts) > 3]
         found = [d for d in definitions if fits(d, values)]
-        if name in TRUSTED and definitions == [trusted_functions()[name]]:
-            if name == CLAMP and len(values) == len(CLAMP_ARGUMENTS) + 1:
+        if name in TRUSTED and definitions == trusted_functions()[name]:
+            if name == CLAMP and len(values) > len(CLAMP_ARGUMENTS):
                 return self._clamp(values, line)
             if name != CLAMP and found:
-                return _predictor(values, line)
+                return _predictor(values, line, summing=self.flow.summing)
         # With other types, or several definitions, Stan may choose another function of that name.
         chosen = found and (
             fits(found[0], values, exactly=True) or all(v.public and not v.count for v in values)
@@ -87,14 +100,17 @@ class Calls(Outlets, ABC):
         return total
 
 
-def _predictor(values: list[Value], line: int) -> Value:
+def _predictor(values: list[Value], line: int, *, summing: bool) -> Value:
     """The bundled linear_predictor of the records first..last, as its comment says."""
     first, last, *rest = values
     form = None
     if first.form is not None and last.form is not None:
         form = last.form.plus(first.form, -1).plus(Linear(constant=1))
     taint = join_taints((v.taint for v in values), line)
-    if taint.kind == "rows" and (first.form != Linear(constant=1) or form != N):
+    of_block = summing and taint.frame == N and (first.form, last.form) == (FIRST, LAST)
+    if taint.kind == "rows" and of_block:
+        taint = replace(taint, frame=BLOCK)
+    elif taint.kind == "rows" and (first.form != Linear(constant=1) or form != N):
         taint = private(line, "linear_predictor() of confidential covariates in a block")
     like = Value(base="vector", dims=(Size(form, first.count > 0 or last.count > 0),))
     return replace(mixed(rest, line, like), taint=taint)

@@ -13,7 +13,14 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from dpbayes.errors import ProgramError
-from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram, without_comments
+from dpbayes.stan.program import (
+    CONTRACT_DATA,
+    MULTIPLICITY,
+    MULTIPLICITY_DATA,
+    OPTIONAL_DATA,
+    StanProgram,
+    without_comments,
+)
 from dpbayes.stan.syntax import Node, Unreadable, parse
 
 SEPARATOR = "__"  # between a name and a column's label, which has none: no two names become one
@@ -42,6 +49,19 @@ class Piece(NamedTuple):
     program: StanProgram
 
 
+def contract_data(*, counted: bool) -> Iterator[str]:
+    """Lines of the contract's data, those of multiplicities where rows stand for several."""
+    yield from (f"  {line}" for line in CONTRACT_DATA.values())
+    if counted:
+        yield f"  {MULTIPLICITY_DATA}"
+
+
+def clamped_sum(*, counted: bool) -> str:
+    """The statement by which terms of records reach target."""
+    more = f", {MULTIPLICITY}" if counted else ""
+    return f"  target += pseudo_log_lik({_TERMS}, weights, anchor, clip_lower, clip_upper{more});"
+
+
 def composed(pieces: Sequence[Piece]) -> StanProgram:
     """The program of a sequence.
 
@@ -51,15 +71,16 @@ def composed(pieces: Sequence[Piece]) -> StanProgram:
     """
     columns = [PieceOfProgram(piece, number) for number, piece in enumerate(pieces, start=1)]
     scored = any(DIVERGENCE in piece.program.declared("data") for piece in pieces)
+    counted = all(piece.program.counted for piece in pieces)
     text = "\n".join(
         (
             *_heading(pieces),
             *_functions(columns),
-            *_data(columns, scored=scored),
+            *_data(columns, scored=scored, counted=counted),
             *_block("transformed data", columns, ()),
             *_block("parameters", columns, ()),
             *_block("transformed parameters", columns, ()),
-            *_model(columns),
+            *_model(columns, counted=counted),
             *_generated(columns),
             "",
         )
@@ -109,11 +130,11 @@ def functions_of(columns: Sequence[PieceOfProgram]) -> Iterator[str]:
                     yield text
 
 
-def _data(columns: Sequence[PieceOfProgram], *, scored: bool) -> Iterator[str]:
+def _data(columns: Sequence[PieceOfProgram], *, scored: bool, counted: bool) -> Iterator[str]:
     yield "data {"
     yield "  int<lower=1> rows;  // public number of rows: n, or what stands for it"
     yield "  // the contract of stan_models/README.md"
-    yield from (f"  {line}" for line in CONTRACT_DATA.values())
+    yield from contract_data(counted=counted)
     yield "  int<lower=0, upper=1> emit_y_rep;"
     yield "  // the column that log_lik and y_rep are of; 0: log_lik of the whole record"
     yield f"  int<lower=0, upper={len(columns)}> {COLUMN};"
@@ -132,11 +153,11 @@ def _block(name: str, columns: Sequence[PieceOfProgram], more: Sequence[str]) ->
     yield "}"
 
 
-def _model(columns: Sequence[PieceOfProgram]) -> Iterator[str]:
+def _model(columns: Sequence[PieceOfProgram], *, counted: bool) -> Iterator[str]:
     total = f"  vector[n] {_TERMS} = zeros_vector(n);  // of a record: the sum over its columns"
     yield from (*_block("model", columns, (total,)),)[:-1]
     yield ""
-    yield f"  target += pseudo_log_lik({_TERMS}, weights, anchor, clip_lower, clip_upper);"
+    yield clamped_sum(counted=counted)
     yield "}"
 
 

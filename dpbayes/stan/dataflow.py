@@ -53,9 +53,11 @@ class Proof:
 
     Attributes:
         findings: what stands against a proof, those that break the contract first.
+        rows: data entries that have a row for each record.
     """
 
     findings: tuple[Finding, ...]
+    rows: tuple[str, ...] = ()
 
     @property
     def proved(self) -> bool:
@@ -76,14 +78,16 @@ def prove(
         private: names of the confidential entries of the data block; the record weights and the
             anchor count as confidential besides.
         drawn: those of them that hold values drawn before where y_rep is drawn, and records'
-            elsewhere: y_rep and its random numbers may depend on these, and on no other.
+            elsewhere: y_rep and its random numbers may depend on these, and on no other. Where
+            rows stand for several records this goes for all data with a row for each, but where
+            y_rep is drawn there is a row for each of the public number.
     """
-    if not drawn:
+    if not (drawn or program.counted):
         return _prove(program.text, tuple(private))
     apart = tuple(name for name in private if name not in drawn)
-    whole = _prove(program.text, tuple(private), replicates=False)
+    whole = _prove(program.text, tuple(private), replicates=False, counted=program.counted)
     found = dict.fromkeys((*whole.findings, *_prove(program.text, apart).findings))
-    return Proof(tuple(sorted(found, key=lambda finding: not finding.broken)))
+    return Proof(tuple(sorted(found, key=lambda finding: not finding.broken)), whole.rows)
 
 
 def refuse_broken(
@@ -104,8 +108,14 @@ def refuse_broken(
 
 
 @lru_cache(maxsize=64)
-def _prove(text: str, private: tuple[str, ...], *, replicates: bool = True) -> Proof:
-    """As ``prove``; without ``replicates`` y_rep is not judged, nor random numbers."""
+def _prove(
+    text: str, private: tuple[str, ...], *, replicates: bool = True, counted: bool = False
+) -> Proof:
+    """As ``prove``; without ``replicates`` y_rep is not judged, nor random numbers.
+
+    Args:
+        counted: as of ``Follower``.
+    """
     from dpbayes.stan.calls import trusted_functions
     from dpbayes.stan.outlets import CLAMP
     from dpbayes.stan.statements import Follower, TooLong
@@ -120,10 +130,10 @@ def _prove(text: str, private: tuple[str, ...], *, replicates: bool = True) -> P
     blocks = {part.kind: part for part in tree.present}
     for function in blocks["functions_block"].present if "functions_block" in blocks else ():
         functions.setdefault(function[1].text, []).append(function)
-    follower = Follower(functions, private)
+    follower = Follower(functions, private, counted)
     follower.flow.replicates = replicates
     for definition in functions.get(CLAMP, []):
-        if definition != trusted_functions()[CLAMP]:
+        if definition not in trusted_functions()[CLAMP]:
             follower.flow.find(
                 definition.line,
                 "pseudo_log_lik is not the bundled one: include pseudo_likelihood.stan, and give "
@@ -143,4 +153,5 @@ def _prove(text: str, private: tuple[str, ...], *, replicates: bool = True) -> P
         unclear = any(not broken for _, _, broken in follower.flow.findings)
         follower.flow.find(line, message, broken=bool(follower.flow.clamps) or not unclear)
     found = sorted((Finding(*f) for f in follower.flow.findings), key=lambda f: not f.broken)
-    return Proof(tuple(found))
+    rows = tuple(name for name, by_row in follower.flow.data.items() if by_row)
+    return Proof(tuple(found), rows)

@@ -49,6 +49,7 @@ class Flow(Failures):
         functions: definitions by name.
         call: follows a call of a user's function; given by statements.py.
         env: what is known of each variable.
+        data: names of the data block, and whether they have a row for each record.
         clamps: how often pseudo_log_lik was added to target.
         summing: a function is followed that reduce_sum calls for each block of records.
     """
@@ -56,6 +57,7 @@ class Flow(Failures):
     functions: dict[str, list[Node]]
     call: Callable[[str, list[Value], int], Value]
     env: dict[str, Value] = field(default_factory=dict)
+    data: dict[str, bool] = field(default_factory=dict)
     clamps: int = 0
     summing: bool = False
 

@@ -121,6 +121,7 @@ class Stacked:
 
     Args:
         data: of ``stack``, and X.
+        count: shape (n,), how many records each row stands for.
 
     Attributes:
         part: for each column its place among the effects, a slice.
@@ -128,8 +129,9 @@ class Stacked:
         width: number of effects.
     """
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
+    def __init__(self, data: Mapping[str, Any], count: Any = 1) -> None:
         column = np.asarray(data["group_column"])
+        self._count = count
         self.slopes, self.width = int(data["S"]), int(data["J"])
         self.part = [slice(int(a) - 1, int(b)) for a, b in column[:, :2]]
         self._index = np.asarray(data["group_index"], dtype=np.int64) - 1
@@ -149,6 +151,7 @@ class Stacked:
     def sums(self, t: int, values: Vector) -> Vector:
         """Of values, shape (n,), by group of column t."""
         start, stop = self.part[t].start, self.part[t].stop
+        values = values * self._count
         found = np.bincount(self._index[:, t] - start, values, minlength=stop - start)
         return found.astype(float)
 

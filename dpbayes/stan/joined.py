@@ -17,13 +17,20 @@ import numpy as np
 
 from dpbayes.errors import SchemaError
 from dpbayes.schema import Column
-from dpbayes.stan.composition import SEPARATOR, Piece, PieceOfProgram, functions_of
+from dpbayes.stan.composition import (
+    SEPARATOR,
+    Piece,
+    PieceOfProgram,
+    clamped_sum,
+    contract_data,
+    functions_of,
+)
 from dpbayes.stan.families import FAMILIES, Family, register_family
 from dpbayes.stan.formula import Formula
 from dpbayes.stan.formula_text import quoted
-from dpbayes.stan.program import CONTRACT_DATA, StanProgram
+from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram
 
-_SHARED = (*CONTRACT_DATA, "emit_y_rep", "rows")
+_SHARED = (*CONTRACT_DATA, *OPTIONAL_DATA, "rows")
 # By rule: data, what both parts are given, the record's log-likelihood and its replicate. P and R
 # stand for the labels of point and rest.
 _DATA = {
@@ -136,7 +143,7 @@ def _blocks(family: Family, parts: list[_Part]) -> Iterator[str]:
         yield _FUNCTION[rule]
     yield "}"
     yield "data {"
-    yield from (f"  {line}" for line in CONTRACT_DATA.values())
+    yield from contract_data(counted=True)
     yield "  int<lower=0, upper=1> emit_y_rep;"
     yield "  int<lower=1> rows;  // public number of rows: n, or what stands for it"
     yield _DATA[rule]
@@ -151,7 +158,7 @@ def _blocks(family: Family, parts: list[_Part]) -> Iterator[str]:
         yield from sections(name)
         if name == "model":
             yield f"  vector[n] log_lik_i = {terms.format('log_lik_i')};"
-            yield "  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);"
+            yield clamped_sum(counted=True)
         yield "}"
     yield "generated quantities {"
     yield "  vector[emit ? n : 0] log_lik;"

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dpbayes.stan.expressions import Flow
+from dpbayes.stan.program import MULTIPLICITY
 from dpbayes.stan.syntax import Node
 from dpbayes.stan.taint import BLOCK, N, Taint, Value, join_taints, private
 
 CLAMP = "pseudo_log_lik"
-CLAMP_ARGUMENTS = ("weights", "anchor", "clip_lower", "clip_upper")
+CLAMP_ARGUMENTS = ("weights", "anchor", "clip_lower", "clip_upper")  # behind log_lik, and then
+COUNTED_ARGUMENTS = (*CLAMP_ARGUMENTS, MULTIPLICITY)  # in programs that declare it
 
 
 class Loop(NamedTuple):
@@ -126,7 +128,15 @@ class Outlets:
         self.flow.check_lengths([log_lik], line, 1)
         frame = BLOCK if self.flow.summing else N
         whole = log_lik.taint.frame in (None, frame)
-        for name, value in zip(CLAMP_ARGUMENTS, given, strict=True):
+        counted = MULTIPLICITY in self.flow.data
+        if counted is not (len(given) == len(COUNTED_ARGUMENTS)):
+            self.flow.find(
+                line,
+                "a program that declares multiplicity gives it to pseudo_log_lik behind clip_upper "
+                "(in a block of records multiplicity[first:last]), and no other program does.",
+                broken=True,
+            )
+        for name, value in zip(COUNTED_ARGUMENTS, given, strict=False):
             same = value.name == name and (not value.dims or (whole and value.length == frame))
             if not same:
                 self.flow.find(

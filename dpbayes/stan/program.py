@@ -24,8 +24,11 @@ CONTRACT_DATA = {
     "clip_upper": "real clip_upper;",
     "emit": "int<lower=0, upper=1> emit;",
 }
-# Declared only by programs that can leave out y_rep while they emit log_lik.
-OPTIONAL_DATA = ("emit_y_rep",)
+# Declared by programs whose rows may stand for several equal records each.
+MULTIPLICITY = "multiplicity"
+MULTIPLICITY_DATA = f"vector<lower=0>[n] {MULTIPLICITY};  // equal records that a row stands for"
+# Declared only by programs that can leave out y_rep while they emit log_lik; and by these.
+OPTIONAL_DATA = ("emit_y_rep", MULTIPLICITY)
 
 _INCLUDE = re.compile(r"^[ \t]*#include[ \t]+[<\"']?([\w./-]+)[>\"']?[ \t]*$", re.MULTILINE)
 _LONGEST = 1_000_000  # letters of a program: some thousand times those of the bundled ones
@@ -116,6 +119,11 @@ class StanProgram:
         directories = (path.parent, stan_directory() / "include")
         listing = _expand(source, directories, whole=True)
         return cls(path.stem, source, _expand(source, directories), bundled, listing)
+
+    @property
+    def counted(self) -> bool:
+        """Its rows may stand for several equal records."""
+        return MULTIPLICITY in self.declared("data")
 
     @property
     def sha256(self) -> str:

@@ -17,7 +17,8 @@ from dpbayes.stan.declared import (
 from dpbayes.stan.expressions import counts_in_place, later_taints, record_of
 from dpbayes.stan.failures import counted_to, in_both
 from dpbayes.stan.operations import under
-from dpbayes.stan.outlets import CLAMP_ARGUMENTS, Loop
+from dpbayes.stan.outlets import CLAMP_ARGUMENTS, COUNTED_ARGUMENTS, Loop
+from dpbayes.stan.program import MULTIPLICITY
 from dpbayes.stan.syntax import Node, leaves
 from dpbayes.stan.taint import (
     BLOCK,
@@ -47,10 +48,15 @@ class Follower(Calls):
     Args:
         functions: definitions by name.
         private_names: confidential entries of the data block.
+        counted: rows stand for different records: which rows there are says what records hold, so
+            that every entry with a row for each is confidential.
     """
 
-    def __init__(self, functions: dict[str, list[Node]], private_names: Sequence[str]) -> None:
+    def __init__(
+        self, functions: dict[str, list[Node]], private_names: Sequence[str], counted: bool = False
+    ) -> None:
         super().__init__(functions)
+        self.counted = counted
         self.private = (*private_names, *CLAMP_ARGUMENTS[:2])
         self.made = 0  # loop variables so far
         self.checked: set[str] = set()  # variables whose declared limits are checked at every draw
@@ -135,7 +141,7 @@ class Follower(Calls):
         value = typed(kind[1].text, sizes)
         value = replace(value, nonneg=nonneg or value.nonneg, unit=unit)
         if self.flow.block in ("data", "parameters"):
-            value = self._given(name, value)
+            value = self._given(name, value, node.line)
         elif node.parts[1] is not None:
             value = self._stored(value, self.flow.evaluate(node[1]), node.line)
         else:  # NaN until it is assigned to
@@ -154,21 +160,28 @@ class Follower(Calls):
             self.flow.may_fail(line, "a bound is checked at every draw on what depends on a record")
         self._check_output(name, line)
 
-    def _given(self, name: str, value: Value) -> Value:
+    def _given(self, name: str, value: Value, line: int) -> Value:
         """A value that is data or a parameter."""
         value = replace(value, declared=True)
         if self.flow.block == "parameters":
             return replace(value, theta=True)
+        own = value.dims[value.length == N :] if value.dims else ()
+        if self.counted and any(size.counts for size in own):
+            self.flow.find(line, f"{name} has more than a row for each record.", broken=False)
         if name == "n":
             return replace(value, form=N, count=2)
-        if name in self.private:
+        self.flow.data[name] = by_row = value.length == N
+        if name == MULTIPLICITY:
+            taint = private(0, "how many records a row stands for", sure=True)
+            value = replace(value, taint=taint)
+        elif name in self.private or (self.counted and by_row):
             taint = Taint("rows", frame=N)
-            if value.length != N:
+            if not by_row:
                 taint = private(0, f"{name} is not one value for each of the n records")
             value = replace(value, taint=taint)
         elif value.base == "int" and value.scalar:
             value = replace(value, form=Linear.of(name))
-        return replace(value, name=name if name in CLAMP_ARGUMENTS else "")
+        return replace(value, name=name if name in COUNTED_ARGUMENTS else "")
 
     def _stored(self, declared: Value, given: Value, line: int) -> Value:
         """A value in a variable: its own type and sizes, and what was given it otherwise."""

@@ -39,7 +39,7 @@ array[] real truncated_normal_rng(vector eta, vector sigma, int bounds, vector e
   if (bounds == 1) {
     return to_array_1d(fmin(eta + sigma .* log_Phi_inverse(log_u + log_Phi(top)), ends[2]));
   }
-  vector[n] middle = top - 0.5 * (ends[2] - ends[1]) / sigma;
+  vector[n] middle = top - 0.5 * (ends[2] - ends[1]) ./ sigma;
   vector[n] half = top - middle;
   vector[n] z = log_Phi_inverse(log_sum_exp(log_Phi(-half - abs(middle)),
                                             log_u + log_Phi_interval(middle, half)));

@@ -31,3 +31,17 @@ real pseudo_log_lik(vector log_lik, vector weights, vector anchor,
 int records_per_block() {
   return 4000;
 }
+/**
+ * The same of rows that stand for several equal records:
+ *   sum_i multiplicity_i * clip(weights_i * (log_lik_i - anchor_i), clip_lower, clip_upper),
+ * where multiplicity_i counts the records that row i stands for. A record adds one clamped
+ * term, as it does in a row of its own.
+ */
+real pseudo_log_lik(vector log_lik, vector weights, vector anchor,
+                    real clip_lower, real clip_upper, vector multiplicity) {
+  if (is_inf(clip_lower) && is_inf(clip_upper)) {
+    return dot_product(multiplicity .* weights, fmax(log_lik - anchor, -1e100));
+  }
+  return dot_product(multiplicity,
+                     fmin(fmax(weights .* (log_lik - anchor), clip_lower), clip_upper));
+}

@@ -10,7 +10,10 @@ from hypothesis.extra.numpy import arrays
 from dpbayes.stan.program import stan_directory
 
 SOURCE = (stan_directory() / "include" / "pseudo_likelihood.stan").read_text()
-stan = stanli.Function("pseudo_log_lik", stan_code="functions {\n" + SOURCE + "\n}")
+CODE = "functions {\n" + SOURCE + "\n}"
+TYPES = "vector,vector,vector,real,real"
+stan = stanli.Function(f"pseudo_log_lik({TYPES})", stan_code=CODE)
+counted = stanli.Function(f"pseudo_log_lik({TYPES},vector)", stan_code=CODE)
 
 
 def twin(log_lik, weights, anchor, lower, upper):
@@ -23,7 +26,12 @@ def twin(log_lik, weights, anchor, lower, upper):
 def call(log_lik, weights, anchor, lower, upper):
     arrays_ = (np.asarray(a, dtype=float) for a in (log_lik, weights, anchor))
     names = ("log_lik", "weights", "anchor")
-    return stan(**dict(zip(names, arrays_, strict=True)), clip_lower=lower, clip_upper=upper)
+    given = dict(zip(names, arrays_, strict=True)) | {"clip_lower": lower, "clip_upper": upper}
+    found = stan(**given)
+    for times in (1.0, 3.0):  # the same with counts
+        several = counted(**given, multiplicity=np.full(len(log_lik), times))
+        assert several == pytest.approx(times * found, rel=1e-12, abs=1e-12, nan_ok=True)
+    return found
 
 
 vectors = arrays(float, 5, elements=st.floats(-50, 50))

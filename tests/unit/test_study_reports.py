@@ -17,7 +17,7 @@ def test_every_study_is_listed_under_its_name_and_its_pieces_are_json():
     assert set(catalogue.STUDIES) >= {
         "allocation", "anchored", "censoring", "charest", "comparison-1", "comparison-2",
         "comparison-3", "comparison-4", "earnings", "fertility", "known-draws", "modips-rules",
-        "pegs", "sdr",
+        "pegs", "sdr", "tables", "tables-coverage",
     }  # fmt: skip
     for name, study in catalogue.STUDIES.items():
         assert study.name == name

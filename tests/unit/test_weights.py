@@ -26,7 +26,7 @@ class View:
 
     def __init__(self, x):
         self.x = np.asarray(x, dtype=float)
-        self.n = len(self.x)
+        self.size = len(self.x)
 
     def log_lik(self, draws):
         for theta in draws["posterior"]["theta"].to_numpy().ravel():

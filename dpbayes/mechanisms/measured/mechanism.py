@@ -47,14 +47,15 @@ MOST_LEVELS = (400, 1000)  # of one column, ordered and not: what is fitted in s
 class Measured(PureMechanism):
     """Noisy counts of every column and of pairs of columns, and rows from a model of the counts.
 
-    Margins are counted on fine levels, pairs on coarse groups of them that the noisy margins give.
+    Margins are counted on fine levels, pairs on coarse groups of them that the noisy margins give,
+    and where the number of rows pays for it three columns on fewer groups.
     A log-linear model, column by column, takes the noisy counts for what they are. Epsilon is paid
     by counting alone: data sets cost nothing more, however many.
 
     Source: mckenna-miklau-sheldon-2021; raisa-jalko-kaski-honkela-2023.
 
     Sensitivity: a record is in one cell of each table, which ``Budget`` makes norms of.
-    Groups, pairs and their order follow noisy counts and the public number of rows.
+    Groups, choices of columns and their order follow noisy counts and the public number of rows.
 
     Guarantee: strict, by composition over the tables; no assumption on chains or on the model. At
     delta = 0 epsilon-DP; above, the tables together are rho-zCDP with the largest rho from which

@@ -19,6 +19,7 @@ from dpbayes.errors import EngineError
 from dpbayes.heavy import xr
 from dpbayes.stan.composition import entry
 from dpbayes.stan.groups import Stacked
+from dpbayes.stan.program import MULTIPLICITY
 
 _GRID = np.linspace(-4, 4, 21)  # in sds of an effect, but ever wider away from its mean
 _PASSES = 5  # each finds sds down to a fifth of those of the one before
@@ -70,7 +71,7 @@ def _near_mode(
             found |= {entry(name, label): value for name, value in of_column.items()}
         return found
 
-    start = _start(bound, int(data["n"])) if at is None else bound.unconstrain(at)[0]
+    start = _start(bound, int(data["rows"])) if at is None else bound.unconstrain(at)[0]
     point = bound.mode(start)
     first = found_at(point)
     again = _mode_between(bound, bound.rebind(**first), point, data, labels)
@@ -83,7 +84,8 @@ def _of_column(
     """Those of a column's effects around a point, 0 where arithmetic does not allow them."""
     ending = entry("", label)
     own = {name.removesuffix(ending): v for name, v in data.items() if name.endswith(ending)}
-    near = _Slopes(bound, point, np.shape(own["group_estimate"]), Stacked(own), label)
+    stacked = Stacked(own, data.get(MULTIPLICITY, 1))
+    near = _Slopes(bound, point, np.shape(own["group_estimate"]), stacked, label)
     near.measure()
     found = near.coordinates(own)
     kept = np.abs([found["group_information"], found["group_estimate"]]) < _LARGEST

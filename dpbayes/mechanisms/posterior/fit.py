@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.arrays import Mask, Vector
+from dpbayes.engines.base import BoundModel
 from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.engines.draws import count_draws, one_draw, stacked
 from dpbayes.engines.proposal import Candidates
@@ -31,6 +32,7 @@ from dpbayes.stan.composition import entry
 from dpbayes.stan.groups import correlations
 from dpbayes.stan.model import ColumnModel
 
+ROWS_AT_ONCE = 100_000  # synthetic rows that a program holds as data
 REPLICATES = 4  # of which each synthetic row takes one
 CLAMPED = 0.1  # share of records, from which it is said
 FAR = 4.0  # of a draw from the unclamped fit, in its standard errors, from which it is said
@@ -70,7 +72,8 @@ def fit_stages(
                 posterior, what = records.unweighted_released, "unweighted fit"
             else:
                 bound = bind_stage(records, stage, drawn, before)
-                posterior = records.sample(bound, seed, task.checkpoint)
+                around = posteriors[-1].draws if stage.anchor == "draw" else None
+                posterior = records.sample(bound, seed, task.checkpoint, around)
                 what = f"{name} fit" + (f", stage {number}" if len(stages) > 1 else "")
             records.require(posterior, what)
             posteriors.append(posterior)
@@ -105,8 +108,6 @@ class PosteriorFit(Fitted):
     anchors: tuple[xr.DataTree | None, ...]
     seed: int
 
-    # What a release is made of.
-
     @property
     def settings(self) -> Mapping[str, Any]:  # type: ignore[override]  # read only
         """Formula, family, its priors, weight and window of each stage; public."""
@@ -132,9 +133,22 @@ class PosteriorFit(Fitted):
         """From the program with public constants in place of every confidential value.
 
         Seeds of Stan's generator have 31 bits, which can be enumerated: each row takes its values
-        from one of several replicates with seeds of their own, chosen row by row.
+        from one of several replicates with seeds of their own, chosen row by row. A bundled
+        program draws no row by others, and is given blocks of them.
         """
-        blank = self.on.blank if rows == self.on.task.rows else self.on.blank_of(rows)
+        public = self.on.model.public(self.on.task.records, rows)
+        if rows <= ROWS_AT_ONCE or not self.on.model.program.bundled:
+            blank = self.on.blank if rows == self.on.task.rows else self.on.blank_of(rows)
+            return self._replicated(output, public, blank, rng)
+        blocks = (public.iloc[k : k + ROWS_AT_ONCE] for k in range(0, rows, ROWS_AT_ONCE))
+        drawn = [self._replicated(output, b, self.on.blank_block(b), rng) for b in blocks]
+        return pd.concat(drawn, ignore_index=True)
+
+    def _replicated(
+        self, output: Drawn, public: pd.DataFrame, blank: BoundModel, rng: np.random.Generator
+    ) -> pd.DataFrame:
+        """``synthetic`` of public rows that are bound already."""
+        rows = len(public)
 
         def replicate(changes: Mapping[str, Any]) -> NDArray[Any]:
             bound = blank.rebind(**changes) if changes else blank
@@ -142,7 +156,7 @@ class PosteriorFit(Fitted):
             found = np.stack([bound.y_rep(*output, seed) for seed in seeds])
             return np.asarray(found[rng.integers(REPLICATES, size=rows), np.arange(rows)])
 
-        return self.on.model.draw(self.on.model.public(self.on.task.records, rows), replicate)
+        return self.on.model.draw(public, replicate)
 
     def unclamped(self, rng: np.random.Generator) -> pd.DataFrame | None:
         if self.stages[-1].plain:
@@ -167,8 +181,6 @@ class PosteriorFit(Fitted):
             found.append(bind_stage(other, stage, drawn, before))
         return tuple(found)
 
-    # What it says of the records.
-
     @property
     def posterior(self) -> Posterior:
         """The stage that data sets are drawn from."""
@@ -187,17 +199,17 @@ class PosteriorFit(Fitted):
     @property
     def risk(self) -> RecordRisk:
         """By-record risk of that stage."""
-        return self.posterior.risk
+        return self.posterior.risk.of_each(self.on.kinds)
 
     @property
     def weights(self) -> Vector:
         """Shape (n,), alpha_i of that stage; ones for mechanisms without weights."""
-        return self.posterior.on.weighting.weights
+        return self.on.kinds.each_record(self.posterior.on.weighting.weights)
 
     @property
     def truncated(self) -> Mask:
         """Shape (n,), records whose weight Weighted-e set to 0."""
-        return self.posterior.on.weighting.truncated
+        return self.on.kinds.each_record(self.posterior.on.weighting.truncated)
 
     @property
     def window(self) -> Window:
@@ -213,7 +225,7 @@ class PosteriorFit(Fitted):
     @property
     def risk_unweighted(self) -> RecordRisk:
         """Sensitivities and bounds before, under the unweighted fit."""
-        return self.unweighted.risk
+        return self.unweighted.risk.of_each(self.on.kinds)
 
     @property
     def lipschitz(self) -> Vector:

@@ -16,12 +16,13 @@ import numpy as np
 
 from dpbayes.arrays import Vector
 from dpbayes.engines import SamplerSettings, get_engine
+from dpbayes.engines.alike import Kinds
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.contract import check_contract, contract_defaults
 from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedBinding
-from dpbayes.engines.proposal import Candidates, Proposer, by_record
+from dpbayes.engines.proposal import Candidates, Proposer, by_record, with_rows
 from dpbayes.errors import EngineError, GuaranteeError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Task
@@ -33,6 +34,7 @@ from dpbayes.mechanisms.posterior.starts import climbed
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.schema.domain import made_up
 from dpbayes.stan.model import Model, Replicate
+from dpbayes.stan.program import MULTIPLICITY
 
 PILOT_ABOVE = 20_000  # records from which chains start at draws of a pilot fit
 PILOT = 2_000  # records of the pilot fit
@@ -50,6 +52,7 @@ class BoundRecords:
 
     Attributes:
         n: number of records, at least 1.
+        kinds: of equal records. The program has a row for each, and weights are of kinds.
         present: 0.0 where there is no record and one of weight 0 stands for it, otherwise 1.0.
         data: of the program, entries of the contract excepted.
         plain: the compiled program with the records, no weighting and no clamp.
@@ -64,12 +67,33 @@ class BoundRecords:
         records = self.model.constant_record() if empty else task.records
         self.present = 0.0 if empty else 1.0
         self.n = len(records)
-        self.data = self.model.data(records, task.rows)
+        self.data, self.kinds = self._different(self.model.data(records, task.rows))
         program = self.model.program
         self._compiled = task.engine.compile(program)
         if not program.bundled:
             self._check()
-        self.plain = self._compiled.bind({**self.data, **contract_defaults(self.n)})
+        self.plain = self._compiled.bind({**self.data, **contract_defaults(self.size)})
+
+    def _different(self, data: dict[str, Any]) -> tuple[dict[str, Any], Kinds]:
+        """The data with a row for each kind of record, where the program can count them.
+
+        Of a user's program that has to be proved: else a mean of X over its rows, say, would tell
+        which records are equal.
+        """
+        program = self.model.program
+        proved = program.counted and (program.bundled or self.model.proof.proved)
+        if not proved or self.task.engine.name == "recorded":
+            return data, Kinds.each(self.n)
+        names = with_rows(data) if program.bundled else self.model.proof.rows
+        given = {name: np.asarray(data[name]) for name in names if name in data}
+        columns = {name: values for name, values in given.items() if len(values) == self.n}
+        kinds = Kinds.among(columns, self.n)
+        return kinds.data(data, columns), kinds
+
+    @property
+    def size(self) -> int:
+        """Number of kinds of records: rows that the program has."""
+        return self.kinds.size
 
     def _check(self) -> None:
         """Check a user's program on made-up records: the confidential ones decide nothing."""
@@ -93,6 +117,10 @@ class BoundRecords:
     def blank_of(self, rows: int) -> BoundModel:
         """The same with another number of rows."""
         return self._compiled.bind(blank_data(self.model, self.task.records, rows))
+
+    def blank_block(self, public: pd.DataFrame) -> BoundModel:
+        """The same for some of the public rows, which a bundled program draws one by one."""
+        return self._compiled.bind(blank_data(self.model, public, len(public)))
 
     @cached_property
     def _proposer(self) -> Proposer | None:
@@ -123,7 +151,7 @@ class BoundRecords:
             return self.unweighted_released
         # It is not released, and without a window few candidates would share it.
         compiled = get_engine("embedded").compile(self.model.program)
-        plain = compiled.bind({**self.data, **contract_defaults(self.n)})
+        plain = compiled.bind({**self.data, **contract_defaults(self.size)})
         stage = replace(bind_stage(self, UNWEIGHTED), bound=plain, candidates=None)
         return self._unweighted(stage)
 
@@ -140,12 +168,12 @@ class BoundRecords:
         return self.sample(stage, first, self.task.checkpoint)
 
     def sensitivity(self) -> Vector:
-        """Shape (n,): max over draws of |f_i| under the unweighted fit."""
+        """By kind of record, shape (size,): max over draws of |f_i| under the unweighted fit."""
         self.require(self.unweighted, "unweighted fit")
         return self.unweighted.risk.sensitivity
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
-        """Record log-likelihoods at given draws."""
+        """Log-likelihoods of each kind of record at given draws: shape (size,)."""
         return self.plain.log_lik(draws)
 
     def among(
@@ -197,9 +225,17 @@ class BoundRecords:
         return make_draws({name: stacked(points, name)[good][None] for name in names})
 
     def sample(
-        self, bound: BoundStage, seed: np.random.SeedSequence, checkpoint: Checkpoint | None
+        self,
+        bound: BoundStage,
+        seed: np.random.SeedSequence,
+        checkpoint: Checkpoint | None,
+        before: xr.DataTree | None = None,
     ) -> Posterior:
-        """Sample a stage with a seed of its own."""
+        """Sample a stage with a seed of its own.
+
+        Args:
+            before: draws of the stage that it is anchored in.
+        """
         number = int(seed.generate_state(1)[0] >> 1)
         given = self.task.settings
         covariates = sum(len(model.formula.names) for model in self.model.columns)
@@ -209,7 +245,7 @@ class BoundRecords:
         if bound.candidates is not None:  # draws for diagnostics, made in no time
             return Posterior.sample(bound, bound.bound, settings)
         chains = self._for_chains(bound.bound, {**self.data, **bound.changes}, bound.at)
-        starts = self._starts(bound, chains, settings, np.random.default_rng(seed))
+        starts = self._starts(bound, chains, settings, np.random.default_rng(seed), before)
         return Posterior.sample(
             bound, chains, settings, starts, checkpoint, self.data, self._grouped
         )
@@ -220,6 +256,7 @@ class BoundRecords:
         chains: BoundModel,
         settings: SamplerSettings,
         rng: np.random.Generator,
+        before: xr.DataTree | None,
     ) -> xr.DataTree | None:
         """Starting points at the full width of the operating system's random numbers.
 
@@ -227,6 +264,8 @@ class BoundRecords:
         unconstrained coordinate, 53 bits for each. With many records the way from there to the
         posterior grows with n, and the posterior shrinks: starts are then draws of a short fit to
         a sample of m records, near it and still overdispersed, by sqrt(n / m), as R-hat needs.
+        Around an anchor, where chains far away stay where most terms are clamped, they are draws
+        of the stage that it is a draw of, for the same reasons.
         Where a chain starts is no part of its posterior, so ε does not change. Of several modes
         chains start at the highest.
         """
@@ -240,16 +279,25 @@ class BoundRecords:
             # In coordinates of their own: at a constant's starts, effects would be far out.
             points = self.blank if chains is bound.bound else chains
             return self._random_starts(chains, points, settings.chains, rng)
-        rows = np.sort(rng.choice(self.n, PILOT, replace=False))
+        if before is not None and not self._grouped:  # whose draws are told in other coordinates
+            return _some(before, settings.chains, rng)
+        chosen = self.kinds.of[rng.choice(self.n, PILOT, replace=False)]
+        rows, counts = np.unique(chosen, return_counts=True)
         some = {
-            key: value[rows] if by_record(key) and len(value) == self.n else value
-            for key, value in {**self.data, **bound.changes, "n": PILOT}.items()
+            key: value[rows] if by_record(key) and len(value) == self.size else value
+            for key, value in {**self.data, **bound.changes, "n": len(rows)}.items()
         }
+        some[MULTIPLICITY] = counts
         pilot = replace(settings, warmup=500, draws=100, progress=False)
         draws = self._for_chains(self._compiled.bind(some), some, bound.at).sample(pilot)
-        picked = rng.choice(count_draws(draws), settings.chains, replace=False)
-        names = [str(name) for name in draws["posterior"].data_vars]
-        return make_draws({name: stacked(draws, name)[picked][None] for name in names})
+        return _some(draws, settings.chains, rng)
+
+
+def _some(draws: xr.DataTree, count: int, rng: np.random.Generator) -> xr.DataTree:
+    """Different draws, as one chain."""
+    picked = rng.choice(count_draws(draws), count, replace=False)
+    names = [str(name) for name in draws["posterior"].data_vars]
+    return make_draws({name: stacked(draws, name)[picked][None] for name in names})
 
 
 def blank_data(model: Model, records: pd.DataFrame, rows: int) -> dict[str, Any]:
@@ -275,7 +323,7 @@ class Neighbour(BoundRecords):
 
     def sensitivity(self) -> Vector:
         draws = self._of.unweighted.draws
-        return record_risk(self.log_lik(draws), np.ones(self.n)).sensitivity
+        return record_risk(self.log_lik(draws), np.ones(self.size)).sensitivity
 
 
 def bind_stage(
@@ -297,7 +345,7 @@ def bind_stage(
             part.check(records.model.identity())
     weighting = stage.weights.weighting(records)
     changes = {
-        **contract_defaults(records.n),
+        **contract_defaults(records.size),
         "weights": weighting.weights * records.present,
         **stage_constants(records.model, stage),
     }

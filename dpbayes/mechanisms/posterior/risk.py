@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbayes.arrays import Mask, Vector
+from dpbayes.engines.alike import Kinds
 from dpbayes.errors import GuaranteeError
 
 LARGEST_C1 = 8.0  # of the search: beyond it nearly all weights are 0 or 1
@@ -30,6 +31,11 @@ class RecordRisk:
     sensitivity: Vector
     lipschitz: Vector
     censored: Mask
+
+    def of_each(self, kinds: Kinds) -> RecordRisk:
+        """Of every record, where this is of kinds."""
+        each = kinds.each_record
+        return RecordRisk(each(self.sensitivity), each(self.lipschitz), each(self.censored))
 
     @property
     def bound(self) -> float:

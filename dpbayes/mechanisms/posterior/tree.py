@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.arrays import Vector
+from dpbayes.engines.alike import Kinds
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.draws import count_draws
 from dpbayes.errors import DataError, ProgramError
@@ -130,7 +131,7 @@ def datatree(
     draws = _thinned(posterior.draws, thin)
     groups = {name: group.to_dataset() for name, group in named(draws, model).children.items()}
     if log_likelihood:
-        groups["log_likelihood"] = log_likelihoods(posterior, draws, model)
+        groups["log_likelihood"] = log_likelihoods(posterior, draws, on)
     if posterior_predictive:
         public = model.public(records, on.n)
         groups["posterior_predictive"] = replicates(model, on.blank_of(on.n), draws, public)
@@ -146,7 +147,7 @@ def _thinned(draws: xr.DataTree, thin: int) -> xr.DataTree:
     )
 
 
-def log_likelihoods(posterior: Posterior, draws: xr.DataTree, model: Model) -> xr.Dataset:
+def log_likelihoods(posterior: Posterior, draws: xr.DataTree, on: BoundRecords) -> xr.Dataset:
     """log p(record | draw) of each outcome, without weights or clamp: (chain, draw, record).
 
     Draw by draw: nothing larger than the result is held.
@@ -155,9 +156,9 @@ def log_likelihoods(posterior: Posterior, draws: xr.DataTree, model: Model) -> x
         DataError: more values than ``MOST_VALUES``.
     """
     arrays = {}
-    for column, change in zip(model.outcomes, posterior.on.by_column, strict=True):
+    for column, change in zip(on.model.outcomes, posterior.on.by_column, strict=True):
         bound = posterior.on.bound.rebind(**change) if change else posterior.on.bound
-        arrays[column.name] = _by_draw(bound.log_lik(draws), draws, _records(posterior))
+        arrays[column.name] = _by_draw(bound.log_lik(draws), draws, on.kinds)
     return xr.Dataset(arrays)
 
 
@@ -178,7 +179,7 @@ def loo(posterior: Posterior, on: BoundRecords) -> Any:
     tree["log_likelihood"] = xr.DataTree(xr.Dataset({"record_log_lik": whole}))
     (low, high), weights = posterior.on.stage.window, posterior.on.weighting.weights
     each = (np.clip(weights * f, low, high) for f in posterior.moved(posterior.draws))
-    terms = _by_draw(each, posterior.draws, _records(posterior))
+    terms = _by_draw(each, posterior.draws, on.kinds)
     reff = min(1.0, posterior.diagnostics.min_ess_bulk / count_draws(posterior.draws))
     smoothed, k = _smoothed(terms, reff)
     return of_arviz(tree, log_weights=smoothed, pareto_k=k, reff=reff, pointwise=True)
@@ -238,16 +239,12 @@ def numbers(column: Column, values: pd.Series) -> Vector:
     return np.asarray(values.cat.codes if column.levels else values, dtype=float)
 
 
-def _records(posterior: Posterior) -> int:
-    return len(posterior.on.weighting.weights)
-
-
-def _by_draw(each: Iterable[Vector], draws: xr.DataTree, rows: int) -> xr.DataArray:
-    """Vectors of records, one for each draw, in one array."""
-    _check_size(count_draws(draws), rows)
-    found = np.empty((count_draws(draws), rows))
+def _by_draw(each: Iterable[Vector], draws: xr.DataTree, kinds: Kinds) -> xr.DataArray:
+    """Vectors of kinds of records, one for each draw, as one array of records."""
+    _check_size(count_draws(draws), len(kinds.of))
+    found = np.empty((count_draws(draws), len(kinds.of)))
     for k, values in enumerate(each):
-        found[k] = values
+        found[k] = kinds.each_record(values)
     return _shaped(found, draws)
 
 

@@ -32,22 +32,28 @@ REFERENCE_DRAWS = 400  # kept of a reference fit: enough for a maximum, small en
 
 
 class RecordsView(Protocol):
-    """What a weight source may ask about the confidential records."""
+    """What a weight source may ask about the confidential records.
 
-    n: int
+    Equal records have equal weights: it sees each kind of record once.
+    """
+
+    @property
+    def size(self) -> int:
+        """Number of kinds of records, m."""
+        ...
 
     def sensitivity(self) -> Vector:
-        """Shape (n,): max over draws of |f_i| under an unweighted fit to these records."""
+        """Shape (m,): max over draws of |f_i| under an unweighted fit to these records."""
         ...
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
-        """Record log-likelihoods at given draws, S arrays of shape (n,)."""
+        """Record log-likelihoods at given draws, S arrays of shape (m,)."""
         ...
 
 
 @dataclass(frozen=True)
 class Weighting:
-    """Record weights, shape (n,), and which records Weighted-e truncated to 0."""
+    """Weights of kinds of records, shape (m,), and which of them Weighted-e truncated to 0."""
 
     weights: Vector
     truncated: Mask
@@ -81,7 +87,7 @@ class ConstantWeights(WeightSource):
             raise GuaranteeError(f"alpha = {self.alpha!r} must lie in (0, 1].")
 
     def weighting(self, records: RecordsView) -> Weighting:
-        return Weighting(np.full(records.n, self.alpha), np.zeros(records.n, dtype=bool))
+        return Weighting(np.full(records.size, self.alpha), np.zeros(records.size, dtype=bool))
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,7 @@ class ConfidentialWeights(WeightSource):
 
     def weighting(self, records: RecordsView) -> Weighting:
         weights = linear_weights(records.sensitivity(), self.c1, self.c2)
-        return Weighting(weights, np.zeros(records.n, dtype=bool))
+        return Weighting(weights, np.zeros(records.size, dtype=bool))
 
 
 NO_WEIGHTS = ConstantWeights()
@@ -193,9 +199,9 @@ class Reference(WeightSource, Outside):
         return replace(self, c1=c1, c2=c2, tuning=tuning)
 
     def weighting(self, records: RecordsView) -> Weighting:
-        f = record_risk(records.log_lik(self.draws), np.ones(records.n)).sensitivity
+        f = record_risk(records.log_lik(self.draws), np.ones(records.size)).sensitivity
         weights = scaled_weights(f, self.low, self.high, self.c1, self.c2)
-        return Weighting(weights, np.zeros(records.n, dtype=bool))
+        return Weighting(weights, np.zeros(records.size, dtype=bool))
 
     def anchor(self) -> xr.DataTree:
         """The posterior mean of the parameters, as one draw."""

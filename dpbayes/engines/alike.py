@@ -1,0 +1,75 @@
+"""Equal records: a program evaluates each different one once, and counts those that it stands for.
+
+Which records are equal, and so how many rows a program is given, is confidential, as n is where it
+is not public. It stays with the chain: terms are clamped row by row and then counted
+(``include/pseudo_likelihood.stan``), and what is said of records is said of each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbayes.arrays import Ints
+from dpbayes.heavy import pd
+from dpbayes.stan.program import MULTIPLICITY
+
+WORTH = 0.5  # rows to records, above which all are kept: most are different
+
+
+@dataclass(frozen=True, eq=False)
+class Kinds:
+    """Records by kind: those of one kind are equal.
+
+    Attributes:
+        of: shape (n,), the kind of each record, from 0 in the order in which kinds appear.
+        size: number of kinds.
+    """
+
+    of: Ints
+    size: int
+
+    @classmethod
+    def each(cls, n: int) -> Kinds:
+        """Each record of its own kind."""
+        return cls(np.arange(n), n)
+
+    @classmethod
+    def among(cls, columns: Mapping[str, NDArray[Any]], n: int) -> Kinds:
+        """Equal in all columns, each with a value or row for each of n records.
+
+        Where more than half of them are different, each is taken to be.
+        """
+        of, size = np.zeros(n, dtype=np.int64), 1
+        for values in columns.values():
+            for one in values.reshape(n, -1).T:
+                codes, found = pd.factorize(one, use_na_sentinel=False)
+                of, pairs = pd.factorize(of * len(found) + codes)
+                size = len(pairs)
+                if size > WORTH * n:
+                    return cls.each(n)
+        return cls(of, size)
+
+    @cached_property
+    def rows(self) -> Ints:
+        """Shape (size,), the first record of each kind."""
+        found = np.empty(self.size, dtype=np.int64)
+        found[self.of[::-1]] = np.arange(len(self.of))[::-1]
+        return found
+
+    def data(self, data: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """Program data with a row for each kind, and how many records it stands for."""
+        if self.size == len(self.of):
+            return dict(data)
+        each = {name: values[self.rows] for name, values in columns.items()}
+        counts = np.bincount(self.of, minlength=self.size)
+        return {**data, **each, "n": self.size, MULTIPLICITY: counts}
+
+    def each_record(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values of kinds, shape (size,), record by record: shape (n,)."""
+        return values if self.size == len(self.of) else values[self.of]

@@ -1,0 +1,245 @@
+"""Rows that stand for several equal records: the same density, and no way out of the clamp."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.engines.alike import Kinds
+from dpbayes.engines.base import SamplerSettings
+from dpbayes.engines.contract import check_contract
+from dpbayes.engines.draws import make_draws
+from dpbayes.engines.proposal import with_rows
+from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
+from dpbayes.mechanisms.posterior.stage import Stage
+from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
+from dpbayes.stan.dataflow import prove
+from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.program import MULTIPLICITY, StanProgram
+
+N = 60  # records, of at most 12 kinds
+
+# A coin with a covariate that is given its rows with counts.
+COUNTED = """
+functions {
+#include pseudo_likelihood.stan
+}
+data {
+  int<lower=1> n;
+  array[n] int<lower=0, upper=1> y;
+  int<lower=0> K;
+  matrix[n, K] X;
+  vector<lower=0, upper=1>[n] weights;
+  vector[n] anchor;
+  real clip_lower;
+  real clip_upper;
+  vector<lower=0>[n] multiplicity;
+  int<lower=0, upper=1> emit;
+  int<lower=0, upper=1> emit_y_rep;
+}
+parameters {
+  real intercept;
+  vector[K] slope;
+}
+model {
+  vector[n] sign = 2 * to_vector(y) - 1;
+  vector[n] log_lik_i = log_inv_logit(sign .* (intercept + X * slope));
+  intercept ~ normal(0, 2);
+  slope ~ normal(0, 1);
+  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper, multiplicity);
+}
+generated quantities {
+  vector[emit ? n : 0] log_lik;
+  array[emit_y_rep ? n : 0] int y_rep;
+  if (emit) log_lik = log_inv_logit((2 * to_vector(y) - 1) .* (intercept + X * slope));
+  if (emit_y_rep) y_rep = bernoulli_logit_rng(intercept + X * slope);
+}
+"""
+UNCLEAR = """for (i in 1:n) {
+    if (y[i] == 0) log_lik_i[i] += 0 * bernoulli_lpmf(0 | inv_logit(intercept));
+  }
+  """
+CALL = "clip_lower, clip_upper, multiplicity);"
+PRIOR = "intercept ~ normal(0, 2);"
+TERMS = "log_inv_logit(sign .* (intercept + X * slope));"
+# What a reader would try who wants more of a record than one clamped term: (old, new).
+BROKEN = {
+    "counts twice": (CALL, "clip_lower, clip_upper, 2 * multiplicity);"),
+    "counts squared": (CALL, "clip_lower, clip_upper, square(multiplicity));"),
+    "counts that are others": (CALL, "clip_lower, clip_upper, ones_vector(n));"),
+    "weights for counts": (CALL, "clip_lower, clip_upper, weights);"),
+    "no counts": (CALL, "clip_lower, clip_upper);"),
+    "counts in the terms": (TERMS, TERMS[:-1] + " .* multiplicity;"),
+    "counts in the weights": ("weights, anchor, clip", "weights .* multiplicity, anchor, clip"),
+    "counts past the clamp": (PRIOR, PRIOR + "\n  target += sum(multiplicity);"),
+    "largest count in a prior": (PRIOR, "intercept ~ normal(max(multiplicity), 2);"),
+    "covariates of different records": (PRIOR, "intercept ~ normal(mean(X), 2);"),
+    "centred by them": (TERMS, TERMS.replace("X * slope", "(X - mean(X)) * slope")),
+    "replicates by counts": (
+        "bernoulli_logit_rng(intercept + X * slope)",
+        "bernoulli_logit_rng(intercept + X * slope + multiplicity)",
+    ),
+    "entries of another length": (
+        "vector<lower=0>[n] multiplicity;", "vector<lower=0>[K] multiplicity;",
+    ),
+}  # fmt: skip
+
+
+def program(tmp_path, text=COUNTED):
+    path = tmp_path / "counted.stan"
+    path.write_text(text)
+    return StanProgram.from_file(path)
+
+
+def repeated(data, rng):
+    """The data with each of the first records several times, in any order."""
+    n = data["n"]
+    rows = np.concatenate([np.arange(12), rng.integers(0, 12, n - 12)])
+    rng.shuffle(rows)
+    return {**data, **{name: values[rows] for name, values in with_rows(data).items()}}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_density_is_that_of_all_records(engine, bind, family):
+    """With weights, an anchor and a window that some terms leave, and without."""
+    rng = np.random.default_rng(5)
+    full, data = bind(engine, family, 2, 3, N)
+    data = repeated(data, rng)
+    columns = {k: v for k, v in with_rows(data).items() if k not in ("weights", "anchor")}
+    kinds = Kinds.among(columns, N)
+    few = kinds.data(data, columns)
+    assert kinds.size == few["n"] <= 12
+    assert few[MULTIPLICITY].sum() == N
+    size = kinds.size
+    weights, anchor = rng.random(size), rng.normal(-1, 0.5, size)
+    model = engine.compile(StanProgram.for_family(family))
+    points = full.random_points(4, seed=2, width=1.0)
+    for of_kind in (
+        {"weights": np.ones(size), "anchor": np.zeros(size)},
+        {"weights": weights, "anchor": anchor, "clip_lower": -0.3, "clip_upper": 0.2},
+    ):
+        of_each = {
+            k: kinds.each_record(v) if np.ndim(v) else v for k, v in of_kind.items()
+        }  # fmt: skip
+        short, long = model.bind({**few, **of_kind}), model.bind({**data, **of_each})
+        expected = long.log_prob(points)
+        assert np.isfinite(expected).any()
+        np.testing.assert_allclose(short.log_prob(points), expected, rtol=1e-9, atol=1e-9)
+    for ours, theirs in zip(short.log_lik(points), long.log_lik(points), strict=True):
+        np.testing.assert_allclose(kinds.each_record(ours), theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_kinds():
+    y = np.array([3, 1, 3, 3, 1, 1, 3, 3])
+    X = np.array([[0.1, 2], [0, 0], [0.1, 2], [0.1, 3], [0, 0], [0, 0], [0.1, 2], [0.1, 3]])
+    found = Kinds.among({"y": y, "X": X}, 8)
+    assert (found.size, found.of.tolist()) == (3, [0, 1, 0, 2, 1, 1, 0, 2])
+    assert found.rows.tolist() == [0, 1, 3]
+    few = found.data({"n": 8, "K": 2, "y": y, "X": X}, {"y": y, "X": X})
+    assert (few["n"], few[MULTIPLICITY].tolist(), few["y"].tolist()) == (3, [3, 3, 2], [3, 1, 3])
+    assert found.each_record(few["y"]).tolist() == y.tolist()
+    apart = Kinds.among({"y": np.arange(8.0)}, 8)
+    assert apart.size == 8
+    assert MULTIPLICITY not in apart.data({"n": 8}, {})
+
+
+def test_columns_by_hundreds_do_not_overflow():
+    rng = np.random.default_rng(1)
+    some = rng.normal(size=(50, 300))
+    X = some[rng.integers(0, 50, 1000)]
+    found = Kinds.among({"X": X}, 1000)
+    np.testing.assert_array_equal(X[found.rows][found.of], X)
+    assert found.size == 50
+
+
+def test_all_bundled_programs_count():
+    """So that tests/unit/test_dataflow.py proves each with every row of data confidential."""
+    assert all(StanProgram.for_family(family).counted for family in FAMILIES)
+
+
+def test_an_honest_program_is_proved_and_keeps_the_contract(engine, tmp_path):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(20, 2))
+    data = {"n": 20, "y": np.arange(20) % 2, "K": 2, "X": X, "rows": 20}
+    mine = program(tmp_path)
+    assert prove(mine).proved
+    check_contract(mine, engine.compile(mine), data, private=["y"])
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_no_way_past_the_clamp_by_counts(name, tmp_path):
+    """A record more of a kind may add one clamped term, and nothing else."""
+    old, new = BROKEN[name]
+    assert COUNTED.count(old) == 1
+    assert prove(program(tmp_path, COUNTED.replace(old, new))).broken
+
+
+@pytest.mark.parametrize("name", ["counts twice", "no counts", "counts in the terms"])
+def test_counts_are_checked_by_behaviour(name, engine, tmp_path):
+    mine = program(tmp_path, COUNTED.replace(*BROKEN[name]))
+    data = {"n": 20, "y": np.arange(20) % 2, "K": 1, "X": np.ones((20, 1)) * 0.5}
+    with pytest.raises(dpb.ProgramError, match=r"multiplicity|log_lik changes"):
+        check_contract(mine, engine.compile(mine), data, private=["y"])
+
+
+def test_a_program_without_counts_is_given_none(tmp_path):
+    text = COUNTED.replace("  vector<lower=0>[n] multiplicity;\n", "")
+    assert prove(program(tmp_path, text)).broken  # used, and no data
+    plain = program(tmp_path, text.replace(", multiplicity)", ")"))
+    assert prove(plain).proved
+    assert not plain.counted
+
+
+SCHEMA = dpb.Schema.from_dict(
+    {
+        "columns": {
+            "x": {"type": "categorical", "levels": ["a", "b"], "public": True},
+            "y": {"type": "binary", "levels": ["no", "yes"]},
+        }
+    }
+)
+RECORDS = pd.DataFrame({"x": ["a", "b", "b", "a"] * 15, "y": ["no", "yes", "no", "no"] * 15})
+
+
+def on_records(model):
+    made = dpb.Synthesizer(SCHEMA, dpb.Censored(1), model, settings=SamplerSettings(seed=1))
+    return made.task(RECORDS).shared(BoundRecords)
+
+
+def test_records_are_bound_by_kind_and_told_one_by_one():
+    on = on_records(dpb.Regression("y ~ x", "bernoulli"))
+    assert (on.n, on.size, on.data["n"]) == (60, 3, 3)
+    stage = bind_stage(on, Stage(ConstantWeights(0.5), (-0.4, 0.0)))
+    assert stage.weighting.weights.tolist() == [0.5] * 3
+    point = make_draws({"intercept": np.array([[0.3]]), "coefficient": np.array([[[0.2]]])})
+    (f,) = stage.bound.log_lik(point)
+    each = on.kinds.each_record(f)
+    for x, y in (("a", "no"), ("b", "yes"), ("b", "no")):
+        same = ((RECORDS["x"] == x) & (RECORDS["y"] == y)).to_numpy()
+        assert len(set(each[same])) == 1
+    first, other = stage.bound.log_prob(point), on.plain.log_prob(point)
+    clamped = np.clip(0.5 * each, -0.4, 0)
+    np.testing.assert_allclose(first - other, clamped.sum() - each.sum(), rtol=1e-12)
+
+
+def test_a_users_program_has_its_rows_counted_if_it_is_proved(tmp_path):
+    mine = program(tmp_path)
+    path = tmp_path / "counted.stan"
+    assert on_records(dpb.Program(path, "y ~ x")).size == 3
+    path.write_text(mine.source.replace(PRIOR, UNCLEAR + PRIOR))
+    found = on_records(dpb.Program(path, "y ~ x"))
+    assert not found.model.proof.proved
+    assert found.size == 60
+
+
+def test_a_reference_weighs_equal_records_alike():
+    on = on_records(dpb.Regression("y ~ x", "bernoulli"))
+    draws = make_draws(
+        {"intercept": np.array([[0.3, -0.2]]), "coefficient": np.array([[[0.2], [0.1]]])}
+    )
+    made = Reference.from_draws(
+        draws, np.array([0.2, 1.5]), ["intercept", "coefficient"], {}, RECORDS
+    )
+    weights = made.weighting(on).weights
+    assert weights.shape == (3,)
+    assert ((weights >= 0) & (weights <= 1)).all()
