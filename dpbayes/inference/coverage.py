@@ -38,6 +38,11 @@ _NESTED = (
     "nested data sets share a private draw, and the spread between all of them shows less than "
     "what noise added. Take the first of each draw"
 )
+_RIDGED = (
+    "a ridge draws its logistic regressions towards 0, which the spread between data sets does not "
+    "show: with 500 records and five data sets 95% intervals of such a slope covered 2% at ε = 1 "
+    "and 23% at ε = 5, those of shares, means and regressions of numbers 92% or more"
+)
 _UNKNOWN = (
     "noise, cells or weights can shift an estimate, up to its sign, and the spread between data "
     "sets does not show a shift. No study has the coverage of these intervals: do not trust a "
@@ -66,6 +71,8 @@ def uncovered(mechanism: str | None, settings: Mapping[str, Any]) -> str | None:
     why = _BIASED.get(mechanism, None if mechanism in COVERED else _UNKNOWN)
     if mechanism == "modips" and "stages" in settings:  # draw = clamped
         why = _ANCHORED
+    elif any(fit.get("ridge") for fit in (settings, *settings.get("fits", ()))):
+        why = _RIDGED
     elif settings.get("nested", 1) > 1:
         why = _NESTED
     if settings.get("draw") == "mode":

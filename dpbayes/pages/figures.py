@@ -52,7 +52,7 @@ def distribution(
             ax.tick_params(axis="x", labelrotation=30, labelsize=8)
         else:
             spell(ax)
-    ax.set_title(_cut(column.title, 60), fontsize=10, loc="left")
+    ax.set_title(_cut(column.title, 40), fontsize=10, loc="left")
     ax.spines[["top", "right"]].set_visible(False)
     figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower right")
     return figure

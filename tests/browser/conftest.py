@@ -101,6 +101,7 @@ class Browser:
             found = self.driver.execute_cdp_cmd(
                 "Page.captureScreenshot", {"captureBeyondViewport": True}
             )
+            Path(folder).mkdir(parents=True, exist_ok=True)
             Path(folder, name + ".png").write_bytes(base64.b64decode(found["data"]))
 
 

@@ -129,6 +129,9 @@ def test_every_interval_that_no_rule_covers_says_so():
     assert "draw = mode" in uncovered("measured", {"draw": "mode"})
     assert uncovered(None, {}) is None
     assert uncovered("modips", {"nested": 1}) is None
+    assert uncovered("modips", {"ridge": {}}) is None
+    assert "a ridge draws" in uncovered("modips", {"ridge": {"ill": 0.3}})
+    assert "a ridge draws" in uncovered("modips-choice", {"fits": [{}, {"ridge": {"ill": 0.3}}]})
     assert "share a private draw" in uncovered("modips", {"nested": 3})
     assert "the clamp shifts coefficients" in uncovered("modips", {"stages": [{}]})  # draw=clamped
 
