@@ -25,6 +25,7 @@ StanData = Mapping[str, Any]
 _SWITCHES = ("emit", "emit_y_rep")
 # log_lik values written, read or held at once by an engine that works in blocks of draws.
 BLOCK_VALUES = 4_000_000
+_ENCODED = 50_000  # rows of a data entry that become text at once
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,12 @@ def _to_json(key: str, value: Any) -> str:
         if array.ndim or np.isnan(array):
             raise EngineError(f"data entry {key!r} holds NaN or infinite values.")
         return '"Infinity"' if array > 0 else '"-Infinity"'
-    return json.dumps(array.astype(int).tolist() if array.dtype.kind == "b" else array.tolist())
+    array = array.astype(int) if array.dtype.kind == "b" else array
+    if array.ndim == 0 or len(array) <= _ENCODED:
+        return json.dumps(array.tolist())
+    # Python's numbers take five times the memory of their text.
+    blocks = (array[start : start + _ENCODED] for start in range(0, len(array), _ENCODED))
+    return "[" + ", ".join(json.dumps(block.tolist())[1:-1] for block in blocks) + "]"
 
 
 def require_entries(program: StanProgram, variable: str, found: int, n: int) -> None:

@@ -224,11 +224,12 @@ class Stacked:
         cross = np.zeros((self._X.shape[1], width))
         if not cross.size:
             return cross
-        X = self._X - self._X.mean(axis=0)
+        count = np.broadcast_to(self._count, self._n)
+        X = self._X - np.average(self._X, axis=0, weights=count)
         for t in range(self.slopes):
             for k in range(X.shape[1]):
                 cross[k, self.part[t]] = self.sums(t, X[:, k] * self.times(t))
-        square = X.T @ X
+        square = X.T @ (X * count[:, None])
         square += (_RIDGE * np.trace(square) + 1e-300) * np.eye(len(square))
         return np.asarray(np.linalg.solve(square, cross))
 
