@@ -5,7 +5,7 @@ import pytest
 from conftest import CmdStanEngine
 
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.mechanisms.posterior.starts import CLIMBS, NEAR, climbed
+from dpbayes.mechanisms.posterior.starts import CLIMBS, climbed
 
 N = 120
 
@@ -18,19 +18,69 @@ def humps():
     return np.array([0.1, 0.5, 0.9])[hump] + np.array([0.02, 0.1, 0.02])[hump] * rng.normal(size=N)
 
 
-def test_chains_start_at_the_highest_mode(bind, humps):
+def test_chains_start_at_the_mode_that_holds_the_posterior(bind, humps):
     bound, _ = bind(EmbeddedEngine(), "mixture", n=N, y=humps)
     size = len(bound.coordinates())
     climbs = np.random.default_rng(1).uniform(-2, 2, (CLIMBS, size))  # those of the first call
     heights = [bound.density(bound.mode(start))[0] for start in climbs]
-    assert np.ptp(heights) > 5 * NEAR  # a chain would stay in the lower one
+    assert np.ptp(heights) > 50  # a chain would stay in the lower one
     starts = climbed(bound, N, 20, np.random.default_rng(1))
     posterior = starts["posterior"]
     assert posterior["share"].shape == (1, 20, 2)
     at = [bound.density(point)[0] for point in bound.unconstrain(starts)]
-    assert min(at) > max(heights) - 2 * NEAR
+    assert min(at) > max(heights) - 20
     np.testing.assert_allclose(posterior["sigma"].to_numpy()[0, :, 0], 0.02, atol=0.01)
     assert len(set(posterior["intercept"].to_numpy()[0])) == 20
+
+
+def test_two_modes_are_started_at_by_what_they_hold(bind):
+    """Three humps alike: each of the outer ones may be alone, with the same right.
+
+    A share of .5 of 400 starts is within .4 and .6 but for 1 in 15,000 times.
+    """
+    y = np.concatenate([c + np.linspace(-0.03, 0.03, 40) for c in (0.2, 0.5, 0.8)])
+    bound, _ = bind(EmbeddedEngine(), "mixture", n=N, y=y)
+    starts = climbed(bound, N, 400, np.random.default_rng(1))
+    first = starts["posterior"]["share"].to_numpy()[0, :, 0]
+    assert set(np.round(first, 1)) == {0.3, 0.7}
+    assert 0.4 < (first > 0.5).mean() < 0.6
+
+
+class Humps:
+    """Two normal humps of one coordinate, at -1 and 1, with log heights and sds."""
+
+    def __init__(self, heights, sds):
+        self.heights, self.sds = np.array(heights), np.array(sds)
+
+    def coordinates(self):
+        return ["x"]
+
+    def mode(self, start):
+        return np.sign(start)
+
+    def density(self, at):
+        which = int(at[0] > 0)
+        away = (at - (-1, 1)[which]) / self.sds[which]
+        return float(self.heights[which] - away @ away / 2), -away / self.sds[which]
+
+    def constrain(self, points):
+        return {"x": points[..., 0]}
+
+
+@pytest.mark.parametrize(
+    ("heights", "sds", "share"),
+    [
+        ((0.0, -9.9), (0.01, 0.01), np.exp(-9.9)),
+        ((0.0, -10.1), (0.01, 0.01), np.exp(-10.1)),  # of a neighbour: on no threshold's other side
+        ((0.0, -1.0), (0.01, 0.01), np.exp(-1) / (1 + np.exp(-1))),
+        ((0.0, 0.0), (0.01, 0.03), 0.75),
+    ],
+)
+def test_modes_are_started_at_by_height_and_width(heights, sds, share):
+    """Of 2,000 starts: five standard errors, and one more start."""
+    found = climbed(Humps(heights, sds), 10_000, 2000, np.random.default_rng(1))
+    right = (found["posterior"]["x"].to_numpy() > 0).mean()
+    assert abs(right - share) < 5 * np.sqrt(share * (1 - share) / 2000) + 1 / 2000
 
 
 def test_no_mode_no_starts(bind, humps, monkeypatch):

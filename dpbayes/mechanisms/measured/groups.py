@@ -164,7 +164,8 @@ def merge(groups: Groups, most: int) -> Groups:
         of = np.full(groups.size, -1)
         part = mass[known] / mass[known].sum()
         place = np.cumsum(part) - part / 2
-        _, of[known] = np.unique((place * most).astype(np.int64), return_inverse=True)
+        equal = np.minimum((place * most).astype(np.int64), most - 1)
+        _, of[known] = np.unique(equal, return_inverse=True)
         of[~known] = of.max() + 1
     return Groups(of[groups.of], groups.shares, groups.values)
 

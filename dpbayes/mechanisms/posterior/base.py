@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import ClassVar
 
 from dpbayes.engines.base import SamplerSettings
@@ -11,6 +12,7 @@ from dpbayes.mechanisms.base import Mechanism, Task
 from dpbayes.mechanisms.outlook import Outlook, of_posterior
 from dpbayes.mechanisms.posterior.fit import PosteriorFit, fit_stages
 from dpbayes.mechanisms.posterior.stage import Problem, Stage
+from dpbayes.mechanisms.posterior.starts import SEVERAL
 from dpbayes.mechanisms.posterior.weights import ConstantWeights
 from dpbayes.schema import Schema
 from dpbayes.stan.model import Model
@@ -53,10 +55,13 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
         assert model is not None  # check
         problem = Problem.of(model, rows)
         weights = self.stages(problem)[-1].weights
-        if not isinstance(weights, ConstantWeights):  # they follow records
-            return Outlook()
-        epsilon = getattr(self, "epsilon", None)
-        return of_posterior(rows, problem.parameters, weights.alpha, problem.columns, epsilon)
+        found = Outlook()
+        if isinstance(weights, ConstantWeights):  # others follow records
+            epsilon = getattr(self, "epsilon", None)
+            found = of_posterior(rows, problem.parameters, weights.alpha, problem.columns, epsilon)
+        if model.several_modes:
+            found = replace(found, cautions=(*found.cautions, SEVERAL))
+        return found
 
     def fit(self, task: Task) -> PosteriorFit:
         return fit_stages(task, self.name, self.stages)

@@ -266,8 +266,8 @@ class BoundRecords:
         a sample of m records, near it and still overdispersed, by sqrt(n / m), as R-hat needs.
         Around an anchor, where chains far away stay where most terms are clamped, they are draws
         of the stage that it is a draw of, for the same reasons.
-        Where a chain starts is no part of its posterior, so ε does not change. Of several modes
-        chains start at the highest.
+        Where a chain starts is no part of its posterior; of several modes it is the one that the
+        chain stays in, and ``climbed`` chooses it as an exact draw would.
         """
         if self.model.several_modes and self.task.engine.name != "recorded":
             given: Any = chains

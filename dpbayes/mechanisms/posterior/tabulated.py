@@ -21,6 +21,7 @@ from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import make_draws
 from dpbayes.heavy import pd, xr
 from dpbayes.privacy.noise import Noise
+from dpbayes.privacy.statistic import scale_for
 from dpbayes.schema import Column
 from dpbayes.stan.cells import Cells
 from dpbayes.stan.composition import SEPARATOR
@@ -98,7 +99,8 @@ class Tables:
             # Without public columns there are as many rows as are public, not as many as records.
             inside = cell if design.shape[1] else np.zeros(len(of_record), dtype=np.int64)
             np.add.at(table, (inside, of_record), 1)
-            noisy = noise.counts(table.ravel(), self.count / self.epsilon).reshape(table.shape)
+            scale = scale_for(self.count, self.epsilon)
+            noisy = noise.counts(table.ravel(), scale).reshape(table.shape)
             for k in np.unique(cell):
                 members = place[cell[place] == k]
                 some = members[::every]
