@@ -267,7 +267,7 @@ def _with_error(mean: float, error: float) -> str:
 
 
 def coverage(name: str) -> str:
-    """Coverage by number of records, ε and rows; the column of widths is their mean over quantities.
+    """Coverage by number of records, ε and rows, and mean width over the quantities.
 
     A width is the half-width over 1.96 sds of the estimates, 1 where an interval is as wide as it
     should be.
