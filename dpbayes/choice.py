@@ -174,10 +174,8 @@ def _score(
         points = BoundRecords(task).unweighted_released.draws
     # A point at which a density is not defined counts as the lower end for that record.
     # The record that stands in for an empty table counts as none.
-    sums = [
-        on.present * np.clip(np.nan_to_num(f, nan=window[0]), *window).sum()
-        for f in on.log_lik(points)
-    ]
+    counts = on.present * on.kinds.counts
+    sums = [counts @ np.clip(np.nan_to_num(f, nan=window[0]), *window) for f in on.log_lik(points)]
     return float(special.logsumexp(sums) - np.log(len(sums)))
 
 

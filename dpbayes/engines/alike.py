@@ -62,13 +62,17 @@ class Kinds:
         found[self.of[::-1]] = np.arange(len(self.of))[::-1]
         return found
 
+    @cached_property
+    def counts(self) -> Ints:
+        """Shape (size,), the records of each kind."""
+        return np.bincount(self.of, minlength=self.size)
+
     def data(self, data: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """Program data with a row for each kind, and how many records it stands for."""
         if self.size == len(self.of):
             return dict(data)
         each = {name: values[self.rows] for name, values in columns.items()}
-        counts = np.bincount(self.of, minlength=self.size)
-        return {**data, **each, "n": self.size, MULTIPLICITY: counts}
+        return {**data, **each, "n": self.size, MULTIPLICITY: self.counts}
 
     def each_record(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values of kinds, shape (size,), record by record: shape (n,)."""

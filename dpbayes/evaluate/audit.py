@@ -225,6 +225,7 @@ def _search(
         return np.asarray(np.ptp(terms, axis=0))
 
     def ranked(pool: pd.DataFrame) -> pd.DataFrame:
+        pool = pool.drop_duplicates(ignore_index=True)  # equal ones have one score between them
         return pool.iloc[np.argsort(-score(pool), kind="stable")]
 
     found = ranked(domain(fit.task.schema, count, rng))

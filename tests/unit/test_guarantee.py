@@ -301,7 +301,7 @@ class View:
     f: np.ndarray
 
     @property
-    def n(self):
+    def size(self):
         return len(self.f)
 
     def sensitivity(self):

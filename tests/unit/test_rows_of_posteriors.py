@@ -80,7 +80,8 @@ def test_every_family_and_posterior_is_covered():
 
 def public(on, stages):
     """All that a posterior's fit knows besides the records."""
-    private = {"n", "y", "X", "Z", "group", "weights", "anchor"}  # of each part, in its shape
+    # Of each part, in its shape. Equal records are a row with a count.
+    private = {"n", "y", "X", "Z", "group", "weights", "anchor", "multiplicity"}
     entries = on.plain._data.entries
     points = on.blank.random_points(3, seed=1)["posterior"].data_vars
     return {

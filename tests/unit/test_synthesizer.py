@@ -87,7 +87,7 @@ def test_a_refit_under_another_mechanism_shares_the_unweighted_fit(
     first = build(schema, recorded_engine(BEFORE, AFTER, AFTER), dpb.Weighted())
     a = first.fit(records)
     b = first.with_mechanism(dpb.Censored(4.0)).refit(a)
-    assert a.fitted.risk_unweighted is b.fitted.risk_unweighted
+    assert a.fitted.unweighted is b.fitted.unweighted
     assert counted == [False, True, True]
     assert (b.mechanism, b.guarantee.epsilon) == (dpb.Censored(4.0), 4.0)
     assert b.given is a.given
