@@ -67,8 +67,9 @@ def take(out: Path) -> None:
         HERE / f"{name}.csv", index=False, float_format="%.5g"
     )
     runs = _runs()
-    asked = round(said["replicates"] * min(1, len(paths) / said["pieces"]))
-    runs[name] = {"replicates": asked, "seed": said["seed"]}
+    runs[name] = {"replicates": said["replicates"], "seed": said["seed"]}
+    if len(paths) < said["pieces"]:
+        runs[name] |= {"pieces": len(paths), "of": said["pieces"]}
     (HERE / "runs.json").write_text(json.dumps(runs, indent=2, sort_keys=True) + "\n")
 
 
@@ -97,6 +98,7 @@ def run(name: str) -> str:
     how = _runs()[name]
     asked = STUDIES[name].replicates
     less = "" if how["replicates"] >= asked else f" of the {asked:,} that are its default"
+    less += f", {how['pieces']:,} of {how['of']:,} pieces" if "pieces" in how else ""
     return (
         f"`dpbayes study {name}`: {how['replicates']:,} replicates{less}, seed {how['seed']}; "
         f"[figures]({name}.csv)."
