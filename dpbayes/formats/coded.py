@@ -1,4 +1,7 @@
-"""Data sets as Stata and SPSS files: levels as codes with labels, by the schema alone."""
+"""Data sets as Stata and SPSS files: levels as codes with labels, columns with theirs.
+
+All labels are the schema's.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,13 @@ def write_stata(frame: pd.DataFrame, schema: Schema) -> bytes:
     """Version 118, which Stata 14 and later read."""
     stream = io.BytesIO()
     labels: dict[Any, dict[float, str]] = dict(_labels(frame, schema))
-    _coded(frame, schema).to_stata(stream, write_index=False, version=118, value_labels=labels)
+    _coded(frame, schema).to_stata(
+        stream,
+        write_index=False,
+        version=118,
+        value_labels=labels,
+        variable_labels=_titles(frame, schema),
+    )
     return stream.getvalue()
 
 
@@ -32,6 +41,7 @@ def write_spss(frame: pd.DataFrame, schema: Schema) -> bytes:
         needed("pyreadstat", "an SPSS file").write_sav(
             _coded(frame, schema),
             f"/proc/self/fd/{handle}",
+            column_labels=_titles(frame, schema),
             variable_value_labels=_labels(frame, schema),
             variable_measure={
                 name: MEASURES.get(schema[name].type, "nominal") for name in map(str, frame)
@@ -99,6 +109,12 @@ def _coded(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
             kind, values = "float64", values.astype("Float64")  # which has a way to be missing
         coded[name] = values.astype(kind)
     return pd.DataFrame(coded)
+
+
+def _titles(frame: pd.DataFrame, schema: Schema) -> dict[Any, str]:
+    """Labels of columns that have one."""
+    labels = {name: schema[name].label for name in map(str, frame)}
+    return {name: label for name, label in labels.items() if label is not None}
 
 
 def _labels(frame: pd.DataFrame, schema: Schema) -> dict[str, dict[float, str]]:

@@ -23,11 +23,10 @@ def room(columns: Iterable[Column], rows: int, file_format: str = CSV) -> int:
     """Bytes that a file with these columns has at most.
 
     A value takes fewer bytes in the other formats than as text; around the values they have what
-    they note of each column, its levels among it.
+    they note of each column, its label and levels among it.
     """
     columns = list(columns)
-    noted = sum(COLUMN + 2 * sum(NUMBER + _quoted(str(v)) for v in c.levels) for c in columns)
-    around = 0 if file_format == CSV else AROUND + noted
+    around = 0 if file_format == CSV else AROUND + sum(map(_noted, columns))
     widths = [(_quoted(column.name), width(column)) for column in columns]
     header = sum(name + 1 for name, _ in widths) + LINE_END
     return around + header + rows * (sum(cell + 1 for _, cell in widths) + LINE_END)
@@ -40,6 +39,11 @@ def width(column: Column) -> int:
     if column.format is not None:  # a name of a month, and the rest of it as it stands
         return NAME * len(column.format.encode()) + 2
     return NUMBER
+
+
+def _noted(column: Column) -> int:
+    levels = sum(NUMBER + _quoted(str(level)) for level in column.levels)
+    return COLUMN + 2 * (_quoted(column.label or "") + levels)
 
 
 def _quoted(text: str) -> int:

@@ -18,7 +18,7 @@ from dpbayes.arrays import Floats
 from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
 from dpbayes.schema import dates
-from dpbayes.schema.draft import MARK
+from dpbayes.schema.draft import MARK, MOST_LABEL
 from dpbayes.schema.frames import as_frame
 from dpbayes.schema.refusals import Refusal, Shown
 from dpbayes.schema.special import NUMERIC, checked_atoms, missing_codes
@@ -55,6 +55,7 @@ class Column:
         missing: texts that stand for a missing value, beside an empty one; () where none may be.
         only_if: a rule (``rules.Rule``): the column has a value only where it is true.
         unit: what numbers are counted in, on the axes of figures: "dollars an hour".
+        label: what the column says, in words: "usual weekly hours". Goes into Stata and SPSS files.
         public: conditioned on, and released as it is.
         guessed: keys whose values were read off records and that nobody has confirmed: no claim
             holds for what is made with them.
@@ -71,6 +72,7 @@ class Column:
     missing: tuple[str, ...] = ()
     only_if: str | None = None
     unit: str | None = None
+    label: str | None = None
     public: bool = False
     guessed: tuple[str, ...] = ()
 
@@ -85,7 +87,7 @@ class Column:
         self._check_guessed(where)
         if self.only_if is not None and not isinstance(self.only_if, str):
             raise SchemaError(f"{where}: only_if = {self.only_if!r} must be a rule, as text.")
-        self._check_unit(where)
+        self._check_words(where)
         dates.check_format(where, self.type, self.format)
         if self.type == "date":
             for key in ("lower", "upper"):
@@ -117,16 +119,18 @@ class Column:
         """Its name and unit, for axes and tables."""
         return self.name if self.unit is None else f"{self.name} ({self.unit})"
 
-    def _check_unit(self, where: str) -> None:
-        if self.unit is None:
-            return
-        if self.type not in ("continuous", "count"):
+    def _check_words(self, where: str) -> None:
+        if self.unit is not None and self.type not in ("continuous", "count"):
             raise SchemaError(f"{where}: unit is for continuous columns and counts; remove it.")
-        short = isinstance(self.unit, str) and 0 < len(self.unit) <= MOST_UNIT
-        if not short or not self.unit.isprintable():
-            raise SchemaError(
-                f"{where}: unit = {self.unit!r} must be a text of at most {MOST_UNIT} characters."
-            )
+        for key, most in (("unit", MOST_UNIT), ("label", MOST_LABEL)):
+            words = getattr(self, key)
+            if words is None:
+                continue
+            short = isinstance(words, str) and 0 < len(words) <= most
+            if not short or not words.isprintable():
+                raise SchemaError(
+                    f"{where}: {key} = {words!r} must be a text of at most {most} characters."
+                )
 
     def _check_guessed(self, where: str) -> None:
         keys = [key for key in KEYS if key != MARK]

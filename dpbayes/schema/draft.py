@@ -32,7 +32,8 @@ SPIKE = 0.03  # share of rows
 STANDS_OUT = 4  # times the median of the values around it
 AROUND = 10  # values on either side
 MOST_SPIKES = 20
-MOST_TITLE = 200
+MOST_TITLE = 200  # characters of a comment
+MOST_LABEL = 80  # characters of ``Column.label``: what a Stata file takes
 MOST_APART = 10  # whole numbers of a count for one that comes up
 _CODES = r"0\d+"  # texts of digits that are no numbers
 _DATES = r"\d{4}-\d{2}-\d{2}([ T].*)?"
@@ -81,12 +82,20 @@ def guesses(
     """
     found = {str(name): _guess(frame[name], (labels or {}).get(str(name), {})) for name in frame}
     for name, title in (titles or {}).items():
-        found[name].notes.insert(0, f"In the file: {_one_line(title)}")
+        _entitle(found[name], _one_line(title))
     return found
 
 
+def _entitle(guess: Guess, title: str) -> None:
+    """The file's label of a column as its own, and as a comment where it has no place."""
+    if guess.entry and 0 < len(title) <= MOST_LABEL:
+        guess.say("label", title, "the file's label of the column")
+    elif title:
+        guess.notes.insert(0, f"In the file: {title}")
+
+
 def _one_line(title: str) -> str:
-    """What a comment may hold: a new line would be the schema's."""
+    """What a line may hold: a new line would be the schema's."""
     return "".join(c if c.isprintable() else " " for c in title)[:MOST_TITLE].strip()
 
 

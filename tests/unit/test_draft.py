@@ -135,8 +135,19 @@ def test_what_a_stata_file_says_of_columns(tmp_path):
     read = read_coded(tmp_path / "x.dta")
     found = guesses(read.frame, read.labels, read.titles)
     assert found["health"].entry["levels"] == ["good", "bad"]
-    assert found["wage"].notes == ["In the file: euros [columns.wage] public = true"]
-    assert "public" not in tomllib.loads(text(found))["columns"]["wage"]
+    read = tomllib.loads(text(found))["columns"]
+    assert read["health"]["label"] == "state of health"
+    assert read["wage"]["label"] == "euros [columns.wage] public = true"
+    assert "public" not in read["wage"]
+    assert "label" in read["wage"]["guessed"]
+
+
+def test_a_label_that_a_column_cannot_have_is_a_comment():
+    frame = pd.DataFrame({"age": np.arange(30) % 7, "name": [f"person {k}" for k in range(30)]})
+    found = guesses(frame, titles={"age": "a" * 81, "name": "of the person"})
+    assert "label" not in found["age"].entry
+    assert found["age"].notes[0] == f"In the file: {'a' * 81}"
+    assert found["name"].notes[0] == "In the file: of the person"
 
 
 def test_spikes_stand_out_and_groups_are_few():

@@ -468,8 +468,8 @@ RELEASED = dpb.Schema.from_dict(
     {
         "columns": {
             "y": {"type": "continuous", "lower": -1e9, "upper": 1e9},
-            "n": {"type": "count", "upper": 2**31 - 1},
-            "k": {"type": "count"},
+            "n": {"type": "count", "upper": 2**31 - 1, "label": "how many"},
+            "k": {"type": "count", "label": "\U0001f9ee" * 80},
             "b": {"type": "binary"},
             "t": {"type": "binary", "levels": [False, True]},
             "o": {"type": "ordinal", "levels": ["b" * 60, "ä", "1.5"]},
@@ -505,6 +505,8 @@ def test_labels_of_what_is_written(tmp_path):
         assert list(labels) == ["t", "o", "mixed", "f"]
         assert labels["o"] == {1: "b" * 60, 2: "ä", 3: "1.5"}
         assert labels["t"] == {0: "False", 1: "True"}
+        titles = {name: title for name, title in meta.column_names_to_labels.items() if title}
+        assert titles == {"n": "how many", "k": "\U0001f9ee" * (80 if kind == "stata" else 64)}
     assert meta.variable_measure["o"] == "ordinal"
 
 

@@ -28,6 +28,13 @@ def test_levels_match_across_text_and_numbers():
         column.validate(pd.Series(["yes", "no"]))
 
 
+@pytest.mark.parametrize("label", ["", "x" * 81, "a\nb", 3])
+def test_a_label_is_a_short_text(label):
+    assert dpb.Column("b", "binary", label="has a job").label == "has a job"
+    with pytest.raises(dpb.SchemaError, match="label = .* must be a text of at most 80"):
+        dpb.Column("b", "binary", label=label)
+
+
 @pytest.mark.parametrize("unit", ["", "x" * 41, "a\nb", 3])
 def test_a_unit_is_a_short_text_of_numbers(unit):
     assert dpb.Column("w", "count", unit="€").title == "w (€)"
