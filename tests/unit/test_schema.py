@@ -31,7 +31,7 @@ def test_levels_match_across_text_and_numbers():
 @pytest.mark.parametrize("label", ["", "x" * 81, "a\nb", 3])
 def test_a_label_is_a_short_text(label):
     assert dpb.Column("b", "binary", label="has a job").label == "has a job"
-    with pytest.raises(dpb.SchemaError, match="label = .* must be a text of at most 80"):
+    with pytest.raises(dpb.SchemaError, match=r"label = .* must be a text of at most 80"):
         dpb.Column("b", "binary", label=label)
 
 
