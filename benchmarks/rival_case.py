@@ -15,23 +15,29 @@ import numpy as np
 import pandas as pd
 
 import dpbayes as dpb
+from dpbayes.mechanisms.measured.mechanism import auto_bins
 from dpbayes.mechanisms.tables.cells import Axis, make_axis
-from dpbayes.studies.datasets import EARNINGS_MODEL, earnings
-from dpbayes.studies.ours.tables import earnings_table
+from dpbayes.studies.datasets import EARNINGS_MODEL
+from dpbayes.studies.ours.table_measures import Comparison
+from dpbayes.studies.ours.tables import populations
 
-# From declared bounds alone. fine: five years of age, one of education, four dollars.
-# coarse: those of the study `earnings`.
-BINS = {
-    "fine": {"age": 14, "education": 21, "earnings": 20},
-    "coarse": {"age": 2, "education": 2, "earnings": 20},
-}
+# From declared bounds alone. fine: those that tables are compared on, as five years of age, one of
+# education, four dollars; auto: those that `measured` takes. coarse: those of the study `earnings`.
+BINS = ("fine", "auto", "coarse")
+COARSE = {"age": 2, "education": 2, "earnings": 20}
 DUST = 1e-9
 Claim = dict[str, Any]
 Release = Callable[[], tuple[pd.DataFrame, Claim]]
+Loaded = tuple[pd.DataFrame, Comparison]
+
+
+def rules_of(bins: str, compared: Comparison) -> Mapping[str, int] | str:
+    """What `bins` of a mechanism is."""
+    return {"fine": compared.bins, "coarse": COARSE, "auto": "auto"}[bins]
 
 
 def mechanism(
-    name: str, epsilon: float, bins: Mapping[str, int], delta: float
+    name: str, epsilon: float, bins: Any, delta: float
 ) -> tuple[dpb.Mechanism[Any], dpb.Regression | None]:
     """With the model that it needs."""
     match name:
@@ -48,12 +54,16 @@ def mechanism(
     return dpb.Modips(epsilon, name.removeprefix("modips-")), None
 
 
-def ours(name: str, bins: str, epsilon: float, delta: float, *, public: bool) -> Release:
+def ours(
+    loaded: Loaded, name: str, bins: str, epsilon: float, delta: float, *, public: bool
+) -> Release:
     """A mechanism of dpbayes; noise for release, not a study's."""
-    records, schema = earnings()
-    if not public:
-        schema = dpb.Schema({n: replace(c, public=False) for n, c in schema.columns.items()})
-    synthesizer = dpb.Synthesizer(schema, *mechanism(name, epsilon, BINS[bins], delta))
+    records, compared = loaded
+    columns = compared.schema.columns.items()
+    given = {n: replace(c, public=public and n != compared.outcome) for n, c in columns}
+    synthesizer = dpb.Synthesizer(
+        dpb.Schema(given), *mechanism(name, epsilon, rules_of(bins, compared), delta)
+    )
 
     def release() -> tuple[pd.DataFrame, Claim]:
         found = synthesizer.fit(records).sample(accept="none" if name == "unweighted" else "strict")
@@ -71,10 +81,8 @@ def ours(name: str, bins: str, epsilon: float, delta: float, *, public: bool) ->
     return release
 
 
-def bootstrap() -> Release:
+def bootstrap(valid: pd.DataFrame) -> Release:
     """Records drawn with replacement: no privacy, and the measures that no error leaves."""
-    records, schema = earnings()
-    valid = schema.validate(records)
     rng = np.random.default_rng()
 
     def release() -> tuple[pd.DataFrame, Claim]:
@@ -86,7 +94,9 @@ def bootstrap() -> Release:
     return release
 
 
-def rival(name: str, bins: str, epsilon: float, rho: float | None, delta: float) -> Release:
+def rival(
+    loaded: Loaded, name: str, bins: str, epsilon: float, rho: float | None, delta: float
+) -> Release:
     """AIM or MST of opendp[mbi] on the public bins, one record added or removed."""
     import opendp.prelude as dp
     import polars as pl
@@ -97,9 +107,8 @@ def rival(name: str, bins: str, epsilon: float, rho: float | None, delta: float)
     step = _aim._make_aim_marginal
     _aim._make_aim_marginal = lambda *a, **k: None if a[4] < DUST * epsilon else step(*a, **k)
     dp.enable_features("contrib")
-    records, schema = earnings()
-    axes = make_axes(bins)
-    valid = schema.validate(records)
+    valid, compared = loaded
+    axes = make_axes(compared, bins, len(valid) * epsilon)
     codes = {n: axis.encode(valid[n]).astype(np.int32) for n, axis in axes.items()}
     frame = pl.DataFrame(codes).lazy()
     # Cells by cuts between their numbers: keys would add an empty level to every column.
@@ -130,28 +139,40 @@ def rival(name: str, bins: str, epsilon: float, rho: float | None, delta: float)
     return release
 
 
-def make_axes(bins: str) -> dict[str, Axis]:
-    records, schema = earnings()
-    rules = BINS[bins]
-    return {n: make_axis(c, rules.get(n, 1), None, len(records)) for n, c in schema.columns.items()}
+def make_axes(compared: Comparison, bins: str, weight: float) -> dict[str, Axis]:
+    """Of all columns, from public facts; ``weight``: number of records times epsilon."""
+    rules, columns = rules_of(bins, compared), compared.schema.columns.items()
+    return {
+        n: make_axis(
+            c,
+            1 if c.levels else rules[n] if isinstance(rules, Mapping) else auto_bins(c, weight),
+            None,
+            1,
+        )
+        for n, c in columns
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
-    parser.add_argument("--bins", choices=list(BINS), default="fine")
+    parser.add_argument("--bins", choices=BINS, default="fine")
+    parser.add_argument("--population", default="earnings", help="of the study `tables`")
     parser.add_argument("--public", action="store_true")
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--rho", type=float, help="of zCDP, for rivals")
     parser.add_argument("--delta", type=float, default=0.0, help="at which epsilon is meant")
     parser.add_argument("--sets", type=int, default=5)
     given = parser.parse_args()
+    loaded = original, compared = populations()[given.population]()
     if given.name in ("aim", "mst"):
-        release = rival(given.name, given.bins, given.epsilon, given.rho, given.delta)
+        release = rival(loaded, given.name, given.bins, given.epsilon, given.rho, given.delta)
     elif given.name == "bootstrap":
-        release = bootstrap()
+        release = bootstrap(original)
     else:
-        release = ours(given.name, given.bins, given.epsilon, given.delta, public=given.public)
+        release = ours(
+            loaded, given.name, given.bins, given.epsilon, given.delta, public=given.public
+        )
     data, claim = release()
     first = time.perf_counter() - case.START
     peak = case.peak_mb()
@@ -160,9 +181,10 @@ def main() -> None:
         start = time.perf_counter()
         released.append(release()[0])
         times.append(time.perf_counter() - start)
-    original, compared = earnings_table(whole=False)
     schema = compared.schema
     found = pd.DataFrame([compared.measures(original, schema.validate(d)) for d in released])
+    if compared.target is not None:  # tested on the records: none of them is a synthetic row's
+        found["auc"] = [compared.auc(schema.validate(d), original) for d in released]
     print(
         json.dumps(
             {

@@ -13,7 +13,7 @@ from dpbayes.heavy import pd
 from dpbayes.schema import Schema
 from dpbayes.studies.datasets import installed
 
-_PACKAGE = "python-synthpop"
+PACKAGE = "python-synthpop"
 _FILE = "datasets/adult/data/adult.data"
 # Numbers by their ranges in the survey, levels by its documentation: none are read off the file.
 _NUMBERS = {
@@ -46,7 +46,7 @@ LEVELS = {name: tuple(text.split(", ")) for name, text in _TEXTS.items()}
 
 def adult_file() -> Path:
     """Where the installed package has them; DataError without it."""
-    return installed(_PACKAGE, _FILE, f"--no-deps {_PACKAGE}")
+    return installed(PACKAGE, _FILE, f"--no-deps {PACKAGE}")
 
 
 def adult(columns: tuple[str, ...] | None = None) -> tuple[pd.DataFrame, Schema]:

@@ -47,6 +47,27 @@ def test_overlap():
     np.testing.assert_allclose(interval_overlap((zero, one), (far, one)), [1, 0, -1], atol=1e-12)
 
 
+def test_missing_values_are_measured():
+    """As a level of tables and of the propensity; rows with one are no part of a regression."""
+    columns = {n: {**c, "missing": True} for n, c in SCHEMA.to_dict()["columns"].items()}
+    columns["y"]["atoms"] = [5]
+    schema = dpb.Schema.from_dict({"columns": columns})
+    compared = Comparison(schema, {"y": 5, "x": 5}, "y", "y ~ x + g", "y + y_missing + x + g")
+    whole = drawn(400)
+    gaps = whole.assign(y=whole["y"].where(RNG.random(400) < 0.5), g=whole["g"].where(whole.x > 0))
+    data = schema.validate(gaps)
+    same = compared.measures(data, data)
+    assert same["pmse"] == pytest.approx(0, abs=1e-9)
+    assert all(same[name] == 0 for name in ("avg_ecdf", "tvd1", "tvd3", "regression"))
+    other = compared.measures(data, schema.validate(whole))
+    there = gaps["y"].notna().mean(), gaps["g"].notna().mean()
+    assert other["tvd1"] == pytest.approx((1 - there[0] + 1 - there[1]) / 3, abs=0.02)
+    assert other["pmse"] > 10
+    kept = gaps.dropna()
+    expected = least_squares("y ~ x + g", kept)[0]
+    np.testing.assert_allclose(least_squares("y ~ x + g", data)[0], expected)
+
+
 def test_measures_of_the_same_and_of_another_table():
     compared = Comparison(SCHEMA, {"y": 5, "x": 5}, "y", "y ~ x + g", "y + x + g", "g")
     data = SCHEMA.validate(drawn(400))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -42,9 +42,9 @@ class Comparison:
     fine: Literal["auto", "bins"] = "bins"
 
     def coded(self, original: pd.DataFrame, synthetic: pd.DataFrame) -> Coded:
-        """Both tables as levels and fine bins."""
-        columns = self.schema.columns.items()
-        axes = {n: make_axis(c, self.bins.get(n, 1), None, 1) for n, c in columns}
+        """Both tables as levels and fine bins, of which atoms are no others."""
+        columns = {n: replace(c, atoms=()) for n, c in self.schema.columns.items()}
+        axes = {n: make_axis(c, self.bins.get(n, 1), None, 1) for n, c in columns.items()}
         tables = [
             pd.DataFrame({n: axis.encode(d[n]) for n, axis in axes.items()})
             for d in (original, synthetic)
@@ -52,7 +52,8 @@ class Comparison:
         return Coded.of(*tables)
 
     def measures(self, original: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, float]:
-        """Of two validated tables.
+        """Of two validated tables. Rows with a missing value are left out of the ECDF's and the
+        regression's, as those who analyse a table do.
 
         Returns:
             ``avg_ecdf`` of the outcome; ``tvd1`` to ``tvd3``, means over the choices of columns;
@@ -67,13 +68,25 @@ class Comparison:
         off = np.abs(theirs - fit) / errors
         overlap = interval_overlap((fit, errors), (theirs, their_errors))
         return {
-            "avg_ecdf": avg_ecdf(original[self.outcome], synthetic[self.outcome]),
+            "avg_ecdf": avg_ecdf(*(d[self.outcome].dropna() for d in (original, synthetic))),
             **self._variations(tables),
-            "pmse": propensity_ratio(self.propensity, original, synthetic),
+            "pmse": propensity_ratio(self.propensity, *map(self.filled, (original, synthetic))),
             "regression": float(off.max()),
             "regression_mean": float(off.mean()),
             "overlap": float(overlap.mean()),
         }
+
+    def filled(self, data: pd.DataFrame) -> pd.DataFrame:
+        """A missing level is one; a missing number is 0, with 1 in a column of its own, _missing."""
+        found = data.copy()
+        for column in self.schema.columns.values():
+            values = data[column.name]
+            if column.levels and column.optional:
+                found[column.name] = values.astype(object).where(values.notna(), "missing")
+            elif column.optional:
+                found[f"{column.name}_missing"] = values.isna().astype(float)
+                found[column.name] = values.astype(float).fillna(0)
+        return found
 
     def _variations(self, tables: Coded) -> dict[str, float]:
         found = {}

@@ -21,6 +21,7 @@ from dpbayes.studies.adult import adult, adult_file
 from dpbayes.studies.datasets import EARNINGS_MODEL, earnings
 from dpbayes.studies.ours.table_measures import Comparison
 from dpbayes.studies.runner import Chart, Piece, Report, Study
+from dpbayes.studies.social import social
 from dpbayes.synthesizer import Synthesizer
 
 REPLICATES = 10
@@ -37,10 +38,11 @@ TEN = (
 Loaded = tuple[pd.DataFrame, Comparison]
 
 
-def earnings_table(*, whole: bool) -> Loaded:
-    """The shipped earnings, every column confidential."""
+def earnings_table(*, whole: bool, keep: bool = False) -> Loaded:
+    """The shipped earnings, every column confidential; ``keep``: the regression is to be kept."""
     records, schema = earnings(whole=whole)
-    schema = Schema({n: replace(c, public=False) for n, c in schema.columns.items()})
+    columns = {n: replace(c, public=False) for n, c in schema.columns.items()}
+    schema = Schema(columns, keep=(EARNINGS_MODEL.formula,) if keep else ())
     compared = Comparison(
         schema,
         {"age": 14, "education": 21, "earnings": 20},
@@ -68,17 +70,35 @@ def _adult(columns: tuple[str, ...] | None) -> Loaded:
     return schema.validate(records), compared
 
 
+def _social() -> Loaded:
+    records, schema = social()
+    compared = Comparison(
+        schema,
+        {"age": 19, "income": 20},
+        "income",
+        "income ~ age + I(age**2) + sex + marital + smoke",
+        "(age + sex + income + income_missing + smoke)**2 + marital + ls",
+        fine="auto",
+    )
+    return schema.validate(records), compared
+
+
 def populations() -> dict[str, Callable[[], Loaded]]:
     """Those whose records are installed."""
     found: dict[str, Callable[[], Loaded]] = {
         "earnings": lambda: earnings_table(whole=False),
         "earnings, all": lambda: earnings_table(whole=True),
+        "Adult, 10": lambda: _adult(TEN),
+        "Adult, 15": lambda: _adult(None),
+        "earnings, kept": lambda: earnings_table(whole=False, keep=True),
+        "earnings, all, kept": lambda: earnings_table(whole=True, keep=True),
+        "Social Diagnosis, 6": _social,
     }
     try:
         adult_file()
     except DataError:
-        return found
-    return found | {"Adult, 10": lambda: _adult(TEN), "Adult, 15": lambda: _adult(None)}
+        return {name: load for name, load in found.items() if name.startswith("earnings")}
+    return found
 
 
 def pieces(replicates: int) -> list[Piece]:
@@ -183,7 +203,7 @@ def chart(made: pd.DataFrame) -> Chart:
 
 STUDY = Study(
     "tables",
-    "whole tables by measured: earnings, and Adult where it is installed",
+    "whole tables by measured: earnings; Adult and Social Diagnosis where they are installed",
     REPLICATES,
     pieces,
     run,
