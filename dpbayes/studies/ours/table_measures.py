@@ -77,7 +77,7 @@ class Comparison:
         }
 
     def filled(self, data: pd.DataFrame) -> pd.DataFrame:
-        """A missing level is one; a missing number is 0, with 1 in a column of its own, _missing."""
+        """A missing level is one; a missing number is 0, and 1 in a column of its own, _missing."""
         found = data.copy()
         for column in self.schema.columns.values():
             values = data[column.name]
