@@ -177,27 +177,31 @@ def rounded_columns(made: pd.DataFrame) -> str:
 
 def chart(made: pd.DataFrame) -> Chart:
     """A panel for each measure, a line for each population and δ, the bootstrap as a level."""
+    from matplotlib.lines import Line2D
+
     figure = Figure(figsize=(3.3 * len(PANELS), 3.8), dpi=150, layout="constrained")
-    names = list(dict.fromkeys(made["population"]))
+    colours = dict(zip(dict.fromkeys(made["population"]), COLOURS, strict=False))
     axes = np.atleast_1d(figure.subplots(1, len(PANELS)))
+    lines = made[np.isfinite(made["epsilon"])].sort_values("epsilon")
+    levels = made[~np.isfinite(made["epsilon"])]
     for ax, (measure, title) in zip(axes, PANELS.items(), strict=True):
-        for name, colour in zip(names, COLOURS, strict=False):
-            one = made[made["population"] == name]
-            for delta, line in ((0.0, "-"), (DELTA, "--")):
-                part = one[(one["delta"] == delta) & np.isfinite(one["epsilon"])]
-                label = name if delta == 0 else f"{name}, δ = {delta:g}"
-                ax.errorbar(
-                    part["epsilon"], part[measure], part[f"{measure} se"], color=colour,
-                    linestyle=line, marker="o", markersize=3, label=label,
-                )  # fmt: skip
-            for level in one.loc[~np.isfinite(one["epsilon"]), measure]:
-                ax.axhline(
-                    level, color=colour, linestyle=":", linewidth=1, label=f"{name}, bootstrap"
-                )
+        for (name, delta), part in lines.groupby(["population", "delta"]):
+            ax.errorbar(
+                part["epsilon"], part[measure], part[f"{measure} se"], color=colours[name],
+                linestyle="--" if delta else "-", marker="o", markersize=3,
+            )  # fmt: skip
+        for name, level in zip(levels["population"], levels[measure], strict=True):
+            ax.axhline(level, color=colours[name], linestyle=":", linewidth=1)
         ax.set(title=title, xlabel="ε", xscale="log", yscale="log", xticks=EPSILONS)
         ax.set_xticklabels([f"{epsilon:g}" for epsilon in EPSILONS])
         ax.minorticks_off()
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    said = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
+    said += [
+        Line2D([], [], color="0.3", linestyle="-", label="δ = 0"),
+        Line2D([], [], color="0.3", linestyle="--", label=f"δ = {DELTA:g}"),
+        Line2D([], [], color="0.3", linestyle=":", label="bootstrap of the records"),
+    ]
+    figure.legend(handles=said, loc="outside lower center", ncols=5)
     return Chart(figure, made)
 
 
