@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,32 +12,34 @@ from matplotlib.figure import Figure
 from dpbayes.arrays import Floats, Vector
 from dpbayes.charts import COLOURS, clean
 from dpbayes.heavy import pd
-from dpbayes.mechanisms.posterior.predictive import band
+from dpbayes.mechanisms.posterior.predictive import Check, band
+from dpbayes.mechanisms.posterior.survival import kaplan_meier
 from dpbayes.schema import Column
 
 MOST_PANELS = 6  # columns
 _BARS = 40
+_RECORDS: dict[str, Any] = {"color": "black", "linewidth": 1.6}
+_REPLICATE: dict[str, Any] = {"color": COLOURS[0], "linewidth": 0.7, "alpha": 0.5}
 
 
-def check_panels(
-    columns: Sequence[Column],
-    observed: pd.DataFrame,
-    replicates: Sequence[pd.DataFrame],
-    residuals: Mapping[str, Vector],
-) -> Figure:
+def check_panels(check: Check) -> Figure:
     """Per column, the first six: a hanging rootogram (Kleiber & Zeileis 2016), and residuals.
 
     Bars hang from the roots of expected numbers: where the model holds they end near 0. Residuals
-    are shown as the difference of their distribution function from the uniform one, in a band.
+    are shown as the difference of their distribution function from the uniform one, in a band. Of
+    durations whose event need not be seen the Kaplan-Meier curve stands in place of the rootogram.
     """
-    shown = list(columns)[:MOST_PANELS]
+    shown = check.columns[:MOST_PANELS]
     figure = Figure(figsize=(10, 3.2 * len(shown)), dpi=120, layout="constrained")
     panels = figure.subplots(len(shown), 2, squeeze=False)
     for column, (left, right) in zip(shown, panels, strict=True):
-        drawn = [one[column.name] for one in replicates]
-        _rootogram(left, column, observed[column.name], drawn)
-        if column.name in residuals:
-            _differences(right, residuals[column.name])
+        if column.name in check.events:
+            _survival(left, column, check)
+        else:
+            drawn = [one[column.name] for one in check.replicates]
+            _rootogram(left, column, check.observed[column.name], drawn)
+        if column.name in check.residuals:
+            _differences(right, check.residuals[column.name])
         else:
             right.set_axis_off()
     return figure
@@ -72,6 +75,22 @@ def _rootogram(ax: Axes, column: Column, observed: pd.Series, drawn: Sequence[pd
     ax.set_xticks(place[::step], names[::step])
     ax.set_xlabel(column.title)
     ax.set_ylabel("root of the number of records")
+    ax.legend(frameon=False)
+    clean(ax)
+
+
+def _survival(ax: Axes, time: Column, check: Check) -> None:
+    event = check.events[time.name]
+    for number, one in enumerate([*check.replicates, check.observed]):
+        at, left = kaplan_meier(time, event, one)
+        last = max(float(one[time.name].max()), float(at[-1]))
+        records = number == len(check.replicates)
+        style = _RECORDS if records else _REPLICATE
+        label = "records" if records else "replicates" if number == 0 else None
+        ax.step(np.append(at, last), np.append(left, left[-1]), where="post", label=label, **style)
+    ax.set_ylim(0, 1.02)
+    ax.set_xlabel(time.title)
+    ax.set_ylabel(f"share without {event.name} (Kaplan-Meier)")
     ax.legend(frameon=False)
     clean(ax)
 

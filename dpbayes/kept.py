@@ -153,10 +153,7 @@ def plotted(fit: Any, what: str) -> Figure:
     if what not in PLOTS:
         raise GuaranteeError(f"what = {what!r}: expected one of {', '.join(PLOTS)}.")
     if what == "check":
-        check = fit.check()
-        figure = check_charts.check_panels(
-            check.columns, check.observed, check.replicates, check.residuals
-        )
+        figure = check_charts.check_panels(fit.check())
     else:
         found: Findings = fit.findings()
         if not found.bounds:

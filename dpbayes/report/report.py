@@ -73,8 +73,8 @@ def check_report(fit: Fit[Any]) -> dict[str, bytes]:
         return {}
     check = fit.check()
     mark = charts.confidential_mark(len(fit.records), fit.guarantee.to_dict())
-    figure = check_panels(check.columns, check.observed, check.replicates, check.residuals)
-    return {"check.csv": check.table.to_csv(index=False).encode(), "check.png": png(figure, mark)}
+    content = png(check_panels(check), mark)
+    return {"check.csv": check.table.to_csv(index=False).encode(), "check.png": content}
 
 
 def png(figure: Figure, mark: str) -> bytes:

@@ -195,6 +195,12 @@ class Model(ABC):
         return tuple(column for model in self.columns for column in model.formula.outcomes)
 
     @property
+    def events(self) -> dict[str, Column]:
+        """By the name of a duration, the column that says whether its event was seen."""
+        formulas = [model.formula for model in self.columns]
+        return {f.outcome.name: f.event for f in formulas if f.event is not None}
+
+    @property
     def parameters(self) -> int:
         """About how many there are: of each column intercept, dispersion, coefficients, groups."""
         return sum(model.size for model in self.columns)

@@ -8,6 +8,7 @@ from scipy import stats
 import dpbayes as dpb
 from dpbayes.check_charts import check_panels
 from dpbayes.mechanisms.posterior.predictive import Check, ecdf_difference
+from dpbayes.mechanisms.posterior.survival import kaplan_meier, left_at
 from dpbayes.stan.cells import Cells
 from dpbayes.stan.families import FAMILIES, family_of
 from dpbayes.stan.family_text import families_in, read_family
@@ -190,7 +191,7 @@ def test_the_distance_of_residuals():
 def test_figures_of_few_records(observed):
     """All zeros, one record: a result."""
     found = check_of(observed, lambda r: r.poisson(1, len(observed)))
-    figure = check_panels(found.columns, found.observed, found.replicates, found.residuals)
+    figure = check_panels(found)
     assert len(figure.axes) == 2
     assert len(figure.axes[0].patches) > 0
 
@@ -236,6 +237,46 @@ def test_censored_times_by_hand_and_back():
     low, high = model.ends()["y"]
     assert -1e-5 < low < 0
     assert high == 1
+
+
+def durations(rng, n=300, rate=1.0):
+    death, leaving = rng.exponential(1 / rate, n), rng.exponential(2.0, n)
+    died = (death <= leaving) & (death < 4)
+    time = np.minimum(np.minimum(death, leaving), 4).round(1)
+    return pd.DataFrame({"time": time, "died": np.where(died, "yes", "no")})
+
+
+def test_the_kaplan_meier_curve_is_that_of_statsmodels():
+    from statsmodels.duration.survfunc import SurvfuncRight
+
+    data = durations(np.random.default_rng(3))
+    curve = kaplan_meier(SURVIVAL["time"], SURVIVAL["died"], data)
+    theirs = SurvfuncRight(data["time"], (data["died"] == "yes").astype(int))
+    np.testing.assert_allclose(curve[0][1:], theirs.surv_times)
+    np.testing.assert_allclose(curve[1][1:], theirs.surv_prob)
+    np.testing.assert_allclose(left_at(curve, np.array([0.0, 0.05, 99])), [
+        theirs.surv_prob[0] if theirs.surv_times[0] == 0 else 1,
+        theirs.surv_prob[0] if theirs.surv_times[0] <= 0.05 else 1, theirs.surv_prob[-1],
+    ])  # fmt: skip
+
+
+def test_a_check_of_durations():
+    """Of the true model and of one with half the rate; marks are 4 sds wide."""
+    rng = np.random.default_rng(5)
+    columns, events = [SURVIVAL["time"], SURVIVAL["died"]], {"time": SURVIVAL["died"]}
+    observed = durations(rng)
+    right = Check.of(columns, observed, [durations(rng) for _ in range(20)], events)
+    wrong = Check.of(columns, observed, [durations(rng, rate=0.5) for _ in range(20)], events)
+    for found, marked in ((right, 0), (wrong, 3)):
+        rows = found.table["figure"].str.startswith("without died after")
+        assert rows.sum() == 3
+        assert (~found.table["fits"][rows]).sum() == marked
+    panel = check_panels(right).axes[0]
+    assert len(panel.lines) == 21
+    assert panel.get_ylabel() == "share without died (Kaplan-Meier)"
+    nobody = observed.assign(died="no")
+    none = Check.of(columns, nobody, [nobody], events)
+    assert len(check_panels(none).axes) == 4
 
 
 @pytest.mark.parametrize(

@@ -378,7 +378,7 @@ class PosteriorFit(Fitted):
         rows = max(len(records), 1)
         public = on.model.public(records, rows)
         drawn = replicated(on.model, on.blank_of(rows), self.draws, public, replicates)
-        return Check.of(self.synthesised, records, list(drawn))
+        return Check.of(self.synthesised, records, list(drawn), on.model.events)
 
     def to_datatree(self, **groups: Any) -> xr.DataTree:
         return datatree(self.posterior, self.on, **groups)

@@ -8,7 +8,7 @@ not find need not be absent. Nothing of them is released, and no release hangs o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from dpbayes.engines.base import BoundModel
 from dpbayes.engines.draws import count_draws
 from dpbayes.errors import DataError
 from dpbayes.heavy import pd, special, xr
+from dpbayes.mechanisms.posterior.survival import kaplan_meier, left_at
 from dpbayes.schema import Column
 from dpbayes.stan.model import Model
 
@@ -41,6 +42,7 @@ class Check:
             random where some are equal; uniform on (0, 1) if the model holds.
         observed: the outcomes.
         replicates: of them, in the order of the records.
+        events: by the name of a duration, the column that says whether its event was seen.
     """
 
     columns: tuple[Column, ...]
@@ -48,10 +50,15 @@ class Check:
     residuals: Mapping[str, Vector]
     observed: pd.DataFrame
     replicates: tuple[pd.DataFrame, ...]
+    events: Mapping[str, Column] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, columns: Sequence[Column], observed: pd.DataFrame, replicates: Sequence[pd.DataFrame]
+        cls,
+        columns: Sequence[Column],
+        observed: pd.DataFrame,
+        replicates: Sequence[pd.DataFrame],
+        events: Mapping[str, Column] | None = None,
     ) -> Check:
         """Compare them.
 
@@ -63,6 +70,7 @@ class Check:
         rng = np.random.default_rng(_SEED)
         rows: list[dict[str, object]] = []
         residuals: dict[str, Vector] = {}
+        events = events or {}
         for column in columns:
             name = column.name
             drawn = [one[name] for one in replicates]
@@ -72,8 +80,11 @@ class Check:
                 numbers = [np.asarray(one, dtype=float) for one in (observed[name], *drawn)]
                 residuals[name] = _residuals(numbers[0], np.stack(numbers[1:]), rng)
                 rows += _of_residuals(name, residuals[name])
+            if name in events:
+                rows += _of_survival(column, events[name], observed, replicates)
         kept = observed[[column.name for column in columns]].reset_index(drop=True)
-        return cls(tuple(columns), pd.DataFrame(rows), residuals, kept, tuple(replicates))
+        table = pd.DataFrame(rows)
+        return cls(tuple(columns), table, residuals, kept, tuple(replicates), events)
 
     @property
     def misfits(self) -> pd.DataFrame:
@@ -189,6 +200,17 @@ def _of_residuals(column: str, residuals: Vector) -> list[dict[str, object]]:
         }
         for name, (value, mean, sd) in expected.items()
     ]  # fmt: skip
+
+
+def _of_survival(
+    time: Column, event: Column, observed: pd.DataFrame, replicates: Sequence[pd.DataFrame]
+) -> list[dict[str, object]]:
+    """Kaplan-Meier shares after the quartiles of the times."""
+    quartiles = np.quantile(observed[time.name].to_numpy(dtype=float), (0.25, 0.5, 0.75))
+    left = [left_at(kaplan_meier(time, event, one), quartiles) for one in (observed, *replicates)]
+    names = [f"without {event.name} after {time.shown(float(at))}" for at in quartiles]
+    others = np.stack(left[1:])
+    return [_row(time.name, name, float(left[0][k]), others[:, k]) for k, name in enumerate(names)]
 
 
 def ecdf_difference(residuals: Vector) -> float:
