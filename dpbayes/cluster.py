@@ -49,12 +49,15 @@ def check_scheduler(text: str) -> None:
 def connected(workers: int | None, scheduler: str | None, pieces: int) -> Iterator[Any]:
     """A Dask client: of a scheduler, or of a local cluster of one-thread processes.
 
+    The local one is reached with certificates alone that are made for it and stay in memory:
+    whoever else is logged in could run code there otherwise.
+
     Raises:
         EngineError: Dask is not installed, or the scheduler cannot be reached.
     """
     try:
         import dask
-        from distributed import Client, LocalCluster
+        from distributed import Client, LocalCluster, Security
     except ImportError:
         raise EngineError('this runs on Dask: pip install "dpbayes[studies]".') from None
     quiet = {"distributed.worker.daemon": False, "distributed.admin.large-graph-warning-threshold":
@@ -85,6 +88,7 @@ def connected(workers: int | None, scheduler: str | None, pieces: int) -> Iterat
                 processes=True,
                 dashboard_address="127.0.0.1:0",
                 silence_logs=logging.ERROR,
+                security=Security.temporary(),
             ) as cluster,
             Client(cluster, set_as_default=False) as client,
         ):

@@ -217,3 +217,17 @@ def test_bad_input(tmp_path, monkeypatch):
         EngineError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9' within 1 s"
     ):
         run_study(study(), 2, tmp_path / "new", scheduler="tcp://127.0.0.1:9")
+
+
+def test_nobody_else_reaches_the_cluster_of_a_study():
+    """Neither without certificates nor with one's own: Dask runs what it is sent."""
+    from distributed import Client, Security
+
+    with cluster.connected(1, None, 1) as client:
+        assert client.submit(sum, [1, 2]).result() == 3
+        address = client.scheduler.address
+        assert address.startswith("tls://127.0.0.1:")
+        with pytest.raises(OSError, match=r"Timed out|closed"):
+            Client(address.replace("tls", "tcp"), timeout=3)
+        with pytest.raises(OSError, match=r"TLS certificate does not match"):
+            Client(address, timeout=3, security=Security.temporary())
