@@ -21,6 +21,7 @@ from dpbayes.engines.draws import stacked
 from dpbayes.heavy import pd, special, xr
 from dpbayes.mechanisms import Anchored, Unweighted
 from dpbayes.mechanisms.posterior.stage import Problem
+from dpbayes.mechanisms.posterior.weights import ConstantWeights
 from dpbayes.schema import Schema
 from dpbayes.stan.model import Regression
 from dpbayes.studies.runner import Piece, Report, Study, rounded
@@ -30,7 +31,7 @@ EPSILONS = (0.1, 0.3, 1.0, 3.0, 5.0)
 SOME = (0.3, 1.0, 3.0)  # where a fit takes long
 ANCHORS: tuple[Literal["none", "two-stage", "histogram"], ...] = ("none", "two-stage", "histogram")
 DEFAULT = "default"
-RATE_OF = "n ε / p"
+RATE_OF, WEIGHT, IDLE = "n ε / p", "α", "idle"
 BANDS = (0, 9, 25, 60, 125, 400, np.inf)  # of it
 SHARE, RATE = 0.5, 0.4  # means of the covariates
 PRECISION = 6.0  # of beta outcomes
@@ -111,7 +112,7 @@ def run(
     rows = []
     for epsilon in epsilons:
         found: dict[str, Anchored] = {name: Anchored(epsilon, name) for name in ANCHORS}
-        if taken(n, p, family, epsilon) == "none":  # with what the claim leaves of ε
+        if default(n, p, family, epsilon)[0] == "none":  # with what the claim leaves of ε
             found[DEFAULT] = Anchored(epsilon)
         for name, mechanism in found.items():
             fit = base.with_mechanism(mechanism).fit(frame, allow_nonconvergence=True).fitted
@@ -122,12 +123,14 @@ def run(
 
 
 @functools.cache
-def taken(n: int, p: int, family: str, epsilon: float) -> str:
-    """The default's anchor."""
+def default(n: int, p: int, family: str, epsilon: float) -> tuple[str, float]:
+    """The default's anchor, and the weight α that it leaves a record."""
     _, schema, model = records(2, p, family, np.random.default_rng(1))
-    found = Anchored(epsilon).taken(Problem.of(model.on(schema), n))
-    assert isinstance(found, str)
-    return found
+    problem, mechanism = Problem.of(model.on(schema), n), Anchored(epsilon)
+    anchor, weights = mechanism.taken(problem), mechanism.stages(problem)[-1].weights
+    assert isinstance(anchor, str)
+    assert isinstance(weights, ConstantWeights)
+    return anchor, weights.alpha
 
 
 def _points(draws: xr.DataTree) -> Floats:
@@ -155,7 +158,7 @@ def _logs(rows: pd.DataFrame) -> pd.DataFrame:
     )
     found = wide.reset_index()
     cells = zip(found["n"], found["p"], found["family"], found["epsilon"], strict=True)
-    found["taken"] = [taken(*cell) for cell in cells]
+    found["taken"], found[WEIGHT] = zip(*(default(*cell) for cell in cells), strict=True)
     drawn = found.reindex(columns=[DEFAULT])[DEFAULT]
     for name in set(found["taken"]) - {"none"}:
         drawn = drawn.where(found["taken"] != name, found[name])
@@ -173,7 +176,7 @@ def bands(rows: pd.DataFrame) -> pd.DataFrame:
     """How many times farther than the default each anchor is, by n ε / p.
 
     Geometric means over data sets, each with the mean over its cells, and standard errors of the
-    logarithm.
+    logarithm. ``idle`` is the default's distance in that of a clamp that is idle, 1 / sqrt(α).
     """
     logs = _logs(rows)
     edges = pd.cut(logs[RATE_OF], BANDS, right=False).astype(str)
@@ -184,8 +187,10 @@ def bands(rows: pd.DataFrame) -> pd.DataFrame:
         each = ratio.groupby(part["piece"]).mean()
         row: dict[str, object] = {"outcome": outcome, "band": band, "data sets": len(each)}
         row["least"] = part[RATE_OF].min()
-        for name in ANCHORS:
-            row[name], row[f"{name} se"] = np.exp(each[name].mean()), each[name].sem()
+        each[IDLE] = (part[DEFAULT] + np.log(part[WEIGHT]) / 2).groupby(part["piece"]).mean()
+        for name in each:
+            row[str(name)] = np.exp(each[name].mean())
+            row[f"{name} se"] = each[name].sem()
         found.append(row)
     return pd.DataFrame(found).sort_values(["outcome", "least"], ignore_index=True)
 
