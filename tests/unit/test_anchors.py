@@ -11,6 +11,7 @@ from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.mechanisms.posterior.anchored import NEAR_NONE, NEAR_TABLES, distance
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.stage import Problem
+from dpbayes.privacy.guarantee import SECRET_NOISE
 from dpbayes.studies.ours import anchors
 
 Y = {"y": {"type": "continuous", "lower": 0, "upper": 10}}
@@ -66,6 +67,12 @@ def test_its_stages_are_those_of_the_anchor_and_cost_no_more_than_is_claimed(n, 
         for delta in (0.0, 1e-6):  # no loss of the claim is below that of the anchor taken
             ours, theirs = (c.for_datasets(m, delta=delta) for c in (claim, named))
             assert ours.epsilon >= theirs.epsilon * (1 - 1e-9)
+
+
+def test_an_assumption_is_said_once():
+    claim = dpb.Anchored(1.0).guarantee().drawn_by("candidates")
+    assert SECRET_NOISE in claim.assumptions
+    assert len(set(claim.assumptions)) == len(claim.assumptions)
 
 
 @pytest.mark.parametrize("rows", [40, "noisy"])
