@@ -27,7 +27,7 @@ POSTERIORS = [
     (dpb.Censored(1.0, adjacency="substitution"), BETA, "embedded"),
     (dpb.Censored(1.0), BERNOULLI, "embedded"),
     (dpb.CensoredWeighted(1.0, weights=dpb.ConstantWeights(0.4)), BETA, "embedded"),
-    (dpb.Anchored(1.0), BETA, "embedded"),
+    (dpb.Anchored(1.0, "two-stage"), BETA, "embedded"),
     (dpb.Anchored(1.0), BETA, CandidatesEngine(1000)),
     (dpb.Anchored(1.0), BERNOULLI, CandidatesEngine(1000)),
     (dpb.BetaDivergence(1.0), BERNOULLI, "embedded"),

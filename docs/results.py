@@ -44,6 +44,7 @@ KEPT = {  # of each study, the tables that pages are made of
     "pegs": ["orderings", "means"],
     "tables": ["tables"],
     "tables-coverage": ["coverage"],
+    "anchors": ["anchors", "bands"],
 }
 FINDINGS: dict[str, tuple[Finding, ...]] = {
     "comparison-1": bowen_liu.STUDY_1,
@@ -285,11 +286,53 @@ def coverage(name: str) -> str:
     return _markdown(["n", "rows", "ε", *quantities, "width"], rows)
 
 
+ANCHORS = ("none", "two-stage", "histogram")
+
+
+def bands(outcome: str) -> str:
+    """Distance of each anchor in that of the default, by records per parameter."""
+    found = _table("anchors")
+    found = found[found["outcome"] == outcome]
+    rows = []
+    for row in found.to_dict("records"):
+        low, high = (float(end) for end in row["band"].strip("[)").split(","))
+        band = f"{low:g} to {high:g}" if math.isfinite(high) else f"{low:g} and more"
+        cells = [
+            "1" if row[name] == 1 and row[f"{name} se"] == 0
+            else f"{row[name]:.2f}" if pd.isna(row[f"{name} se"])
+            else f"{row[name]:.2f} ({row[name] * row[f'{name} se']:.2f})"
+            for name in (*ANCHORS, "idle")
+        ]  # fmt: skip
+        rows.append([band, int(row["data sets"]), *cells])
+    return _markdown(["n ε / p", "data sets", *ANCHORS, "default, times √α"], rows)
+
+
+def anchors(family: str) -> str:
+    """Distances by parameters, records and ε: none, two-stage, histogram, the default's in bold."""
+    found = _table("anchors")
+    found = found[found["family"] == family]
+    epsilons = sorted(found["epsilon"].unique())
+    rows = []
+    for (p, n), part in found.groupby(["p", "n"]):
+        by = part.set_index("epsilon")
+        cells = []
+        for epsilon in epsilons:
+            if epsilon not in by.index:
+                cells.append("")
+                continue
+            one = by.loc[epsilon]
+            texts = {name: f"{one[name]:.2g}" for name in ANCHORS}
+            texts[one["taken"]] = f"**{texts[one['taken']]}**"
+            cells.append(" / ".join(texts.values()))
+        rows.append([int(p), f"{n:,.0f}", int(part["data sets"].min()), *cells])
+    return _markdown(["p", "n", "data sets", *(f"ε = {e:g}" for e in epsilons)], rows)
+
+
 TABLES: dict[str, Callable[[str], str]] = {
     f.__name__: f
     for f in (
         run, findings, figures, rules, curves, allocation, counts, orderings, distances, whole,
-        coverage,
+        coverage, bands, anchors,
     )
 }  # fmt: skip
 

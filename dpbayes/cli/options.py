@@ -331,7 +331,8 @@ class MechanismOptions:
     anchor: Annotated[
         str | None,
         typer.Option(
-            help="For anchored: two-stage [default], histogram, none, or FILE.json as --weights."
+            help="For anchored: auto [default], two-stage, histogram, none, or FILE.json as "
+            "--weights."
         ),
     ] = None
     range: Annotated[
@@ -341,7 +342,7 @@ class MechanismOptions:
     share: Annotated[
         float | None,
         typer.Option(
-            help="Part of ε in (0, 1): anchored, for the anchor draw [0.15]; perturbed-histogram, "
+            help="Part of ε in (0, 1): anchored, for the anchor [0.15]; perturbed-histogram, "
             "for the cells [0.5]."
         ),
     ] = None

@@ -100,7 +100,13 @@ def of_cells(cells: int, rows: int, share: float, epsilon: float, what: str) -> 
 
 
 def of_posterior(
-    rows: int, parameters: int, alpha: float, columns: int, epsilon: float | None
+    rows: int,
+    parameters: int,
+    alpha: float,
+    columns: int,
+    epsilon: float | None,
+    *,
+    anchor: float = 0.0,
 ) -> Outlook:
     """A posterior of tempered log-likelihoods.
 
@@ -116,18 +122,19 @@ def of_posterior(
         alpha: constant weight α of the records.
         columns: that are modelled.
         epsilon: for words.
+        anchor: records per parameter from which a drawn anchor is near enough.
     """
-    counted = alpha * rows / parameters
+    each, counted = rows / parameters, alpha * rows / parameters
     distance = min(1.0, math.sqrt(parameters / (4 * alpha * rows)))
     facts = {
         "α": alpha,
-        "records per parameter": rows / parameters,
+        "records per parameter": each,
         COUNTED: counted,
         DISTANCE: distance,
     }
-    if counted >= FEWEST:
+    if counted >= FEWEST and each >= anchor:
         return Outlook(facts)
-    needed = math.ceil(FEWEST / alpha)
+    needed = math.ceil(max(FEWEST / alpha, anchor))
     at = "" if epsilon is None else f" at ε = {epsilon:g}"
     several = f" for {columns} columns" if columns > 1 else ""
     what = (
@@ -135,8 +142,14 @@ def of_posterior(
         f"of about {parameters} parameters{several}: what is drawn follows the prior more than "
         "the records."
     )
-    remedy = (
+    remedy = "Take fewer terms, or more ε."
+    if each < anchor:
+        what = (
+            f"The anchor is a draw that {rows:,} records put too far from the fit of about "
+            f"{parameters} parameters{several}: the clamp decides where the posterior lies."
+        )
+        remedy = "Leave anchor at auto, or take one from earlier records (--anchor FILE)."
+    least = (
         f"About {needed:,} records per parameter are needed{at}, {needed * parameters:,} in all. "
-        "Take fewer terms, or more ε."
     )
-    return Outlook(facts, (Caution(what, remedy),))
+    return Outlook(facts, (Caution(what, least + remedy),))

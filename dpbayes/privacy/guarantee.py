@@ -153,7 +153,8 @@ class Guarantee:
     def assumptions(self) -> tuple[str, ...]:
         """What the claim rests on and the code cannot check."""
         several = (NEAR_INDEPENDENT,) if self.draw == "chain" and self.draws > 1 else ()
-        return (*DRAWS[self.draw], *several, *self.more, ROWS[self.rows])
+        found = (*DRAWS[self.draw], *several, *self.more, ROWS[self.rows])
+        return tuple(dict.fromkeys(found))  # noise of an anchor and of a choice among points is one
 
     @property
     def draws(self) -> int:

@@ -1,5 +1,7 @@
 """From records to release by real chains: every type of outcome, programs, figures, pilots."""
 
+import json
+
 import numpy as np
 import pytest
 from matplotlib.image import imread
@@ -25,6 +27,20 @@ def test_a_refit_keeps_no_chains(schema, records, tmp_path):
     assert (again.checkpoint, sorted(folder.iterdir())) == (None, kept)
     fit.checkpoint.clear()
     assert not folder.exists()
+
+
+def test_a_release_names_the_anchor_that_was_taken(schema):
+    """By default from tables with few records, drawn with more, and none with few of levels."""
+    settings = dpb.SamplerSettings(chains=2, warmup=200, draws=100)
+    cases = [("y ~ 1", "beta", 150, "histogram"), ("y ~ 1", "beta", 500, "draw"),
+             ("ill ~ 1", "bernoulli", 40, "none")]  # fmt: skip
+    for formula, family, n, anchor in cases:
+        model = dpb.Regression(formula, family)
+        synthesizer = dpb.Synthesizer(schema, dpb.Anchored(1.0), model, settings=settings)
+        release = synthesizer.fit(make_records(n), allow_nonconvergence=True).sample()
+        statement = json.loads(release.files()["guarantee.json"])
+        assert statement["settings"]["stages"][-1]["anchor"] == anchor
+        assert statement["epsilon"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

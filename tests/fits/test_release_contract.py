@@ -80,7 +80,8 @@ PURE = [
 ]
 STAN = [
     dpb.Unweighted(), dpb.Weighted(), dpb.WeightedE(5), dpb.Censored(5), dpb.CensoredWeighted(5),
-    dpb.Anchored(5), dpb.Anchored(5, "histogram"), dpb.BetaDivergence(5),
+    dpb.Anchored(5), dpb.Anchored(5, "two-stage"), dpb.Anchored(5, "histogram"),
+    dpb.BetaDivergence(5),
     dpb.ClampedModips(5, nested=2), dpb.ClampedModips(5, "censored"),
 ]  # fmt: skip
 

@@ -14,7 +14,7 @@ SETTINGS = dpb.SamplerSettings(chains=2, warmup=500, draws=300, seed=3)
 def test_every_program_with_covariates_and_groups(schema, family):
     records = make_records(400)
     model = dpb.Regression(f"{OUTCOME[family]} ~ age + sex + (1 | region)", family)
-    mechanism = dpb.Anchored(2.0, share=0.25)
+    mechanism = dpb.Anchored(2.0, "two-stage", share=0.25)
     synthesizer = dpb.Synthesizer(schema, mechanism, model, settings=SETTINGS)
     fit = synthesizer.fit(records, allow_nonconvergence=True)
     fitted = fit.fitted

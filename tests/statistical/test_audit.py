@@ -51,7 +51,9 @@ def reference(synthesizer):
 
 
 @pytest.mark.parametrize(("adjacency", "epsilon"), [("add-remove", 5.0), ("substitution", 0.5)])
-@pytest.mark.parametrize("kind", ["censored", "reference", "constant", "none", "two-stage", "ref"])
+@pytest.mark.parametrize(
+    "kind", ["censored", "reference", "constant", "none", "two-stage", "auto", "ref"]
+)
 def test_strict_mechanisms_keep_their_epsilon(fit, reference, kind, epsilon, adjacency):
     """To 1e-6, for the worst of the records tried, under both adjacencies."""
     mechanism = {
@@ -61,7 +63,8 @@ def test_strict_mechanisms_keep_their_epsilon(fit, reference, kind, epsilon, adj
             epsilon, weights=dpb.ConstantWeights(0.4), **o
         ),
         "none": lambda **o: dpb.Anchored(epsilon, "none", **o),
-        "two-stage": lambda **o: dpb.Anchored(epsilon, **o),
+        "two-stage": lambda **o: dpb.Anchored(epsilon, "two-stage", **o),
+        "auto": lambda **o: dpb.Anchored(epsilon, **o),
         "ref": lambda **o: dpb.Anchored(epsilon, reference, **o),
     }[kind](adjacency=adjacency)
     claim = mechanism.guarantee()

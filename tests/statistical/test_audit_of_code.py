@@ -35,7 +35,7 @@ class Spy:
         return getattr(self.bound, name)
 
 
-@pytest.mark.parametrize("mechanism", [dpb.Censored(EPSILON), dpb.Anchored(EPSILON)])
+@pytest.mark.parametrize("mechanism", [dpb.Censored(EPSILON), dpb.Anchored(EPSILON, "two-stage")])
 def test_what_was_sampled_is_what_is_examined(mechanism, monkeypatch):
     """The very bindings, stage by stage; neighbours' by the function that the fit used."""
     sampled, made = [], []

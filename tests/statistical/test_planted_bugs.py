@@ -40,7 +40,7 @@ SCHEMA = dpb.Schema.from_dict(
 RECORDS = pd.DataFrame({"y": RNG.beta(30, 30, 60), "ill": RNG.choice(["no", "yes"], 60)})
 MANY = pd.DataFrame({"y": 0.5, "ill": ["no"] * 1350 + ["yes"] * 150})
 BETA, BERNOULLI = dpb.Regression("y ~ 1", "beta"), dpb.Regression("ill ~ 1", "bernoulli")
-CENSORED, ANCHORED = dpb.Censored(0.5), dpb.Anchored(0.5)
+CENSORED, ANCHORED = dpb.Censored(0.5), dpb.Anchored(0.5, "two-stage")
 AT_THE_MODE = dpb.Censored(0.5, window=(0.9, 1.4))  # where terms of ``plants.PROGRAMS`` are
 
 
@@ -68,7 +68,8 @@ OF_POSTERIORS = {
         "one record moves the terms of all", plants.clamp_by_records, CENSORED, points=512
     ),
     "second_range that follows the records": Bug(
-        "one record tempers all", plants.rows_and_anchor, dpb.Anchored(1.0), BERNOULLI, records=MANY
+        "one record tempers all", plants.rows_and_anchor, dpb.Anchored(1.0, "two-stage"), BERNOULLI,
+        records=MANY,
     ),
     "candidates that follow the records": Bug(
         "points tell which table they were made for", plants.rows, ANCHORED, BERNOULLI, FEW
@@ -76,7 +77,8 @@ OF_POSTERIORS = {
     "records added twice": Bug("a record has two terms", plants.added_twice, CENSORED),
     "posterior mean as anchor": Bug("nobody has paid for it", plants.own_anchor, ANCHORED),
     "all of epsilon after the anchor": Bug(
-        "its stage comes on top", plants.free_anchor, dpb.Anchored(0.5, share=0.5), points=512
+        "its stage comes on top", plants.free_anchor, dpb.Anchored(0.5, "two-stage", share=0.5),
+        points=512,
     ),
     "weights by the records": Bug(
         "the riskiest record sets everybody's weight", plants.own_weights,
@@ -247,7 +249,7 @@ def random_posterior(rng):
         lambda **o: dpb.Censored(epsilon, **o),
         lambda **o: dpb.CensoredWeighted(epsilon, weights=dpb.ConstantWeights(0.3), **o),
         lambda **o: dpb.Anchored(epsilon, "none", **o),
-        lambda **o: dpb.Anchored(epsilon, share=0.4, **o),
+        lambda **o: dpb.Anchored(epsilon, "two-stage", share=0.4, **o),
         lambda **o: dpb.ClampedModips(epsilon, **o),
         lambda **o: dpb.BetaDivergence(epsilon, **o),
     ]

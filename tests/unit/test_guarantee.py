@@ -264,7 +264,7 @@ def test_public_weights_make_censored_weighted_strict():
         ({"share": 1.0}, "share = 1.0 must lie in"),
         (
             {"anchor": "mean"},
-            "anchor = 'mean' must be 'two-stage', 'histogram', 'none' or a Reference",
+            "anchor = 'mean' must be 'auto', 'two-stage', 'histogram', 'none' or a Reference",
         ),
     ],
 )
@@ -329,7 +329,7 @@ def test_window_and_weights_of_each_mechanism():
                 assert (low, high) == ((-5, 0) if discrete else (-2.5, 2.5))
             elif mechanism.name == "anchored":
                 assert high - low == pytest.approx(4.25)  # a share of 0.15 went to the anchor
-                assert stage.anchor == "draw"
+                assert stage.anchor == "none"  # three records put a draw anywhere
             elif mechanism.name == "beta-divergence":
                 # beta = 1.5: scores in [-2, 2/3], and epsilon = 5 needs no tempering
                 assert (low, high) == pytest.approx((-2, 2 / 3))
@@ -351,7 +351,7 @@ def test_tempering_keeps_the_range_inside_the_window():
 
 def test_range_after_a_drawn_anchor_is_public_and_between_one_and_two():
     def reach(epsilon, n, parameters=2):
-        stage = dpb.Anchored(epsilon).stages(Problem(n, parameters, False))[-1]
+        stage = dpb.Anchored(epsilon, "two-stage").stages(Problem(n, parameters, False))[-1]
         return stage.window[1] / stage.weights.alpha
 
     assert reach(0.1, 2000) == pytest.approx(2.0)  # anchor far away

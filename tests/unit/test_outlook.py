@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -92,10 +93,42 @@ def test_posteriors(schema):
     assert any("1 nats wide" in text for text in narrow.warnings)
     assert not dpb.Censored(5.0).outlook(schema, 5000, model).warnings
     assert not dpb.Anchored(1.0).outlook(schema, 5000, model).warnings
-    far = dpb.Anchored(0.05).outlook(schema, 400, model).warnings
-    assert any("the clamp decides" in text for text in far)
     assert dpb.Weighted().outlook(schema, 400, model).facts == {}  # weights follow the records
     assert Problem.of(model, 400).parameters == model.parameters == 3
+
+
+@pytest.mark.parametrize("covariates", [0, 4, 28])
+@pytest.mark.parametrize(
+    ("anchor", "family", "needed"),
+    # Ten counted records at α = .85 ε / 4 where the range L is 2, and of ε / 12 without an anchor;
+    # a draw at α = .15 ε / 12 is near the fit from 12 / (.15 1.2² ε) on.
+    [
+        ("auto", "normal", 47.06),
+        ("histogram", "normal", 47.06),
+        ("two-stage", "normal", 55.56),
+        ("none", "normal", 120.0),
+        ("auto", "bernoulli", 47.06),
+    ],
+)
+def test_records_per_parameter_that_an_anchor_needs(covariates, anchor, family, needed):
+    """Below it is said how many are needed, and with as many it is said no more."""
+    outcome = {"type": "continuous", "lower": 0, "upper": 1}
+    if family == "bernoulli":
+        outcome = {"type": "binary", "levels": ["no", "yes"]}
+    names = [f"x{k}" for k in range(covariates)]
+    given = {x: {"type": "continuous", "lower": 0, "upper": 1, "public": True} for x in names}
+    schema = dpb.Schema.from_dict({"columns": {"y": outcome, **given}})
+    model = dpb.Regression("y ~ " + (" + ".join(names) or "1"), family).on(schema)
+    for epsilon in (0.1, 1.0):
+        mechanism = dpb.Anchored(epsilon, anchor)
+        few = math.floor(0.85 * needed / epsilon * model.parameters)
+        (text,) = mechanism.outlook(schema, few, model).warnings
+        said = re.search(r"About ([\d,]+) records per parameter are needed at ε = ", text)[1]
+        each = int(said.replace(",", ""))
+        assert 0.9 * needed / epsilon < each < 1.02 * needed / epsilon + 1  # L falls below 2
+        assert ("the clamp decides" in text) is (anchor == "two-stage")
+        enough = math.ceil(1.1 * each * model.parameters)
+        assert not mechanism.outlook(schema, enough, model).warnings
 
 
 def test_noise_of_measured_is_that_of_its_counts(schema):

@@ -204,19 +204,10 @@ def test_more_records_and_budget_bring_the_anchor_nearer():
     assert near[-1].distance > math.sqrt(3 / 20_000)
 
 
-def test_too_few_records_are_told_before_anything_is_spent():
-    columns = {"y": {"type": "continuous", "lower": 0, "upper": 1}}
-    schema = dpb.Schema.from_dict({"rows": 100, "columns": columns})
-    model = dpb.Regression("y ~ 1", "beta").on(schema)
-    warnings = dpb.Anchored(0.1, "histogram").outlook(schema, 100, model).warnings
-    assert any("The anchor comes from counts of 100 records" in text for text in warnings)
-    assert not dpb.Anchored(1.0, "histogram").outlook(schema, 5_000, model).warnings
-
-
 def test_columns_of_a_sequence_are_refused():
     schema = dpb.Schema.from_dict({"columns": {**Y, "z": {"type": "binary", "levels": [0, 1]}}})
     models = dpb.Sequence(
         [dpb.Regression("y ~ 1", "categorical"), dpb.Regression("z ~ y", "bernoulli")]
     )
-    with pytest.raises(dpb.SchemaError, match="Leave anchor at 'two-stage'"):
+    with pytest.raises(dpb.SchemaError, match="Leave anchor at 'auto'"):
         dpb.Synthesizer(schema, dpb.Anchored(1, "histogram"), models)

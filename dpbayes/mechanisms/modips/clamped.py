@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms.modips.settings import check_nested, one_of
 from dpbayes.mechanisms.outlook import Outlook
-from dpbayes.mechanisms.posterior.anchored import Anchored
+from dpbayes.mechanisms.posterior.anchored import Anchored, NamedAnchor
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.censored import Censored
 from dpbayes.mechanisms.posterior.stage import Problem, Stage
@@ -37,7 +37,7 @@ class ClampedModips(PosteriorMechanism):
     posterior: Literal["anchored", "censored"] = "anchored"
     nested: int = 1
     adjacency: Adjacency = "add-remove"
-    anchor: Literal["two-stage", "histogram", "none"] | Reference | None = None
+    anchor: NamedAnchor | Reference | None = None
     range: float | None = None
     share: float | None = None
     draw: Literal["clamped"] = "clamped"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from dpbayes.errors import GuaranteeError, SchemaError
-from dpbayes.mechanisms.outlook import Caution, Outlook
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, place_window, window_width
 from dpbayes.mechanisms.posterior.tabulated import Tables
@@ -24,7 +22,7 @@ from dpbayes.privacy.guarantee import (
 )
 from dpbayes.privacy.noise import opendp
 from dpbayes.schema import Schema
-from dpbayes.stan.model import ColumnModel, Model
+from dpbayes.stan.model import Model
 
 # Public range L of |f - h| that stays unclamped, by anchor.
 RANGE_NONE = 6.0
@@ -34,7 +32,13 @@ RANGE_DRAWN = (1.0, 2.0)  # from and to, after a drawn anchor
 RANGE_TABLES = 1.5  # least around an anchor from tables: bins and cells are coarse
 GROWTH = 3.0  # of epsilon from one anchor to the next
 MOST_ANCHORS = 7
-NAMED_ANCHORS = ("two-stage", "histogram", "none")
+# Expected distance from the fit, in scales of a record, up to which a drawn anchor is better than
+# what else there is (`dpbayes study anchors`): than one from tables, and than none.
+NEAR_TABLES = 0.8
+NEAR_NONE = 1.2
+NamedAnchor = Literal["auto", "two-stage", "histogram", "none"]
+NAMED_ANCHORS: tuple[NamedAnchor, ...] = get_args(NamedAnchor)
+PAID = ("auto", "two-stage", "histogram")  # a share of epsilon is set apart
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,10 @@ class Anchored(PosteriorMechanism):
     Anchors: ``none`` (h = 0); a ``Reference`` fit (its posterior mean, public); ``two-stage``: one
     draw θ0 from the mechanism without anchor at epsilon1 = share x epsilon, then the anchored one
     with the rest; ``histogram``: the mode given records made up from noisy tables of the outcome,
-    which epsilon1 pays for (``tabulated.Tables``; one column given public ones; noise by OpenDP).
-    Where draws are among public points (engine ``candidates``) epsilon1 is divided
-    among as many drawn anchors as it takes to get near the posterior.
+    which epsilon1 pays for (``tabulated.Tables``; one column given public ones; noise by OpenDP);
+    ``auto``: one of these by public facts (``taken``). Where draws are among public points (engine
+    ``candidates``) epsilon1 is divided among as many drawn anchors as it takes to get near the
+    posterior.
 
     Guarantee: strict. h and α depend on record i, public data and a θ0 that is public or paid for,
     so the argument of ``Censored`` holds in each stage given the stages before. Together they cost
@@ -59,7 +64,7 @@ class Anchored(PosteriorMechanism):
 
     Attributes:
         epsilon: for one data set, for ``adjacency``.
-        anchor: ``two-stage``, ``histogram``, ``none``, or a Reference.
+        anchor: ``auto``, ``two-stage``, ``histogram``, ``none``, or a Reference.
         range: L of the stage that is released; by default 6 without anchor (3 sqrt(q) around a
             public value for the q columns of a sequence), 0.9 with a reference, and
             ``second_range`` after a drawn anchor or one from tables.
@@ -68,7 +73,7 @@ class Anchored(PosteriorMechanism):
     """
 
     epsilon: float
-    anchor: Literal["two-stage", "histogram", "none"] | Reference = "two-stage"
+    anchor: NamedAnchor | Reference = "auto"
     range: float | None = None
     share: float = 0.15
     adjacency: Adjacency = "add-remove"
@@ -81,8 +86,8 @@ class Anchored(PosteriorMechanism):
         window_width(self.epsilon, self.adjacency)
         if not (isinstance(self.anchor, Reference) or self.anchor in NAMED_ANCHORS):
             raise GuaranteeError(
-                f"anchor = {self.anchor!r} must be 'two-stage', 'histogram', 'none' or a Reference "
-                "(--anchor FILE, written by `dpbayes tune`)."
+                f"anchor = {self.anchor!r} must be 'auto', 'two-stage', 'histogram', 'none' or a "
+                "Reference (--anchor FILE, written by `dpbayes tune`)."
             )
         if self.range is not None and not inside(self.range, 0, math.inf):
             raise GuaranteeError(
@@ -97,33 +102,50 @@ class Anchored(PosteriorMechanism):
     def _widths(self) -> tuple[float, float]:
         """Widths of the stages for anchors together (0 without one), and of the released stage."""
         width = window_width(self.epsilon, self.adjacency)
-        first = self.share * width if self.anchor in ("two-stage", "histogram") else 0.0
+        first = self.share * width if self.anchor in PAID else 0.0
         return first, width - first
 
     def check(self, schema: Schema, model: Model | None) -> None:
         super().check(schema, model)
-        if self.anchor != "histogram":
-            return
-        if not isinstance(model, ColumnModel) or model.conditioned or len(model.outcomes) > 1:
+        assert model is not None  # super
+        if self.anchor == "histogram" and not Problem.of(model, 1).counted:
             raise SchemaError(
                 "anchor = 'histogram' counts one column given public ones, and this model draws "
-                "several. Leave anchor at 'two-stage'."
+                "several. Leave anchor at 'auto'."
             )
 
     def check_release(self) -> None:
         if self.anchor == "histogram":
             opendp()
 
+    def taken(self, problem: Problem) -> NamedAnchor | Reference:
+        """The anchor, where it is ``auto`` one by public facts: never ``auto`` itself.
+
+        A draw where it is expected near the fit. With fewer records, or less epsilon, tables of the
+        outcome, if it is one and continuous, and else none: on either side the best of the three in
+        simulations, or as good as it (`dpbayes study anchors`). With ``none`` the share is not
+        used, but claimed: the claim is made before the number of records is known.
+        """
+        if self.anchor != "auto":
+            return self.anchor
+        tables = problem.counted and not problem.discrete
+        first, _ = self._widths()
+        far = distance(first, problem)
+        if problem.points is not None or far <= (NEAR_TABLES if tables else NEAR_NONE):
+            return "two-stage"
+        return "histogram" if tables else "none"
+
     def stages(self, problem: Problem) -> tuple[Stage, ...]:
         first, last = self._widths()
-        if self.anchor == "none":
+        anchor = self.taken(problem)
+        if anchor == "none":
             return (_without_anchor(last, self.range, problem),)
-        if self.anchor == "histogram":
+        if anchor == "histogram":
             tables = Tables.of(first, problem)
             reach = max(range_at(tables.distance), RANGE_TABLES)
             return (_stage(last, self.range or reach, tables),)
-        if self.anchor != "two-stage":
-            return (_stage(last, self.range or RANGE_REFERENCE, self.anchor),)
+        if isinstance(anchor, Reference):
+            return (_stage(last, self.range or RANGE_REFERENCE, anchor),)
         parts = anchor_parts(problem)
         stages = [_without_anchor(parts[0] * first, None, problem)]
         for width in (*(part * first for part in parts[1:]), last):
@@ -135,55 +157,17 @@ class Anchored(PosteriorMechanism):
             stages.append(_stage(width, reach, "draw"))
         return (*(replace(stage, coarse=True) for stage in stages[:-1]), stages[-1])
 
-    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
-        found = super().outlook(schema, rows, model)
-        assert model is not None  # check
-        stages = self.stages(Problem.of(model, rows))
-        if isinstance(stages[-1].anchor, Tables):
-            return replace(found, cautions=(*found.cautions, *self._far(stages[-1], model, rows)))
-        if len(stages) == 1:
-            return found
-        before = stages[-2].weights
-        assert isinstance(before, ConstantWeights)
-        counted = before.alpha * rows
-        far = math.sqrt(model.parameters / counted)
-        reach = self.range or RANGE_DRAWN[1]
-        if far <= reach:
-            return found
-        what = (
-            f"The anchor is drawn from {rows:,} records that count as {counted:.1f} for about "
-            f"{model.parameters} parameters: it is expected {far:.1f} from the fit, and ratios are "
-            f"clamped beyond {reach:g}, so that the clamp decides where the posterior lies."
-        )
-        needed = math.ceil(model.parameters / reach**2 / before.alpha)
-        remedy = (
-            f"About {needed:,} records, more ε, or an anchor from earlier records (--anchor) are "
-            "needed."
-        )
-        return replace(found, cautions=(*found.cautions, Caution(what, remedy)))
-
-    def _far(self, stage: Stage, model: Model, rows: int) -> Iterator[Caution]:
-        """What is said where noise puts an anchor from tables far from the fit."""
-        tables = stage.anchor
-        assert isinstance(tables, Tables)
-        reach = self.range or RANGE_DRAWN[1]
-        if tables.distance <= reach / 2:
-            return
-        needed = math.ceil(2 * tables.distance / reach * rows)
-        what = (
-            f"The anchor comes from counts of {rows:,} records with noise of scale "
-            f"{tables.count / tables.epsilon:.0f}: it is expected {tables.distance:.1f} from the "
-            f"fit, and ratios are clamped beyond {reach:g}."
-        )
-        yield Caution(
-            what,
-            f"About {needed:,} records, more ε, or an anchor from earlier records "
-            "(--anchor) are needed.",
-        )
+    def anchor_needs(self, problem: Problem) -> float:
+        *before, _ = self.stages(problem)
+        if not before:
+            return 0.0
+        weights = before[-1].weights
+        assert isinstance(weights, ConstantWeights)
+        return 1 / (weights.alpha * NEAR_NONE**2)
 
     def guarantee(self) -> Guarantee:
         first, last = self._widths()
-        tables = self.anchor == "histogram"
+        tables = self.anchor in ("auto", "histogram")
         once = Loss.pure(first) if tables else Loss.bounded_range(first)
         return Guarantee(
             self.name,
@@ -240,6 +224,16 @@ def anchor_parts(problem: Problem) -> tuple[float, ...]:
     stages = math.ceil(problem.parameters * math.log(ratio) / step) - 1
     parts = [GROWTH**k for k in range(min(max(stages, 1), MOST_ANCHORS))]
     return tuple(part / sum(parts) for part in parts)
+
+
+def distance(width: float, problem: Problem) -> float:
+    """Expected distance of a draw without anchor from the fit, in scales of a record.
+
+    That of one parameter is 1 / sqrt(α n): p of them are sqrt(p / (α n)) away.
+    """
+    weights = _without_anchor(width, None, problem).weights
+    assert isinstance(weights, ConstantWeights)
+    return math.sqrt(problem.parameters / (weights.alpha * problem.rows))
 
 
 def second_range(alpha: float, problem: Problem) -> float:

@@ -27,6 +27,10 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
     def stages(self, problem: Problem) -> tuple[Stage, ...]:
         """Posteriors in order; data sets are drawn from the last, one draw is taken from others."""
 
+    def anchor_needs(self, problem: Problem) -> float:
+        """Records per parameter from which a drawn anchor is near enough; 0 without one."""
+        return 0.0
+
     def check(self, schema: Schema, model: Model | None) -> None:
         if model is None:
             raise GuaranteeError(
@@ -58,7 +62,14 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
         found = Outlook()
         if isinstance(weights, ConstantWeights):  # others follow records
             epsilon = getattr(self, "epsilon", None)
-            found = of_posterior(rows, problem.parameters, weights.alpha, problem.columns, epsilon)
+            found = of_posterior(
+                rows,
+                problem.parameters,
+                weights.alpha,
+                problem.columns,
+                epsilon,
+                anchor=self.anchor_needs(problem),
+            )
         if model.several_modes:
             found = replace(found, cautions=(*found.cautions, SEVERAL))
         return found

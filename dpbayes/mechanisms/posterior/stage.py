@@ -15,7 +15,7 @@ from dpbayes.mechanisms.posterior.weights import (
     WeightSource,
 )
 from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, check_epsilon
-from dpbayes.stan.model import Model
+from dpbayes.stan.model import ColumnModel, Model
 
 FARTHEST = 1e6  # end of a window
 NO_WINDOW = (-math.inf, math.inf)
@@ -36,6 +36,8 @@ class Problem:
         centre: of a record's log-likelihood: that of uniform distributions over the declared domain
             of its columns.
         covariates: of the design of one column.
+        counted: one column is drawn given public ones, so that its bins can be counted in cells of
+            those.
     """
 
     rows: int
@@ -45,6 +47,7 @@ class Problem:
     columns: int = 1
     centre: float = 0.0
     covariates: int = 0
+    counted: bool = False
 
     @classmethod
     def of(cls, model: Model, rows: int) -> Problem:
@@ -52,7 +55,8 @@ class Problem:
         centre = sum(column.log_uniform for column in model.columns)
         covariates = sum(len(column.formula.names) for column in model.columns)
         count = len(model.columns)
-        return cls(rows, model.parameters, model.discrete, None, count, centre, covariates)
+        one = isinstance(model, ColumnModel) and not model.conditioned and len(model.outcomes) == 1
+        return cls(rows, model.parameters, model.discrete, None, count, centre, covariates, one)
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,8 @@ def _posteriors(epsilon: float, anchor: Reference) -> dict[str, PosteriorMechani
         "censored-weighted": CensoredWeighted(epsilon),
         "anchored, none": Anchored(epsilon, "none"),
         "anchored, reference": Anchored(epsilon, anchor),
-        SPIKE_TWO_STAGE: Anchored(epsilon, share=0.3, range=2.0),
-        "anchored, two-stage": Anchored(epsilon),
+        SPIKE_TWO_STAGE: Anchored(epsilon, "two-stage", share=0.3, range=2.0),
+        "anchored, two-stage": Anchored(epsilon, "two-stage"),
         HISTOGRAM: Anchored(epsilon, "histogram"),
     }
 
@@ -143,7 +143,7 @@ def run_earnings(epsilons: Sequence[float], seed: int) -> pd.DataFrame:
             "censored": Censored(epsilon),
             "censored-weighted": CensoredWeighted(epsilon),
             "anchored, none": Anchored(epsilon, "none"),
-            "anchored, two-stage": Anchored(epsilon),
+            "anchored, two-stage": Anchored(epsilon, "two-stage"),
             HISTOGRAM: Anchored(epsilon, "histogram"),
         }.items():
             cases.append((epsilon, name, mechanism))

@@ -65,9 +65,9 @@ def _binary(
 
 
 def _two_stage(epsilon: float, m: int, runs: int, rng: np.random.Generator) -> tuple[float, float]:
-    """The default of ``Anchored``: an anchor from the first stage, which the release hides."""
+    """An anchor from the first stage, which the release hides."""
     problem = Problem(rows=N, parameters=2, discrete=True)
-    first, second = Anchored(epsilon).stages(problem)
+    first, second = Anchored(epsilon, "two-stage").stages(problem)
     p = rng.uniform(size=runs)
     x = rng.binomial(N, p)
     table = np.column_stack([x, N - x])
