@@ -158,8 +158,7 @@ def make_plan(
                 found.append(Expected(total, setting.epsilon, claim, outlook, accuracy))
         except DpbayesError as error:
             small = str(error).startswith("epsilon")  # a part of the total, which is named
-            where = f"at ε = {total:g} a part of it is too small: " if small else ""
-            refused[name] = f"{where}{error}"
+            refused[name] = f"at ε = {total:g}: {error}" if small else str(error)
             continue
         expected[name] = found
     source = "people made up from the schema" if reference is None else "of the reference records"
