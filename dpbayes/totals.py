@@ -7,6 +7,7 @@ from typing import Any
 
 from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms.base import F_co
+from dpbayes.privacy.accounting import ROUNDING
 from dpbayes.privacy.guarantee import EPSILONS, Guarantee, check_epsilon
 from dpbayes.synthesizer import Synthesizer
 
@@ -35,23 +36,32 @@ def for_total(
     def at(epsilon: float) -> Synthesizer[F_co]:
         return synthesizer.with_mechanism(replace(mechanism, epsilon=epsilon))
 
-    def within(epsilon: float) -> bool:
-        return _cost(at(epsilon).guarantee().for_datasets(datasets, delta)) <= total
+    def cost(made: Synthesizer[F_co]) -> float:
+        return _cost(made.guarantee().for_datasets(datasets, delta))
 
+    whole = at(total)
+    if cost(whole) <= total * (1 + ROUNDING):
+        return whole
+    found = None
     # What noisy rows leave of it is an ε, too.
     low, high = EPSILONS[0] / (1 - synthesizer.schema.rows.share) * (1 + 1e-9), total
-    if within(high):
-        return at(high)
-    if not within(low):
-        raise GuaranteeError(
-            f"a total of ε = {total:g} is too little for {datasets} data sets by "
-            f"{mechanism.name!r}, of which each needs {low:g} at least. Ask for fewer data sets or "
-            "more ε, or give a δ (--delta)."
-        )
     for _ in range(STEPS):
         middle = (low + high) / 2
-        low, high = (middle, high) if within(middle) else (low, middle)
-    return at(low)
+        try:
+            made = at(middle)
+        except GuaranteeError:  # a part of it is too small to be an ε
+            low = middle
+            continue
+        fits = cost(made) <= total
+        found = made if fits else found
+        low, high = (middle, high) if fits else (low, middle)
+    if found is None:
+        raise GuaranteeError(
+            f"a total of ε = {total:g} is too little for {datasets} data sets by "
+            f"{mechanism.name!r}, of which each needs {low:.3g} at least. Ask for fewer data sets "
+            "or more ε, or give a δ (--delta)."
+        )
+    return found
 
 
 def _cost(claim: Guarantee) -> float:

@@ -85,10 +85,12 @@ def list_() -> None:
     families = [(f.name, f"{f.column_type} outcome; {f.density}") for f in FAMILIES.values()]
     mechanisms = [(m.name, m.summary) for m in MECHANISMS.values()]
     engines = [(name, entry.summary) for name, entry in ENGINES.items()]
-    for title, rows in (("Families", families), ("Mechanisms", mechanisms), ("Engines", engines)):
+    groups = (("Families", families), ("Mechanisms", mechanisms), ("Engines", engines))
+    width = max(len(name) for _, rows in groups for name, _ in rows)
+    for title, rows in groups:
         say(title)
         for name, text in rows:
-            say(f"  {name:<22}{text}")
+            say(f"  {name:<{width}}  {text}")
 
 
 for _one in (

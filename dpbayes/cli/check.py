@@ -27,7 +27,10 @@ def check(
     ],
     private: Annotated[
         list[str] | None,
-        typer.Option(help="Confidential data entry [all with one value per record but X, group]."),
+        typer.Option(
+            metavar="NAME",
+            help="Confidential data entry [all with one value per record but X, group].",
+        ),
     ] = None,
     engine: Annotated[str, typer.Option(help="embedded or cmdstan.")] = "embedded",
     threads: Annotated[

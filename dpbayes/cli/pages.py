@@ -22,7 +22,9 @@ def report(
     schema: Annotated[Path | None, typer.Option(help="Schema file of the records.")] = None,
     formula: Annotated[
         list[str] | None,
-        typer.Option(help="A regression to fit to both, 'y ~ x'; may be given several times."),
+        typer.Option(
+            metavar="FORMULA", help="A regression to fit to both, 'y ~ x'. May be given again."
+        ),
     ] = None,
     keys: Annotated[
         str | None, typer.Option(help="Columns that an intruder knows: age,sex,zip.")

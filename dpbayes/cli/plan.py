@@ -17,8 +17,6 @@ from dpbayes.errors import SchemaError
 from dpbayes.mechanisms.outlook import COUNTED, DISTANCE
 from dpbayes.schema import Schema
 
-LONGEST = 160  # characters of a reason
-
 if TYPE_CHECKING:  # it imports every mechanism
     from dpbayes.planning.plan import Expected, Plan
 
@@ -80,16 +78,11 @@ def plan(
     _say_models(found, totals)
     reasons: dict[str, list[str]] = {}
     for name, why in found.refused.items():
-        said = why.split(". ")[0].rstrip(".").replace(f"mechanism {name!r}", "the mechanism")
+        said = why.rstrip(".").replace(f"mechanism {name!r}", "the mechanism")
         reasons.setdefault(said.removeprefix(f"{name} is "), []).append(name)
     for reason, names in reasons.items():
-        say(f"Not {', '.join(names)}: {_short(reason)}.")
+        say(f"Not {', '.join(names)}: {reason}.")
     _say_advice(found, totals, datasets)
-
-
-def _short(reason: str) -> str:
-    """A reason without the tail of a long list of columns."""
-    return reason if len(reason) <= LONGEST else f"{reason[:LONGEST].rsplit(',', 1)[0]}, ..."
 
 
 def _columns(title: str, first: Sequence[str], totals: Sequence[float]) -> Table:
@@ -105,7 +98,7 @@ def _say_accuracy(found: Plan, totals: Sequence[float], datasets: int) -> None:
     """Distances by mechanism and total."""
     together = "" if datasets == 1 else f"; ε is of {datasets} data sets together"
     table = _columns(
-        f"Distance from the table, single columns / pairs (total variation; {found.tried:,} of "
+        f"Distance from the table, single columns / pairs (total variation; {found.tried:,} "
         f"{found.source}{together})",
         ["mechanism"],
         totals,

@@ -41,8 +41,10 @@ def study(
     from dpbayes.studies.runner import failures, run_study
 
     if name == "list":
+        width = max(map(len, STUDIES))
+        say(f"{'study':<{width}}  replicates  what it is")
         for one in STUDIES.values():
-            say(f"{one.name:<14}{one.replicates:>8,}  {one.summary}")
+            say(f"{one.name:<{width}}  {one.replicates:>10,}  {one.summary}")
         return
     if name not in STUDIES:
         raise StudyError(f"unknown study {name!r}; studies: {', '.join(STUDIES)}.")

@@ -52,7 +52,12 @@ class ReleaseOptions:
     accept: Annotated[
         str, typer.Option(help="Weakest claim to release: strict, asymptotic or none.")
     ] = "strict"
-    datasets: Annotated[int, typer.Option(help="Number m of data sets; each is paid for.")] = 1
+    datasets: Annotated[
+        int,
+        typer.Option(
+            help="Number m of data sets; each is paid for, but by measured all of them once."
+        ),
+    ] = 1
     delta: Annotated[
         float | None,
         typer.Option(
@@ -68,7 +73,9 @@ class ReleaseOptions:
     ] = None
     rows: Annotated[
         int | None,
-        typer.Option(help="Rows of a data set, which cost nothing [the schema's number]."),
+        typer.Option(
+            help="Rows of a data set [the schema's number]; they cost nothing but by urns and pegs."
+        ),
     ] = None
     allow_nonconvergence: Annotated[
         bool,

@@ -90,11 +90,15 @@ def utility(
     source: InputOptions,
     formula: Annotated[
         list[str] | None,
-        typer.Option(help="A regression to fit to both, 'y ~ x'; may be given several times."),
+        typer.Option(
+            metavar="FORMULA", help="A regression to fit to both, 'y ~ x'. May be given again."
+        ),
     ] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option(help="A contingency table of both: age,sex; may be given several times."),
+        typer.Option(
+            metavar="COLUMNS", help="A contingency table of both: age,sex. May be given again."
+        ),
     ] = None,
     figure: Drawing = None,
     show_values: ShowValues = False,

@@ -151,13 +151,13 @@ def share_posterior(
     outcome, _, terms = str(settings.get("formula", "")).partition("~")
     if settings.get("family") != "bernoulli" or terms.strip() != "1":
         raise InferenceError(
-            "the share's posterior is for releases of family bernoulli with formula 'y ~ 1'; this "
-            f"one is {settings.get('family')!r} with {settings.get('formula')!r}. Use analyse."
+            "the share's posterior is for an urn, or family bernoulli with formula 'y ~ 1'; this "
+            f"one is {_made(released)}. Use several data sets (dpbayes combine, analyse)."
         )
     if len(stages) != 1 or stages[0]["anchor"] != "none" or stages[0]["alpha"] is None:
         raise InferenceError(
             f"mechanism {released.mechanism!r} hides its anchor or weighs records one by one, "
-            "which cannot be summed out. Use analyse."
+            "which cannot be summed out. Use several data sets (dpbayes combine, analyse)."
         )
     seen, first = _level_counts(released, outcome.strip(), level)
     low, high = stages[0]["window"]
@@ -171,6 +171,12 @@ def share_posterior(
         synthesis_prior=(-mean if first else mean, sd),  # of the second level's logit
         prior=prior,
     )
+
+
+def _made(released: ReleasedData) -> str:
+    """What a release was made by, for a message."""
+    family, formula = (released.settings.get(key) for key in ("family", "formula"))
+    return f"{family!r} with {formula!r}" if family else f"by mechanism {released.mechanism!r}"
 
 
 def of_one(release: ReleasedData, formula: str, level: float = 0.95) -> pd.DataFrame:
@@ -192,7 +198,7 @@ def of_one(release: ReleasedData, formula: str, level: float = 0.95) -> pd.DataF
             "there is one data set: the variance between several shows what synthesis and noise "
             "added, and no rule gives an interval without it (raab does, for data without "
             "protection). A model of the mechanism does for a share, --formula 'y ~ 1'. Else ask "
-            "for more data sets, --datasets 5."
+            "for more data sets: --datasets 5; of measured --set draw=posterior --datasets 20."
         )
     found = share_posterior(release, wanted)
     low, high = found.interval(level)

@@ -73,7 +73,7 @@ def get_mechanism(name: str, /, **settings: Any) -> Mechanism[Any]:
             takes = f"takes {', '.join(known)}" if known else "takes no settings"
             raise GuaranteeError(f"mechanism {name!r} does not use {key}; it {takes}.")
     if "epsilon" in known and "epsilon" not in given:
-        raise GuaranteeError(f"mechanism {name!r} needs epsilon.")
+        raise GuaranteeError(f"mechanism {name!r} needs epsilon (--epsilon).")
     return kind(**given)
 
 

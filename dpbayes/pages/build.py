@@ -77,13 +77,14 @@ def _what(statement: Mapping[str, Any]) -> Section:
     given = statement.get("settings", {})
     made = ", ".join(given.get("synthesised", []))
     text = [
-        "These data are synthetic: no row is of a person. They were drawn from a model of "
-        "confidential records, so that distributions and relations are near those of the records "
-        "and rare combinations need not be.",
+        "These data are synthetic: values were drawn from a model of confidential records, so that "
+        "distributions and relations are near those of the records and rare combinations need not "
+        "be.",
     ]
     if made:
         text.append(
-            f"Synthetic columns: {made}. Columns that are not among them are released as they are."
+            f"Synthetic columns: {made}. Other columns, if there are some, are public and released "
+            "as they are: there a row has the values of a person."
         )
     rows = [["rows of a data set", given.get("rows")], ["data sets", statement["datasets"]]]
     return Section("What they are", text, tables=[Table("Size", ["", "number"], rows)])

@@ -85,19 +85,25 @@ def _columns(whole: Whole) -> Section:
     rows, pictures = [], []
     for name, column in whole.schema.columns.items():
         ours, theirs = whole.records[name], whole.synthetic[name]
-        if column.public and ours.equals(theirs):
+        if column.public:  # as they are, in another order
             continue
         found = utility(column, ours, theirs)
         means = [_mean(column, found[key]) for key in ("original", "synthetic")]
         share = [f"{t.isna().mean():.1%}" if column.optional else "" for t in (ours, theirs)]
         rows.append(
-            [column.title, found.get("max_ecdf"), found.get("total_variation"), *means, *share]
+            [
+                column.title,
+                None if column.type == "binary" else found.get("max_ecdf"),
+                found.get("total_variation"),
+                *means,
+                *share,
+            ]
         )
         pictures.append(
             Picture.of(
                 figures.distribution(column, ours, theirs),
-                f"Distribution of {name} in the records and in the synthetic rows. Largest "
-                f"difference of cumulative shares {found.get('max_ecdf', float('nan')):.3g}.",
+                f"Distribution of {name} in the records and in the synthetic rows. The table below "
+                "has their distance.",
                 "",
             )
         )
@@ -107,8 +113,10 @@ def _columns(whole: Whole) -> Section:
     ]  # fmt: skip
     if not any(column.optional for column in whole.schema.columns.values()):
         head, rows = head[:-2], [row[:-2] for row in rows]
-    table = Table("Distance of each column, on the first data set", head, rows)
-    return Section("Columns one by one", pictures=pictures, tables=[table])
+    table = Table("Distance of each column, on the first data set", head, rows).filled()
+    public = [name for name, column in whole.schema.columns.items() if column.public]
+    text = [f"Public columns are released as they are: {', '.join(public)}."] if public else []
+    return Section("Columns one by one", text, pictures=pictures, tables=[table])
 
 
 def _mean(column: Column, summary: Mapping[str, Any]) -> Any:
@@ -144,7 +152,9 @@ def _together(whole: Whole) -> Section:
     text = [
         "Total variation distance is the largest difference of the shares of any set of cells. A "
         "pMSE ratio near 1 means that a logistic regression cannot tell synthetic rows from a "
-        "bootstrap of the records, or a classification tree from others of the population."
+        "bootstrap of the records, or a classification tree from others of the population.",
+        "Marginal and conditional distances are sums of squared differences of shares: of the "
+        "levels of a column, and of the same at each level of another column.",
     ]
     table = Table.of("Distances of the whole table", joint_utility(whole))
     return Section("Columns together", text, pictures=[picture], tables=[table])
@@ -162,11 +172,11 @@ def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
         tables.append(Table.of(f"{formula} (least squares)", table))
         figure = figures.regression(formula, {"data": ours, "synthetic": theirs}, names)
         mean = table["interval overlap"].mean()
-        text = f"Coefficients of {formula}; mean overlap of 95 % intervals {mean:.2f}."
+        text = f"Coefficients of {formula}; mean overlap of 95% intervals {mean:.2f}."
         pictures.append(Picture.of(figure, text, text))
     note = (
         "Intervals of one synthetic data set leave out what noise and synthesis add; overlap is of "
-        "95 % intervals, 1 where they are the same and below 0 where they are apart. Rows with a "
+        "95% intervals, 1 where they are the same and below 0 where they are apart. Rows with a "
         "missing value in a regression are left out of it."
     )
     texts = [note]

@@ -22,6 +22,14 @@ from dpbayes.report.report import UTILITY
 
 WIDE = 20.0  # a largest bound so many times the median asks for a logarithmic axis
 
+NAMES = {  # fields of engines.diagnostics.Diagnostics
+    "max_rhat": "R-hat (largest)",
+    "min_ess_bulk": "ESS, bulk (smallest)",
+    "min_ess_tail": "ESS, tail (smallest)",
+    "treedepth_hits": "transitions at the tree depth limit",
+    "min_ebfmi": "E-BFMI (smallest)",
+}
+
 
 def _read(path: Path) -> bytes | None:
     try:
@@ -59,7 +67,8 @@ def left_behind(folder: Path) -> list[Section]:
         head = ["column", "largest ECDF difference", "total variation"]
         if plain is not None:
             head.append("the unclamped fit's")
-        tables.append(Table("Distance of each column, on the first data set", head, rows))
+        title = "Distance of each column, on the first data set"
+        tables.append(Table(title, head, rows).filled())
     more = (
         "With --records and --schema this page compares whole tables, regressions (--formula) and "
         "disclosure risk (--keys)."
@@ -94,8 +103,9 @@ def _bounds(table: pd.DataFrame, summary: Mapping[str, Any]) -> Section:
         figure,
         f"Violins of the Lipschitz bounds of records. The largest is {top:.3g} without weights and "
         f"{float(table['lipschitz'].max()):.3g} as released.",
-        "Each record's largest |log-likelihood| over posterior draws. The dashed line is ε/2: a "
-        "record above it could change a posterior probability by more than ε says.",
+        "Each record's largest |log-likelihood| over posterior draws. The dashed line is ε/2, of "
+        "one record added or removed: a record above it could change a posterior probability by "
+        "more than that ε says.",
     )
     pictures = [violins]
     if table["weight"].nunique() > 1:
@@ -104,7 +114,7 @@ def _bounds(table: pd.DataFrame, summary: Mapping[str, Any]) -> Section:
     counts = [
         ["records", len(table)],
         ["truncated (weight 0 or cut)", int(table["truncated"].sum())],
-        ["censored at ±ε/2", int(table["censored"].sum())],
+        ["clamped at some draw", int(table["censored"].sum())],
         ["local ε on these records (confidential)", summary.get("epsilon_local")],
     ]
     return Section(
@@ -115,11 +125,16 @@ def _bounds(table: pd.DataFrame, summary: Mapping[str, Any]) -> Section:
 
 
 def _diagnostics(summary: Mapping[str, Any]) -> Section:
-    rows = []
-    for key, name in (("diagnostics_unweighted", "unweighted"), ("diagnostics", "released")):
-        for measure, value in (summary.get(key) or {}).items():
-            if isinstance(value, int | float) and not (
-                isinstance(value, float) and math.isnan(value)
-            ):
-                rows.append([f"{name}: {measure}", value])
-    return Section("Diagnostics of the chains", tables=[Table("Chains", ["", "value"], rows)])
+    """Of the fit without protection, where there is one, beside what was released."""
+    both = [summary.get(key) or {} for key in ("diagnostics_unweighted", "diagnostics")]
+    rows = [[NAMES.get(name, name), *map(_number, (part.get(name) for part in both))]
+            for name in both[1]]  # fmt: skip
+    rows = [row for row in rows if any(cell is not None for cell in row[1:])]
+    table = Table("Chains", ["", "unweighted", "released"], rows).filled()
+    return Section("Diagnostics of the chains", tables=[table])
+
+
+def _number(value: object) -> object:
+    """The value, or None where it is text, a list or not a number."""
+    there = isinstance(value, int | float) and not math.isnan(value)
+    return value if there else None

@@ -13,7 +13,7 @@ from dpbayes.heavy import pd
 from dpbayes.schema import Column
 
 SYNTHETIC = COLOURS[0]
-FEW = 30  # whole numbers that are shown as bars
+MOST = 40  # levels that are shown as bars
 
 
 def distribution(
@@ -26,19 +26,17 @@ def distribution(
         original, synthetic: validated, shape (n,) and (n',).
         label: of ``original``.
     """
-    figure = Figure(figsize=(5.2, 3.1), layout="constrained")
+    bars = min(len(column.levels), MOST)
+    figure = Figure(figsize=(5.2, max(3.1, 0.8 + 0.19 * bars)), layout="constrained")
     ax = figure.add_subplot()
     both = {label: original.dropna(), "synthetic": synthetic.dropna()}
     if column.levels:
-        names = [str(level) for level in column.levels[:FEW]]
-        for i, ((name, values), colour) in enumerate(
-            zip(both.items(), (DATA, SYNTHETIC), strict=True)
-        ):
-            counts = values.astype(str).value_counts(normalize=True).reindex(names).fillna(0.0)
-            place = np.arange(len(names)) + 0.4 * (i - 0.5)
-            ax.barh(place, counts.to_numpy(), 0.38, color=colour, label=name)
-        ax.set_yticks(range(len(names)), [_cut(name) for name in names], fontsize=8)
-        ax.invert_yaxis()
+        shares = _shares(column, both)
+        for i, (name, colour) in enumerate(zip(both, (DATA, SYNTHETIC), strict=True)):
+            place = np.arange(len(shares)) + 0.4 * (i - 0.5)
+            ax.barh(place, shares[name].to_numpy(), 0.38, color=colour, label=name)
+        ax.set_yticks(range(len(shares)), [_cut(name, 30) for name in shares.index], fontsize=8)
+        ax.set_ylim(len(shares) - 0.4, -0.6)
         ax.set_xlabel("share of records with a value" if column.optional else "share of records")
     else:
         for (name, values), colour in zip(both.items(), (DATA, SYNTHETIC), strict=True):
@@ -56,6 +54,23 @@ def distribution(
     ax.spines[["top", "right"]].set_visible(False)
     figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower right")
     return figure
+
+
+def _shares(column: Column, both: Mapping[str, pd.Series]) -> pd.DataFrame:
+    """Shares of levels in the schema's order; of many those that are frequent, and all others."""
+    names = [str(level) for level in column.levels]
+    found = pd.DataFrame(
+        {
+            name: values.astype(str).value_counts(normalize=True).reindex(names).fillna(0.0)
+            for name, values in both.items()
+        }
+    )
+    if len(found) <= MOST:
+        return found
+    frequent = found.max(axis=1).nlargest(MOST - 1).index
+    kept = found.loc[[name for name in names if name in set(frequent)]]
+    others = (found.sum() - kept.sum()).to_frame(f"{len(found) - len(kept):,} others").T
+    return pd.concat([kept, others])
 
 
 def _axis(column: Column, numbers: Floats) -> Floats:
@@ -104,6 +119,8 @@ def risk(table: pd.DataFrame) -> Figure:
     for name, marker, colour in series:
         values = shown[name].to_numpy(dtype=float)
         there = ~np.isnan(values)
+        if not there.any():
+            continue
         ax.plot(
             values[there], place[there], marker, color=colour, label=name,
             markersize=12 if marker == "|" else 6, markeredgewidth=1.6,
@@ -130,7 +147,7 @@ def regression(
     Args:
         fits: ``data`` and ``synthetic``: coefficients and standard errors, shape (p,) each.
     """
-    figure = Figure(figsize=(5.2, 0.9 + 0.42 * max(2, len(names))), layout="constrained")
+    figure = Figure(figsize=(6.0, 0.9 + 0.42 * max(2, len(names))), layout="constrained")
     ax = figure.add_subplot()
     centre, unit = fits["data"]
     unit = np.where(unit > 0, unit, 1.0)
@@ -141,8 +158,8 @@ def regression(
         ax.errorbar(off, place, xerr=1.96 * error / unit, fmt="o", color=colour, label=label,
                     capsize=2, markersize=4)  # fmt: skip
     ax.axvline(0, color="0.6", linewidth=0.8)
-    ax.set_yticks(range(len(names)), [_cut(name, 30) for name in names], fontsize=8)
-    ax.invert_yaxis()
+    ax.set_yticks(range(len(names)), [_cut(name, 36, 22) for name in names], fontsize=8)
+    ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_xlabel("difference from the records, in standard errors", fontsize=9)
     ax.set_title(_cut(formula, 44), fontsize=9, loc="left")
     ax.spines[["top", "right"]].set_visible(False)
@@ -166,5 +183,7 @@ def weights(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _cut(name: str, most: int = 24) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
+def _cut(name: str, most: int = 24, end: int | None = None) -> str:
+    """A long name without its middle: names often differ at the end, of ``end`` characters."""
+    end = most // 3 if end is None else end
+    return name if len(name) <= most else f"{name[: most - end - 1]}…{name[-end:]}"

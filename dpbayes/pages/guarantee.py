@@ -29,7 +29,7 @@ def numbers(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
 def guarantee(statement: Mapping[str, Any]) -> Section:
     """What an (ε, δ) bounds, and what it assumes."""
     bounds = bounds_of(statement)
-    assumed = ("What this assumes", [str(text).capitalize() for text in statement["assumptions"]])
+    assumed = ("What this assumes", [_sentence(str(text)) for text in statement["assumptions"]])
     said = str(statement["statement"]).split(" This assumes that ")[0]
     if bounds is None:
         return Section("Guarantee", [said], folded=assumed)
@@ -39,7 +39,7 @@ def guarantee(statement: Mapping[str, Any]) -> Section:
     ]
     rows: list[list[object]] = [
         [
-            f"a test for it that is wrong for {rate:.0%} of others is right for at most",
+            f"a test with {rate:.0%} false alarms finds it with a chance of at most",
             f"{bounds.true_rate(rate):.1%}",
         ]
         for rate in FALSE_RATES
@@ -48,15 +48,22 @@ def guarantee(statement: Mapping[str, Any]) -> Section:
         rows.insert(
             0, ["odds of any statement about it change by a factor of at most", bounds.odds]
         )
-    rows.append(["right less wrong answers of any such test, at most", f"{bounds.advantage:.1%}"])
+    rows.append(
+        ["advantage of any such test (found less false alarms), at most", f"{bounds.advantage:.1%}"]
+    )
     table = Table("What the guarantee bounds, for one record", ["", "bound"], rows)
     return Section("Guarantee", text, tables=[table], folded=assumed)
+
+
+def _sentence(text: str) -> str:
+    """With a capital, where acronyms and names keep theirs."""
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def settings(statement: Mapping[str, Any]) -> Section:
     """How the release was made: mechanism, settings, versions, files."""
     given = statement.get("settings", {})
-    rows = [[key, _plain(value)] for key, value in given.items()]
+    rows = [[key, text] for key, value in given.items() if (text := _plain(value))]
     program = statement.get("program")
     if program:
         rows.append(["program", f"{program['name']} (SHA-256 {program['sha256'][:16]}…)"])
@@ -73,9 +80,10 @@ def settings(statement: Mapping[str, Any]) -> Section:
 def _plain(value: Any) -> str:
     """A setting as text: lists and tables by their length where they are long."""
     if isinstance(value, Mapping):
-        return "; ".join(f"{key}: {_plain(inner)}" for key, inner in value.items())
+        return "; ".join(f"{k}: {text}" for k, inner in value.items() if (text := _plain(inner)))
     if isinstance(value, list):
         if len(value) > 6 and all(isinstance(v, int | float) for v in value):
             return f"{len(value)} numbers, {shown(value[0])} to {shown(value[-1])}"
-        return ", ".join(map(_plain, value))
+        apart = " | " if any(isinstance(inner, Mapping) for inner in value) else ", "
+        return apart.join(map(_plain, value))
     return shown(value)

@@ -6,8 +6,10 @@ import base64
 import functools
 import io
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ from dpbayes.heavy import pd
 
 if TYPE_CHECKING:  # takes time to import
     from jinja2 import Template
+
+_CODE = re.compile(r"`([^`]+)`")
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,16 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
     words: bool = False
+
+    def filled(self) -> Table:
+        """The same without columns in which no row has anything."""
+        kept = [
+            i
+            for i in range(len(self.head))
+            if i == 0 or not self.rows or any(shown(row[i]) for row in self.rows)
+        ]
+        rows = [[row[i] for i in kept] for row in self.rows]
+        return replace(self, head=[self.head[i] for i in kept], rows=rows)
 
     @classmethod
     def of(cls, caption: str, frame: pd.DataFrame) -> Table:
@@ -130,11 +144,16 @@ def shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
+def marked(text: str) -> str:
+    """A sentence in HTML: escaped, and what stands between backticks as code."""
+    return _CODE.sub(r"<code>\1</code>", escape(text))
+
+
 @functools.cache
 def _template() -> Template:
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["shown"] = shown
+    environment.filters.update(shown=shown, marked=marked)
     text = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
     return environment.from_string(text)

@@ -13,7 +13,7 @@ from dpbayes.mechanisms import MECHANISMS, PosteriorMechanism, PureMechanism
 from dpbayes.mechanisms.outlook import DISTANCE, Outlook
 from dpbayes.planning.population import MOST, Population
 from dpbayes.planning.trial import Accuracy, of_sampling, try_out
-from dpbayes.privacy.guarantee import Guarantee
+from dpbayes.privacy.guarantee import Guarantee, check_epsilon
 from dpbayes.schema import Schema
 from dpbayes.schema.rows import check_room
 from dpbayes.stan.model import ModelChoice
@@ -136,6 +136,8 @@ def make_plan(
     check_room(rows, len(schema.columns), datasets)
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
         raise GuaranteeError(f"runs = {runs!r} must be a whole number, at least 1.")
+    for total in totals:
+        check_epsilon(total)
     population = Population.of(schema, reference)
     tried = min(rows, MOST)
     expected: dict[str, list[Expected]] = {}
@@ -158,8 +160,7 @@ def make_plan(
                 found.append(Expected(total, setting.epsilon, claim, outlook, accuracy))
         except DpbayesError as error:
             small = str(error).startswith("epsilon")  # a part of the total, which is named
-            where = f"at ε = {total:g} a part of it is too small: " if small else ""
-            refused[name] = f"{where}{error}"
+            refused[name] = f"at ε = {total:g}: {error}" if small else str(error)
             continue
         expected[name] = found
     source = "people made up from the schema" if reference is None else "of the reference records"

@@ -89,11 +89,16 @@ def check_epsilon(epsilon: float) -> float:
     ok = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
     if not ok or not low <= epsilon <= high:
         raise GuaranteeError(
-            f"epsilon = {epsilon!r} must be a number from {low:g} to {high:g}. With less, noise "
-            "would hide any data set that fits in memory; with more, one record could change a "
-            "probability by a factor above 10^21, which protects nobody."
+            f"epsilon = {_typed(epsilon)} must be a number from {low:g} to {high:g}. With less, "
+            "noise would hide any data set that fits in memory; with more, one record could change "
+            "a probability by a factor above 10^21, which protects nobody."
         )
     return float(epsilon)
+
+
+def _typed(value: object) -> str:
+    """As somebody typed it: a computed number without the digits of its rounding errors."""
+    return f"{value:.12g}" if isinstance(value, float) else repr(value)
 
 
 @dataclass(frozen=True)
@@ -381,7 +386,9 @@ class Guarantee:
         opening = f"{self.datasets} synthetic {sets} by the mechanism {self.mechanism!r}. "
         if self.basis == "strict":
             claim = self._strict_claim()
-            if self.once.epsilon:
+            if self.once.epsilon and not self.each.rho:
+                claim += f"It is paid once, for {self.once_for}, however many data sets there are. "
+            elif self.once.epsilon:
                 claim += (
                     f"Of it {amount(self.once)} (add/remove) is paid once, for {self.once_for}, "
                     f"and {amount(self.each)} per private draw. "

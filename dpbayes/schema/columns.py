@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -32,7 +32,7 @@ MOST_DIGITS = 106  # either way: of bounds as large, or as close
 MOST_COUNT = 2**31 - 1  # what Stan holds; sums of as many of them as there are rows are exact
 MOST_UNIT = 40  # characters
 MOST_LEVEL = 2**53  # whole numbers up to it have one way to be written
-_SHOWN = 3  # values shown in an error message
+_SHOWN = 3  # values, or columns, shown in an error message
 ASK_FOR_VALUES = "To see some of them: --show-values (show_values=True)."
 
 
@@ -404,3 +404,10 @@ KEYS = tuple(one.name for one in fields(Column) if one.name != "name")  # of a c
 def _finest(resolution: float) -> int:
     """Most decimal places of a step that is no finer than ``resolution``."""
     return math.floor(-math.log10(resolution))
+
+
+def listed(columns: Sequence[Column]) -> str:
+    """The first columns with their types, and how many more there are, for a message."""
+    shown = ", ".join(f"{column.name!r} ({column.type})" for column in columns[:_SHOWN])
+    more = len(columns) - _SHOWN
+    return f"{shown} and {more:,} more" if more > 0 else shown or "none"

@@ -98,6 +98,11 @@ class _Reader:
     def _next(self) -> tuple[str, str]:
         return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "its end")
 
+    def _here(self) -> str:
+        """The next token, for a message."""
+        kind, text = self._next()
+        return text if kind == "end" else repr(text)
+
     def _take(self, *signs: str) -> str | None:
         """The next token if it is one of these signs."""
         kind, text = self._next()
@@ -108,7 +113,7 @@ class _Reader:
 
     def _expect(self, sign: str) -> None:
         if self._take(sign) is None:
-            self._fail(f"expected {sign!r} before {self._next()[1]!r}")
+            self._fail(f"expected {sign!r} before {self._here()}")
 
     def _step(self) -> None:
         self._steps += 1
@@ -130,7 +135,7 @@ class _Reader:
         if BINDS.get(text) == BINDS["<"]:
             self._fail(f"{text!r} is no sign between terms; comparisons stand inside I()")
         if kind != "end":
-            self._fail(f"expected an operator before {text!r}")
+            self._fail(f"expected an operator before {self._here()}")
         groups = tuple(
             term
             for sign, node in summands
@@ -194,7 +199,7 @@ class _Reader:
             return self._bracket()
         if text == "[" and self._inside:
             return self._list()
-        return self._fail(f"expected a column, a number or a function before {text!r}")
+        return self._fail(f"expected a column, a number or a function before {self._here()}")
 
     def _bracket(self) -> Node:
         self._step()

@@ -1,6 +1,7 @@
 """Pages of a release: whole, safe, and nothing confidential on the public one."""
 
 import json
+import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -11,9 +12,10 @@ from typer.testing import CliRunner
 import dpbayes as dpb
 from dpbayes.cli.app import app
 from dpbayes.errors import DataError, DpbayesError, InferenceError
+from dpbayes.pages import figures
 from dpbayes.pages.build import confidential_page, public_page
 from dpbayes.pages.comparison import Question
-from dpbayes.pages.page import Page, Section, Table, shown
+from dpbayes.pages.page import Page, Section, Table, marked, shown
 
 EVIL = "<script>alert('x')</script>"
 COLUMNS = {
@@ -147,8 +149,8 @@ def test_a_posterior_has_bounds_weights_and_diagnostics(tmp_path):
     (folder / "confidential/fit.json").write_text(json.dumps(summary))
     text = " ".join(Read(confidential_page(folder)).text)
     assert "Risk of each record in the model" in text
-    assert "released: rhat" in text
-    assert "released: ess" not in text
+    assert re.search(r"released\s+rhat\s+1\.01\s", text)
+    assert not re.search(r"\sess\s", text)  # not a number
     assert "no strict guarantee" in text
 
 
@@ -192,3 +194,25 @@ def test_whatever_is_in_it_is_text():
     page = Page(EVIL, [(EVIL, EVIL)], [Section(EVIL, [EVIL], [EVIL],
                 tables=[Table(EVIL, [EVIL], [[EVIL, EVIL]])])], warnings=[EVIL])  # fmt: skip
     assert "script" not in Read(page.html()).tags
+
+
+def test_many_levels_have_a_bar_each_and_the_rare_ones_one_together():
+    """No label is on another, and no share is left out."""
+    names = [f"a level whose name differs at its end {i:03d}" for i in range(60)]
+    column = dpb.Schema.from_dict({"columns": {"x": {"type": "categorical", "levels": names}}})["x"]
+    values = pd.Series(pd.Categorical([n for i, n in enumerate(names) for _ in range(i + 1)]))
+    (ax,) = figures.distribution(column, values, values).axes
+    labels = [tick.get_text() for tick in ax.get_yticklabels()]
+    assert len(labels) == len(set(labels)) == figures.MOST
+    assert labels[-1] == "21 others"
+    shares = [bar.get_width() for bar in ax.patches[: figures.MOST]]
+    assert np.isclose(sum(shares), 1)
+    assert labels[-2].endswith("059")  # in the schema's order
+    assert ax.figure.get_figheight() > 0.19 * figures.MOST
+
+
+def test_texts_are_escaped_and_code_is_marked():
+    assert marked("run `a <b>` & go") == "run <code>a &lt;b&gt;</code> &amp; go"
+    table = Table("t", ["a", "b", "c"], [["x", None, 1], ["y", float("nan"), 2]]).filled()
+    assert list(table.head) == ["a", "c"]
+    assert table.rows == [["x", 1], ["y", 2]]

@@ -58,6 +58,19 @@ def test_a_total_pays_for_noisy_rows_and_for_anchors_too():
     assert np.isclose(for_total(anchored, 1.0, 4).mechanism.epsilon, 1 / 3.55)
 
 
+@pytest.mark.parametrize(("total", "datasets"), [(0.1, 1), (0.1, 3), (1.0, 3)])
+def test_a_total_is_divided_by_mechanisms_whose_parts_have_a_least_epsilon(total, datasets):
+    """A trial of each model has 5 % of ε: below 0.02 there is none, above there is."""
+    found = for_total(of(dpb.ChosenModips(1.0)), total, datasets)
+    spent = found.guarantee().for_datasets(datasets).epsilon
+    assert total * (1 - 1e-6) < spent <= total * (1 + 1e-12)
+
+
+def test_a_total_that_leaves_no_trial_is_refused_and_says_what_is_needed():
+    with pytest.raises(GuaranteeError, match=r"each needs 0\.02 at least"):
+        for_total(of(dpb.ChosenModips(1.0)), 0.05, 5)
+
+
 def test_totals_that_do_not_reach():
     with pytest.raises(GuaranteeError, match="too little for 100 data sets"):
         for_total(of(dpb.Laplace(1.0)), 0.05, 100)

@@ -20,6 +20,7 @@ from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
 from dpbayes.privacy.statistic import Statistic
 from dpbayes.schema import Column, ColumnType, Schema
+from dpbayes.schema.columns import listed
 
 Sanitised = Mapping[str, NDArray[Any]]
 
@@ -136,7 +137,7 @@ def only_column(schema: Schema, kind: ColumnType, model: str) -> Column:
     if len(columns) != 1 or columns[0].type != kind:
         raise SchemaError(
             f"model {model!r} is for one confidential column of type {kind}; found "
-            f"{', '.join(f'{c.name} ({c.type})' for c in columns)}."
+            f"{listed(columns)}."
         )
     no_public(schema, model)
     return columns[0]

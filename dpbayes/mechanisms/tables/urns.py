@@ -24,6 +24,7 @@ from dpbayes.mechanisms.tables.cells import BinRule, Cells, check_cells
 from dpbayes.privacy.guarantee import SECRET_DRAWS, Adjacency
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Schema
+from dpbayes.schema.columns import listed
 from dpbayes.stan.model import Model
 
 UNIT = 2**30  # balls that stand for one record
@@ -233,7 +234,7 @@ def _require_binary(name: str, other: str, schema: Schema) -> None:
     if len(columns) != 1 or columns[0].type != "binary":
         raise SchemaError(
             f"{name} is for one confidential column of type binary; found "
-            f"{', '.join(f'{c.name} ({c.type})' for c in columns)}. Take {other}."
+            f"{listed(columns)}. Take {other}."
         )
 
 
