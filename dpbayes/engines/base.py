@@ -8,7 +8,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from dpbayes.arrays import Vector
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.heavy import xr
 from dpbayes.privacy.guarantee import Draw
+from dpbayes.schema.fingerprint import data_hash
+from dpbayes.stan.composition import SEPARATOR
 from dpbayes.stan.program import MULTIPLICITY, StanProgram
 
 StanData = Mapping[str, Any]
@@ -25,7 +27,11 @@ StanData = Mapping[str, Any]
 _SWITCHES = ("emit", "emit_y_rep")
 # log_lik values written, read or held at once by an engine that works in blocks of draws.
 BLOCK_VALUES = 4_000_000
-_ENCODED = 50_000  # rows of a data entry that become text at once
+LONG = 50_000  # rows of a data entry that become text at once
+# Entries of a bundled program that have a value or row a record.
+BY_RECORD = (
+    "y", "X", "Z", "group", "group_index", "slope_X", "weights", "anchor", MULTIPLICITY,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,13 @@ class BoundModel(Protocol):
         """One posterior predictive replicate at one draw: shape (n,)."""
         ...
 
+    def blocks(self) -> Iterator[tuple[slice, BoundModel]]:
+        """The records in blocks, with a binding for the ``log_lik`` of each.
+
+        Whoever goes through them one after the other, with all draws, needs memory for one.
+        """
+        ...
+
 
 def no_replicate(program: StanProgram) -> EngineError:
     """Where generated quantities fail. Which draw it was is private, and so is what Stan says."""
@@ -195,15 +208,21 @@ def unfit_data(program: StanProgram, said: str) -> ProgramError:
 
 @dataclass(frozen=True, repr=False)
 class EncodedData:
-    """A program's data as JSON text per entry, so that a change encodes no more than it changes.
+    """A program's data, which engines read as JSON text.
+
+    Short entries are text from the start, so that a change encodes no more than it changes. Long
+    ones stay arrays, which others may hold as well, and are text while an engine reads it.
 
     Attributes:
         n: number of records.
-        entries: text by name, without the switches.
+        entries: by name, without the switches.
     """
 
     n: int
-    entries: Mapping[str, str]
+    entries: Mapping[str, str | NDArray[Any]]
+
+    EDGE: ClassVar[int] = 16
+    BLOCK: ClassVar[int] = 50_048  # a multiple of EDGE, more than half of LONG
 
     @classmethod
     def of(cls, program: StanProgram, declared: Iterable[str], data: StanData) -> EncodedData:
@@ -221,22 +240,62 @@ class EncodedData:
                     f"{program.name}.stan declares data {name!r}, which was not given. Pass it "
                     f'with constants={{"{name}": ...}} (public), or remove the declaration.'
                 )
-        encoded = {k: _to_json(k, v) for k, v in data.items() if k not in _SWITCHES}
+        encoded = {k: _encoded(k, v) for k, v in data.items() if k not in _SWITCHES}
         return cls(int(data["n"]), encoded)
 
     def changed(self, **changes: Any) -> EncodedData:
         """With other values of some entries."""
-        encoded = {key: _to_json(key, value) for key, value in changes.items()}
+        encoded = {key: _encoded(key, value) for key, value in changes.items()}
         return EncodedData(self.n, {**self.entries, **encoded})
+
+    def blocks(self) -> Iterator[tuple[slice, slice, EncodedData]]:
+        """The records of a bundled program in blocks, of two or more.
+
+        Vectorised functions treat the ends of a vector differently, and which those are hangs on
+        where it lies in memory. So that each record's results have the bits that they have among
+        all, a block comes with ``EDGE`` more on both sides, and has the remainder of n by it.
+
+        Returns:
+            for each block its place among all records and in its data, and the data.
+        """
+        starts = range(0, self.n - self.BLOCK + 1, self.BLOCK)
+        for start in starts:
+            first, last = start == 0, start == starts[-1]
+            end = self.n if last else start + self.BLOCK
+            rest = 0 if last else self.n % self.EDGE
+            left = 0 if first else start - self.EDGE - rest
+            right = self.n if last else end + self.EDGE + (rest if first else 0)
+            inner = slice(start - left, end - left)
+            yield slice(start, end), inner, self._of_rows(slice(left, right))
+
+    def _of_rows(self, rows: slice) -> EncodedData:
+        """Those of some of the records, more than ``LONG`` in all."""
+        some = {
+            key: _encoded(key, value[rows])
+            for key, value in self.entries.items()
+            if not isinstance(value, str) and by_record(key) and len(value) == self.n
+        }
+        n = len(range(*rows.indices(self.n)))
+        return EncodedData(n, {**self.entries, **some, "n": str(n)})
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of all entries, hex."""
+        return data_hash({key: np.asarray(value) for key, value in self.entries.items()})
 
     def text(self, **switches: int) -> str:
         """All of it, with the switches."""
         entries = {**self.entries, **{key: str(value) for key, value in switches.items()}}
-        return "{" + ",".join(f'"{key}":{value}' for key, value in entries.items()) + "}"
+        return "{" + ",".join(f'"{key}":{_text(value)}' for key, value in entries.items()) + "}"
 
 
-def _to_json(key: str, value: Any) -> str:
-    """One data entry as JSON; infinities become the strings that Stan reads as such."""
+def by_record(name: str) -> bool:
+    """Whether a data entry of a bundled program has a value or row a record."""
+    return name.split(SEPARATOR, maxsplit=1)[0] in BY_RECORD
+
+
+def _encoded(key: str, value: Any) -> str | NDArray[Any]:
+    """An entry of ``EncodedData``; infinities become the strings that Stan reads as such."""
     array = np.asarray(value)
     if array.dtype.kind not in "iufb":
         raise EngineError(f"data entry {key!r} is not numeric: {value!r}.")
@@ -245,11 +304,19 @@ def _to_json(key: str, value: Any) -> str:
             raise EngineError(f"data entry {key!r} holds NaN or infinite values.")
         return '"Infinity"' if array > 0 else '"-Infinity"'
     array = array.astype(int) if array.dtype.kind == "b" else array
-    if array.ndim == 0 or len(array) <= _ENCODED:
-        return json.dumps(array.tolist())
-    # Python's numbers take five times the memory of their text.
-    blocks = (array[start : start + _ENCODED] for start in range(0, len(array), _ENCODED))
-    return "[" + ", ".join(json.dumps(block.tolist())[1:-1] for block in blocks) + "]"
+    return json.dumps(array.tolist()) if array.ndim == 0 or len(array) <= LONG else array
+
+
+def _text(value: str | NDArray[Any]) -> str:
+    """JSON of an entry. Python's numbers take five times the memory of their text."""
+    if isinstance(value, str):
+        return value
+    blocks = (value[start : start + LONG] for start in range(0, len(value), LONG))
+    return (
+        "["
+        + ",".join(json.dumps(block.tolist(), separators=(",", ":"))[1:-1] for block in blocks)
+        + "]"
+    )
 
 
 def require_entries(program: StanProgram, variable: str, found: int, n: int) -> None:

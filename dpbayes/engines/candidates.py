@@ -172,6 +172,9 @@ class CandidatesBinding:
     def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
         return self._bound.y_rep(draws, index, seed)
 
+    def blocks(self) -> Iterator[tuple[slice, CandidatesBinding]]:
+        yield slice(0, int(self._data["n"])), self  # they are kept for all points
+
     @cached_property
     def _bound(self) -> EmbeddedBinding:
         return self._model.bind(self._data)

@@ -187,9 +187,7 @@ class CmdStanBinding:
 
     def identity(self) -> str:
         """Hash of engine, program and data."""
-        return hash_of(
-            "cmdstan", self._model.version, self._model.program.sha256, self._data.entries
-        )
+        return hash_of("cmdstan", self._model.version, self._model.program.sha256, self._data.hash)
 
     def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
         names, values = self._sample(settings, range(settings.chains), starts)
@@ -286,6 +284,9 @@ class CmdStanBinding:
                 return self._rows(folder, _GENERATE, names, point, "y_rep", None, seed)[0]
             except EngineError:
                 raise no_replicate(self._model.program) from None
+
+    def blocks(self) -> Iterator[tuple[slice, CmdStanBinding]]:
+        yield slice(0, self._n), self  # its output goes through files
 
     def _rows(
         self,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
-import json
+import itertools
 import os
 import threading
 from collections import defaultdict
@@ -17,6 +16,7 @@ import stanli
 from numpy.typing import NDArray
 
 from dpbayes.arrays import Floats, Vector
+from dpbayes.engines import worker
 from dpbayes.engines.base import (
     BLOCK_VALUES,
     CompilesOnce,
@@ -27,8 +27,9 @@ from dpbayes.engines.base import (
     require_entries,
     unfit_data,
 )
-from dpbayes.engines.draws import columns, join_chains, make_draws, uncolumn, variables
+from dpbayes.engines.draws import columns, count_draws, join_chains, make_draws, uncolumn, variables
 from dpbayes.engines.embedded_chain import run_chain
+from dpbayes.engines.evaluator import evaluator, names_of, unconstrained
 from dpbayes.engines.interruptible import by_parts, interruptible
 from dpbayes.engines.processes import Processes, run_each
 from dpbayes.engines.progress import SamplingProgress
@@ -49,10 +50,6 @@ _AT_ONCE = 100  # points whose log_lik is evaluated in one interruptible call
 # even of other records, where a function returns early for some (tests/engines/test_branches.py).
 # The bundled programs have no such function, and are up to twice as fast with that pass.
 _WRONG_WITH_BRANCHES = "STANLI_NO_PARTITION"
-
-# What programs print may hold records: it goes nowhere, from all models of this process.
-_drop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(lambda _text, _length: None)
-stanli._lib.bs_set_print_callback(_drop, None)
 
 
 class EmbeddedEngine(CompilesOnce["EmbeddedModel"]):
@@ -89,40 +86,58 @@ class EmbeddedModel:
 
 
 class EmbeddedBinding:
-    """A program with data."""
+    """A program with data.
 
-    def __init__(self, model: EmbeddedModel, data: EncodedData) -> None:
+    Args:
+        inner: the records whose log_lik is wanted; others are there for their sake.
+    """
+
+    def __init__(self, model: EmbeddedModel, data: EncodedData, inner: slice = slice(None)) -> None:
         self._model = model
         self._data = data
+        self._inner = inner
         self._n = data.n
         self._idle: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)  # evaluators
 
     def rebind(self, **changes: Any) -> EmbeddedBinding:
-        return EmbeddedBinding(self._model, self._data.changed(**changes))
+        return EmbeddedBinding(self._model, self._data.changed(**changes), self._inner)
 
     def identity(self) -> str:
         """Hash of engine, program and data."""
-        return hash_of("stanli", stanli.__version__, self._model.program.sha256, self._data.entries)
+        return hash_of("stanli", stanli.__version__, self._model.program.sha256, self._data.hash)
 
     def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
         if not (self._model.program.bundled or self._short(settings)):
             done: dict[int, xr.DataTree] = {}
             self.sample_chains(settings, range(settings.chains), done.__setitem__, starts)
             return join_chains([done[chain] for chain in range(settings.chains)])
-        model = self._build(stanli.Model, **_SILENT)
+        model = self._sampler(settings)
         # Between iterations stanli itself hears Ctrl-C; a user's loop may never get there.
-        sample = model.sample if self._model.program.bundled else interruptible(model.sample)
+        run = worker.run if self._model.program.bundled else interruptible(worker.run)
+        inits, beside = self._inits(settings, starts, model), self._beside(settings)
+        parts = []
         with SamplingProgress(settings) as progress, contextlib.redirect_stdout(progress.lines):
-            try:
-                fit = sample(
-                    chains=settings.chains,
-                    inits=self._inits(model, settings, starts),
-                    parallel_chains=self._beside(settings),
-                    **_arguments(settings, progress.refresh),
-                )
-            except RuntimeError as error:
-                raise EngineError("sampling failed.").saying(str(error)) from None
-        return _tree({name: fit.draws(name) for name in fit.variables}, fit.sampler_stats)
+            how = {**_arguments(settings, progress.refresh), "parallel_chains": beside}
+            for some in self._together(settings, beside):
+                start = None if inits is None else inits[some.start : some.stop]
+                try:
+                    found = run(model, some.start + 1, {**how, "chains": len(some), "inits": start})
+                except RuntimeError as error:
+                    raise EngineError("sampling failed.").saying(str(error)) from None
+                parts.append(found)
+        draws, stats = zip(*parts, strict=True)
+        joined = {name: np.concatenate([part[name] for part in draws]) for name in draws[0]}
+        return _tree(joined, np.concatenate(stats))
+
+    def _together(self, settings: SamplerSettings, beside: int | None) -> list[range]:
+        """Chains of a joint run: all, or with many records as many as run beside each other.
+
+        Each chain of a run but one takes memory for it all, waiting ones as well.
+        """
+        most = beside or os.cpu_count() or 1
+        runs = max(1, settings.chains // most) if self._n > _KEPT else 1
+        ends = [settings.chains * k // runs for k in range(runs + 1)]
+        return [range(a, b) for a, b in itertools.pairwise(ends)]
 
     def sample_chains(
         self,
@@ -141,11 +156,12 @@ class EmbeddedBinding:
             for chain in chains:
                 done(chain, draws.isel(chain=[chain]))
             return
-        inits = self._inits(self._build(stanli.Model, **_SILENT), settings, starts)
+        inits = self._inits(settings, starts)
         with SamplingProgress(settings) as progress:
             job = {
                 "mir": self._model.mir,
                 "data": self._data.text(**_SILENT),
+                "bundled": self._model.program.bundled,
                 "arguments": _arguments(settings, progress.refresh),
             }
 
@@ -174,10 +190,12 @@ class EmbeddedBinding:
 
     @interruptible
     def _inits(
-        self, model: Any, settings: SamplerSettings, starts: xr.DataTree | None
+        self, settings: SamplerSettings, starts: xr.DataTree | None, model: Any = None
     ) -> list[Vector] | None:
         if starts is None:
             return None
+        if model is None:  # which records there are says nothing of a bundled program's bounds
+            model = next(self.blocks())[1]._sampler(settings)
         # Parameters without entries are not in the tree, and have to be named.
         empty = dict.fromkeys(self._model.program.declared("parameters"), np.empty(0))
         inits = []
@@ -192,7 +210,7 @@ class EmbeddedBinding:
         points: list[Vector] = []
         said = ""
         with self._borrowed(emit=0) as model:
-            names = _names(model)
+            names = names_of(model)
             for _ in range(_TRIES * count):
                 if len(points) == count:
                     break
@@ -207,7 +225,7 @@ class EmbeddedBinding:
 
     def log_prob(self, draws: xr.DataTree) -> Vector:
         with self._borrowed(emit=0) as model:
-            points = columns(draws, _names(model))
+            points = columns(draws, names_of(model))
             at = self._coordinates(model, points)
         found = np.full(len(at), -np.inf)
         some = ~np.isnan(at).any(axis=1)
@@ -223,10 +241,10 @@ class EmbeddedBinding:
         """
         last = self._model.last
         if last is not None and np.array_equal(last[0], points):
-            again = _unconstrained(model, points[:1])
+            again = unconstrained(model, points[:1])
             if np.array_equal(again, last[1][:1], equal_nan=True):
                 return last[1]
-        found = _unconstrained(model, points)
+        found = unconstrained(model, points)
         if self._model.program.bundled:
             self._model.last = points, found
         return found
@@ -283,7 +301,7 @@ class EmbeddedBinding:
     def unconstrain(self, draws: xr.DataTree) -> Floats:
         """Draws in Stan's unconstrained coordinates, shape (S, d); NaN where Stan finds none."""
         model = self._steady
-        return _unconstrained(model, columns(draws, _names(model)))
+        return unconstrained(model, columns(draws, names_of(model)))
 
     @interruptible
     def constrain(self, points: Floats) -> dict[str, NDArray[Any]]:
@@ -298,8 +316,27 @@ class EmbeddedBinding:
         return uncolumn(names, out.reshape(*points.shape[:-1], len(names)))
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
+        if self._cut and count_draws(draws) * self._n <= BLOCK_VALUES:
+            found = np.empty((count_draws(draws), self._n))
+            for rows, bound in self.blocks():
+                for values, out in zip(bound.log_lik(draws), found, strict=True):
+                    out[rows] = values
+            yield from found
+            return
         with self._borrowed(emit=1) as model:
-            yield from self._log_lik(model, columns(draws, _names(model)), constrained=True)
+            yield from self._log_lik(model, columns(draws, names_of(model)), constrained=True)
+
+    @property
+    def _cut(self) -> bool:
+        """Whether there are several blocks: a user's program may read all records at once."""
+        return self._model.program.bundled and self._n >= 2 * self._data.BLOCK
+
+    def blocks(self) -> Iterator[tuple[slice, EmbeddedBinding]]:
+        if not self._cut:
+            yield slice(0, self._n), self
+            return
+        for rows, inner, some in self._data.blocks():
+            yield rows, EmbeddedBinding(self._model, some, inner)
 
     def log_lik_at(self, points: Floats) -> Iterator[Vector]:
         """As ``log_lik`` at unconstrained points of shape (S, d)."""
@@ -320,7 +357,7 @@ class EmbeddedBinding:
                     model.param_constrain(at, include_tp=True, include_gq=True, rng=rng, out=out)
                 except RuntimeError:  # Stan rejects the point
                     out[emit] = np.nan
-                found.append(out[emit].copy())
+                found.append(out[emit][self._inner].copy())
             return found
 
         block = max(1, min(_AT_ONCE, BLOCK_VALUES // max(1, self._n)))
@@ -332,7 +369,7 @@ class EmbeddedBinding:
         # A program without the switch emit_y_rep writes both under emit.
         emit = int("emit_y_rep" not in self._declared)
         with self._borrowed(emit=emit, emit_y_rep=1) as model:
-            point = columns(draws, _names(model))[index]
+            point = columns(draws, names_of(model))[index]
             try:
                 out = model.param_constrain(
                     model.param_unconstrain(point),
@@ -360,8 +397,13 @@ class EmbeddedBinding:
         if self._n <= _KEPT or not idle:
             idle.append(model)
 
+    def _sampler(self, settings: SamplerSettings) -> Any:
+        threads, bundled = settings.threads_per_chain, self._model.program.bundled
+        build = functools.partial(worker.sampler, threads=threads, bundled=bundled)
+        return self._build(build, **_SILENT)
+
     def _evaluator(self, *, emit: int, emit_y_rep: int = 0) -> Any:
-        return self._build(_evaluator_of, emit=emit, emit_y_rep=emit_y_rep)
+        return self._build(evaluator, emit=emit, emit_y_rep=emit_y_rep)
 
     @interruptible
     def _build(self, factory: Any, **switches: int) -> Any:
@@ -390,19 +432,6 @@ class EmbeddedBinding:
         return slice(start, start + self._n)
 
 
-def _evaluator_of(mir: str, data: str) -> Any:
-    """``stanli.bridgestan_model`` without its way from text to Python's objects and back, which is
-    nine tenths of the time of a model with many records."""
-    from bridgestan import StanModel  # slow to import
-
-    program = json.dumps({"build_id": stanli.build_id(), "mir": mir, "name": "stanli_model"})
-    whole = f'{{"__stanli":{program},{data[1:]}'
-    # With its own way to print, bridgestan would print.
-    model = StanModel(stanli._runtime_lib_path(), whole, capture_stan_prints=False, warn=False)
-    model.data = ""  # all records once more, kept for its repr
-    return model
-
-
 def _arguments(settings: SamplerSettings, refresh: int) -> dict[str, Any]:
     """Of ``stanli.Model.sample``, the same for all chains."""
     return {
@@ -419,15 +448,3 @@ def _arguments(settings: SamplerSettings, refresh: int) -> dict[str, Any]:
 
 def _tree(draws: dict[str, NDArray[Any]], stats: Floats) -> xr.DataTree:
     return make_draws(draws, {key: stats[:, :, i] for i, key in enumerate(stanli.SAMPLER_COLUMNS)})
-
-
-def _unconstrained(model: Any, points: Floats) -> Floats:
-    out = np.full((len(points), model.param_unc_num()), np.nan)
-    for s, point in enumerate(points):
-        with contextlib.suppress(RuntimeError):
-            out[s] = model.param_unconstrain(point)
-    return out
-
-
-def _names(model: Any) -> list[str]:
-    return [name for name in model.param_names() if name]

@@ -16,20 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.arrays import Floats, Vector
-from dpbayes.engines.base import SamplerSettings, StanData
+from dpbayes.engines.base import BY_RECORD, SamplerSettings, StanData, by_record
 from dpbayes.engines.draws import count_draws, make_draws, one_draw, stacked
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.heavy import special, stats, xr
 from dpbayes.stan.composition import SEPARATOR
-from dpbayes.stan.program import MULTIPLICITY
 
 if TYPE_CHECKING:  # it loads the Stan interpreter
     from dpbayes.engines.embedded import EmbeddedModel
 
 MOST_PARAMETERS = 5
-_BY_RECORD = (
-    "y", "X", "Z", "group", "group_index", "slope_X", "weights", "anchor", MULTIPLICITY,
-)  # fmt: skip
 Outcomes = Callable[[Callable[[StanData], NDArray[Any]], int], dict[str, Any]]
 SEED = 15  # public: prior draws, quasi-random points and outcomes simulated at an anchor
 TAILS = 5.0  # degrees of freedom of the t distributions
@@ -243,16 +239,11 @@ class Proposer:
         return np.asarray(scores @ scores.T) / self._share
 
 
-def by_record(name: str) -> bool:
-    """Whether a data entry of a bundled program has a value or row a record."""
-    return name.split(SEPARATOR, maxsplit=1)[0] in _BY_RECORD
-
-
 def with_rows(data: StanData) -> dict[str, NDArray[Any]]:
     """The data entries that have a value or row a record, in a fixed order."""
     n = int(data["n"])
     found = {k: np.asarray(v) for k, v in data.items() if by_record(k)}
-    order = sorted(found, key=lambda name: _BY_RECORD.index(name.split(SEPARATOR)[0]))
+    order = sorted(found, key=lambda name: BY_RECORD.index(name.split(SEPARATOR)[0]))
     return {name: found[name] for name in order if len(found[name]) == n}
 
 

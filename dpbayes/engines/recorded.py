@@ -100,6 +100,9 @@ class RecordedBinding:
         stored = self._find(draws)["posterior_predictive"]["y_rep"].to_numpy()
         return np.asarray(stored.reshape(count_draws(draws), -1)[index])
 
+    def blocks(self) -> Iterator[tuple[slice, RecordedBinding]]:
+        yield slice(None), self
+
     def _find(self, draws: xr.DataTree) -> xr.DataTree:
         for recording in self._engine.recordings:
             if recording["posterior"].to_dataset().identical(draws["posterior"].to_dataset()):

@@ -8,6 +8,8 @@ progress, the line ``RESULT``, and a pickled pair (result, error message). Nothi
 prints gets there: it may hold records, and would be taken for an answer.
 """
 
+import contextlib
+import ctypes
 import os
 import pickle
 import sys
@@ -17,25 +19,60 @@ from typing import Any
 import stanli
 
 RESULT = b"RESULT\n"
+LARGE = 10_000_000  # bytes of text
+
+
+# The C interface numbers chains, which picks the random stream; Python has no argument for it. The
+# version is pinned, and the engines' contract tests compare with a joint run.
+_begin = stanli._lib.stanli_sample_opts_init
+_of_thread = threading.local()
+
+
+def _begin_numbered(options: Any) -> None:
+    _begin(options)
+    options._obj.chain_id = getattr(_of_thread, "first", options._obj.chain_id)
+
+
+stanli._lib.stanli_sample_opts_init = _begin_numbered
+
+
+def run(model: Any, first: int, how: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Draws and statistics of ``model.sample(**how)``, its chains counted from ``first``."""
+    _of_thread.first = first
+    try:
+        fit = model.sample(**how)
+    finally:
+        del _of_thread.first
+    return {name: fit.draws(name) for name in fit.variables}, fit.sampler_stats
+
+
+def sampler(mir: str, data: str, *, threads: int, bundled: bool) -> Any:
+    """A model to sample from, without the text of its data if nothing will read it again.
+
+    stanli reads it where random numbers make transformed data, which no bundled program has, or
+    where threads are others than before.
+    """
+    model = stanli.Model(mir=mir, data=data, threads_per_chain=threads)
+    if bundled:
+        model._source = None
+    if len(data) > LARGE:  # of which reading leaves more than its size to the C library
+        give_back()
+    return model
+
+
+def give_back() -> None:
+    """Memory that is free already, from the C library to the system, if it is GNU's."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def sample(job: dict[str, Any]) -> dict[str, Any]:
     """Draws and sampler statistics of chain ``job["chain"]``, counted from 1."""
-    # The C interface numbers chains, which picks the random stream; Python has no argument for
-    # it. The version is pinned, and the engines' contract tests compare with a joint run.
-    begin = stanli._lib.stanli_sample_opts_init
-
-    def begin_numbered(options: Any) -> None:
-        begin(options)
-        options._obj.chain_id = job["chain"]
-
-    stanli._lib.stanli_sample_opts_init = begin_numbered
-    model = stanli.Model(mir=job["mir"], data=job["data"])
-    fit = model.sample(chains=1, parallel_chains=1, inits=job["start"], **job["arguments"])
-    return {
-        "draws": {name: fit.draws(name) for name in fit.variables},
-        "stats": fit.sampler_stats,
-    }
+    threads = job["arguments"]["threads_per_chain"]
+    model = sampler(job["mir"], job.pop("data"), threads=threads, bundled=job["bundled"])
+    how = {"chains": 1, "parallel_chains": 1, "inits": job["start"], **job["arguments"]}
+    draws, stats = run(model, job["chain"], how)
+    return {"draws": draws, "stats": stats}
 
 
 def _end_with_parent() -> None:

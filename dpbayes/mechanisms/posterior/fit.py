@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpbayes.arrays import Mask, Vector
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.diagnostics import Diagnostics
-from dpbayes.engines.draws import count_draws, one_draw, stacked
+from dpbayes.engines.draws import count_draws, one_draw
 from dpbayes.engines.proposal import Candidates
 from dpbayes.errors import ConvergenceError, ProgramError, SchemaError
 from dpbayes.heavy import pd, xr
@@ -24,12 +24,10 @@ from dpbayes.mechanisms.posterior.risk import RecordRisk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Drawn, Posterior
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, Window
 from dpbayes.mechanisms.posterior.tabulated import Tables
-from dpbayes.mechanisms.posterior.tree import coefficients_of, datatree, loo, named
+from dpbayes.mechanisms.posterior.tree import coefficients_of, datatree, group_sds_of, loo, named
 from dpbayes.privacy.noise import Noise
 from dpbayes.release import versions
 from dpbayes.schema import Column
-from dpbayes.stan.composition import entry
-from dpbayes.stan.groups import correlations
 from dpbayes.stan.model import ColumnModel
 
 ROWS_AT_ONCE = 100_000  # synthetic rows that a program holds as data
@@ -292,25 +290,7 @@ class PosteriorFit(Fitted):
             column: as for ``coefficients``.
         """
         model, label = self._model_of(column)
-        columns = model.formula.groups
-        values: dict[str, Vector] = {}
-        if columns:
-            try:
-                sds = stacked(self.draws, entry("group_sd", label))
-            except KeyError:
-                sds = np.empty(())
-            if sds.ndim != 2:
-                raise ProgramError("group_sds() needs a program with one predictor; see draws.")
-            values = {f"sd({c.name})": sds[:, t] for t, c in enumerate(columns)}
-            data = self.on.data
-            if data[entry("P", label)]:
-                partial = stacked(self.draws, entry("group_correlation", label))
-                found = correlations(partial, data[entry("group_column", label)])
-                for (s, t), r in found.items():
-                    one, two = columns[s], columns[t]
-                    values[f"cor({one.slope}, {two.name})"] = r
-        table = np.array(list(values.values())).reshape(len(values), -1)
-        return pd.DataFrame({"mean": table.mean(1), "sd": table.std(1)}, index=list(values))
+        return group_sds_of(self.draws, self.on.data, model, label)
 
     def _model_of(self, column: str | None) -> tuple[ColumnModel, str]:
         """The model of a column, and its label; of the only one, if there is one.

@@ -17,17 +17,17 @@ import numpy as np
 from dpbayes.arrays import Vector
 from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.engines.alike import Kinds
-from dpbayes.engines.base import BoundModel
+from dpbayes.engines.base import BoundModel, by_record
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.contract import check_contract, contract_defaults
 from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedBinding
-from dpbayes.engines.proposal import Candidates, Proposer, by_record, with_rows
+from dpbayes.engines.proposal import Candidates, Proposer, with_rows
 from dpbayes.errors import EngineError, GuaranteeError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.posterior.coordinates import group_coordinates
-from dpbayes.mechanisms.posterior.risk import record_risk
+from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
 from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, Problem, Stage
 from dpbayes.mechanisms.posterior.starts import climbed
@@ -171,6 +171,12 @@ class BoundRecords:
         """By kind of record, shape (size,): max over draws of |f_i| under the unweighted fit."""
         self.require(self.unweighted, "unweighted fit")
         return self.unweighted.risk.sensitivity
+
+    def sensitivity_under(self, draws: xr.DataTree) -> Vector:
+        """By kind of record, shape (size,): max over given draws of |f_i|."""
+        ones = np.ones(self.size)
+        parts = [record_risk(b.log_lik(draws), ones[rows]) for rows, b in self.plain.blocks()]
+        return RecordRisk.joined(parts).sensitivity
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
         """Log-likelihoods of each kind of record at given draws: shape (size,)."""
@@ -322,8 +328,7 @@ class Neighbour(BoundRecords):
         self._of = of
 
     def sensitivity(self) -> Vector:
-        draws = self._of.unweighted.draws
-        return record_risk(self.log_lik(draws), np.ones(self.size)).sensitivity
+        return self.sensitivity_under(self._of.unweighted.draws)
 
 
 def bind_stage(

@@ -6,7 +6,7 @@ Log-likelihoods come draw by draw, so memory is O(n) however many draws there ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,12 @@ class RecordRisk:
     sensitivity: Vector
     lipschitz: Vector
     censored: Mask
+
+    @classmethod
+    def joined(cls, parts: Sequence[RecordRisk]) -> RecordRisk:
+        """Of all records, from those of blocks of them in order."""
+        each = zip(*((p.sensitivity, p.lipschitz, p.censored) for p in parts), strict=True)
+        return cls(*(np.concatenate(values) for values in each))
 
     def of_each(self, kinds: Kinds) -> RecordRisk:
         """Of every record, where this is of kinds."""

@@ -82,22 +82,32 @@ class Posterior:
     def risk(self) -> RecordRisk:
         """By-record bounds of the terms that the window holds."""
         on = self.on
-        return record_risk(self.moved(self.draws), on.weighting.weights, on.stage.window)
+        weights, window = on.weighting.weights, on.stage.window
+        return RecordRisk.joined(
+            [
+                record_risk(self._moved(self.draws, rows, bound), weights[rows], window)
+                for rows, bound in on.bound.blocks()
+            ]
+        )
 
     def moved(self, draws: xr.DataTree) -> Iterator[Vector]:
         """What records add to the log density before weights and window, draw by draw.
 
         Shape (n,): log-likelihoods, less those at the anchor; or scores.
         """
+        return self._moved(draws, slice(None), self.on.bound)
+
+    def _moved(self, draws: xr.DataTree, rows: slice, bound: BoundModel) -> Iterator[Vector]:
+        """The same of some records, by a binding of theirs."""
         on = self.on
         score = on.stage.divergence
         if score:  # the part of each column's score that the record's own value moves
-            columns = [on.bound.rebind(**one).log_lik(draws) for one in on.by_column]
+            columns = [bound.rebind(**one).log_lik(draws) for one in on.by_column]
             for fs in zip(*columns, strict=True):
                 yield np.asarray(sum(np.expm1(score * f) / score for f in fs))
             return
-        for f in on.bound.log_lik(draws):
-            yield f if on.anchor is None else f - on.anchor
+        for f in bound.log_lik(draws):
+            yield f if on.anchor is None else f - on.anchor[rows]
 
     @property
     def choices(self) -> Choices | None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpbayes.arrays import Vector
 from dpbayes.engines.alike import Kinds
 from dpbayes.engines.base import BoundModel
-from dpbayes.engines.draws import count_draws
+from dpbayes.engines.draws import count_draws, stacked
 from dpbayes.errors import DataError, ProgramError
 from dpbayes.heavy import pd, special, xr
 from dpbayes.mechanisms.posterior.predictive import replicates_at
@@ -23,7 +23,7 @@ from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.sampled import Posterior
 from dpbayes.schema import Column
 from dpbayes.stan.composition import entry
-from dpbayes.stan.groups import GroupColumn
+from dpbayes.stan.groups import GroupColumn, correlations
 from dpbayes.stan.model import ColumnModel, Model
 
 MOST_VALUES = 200_000_000  # of one group, held at once: 1.6 GB
@@ -274,3 +274,27 @@ def coefficients_of(draws: xr.DataTree, model: ColumnModel, label: str) -> pd.Da
     values |= in_own_units(values, model, label)
     table = np.column_stack([values[n].reshape(-1, *values[n].shape[2:]) for n in wanted])
     return pd.DataFrame({"mean": table.mean(axis=0), "sd": table.std(axis=0)}, index=names)
+
+
+def group_sds_of(
+    draws: xr.DataTree, data: Mapping[str, Any], model: ColumnModel, label: str
+) -> pd.DataFrame:
+    """``PosteriorFit.group_sds`` of any draws of a column's model, given its program's data."""
+    columns = model.formula.groups
+    values: dict[str, Vector] = {}
+    if columns:
+        try:
+            sds = stacked(draws, entry("group_sd", label))
+        except KeyError:
+            sds = np.empty(())
+        if sds.ndim != 2:
+            raise ProgramError("group_sds() needs a program with one predictor; see draws.")
+        values = {f"sd({c.name})": sds[:, t] for t, c in enumerate(columns)}
+        if data[entry("P", label)]:
+            partial = stacked(draws, entry("group_correlation", label))
+            found = correlations(partial, data[entry("group_column", label)])
+            for (s, t), r in found.items():
+                one, two = columns[s], columns[t]
+                values[f"cor({one.slope}, {two.name})"] = r
+    table = np.array(list(values.values())).reshape(len(values), -1)
+    return pd.DataFrame({"mean": table.mean(1), "sd": table.std(1)}, index=list(values))

@@ -20,7 +20,6 @@ from dpbayes.mechanisms.base import Outside
 from dpbayes.mechanisms.posterior.risk import (
     check_scaling,
     linear_weights,
-    record_risk,
     scaled_weights,
     truncated_weights,
 )
@@ -46,8 +45,8 @@ class RecordsView(Protocol):
         """Shape (m,): max over draws of |f_i| under an unweighted fit to these records."""
         ...
 
-    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
-        """Record log-likelihoods at given draws, S arrays of shape (m,)."""
+    def sensitivity_under(self, draws: xr.DataTree) -> Vector:
+        """Shape (m,): the same over given draws."""
         ...
 
 
@@ -199,7 +198,7 @@ class Reference(WeightSource, Outside):
         return replace(self, c1=c1, c2=c2, tuning=tuning)
 
     def weighting(self, records: RecordsView) -> Weighting:
-        f = record_risk(records.log_lik(self.draws), np.ones(records.size)).sensitivity
+        f = records.sensitivity_under(self.draws)
         weights = scaled_weights(f, self.low, self.high, self.c1, self.c2)
         return Weighting(weights, np.zeros(records.size, dtype=bool))
 

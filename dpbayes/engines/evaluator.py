@@ -1,0 +1,47 @@
+"""Evaluators of the embedded engine: a program with data, and its density and quantities at points.
+
+``stanli`` samples from a model of its own; this is BridgeStan's, over the same library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+from typing import Any
+
+import numpy as np
+import stanli
+
+from dpbayes.arrays import Floats
+
+# What programs print may hold records: it goes nowhere, from all models of this process.
+_drop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(lambda _text, _length: None)
+stanli._lib.bs_set_print_callback(_drop, None)
+
+
+def evaluator(mir: str, data: str) -> Any:
+    """``stanli.bridgestan_model`` without its way from text to Python's objects and back, which is
+    nine tenths of the time of a model with many records."""
+    from bridgestan import StanModel  # slow to import
+
+    program = json.dumps({"build_id": stanli.build_id(), "mir": mir, "name": "stanli_model"})
+    whole = f'{{"__stanli":{program},{data[1:]}'
+    # With its own way to print, bridgestan would print.
+    model = StanModel(stanli._runtime_lib_path(), whole, capture_stan_prints=False, warn=False)
+    model.data = ""  # all records once more, kept for its repr
+    return model
+
+
+def unconstrained(model: Any, points: Floats) -> Floats:
+    """Unconstrained coordinates of points; NaN where Stan finds none."""
+    out = np.full((len(points), model.param_unc_num()), np.nan)
+    for s, point in enumerate(points):
+        with contextlib.suppress(RuntimeError):
+            out[s] = model.param_unconstrain(point)
+    return out
+
+
+def names_of(model: Any) -> list[str]:
+    """Of the parameters' entries."""
+    return [name for name in model.param_names() if name]
