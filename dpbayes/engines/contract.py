@@ -24,7 +24,7 @@ FAR = 10.0  # unconstrained coordinates reach it at points far out
 _PUBLIC_BY_NAME = ("X", "Z", "group", "group_index", "slope_X")
 
 NOT_CHECKED = (
-    "behaviour away from the points tried",
+    "behaviour away from the points tried, where no proof reaches",
     "that the prior is proper",
     "that log_lik is normalised over all private columns of a record",
     "that data passed as constants are public",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbayes.errors import DpbayesError, GuaranteeError
-from dpbayes.mechanisms import MECHANISMS, get_kind, get_mechanism
+from dpbayes.mechanisms import MECHANISMS, Anchored, Measured, get_kind, get_mechanism
 from dpbayes.mechanisms.base import Mechanism
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.weights import ConfidentialWeights
@@ -103,9 +103,13 @@ def build(asked: Mapping[str, Any]) -> Mechanism[Any]:
 
 
 def offered(schema: Schema, model: Model | None) -> dict[str, list[str]]:
-    """Mechanisms that can synthesise these columns, each with the names of its controls."""
+    """Mechanisms that can synthesise these columns, each with the names of its controls.
+
+    The one that the page begins with is first: strict, and what plans recommend mostly.
+    """
     found = {}
-    for name in MECHANISMS:
+    first = Measured.name if model is None else Anchored.name
+    for name in sorted(MECHANISMS, key=lambda name: name != first):
         numbers = {c.name: c.start or 10.0 for c in CONTROLS if takes(name, c)}
         needed = {key: value for key, value in numbers.items() if key == "epsilon"}
         for more in ({}, {"bins": 10}):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from dpbayes.evaluate.disclosure import FALSE_RATES
 from dpbayes.pages.page import Section, Table, shown
+from dpbayes.privacy.accounting import stated
 from dpbayes.report.whole import bounds_of, stated_loss
 
 
@@ -16,13 +18,13 @@ def numbers(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     changed = statement["holds_for"] == "substitution"
     change = "one record changed" if changed else "one record added or removed"
     found = [
-        (f"ε, {change}", "none" if epsilon is None else shown(epsilon)),
+        (f"ε, {change}", _epsilon(epsilon)),
         ("δ", shown(float(statement["delta"]))),
         ("Guarantee", str(statement["basis"])),
         ("Synthetic data sets", str(statement["datasets"])),
     ]
     if "epsilon_person" in statement:
-        found.insert(1, ("ε, all records of one person", shown(statement["epsilon_person"])))
+        found.insert(1, ("ε, all records of one person", _epsilon(statement["epsilon_person"])))
     return found
 
 
@@ -40,19 +42,31 @@ def guarantee(statement: Mapping[str, Any]) -> Section:
     rows: list[list[object]] = [
         [
             f"a test with {rate:.0%} false alarms finds it with a chance of at most",
-            f"{bounds.true_rate(rate):.1%}",
+            _at_most(bounds.true_rate(rate)),
         ]
         for rate in FALSE_RATES
     ]
     if not statement["delta"]:
         rows.insert(
-            0, ["odds of any statement about it change by a factor of at most", bounds.odds]
+            0, ["odds of any statement about it change by a factor of at most", stated(bounds.odds)]
         )
     rows.append(
-        ["advantage of any such test (found less false alarms), at most", f"{bounds.advantage:.1%}"]
+        [
+            "advantage of any such test (found less false alarms), at most",
+            _at_most(bounds.advantage),
+        ]
     )
     table = Table("What the guarantee bounds, for one record", ["", "bound"], rows)
     return Section("Guarantee", text, tables=[table], folded=assumed)
+
+
+def _epsilon(value: float | None) -> str:
+    return "none" if value is None else stated(value)
+
+
+def _at_most(share: float) -> str:
+    """A bound in per cent, rounded up."""
+    return f"{math.ceil(1000 * share * (1 - 1e-9)) / 10:.1f}%"
 
 
 def _sentence(text: str) -> str:

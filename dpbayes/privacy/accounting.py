@@ -176,6 +176,14 @@ def rho_for(epsilon: float, delta: float) -> float:
 ROUNDING = 1e-12
 
 
+def stated(loss: float) -> str:
+    """A loss or a bound with four digits, rounded up: a statement never says less than is lost."""
+    if not math.isfinite(loss) or loss <= 0:
+        return f"{loss:.4g}"
+    unit = 10.0 ** (math.floor(math.log10(loss)) - 3)
+    return f"{math.ceil(loss / unit * (1 - 1e-9)) * unit:.4g}"
+
+
 @dataclass(frozen=True)
 class Budget:
     """A bound on what all outputs together may cost.

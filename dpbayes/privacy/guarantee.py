@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dpbayes.errors import GuaranteeError
-from dpbayes.privacy.accounting import NOTHING, Composition, Loss, check_delta, compose
+from dpbayes.privacy.accounting import NOTHING, Composition, Loss, check_delta, compose, stated
 
 Basis = Literal["strict", "asymptotic", "none"]
 Adjacency = Literal["add-remove", "substitution"]
@@ -98,7 +98,8 @@ def check_epsilon(epsilon: float) -> float:
 
 def _typed(value: object) -> str:
     """As somebody typed it: a computed number without the digits of its rounding errors."""
-    return f"{value:.12g}" if isinstance(value, float) else repr(value)
+    text = repr(value)
+    return f"{value:.12g}" if isinstance(value, float) and len(text) > 14 else text
 
 
 @dataclass(frozen=True)
@@ -334,12 +335,12 @@ class Guarantee:
         """Both numbers, the one that holds for what is published first."""
         if self.holds_for == "add-remove":
             return (
-                f"ε = {self.epsilon:.4g} (add/remove), "
-                f"{self.epsilon_substitution:.4g} (substitution)"
+                f"ε = {stated(self.epsilon)} (add/remove), "
+                f"{stated(self.epsilon_substitution)} (substitution)"
             )
         return (
-            f"ε = {self.epsilon_substitution:.4g} (substitution), {self.epsilon:.4g} (add/remove, "
-            "a bound on the draw at a fixed n)"
+            f"ε = {stated(self.epsilon_substitution)} (substitution), {stated(self.epsilon)} "
+            "(add/remove, a bound on the draw at a fixed n)"
         )
 
     def _at_delta(self) -> str:
@@ -354,14 +355,14 @@ class Guarantee:
         elif not math.isfinite(found):
             first = "No ε for a finite number of records."
         else:
-            first = f"ε = {found:.4g} when one record {change} (δ = {self.delta:g})"
+            first = f"ε = {stated(found)} when one record {change} (δ = {self.delta:g})"
             first += "." if self.basis == "strict" else ", as a target that holds asymptotically."
         more = ""
         if self.basis == "strict" and self.holds_for == "substitution":
-            more = f"; at a fixed number of records one more or less is ε = {self.epsilon:.4g}"
+            more = f"; at a fixed number of records one more or less is ε = {stated(self.epsilon)}"
         if self.basis == "strict" and self.cluster > 1:
             more += f"; all records of one person, at most {self.cluster}, are ε = "
-            more += f"{self.epsilon_person:.4g}"
+            more += f"{stated(self.epsilon_person)}"
         sets = "1 data set" if self.datasets == 1 else f"{self.datasets} data sets"
         how = {"candidates": ", among public points", "chain": ", for an exact draw", None: ""}
         second = f"{self.basis.capitalize()}{how[self.draw]}: {sets} by {self.mechanism}{more}."
@@ -396,21 +397,21 @@ class Guarantee:
             if self.loss.rest:
                 claim += (
                     f"It is ρ-zCDP (zero-concentrated) with {amount(self.loss)} (add/remove), "
-                    f"{self.loss.substitution().rho:.4g} (substitution): these numbers add up over "
-                    "releases, and ε at a δ follows from their sum. "
+                    f"{stated(self.loss.substitution().rho)} (substitution): these numbers add up "
+                    "over releases, and ε at a δ follows from their sum. "
                 )
             if self.cluster > 1:
                 claim += (
                     f"One person has at most {self.cluster} records: for all of them together it "
-                    f"is ε = {self.epsilon_person:.4g}. "
+                    f"is ε = {stated(self.epsilon_person)}. "
                 )
             if self.draws < self.datasets:
                 claim += f"The data sets come from {self.draws} private draw(s). "
             claim += f"{self.parts} " if self.parts else ""
         elif math.isfinite(self.epsilon):
             claim = (
-                f"The target is ε = {self.epsilon:.4g} (one record added or removed; "
-                f"{self.epsilon_substitution:.4g} for one record changed). It is met "
+                f"The target is ε = {stated(self.epsilon)} (one record added or removed; "
+                f"{stated(self.epsilon_substitution)} for one record changed). It is met "
                 "asymptotically as the number of records grows; for a finite number of records no "
                 "ε is guaranteed. "
             )
@@ -424,21 +425,21 @@ class Guarantee:
     def _strict_claim(self) -> str:
         if self.holds_for == "add-remove":
             return (
-                f"The release is differentially private with ε = {self.epsilon:.4g} when one "
-                f"record is added or removed, and with ε = {self.epsilon_substitution:.4g} when "
-                f"one record's confidential values are changed (δ = {self.delta:g}). "
+                f"The release is differentially private with ε = {stated(self.epsilon)} when one "
+                f"record is added or removed, and with ε = {stated(self.epsilon_substitution)} "
+                f"when one record's confidential values are changed (δ = {self.delta:g}). "
             )
         return (
-            f"The release is differentially private with ε = {self.epsilon_substitution:.4g} when "
-            f"one record's confidential values are changed (δ = {self.delta:g}); it tells the "
+            f"The release is differentially private with ε = {stated(self.epsilon_substitution)} "
+            f"when one record's confidential values are changed (δ = {self.delta:g}); it tells the "
             "number of records. With that number, and what follows it, held fixed, one record "
-            f"added or removed moves what is drawn by at most ε = {self.epsilon:.4g}. "
+            f"added or removed moves what is drawn by at most ε = {stated(self.epsilon)}. "
         )
 
 
 def amount(loss: Loss) -> str:
     """A loss in words: its ε, or ρ where there is no ε at δ = 0."""
-    return f"ρ = {loss.rho:.4g}" if loss.rest else f"ε = {loss.epsilon:.4g}"
+    return f"ρ = {stated(loss.rho)}" if loss.rest else f"ε = {stated(loss.epsilon)}"
 
 
 def _or_none(value: float) -> float | None:

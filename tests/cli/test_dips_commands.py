@@ -119,7 +119,7 @@ def test_a_family_is_chosen_and_paid_for(folder):
         ("laplace", ["--set", "epsilon=2"], "epsilon is given twice"),
         ("laplace", ["--window", "negative"], "does not use window"),
         ("modips", ["--set", "weights=[0.5, 0.6]"], "sum to 1; they sum to 1.1"),
-        ("beta-binomial", [], "one confidential column of type binary; found y (continuous)"),
+        ("beta-binomial", [], "one confidential column of type binary; found 'y' (continuous)"),
         ("censored", [], "needs a model: Regression(formula, family)"),
         ("censored", ["--choose-epsilon", 1], "go together"),
         ("laplace", ["--choose-from", "a,b", "--choose-epsilon", 1], "leave out --choose-from"),
@@ -214,8 +214,8 @@ def test_a_whole_table_at_a_delta(six):
     assert "(δ = 1e-06)" in said
     assert "inf" not in said
     said = stated(six)
-    assert "Of it ρ = 0.02436 (add/remove) is paid once" in said
-    assert "It is ρ-zCDP (zero-concentrated) with ρ = 0.02436 (add/remove), 0.04871" in said
+    assert "It is paid once, for the sanitised distribution, however many data sets" in said
+    assert "It is ρ-zCDP (zero-concentrated) with ρ = 0.02436 (add/remove), 0.04872" in said
     text = (six / "out" / "release" / "guarantee.json").read_text()
 
     def refuse(constant):

@@ -10,6 +10,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.mechanisms import MECHANISMS, PosteriorMechanism, PureMechanism
 from dpbayes.mechanisms.modips.mechanism import DRAWS, MODELS
+from dpbayes.privacy.accounting import stated
 
 N = 60
 COLUMNS = {
@@ -129,7 +130,7 @@ def check_release(fit, schema, seed):
     json.dumps(claim.to_dict(), allow_nan=False)
     text = claim.paragraph()
     if claim.basis == "strict":
-        assert f"ε = {claim.epsilon:.4g}" in text
+        assert f"ε = {stated(claim.epsilon)}" in text
         assert "added or removed" in text
         assert "are changed" in text
         assert "This assumes that" in text

@@ -8,7 +8,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.mechanisms import MECHANISMS, PosteriorMechanism, get_mechanism
 from dpbayes.mechanisms.posterior.stage import Problem
-from dpbayes.privacy.accounting import NOTHING, Loss, compose, rho_for, total, zcdp_epsilon
+from dpbayes.privacy.accounting import NOTHING, Loss, compose, rho_for, stated, total, zcdp_epsilon
 from dpbayes.privacy.guarantee import (
     CANDIDATE_DRAW,
     EXACT_DRAW,
@@ -53,8 +53,8 @@ def test_statement_names_epsilon_adjacency_and_basis(mechanism):
     text = mechanism.guarantee().for_datasets(3).paragraph()
     claim = mechanism.guarantee()
     if math.isfinite(claim.epsilon):
-        assert f"ε = {claim.for_datasets(3).epsilon:.4g}" in text
-        assert f"{claim.for_datasets(3).epsilon_substitution:.4g}" in text
+        assert f"ε = {stated(claim.for_datasets(3).epsilon)}" in text
+        assert f"{stated(claim.for_datasets(3).epsilon_substitution)}" in text
         assert "added or removed" in text
     if claim.basis == "asymptotic":
         assert "asymptotic" in text
@@ -402,12 +402,26 @@ def test_three_lines_say_the_number_first(mechanism):
     claim = mechanism.guarantee()
     first, second, third = claim.lines()
     if claim.basis == "strict":
-        assert first.startswith(f"ε = {claim.epsilon_substitution:.4g} when one record is changed")
+        assert first.startswith(
+            f"ε = {stated(claim.epsilon_substitution)} when one record is changed"
+        )
     elif claim.basis == "none":
         assert first == "No differential privacy."
     assert claim.mechanism in second
     assert str(len(claim.assumptions)) in third
     declared = replace(claim, rows="declared", cluster=3)
     if claim.basis == "strict":
-        assert declared.lines()[0].startswith(f"ε = {claim.epsilon:.4g} when one record is added")
-        assert f"at most 3, are ε = {3 * claim.epsilon:.4g}" in declared.lines()[1]
+        assert declared.lines()[0].startswith(
+            f"ε = {stated(claim.epsilon)} when one record is added"
+        )
+        assert f"at most 3, are ε = {stated(3 * claim.epsilon)}" in declared.lines()[1]
+
+
+@pytest.mark.parametrize("size", [1e-3, 0.1, 1.0, 7.0, 50.0, 2e4])
+def test_what_is_stated_is_never_less_than_the_loss(size):
+    rng = np.random.default_rng(1)
+    for loss in size * rng.uniform(0.5, 2, 2000):
+        assert loss * (1 - 1e-9) <= float(stated(loss)) <= loss * 1.001
+    for text in ("0.3", "1", "9.25", "0.0244", "13.37"):
+        assert stated(float(text) * (1 + 1e-15)) == text  # rounding errors are no loss
+    assert (stated(1.4371), stated(0.0), stated(np.inf)) == ("1.438", "0", "inf")
