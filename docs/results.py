@@ -321,7 +321,7 @@ def anchors(family: str) -> str:
                 cells.append("")
                 continue
             one = by.loc[epsilon]
-            texts = {name: f"{one[name]:.2g}" for name in ANCHORS}
+            texts = {name: f"{float(f'{one[name]:.2g}'):g}" for name in ANCHORS}
             texts[one["taken"]] = f"**{texts[one['taken']]}**"
             cells.append(" / ".join(texts.values()))
         rows.append([int(p), f"{n:,.0f}", int(part["data sets"].min()), *cells])
