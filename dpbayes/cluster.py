@@ -60,8 +60,13 @@ def connected(workers: int | None, scheduler: str | None, pieces: int) -> Iterat
         from distributed import Client, LocalCluster, Security
     except ImportError:
         raise EngineError('this runs on Dask: pip install "dpbayes[studies]".') from None
-    quiet = {"distributed.worker.daemon": False, "distributed.admin.large-graph-warning-threshold":
-             "1GB"}  # fmt: skip
+    quiet = {
+        "distributed.worker.daemon": False,
+        "distributed.admin.large-graph-warning-threshold": "1GB",
+        # Of a local cluster: no pages, as whoever is logged in could read them.
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
+    }
     with dask.config.set(quiet):
         if scheduler is not None:
             try:

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pandas as pd
@@ -224,6 +226,10 @@ def test_nobody_else_reaches_the_cluster_of_a_study():
     from distributed import Client, Security
 
     with cluster.connected(1, None, 1) as client:
+        port = client.scheduler_info()["services"].get("dashboard")
+        if port is not None:
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/info/main/workers.html")
         assert client.submit(sum, [1, 2]).result() == 3
         address = client.scheduler.address
         assert address.startswith("tls://127.0.0.1:")
