@@ -86,7 +86,7 @@ def pairs(names: Sequence[str], distances: Floats) -> Figure:
         distances: shape (columns, columns), symmetric; one column alone on the diagonal.
     """
     size = max(3.6, 0.42 * len(names) + 1.8)
-    figure = Figure(figsize=(size + 0.8, size), layout="constrained")
+    figure = Figure(figsize=(size + 0.8, size), layout="compressed")  # of a fixed aspect
     ax = figure.add_subplot()
     shown = ax.imshow(distances, cmap="Blues", vmin=0, vmax=max(0.1, float(distances.max())))
     ticks = [_cut(name, 14) for name in names]

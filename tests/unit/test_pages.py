@@ -1,5 +1,6 @@
 """Pages of a release: whole, safe, and nothing confidential on the public one."""
 
+import io
 import json
 import re
 from html.parser import HTMLParser
@@ -216,3 +217,12 @@ def test_texts_are_escaped_and_code_is_marked():
     table = Table("t", ["a", "b", "c"], [["x", None, 1], ["y", float("nan"), 2]]).filled()
     assert list(table.head) == ["a", "c"]
     assert table.rows == [["x", 1], ["y", 2]]
+
+
+def test_no_label_of_a_grid_is_cut():
+    names = ["sex", "region", "income"]
+    figure = figures.pairs(names, np.full((3, 3), 0.1))
+    figure.savefig(io.BytesIO(), dpi=110)
+    labels = [*figure.axes[0].get_yticklabels(), *figure.axes[0].get_xticklabels()]
+    boxes = [label.get_window_extent() for label in labels]
+    assert min(min(box.x0, box.y0) for box in boxes) >= 0
