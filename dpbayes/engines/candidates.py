@@ -31,7 +31,8 @@ UNIT = 2.0**-30  # what terms are whole multiples of, so that their sums are exa
 LOWEST = -(2.0**22)  # a log weight below it counts as it: a probability of exp(-4e6)
 BLOCK = 8192  # records evaluated at once: they stay in the processor's cache
 # A record's log_lik has the same bits wherever it stands in a block of a multiple of this many
-# rows: vectorised functions treat a remainder differently.
+# rows, of which the first and the last so many are others: vectorised functions treat ends and a
+# remainder differently.
 LANES = 16
 
 
@@ -243,15 +244,17 @@ class _Records:
 
 @dataclass(frozen=True)
 class _Block:
-    """Some rows, filled up with copies of the first to a multiple of ``LANES``.
+    """Some rows between copies of the first, to a multiple of ``LANES``.
 
     Attributes:
         bound: the program with them.
         counts: how many records each stands for.
+        before: copies before them.
     """
 
     bound: EmbeddedBinding
     counts: Ints
+    before: int
 
     @classmethod
     def of(
@@ -263,16 +266,17 @@ class _Block:
         counts: Ints,
     ) -> _Block:
         """The records ``rows`` of the columns that have a value for each."""
-        filled = rows
-        if model.program.bundled:
-            filled = np.concatenate([rows, np.repeat(rows[:1], -len(rows) % LANES)])
+        before, after = (LANES, LANES - len(rows) % -LANES) if model.program.bundled else (0, 0)
+        first = rows[:1]
+        filled = np.concatenate([np.repeat(first, before), rows, np.repeat(first, after)])
         some = {key: values[filled] for key, values in columns.items()}
         n = len(filled)
-        return cls(model.bind({**data, **some, **contract_defaults(n), "n": n}), counts)
+        return cls(model.bind({**data, **some, **contract_defaults(n), "n": n}), counts, before)
 
     def log_lik(self, points: Floats) -> Iterator[Vector]:
         """f of the rows at each point."""
-        return (f[: len(self.counts)] for f in self.bound.log_lik_at(points))
+        end = self.before + len(self.counts)
+        return (f[self.before : end] for f in self.bound.log_lik_at(points))
 
     def sums(
         self, points: Floats, low: float, high: float, weights: Vector, anchor: Vector

@@ -13,6 +13,7 @@ from scipy import special, stats
 import dpbayes as dpb
 from dpbayes.engines import get_engine
 from dpbayes.engines.alike import Kinds
+from dpbayes.engines.base import by_record
 from dpbayes.engines.candidates import LANES, UNIT, CandidatesEngine
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import count_draws, stacked
@@ -161,6 +162,20 @@ class TestSumsAreExact:
         for one in order[:5]:
             term = whole - sums(np.setdiff1d(np.arange(n), one))
             assert ((term >= 0) & (term <= 1 / UNIT)).all()
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_a_record_has_the_same_bits_everywhere(self, bind, family):
+        """In another order, and without other records."""
+        n = 4 * LANES + 3
+        bound, data = bind(CandidatesEngine(50), family, 2, 0, n, **contract_defaults(n))
+        plain, _ = bind(EmbeddedEngine(), family, 2, 0, n, **contract_defaults(n))
+        draws = plain.random_points(200, seed=4)
+        whole = np.stack(list(bound.log_lik(draws)))
+        for rows in (np.roll(np.arange(n), 7), np.arange(0, n, 3), np.arange(n - 1)):
+            each = {k: np.asarray(v) for k, v in data.items() if by_record(k)}
+            some = {k: v[rows] for k, v in each.items() if len(v) == n}
+            part = bound.rebind(**some, n=len(rows))
+            np.testing.assert_array_equal(np.stack(list(part.log_lik(draws))), whole[:, rows])
 
     def test_in_blocks(self, monkeypatch):
         monkeypatch.setattr("dpbayes.engines.candidates.BLOCK", 2 * LANES)
