@@ -1035,10 +1035,11 @@ def test_a_chain_that_dies_is_an_error(bind, tmp_path, monkeypatch):
     """Its process ends by a signal, as when memory runs out; chains that finished are kept."""
     bound, _ = bind(EmbeddedEngine(), "beta", n=30)
     script = Path(worker.__file__).read_text()
-    dying = 'if job["chain"] == 2:\n        os.kill(os.getpid(), 9)\n    model ='
-    assert "    model =" in script
+    sampled = "    draws, stats = run("
+    dying = f'    if job["chain"] == 2:\n        os.kill(os.getpid(), 9)\n{sampled}'
+    assert sampled in script
     other = tmp_path / "worker.py"
-    other.write_text(script.replace("    model =", f"    {dying}", 1))
+    other.write_text(script.replace(sampled, dying, 1))
     monkeypatch.setattr(worker, "__file__", str(other))
     monkeypatch.setattr("dpbayes.engines.embedded._SHORT", 0)
     settings = SamplerSettings(chains=2, warmup=50, draws=20, seed=1, parallel_chains=1)

@@ -80,7 +80,7 @@ def test_unfinished_chains_of_other_inputs_are_set_aside_and_removed(synthesizer
     said = Said()
     job = dpb.Job((synthesizer,), tmp_path / "out", allow_nonconvergence=True)
     job.run(records.iloc[:50], said.append)
-    (line, _) = said  # the other says that there is no ledger
+    line, *_ = said  # the other says that there is no ledger
     assert "with other records were set aside in" in line
     assert not list((tmp_path / "out" / "confidential").glob("checkpoint*"))
 
@@ -92,7 +92,7 @@ def test_finished_chains_are_used(synthesizer, tmp_path):
     said = Said()
     job = dpb.Job((synthesizer,), tmp_path / "out", allow_nonconvergence=True)
     job.run(records, said.append)
-    (line, _) = said
+    line, *_ = said
     assert line.startswith("Went on with ")
     assert line.endswith(" chains of an earlier run.")
 

@@ -150,7 +150,7 @@ def test_one_data_set():
     for formula in ("ill ~ x", "x ~ 1", "log(x) ~ 1"):
         with pytest.raises(InferenceError, match=r"there is one data set: .* --datasets 5"):
             of_one(release, formula)
-    with pytest.raises(InferenceError, match=r"is for releases of family bernoulli"):
+    with pytest.raises(InferenceError, match=r"is for an urn, or family bernoulli"):
         of_one(ReleasedData((frame,), "anchored", "strict", {}, release.levels), "ill ~ 1")
 
 
