@@ -85,14 +85,16 @@ def test_unfinished_chains_of_other_inputs_are_set_aside_and_removed(synthesizer
     assert not list((tmp_path / "out" / "confidential").glob("checkpoint*"))
 
 
-def test_finished_chains_are_used(synthesizer, tmp_path):
+def test_finished_chains_are_used(tmp_path):
+    """Those of the first of two stages: the anchor is drawn anew."""
+    synthesizer = releases.synthesizer(dpb.Anchored(releases.EPSILON, "two-stage"))
     records = releases.records()
     kept = tmp_path / "out" / "confidential" / "checkpoint"
     synthesizer.fit(records, allow_nonconvergence=True, checkpoint=kept)
     said = Said()
     job = dpb.Job((synthesizer,), tmp_path / "out", allow_nonconvergence=True)
     job.run(records, said.append)
-    line, *_ = said
+    (line, _) = said
     assert line.startswith("Went on with ")
     assert line.endswith(" chains of an earlier run.")
 
