@@ -5,9 +5,12 @@ Time and memory are those of the first release: imports, records, fit and one da
 
 import argparse
 import json
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import case  # first: its clock starts when it is imported
@@ -26,6 +29,8 @@ from dpbayes.studies.ours.tables import populations
 BINS = ("fine", "auto", "coarse")
 COARSE = {"age": 2, "education": 2, "earnings": 20}
 DUST = 1e-9
+EDUCATION = Path(__file__).with_name("education.stan")
+DPMM = Path(__file__).with_name("rival_dpmm.py")
 Claim = dict[str, Any]
 Release = Callable[[], tuple[pd.DataFrame, Claim]]
 Loaded = tuple[pd.DataFrame, Comparison]
@@ -36,11 +41,27 @@ def rules_of(bins: str, compared: Comparison) -> Mapping[str, int] | str:
     return {"fine": compared.bins, "coarse": COARSE, "auto": "auto"}[bins]
 
 
+def sequence() -> dpb.Sequence:
+    """Of the five columns of earnings: one who knows them would write something like it."""
+    years = {"most": 20}
+    return dpb.Sequence(
+        [
+            dpb.Regression("gender ~ 1", "categorical"),
+            dpb.Regression("region ~ gender", "categorical"),
+            dpb.Regression("age ~ gender", "histogram(bins = 14)"),
+            dpb.Program(EDUCATION, "education ~ age + I(age**2) + gender + region", years),
+            dpb.Regression(EARNINGS_MODEL.formula, "histogram(bins = 20)"),
+        ]
+    )
+
+
 def mechanism(
     name: str, epsilon: float, bins: Any, delta: float
-) -> tuple[dpb.Mechanism[Any], dpb.Regression | None]:
+) -> tuple[dpb.Mechanism[Any], dpb.Regression | dpb.Sequence | None]:
     """With the model that it needs."""
     match name:
+        case "sequence":
+            return dpb.Anchored(epsilon), sequence()
         case "unweighted":
             return dpb.Unweighted(), EARNINGS_MODEL
         case "anchored":
@@ -61,6 +82,8 @@ def ours(
     records, compared = loaded
     columns = compared.schema.columns.items()
     given = {n: replace(c, public=public and n != compared.outcome) for n, c in columns}
+    if name == "sequence":  # densities are of numbers
+        given["age"] = replace(given["age"], type="continuous", digits=0)
     synthesizer = dpb.Synthesizer(
         dpb.Schema(given), *mechanism(name, epsilon, rules_of(bins, compared), delta)
     )
@@ -139,6 +162,28 @@ def rival(
     return release
 
 
+def dpmm(loaded: Loaded, name: str, epsilon: float, delta: float, python: str) -> Release:
+    """A model of dpmm, by a Python that has it, on the public bins; ε and δ are its claim."""
+    valid, compared = loaded
+    axes = make_axes(compared, "fine", len(valid) * epsilon)
+    rng = np.random.default_rng()
+
+    def release() -> tuple[pd.DataFrame, Claim]:
+        with tempfile.TemporaryDirectory() as folder:
+            here = Path(folder)
+            codes = {n: axis.encode(valid[n]).astype(int) for n, axis in axes.items()}
+            pd.DataFrame(codes).to_csv(here / "records.csv", index=False)
+            sizes = {n: axis.size for n, axis in axes.items()}
+            (here / "levels.json").write_text(json.dumps(sizes))
+            command = [python, str(DPMM), name, str(epsilon), str(delta), folder]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            found = pd.read_csv(here / "synthetic.csv")
+        data = {n: axis.decode(found[n].to_numpy(), rng) for n, axis in axes.items()}
+        return pd.DataFrame(data), {"epsilon": epsilon, "delta": delta, "basis": "its own"}
+
+    return release
+
+
 def make_axes(compared: Comparison, bins: str, weight: float) -> dict[str, Axis]:
     """Of all columns, from public facts; ``weight``: number of records times epsilon."""
     rules, columns = rules_of(bins, compared), compared.schema.columns.items()
@@ -163,10 +208,14 @@ def main() -> None:
     parser.add_argument("--rho", type=float, help="of zCDP, for rivals")
     parser.add_argument("--delta", type=float, default=0.0, help="at which epsilon is meant")
     parser.add_argument("--sets", type=int, default=5)
+    parser.add_argument("--dpmm", help="a Python that has it")
     given = parser.parse_args()
     loaded = original, compared = populations()[given.population]()
     if given.name in ("aim", "mst"):
         release = rival(loaded, given.name, given.bins, given.epsilon, given.rho, given.delta)
+    elif given.name.startswith("dpmm-"):
+        model = given.name.removeprefix("dpmm-")
+        release = dpmm(loaded, model, given.epsilon, given.delta, given.dpmm)
     elif given.name == "bootstrap":
         release = bootstrap(original)
     else:

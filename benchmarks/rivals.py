@@ -62,6 +62,11 @@ ZCDP = [
     Row("AIM, zCDP", "aim", "fine", delta=DELTA),
     Row("MST, zCDP", "mst", "fine", delta=DELTA),
 ]
+DPMM = [
+    Row(f"dpmm {title}", f"dpmm-{title.lower()}", "fine", delta=DELTA)
+    for title in ("MST", "AIM", "PrivBayes")
+]
+SEQUENCE = Row("`Sequence`, `anchored`", "sequence")
 # Of a larger table: ours, and the rivals on the bins of the comparison and on ours.
 LARGER = [
     Row("`measured`", "measured", "auto"),
@@ -92,10 +97,11 @@ class Runs:
     Attributes:
         sets: data sets of each.
         limit: seconds that a row may take.
+        dpmm: a Python that has it.
     """
 
-    def __init__(self, sets: int, limit: float) -> None:
-        self.sets, self.limit = sets, limit
+    def __init__(self, sets: int, limit: float, dpmm: str = "") -> None:
+        self.sets, self.limit, self.dpmm = sets, limit, dpmm
         self.found: dict[tuple[Row, float], dict | str] = {}
 
     def run(self, row: Row, epsilon: float) -> dict | str:
@@ -108,7 +114,9 @@ class Runs:
         command = [sys.executable, str(CASE), row.name, f"--epsilon={epsilon}"]
         command += [f"--sets={self.sets}", f"--population={row.population}"]
         command += [f"--bins={row.bins}"] * bool(row.bins) + ["--public"] * row.public
-        if row.delta:
+        if row in DPMM:
+            command += [f"--delta={row.delta}", f"--dpmm={self.dpmm}"]
+        elif row.delta:
             command += [f"--rho={rho_for(epsilon, row.delta)}", f"--delta={row.delta}"]
         print("...", *command[2:], file=sys.stderr, flush=True)
         try:
@@ -161,7 +169,7 @@ def _earnings(epsilons: list[float], runs: Runs, rivals: list[Row], sets: str) -
     fine = [r for r in rivals if r.bins == "fine" and r.name != "measured"]
     table([FLOOR, *GIVEN, *fine], epsilons, runs, "outcome_tvd")
     print(f"\n(b) All five columns confidential; {sets}\n")
-    table([FLOOR, *ALL, *rivals], epsilons, runs)
+    table([FLOOR, *ALL, *rivals, *DPMM * bool(runs.dpmm)], epsilons, runs)
 
 
 def main() -> None:
@@ -173,12 +181,15 @@ def main() -> None:
         "--population", nargs="+", choices=list(populations()), default=["earnings"]
     )
     parser.add_argument("--limit", type=float, default=1800, help="seconds of a row")
+    parser.add_argument("--dpmm", default="", help="a Python in which it is installed")
+    parser.add_argument("--sequence", action="store_true", help="a row for it: a few minutes each")
     given = parser.parse_args()
     installed = bool(importlib.util.find_spec("mbi") and importlib.util.find_spec("polars"))
     if not installed:
         print(NEEDED, file=sys.stderr)
     rivals = (RIVALS + ZCDP * given.zcdp) if installed else []
-    runs, sets = Runs(given.sets, given.limit), f"{given.sets} data sets"
+    rivals = [SEQUENCE] * given.sequence + rivals
+    runs, sets = Runs(given.sets, given.limit, given.dpmm), f"{given.sets} data sets"
     for name in given.population:
         if name == "earnings":
             _earnings(given.epsilon, runs, rivals, sets)

@@ -23,7 +23,7 @@ from dpbayes.schema.frames import as_frame
 from dpbayes.schema.refusals import Refusal, Shown
 from dpbayes.schema.rows import PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of
-from dpbayes.schema.values import absent, listed, refuse_missing
+from dpbayes.schema.values import absent, refuse_missing, texts_of
 
 # In a schema file; models for Sequence.
 KNOWN = ("columns", "rows", "rules", "keep", "cluster", "model")
@@ -57,7 +57,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         for key, what in (("rules", "rules"), ("keep", "formulas")):
-            object.__setattr__(self, key, listed(key, what, getattr(self, key)))
+            object.__setattr__(self, key, texts_of(key, what, getattr(self, key)))
         _ = self.kept, self.asked  # are read
         public = [column.name for column in self.columns.values() if column.public]
         if public and not self.rows.public:

@@ -76,7 +76,7 @@ def _missing(columns: tuple[str, ...], counts: Mapping[str, int], rows: int, sho
     )
 
 
-def listed(key: str, what: str, texts: Any) -> tuple[str, ...]:
+def texts_of(key: str, what: str, texts: Any) -> tuple[str, ...]:
     """A list of texts, under a key of the schema or a setting.
 
     Raises:

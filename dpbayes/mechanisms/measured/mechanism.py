@@ -26,7 +26,7 @@ from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.parts import Held, Table
 from dpbayes.schema.rules import numbers_of
-from dpbayes.schema.values import listed
+from dpbayes.schema.values import texts_of
 from dpbayes.stan.model import Model
 
 UNIT_BINS = 100  # whole numbers that have a bin each
@@ -94,7 +94,7 @@ class Measured(PureMechanism):
         if isinstance(self.bins, str) and self.bins != "auto":
             raise GuaranteeError(f"bins = {self.bins!r} must be auto, a number, or by column.")
 
-        object.__setattr__(self, "keep", listed("keep", "formulas", self.keep))
+        object.__setattr__(self, "keep", texts_of("keep", "formulas", self.keep))
 
     def analyses(self, schema: Schema) -> tuple[Analysis, ...]:
         """Regressions that rows are to keep: those of the schema and its own.
