@@ -1,6 +1,6 @@
 """How many cases are made up, and of what: for the tests of whatever is typed or read.
 
-`make test` runs 2,000 cases of each, the same every time; `make fuzz` 100,000 others.
+`make test` runs 500 cases of each, the same every time; `make fuzz` 100,000 others.
 """
 
 import functools
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dpbayes.errors import DpbayesError
 
-USUAL = 1000
+USUAL = 500
 CASES = int(os.environ.get("DPBAYES_FUZZ_CASES", USUAL))  # another number: other cases each time
 many = settings(
     max_examples=CASES, deadline=None, database=None, derandomize=CASES == USUAL,
