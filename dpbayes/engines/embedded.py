@@ -28,7 +28,7 @@ from dpbayes.engines.base import (
     unfit_data,
 )
 from dpbayes.engines.draws import columns, count_draws, join_chains, make_draws, uncolumn, variables
-from dpbayes.engines.embedded_chain import run_chain
+from dpbayes.engines.embedded_chain import arguments, run_chain
 from dpbayes.engines.evaluator import evaluator, names_of, unconstrained
 from dpbayes.engines.interruptible import by_parts, interruptible
 from dpbayes.engines.processes import Processes, run_each
@@ -90,12 +90,17 @@ class EmbeddedBinding:
 
     Args:
         inner: the records whose log_lik is wanted; others are there for their sake.
+        metric: that chains begin with, inverse, shape (d,) or (d, d); None for the identity.
     """
 
-    def __init__(self, model: EmbeddedModel, data: EncodedData, inner: slice = slice(None)) -> None:
-        self._model = model
-        self._data = data
-        self._inner = inner
+    def __init__(
+        self,
+        model: EmbeddedModel,
+        data: EncodedData,
+        inner: slice = slice(None),
+        metric: Floats | None = None,
+    ) -> None:
+        self._model, self._data, self._inner, self._metric = model, data, inner, metric
         self._n = data.n
         self._idle: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)  # evaluators
 
@@ -103,8 +108,14 @@ class EmbeddedBinding:
         return EmbeddedBinding(self._model, self._data.changed(**changes), self._inner)
 
     def identity(self) -> str:
-        """Hash of engine, program and data."""
-        return hash_of("stanli", stanli.__version__, self._model.program.sha256, self._data.hash)
+        """Hash of engine, program, data and metric."""
+        metric = [] if self._metric is None else self._metric.tolist()
+        program = self._model.program.sha256
+        return hash_of("stanli", stanli.__version__, program, self._data.hash, str(metric))
+
+    def warmed(self, metric: Floats) -> EmbeddedBinding:
+        """The same, whose chains begin with a metric."""
+        return EmbeddedBinding(self._model, self._data, self._inner, metric)
 
     def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
         if not (self._model.program.bundled or self._short(settings)):
@@ -117,7 +128,7 @@ class EmbeddedBinding:
         inits, beside = self._inits(settings, starts, model), self._beside(settings)
         parts = []
         with SamplingProgress(settings) as progress, contextlib.redirect_stdout(progress.lines):
-            how = {**_arguments(settings, progress.refresh), "parallel_chains": beside}
+            how = {**arguments(settings, progress.refresh, self._metric), "parallel_chains": beside}
             for some in self._together(settings, beside):
                 start = None if inits is None else inits[some.start : some.stop]
                 try:
@@ -162,7 +173,7 @@ class EmbeddedBinding:
                 "mir": self._model.mir,
                 "data": self._data.text(**_SILENT),
                 "bundled": self._model.program.bundled,
-                "arguments": _arguments(settings, progress.refresh),
+                "arguments": arguments(settings, progress.refresh, self._metric),
             }
 
             def run(chain: int, processes: Processes) -> None:
@@ -430,20 +441,6 @@ class EmbeddedBinding:
         require_entries(program, name, count, self._n)
         start = flat.index(f"{name}.1")
         return slice(start, start + self._n)
-
-
-def _arguments(settings: SamplerSettings, refresh: int) -> dict[str, Any]:
-    """Of ``stanli.Model.sample``, the same for all chains."""
-    return {
-        "seed": settings.resolved_seed(),
-        "warmup": settings.warmup,
-        "samples": settings.draws,
-        "delta": settings.adapt_delta,
-        "max_depth": settings.max_treedepth,
-        "metric": settings.metric or "diag_e",
-        "threads_per_chain": settings.threads_per_chain,
-        "refresh": refresh,
-    }
 
 
 def _tree(draws: dict[str, NDArray[Any]], stats: Floats) -> xr.DataTree:

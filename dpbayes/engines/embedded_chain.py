@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dpbayes.arrays import Floats
 from dpbayes.engines import worker
+from dpbayes.engines.base import SamplerSettings
 from dpbayes.engines.processes import Processes
 from dpbayes.errors import EngineError
 
@@ -50,3 +52,22 @@ def run_chain(
         raise EngineError("sampling failed.").saying(said)
     found: dict[str, Any] = result
     return found
+
+
+def arguments(settings: SamplerSettings, refresh: int, metric: Floats | None) -> dict[str, Any]:
+    """Of ``stanli.Model.sample``, the same for all chains.
+
+    Args:
+        metric: inverse, that chains begin with.
+    """
+    return {
+        "seed": settings.resolved_seed(),
+        "warmup": settings.warmup,
+        "samples": settings.draws,
+        "delta": settings.adapt_delta,
+        "max_depth": settings.max_treedepth,
+        "metric": settings.metric or "diag_e",
+        "inv_metric": metric,
+        "threads_per_chain": settings.threads_per_chain,
+        "refresh": refresh,
+    }

@@ -1,9 +1,12 @@
-"""Where chains of a posterior with several modes start."""
+"""Where chains start, and with which metric."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from conftest import CmdStanEngine
 
+from dpbayes.engines.base import SamplerSettings
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.mechanisms.posterior.starts import CLIMBS, climbed
 
@@ -99,3 +102,25 @@ def test_other_engines_climb_on_the_embedded_one(cmdstan, bind, humps):
     )
     for name in found["posterior"].data_vars:
         np.testing.assert_array_equal(found["posterior"][name], expected["posterior"][name])
+
+
+@pytest.mark.parametrize("metric", ["diag_e", "dense_e"])
+def test_chains_begin_with_a_metric(bind, metric):
+    """Kept where warm-up is too short to find another; one by one as all at once."""
+    bound, _ = bind(EmbeddedEngine(), "normal", 2)
+    settings = SamplerSettings(chains=2, warmup=100, draws=50, seed=1, metric=metric)
+    size = len(bound.coordinates())
+    near = np.cov(bound.unconstrain(bound.sample(replace(settings, warmup=1000, draws=500))).T)
+    assert near.shape == (size, size)
+    given = near if metric == "dense_e" else np.diag(near).copy()
+    apart = np.outer(*2 * [np.geomspace(1, 1e-3, size)])
+    warm = bound.warmed(given)
+    far = bound.warmed(given * (apart if metric == "dense_e" else np.diag(apart)))
+    assert len({b.identity() for b in (bound, warm, far)}) == 3
+    joint = warm.sample(settings)
+    steps = [b.sample(settings)["sample_stats"]["n_steps"].mean() for b in (warm, far)]
+    assert 5 * steps[0] < steps[1]
+    single = {}
+    warm.sample_chains(settings, [1], single.__setitem__)
+    for name, values in joint["posterior"].data_vars.items():
+        np.testing.assert_array_equal(single[1]["posterior"][name][0], values[1])

@@ -91,13 +91,16 @@ def test_coefficients_in_the_covariates_units(schema):
 
 
 def test_many_records_start_from_a_pilot_fit(schema, monkeypatch):
-    """Other starting points, same posterior: means within 5 MCSE (about 1e-6 per mean)."""
+    """Other starts, another metric, the same posterior: means within 5 MCSE (about 1e-6 each)."""
     records = make_records(600)
     started = []
     sample = EmbeddedBinding.sample
 
+    metrics = []
+
     def spy(self, settings, starts=None):
-        started.append((self._n, starts is not None))
+        started.append((self._n, starts is not None, settings.warmup))
+        metrics.append(self._metric)
         return sample(self, settings, starts)
 
     monkeypatch.setattr(EmbeddedBinding, "sample", spy)
@@ -106,7 +109,12 @@ def test_many_records_start_from_a_pilot_fit(schema, monkeypatch):
     monkeypatch.setattr("dpbayes.mechanisms.posterior.records.PILOT_ABOVE", 500)
     monkeypatch.setattr("dpbayes.mechanisms.posterior.records.PILOT", 200)
     piloted = synthesizer.fit(records).fitted
-    assert started == [(600, True), (200, False), (600, True)]  # random points, or a pilot's
+    # From random points; or near the posterior, with a metric that 500 iterations found.
+    assert started == [(600, True, 1000), (200, False, 500), (600, True, 100)]
+    assert metrics[:2] == [None, None]
+    found = np.cov(piloted.on.plain.unconstrain(piloted.draws).T)
+    ratio = np.linalg.eigvals(np.linalg.solve(found, metrics[2]))  # 600 / 200, if all were as good
+    assert 1 < ratio.min() <= ratio.max() < 9
     for name in ("intercept", "coefficient", "lambda"):
         a, b = (np.squeeze(f.draws["posterior"][name].to_numpy()) for f in (plain, piloted))
         ess = min(plain.diagnostics.min_ess_bulk, piloted.diagnostics.min_ess_bulk)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Vector
+from dpbayes.arrays import Floats, Vector
 from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.engines.alike import Kinds
 from dpbayes.engines.base import BoundModel, by_record
@@ -42,6 +42,10 @@ CHECKED = 40  # records that a user's program is checked on
 BLOCKS = 9_000  # the same where it sums blocks of records in threads: three blocks
 COARSER = 4  # times fewer points for a draw that only anchors the next stage
 SPARE = 4  # random points for each start
+# Of warm-up, where chains begin near the posterior with a metric: the part of the iterations that
+# were asked for, and the least.
+WARM = 0.1, 100
+_SINGULAR = 1e12  # condition of covariances
 DENSE_METRIC_COVARIATES = 50  # a dense metric costs K^2 per step and K^2 draws to learn
 
 
@@ -251,7 +255,12 @@ class BoundRecords:
         if bound.candidates is not None:  # draws for diagnostics, made in no time
             return Posterior.sample(bound, bound.bound, settings)
         chains = self._for_chains(bound.bound, {**self.data, **bound.changes}, bound.at)
-        starts = self._starts(bound, chains, settings, np.random.default_rng(seed), before)
+        rng = np.random.default_rng(seed)
+        starts, inverse = self._starts(bound, chains, settings, rng, before)
+        if inverse is not None and isinstance(chains, EmbeddedBinding):
+            chains = chains.warmed(inverse)
+            warmup = max(round(WARM[0] * given.warmup), WARM[1])
+            settings = replace(settings, warmup=min(warmup, given.warmup))
         return Posterior.sample(
             bound, chains, settings, starts, checkpoint, self.data, self._grouped
         )
@@ -263,8 +272,10 @@ class BoundRecords:
         settings: SamplerSettings,
         rng: np.random.Generator,
         before: xr.DataTree | None,
-    ) -> xr.DataTree | None:
-        """Starting points at the full width of the operating system's random numbers.
+    ) -> tuple[xr.DataTree | None, Floats | None]:
+        """Starting points, and a metric to begin with, inverse, where there is one.
+
+        Points have the full width of the operating system's random numbers.
 
         Stan's own seed has 31 bits, which can be enumerated; a start is uniform on (-2, 2) in each
         unconstrained coordinate, 53 bits for each. With many records the way from there to the
@@ -280,13 +291,13 @@ class BoundRecords:
             pilot = given if isinstance(given, EmbeddedBinding) else given.embedded()
             found = climbed(pilot, self.n, settings.chains, rng)
             if found is not None:
-                return found
+                return found, None
         if self.n <= PILOT_ABOVE or not self.model.program.bundled:
             # In coordinates of their own: at a constant's starts, effects would be far out.
             points = self.blank if chains is bound.bound else chains
-            return self._random_starts(chains, points, settings.chains, rng)
+            return self._random_starts(chains, points, settings.chains, rng), None
         if before is not None and not self._grouped:  # whose draws are told in other coordinates
-            return _some(before, settings.chains, rng)
+            return _some(before, settings.chains, rng), self._metric(chains, before, settings)
         chosen = self.kinds.of[rng.choice(self.n, PILOT, replace=False)]
         rows, counts = np.unique(chosen, return_counts=True)
         some = {
@@ -296,7 +307,25 @@ class BoundRecords:
         some[MULTIPLICITY] = counts
         pilot = replace(settings, warmup=500, draws=100, progress=False)
         draws = self._for_chains(self._compiled.bind(some), some, bound.at).sample(pilot)
-        return _some(draws, settings.chains, rng)
+        return _some(draws, settings.chains, rng), self._metric(chains, draws, settings)
+
+    def _metric(
+        self, chains: BoundModel, draws: xr.DataTree, settings: SamplerSettings
+    ) -> Floats | None:
+        """Covariances of draws whose posterior has about the shape of the chains', or variances.
+
+        Their scale is left to the step size. None with groups, of which other records say other
+        things, and where draws do not tell.
+        """
+        if self._grouped or not isinstance(chains, EmbeddedBinding):
+            return None
+        _, few = next(chains.blocks())  # bounds of parameters follow from no record
+        points = few.unconstrain(draws)
+        found = np.atleast_2d(np.cov(points.T))
+        told = np.isfinite(found).all() and len(points) > 4 * len(found)
+        if not told or np.linalg.cond(found) > _SINGULAR:
+            return None
+        return found if settings.metric == "dense_e" else np.diag(found).copy()
 
 
 def _some(draws: xr.DataTree, count: int, rng: np.random.Generator) -> xr.DataTree:
