@@ -10,13 +10,13 @@ Proved is: confidential data reach target only through the log_lik argument of t
 ``pseudo_log_lik``, once, with the given weights, anchor and window; entry i of it depends on record
 i alone; no bound, length, prior, ``reject``, ``print`` or random number depends on them, nor y_rep;
 no error hangs on a record and parameters together (failures.py); and ``n`` is used for lengths and
-loops alone. Not proved: that log_lik is normalised, that priors
-are proper, and that values of y inside the declared domain raise no error in the program.
+loops alone. Not proved: that log_lik is normalised, that priors are proper, and that no value of y
+inside the declared domain and no number of records is an error in the program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -105,6 +105,20 @@ def refuse_broken(
         lines = "\n  ".join(str(finding) for finding in proof.broken)
         raise ProgramError(f"{program.name}.stan breaks the contract:\n  {lines}")
     return proof
+
+
+def refuse_by_record(
+    program: StanProgram, private: Sequence[str], constants: Iterable[str]
+) -> None:
+    """Raise ProgramError where a constant has a value for each record, whose number is private.
+
+    With one record more or less the program would not take the data: that would tell the number.
+    """
+    for name in set(constants).intersection(prove(program, private).rows):
+        raise ProgramError(
+            f"{program.name}.stan: the constant {name!r} has a value for each record, and their "
+            'number is not public. Declare rows = "public" in the schema, or leave it out.'
+        )
 
 
 @lru_cache(maxsize=64)
