@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from dpbayes.errors import ProgramError
-from dpbayes.stan.program import StanProgram
+from dpbayes.stan.program import GIVEN, StanProgram
 from dpbayes.stan.syntax import Node, Unreadable, parse
 
 BLOCKS = {
@@ -107,14 +107,23 @@ def refuse_broken(
     return proof
 
 
-def refuse_by_record(
-    program: StanProgram, private: Sequence[str], constants: Iterable[str]
+def check_constants(
+    program: StanProgram, private: Sequence[str], constants: Iterable[str], *, rows_public: bool
 ) -> None:
-    """Raise ProgramError where a constant has a value for each record, whose number is private.
+    """Raise ProgramError unless a user's constants can stand beside the data that are given.
 
-    With one record more or less the program would not take the data: that would tell the number.
+    None stands in the place of such data: other counts of records than theirs, and one record would
+    have many times its clamped term. Where the number of records is private none has a value for
+    each: with one record more or less the program would not take the data.
     """
-    for name in set(constants).intersection(prove(program, private).rows):
+    names = set(constants)
+    for name in sorted(names.intersection(GIVEN)):
+        raise ProgramError(
+            f"{program.name}.stan: {name!r} is given by dpbayes and is no constant. Leave it out."
+        )
+    if rows_public:
+        return
+    for name in sorted(names.intersection(prove(program, private).rows)):
         raise ProgramError(
             f"{program.name}.stan: the constant {name!r} has a value for each record, and their "
             'number is not public. Declare rows = "public" in the schema, or leave it out.'

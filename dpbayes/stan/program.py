@@ -29,6 +29,8 @@ MULTIPLICITY = "multiplicity"
 MULTIPLICITY_DATA = f"vector<lower=0>[n] {MULTIPLICITY};  // equal records that a row stands for"
 # Declared only by programs that can leave out y_rep while they emit log_lik; and by these.
 OPTIONAL_DATA = ("emit_y_rep", MULTIPLICITY)
+# What a user's program is given: nobody's constants have these names.
+GIVEN = (*CONTRACT_DATA, *OPTIONAL_DATA, "y", "K", "X", "J", "group", "rows")
 
 _INCLUDE = re.compile(r"^[ \t]*#include[ \t]+[<\"']?([\w./-]+)[>\"']?[ \t]*$", re.MULTILINE)
 _LONGEST = 1_000_000  # letters of a program: some thousand times those of the bundled ones

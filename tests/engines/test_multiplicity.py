@@ -16,7 +16,7 @@ from dpbayes.mechanisms.posterior.stage import Stage
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.stan.dataflow import prove
 from dpbayes.stan.families import FAMILIES
-from dpbayes.stan.program import MULTIPLICITY, StanProgram
+from dpbayes.stan.program import GIVEN, MULTIPLICITY, StanProgram
 
 N = 60  # records, of at most 12 kinds
 
@@ -179,6 +179,23 @@ def test_one_record_moves_no_other_ones_term(tmp_path):
     zeros = [-0.0] * 20
     here, without = chances([0.0, *zeros]), chances(zeros)
     assert 0 < np.abs(here - without).max() <= 1
+
+
+def test_no_constant_counts_records(tmp_path):
+    """A thousand for some of the records would be a thousand windows; the first 40 are checked."""
+    program(tmp_path)
+    counts = [1.0] * 40 + [1000.0] * 20
+    model = dpb.Program(tmp_path / "counted.stan", "y ~ x", constants={MULTIPLICITY: counts})
+    with pytest.raises(dpb.ProgramError, match="'multiplicity' is given by dpbayes"):
+        dpb.Synthesizer(SCHEMA, dpb.Censored(1), model)
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_what_is_given_is_no_constant(name, tmp_path):
+    program(tmp_path)
+    model = dpb.Program(tmp_path / "counted.stan", "y ~ x", constants={name: 1})
+    with pytest.raises(dpb.ProgramError, match=f"'{name}' is given by dpbayes"):
+        model.on(SCHEMA)
 
 
 def test_columns_by_hundreds_do_not_overflow():
