@@ -10,8 +10,8 @@ import dpbayes as dpb
 from dpbayes.mechanisms.posterior.risk import (
     largest_scaling,
     linear_weights,
-    scaled_weights,
     record_risk,
+    scaled_weights,
     truncated_weights,
 )
 
