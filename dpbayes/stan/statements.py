@@ -22,7 +22,10 @@ from dpbayes.stan.program import MULTIPLICITY
 from dpbayes.stan.syntax import Node, leaves
 from dpbayes.stan.taint import (
     BLOCK,
+    FIRST,
     INT,
+    LAST,
+    ONE,
     Linear,
     N,
     Taint,
@@ -34,6 +37,7 @@ from dpbayes.stan.taint import (
     without,
 )
 
+WHOLE = ((ONE, N), (ONE, BLOCK), (FIRST, LAST))  # from and to of loops over records
 MOST_STEPS = 100_000  # a bundled program takes a few hundred
 PASSES = 20
 
@@ -240,11 +244,12 @@ class Follower(Calls):
         if not (looped and by_record):
             self.assigned.add(name)
         both = mixed([old, value], line, old)
+        count = max(both.count, self.flow.by_place(old, places, indices))
         return replace(
             both,
             taint=taint,
             theta=both.theta or any(v.theta for v in flat),
-            count=max([both.count, *counts_in_place(places, indices)]),
+            count=max([count, *counts_in_place(places, indices)]),
         )
 
     def _placed(self, old: Value, place: Node, index: list[Value], new: Taint, line: int) -> Taint:
@@ -312,9 +317,12 @@ class Follower(Calls):
         bounds = mixed([low, high], node.line, INT)
         counts = bounds.count > 0
         variable = replace(bounds, count=int(counts), nonneg=low.nonneg)
-        limit = counted_to(low, high)
+        limit, symbol = counted_to(low, high), f"{node[0].text}#{self.made + 1}"
         if limit is not None:
-            self.flow.limits[f"{node[0].text}#{self.made + 1}"] = limit
+            self.flow.limits[symbol] = limit
+        if (low.form, high.form) in WHOLE:  # also as it is counted in a block, or from a block
+            place, before = Linear.of(symbol), FIRST.plus(ONE, -1)
+            self.flow.own |= {place, place.plus(before, -1 if low.form == FIRST else 1)}
         self._loop_over(node, node[3], variable, bounds, counts=counts)
 
     def _for_each(self, node: Node) -> None:
