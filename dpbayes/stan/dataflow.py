@@ -8,10 +8,11 @@ proof, and no refusal either.
 
 Proved is: confidential data reach target only through the log_lik argument of the bundled
 ``pseudo_log_lik``, once, with the given weights, anchor and window; entry i of it depends on record
-i alone, wherever it stands among the others; no bound, length, prior, ``reject``, ``print`` or random number depends on them, nor y_rep;
-no error hangs on a record and parameters together (failures.py); and ``n`` is used for lengths and
-loops alone. Not proved: that log_lik is normalised, that priors are proper, and that no value of y
-inside the declared domain and no number of records is an error in the program.
+i alone, wherever it stands among the others; no bound, length, prior, ``reject``, ``print`` or
+random number depends on them, nor y_rep; no error hangs on a record and parameters together
+(failures.py); and ``n`` is used for lengths and loops alone. Not proved: that log_lik is
+normalised, that priors are proper, and that no value of y inside the declared domain and no number
+of records is an error in the program.
 """
 
 from __future__ import annotations
