@@ -48,6 +48,16 @@ def each(text):
 PUBLIC_X = ("vector[n] y;", "vector[n] y;\n  int<lower=1> rows;\n  vector[5] x;")
 MATRIX = ("int<lower=0> y;", "int<lower=0> y;\n  int K;\n  matrix[n, K] X;")
 
+FIRST = """  vector first(vector u) {
+    vector[rows(u)] v = u;
+    for (i in 1:rows(u)) {
+      v[i] = 5;
+      return v;
+    }
+    return v;
+  }
+"""
+
 # name: the program, and replacements in it
 ATTACKS = {
     # The clamped sum, more than once or not everywhere.
@@ -357,7 +367,7 @@ ATTACKS = {
     # The place of a record: with one less before it, all others would have other terms.
     **{
         f"terms by place, {how}": (
-            GOOD, [beforehand(f"vector[n] s = ones_vector(n);\n  {text}"),
+            GOOD, [functions(FIRST), beforehand(f"vector[n] s = ones_vector(n);\n  {text}"),
                    (TERMS, TERMS.replace("y - mu", "y - mu * s"))],
         )
         for how, text in {
@@ -372,6 +382,8 @@ ATTACKS = {
             "of more entries": "vector[999] v = linspaced_vector(999, 0, 1); s = v[1:n];",
             "of more entries, by a loop": "vector[999] v = linspaced_vector(999, 0, 1);\n"
                                           "  for (i in 1:n) s[i] = v[i];",
+            "until a loop is left": "for (i in 1:n) { s[i] = 5; break; }",
+            "until a function is left": "s = first(s);",
             "at random": "for (i in 1:n) s[i] = normal_rng(0, 1);",
         }.items()
     },
