@@ -16,6 +16,7 @@ from dpbayes.cli.options import (
     ShowValues,
 )
 from dpbayes.cli.streams import say
+from dpbayes.cli.whole import CONFIDENTIAL
 from dpbayes.errors import GuaranteeError
 from dpbayes.evaluate.bounds import RUNS
 from dpbayes.formats.source import place
@@ -71,6 +72,7 @@ def audit(
         ledger.record_audit(
             account.account, Identity(records, declared), chosen.name, place(data), account.note
         )
+    say(CONFIDENTIAL)
     if exact:
         violated = _posterior(synthesizer, records, candidates, runs)
     else:

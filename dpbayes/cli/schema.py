@@ -46,9 +46,9 @@ def draft(
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(handle, "wb") as stream:
             stream.write(content)
-    left_out = [repr(name) for name, guess in guessed.items() if not guess.entry]
-    if left_out:
-        say(f"Left out, with the reason in the file: {', '.join(left_out)}.")
+    # Without their names: in a file without a header they are a record.
+    if left_out := sum(not guess.entry for guess in guessed.values()):
+        say(f"Left out, with the reason in the file: {left_out} of {len(guessed)} columns.")
     say_done(
         f"Written: {path}, confidential (mode 0600). Replace what is marked GUESSED by what is "
         f"public, and take its name out of `{MARK}`; then: dpbayes schema check {path}"

@@ -43,12 +43,15 @@ class Kinds:
     def among(cls, columns: Mapping[str, NDArray[Any]], n: int) -> Kinds:
         """Equal in all columns, each with a value or row for each of n records.
 
+        By their bits: 0 and -0 are equal numbers, of which a program may make different terms. In
+        one row, one record's term would follow whether another is there.
+
         Where more than half of them are different, each is taken to be.
         """
         of, size = np.zeros(n, dtype=np.int64), 1
         for values in columns.values():
             for one in values.reshape(n, -1).T:
-                codes, found = pd.factorize(one, use_na_sentinel=False)
+                codes, found = pd.factorize(_bits(one))
                 of, pairs = pd.factorize(of * len(found) + codes)
                 size = len(pairs)
                 if size > WORTH * n:
@@ -77,3 +80,8 @@ class Kinds:
     def each_record(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values of kinds, shape (size,), record by record: shape (n,)."""
         return values if self.size == len(self.of) else values[self.of]
+
+
+def _bits(values: NDArray[Any]) -> NDArray[Any]:
+    """Whole numbers that are equal where values are the same to the last bit."""
+    return values.copy().view(np.int64) if values.dtype == np.float64 else values

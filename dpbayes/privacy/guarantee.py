@@ -43,8 +43,8 @@ PROVED_PROGRAM = (
     "a dataflow analysis of the user's Stan program proved that confidential columns reach its "
     "target only through pseudo_log_lik, record by record and with the given weights, anchor and "
     "window, and reach no bound, prior, message or replicate; that log_lik is normalised, that "
-    "priors are proper, and that no value of the declared domain is an error in the program, is "
-    "the user's claim"
+    "priors are proper, and that no value of the declared domain and no number of records is an "
+    "error in the program, is the user's claim"
 )
 SECRET_NOISE = (
     "OpenDP draws the noise exactly and from the operating system's secret random numbers; how "

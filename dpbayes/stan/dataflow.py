@@ -8,21 +8,22 @@ proof, and no refusal either.
 
 Proved is: confidential data reach target only through the log_lik argument of the bundled
 ``pseudo_log_lik``, once, with the given weights, anchor and window; entry i of it depends on record
-i alone; no bound, length, prior, ``reject``, ``print`` or random number depends on them, nor y_rep;
-no error hangs on a record and parameters together (failures.py); and ``n`` is used for lengths and
-loops alone. Not proved: that log_lik is normalised, that priors
-are proper, and that values of y inside the declared domain raise no error in the program.
+i alone, wherever it stands among the others; no bound, length, prior, ``reject``, ``print`` or
+random number depends on them, nor y_rep; no error hangs on a record and parameters together
+(failures.py); and ``n`` is used for lengths and loops alone. Not proved: that log_lik is
+normalised, that priors are proper, and that no value of y inside the declared domain and no number
+of records is an error in the program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from dpbayes.errors import ProgramError
-from dpbayes.stan.program import StanProgram
+from dpbayes.stan.program import GIVEN, StanProgram
 from dpbayes.stan.syntax import Node, Unreadable, parse
 
 BLOCKS = {
@@ -105,6 +106,29 @@ def refuse_broken(
         lines = "\n  ".join(str(finding) for finding in proof.broken)
         raise ProgramError(f"{program.name}.stan breaks the contract:\n  {lines}")
     return proof
+
+
+def check_constants(
+    program: StanProgram, private: Sequence[str], constants: Iterable[str], *, rows_public: bool
+) -> None:
+    """Raise ProgramError unless a user's constants can stand beside the data that are given.
+
+    None stands in the place of such data: other counts of records than theirs, and one record would
+    have many times its clamped term. Where the number of records is private none has a value for
+    each: with one record more or less the program would not take the data.
+    """
+    names = set(constants)
+    for name in sorted(names.intersection(GIVEN)):
+        raise ProgramError(
+            f"{program.name}.stan: {name!r} is given by dpbayes and is no constant. Leave it out."
+        )
+    if rows_public:
+        return
+    for name in sorted(names.intersection(prove(program, private).rows)):
+        raise ProgramError(
+            f"{program.name}.stan: the constant {name!r} has a value for each record, and their "
+            'number is not public. Declare rows = "public" in the schema, or leave it out.'
+        )
 
 
 @lru_cache(maxsize=64)

@@ -38,6 +38,7 @@ from dpbayes.stan.taint import (
     private,
 )
 
+EARLY = ("data", "transformed data")
 COUNTED = [name for form in (N, FIRST, LAST) for name, _ in form.terms]
 
 
@@ -52,6 +53,7 @@ class Flow(Failures):
         data: names of the data block, and whether they have a row for each record.
         clamps: how often pseudo_log_lik was added to target.
         summing: a function is followed that reduce_sum calls for each block of records.
+        own: places at which loops over all records, or those of a block, are.
     """
 
     functions: dict[str, list[Node]]
@@ -60,6 +62,7 @@ class Flow(Failures):
     data: dict[str, bool] = field(default_factory=dict)
     clamps: int = 0
     summing: bool = False
+    own: set[Linear] = field(default_factory=set)
 
     def evaluate(self, node: Node) -> Value:
         """What is known of an expression's value."""
@@ -140,12 +143,13 @@ class Flow(Failures):
         indices = [[self.evaluate(p) for p in place.present] for place in places]
         shape = _indexed_shape(value, places, indices)
         flat = [v for index in indices for v in index]
+        count = max(value.count, self.by_place(value, places, indices))
         result = replace(
             mixed([value], line, shape),
             nonneg=value.nonneg,
             unit=value.unit,
             declared=value.declared and shape.scalar,
-            count=max([value.count, *counts_in_place(places, indices)]),
+            count=max([count, *counts_in_place(places, indices)]),
             theta=value.theta or any(v.theta for v in flat),
         )
         self.check_index(value, places, indices, line)
@@ -178,6 +182,30 @@ class Flow(Failures):
         if record is not None:
             return Taint("one", record=record)
         return private(line, "records are picked by an index that cannot be followed")
+
+    def by_place(self, value: Value, places: Sequence[Node], indices: list[list[Value]]) -> int:
+        """1 if an index is of a place among the records, which another record may come to have.
+
+        Of public data with a row for each record places are public, as their number is.
+        """
+        if value.dims is None:
+            return int(value.long)
+        along = zip(value.dims, places, indices, strict=False)
+        return int(
+            any(
+                not (value.declared or self._own(place, index))
+                if size.counts
+                else any(v.count for v in index)
+                for size, place, index in along
+            )
+        )
+
+    def _own(self, place: Node, index: list[Value]) -> bool:
+        """Whether an index is of all records, those of a block, or each one where a loop is."""
+        if place.kind == "single":
+            return index[0].scalar and index[0].form in self.own
+        in_block = place.kind == "range" and (index[0].form, _frame_of(index)) == (ONE, BLOCK)
+        return in_block or _whole_or_block(place, index)
 
     # Calls
 
@@ -243,7 +271,9 @@ class Flow(Failures):
                 broken=taint.kind != "private" or taint.sure,
             )
         like = Value() if self.replicates else _drawn(name, values)
-        return replace(mixed(values, line, like), theta=True)
+        found = replace(mixed(values, line, like), theta=True)
+        # Before there are parameters engines draw the same numbers each time: one for each place.
+        return replace(found, count=max(1, found.count)) if self.block in EARLY else found
 
     def _reduce_sum(self, node: Node, values: list[Value]) -> Value:
         """The function that is summed, followed for the records first..last."""

@@ -163,7 +163,7 @@ def distribution(node: Node) -> Call:
 
 def in_both(first: Node, second: Node) -> frozenset[Call]:
     """Distributions that either of two branches evaluates, with the same arguments."""
-    changed = set(_changed(first)) | set(_changed(second))
+    changed = set(changed_in(first)) | set(changed_in(second))
     both = frozenset(_always(first)) & frozenset(_always(second))
     return frozenset(call for call in both if not changed & names_in(*call[1]))
 
@@ -189,7 +189,7 @@ def _always(node: Node) -> Iterator[Call]:
         yield from _always(part)
 
 
-def _changed(node: Node) -> Iterator[str]:
+def changed_in(node: Node) -> Iterator[str]:
     """Names that a statement declares or assigns to."""
     if node.kind in ("declared", "assignment", "for_range", "for_each"):
         root = node[0]
@@ -197,7 +197,7 @@ def _changed(node: Node) -> Iterator[str]:
             root = root[0]
         yield root.text
     for part in node.present:
-        yield from _changed(part)
+        yield from changed_in(part)
 
 
 def names_in(*nodes: Node) -> set[str]:

@@ -21,7 +21,7 @@ from dpbayes.heavy import pd
 from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, PROVED_PROGRAM
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.domain import ends
-from dpbayes.stan.dataflow import Proof, prove, refuse_broken
+from dpbayes.stan.dataflow import Proof, check_constants, prove, refuse_broken
 from dpbayes.stan.families import FAMILIES, Family, family_of
 from dpbayes.stan.formula import Formula
 from dpbayes.stan.formula_text import quoted
@@ -115,6 +115,7 @@ class Program:
         refuse_broken(program, PRIVATE)
         given = self.constants
         constants = dict(given if isinstance(given, Mapping) else read_json_data(given))
+        check_constants(program, PRIVATE, constants, rows_public=schema.rows.public)
         if formula.outcome.levels:
             constants.setdefault("C", len(formula.outcome.levels))
         return ColumnModel(schema, formula, program, constants)

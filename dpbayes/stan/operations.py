@@ -116,6 +116,8 @@ def reshaped(name: str, values: Sequence[Value], line: int) -> Value:
         number = value.base if value.base in SCALARS else "real"
         return replace(value.plain, base=base or number, arrays=0 if base else 1)
     result = mixed(values, line, Value())
+    # Where an entry stands among the others may be in its value now.
+    result = replace(result, count=max(result.count, int(any(v.long for v in values))))
     if flat and value.dims is not None:
         base = "row_vector" if name == "to_row_vector" else "vector"
         size = Size(counts=any(size.counts for size in value.dims))

@@ -56,6 +56,18 @@ class Outlets:
                     broken=value.length is not None,
                 )
             self._check_terms(value.taint, "log_lik", line)
+            self._check_alike(value, line)
+
+    def _check_alike(self, terms: Value, line: int) -> None:
+        """Terms of records may not hang on how many there are, or on their places among them."""
+        if terms.count:
+            follows = "follow" if terms.count == 2 else "may follow"
+            self.flow.find(
+                line,
+                f"terms of records {follows} the number of records, their places, or the public "
+                "data of several: this cannot be followed.",
+                broken=False,
+            )
 
     def _check_terms(self, taint: Taint, what: str, line: int) -> None:
         if taint.kind in ("public", "rows"):
@@ -147,14 +159,7 @@ class Outlets:
                     broken=True,
                 )
         self._check_terms(log_lik.taint, "the log_lik of pseudo_log_lik", line)
-        if log_lik.count:
-            follows = "follow" if log_lik.count == 2 else "may follow"
-            self.flow.find(
-                line,
-                f"terms of records {follows} the number of records, or the public data of several: "
-                "this cannot be followed.",
-                broken=False,
-            )
+        self._check_alike(log_lik, line)
         taint = private(line, "what the records add to target", sure=True)
         # "density": it is the clamped sum and nothing has been added to it.
         return replace(Value(taint, theta=True, base="real", dims=()), clamped=1, density=True)

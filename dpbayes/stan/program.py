@@ -29,6 +29,11 @@ MULTIPLICITY = "multiplicity"
 MULTIPLICITY_DATA = f"vector<lower=0>[n] {MULTIPLICITY};  // equal records that a row stands for"
 # Declared only by programs that can leave out y_rep while they emit log_lik; and by these.
 OPTIONAL_DATA = ("emit_y_rep", MULTIPLICITY)
+# What a user's program is given: nobody's constants have these names.
+GIVEN = (*CONTRACT_DATA, *OPTIONAL_DATA, "y", "K", "X", "J", "group", "rows")
+# Of what may be included. A release has a hash of the text, and the compiler's messages show lines
+# of it: the records may lie beside the program.
+ENDINGS = (".stan", ".stanfunctions")
 
 _INCLUDE = re.compile(r"^[ \t]*#include[ \t]+[<\"']?([\w./-]+)[>\"']?[ \t]*$", re.MULTILINE)
 _LONGEST = 1_000_000  # letters of a program: some thousand times those of the bundled ones
@@ -290,12 +295,16 @@ def _included(name: str, directories: tuple[Path, ...]) -> Path:
     for directory in directories:
         path = Path(os.path.realpath(directory / name))
         if os.path.isfile(path):  # False for names that no file can have
-            if path.is_relative_to(os.path.realpath(directory)):
-                return path
-            raise ProgramError(
-                f"#include {name} leads out of {str(directory)!r}: put the file there itself, "
-                "beside or below the program."
-            )
+            if not path.is_relative_to(os.path.realpath(directory)):
+                raise ProgramError(
+                    f"#include {name} leads out of {str(directory)!r}: put the file there itself, "
+                    "beside or below the program."
+                )
+            if path.suffix not in ENDINGS:
+                raise ProgramError(
+                    f"#include {name}: a program includes files that end in {' or '.join(ENDINGS)}."
+                )
+            return path
     raise ProgramError(
         f"#include {name}: no such file beside the program or among the bundled includes "
         "(pseudo_likelihood.stan, linear_predictor.stan, beta_divergence.stan)."

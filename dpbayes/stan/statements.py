@@ -15,14 +15,17 @@ from dpbayes.stan.declared import (
     typed,
 )
 from dpbayes.stan.expressions import counts_in_place, later_taints, record_of
-from dpbayes.stan.failures import counted_to, in_both
+from dpbayes.stan.failures import changed_in, counted_to, in_both
 from dpbayes.stan.operations import under
 from dpbayes.stan.outlets import CLAMP_ARGUMENTS, COUNTED_ARGUMENTS, Loop
 from dpbayes.stan.program import MULTIPLICITY
 from dpbayes.stan.syntax import Node, leaves
 from dpbayes.stan.taint import (
     BLOCK,
+    FIRST,
     INT,
+    LAST,
+    ONE,
     Linear,
     N,
     Taint,
@@ -34,6 +37,7 @@ from dpbayes.stan.taint import (
     without,
 )
 
+WHOLE = ((ONE, N), (ONE, BLOCK), (FIRST, LAST))  # from and to of loops over records
 MOST_STEPS = 100_000  # a bundled program takes a few hundred
 PASSES = 20
 
@@ -240,11 +244,12 @@ class Follower(Calls):
         if not (looped and by_record):
             self.assigned.add(name)
         both = mixed([old, value], line, old)
+        count = max(both.count, self.flow.by_place(old, places, indices))
         return replace(
             both,
             taint=taint,
             theta=both.theta or any(v.theta for v in flat),
-            count=max([both.count, *counts_in_place(places, indices)]),
+            count=max([count, *counts_in_place(places, indices)]),
         )
 
     def _placed(self, old: Value, place: Node, index: list[Value], new: Taint, line: int) -> Taint:
@@ -312,9 +317,12 @@ class Follower(Calls):
         bounds = mixed([low, high], node.line, INT)
         counts = bounds.count > 0
         variable = replace(bounds, count=int(counts), nonneg=low.nonneg)
-        limit = counted_to(low, high)
+        limit, symbol = counted_to(low, high), f"{node[0].text}#{self.made + 1}"
         if limit is not None:
-            self.flow.limits[f"{node[0].text}#{self.made + 1}"] = limit
+            self.flow.limits[symbol] = limit
+        if (low.form, high.form) in WHOLE:  # also as it is counted in a block, or from a block
+            place, before = Linear.of(symbol), FIRST.plus(ONE, -1)
+            self.flow.own |= {place, place.plus(before, -1 if low.form == FIRST else 1)}
         self._loop_over(node, node[3], variable, bounds, counts=counts)
 
     def _for_each(self, node: Node) -> None:
@@ -355,8 +363,10 @@ class Follower(Calls):
         """A loop's body, until nothing new is learnt of the variables outside it."""
         assert callable(enter)
         outer, pc, assigned = set(self.flow.env), self.flow.pc, self.assigned
-        entered = pc
-        for name in _assigned_in(body) & outer:  # a counter's value at the start says nothing
+        entered, returned = pc, len(self.returned)
+        for name in outer.intersection(
+            changed_in(body)
+        ):  # a counter's value at the start says nothing
             self.flow.env[name] = replace(self.flow.env[name], form=None)
         self.loops.append(Loop(symbol, counts))
         for _ in range(PASSES):
@@ -378,6 +388,10 @@ class Follower(Calls):
         else:
             self.flow.find(node.line, "this loop cannot be followed.", broken=False)
         self.loops.pop()
+        if counts and leaves(body, "return_value", "break_loop"):  # not all records had their turn
+            for name in outer.intersection(changed_in(body)):
+                self.flow.env[name] = _by_place(self.flow.env[name])
+            self.returned[returned:] = map(_by_place, self.returned[returned:])
         self.assigned, self.flow.sure = assigned, frozenset()
         self.flow.pc = entered if leaves(body, "return_value") else pc
 
@@ -401,10 +415,9 @@ class Follower(Calls):
         self.flow.evaluate(node[0])
 
 
-def _assigned_in(node: Node) -> set[str]:
-    """Names of the variables that a statement assigns to."""
-    names = set().union(*(_assigned_in(part) for part in node.present))
-    return names | {node[0][0].text} if node.kind == "assignment" else names
+def _by_place(value: Value) -> Value:
+    """A value that may hang on places among the records."""
+    return replace(value, count=max(1, value.count))
 
 
 def _joined(first: dict[str, Value], second: dict[str, Value], line: int) -> dict[str, Value]:

@@ -285,6 +285,7 @@ def test_audit_exit_codes(folder):
                      "--epsilon", 1, "--candidates", 4)  # fmt: skip
     assert strict.returncode == 0, strict.stderr
     assert "not exceeded" in strict.stdout
+    assert strict.stdout.splitlines()[1].startswith("Confidential: ")  # below what was read
     loose = dpbayes("audit", folder / "data.csv", *model, "--mechanism", "censored-weighted",
                     "--epsilon", 1, "--candidates", 4)  # fmt: skip
     assert loose.returncode == 1, loose.stderr

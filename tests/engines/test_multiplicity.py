@@ -7,6 +7,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.engines.alike import Kinds
 from dpbayes.engines.base import SamplerSettings
+from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.contract import check_contract
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.proposal import with_rows
@@ -15,7 +16,7 @@ from dpbayes.mechanisms.posterior.stage import Stage
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.stan.dataflow import prove
 from dpbayes.stan.families import FAMILIES
-from dpbayes.stan.program import MULTIPLICITY, StanProgram
+from dpbayes.stan.program import GIVEN, MULTIPLICITY, StanProgram
 
 N = 60  # records, of at most 12 kinds
 
@@ -141,6 +142,60 @@ def test_kinds():
     apart = Kinds.among({"y": np.arange(8.0)}, 8)
     assert apart.size == 8
     assert MULTIPLICITY not in apart.data({"n": 8}, {})
+
+
+@pytest.mark.parametrize("more", [{}, {"y": np.arange(12) % 2}], ids=["alone", "beside others"])
+def test_zeros_of_either_sign_are_of_different_kinds(more):
+    """A term of 1 / y tells them apart: of one kind, all would have the first one's."""
+    zeros = np.tile([0.0, -0.0, -0.0, 0.0, 0.0, -0.0], 2)
+    found = Kinds.among({**more, "X": np.column_stack([np.ones(12), zeros])}, 12)
+    assert found.size < 12
+    told = np.signbit(zeros[found.rows][found.of])
+    np.testing.assert_array_equal(told, np.signbit(zeros))
+
+
+SIGNED = COUNTED.replace("array[n] int<lower=0, upper=1> y;", "vector[n] y;").replace(
+    "vector[n] sign = 2 * to_vector(y) - 1;", ""
+)
+TERM = "-0.1 * square(1 - intercept * tanh(inv(y)))"
+
+
+def test_one_record_moves_no_other_ones_term(tmp_path):
+    """A zero beside 20 of the other sign, by a program that tells signs apart: all of the loss."""
+    text = SIGNED.replace(TERMS, f"{TERM};").replace("int y_rep", "real y_rep")
+    text = text.replace("log_inv_logit((2 * to_vector(y) - 1) .* (intercept + X * slope))", TERM)
+    text = text.replace("bernoulli_logit_rng(intercept + X * slope)", "normal_rng(X * slope, 1)")
+    mine = program(tmp_path, text)
+    bounds = {"type": "continuous", "lower": -1, "upper": 1}
+    schema = dpb.Schema.from_dict({"rows": 20, "columns": {"y": bounds}})
+    model = dpb.Program(tmp_path / "counted.stan", "y ~ 1")
+    few = CandidatesEngine(200)
+    made = dpb.Synthesizer(schema, dpb.Censored(1), model, engine=few)
+    assert prove(mine).proved
+
+    def chances(records):
+        return np.log(made.fit(pd.DataFrame({"y": records})).fitted.posterior.choices.probability)
+
+    zeros = [-0.0] * 20
+    here, without = chances([0.0, *zeros]), chances(zeros)
+    assert 0 < np.abs(here - without).max() <= 1
+
+
+def test_no_constant_counts_records(tmp_path):
+    """A thousand for some of the records would be a thousand windows; the first 40 are checked."""
+    program(tmp_path)
+    counts = [1.0] * 40 + [1000.0] * 20
+    model = dpb.Program(tmp_path / "counted.stan", "y ~ x", constants={MULTIPLICITY: counts})
+    with pytest.raises(dpb.ProgramError, match="'multiplicity' is given by dpbayes"):
+        dpb.Synthesizer(SCHEMA, dpb.Censored(1), model)
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_what_is_given_is_no_constant(name, tmp_path):
+    program(tmp_path)
+    model = dpb.Program(tmp_path / "counted.stan", "y ~ x", constants={name: 1})
+    with pytest.raises(dpb.ProgramError, match=f"'{name}' is given by dpbayes"):
+        model.on(SCHEMA)
 
 
 def test_columns_by_hundreds_do_not_overflow():

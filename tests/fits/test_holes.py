@@ -46,6 +46,19 @@ def test_a_refit_has_a_noisy_number_of_its_own():
     assert len(numbers) > 1
 
 
+@pytest.mark.parametrize("rows", ["public", 20, "noisy"])
+def test_no_constant_tells_a_private_number_of_records(rows, tmp_path):
+    """Twenty numbers for twenty records: with one more there would be no release."""
+    text = GOOD.replace("  vector[n] y;", "  vector[n] y;\n  vector[n] shift;")
+    path = write(tmp_path, text.replace("square(y - mu)", "square(y - mu - shift)"))
+    model = dpb.Program(path, "pay ~ 1", constants={"shift": [0.1] * 20})
+    if rows == "public":
+        dpb.Synthesizer(schema(rows, pay=PAY), dpb.Censored(1.0), model)
+        return
+    with pytest.raises(dpb.ProgramError, match="'shift' has a value for each record"):
+        dpb.Synthesizer(schema(rows, pay=PAY), dpb.Censored(1.0), model)
+
+
 @pytest.mark.parametrize("far", [-1e12, -1e300, 1e12])
 def test_no_prior_density_overflows(far):
     """Sums of whole numbers would wrap around, and one record decide where."""

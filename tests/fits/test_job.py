@@ -57,7 +57,7 @@ def test_a_job_in_a_notebook(synthesizer, ledger, tmp_path):
     assert said == []
     assert outcome.release.guarantee.datasets == 2
     assert outcome.account.spent[0] == pytest.approx(job.claim.epsilon)
-    assert outcome.findings.lines[0].startswith("Confidential: ")
+    assert all(line.startswith("Confidential: ") for line in outcome.findings.lines)
     assert len(outcome.fit.records) == 60
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["confidential", "release"]
     assert not list((tmp_path / "out" / "confidential").glob("checkpoint*"))

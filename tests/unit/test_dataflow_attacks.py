@@ -48,6 +48,16 @@ def each(text):
 PUBLIC_X = ("vector[n] y;", "vector[n] y;\n  int<lower=1> rows;\n  vector[5] x;")
 MATRIX = ("int<lower=0> y;", "int<lower=0> y;\n  int K;\n  matrix[n, K] X;")
 
+FIRST = """  vector first(vector u) {
+    vector[rows(u)] v = u;
+    for (i in 1:rows(u)) {
+      v[i] = 5;
+      return v;
+    }
+    return v;
+  }
+"""
+
 # name: the program, and replacements in it
 ATTACKS = {
     # The clamped sum, more than once or not everywhere.
@@ -353,6 +363,35 @@ ATTACKS = {
     "entries up to n": (
         GOOD, [PUBLIC_X, more("vector[rows] z = rep_vector(0, rows);\n"
                               "  for (i in 1:n) z[i] = 1;\n  target += -mu^2 * sum(z);")],
+    ),
+    # The place of a record: with one less before it, all others would have other terms.
+    **{
+        f"terms by place, {how}": (
+            GOOD, [functions(FIRST), beforehand(f"vector[n] s = ones_vector(n);\n  {text}"),
+                   (TERMS, TERMS.replace("y - mu", "y - mu * s"))],
+        )
+        for how, text in {
+            "of the first": "s[1] = 5;",
+            "of the first, by a range": "s[1:1] = [5]';",
+            "of the first, by a short loop": "for (i in 1:3) s[i] = 5;",
+            "each by the one before": "for (i in 2:n) s[i] = -s[i - 1];",
+            "all by the first": "for (i in 1:n) s[i] = s[1] + 1;",
+            "put together": "s = append_row(5, s[2:n]);",
+            "read row by row": "s = to_vector(rep_matrix([1, 5]', n %/% 2));",
+            "from a matrix": "matrix[n, 2] M = rep_matrix(1, n, 2); M[1, 1] = 9; s = M[, 1];",
+            "of more entries": "vector[999] v = linspaced_vector(999, 0, 1); s = v[1:n];",
+            "of more entries, by a loop": "vector[999] v = linspaced_vector(999, 0, 1);\n"
+                                          "  for (i in 1:n) s[i] = v[i];",
+            "until a loop is left": "for (i in 1:n) { s[i] = 5; break; }",
+            "until a function is left": "s = first(s);",
+            "at random": "for (i in 1:n) s[i] = normal_rng(0, 1);",
+        }.items()
+    },
+    "log_lik by place, of other tables than those that are tried": (
+        GOOD, [("    y_rep =", "    if (n != 40) log_lik[1] = 0;\n    y_rep =")],
+    ),
+    "log_lik by place": (
+        GOOD, [("    y_rep =", "    log_lik[1] = 0;\n    y_rep =")],
     ),
 }  # fmt: skip
 

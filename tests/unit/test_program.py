@@ -115,6 +115,8 @@ def outside(tmp_path):
     (folder / "link.stan").symlink_to(tmp_path / "secret.stan")
     (folder / "away").symlink_to(tmp_path)
     (folder / "here.stan").symlink_to(folder / "below" / "mine.stan")
+    (folder / "data.csv").write_text("y\nsecret;\n")
+    (folder / "data.stan").symlink_to(folder / "data.csv")
     (folder / "binary.stan").write_bytes(b"\xff\xfe\x00")
     (folder / "nul.stan").write_bytes(b"real a;\0")
     (folder / "folder.stan").mkdir()
@@ -141,6 +143,9 @@ def outside(tmp_path):
         ("#include folder.stan", "no such file"),
         ("#include loop.stan", "no such file"),
         ("#include itself.stan", "includes itself"),
+        ("#include data.csv", "files that end in .stan or .stanfunctions"),
+        ("#include data.stan", "files that end in .stan or .stanfunctions"),
+        ("/*\n#include data.csv\n*/", "files that end in .stan or .stanfunctions"),
         ("#include twice-0.stan", "more than 1,000,000 letters"),
         ('#include "two words.stan"', "on a line of its own"),
         ('print("//"); #include link.stan', "on a line of its own"),

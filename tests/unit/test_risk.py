@@ -11,6 +11,7 @@ from dpbayes.mechanisms.posterior.risk import (
     largest_scaling,
     linear_weights,
     record_risk,
+    scaled_weights,
     truncated_weights,
 )
 
@@ -44,6 +45,15 @@ def test_non_finite_log_likelihoods():
 def test_record_risk_needs_draws():
     with pytest.raises(ValueError, match="at least one draw"):
         record_risk(iter([]), np.ones(2))
+
+
+@pytest.mark.parametrize("high", [0.0, 5e-324, 1e-300, 1.0, 1e300, np.inf])
+@pytest.mark.parametrize("c1", [0.0, 1e-300, 1.0, 1e300])
+@pytest.mark.parametrize("c2", [-1e308, 0.5, 1e308])
+def test_every_record_has_a_weight_whatever_a_reference_file_says(high, c1, c2):
+    """Not a number would end the fit of some tables, and tell a record."""
+    weights = scaled_weights(np.array([0.0, 5e-324, 1.0, 800.0, 1e308, np.inf]), 0.0, high, c1, c2)
+    assert ((weights >= 0) & (weights <= 1)).all()
 
 
 def test_linear_weights_by_hand():

@@ -419,9 +419,9 @@ class PosteriorFit(Fitted):
         """How good the draws are of the posterior, in a line."""
         choices = self.posterior.choices
         if choices is None:
-            return f"Convergence: {self.diagnostics}"
+            return f"Confidential: convergence {self.diagnostics}"
         return (
-            f"Candidates: {choices.effective:.0f} of {choices.candidates.count} public points "
+            f"Confidential: {choices.effective:.0f} of {choices.candidates.count} public points "
             "share the posterior (1 / sum of squared probabilities). With few, raise --points."
         )
 

@@ -117,12 +117,17 @@ def linear_weights(sensitivity: Vector, c1: float = 1.0, c2: float = 0.0) -> Vec
 
 
 def scaled_weights(sensitivity: Vector, low: float, high: float, c1: float, c2: float) -> Vector:
-    """As ``linear_weights``, with sensitivities scaled by given ends ``low`` and ``high``."""
+    """As ``linear_weights``, with sensitivities scaled by given ends ``low`` and ``high``.
+
+    Weights are numbers whatever the ends are: whether there is a fit must not follow a record.
+    """
     check_scaling(c1, c2)
     finite = np.isfinite(sensitivity)
-    scaled = (sensitivity[finite] - low) / (high - low) if high > low else 0.0
     weights = np.zeros_like(sensitivity)
-    weights[finite] = np.clip(c1 * (1 - scaled) + c2, 0.0, 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = (sensitivity[finite] - low) / (high - low) if high > low else 0.0
+        found = np.clip(c1 * (1 - scaled) + c2, 0.0, 1.0)
+    weights[finite] = np.where(np.isnan(found), 0.0, found)
     return weights
 
 
