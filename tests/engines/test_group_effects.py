@@ -101,6 +101,27 @@ def test_a_groups_own_records_are_found_out(bind, family, clamp):
     assert np.abs(np.log(given_all_else(bound)[1])).max() > 0.3
 
 
+def test_small_groups_that_are_alike_say_as_much_as_their_size(bind):
+    """Normal records: information is their number over the variance, though little for each."""
+    bound, data = bind(EmbeddedEngine(), "normal", J=300, n=1500)
+    count = np.bincount(data["group_index"][:, 0] - 1, minlength=300)
+    found = group_coordinates(bound, data)["group_information"] / np.maximum(count, 1)
+    np.testing.assert_allclose(found[count > 0], np.median(found), rtol=0.01)
+
+
+def test_many_groups_of_few_records_settle(bind, monkeypatch):
+    """Twice as many rounds hardly change what they say; one round instead of two, by a sixth."""
+    bound, data = bind(EmbeddedEngine(), "bernoulli", J=300, n=300)
+    rng = np.random.default_rng(3)
+    effect = rng.normal(size=300)[data["group_index"][:, 0] - 1]
+    bound = bound.rebind(y=(rng.logistic(effect) > 0).astype(int))
+    found = []
+    for rounds in (coordinates._ROUNDS, 2 * coordinates._ROUNDS):
+        monkeypatch.setattr(coordinates, "_ROUNDS", rounds)
+        found.append(group_coordinates(bound, data)["group_information"].mean())
+    assert found[0] / found[1] == pytest.approx(1, abs=0.1)
+
+
 @pytest.mark.parametrize("family", ["hurdle_poisson", "semicontinuous_gamma"])
 def test_both_parts_of_a_family_have_some(bind, family):
     """The density is the same in them, but for a constant and the volume of the effects."""

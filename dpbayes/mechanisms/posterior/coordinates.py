@@ -21,8 +21,10 @@ from dpbayes.stan.composition import entry
 from dpbayes.stan.groups import Stacked
 from dpbayes.stan.program import MULTIPLICITY
 
-_GRID = np.linspace(-4, 4, 21)  # in sds of an effect, but ever wider away from its mean
+_REACH = 5.0  # what is left out must be little beside the least that records say
+_GRID = np.linspace(-1, 1, 21) * _REACH  # in sds of an effect, but wider away from its mean
 _PASSES = 5  # each finds sds down to a fifth of those of the one before
+_ROUNDS = 3  # of modes, in which sds and information settle
 _SWEEPS = 2  # over the coordinates of a start
 _LARGEST = 1e100  # beyond it, Stan's arithmetic with these could overflow
 
@@ -42,6 +44,7 @@ def group_coordinates(
 
     A mode in effects and their sds has too wide sds. In coordinates that suit the effects, they are
     as good as integrated out, and a mode is one of all else: there, coordinates are found anew.
+    That takes rounds: with many groups, information that is a tenth off still moves the mode.
 
     There is always a result, since whether there is one would depend on the records: a group that
     nothing was found for keeps the coordinates it has, and all of them where the mode fails.
@@ -73,9 +76,13 @@ def _near_mode(
 
     start = _start(bound, int(data["rows"])) if at is None else bound.unconstrain(at)[0]
     point = bound.mode(start)
-    first = found_at(point)
-    again = _mode_between(bound, bound.rebind(**first), point, data, labels)
-    return found_at(again) if np.isfinite(again).all() else first
+    found = found_at(point)
+    for _ in range(_ROUNDS):
+        point = _mode_between(bound, bound.rebind(**found), point, data, labels)
+        if not np.isfinite(point).all():
+            break
+        found = found_at(point)
+    return found
 
 
 def _of_column(
@@ -260,11 +267,11 @@ class _Slopes:
 
 
 def _stretched(reach: Vector) -> Floats:
-    """``_GRID`` by a hyperbolic sine, so that its ends are at 4 times reach: shape (G, groups)."""
+    """``_GRID`` by a hyperbolic sine, so that its ends are wider by reach: shape (G, groups)."""
     bend = np.ones(len(reach))
     for _ in range(20):  # of sinh(bend) = reach bend, reach at least 1
         bend = np.maximum(np.arcsinh(reach * bend), 1e-3)
-    return np.sinh(_GRID[:, None] / 4 * bend) / bend * 4
+    return np.sinh(_GRID[:, None] / _REACH * bend) / bend * _REACH
 
 
 def _moments(points: Floats, slopes: Floats, sd: float, width: Vector) -> tuple[Vector, Vector]:
