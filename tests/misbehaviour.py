@@ -133,6 +133,7 @@ class Suspect:
                 self.look_at_terms()
                 self.look_at_each()
                 self.look_at_sums()
+                self.look_at_places()
                 self.look_at_outputs()
         except ctypes.ArgumentError:  # a point of another length
             self.found.append("the number of parameters depends on the records")
@@ -216,6 +217,17 @@ class Suspect:
         expected = full - self.weights @ self.anchor
         if not same(moved[usual], expected[usual], size[usual]):
             self.found.append("target does not move as the anchor does")
+
+    def look_at_places(self) -> None:
+        """Records in another order add the same, and have the log_lik that they had."""
+        turned = {k: np.asarray(v)[::-1] for k, v in self.data.items() if np.shape(v)[:1] == (N,)}
+        at, moved = self.program.target(), self.program.target(**turned)
+        if not same(at, moved, at):
+            self.found.append("target depends on the order of the records")
+        log_lik, found = self.program.generated()[0], self.program.generated(**turned)[0]
+        done = np.isfinite(log_lik).any(axis=1) & np.isfinite(found).any(axis=1)
+        if not same(log_lik[done], found[done, ::-1], log_lik[done]):
+            self.found.append("log_lik depends on the order of the records")
 
     def look_at_outputs(self) -> None:
         """y_rep is generated without the records; log_lik of a record by that record."""

@@ -16,6 +16,7 @@ from dpbayes.engines.extremes import AtEnds, Ends, broken, close, counts_of
 from dpbayes.errors import DataError, EngineError, ProgramError
 from dpbayes.heavy import xr
 from dpbayes.stan.composition import SEPARATOR
+from dpbayes.stan.dataflow import prove
 from dpbayes.stan.program import CONTRACT_DATA, MULTIPLICITY, OPTIONAL_DATA, StanProgram
 
 POINTS = 5
@@ -78,7 +79,8 @@ def check_contract(
 
     At random points θ of the parameter space: target moves with weights, anchor and window as
     Σ clip(weights (log_lik - anchor)) does, to 1e-9; with all weights 0 it does not depend on
-    confidential data; each record's log_lik depends on that record's confidential data alone. Then
+    confidential data; each record's log_lik depends on that record's confidential data alone, and
+    neither on its place nor on the number of records. Then
     all records are moved to the ends of their domain, in several patterns and at points far out
     too: the same holds, and y_rep keeps every bit.
 
@@ -106,6 +108,7 @@ def check_contract(
         probe.check_prior(name, np.asarray(data[name]))
         probe.check_records(name, np.asarray(data[name]))
     probe.check_rows(model, data)
+    probe.check_places({name: data[name] for name in _by_record(program, data, names)})
     ends = ends or {name: _ends(np.asarray(data[name])) for name in names}
     few = min(n, MOVED)
     some = bound if few == n else model.bind({**_first(data, few), **contract_defaults(few)})
@@ -121,6 +124,7 @@ def check_contract(
             "log_lik in generated quantities is the log-likelihood in target, constants included",
             "with all weights 0, target does not depend on n, " + ", ".join(names),
             "each record's log_lik depends on no other record's " + ", ".join(names),
+            "each record's log_lik is the same at another place, and with a record less",
             "y_rep is the same to the last bit whatever " + ", ".join((*names, "weights, anchor")),
             "all of it holds with records at the ends of their domain, and far out",
         ),
@@ -274,6 +278,23 @@ class _Probe:
                 "with all weights 0, target still depends on the number of records (a prior or a "
                 "scale that reads n?). Use `rows`, the public number, or a constant."
             )
+        found = self._evaluate(lambda draws: np.stack(list(there.log_lik(draws))))
+        if not close(found, self.log_lik[:, :-1], np.abs(self.log_lik[:, :-1])):
+            raise self._broken(
+                "with a record less the others have another log_lik: it follows their number. Use "
+                "`rows`, the public number, or a constant."
+            )
+
+    def check_places(self, entries: Mapping[str, Any]) -> None:
+        """Records in another order have the log_lik that they had."""
+        order = self.rng.permutation(self.log_lik.shape[1])
+        moved = self.zero.rebind(**{name: np.asarray(v)[order] for name, v in entries.items()})
+        found = self._evaluate(lambda draws: np.stack(list(moved.log_lik(draws))))
+        if not close(found, self.log_lik[:, order], np.abs(self.log_lik[:, order])):
+            raise self._broken(
+                "a record's log_lik follows its place among the records, which is another's when "
+                "one is gone. Take what differs from record to record from their data."
+            )
 
     def check_prior(self, name: str, values: NDArray[Any]) -> None:
         """With all weights 0, target does not depend on a confidential entry."""
@@ -329,6 +350,20 @@ class _Probe:
 
     def _broken(self, message: str) -> ProgramError:
         return broken(self.program, message)
+
+
+def _by_record(
+    program: StanProgram, data: Mapping[str, Any], private: Sequence[str]
+) -> tuple[str, ...]:
+    """Entries with a value or row for each record, as far as is known: lengths may be chance."""
+    known = {*private, *_PUBLIC_BY_NAME, *prove(program, private).rows} - set(CONTRACT_DATA)
+    n = int(data["n"])
+    return tuple(
+        name
+        for name, value in data.items()
+        if np.shape(value)[:1] == (n,)
+        and (name in known or name.partition(SEPARATOR)[0] in _PUBLIC_BY_NAME)
+    )
 
 
 def _first(data: Mapping[str, Any], count: int) -> dict[str, Any]:

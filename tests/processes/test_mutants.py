@@ -89,6 +89,7 @@ HOLES = {
     "y in the prior": ("mu ~ normal(0, 2);", "mu ~ normal(y[1], 2);"),
     "y in all terms": ("square(y - mu)", "square(y - mean(y) - mu)"),
     "terms of others": ("square(y - mu)", "square(reverse(y) - mu)"),
+    "terms by place": ("square(y - mu)", "square(y - mu * linspaced_vector(n, 1, n))"),
     "past the window": ("anchor, clip_lower, clip_upper);\n}", "anchor, -9, 9);\n}"),
     "y_rep by y": ("normal_rng(rep_vector(mu, n), 1)", "normal_rng(y, 1)"),
     "error by a record": (

@@ -98,6 +98,16 @@ WRONG = {
         "    log_lik = weights .* (-0.5 * square(y - mu) - 0.5 * log(2 * pi()));",
         "target moves by|log_lik changes",
     ),
+    "terms by place": (
+        "square(y - mu)",
+        "square(y - mu * linspaced_vector(n, 1, n))",
+        r"log_lik follows its place among the records",
+    ),
+    "terms by the number of records": (
+        "square(y - mu)",
+        "square(y - mu * n)",
+        "with a record less the others have another log_lik",
+    ),
     "log_lik of other length": (
         "vector[emit ? n : 0] log_lik;",
         "vector[emit ? n - 1 : 0] log_lik;",
