@@ -114,20 +114,20 @@ def check_contract(
     some = bound if few == n else model.bind({**_first(data, few), **contract_defaults(few)})
     for draws in probe.near_and_far(seed):
         AtEnds(program, some, draws, ends, few, probe.rng).check()
-    return ContractReport(
-        program=program.name,
-        private=names,
-        points=len(probe.base),
-        passed=(
-            "declarations of the contract are present",
-            "records reach target only through pseudo_log_lik, with weights, anchor and window",
-            "log_lik in generated quantities is the log-likelihood in target, constants included",
-            "with all weights 0, target does not depend on n, " + ", ".join(names),
-            "each record's log_lik depends on no other record's " + ", ".join(names),
-            "each record's log_lik is the same at another place, and with a record less",
-            "y_rep is the same to the last bit whatever " + ", ".join((*names, "weights, anchor")),
-            "all of it holds with records at the ends of their domain, and far out",
-        ),
+    return ContractReport(program.name, names, len(probe.base), _passed(", ".join(names)))
+
+
+def _passed(names: str) -> tuple[str, ...]:
+    """What was checked, in words."""
+    return (
+        "declarations of the contract are present",
+        "records reach target only through pseudo_log_lik, with weights, anchor and window",
+        "log_lik in generated quantities is the log-likelihood in target, constants included",
+        f"with all weights 0, target does not depend on n, {names}",
+        f"each record's log_lik depends on no other record's {names}",
+        "each record's log_lik is the same at another place, and with a record less",
+        f"y_rep is the same to the last bit whatever {names}, weights, anchor",
+        "all of it holds with records at the ends of their domain, and far out",
     )
 
 
