@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from dpbayes.engines import Engine, SamplerSettings, get_engine
 from dpbayes.engines.checkpoint import Checkpoint
-from dpbayes.errors import DataError, GuaranteeError, SchemaError
+from dpbayes.errors import DataError, GuaranteeError, ProgramError, SchemaError
 from dpbayes.fit import Fit
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Unweighted
@@ -25,6 +25,7 @@ from dpbayes.schema import Schema
 from dpbayes.schema.fingerprint import content_digest, hash_of
 from dpbayes.schema.frames import as_frame
 from dpbayes.schema.parts import IN_PARTS, Parts, Table, check_cluster, plain, table_of
+from dpbayes.stan.dataflow import Finding
 from dpbayes.stan.model import Model, ModelChoice
 
 G = TypeVar("G", bound=Fitted)
@@ -41,6 +42,8 @@ class Synthesizer(Generic[F_co]):
             draw from a posterior.
         engine: ``"embedded"``, ``"cmdstan"``, ``"candidates"``, or an Engine.
         settings: of the sampler.
+        allow_unproved: accept a strict claim that rests on the user's word for a Stan program,
+            as no analysis proves that it keeps the contract.
 
     Raises:
         SchemaError, ProgramError, GuaranteeError: at construction, before any record is seen.
@@ -52,6 +55,7 @@ class Synthesizer(Generic[F_co]):
     engine: Engine = field(default_factory=lambda: get_engine("embedded"))
     settings: SamplerSettings = field(default_factory=SamplerSettings)
     paid: tuple[tuple[Loss, str], ...] = ()  # before the fit, each with what for
+    allow_unproved: bool = False
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class Synthesizer(Generic[F_co]):
         engine: str | Engine = "embedded",
         settings: SamplerSettings | None = None,
         paid: tuple[tuple[Loss, str], ...] = (),
+        allow_unproved: bool = False,
     ) -> None:
         if not isinstance(mechanism, Mechanism):
             raise GuaranteeError(
@@ -81,8 +86,11 @@ class Synthesizer(Generic[F_co]):
             ("engine", get_engine(engine)),
             ("settings", settings or SamplerSettings()),
             ("paid", paid),
+            ("allow_unproved", allow_unproved),
         ):
             object.__setattr__(self, name, value)
+        if self.unproved and not allow_unproved:
+            _refuse(self.unproved, self.model)
 
     def guarantee(self) -> Guarantee:
         """The claim for one data set, before anything is computed from records."""
@@ -111,6 +119,14 @@ class Synthesizer(Generic[F_co]):
         return self.spent.outlook(self.schema, max(1, rows), self.model)
 
     @property
+    def unproved(self) -> tuple[Finding, ...]:
+        """What stands against a proof of the user's program behind a strict claim."""
+        if self.model is None or self.model.program.bundled:
+            return ()
+        strict = self.mechanism.claim(self.schema).basis == "strict"
+        return self.model.proof.findings if strict else ()
+
+    @property
     def spent(self) -> Mechanism[F_co]:
         """The mechanism with what noisy rows leave of its epsilon."""
         share = self.schema.rows.share
@@ -130,6 +146,7 @@ class Synthesizer(Generic[F_co]):
             engine=self.engine,
             settings=self.settings,
             paid=self.paid,
+            allow_unproved=self.allow_unproved,
         )
 
     def with_engine(self, engine: str | Engine) -> Synthesizer[F_co]:
@@ -287,3 +304,16 @@ def reference_fit(records: BoundRecords) -> Reference:
     draws = records.unweighted_released.draws
     identity = records.model.identity()
     return Reference.from_draws(draws, sensitivity, parameters, identity, records.task.records)
+
+
+def _refuse(findings: tuple[Finding, ...], model: Model | None) -> NoReturn:
+    """Raise ProgramError for a user's program that nothing proves."""
+    assert model is not None
+    others = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    raise ProgramError(
+        f"program {model.program.name!r} is not proved to keep the contract: {findings[0]}{others} "
+        "`dpbayes check` says all of it. A strict claim would rest on your word that each record's "
+        "log_lik is a function of that record, public data and parameters. Write it so that it can "
+        "be proved (stan_models/README.md), or give your word with allow_unproved=True "
+        "(--allow-unproved); the guarantee then says so."
+    )

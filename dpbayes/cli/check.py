@@ -52,7 +52,7 @@ def check(
         entries = ", ".join(names)
         say(f"  ok  proved by dataflow, at all points and for all values of {entries}")
     else:
-        say("Not proved by dataflow; an assumption of the release:")
+        say("Not proved by dataflow; a strict release needs --allow-unproved, and says so:")
         for finding in proof.findings:
             say(f"  --  {finding}")
     say("Not checked, your claim:")

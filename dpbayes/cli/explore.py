@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbayes.cli.options import InputOptions, ModelOptions, refuse_confidential
+from dpbayes.cli.models import ModelOptions
+from dpbayes.cli.options import InputOptions, refuse_confidential
 from dpbayes.cli.streams import say
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema

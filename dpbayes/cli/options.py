@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -27,8 +27,6 @@ from dpbayes.errors import (
     EngineError,
     GuaranteeError,
     LedgerError,
-    ProgramError,
-    SchemaError,
 )
 from dpbayes.formats import open_records, read_records
 from dpbayes.formats.base import Found
@@ -36,16 +34,16 @@ from dpbayes.formats.catalog import FORMATS, format_of
 from dpbayes.formats.reader import CHUNK, read_coded
 from dpbayes.formats.source import File, is_address
 from dpbayes.heavy import pd
-from dpbayes.mechanisms import Measured, Mechanism, PureMechanism, get_kind, get_mechanism
+from dpbayes.mechanisms import Measured, Mechanism, get_kind, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import CONFIDENTIAL
 from dpbayes.schema import Schema
 from dpbayes.schema.parts import IN_PARTS, Apply, Parts
-from dpbayes.schema.table import read_toml
-from dpbayes.stan.model import ModelChoice, Program, Regression
-from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesizer import Synthesizer
+
+if TYPE_CHECKING:  # it takes options from here
+    from dpbayes.cli.models import ModelOptions
 
 LARGE = 2**27  # bytes of a file, above which it is read in parts where that will do
 RECORDS = "FILE or address of confidential records."
@@ -96,14 +94,15 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
         inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if _required(field) else field.default,
+            default=inspect.Parameter.empty if required(field) else field.default,
             annotation=hints[field.name],
         )
         for field in dataclasses.fields(group)
     ]
 
 
-def _required(field: dataclasses.Field[Any]) -> bool:
+def required(field: dataclasses.Field[Any]) -> bool:
+    """Of an option: it has no default."""
     return field.default is dataclasses.MISSING
 
 
@@ -113,23 +112,6 @@ def refuse_confidential(reference: str) -> None:
         raise DataError(
             f"--reference {reference!r} lies in a folder {CONFIDENTIAL!r}: settings are chosen on "
             "public or earlier records, never on those that are to be released."
-        )
-
-
-def require_posterior(mechanism: Mechanism[Any], *groups: Any) -> None:
-    """Raise GuaranteeError if options are given that have no use without a Stan program."""
-    if not isinstance(mechanism, PureMechanism):
-        return
-    given = [
-        f"--{field.name.replace('_', '-')}"
-        for group in groups
-        for field in dataclasses.fields(group)
-        if not _required(field) and getattr(group, field.name) != field.default
-    ]
-    if given:
-        raise GuaranteeError(
-            f"mechanism {mechanism.name!r} synthesises every confidential column of the schema "
-            f"without a Stan program: leave out {', '.join(given)}."
         )
 
 
@@ -214,91 +196,6 @@ class PartsOptions:
             if self.scheduler is not None:
                 apply = stack.enter_context(on_cluster(self.scheduler))
             yield source.open(data, synthesizer.schema, rows, apply)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """What is public of the records, and a model of one column or of all of them."""
-
-    schema: Annotated[
-        Path,
-        typer.Option(help="Schema file, TOML: types, public bounds and levels of the columns."),
-    ]
-    formula: Annotated[
-        str | None,
-        typer.Option(help="'outcome ~ covariates + (1 | group)'; covariates must be public."),
-    ] = None
-    family: Annotated[str | None, typer.Option(help="Outcome family; see `dpbayes list`.")] = None
-    program: Annotated[Path | None, typer.Option(help="Your Stan file, instead of a family.")] = (
-        None
-    )
-    constants: Annotated[
-        Path | None, typer.Option(help="Public constants for --program, JSON.")
-    ] = None
-    priors: Annotated[
-        Path | None, typer.Option(help="Priors of the family, TOML: name = number or [a, b].")
-    ] = None
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            help="Models of all confidential columns, TOML: a table [[model]] for each, in the "
-            "order in which they are drawn [those of the schema file, if it has any]."
-        ),
-    ] = None
-
-    @property
-    def given(self) -> bool:
-        """There is a model: by options, or in the schema file."""
-        named = (self.formula, self.family, self.program, self.model)
-        return named != (None,) * 4 or self._sequence() is not None
-
-    def synthesizer(
-        self,
-        mechanism: Mechanism[Any],
-        engine: str | Engine = "embedded",
-        settings: SamplerSettings | None = None,
-    ) -> Synthesizer[Any]:
-        """The synthesizer that the options describe."""
-        require_posterior(mechanism, self)
-        schema = Schema.from_toml(self.schema)
-        model = None if isinstance(mechanism, PureMechanism) else self.choice()
-        return Synthesizer(schema, mechanism, model, engine=engine, settings=settings)
-
-    def _sequence(self) -> Sequence | None:
-        """The models of a file of their own, or of the schema file."""
-        if self.model is None:
-            return Sequence.from_toml(self.schema, "schema")
-        of_one = (self.formula, self.family, self.program, self.priors, self.constants)
-        if of_one != (None,) * 5:
-            raise SchemaError(
-                "--model stands in place of --formula, --family, --priors, --program, --constants."
-            )
-        found = Sequence.from_toml(self.model)
-        if found is None:
-            raise SchemaError(
-                f"model file {str(self.model)!r} has no table [[model]] with formula and family."
-            )
-        return found
-
-    def choice(self) -> ModelChoice | None:
-        """The model that the options describe, if any."""
-        if self.model is not None or (self.formula, self.family, self.program) == (None,) * 3:
-            return self._sequence()  # or none: a mechanism that needs one says how to give it
-        if self.formula is None:
-            raise SchemaError("--family and --program need --formula 'outcome ~ covariates'.")
-        if self.program is None and self.family is not None:
-            if self.constants is not None:
-                raise ProgramError("--constants is for --program; a family takes --priors.")
-            return Regression(self.formula, self.family, _read_priors(self.priors))
-        if self.program is not None and self.family is None:
-            if self.priors is not None:
-                raise ProgramError("--priors is for --family; a program takes --constants.")
-            return Program(self.program, self.formula, self.constants)
-        raise ProgramError("--formula needs either family or program (--family, --program).")
-
-
-def _read_priors(path: Path | None) -> dict[str, Any] | None:
-    return None if path is None else read_toml(path, "priors")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from dpbayes.cli.options import InputOptions, ModelOptions, refuse_confidential
+from dpbayes.cli.models import ModelOptions
+from dpbayes.cli.options import InputOptions, refuse_confidential
 from dpbayes.cli.streams import is_terminal, say, say_error, say_table
 from dpbayes.errors import SchemaError
 from dpbayes.mechanisms.outlook import COUNTED, DISTANCE

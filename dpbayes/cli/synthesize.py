@@ -9,16 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from dpbayes.choice import CHOICE, choice_loss
+from dpbayes.cli.models import ModelOptions, require_posterior
 from dpbayes.cli.options import (
     AccountOptions,
     Data,
     InputOptions,
     MechanismOptions,
-    ModelOptions,
     PartsOptions,
     SamplerOptions,
     ShowValues,
-    require_posterior,
 )
 from dpbayes.cli.streams import say, say_done
 from dpbayes.errors import GuaranteeError
@@ -81,6 +80,13 @@ class ReleaseOptions:
         bool,
         typer.Option("--allow-nonconvergence", help="Release although the chains disagree."),
     ] = False
+    allow_unproved: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unproved",
+            help="Give your word for a Stan program that no analysis proves; it is said.",
+        ),
+    ] = False
     file_format: Annotated[
         str,
         typer.Option(
@@ -124,7 +130,7 @@ def synthesize(
             raise GuaranteeError("--total-epsilon stands in place of --epsilon: give one of them.")
         mechanism = replace(mechanism, epsilon=release.total_epsilon)
     built = mechanism.build(model, release.delta)
-    candidates = _candidates(built, model, choice, sampler)
+    candidates = _candidates(built, model, choice, sampler, release.allow_unproved)
     delta = None if built.takes("delta") else release.delta  # it states its own
     if release.total_epsilon is not None:
         candidates = _within(candidates, release.total_epsilon, release.datasets, delta, choice)
@@ -161,7 +167,11 @@ def _tell(outcome: Outcome) -> None:
 
 
 def _candidates(
-    mechanism: Mechanism[Any], model: ModelOptions, choice: ChoiceOptions, sampler: SamplerOptions
+    mechanism: Mechanism[Any],
+    model: ModelOptions,
+    choice: ChoiceOptions,
+    sampler: SamplerOptions,
+    allow_unproved: bool,
 ) -> tuple[Synthesizer[Any], ...]:
     """One synthesizer, or one for each family that is to be chosen from."""
     require_posterior(mechanism, model, choice, sampler)
@@ -176,7 +186,10 @@ def _candidates(
             )
         models = [replace(model, family=family) for family in families_in(choice.choose_from)]
     engine, settings = sampler.build_engine(), sampler.settings()
-    return tuple(one.synthesizer(mechanism, engine, settings) for one in models)
+    return tuple(
+        one.synthesizer(mechanism, engine, settings, allow_unproved=allow_unproved)
+        for one in models
+    )
 
 
 def _within(

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from dpbayes.cli.options import InputOptions, ModelOptions, ShowValues
+from dpbayes.cli.models import ModelOptions
+from dpbayes.cli.options import InputOptions, ShowValues
 from dpbayes.cli.streams import say, say_done
 from dpbayes.engines import SamplerSettings
 from dpbayes.errors import OutputError

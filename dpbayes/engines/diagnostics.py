@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -91,12 +91,14 @@ class _Mixing(NamedTuple):
     tail: float
 
 
-def _mixing(draws: xr.DataTree) -> dict[str, _Mixing]:
+def _mixing(draws: xr.DataTree, known: Collection[str]) -> dict[str, _Mixing]:
     """R-hat and effective sample sizes by entry, such as ``beta[0]``."""
     from arviz_stats.base import array_stats  # slow to import: load_checks
 
     found = {}
     for name, variable in draws["posterior"].data_vars.items():
+        if name in known:
+            continue
         values = variable.to_numpy()
         for index in np.ndindex(values.shape[2:]):
             one = values[(slice(None), slice(None), *index)]
@@ -137,12 +139,16 @@ def _checks(found: dict[str, _Mixing], worst: str, chains: int, ebfmi: float) ->
     yield _Check(ebfmi, aim, limit, f"E-BFMI is {ebfmi:.2f} (aim {aim:g})")
 
 
-def diagnose(draws: xr.DataTree, max_treedepth: int) -> Diagnostics:
-    """Compute all checks for one fit."""
+def diagnose(draws: xr.DataTree, max_treedepth: int, known: Collection[str] = ()) -> Diagnostics:
+    """Compute all checks for one fit.
+
+    Args:
+        known: parameters that others determine; they are not looked at.
+    """
     from arviz_stats.base import array_stats  # slow to import: load_checks
 
     chains = int(draws["posterior"].sizes["chain"])
-    found = _mixing(draws)
+    found = _mixing(draws, known)
     worst = max(found, key=lambda label: np.nan_to_num(found[label].rhat, nan=np.inf))
     stats = draws["sample_stats"]
     divergences = int(stats["diverging"].sum())

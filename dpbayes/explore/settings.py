@@ -116,7 +116,8 @@ def offered(schema: Schema, model: Model | None) -> dict[str, list[str]]:
             try:
                 mechanism = build({"mechanism": name, **needed, **more})
                 posterior = isinstance(mechanism, PosteriorMechanism)
-                Synthesizer(schema, mechanism, model if posterior else None)
+                over = model if posterior else None
+                Synthesizer(schema, mechanism, over, allow_unproved=True)
             except DpbayesError:
                 continue
             found[name] = list(numbers)

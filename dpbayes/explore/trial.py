@@ -65,7 +65,14 @@ class Explorer:
         """With the settings that a page asks for. DpbayesError if there is no such one."""
         mechanism = build(asked)
         model = self.model if isinstance(mechanism, PosteriorMechanism) else None
-        return Synthesizer(self.schema, mechanism, model, engine=self._engine, settings=CHAINS)
+        return Synthesizer(
+            self.schema,
+            mechanism,
+            model,
+            engine=self._engine,
+            settings=CHAINS,
+            allow_unproved=True,
+        )
 
     def facts(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What public facts say of these settings: at once, without any try."""
@@ -81,7 +88,8 @@ class Explorer:
     def _options(self, synthesizer: Synthesizer[Any]) -> str:
         """Of the schema, and of the model where it is used."""
         schema, model = self.typed
-        return f"{schema} {model}".strip() if synthesizer.model else schema
+        word = "--allow-unproved" if synthesizer.unproved else ""
+        return " ".join(filter(None, (schema, model, word))) if synthesizer.model else schema
 
     def run(self, asked: Mapping[str, Any], step: Step) -> dict[str, Any]:
         """Fit, draw one data set, and look at it beside the reference records.

@@ -176,7 +176,7 @@ def _made(
     posterior = isinstance(mechanism, PosteriorMechanism)
     if posterior and model is None:
         raise GuaranteeError("needs a model (--formula with --family, or --model).")
-    synthesizer = Synthesizer(schema, mechanism, model if posterior else None)
+    synthesizer = Synthesizer(schema, mechanism, model if posterior else None, allow_unproved=True)
     if synthesizer.guarantee().basis != "strict":
         raise GuaranteeError("has no strict guarantee by its defaults.")
     return for_total(synthesizer, total, datasets, None if own else delta)

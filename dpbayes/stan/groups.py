@@ -18,6 +18,8 @@ import numpy as np
 from dpbayes.arrays import Floats, Ints, Vector
 
 LKJ = 2.0  # prior of a term's correlations: its determinant to the power LKJ - 1
+# Of the sampler; group_sd, group_correlation and group_effect say it in the model's.
+COORDINATES = ("group_raw", "group_sd_raw", "group_partial")
 _RIDGE = 1e-9  # of cross products of covariates, relative: there is always an inverse
 
 

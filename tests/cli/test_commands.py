@@ -13,7 +13,7 @@ from dpbayes.studies import demo
 from tests.cli import command
 from tests.cli.command import SCHEMA, options, records
 from tests.cli.in_process import dpbayes
-from tests.programs import BLOCKS, GOOD
+from tests.programs import BLOCKS, GOOD, UNPROVED
 
 
 def test_synthesize_writes_a_release(folder):
@@ -182,6 +182,28 @@ def test_synthesize_with_a_program(folder):
     assert done.returncode == 0, done.stderr
     statement = (folder / "out" / "release" / "guarantee.json").read_text()
     assert "dataflow analysis of the user's Stan program" in statement
+
+
+def test_synthesize_with_a_program_that_nothing_proves(folder):
+    (folder / "mine.stan").write_text(UNPROVED)
+    flags = options(folder, family=None, program=folder / "mine.stan", formula="y ~ 1")
+    done = dpbayes("synthesize", folder / "data.csv", *flags)
+    assert done.returncode == 2
+    assert "is not proved to keep the contract: line 21" in done.stderr
+    assert not (folder / "out").exists()
+    done = dpbayes("synthesize", folder / "data.csv", *flags, "--allow-unproved")
+    assert done.returncode == 0, done.stderr
+    statement = (folder / "out" / "release" / "guarantee.json").read_text()
+    assert "is the user's claim" in statement
+    done = dpbayes("check", folder / "mine.stan", "--constants", numbers(folder))
+    assert done.returncode == 0, done.stderr
+    assert "a strict release needs --allow-unproved" in done.stdout
+
+
+def numbers(folder):
+    """Six values of y, for `check`."""
+    (folder / "six.json").write_text('{"n": 6, "y": [0.1, 0.5, -0.3, 1.2, 2.0, 0.0]}')
+    return folder / "six.json"
 
 
 def test_list_names_everything():

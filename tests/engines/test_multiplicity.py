@@ -257,7 +257,9 @@ RECORDS = pd.DataFrame({"x": ["a", "b", "b", "a"] * 15, "y": ["no", "yes", "no",
 
 
 def on_records(model):
-    made = dpb.Synthesizer(SCHEMA, dpb.Censored(1), model, settings=SamplerSettings(seed=1))
+    made = dpb.Synthesizer(
+        SCHEMA, dpb.Censored(1), model, settings=SamplerSettings(seed=1), allow_unproved=True
+    )
     return made.task(RECORDS).shared(BoundRecords)
 
 

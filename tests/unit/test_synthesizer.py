@@ -1,14 +1,16 @@
 """The flow from records to release, on recorded fits: no sampler, exact expectations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import dpbayes as dpb
 from dpbayes.engines.recorded import RecordedBinding
-from dpbayes.privacy.guarantee import UNCHECKED_CHAINS
+from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, PROVED_PROGRAM, UNCHECKED_CHAINS
 from dpbayes.report.tables import comparison_table
 from tests.conftest import make_records
-from tests.programs import GOOD
+from tests.programs import GOOD, UNPROVED, write
 
 N = 60
 RNG = np.random.default_rng(5)
@@ -191,6 +193,29 @@ def test_bad_construction(schema):
     ):  # fmt: skip
         with pytest.raises(error, match=message):
             dpb.Synthesizer(schema, mechanism, model, engine=engine)
+
+
+def test_a_program_that_nothing_proves_needs_a_word_for_a_strict_claim(schema, tmp_path):
+    model = dpb.Program(write(tmp_path, UNPROVED), "y ~ 1")
+    for mechanism in (
+        dpb.Censored(1),
+        dpb.Anchored(1),
+        dpb.CensoredWeighted(1, weights=dpb.ConstantWeights(0.4)),
+    ):
+        with pytest.raises(dpb.ProgramError, match=r"not proved .* line 21: .*allow_unproved=True"):
+            dpb.Synthesizer(schema, mechanism, model)
+        given = dpb.Synthesizer(schema, mechanism, model, allow_unproved=True)
+        assert CUSTOM_PROGRAM in given.guarantee().assumptions
+        with pytest.raises(dpb.ProgramError, match="not proved"):
+            replace(given, allow_unproved=False)
+        assert given.with_mechanism(dpb.Weighted()).with_mechanism(mechanism) == given
+    claims_nothing = dpb.Synthesizer(schema, dpb.Weighted(), model)
+    with pytest.raises(dpb.ProgramError, match="not proved"):
+        claims_nothing.with_mechanism(dpb.Censored(1))
+    proved = dpb.Program(write(tmp_path, GOOD), "y ~ 1")
+    assert (
+        PROVED_PROGRAM in dpb.Synthesizer(schema, dpb.Censored(1), proved).guarantee().assumptions
+    )
 
 
 def test_constants_of_a_program_may_be_a_file(schema, tmp_path):

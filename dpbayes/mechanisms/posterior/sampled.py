@@ -24,6 +24,8 @@ from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
 from dpbayes.mechanisms.posterior.stage import Stage
 from dpbayes.mechanisms.posterior.weights import Weighting
 from dpbayes.privacy.noise import Noise
+from dpbayes.stan.composition import entry
+from dpbayes.stan.groups import COORDINATES
 
 
 @dataclass(frozen=True)
@@ -166,4 +168,5 @@ class Posterior:
         if bound is not on.bound and data is not None:
             for label in grouped:
                 draws = non_centred(draws, data, label)
-        return cls(on, draws, diagnose(draws, settings.max_treedepth))
+        known = {entry(name, label) for label in grouped for name in COORDINATES}
+        return cls(on, draws, diagnose(draws, settings.max_treedepth, known))

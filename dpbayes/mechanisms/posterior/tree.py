@@ -23,13 +23,11 @@ from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.sampled import Posterior
 from dpbayes.schema import Column
 from dpbayes.stan.composition import entry
-from dpbayes.stan.groups import GroupColumn, correlations
+from dpbayes.stan.groups import COORDINATES, GroupColumn, correlations
 from dpbayes.stan.model import ColumnModel, Model
 
 MOST_VALUES = 200_000_000  # of one group, held at once: 1.6 GB
 _SAMPLE = ("chain", "draw")
-# Of the sampler's coordinates: group_sd and group_effect say it in the model's.
-_COORDINATES = ("group_raw", "group_sd_raw", "group_partial")
 
 Axis = tuple[str, list[str]]  # its name, and names along it
 Values = dict[str, NDArray[Any]]
@@ -49,7 +47,7 @@ def named(draws: xr.DataTree, model: Model) -> xr.DataTree:
         if column.family is not None:
             values |= in_own_units(values, column, label)
             axes |= _axes(column, label)
-            for name in _COORDINATES:
+            for name in COORDINATES:
                 values.pop(entry(name, label), None)
     arrays = {}
     for name, array in values.items():

@@ -1,0 +1,131 @@
+"""Options that say what is modelled: the schema, and a model of one column or of all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpbayes.cli.options import required
+from dpbayes.engines import Engine, SamplerSettings
+from dpbayes.errors import GuaranteeError, ProgramError, SchemaError
+from dpbayes.mechanisms import Mechanism, PureMechanism
+from dpbayes.schema import Schema
+from dpbayes.schema.table import read_toml
+from dpbayes.stan.model import ModelChoice, Program, Regression
+from dpbayes.stan.sequence import Sequence
+from dpbayes.synthesizer import Synthesizer
+
+
+def require_posterior(mechanism: Mechanism[Any], *groups: Any) -> None:
+    """Raise GuaranteeError if options are given that have no use without a Stan program."""
+    if not isinstance(mechanism, PureMechanism):
+        return
+    given = [
+        f"--{field.name.replace('_', '-')}"
+        for group in groups
+        for field in dataclasses.fields(group)
+        if not required(field) and getattr(group, field.name) != field.default
+    ]
+    if given:
+        raise GuaranteeError(
+            f"mechanism {mechanism.name!r} synthesises every confidential column of the schema "
+            f"without a Stan program: leave out {', '.join(given)}."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """What is public of the records, and a model of one column or of all of them."""
+
+    schema: Annotated[
+        Path,
+        typer.Option(help="Schema file, TOML: types, public bounds and levels of the columns."),
+    ]
+    formula: Annotated[
+        str | None,
+        typer.Option(help="'outcome ~ covariates + (1 | group)'; covariates must be public."),
+    ] = None
+    family: Annotated[str | None, typer.Option(help="Outcome family; see `dpbayes list`.")] = None
+    program: Annotated[Path | None, typer.Option(help="Your Stan file, instead of a family.")] = (
+        None
+    )
+    constants: Annotated[
+        Path | None, typer.Option(help="Public constants for --program, JSON.")
+    ] = None
+    priors: Annotated[
+        Path | None, typer.Option(help="Priors of the family, TOML: name = number or [a, b].")
+    ] = None
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Models of all confidential columns, TOML: a table [[model]] for each, in the "
+            "order in which they are drawn [those of the schema file, if it has any]."
+        ),
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        """There is a model: by options, or in the schema file."""
+        named = (self.formula, self.family, self.program, self.model)
+        return named != (None,) * 4 or self._sequence() is not None
+
+    def synthesizer(
+        self,
+        mechanism: Mechanism[Any],
+        engine: str | Engine = "embedded",
+        settings: SamplerSettings | None = None,
+        *,
+        allow_unproved: bool = False,
+    ) -> Synthesizer[Any]:
+        """The synthesizer that the options describe."""
+        require_posterior(mechanism, self)
+        schema = Schema.from_toml(self.schema)
+        model = None if isinstance(mechanism, PureMechanism) else self.choice()
+        return Synthesizer(
+            schema,
+            mechanism,
+            model,
+            engine=engine,
+            settings=settings,
+            allow_unproved=allow_unproved,
+        )
+
+    def _sequence(self) -> Sequence | None:
+        """The models of a file of their own, or of the schema file."""
+        if self.model is None:
+            return Sequence.from_toml(self.schema, "schema")
+        of_one = (self.formula, self.family, self.program, self.priors, self.constants)
+        if of_one != (None,) * 5:
+            raise SchemaError(
+                "--model stands in place of --formula, --family, --priors, --program, --constants."
+            )
+        found = Sequence.from_toml(self.model)
+        if found is None:
+            raise SchemaError(
+                f"model file {str(self.model)!r} has no table [[model]] with formula and family."
+            )
+        return found
+
+    def choice(self) -> ModelChoice | None:
+        """The model that the options describe, if any."""
+        if self.model is not None or (self.formula, self.family, self.program) == (None,) * 3:
+            return self._sequence()  # or none: a mechanism that needs one says how to give it
+        if self.formula is None:
+            raise SchemaError("--family and --program need --formula 'outcome ~ covariates'.")
+        if self.program is None and self.family is not None:
+            if self.constants is not None:
+                raise ProgramError("--constants is for --program; a family takes --priors.")
+            return Regression(self.formula, self.family, _read_priors(self.priors))
+        if self.program is not None and self.family is None:
+            if self.priors is not None:
+                raise ProgramError("--priors is for --family; a program takes --constants.")
+            return Program(self.program, self.formula, self.constants)
+        raise ProgramError("--formula needs either family or program (--family, --program).")
+
+
+def _read_priors(path: Path | None) -> dict[str, Any] | None:
+    return None if path is None else read_toml(path, "priors")
