@@ -16,7 +16,8 @@ import stanli
 
 import dpbayes as dpb
 from dpbayes.engines.contract import contract_defaults
-from dpbayes.engines.embedded import EmbeddedEngine, _evaluator_of
+from dpbayes.engines.embedded import EmbeddedEngine
+from dpbayes.engines.evaluator import evaluator
 
 SCORES = {
     "normal": {"type": "continuous", "lower": -10, "upper": 10},
@@ -80,7 +81,7 @@ def main():
     bound = compiled.bind({**data, **contract_defaults(given.largest)})
     text = bound._data.text(emit=0, emit_y_rep=0)
     before = seconds(lambda: stanli.bridgestan_model(mir=compiled.mir, data=text), 3)
-    now = seconds(lambda: _evaluator_of(compiled.mir, text), 3)
+    now = seconds(lambda: evaluator(compiled.mir, text), 3)
     print(f"\nAn evaluator of {given.largest:,} records: {before:.2f} s before, {now:.2f} s now.")
 
 
