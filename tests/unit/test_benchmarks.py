@@ -14,9 +14,8 @@ def names(script):
     for node in ast.walk(ast.parse(script.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dpbayes":
             yield from ((node.module, each.name) for each in node.names)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.value.id == "dpb":
-                yield "dpbayes", node.attr
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "dpb":
+            yield "dpbayes", node.attr
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
