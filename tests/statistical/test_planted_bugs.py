@@ -193,7 +193,9 @@ def test_a_bug_of_a_posterior_is_found(name, monkeypatch, tmp_path):
     monkeypatch.setattr(auditing, "POINTS", bug.points)
 
     def examined(model):
-        made = dpb.Synthesizer(SCHEMA, bug.mechanism, model, engine=bug.engine, settings=SETTINGS)
+        made = dpb.Synthesizer(
+            SCHEMA, bug.mechanism, model, engine=bug.engine, settings=SETTINGS, allow_unproved=own
+        )
         fit = made.fit(bug.records, allow_nonconvergence=True)
         return auditing.audit(fit, candidates=8)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpbayes as dpb
-from dpbayes.cli.options import _read_priors
+from dpbayes.cli.models import _read_priors
 from dpbayes.cluster import check_scheduler
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.errors import DpbayesError
