@@ -26,6 +26,7 @@ from dpbayes.stan.taint import (
     INT,
     LAST,
     ONE,
+    PUBLIC,
     REAL,
     Linear,
     N,
@@ -38,7 +39,6 @@ from dpbayes.stan.taint import (
     private,
 )
 
-EARLY = ("data", "transformed data")
 COUNTED = [name for form in (N, FIRST, LAST) for name, _ in form.terms]
 
 
@@ -83,9 +83,12 @@ class Flow(Failures):
             return self.operate(sign, left, right, node.line)
         if node.kind == "unary":
             value = self.evaluate(node[1])
+            if node[0].text == "+":
+                return value
+            result = mixed([value], node.line, INT if node[0].text == "!" else value)
             if node[0].text == "-" and value.form is not None:
-                return replace(mixed([value], node.line, INT), form=Linear().plus(value.form, -1))
-            return value if node[0].text == "+" else mixed([value], node.line, value)
+                return replace(result, form=Linear().plus(value.form, -1))
+            return result
         if node.kind == "transpose":
             return transposed(self.evaluate(node[0]), node.line)
         if node.kind == "ternary":
@@ -115,13 +118,17 @@ class Flow(Failures):
         if node.kind == "number" and text.endswith("i"):
             return Value()
         if node.kind == "number":
-            whole = re.fullmatch(r"\d{1,9}", text) is not None  # no longer one is an int of Stan
-            form = Linear(constant=int(text)) if whole else None
-            if re.fullmatch(r"\d+\.0*", text):
+            text = text.replace("_", "")
+            whole = text.isdecimal()
+            form = None
+            if re.fullmatch(r"\d+(\.0*)?", text):
                 form = Linear(constant=int(text.split(".")[0]))
-            unit = float(text.replace("_", "")) <= 1
+            unit = float(text) <= 1
             return replace(INT if whole else REAL, form=form, nonneg=True, unit=unit)
-        return self.env.get(text, Value(dims=()))  # else the name of a function
+        if text in self.env:
+            return self.env[text]
+        known = text in self.functions  # the name of one
+        return Value(PUBLIC if known else private(node.line, f"{text} is not known"), dims=())
 
     def _ternary(self, node: Node) -> Value:
         condition = self.evaluate(node[0])
@@ -271,9 +278,10 @@ class Flow(Failures):
                 broken=taint.kind != "private" or taint.sure,
             )
         like = Value() if self.replicates else _drawn(name, values)
-        found = replace(mixed(values, line, like), theta=True)
-        # Before there are parameters engines draw the same numbers each time: one for each place.
-        return replace(found, count=max(1, found.count)) if self.block in EARLY else found
+        # Engines draw the same numbers each time, one for each place among the records: no term
+        # takes one. y_rep may, and is not asked for its count.
+        found = mixed(values, line, like)
+        return replace(found, theta=True, count=max(1, found.count))
 
     def _reduce_sum(self, node: Node, values: list[Value]) -> Value:
         """The function that is summed, followed for the records first..last."""
@@ -299,13 +307,15 @@ class Flow(Failures):
 
 def _elementwise(name: str, values: list[Value], line: int) -> Value:
     like = largest(values)
-    if like.base == "int" and name not in stan.WHOLE:
+    if name in stan.ANSWERS:
+        like = replace(like, base="int") if like.base in ("int", "real") else Value()
+    elif like.base == "int" and name not in stan.WHOLE:
         like = replace(like, base="real")
     # fmax() takes its other argument where one is NaN, which no number as it is written is.
     floor = name == "fmax" and any(v.nonneg and v.form is not None for v in values)
     return replace(
         mixed(values, line, like),
-        nonneg=name in stan.NONNEG or floor,
+        nonneg=(name in stan.NONNEG and like.base != "int") or floor,  # abs() can overflow
         unit=name in stan.UNIT,
     )
 
@@ -377,6 +387,14 @@ def _whole_or_block(place: Node, index: list[Value]) -> bool:
 def _indexed_shape(value: Value, places: Sequence[Node], indices: list[list[Value]]) -> Value:
     """Type and sizes after indexing."""
     if value.dims is None or not value.base or len(places) > len(value.dims):
+        return Value()
+    # One place or several: what is not known to be a whole number may be an array.
+    if any(
+        v.base != "int"
+        for place, index in zip(places, indices, strict=True)
+        if place.kind == "single"
+        for v in index
+    ):
         return Value()
     cuts = [i for place, i in zip(places, indices, strict=True) if place.kind != "single"]
     if any(not v.public for index in cuts for v in index):  # its length is not public either

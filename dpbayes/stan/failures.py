@@ -17,6 +17,7 @@ from dpbayes.stan.taint import INT, ONE, Linear, Value
 
 EVALUATED = ("model", "transformed parameters", "generated quantities")
 WHOLE = ("int", "")  # types of what may be a whole number
+INTS = 2**31  # of a larger one nothing is known
 Call = tuple[str, tuple[Node, ...]]  # a distribution and its arguments
 
 
@@ -90,7 +91,9 @@ class Failures:
         if sign not in ("/", "%", "%/%", "\\"):
             return
         whole = left.base in WHOLE and right.base in WHOLE
-        known = right.form is not None and not right.form.terms and right.form.constant
+        known = (
+            right.form is not None and not right.form.terms and 0 < abs(right.form.constant) < INTS
+        )
         matrix = sign in ("/", "\\") and not right.scalar
         if (whole and not known and self.meets([right])) or (matrix and self.meets([left, right])):
             self.may_fail(line, "a division can be an error where a record and parameters meet")
@@ -130,6 +133,9 @@ class Failures:
         if self.pc.public and all(v.public for v in values):
             self.sure |= {call}
             return
+        # Of nothing a density may have no error, and an index is inside one length, not another.
+        if self.meets(values) and any(v.any_length and not v.scalar for v in values):
+            self.may_fail(line, f"lengths in {name}() depend on records or parameters")
         if not stan.known_density(name):
             self.may_fail(line, f"{name}() of records cannot be followed")
         if not first.public and (first.theta or self.pc.theta):

@@ -142,7 +142,7 @@ class Follower(Calls):
     def _declare(self, node: Node, kind: Node, sizes: list[Value], limits: Sequence[Node]) -> None:
         name = node[0].text
         nonneg, unit = declared_range(self.flow, limits)
-        value = typed(kind[1].text, sizes)
+        value = typed(kind[1].text, sizes, len(kind.parts[0].parts) if kind.parts[0] else 0)
         value = replace(value, nonneg=nonneg or value.nonneg, unit=unit)
         if self.flow.block in ("data", "parameters"):
             value = self._given(name, value, node.line)
@@ -285,13 +285,14 @@ class Follower(Calls):
         self.flow.pc, self.flow.sure = under(pc, condition, node.line), sure
         self.follow_in_block(node[1])
         after, most, ends = self.flow.env, self.flow.clamps, [pc, self.flow.pc]
+        kept = outer & self.flow.sure
         self.flow.env, self.flow.clamps, self.flow.sure = dict(before), clamps, sure
         self.flow.pc = under(pc, condition, node.line)
         for otherwise in node.present[2:]:
             self.follow_in_block(otherwise)
         self.flow.env = _joined(after, self.flow.env, node.line)
         self.flow.clamps = max(most, self.flow.clamps)
-        self.flow.sure = outer & self.flow.sure
+        self.flow.sure &= kept
         # What follows is run by the condition too, if a branch may leave it out.
         ends.append(self.flow.pc)
         self.flow.pc = mixed(ends, node.line, INT) if leaves(node) else pc
