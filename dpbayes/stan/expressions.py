@@ -238,7 +238,7 @@ class Flow(Failures):
         if name.endswith("_rng"):
             return self._random(name, values, line)
         if name.endswith(stan.DENSITY_ENDINGS):
-            return replace(together(name, values, line), base="real", density=True)
+            return replace(together(name, values, line), base="real")
         return self._library(name, values, line)
 
     def _library(self, name: str, values: list[Value], line: int) -> Value:
@@ -257,8 +257,6 @@ class Flow(Failures):
         )
         if by_rows and all(v.dims for v in values[: 1 if name == "col" else None]):
             return row_by_row(name, values, line)
-        if name == "log_mix" and all(v.density or v.public for v in values) and values[0].public:
-            return mixed(values, line)
         kinds = {v.taint.kind for v in values}
         count = max([int(any(v.long for v in values)), *(v.count for v in values)])
         taint = join_taints((v.taint for v in values), line)
@@ -302,7 +300,7 @@ class Flow(Failures):
         total = self.call(name, [part, *bounds, *values[3:]], line)
         self.summing = False
         # What is added besides the clamped sum is added once for each block.
-        return total if total.density else replace(total, count=max(1, total.count))
+        return total if total.alone else replace(total, count=max(1, total.count))
 
 
 def _elementwise(name: str, values: list[Value], line: int) -> Value:

@@ -97,6 +97,12 @@ ATTACKS = {
         COUNTS, [(COUNT, f"{COUNT}\n  simplex[2] a;\n  simplex[5] b;"),
                  each("real z = categorical_lpmf(y[i] | mu > 0 ? a : b);")],
     ),
+    "a density that is no number at 0": (
+        GOOD, [each("real z = log_mix(.5, weibull_lpdf(y[i] | mu > 0 ? 1.0 : 2.0, 1), 0);")],
+    ),
+    "a density that is no number at its mean": (
+        GOOD, [each("real z = log_mix(.5, normal_lpdf(y[i] | 5, mu > 0 ? 1e-320 : 1.0), 0);")],
+    ),
     # The bundled linear_predictor, of what it was not made for.
     "records as coefficients": (
         GOOD, predicted("rep_matrix(1, n, n)", "y", NOTHING, "none"),
