@@ -39,6 +39,14 @@ def declared_range(flow: Flow, limits: Sequence[Node]) -> tuple[bool, bool]:
     return lower, "upper" in known and flow.evaluate(known["upper"]).unit
 
 
+def takes_any(limits: Sequence[Node]) -> bool:
+    """Whether a number of records may be any, but for 0."""
+    return all(
+        limit[0].text == "lower" and limit[1].kind == "number" and limit[1][0].text in ("0", "1")
+        for limit in limits
+    )
+
+
 def better_known(
     first: tuple[Size, ...] | None, second: tuple[Size, ...] | None
 ) -> tuple[Size, ...] | None:

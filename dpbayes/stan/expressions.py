@@ -51,6 +51,7 @@ class Flow(Failures):
         call: follows a call of a user's function; given by statements.py.
         env: what is known of each variable.
         data: names of the data block, and whether they have a row for each record.
+        lengths: those with a length that follows the number of records.
         clamps: how often pseudo_log_lik was added to target.
         summing: a function is followed that reduce_sum calls for each block of records.
         own: places at which loops over all records, or those of a block, are.
@@ -60,6 +61,7 @@ class Flow(Failures):
     call: Callable[[str, list[Value], int], Value]
     env: dict[str, Value] = field(default_factory=dict)
     data: dict[str, bool] = field(default_factory=dict)
+    lengths: list[str] = field(default_factory=list)
     clamps: int = 0
     summing: bool = False
     own: set[Linear] = field(default_factory=set)

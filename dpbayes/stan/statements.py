@@ -12,6 +12,7 @@ from dpbayes.stan.declared import (
     declared_range,
     is_checked,
     may_be_empty,
+    takes_any,
     typed,
 )
 from dpbayes.stan.expressions import counts_in_place, later_taints, record_of
@@ -131,6 +132,10 @@ class Follower(Calls):
                         broken=self.flow.block in ("data", "parameters")
                         and (value.taint.kind != "private" or value.taint.sure),
                     )
+                elif self.flow.block == "data" and what == "bound" and value.count:
+                    self.flow.find(
+                        line, "a bound of data follows the number of records.", broken=False
+                    )
                 elif self.flow.block == "parameters" and value.count:
                     self.flow.find(
                         line,
@@ -142,6 +147,9 @@ class Follower(Calls):
     def _declare(self, node: Node, kind: Node, sizes: list[Value], limits: Sequence[Node]) -> None:
         name = node[0].text
         nonneg, unit = declared_range(self.flow, limits)
+        if name == "n" and not takes_any(limits):
+            message = "n has other limits than a lower one of 0 or 1, and so tells of itself."
+            self.flow.find(node.line, message, broken=False)
         value = typed(kind[1].text, sizes, len(kind.parts[0].parts) if kind.parts[0] else 0)
         value = replace(value, nonneg=nonneg or value.nonneg, unit=unit)
         if self.flow.block in ("data", "parameters"):
@@ -175,6 +183,8 @@ class Follower(Calls):
         if name == "n":
             return replace(value, form=N, count=2)
         self.flow.data[name] = by_row = value.length == N
+        if value.dims is None or any(size.counts for size in value.dims):
+            self.flow.lengths.append(name)
         if name == MULTIPLICITY:
             taint = private(0, "how many records a row stands for", sure=True)
             value = replace(value, taint=taint)

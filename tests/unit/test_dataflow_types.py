@@ -3,7 +3,8 @@
 import pytest
 
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.stan.dataflow import prove
+from dpbayes.errors import ProgramError
+from dpbayes.stan.dataflow import check_constants, prove
 from dpbayes.stan.program import StanProgram
 from tests.programs import GOOD, write
 from tests.unit.test_dataflow_attacks import (
@@ -126,6 +127,10 @@ ATTACKS = {
         GOOD, [beforehand("matrix[3, n] M = rep_matrix(0, 3, n);"),
                more("target += -mu^2 * size(M);")],
     ),
+    "a constant between limits": (
+        GOOD, [("vector[n] y;", "vector[n] y;\n  int<lower=n, upper=n> fifty;")],
+    ),
+    "limits of their own": (GOOD, [("int<lower=1> n;", "int<lower=1, upper=50> n;")]),
     "places in a row": (
         GOOD, [beforehand("row_vector[n] s = append_col([5], ones_row_vector(n - 1));"),
                (TERMS, TERMS.replace("y - mu", "y - mu * s'"))],
@@ -152,3 +157,14 @@ def test_effects_of_confidential_groups(effects, proved, tmp_path):
     changes = predicted("rep_matrix(1, n, 0)", NOTHING, effects, "g", factor="y .* ")
     program = StanProgram.from_file(write(tmp_path, attack(text, changes)))
     assert prove(program, ("y", "g")).proved is proved
+
+
+@pytest.mark.parametrize(
+    "declared", ["vector[n + 1] c;", "matrix[3, n] c;", "complex_vector[n] c;"]
+)
+def test_constants_of_other_lengths_that_tell_n(declared, tmp_path):
+    text = GOOD.replace("vector[n] y;", f"vector[n] y;\n  {declared}")
+    program = StanProgram.from_file(write(tmp_path, text))
+    check_constants(program, ("y",), ["c"], rows_public=True)
+    with pytest.raises(ProgramError, match="'c' follows the number of"):
+        check_constants(program, ("y",), ["c"], rows_public=False)
