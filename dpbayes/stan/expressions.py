@@ -81,7 +81,8 @@ class Flow(Failures):
         if node.kind == "binary":
             left, sign = self.evaluate(node[0]), node[1].text
             # After "and" and "or" the other side is evaluated by what the first one is.
-            right = self._under(left if sign in ("&&", "||") else INT, node[2])
+            left_out = replace(left, asks=left.asks and sign == "&&")
+            right = self._under(left_out if sign in ("&&", "||") else INT, node[2])
             return self.operate(sign, left, right, node.line)
         if node.kind == "unary":
             value = self.evaluate(node[1])
@@ -108,7 +109,7 @@ class Flow(Failures):
     def _under(self, condition: Value, node: Node) -> Value:
         """What is known of an expression that is evaluated by a condition."""
         pc, sure = self.pc, self.sure
-        self.pc = under(pc, condition, node.line)
+        self.pc = replace(under(pc, condition, node.line), asks=pc.asks or condition.asks)
         value = self.evaluate(node)
         self.pc = pc
         if condition is not INT:
@@ -136,7 +137,8 @@ class Flow(Failures):
         condition = self.evaluate(node[0])
         sure = self.sure
         self.sure |= in_both(node[1], node[2])
-        one, other = (self._under(condition, part) for part in node.present[1:])
+        otherwise = replace(condition, asks=False)
+        one, other = self._under(condition, node[1]), self._under(otherwise, node[2])
         self.sure = sure
         value = either(one, other, node.line)
         if condition.public and not condition.theta and self.block == "generated quantities":
@@ -277,7 +279,7 @@ class Flow(Failures):
                 "draw from parameters and public data alone.",
                 broken=taint.kind != "private" or taint.sure,
             )
-        like = Value() if self.replicates else _drawn(name, values)
+        like = _drawn(name, values)
         # Engines draw the same numbers each time, one for each place among the records: no term
         # takes one. y_rep may, and is not asked for its count.
         found = mixed(values, line, like)
@@ -339,11 +341,13 @@ def later_taints(places: Sequence[Node], indices: list[list[Value]], line: int) 
 
 def _drawn(name: str, values: list[Value]) -> Value:
     """Type and length of random numbers: one, or one for each entry of what they are drawn by."""
-    long = [v for v in values if not v.scalar]
-    if not long or name.startswith(("categorical", "ordered")):
-        return Value(base="real", dims=())
-    dims = next((v.dims[:1] for v in long if v.sure_length and v.dims), None)
-    return Value(base="real", arrays=1, dims=dims) if dims else Value()
+    base, long = stan.DRAWN.get(name, ""), [v for v in values if not v.scalar]
+    if name.startswith(("categorical", "ordered")):
+        return INT
+    if not base or not long:
+        return Value(base=base, dims=() if base else None)
+    dims = next((v.dims for v in long if v.sure_length and v.dims and len(v.dims) == 1), None)
+    return Value(base=base, arrays=1, dims=dims) if dims else Value()
 
 
 def record_of(index: Value, frame: Linear | None) -> Linear | None:

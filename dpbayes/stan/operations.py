@@ -37,7 +37,10 @@ def binary(sign: str, left: Value, right: Value, line: int) -> Value:
     """What an operator gives."""
     both = (left, right)
     if sign in COMPARE:
-        return replace(mixed(both, line, INT), nonneg=True, unit=True)
+        asks = (sign == "&&" and any(v.asks for v in both)) or (
+            sign == "||" and all(v.asks for v in both)
+        )
+        return replace(mixed(both, line, INT), nonneg=True, unit=True, asks=asks)
     if sign in ("*", "/", "\\") and not (left.scalar or (sign != "\\" and right.scalar)):
         if sign == "*" or not all(v.public for v in both):
             return _product(sign, left, right, line)

@@ -103,7 +103,8 @@ class Follower(Calls):
         sizes = [*self._sizes(kind.parts[0]), *self._sizes(kind.parts[3])]
         values = [self.flow.evaluate(limit[1]) for limit in limits]
         self._check_declared(node.line, sizes, values)
-        if sizes and self.flow.meets(sizes):
+        unsure = [size for size in sizes if size.form not in (N, BLOCK)]  # may be below 0
+        if unsure and self.flow.meets(unsure):
             self.flow.may_fail(node.line, "a length depends on a record and on parameters")
         for declared in node.parts[1:]:
             assert declared is not None
@@ -195,7 +196,8 @@ class Follower(Calls):
             value = replace(value, taint=taint)
         elif value.base == "int" and value.scalar:
             value = replace(value, form=Linear.of(name))
-        return replace(value, name=name if name in COUNTED_ARGUMENTS else "")
+        asks = name == "emit_y_rep" and value.scalar
+        return replace(value, name=name if name in COUNTED_ARGUMENTS else "", asks=asks)
 
     def _stored(self, declared: Value, given: Value, line: int) -> Value:
         """A value in a variable: its own type and sizes, and what was given it otherwise."""
@@ -293,6 +295,7 @@ class Follower(Calls):
         outer = self.flow.sure
         sure = outer | (in_both(node[1], node[2]) if len(node.present) > 2 else frozenset())
         self.flow.pc, self.flow.sure = under(pc, condition, node.line), sure
+        self.flow.pc = replace(self.flow.pc, asks=pc.asks or condition.asks)
         self.follow_in_block(node[1])
         after, most, ends = self.flow.env, self.flow.clamps, [pc, self.flow.pc]
         kept = outer & self.flow.sure

@@ -118,6 +118,7 @@ class Value:
         clamped: how many calls of pseudo_log_lik are in the sum that it is.
         alone: it is one clamped sum, and nothing has been added to it.
         declared: it is data or a parameter, or an entry of them, which is never NaN.
+        asks: a whole number that is 0 unless y_rep is asked for.
     """
 
     taint: Taint = PUBLIC
@@ -134,6 +135,7 @@ class Value:
     clamped: int = 0
     alone: bool = False
     declared: bool = False
+    asks: bool = False
 
     @property
     def public(self) -> bool:
@@ -168,7 +170,7 @@ class Value:
     @property
     def plain(self) -> Value:
         """Without what holds for this very value and for none that is computed from it."""
-        return replace(self, form=None, name="", clamped=0, alone=False, declared=False)
+        return replace(self, form=None, name="", clamped=0, alone=False, declared=False, asks=False)
 
 
 REAL = Value(base="real", dims=())
@@ -209,6 +211,7 @@ def either(first: Value, second: Value, line: int) -> Value:
         name=first.name if first.name == second.name else "",
         clamped=max(first.clamped, second.clamped) if clamped else 0,
         alone=first.alone and second.alone,
+        asks=first.asks and second.asks,
     )
 
 

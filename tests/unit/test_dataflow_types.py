@@ -115,6 +115,9 @@ ATTACKS = {
         GOOD, predicted("rep_matrix(1, n, n)", "ones_vector(n)", NOTHING, "none", factor="y .* "),
     ),
     # The number of records.
+    "an error by place": (GOOD, [each("real z = log1m(mu * i / 20.0);")]),
+    "an error by n": (GOOD, [more("int z = mu > 1 ? 1 %/% (n - 20) : 0;")]),
+    "a scale by place": (GOOD, [each("real z = normal_lpdf(0 | 0, 1 - mu * i / 20.0);")]),
     "rows of n, multiplied": (
         GOOD, [beforehand("row_vector[n] u = ones_row_vector(n);\n"
                           "  vector[1] s = rows_dot_product(u, u);"),
@@ -148,6 +151,34 @@ def test_no_proof(name, tmp_path):
     program = StanProgram.from_file(write(tmp_path, attack(*ATTACKS[name])))
     assert not prove(program).proved
     EmbeddedEngine().compile(program)  # what does not compile would be no attack
+
+
+Y_REP = "y_rep = normal_rng(rep_vector(mu, n), 1);"
+FAILING = {  # y_rep[i]
+    "by place": "log1m(mu * i / 20.0)",
+    "by n": "mu > 1 ? 1 %/% (n - 19) : 0",
+    "at random": "poisson_log_rng(18 + mu + u)",
+    "at random, computed": "log1m(u - mu)",
+    "at random, within": "neg_binomial_2_log_rng(mu, 0.1)",
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_replicates_that_fail_for_one_of_n(name, tmp_path):
+    """Where y_rep fails there is no log_lik; with a switch of its own it is not asked for then."""
+    each = f"for (i in 1:n) {{ real u = normal_rng(0, 1); y_rep[i] = {FAILING[name]}; }}"
+    text = GOOD.replace(Y_REP, each)
+    assert not prove(StanProgram.from_file(write(tmp_path, text))).proved
+    text = (
+        GOOD.replace("> emit;", "> emit;\n  int<lower=0, upper=1> emit_y_rep;")
+        .replace("emit ? n : 0] real y_rep", "emit_y_rep ? n : 0] real y_rep")
+        .replace(Y_REP, f"}}\n  if (emit_y_rep) {{\n    {each}")
+    )
+    program = StanProgram.from_file(write(tmp_path, text))
+    assert prove(program).proved
+    EmbeddedEngine().compile(program)
+    other = text.replace("if (emit_y_rep)", "if (emit || emit_y_rep)")
+    assert not prove(StanProgram.from_file(write(tmp_path, other))).proved
 
 
 @pytest.mark.parametrize(("effects", "proved"), [("x", True), ("mu > 0 ? x : x[1:2]", False)])
