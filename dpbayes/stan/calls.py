@@ -117,7 +117,7 @@ class Calls(Outlets, ABC):
             taint = private(line, "linear_predictor() of confidential covariates in a block")
         if any(v.any_length for v in rest) and self.flow.meets(rest):
             self.flow.may_fail(line, "lengths in linear_predictor() may differ")
-        across = [v.dims is None or v.dims[-1].counts for v in (covariates, index, slopes)]
+        across = [not v.dims or v.dims[-1].counts for v in (covariates, index, slopes)]
         summed = any(across) or coefficients.long or effects.long
         like = Value(base="vector", dims=(Size(form, first.count > 0 or last.count > 0),))
         result = mixed(rest, line, like)

@@ -124,7 +124,7 @@ class Flow(Failures):
             text = text.replace("_", "")
             whole = text.isdecimal()
             form = None
-            if re.fullmatch(r"\d+(\.0*)?", text):
+            if re.fullmatch(r"\d{1,10}(\.0*)?", text):
                 form = Linear(constant=int(text.split(".")[0]))
             unit = float(text) <= 1
             return replace(INT if whole else REAL, form=form, nonneg=True, unit=unit)
