@@ -49,7 +49,8 @@ generated quantities {{
 """
 
 ZIP = f"""{INCLUDE}data {{
-{DATA}  array[n] int<lower=0> y;
+{DATA}  int<lower=0, upper=1> emit_y_rep;
+  array[n] int<lower=0> y;
 }}
 parameters {{
   real<lower=0, upper=1> theta;
@@ -74,12 +75,17 @@ model {{
 }}
 generated quantities {{
   vector[emit ? n : 0] log_lik;
-  array[emit ? n : 0] int y_rep;
+  array[emit_y_rep ? n : 0] int y_rep;
   if (emit) {{
     for (i in 1:n) {{
       real eta = alpha + X[i] * beta;
       real counted = bernoulli_lpmf(0 | theta) + poisson_log_lpmf(y[i] | eta);
       log_lik[i] = y[i] == 0 ? log_sum_exp(bernoulli_lpmf(1 | theta), counted) : counted;
+    }}
+  }}
+  if (emit_y_rep) {{
+    for (i in 1:n) {{
+      real eta = alpha + X[i] * beta;
       y_rep[i] = bernoulli_rng(theta) ? 0 : poisson_log_rng(fmin(eta, 20));
     }}
   }}
@@ -131,7 +137,8 @@ generated quantities {{
 """
 
 MIXTURE = f"""{INCLUDE}data {{
-{DATA}  vector[n] y;
+{DATA}  int<lower=0, upper=1> emit_y_rep;
+  vector[n] y;
   int<lower=1> G;
   vector<lower=0>[G] concentration;
 }}
@@ -159,9 +166,9 @@ model {{
 }}
 generated quantities {{
   vector[emit ? n : 0] log_lik;
-  array[emit ? n : 0] real y_rep;
-  if (emit) {{
-    log_lik = ll;
+  array[emit_y_rep ? n : 0] real y_rep;
+  if (emit) log_lik = ll;
+  if (emit_y_rep) {{
     for (i in 1:n) {{
       int g = categorical_rng(p);
       y_rep[i] = normal_rng(mu[g], sigma[g]);
@@ -248,7 +255,8 @@ generated quantities {{
 """
 
 TRUNCATED = f"""{INCLUDE}data {{
-{DATA}  real low;
+{DATA}  int<lower=0, upper=1> emit_y_rep;
+  real low;
   real<lower=low> high;
   vector<lower=low, upper=high>[n] y;
 }}
@@ -271,14 +279,14 @@ model {{
 }}
 generated quantities {{
   vector[emit ? n : 0] log_lik;
-  array[emit ? n : 0] real y_rep;
-  if (emit) {{
+  array[emit_y_rep ? n : 0] real y_rep;
+  if (emit || emit_y_rep) {{
     vector[n] mu = alpha + X * beta;
     for (i in 1:n) {{
       real p_low = normal_cdf(low | mu[i], sigma);
       real p_high = normal_cdf(high | mu[i], sigma);
-      log_lik[i] = normal_lpdf(y[i] | mu[i], sigma) - log(p_high - p_low);
-      y_rep[i] = mu[i] + sigma * inv_Phi(uniform_rng(p_low, p_high));
+      if (emit) log_lik[i] = normal_lpdf(y[i] | mu[i], sigma) - log(p_high - p_low);
+      if (emit_y_rep) y_rep[i] = mu[i] + sigma * inv_Phi(uniform_rng(p_low, p_high));
     }}
   }}
 }}

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import cache
 
-from dpbayes.stan.declared import fits, parameter_names
+from dpbayes.stan.declared import as_declared, fits, parameter_names, parameter_types
 from dpbayes.stan.expressions import Flow
 from dpbayes.stan.outlets import CLAMP, CLAMP_ARGUMENTS, Outlets
 from dpbayes.stan.program import StanProgram
@@ -66,12 +66,11 @@ class Calls(Outlets, ABC):
             if name == CLAMP and len(values) > len(CLAMP_ARGUMENTS):
                 return self._clamp(values, line)
             if name != CLAMP and found:
-                return _predictor(values, line, summing=self.flow.summing)
+                return self._predictor(values, line)
         # With other types, or several definitions, Stan may choose another function of that name.
-        chosen = found and (
-            fits(found[0], values, exactly=True) or all(v.public and not v.count for v in values)
-        )
-        if len(found) != 1 or name in self.calls or not chosen:
+        exactly = len(found) == 1 and fits(found[0], values, exactly=True)
+        public = all(v.public and not v.count for v in values)
+        if len(found) != 1 or name in self.calls or not (exactly or public):
             why = f"{name}() cannot be followed"
             hint = " with these types (1 for a real: write 1.0)" if len(found) == 1 else ""
             self.flow.find(line, f"{why}{hint}.", broken=False)
@@ -79,13 +78,15 @@ class Calls(Outlets, ABC):
         self.calls.append(name)
         result = self._inline(found[0], values)
         self.calls.pop()
-        return result
+        return result if exactly else mixed([result, *values], line, Value())
 
     def _inline(self, definition: Node, values: list[Value]) -> Value:
         flow = self.flow
         env, pc, loops, returned = flow.env, flow.pc, self.loops, self.returned
         assigned, sure, flow.sure = self.assigned, flow.sure, frozenset()
-        flow.env = dict(zip(parameter_names(definition), values, strict=True))
+        types = parameter_types(definition)
+        given = [as_declared(kind, v) for kind, v in zip(types, values, strict=True)]
+        flow.env = dict(zip(parameter_names(definition), given, strict=True))
         self.returned, self.assigned = [], set()
         for statement in definition[3].present:
             self.follow(statement)
@@ -97,20 +98,27 @@ class Calls(Outlets, ABC):
         total = results[0]
         for result in results[1:]:
             total = either(total, result, definition.line)
-        return total
+        return as_declared(definition[0][0], total)
 
-
-def _predictor(values: list[Value], line: int, *, summing: bool) -> Value:
-    """The bundled linear_predictor of the records first..last, as its comment says."""
-    first, last, *rest = values
-    form = None
-    if first.form is not None and last.form is not None:
-        form = last.form.plus(first.form, -1).plus(Linear(constant=1))
-    taint = join_taints((v.taint for v in values), line)
-    of_block = summing and taint.frame == N and (first.form, last.form) == (FIRST, LAST)
-    if taint.kind == "rows" and of_block:
-        taint = replace(taint, frame=BLOCK)
-    elif taint.kind == "rows" and (first.form != Linear(constant=1) or form != N):
-        taint = private(line, "linear_predictor() of confidential covariates in a block")
-    like = Value(base="vector", dims=(Size(form, first.count > 0 or last.count > 0),))
-    return replace(mixed(rest, line, like), taint=taint)
+    def _predictor(self, values: list[Value], line: int) -> Value:
+        """The bundled linear_predictor of the records first..last, as its comment says."""
+        first, last, *rest = values
+        intercept, covariates, coefficients, effects, index, slopes = rest
+        form = None
+        if first.form is not None and last.form is not None:
+            form = last.form.plus(first.form, -1).plus(Linear(constant=1))
+        taint = join_taints((v.taint for v in values), line)
+        of_block = self.flow.summing and taint.frame == N
+        if not all(v.public for v in (intercept, coefficients, effects)):
+            taint = private(line, "linear_predictor() with coefficients or effects of records")
+        elif taint.kind == "rows" and of_block and (first.form, last.form) == (FIRST, LAST):
+            taint = replace(taint, frame=BLOCK)
+        elif taint.kind == "rows" and (first.form != Linear(constant=1) or form != N):
+            taint = private(line, "linear_predictor() of confidential covariates in a block")
+        if any(v.any_length for v in rest) and self.flow.meets(rest):
+            self.flow.may_fail(line, "lengths in linear_predictor() may differ")
+        across = [not v.dims or v.dims[-1].counts for v in (covariates, index, slopes)]
+        summed = any(across) or coefficients.long or effects.long
+        like = Value(base="vector", dims=(Size(form, first.count > 0 or last.count > 0),))
+        result = mixed(rest, line, like)
+        return replace(result, taint=taint, count=max(int(summed), result.count))

@@ -55,10 +55,12 @@ class Proof:
     Attributes:
         findings: what stands against a proof, those that break the contract first.
         rows: data entries that have a row for each record.
+        lengths: data entries with a length that follows the number of records, those among them.
     """
 
     findings: tuple[Finding, ...]
     rows: tuple[str, ...] = ()
+    lengths: tuple[str, ...] = ()
 
     @property
     def proved(self) -> bool:
@@ -88,7 +90,8 @@ def prove(
     apart = tuple(name for name in private if name not in drawn)
     whole = _prove(program.text, tuple(private), replicates=False, counted=program.counted)
     found = dict.fromkeys((*whole.findings, *_prove(program.text, apart).findings))
-    return Proof(tuple(sorted(found, key=lambda finding: not finding.broken)), whole.rows)
+    ordered = tuple(sorted(found, key=lambda finding: not finding.broken))
+    return Proof(ordered, whole.rows, whole.lengths)
 
 
 def refuse_broken(
@@ -114,8 +117,8 @@ def check_constants(
     """Raise ProgramError unless a user's constants can stand beside the data that are given.
 
     None stands in the place of such data: other counts of records than theirs, and one record would
-    have many times its clamped term. Where the number of records is private none has a value for
-    each: with one record more or less the program would not take the data.
+    have many times its clamped term. Where the number of records is private no constant's length
+    follows it: with one record more or less the program would not take the data.
     """
     names = set(constants)
     for name in sorted(names.intersection(GIVEN)):
@@ -124,10 +127,10 @@ def check_constants(
         )
     if rows_public:
         return
-    for name in sorted(names.intersection(prove(program, private).rows)):
+    for name in sorted(names.intersection(prove(program, private).lengths)):
         raise ProgramError(
-            f"{program.name}.stan: the constant {name!r} has a value for each record, and their "
-            'number is not public. Declare rows = "public" in the schema, or leave it out.'
+            f"{program.name}.stan: the length of the constant {name!r} follows the number of "
+            'records, which is not public. Declare rows = "public" in the schema, or leave it out.'
         )
 
 
@@ -178,4 +181,4 @@ def _prove(
         follower.flow.find(line, message, broken=bool(follower.flow.clamps) or not unclear)
     found = sorted((Finding(*f) for f in follower.flow.findings), key=lambda f: not f.broken)
     rows = tuple(name for name, by_row in follower.flow.data.items() if by_row)
-    return Proof(tuple(found), rows)
+    return Proof(tuple(found), rows, tuple(follower.flow.lengths))

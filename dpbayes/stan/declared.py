@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dpbayes.stan.expressions import Flow
 from dpbayes.stan.syntax import Node
@@ -11,20 +12,18 @@ from dpbayes.stan.taint import BLOCK, RANK, N, Size, Value
 COMPLEX = ("complex_vector", "complex_row_vector", "complex_matrix")
 
 
-def typed(name: str, sizes: Sequence[Value]) -> Value:
-    """A value of a declared type."""
+def typed(name: str, sizes: Sequence[Value], arrays: int) -> Value:
+    """A value of a declared type; ``arrays``: how many of the sizes are those of arrays."""
     if name in COMPLEX:  # not followed
         return Value(base=name)
     base, rank = name, RANK.get(name)
     if name.endswith(("matrix", "corr", "cov")):
-        base, rank = "matrix", 1 if len(sizes) and name not in ("matrix",) else 2
-        rank = 2 if len(sizes) > 1 else rank
+        base = "matrix"
     elif rank is None:
-        base, rank = ("row_vector" if "row" in name else "vector"), 1
+        base = "row_vector" if "row" in name else "vector"
     dims = [Size(v.form, v.count > 0) for v in sizes]
-    arrays = len(dims) - rank
-    if base == "matrix" and name != "matrix":
-        return Value(base="", dims=None) if arrays else Value(base=base, dims=(dims[0], dims[-1]))
+    if base == "matrix" and len(dims) == arrays + 1:  # as many rows as columns
+        dims.append(dims[-1])
     return Value(base=base, arrays=arrays, dims=tuple(dims), nonneg=name == "simplex")
 
 
@@ -40,6 +39,14 @@ def declared_range(flow: Flow, limits: Sequence[Node]) -> tuple[bool, bool]:
     return lower, "upper" in known and flow.evaluate(known["upper"]).unit
 
 
+def takes_any(limits: Sequence[Node]) -> bool:
+    """Whether a number of records may be any, but for 0."""
+    return all(
+        limit[0].text == "lower" and limit[1].kind == "number" and limit[1][0].text in ("0", "1")
+        for limit in limits
+    )
+
+
 def better_known(
     first: tuple[Size, ...] | None, second: tuple[Size, ...] | None
 ) -> tuple[Size, ...] | None:
@@ -51,8 +58,7 @@ def better_known(
 
 def fits(definition: Node, values: list[Value], *, exactly: bool = False) -> bool:
     """Whether a definition could be meant by a call with these arguments, or must be."""
-    listed = definition.parts[2]
-    declared = [] if listed is None else [p[-2] for p in listed.present]
+    declared = parameter_types(definition)
     if len(declared) != len(values):
         return False
     for kind, value in zip(declared, values, strict=True):
@@ -67,6 +73,23 @@ def fits(definition: Node, values: list[Value], *, exactly: bool = False) -> boo
         if (base != value.base and not number) or arrays != value.arrays:
             return False
     return True
+
+
+def parameter_types(definition: Node) -> list[Node]:
+    """Types of a function's arguments."""
+    listed = definition.parts[2]
+    return [] if listed is None else [p[-2] for p in listed.present]
+
+
+def as_declared(kind: Node, value: Value) -> Value:
+    """A value as an argument or a result of a declared type, to which Stan converts it."""
+    base, brackets = kind[-1].text, kind.parts[0]
+    arrays = 0 if brackets is None else 1 + len(brackets.parts)
+    rank = arrays + RANK.get(base, 0)
+    dims = value.dims if value.dims is not None and len(value.dims) == rank else None
+    if rank == 0:
+        dims = ()
+    return replace(value, base="" if dims is None else base, arrays=arrays, dims=dims)
 
 
 def parameter_names(definition: Node) -> list[str]:

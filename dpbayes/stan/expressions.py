@@ -26,6 +26,7 @@ from dpbayes.stan.taint import (
     INT,
     LAST,
     ONE,
+    PUBLIC,
     REAL,
     Linear,
     N,
@@ -38,7 +39,6 @@ from dpbayes.stan.taint import (
     private,
 )
 
-EARLY = ("data", "transformed data")
 COUNTED = [name for form in (N, FIRST, LAST) for name, _ in form.terms]
 
 
@@ -51,6 +51,7 @@ class Flow(Failures):
         call: follows a call of a user's function; given by statements.py.
         env: what is known of each variable.
         data: names of the data block, and whether they have a row for each record.
+        lengths: those with a length that follows the number of records.
         clamps: how often pseudo_log_lik was added to target.
         summing: a function is followed that reduce_sum calls for each block of records.
         own: places at which loops over all records, or those of a block, are.
@@ -60,6 +61,7 @@ class Flow(Failures):
     call: Callable[[str, list[Value], int], Value]
     env: dict[str, Value] = field(default_factory=dict)
     data: dict[str, bool] = field(default_factory=dict)
+    lengths: list[str] = field(default_factory=list)
     clamps: int = 0
     summing: bool = False
     own: set[Linear] = field(default_factory=set)
@@ -79,13 +81,17 @@ class Flow(Failures):
         if node.kind == "binary":
             left, sign = self.evaluate(node[0]), node[1].text
             # After "and" and "or" the other side is evaluated by what the first one is.
-            right = self._under(left if sign in ("&&", "||") else INT, node[2])
+            left_out = replace(left, asks=left.asks and sign == "&&")
+            right = self._under(left_out if sign in ("&&", "||") else INT, node[2])
             return self.operate(sign, left, right, node.line)
         if node.kind == "unary":
             value = self.evaluate(node[1])
+            if node[0].text == "+":
+                return value
+            result = mixed([value], node.line, INT if node[0].text == "!" else value)
             if node[0].text == "-" and value.form is not None:
-                return replace(mixed([value], node.line, INT), form=Linear().plus(value.form, -1))
-            return value if node[0].text == "+" else mixed([value], node.line, value)
+                return replace(result, form=Linear().plus(value.form, -1))
+            return result
         if node.kind == "transpose":
             return transposed(self.evaluate(node[0]), node.line)
         if node.kind == "ternary":
@@ -103,7 +109,7 @@ class Flow(Failures):
     def _under(self, condition: Value, node: Node) -> Value:
         """What is known of an expression that is evaluated by a condition."""
         pc, sure = self.pc, self.sure
-        self.pc = under(pc, condition, node.line)
+        self.pc = replace(under(pc, condition, node.line), asks=pc.asks or condition.asks)
         value = self.evaluate(node)
         self.pc = pc
         if condition is not INT:
@@ -115,19 +121,24 @@ class Flow(Failures):
         if node.kind == "number" and text.endswith("i"):
             return Value()
         if node.kind == "number":
-            whole = re.fullmatch(r"\d{1,9}", text) is not None  # no longer one is an int of Stan
-            form = Linear(constant=int(text)) if whole else None
-            if re.fullmatch(r"\d+\.0*", text):
+            text = text.replace("_", "")
+            whole = text.isdecimal()
+            form = None
+            if re.fullmatch(r"\d{1,10}(\.0*)?", text):
                 form = Linear(constant=int(text.split(".")[0]))
-            unit = float(text.replace("_", "")) <= 1
+            unit = float(text) <= 1
             return replace(INT if whole else REAL, form=form, nonneg=True, unit=unit)
-        return self.env.get(text, Value(dims=()))  # else the name of a function
+        if text in self.env:
+            return self.env[text]
+        known = text in self.functions  # the name of one
+        return Value(PUBLIC if known else private(node.line, f"{text} is not known"), dims=())
 
     def _ternary(self, node: Node) -> Value:
         condition = self.evaluate(node[0])
         sure = self.sure
         self.sure |= in_both(node[1], node[2])
-        one, other = (self._under(condition, part) for part in node.present[1:])
+        otherwise = replace(condition, asks=False)
+        one, other = self._under(condition, node[1]), self._under(otherwise, node[2])
         self.sure = sure
         value = either(one, other, node.line)
         if condition.public and not condition.theta and self.block == "generated quantities":
@@ -231,7 +242,7 @@ class Flow(Failures):
         if name.endswith("_rng"):
             return self._random(name, values, line)
         if name.endswith(stan.DENSITY_ENDINGS):
-            return replace(together(name, values, line), base="real", density=True)
+            return replace(together(name, values, line), base="real")
         return self._library(name, values, line)
 
     def _library(self, name: str, values: list[Value], line: int) -> Value:
@@ -250,8 +261,6 @@ class Flow(Failures):
         )
         if by_rows and all(v.dims for v in values[: 1 if name == "col" else None]):
             return row_by_row(name, values, line)
-        if name == "log_mix" and all(v.density or v.public for v in values) and values[0].public:
-            return mixed(values, line)
         kinds = {v.taint.kind for v in values}
         count = max([int(any(v.long for v in values)), *(v.count for v in values)])
         taint = join_taints((v.taint for v in values), line)
@@ -270,10 +279,11 @@ class Flow(Failures):
                 "draw from parameters and public data alone.",
                 broken=taint.kind != "private" or taint.sure,
             )
-        like = Value() if self.replicates else _drawn(name, values)
-        found = replace(mixed(values, line, like), theta=True)
-        # Before there are parameters engines draw the same numbers each time: one for each place.
-        return replace(found, count=max(1, found.count)) if self.block in EARLY else found
+        like = _drawn(name, values)
+        # Engines draw the same numbers each time, one for each place among the records: no term
+        # takes one. y_rep may, and is not asked for its count.
+        found = mixed(values, line, like)
+        return replace(found, theta=True, count=max(1, found.count))
 
     def _reduce_sum(self, node: Node, values: list[Value]) -> Value:
         """The function that is summed, followed for the records first..last."""
@@ -294,18 +304,20 @@ class Flow(Failures):
         total = self.call(name, [part, *bounds, *values[3:]], line)
         self.summing = False
         # What is added besides the clamped sum is added once for each block.
-        return total if total.density else replace(total, count=max(1, total.count))
+        return total if total.alone else replace(total, count=max(1, total.count))
 
 
 def _elementwise(name: str, values: list[Value], line: int) -> Value:
     like = largest(values)
-    if like.base == "int" and name not in stan.WHOLE:
+    if name in stan.ANSWERS:
+        like = replace(like, base="int") if like.base in ("int", "real") else Value()
+    elif like.base == "int" and name not in stan.WHOLE:
         like = replace(like, base="real")
     # fmax() takes its other argument where one is NaN, which no number as it is written is.
     floor = name == "fmax" and any(v.nonneg and v.form is not None for v in values)
     return replace(
         mixed(values, line, like),
-        nonneg=name in stan.NONNEG or floor,
+        nonneg=(name in stan.NONNEG and like.base != "int") or floor,  # abs() can overflow
         unit=name in stan.UNIT,
     )
 
@@ -329,11 +341,13 @@ def later_taints(places: Sequence[Node], indices: list[list[Value]], line: int) 
 
 def _drawn(name: str, values: list[Value]) -> Value:
     """Type and length of random numbers: one, or one for each entry of what they are drawn by."""
-    long = [v for v in values if not v.scalar]
-    if not long or name.startswith(("categorical", "ordered")):
-        return Value(base="real", dims=())
-    dims = next((v.dims[:1] for v in long if v.sure_length and v.dims), None)
-    return Value(base="real", arrays=1, dims=dims) if dims else Value()
+    base, long = stan.DRAWN.get(name, ""), [v for v in values if not v.scalar]
+    if name.startswith(("categorical", "ordered")):
+        return INT
+    if not base or not long:
+        return Value(base=base, dims=() if base else None)
+    dims = next((v.dims for v in long if v.sure_length and v.dims and len(v.dims) == 1), None)
+    return Value(base=base, arrays=1, dims=dims) if dims else Value()
 
 
 def record_of(index: Value, frame: Linear | None) -> Linear | None:
@@ -377,6 +391,14 @@ def _whole_or_block(place: Node, index: list[Value]) -> bool:
 def _indexed_shape(value: Value, places: Sequence[Node], indices: list[list[Value]]) -> Value:
     """Type and sizes after indexing."""
     if value.dims is None or not value.base or len(places) > len(value.dims):
+        return Value()
+    # One place or several: what is not known to be a whole number may be an array.
+    if any(
+        v.base != "int"
+        for place, index in zip(places, indices, strict=True)
+        if place.kind == "single"
+        for v in index
+    ):
         return Value()
     cuts = [i for place, i in zip(places, indices, strict=True) if place.kind != "single"]
     if any(not v.public for index in cuts for v in index):  # its length is not public either

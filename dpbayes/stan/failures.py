@@ -17,6 +17,7 @@ from dpbayes.stan.taint import INT, ONE, Linear, Value
 
 EVALUATED = ("model", "transformed parameters", "generated quantities")
 WHOLE = ("int", "")  # types of what may be a whole number
+INTS = 2**31  # of a larger one nothing is known
 Call = tuple[str, tuple[Node, ...]]  # a distribution and its arguments
 
 
@@ -46,9 +47,17 @@ class Failures:
             self.findings.append((line, message, broken))
 
     def meets(self, values: Sequence[Value]) -> bool:
-        """Whether records and parameters are among these values and what the branch hangs on."""
+        """Whether records and parameters are among these values and what the branch hangs on.
+
+        The number of records and their places count as records do, but where y_rep is drawn: there
+        is a row for each of the public number.
+        """
         among = (*values, self.pc)
-        return any(not v.public for v in among) and any(v.theta for v in among)
+        return any(map(self.hidden, among)) and any(v.theta for v in among)
+
+    def hidden(self, value: Value) -> bool:
+        """Whether a value hangs on records, on their number or their places."""
+        return not value.public or (value.count > 0 and not self.pc.asks)
 
     def may_fail(self, line: int, why: str) -> None:
         """Note an error that a record and parameters may decide."""
@@ -90,7 +99,9 @@ class Failures:
         if sign not in ("/", "%", "%/%", "\\"):
             return
         whole = left.base in WHOLE and right.base in WHOLE
-        known = right.form is not None and not right.form.terms and right.form.constant
+        known = (
+            right.form is not None and not right.form.terms and 0 < abs(right.form.constant) < INTS
+        )
         matrix = sign in ("/", "\\") and not right.scalar
         if (whole and not known and self.meets([right])) or (matrix and self.meets([left, right])):
             self.may_fail(line, "a division can be an error where a record and parameters meet")
@@ -111,25 +122,30 @@ class Failures:
         elif name not in stan.NEVER_WRONG and not self._safe(name, values):
             sizes = shapes and not name.startswith("linspaced")
             numbers = [v for v in values if v.base in WHOLE and not v.arrays]
-            if self.meets(numbers if sizes else values):
+            # Of n random numbers, one of which may be too large.
+            among = name in stan.FAILS_AT_RANDOM and any(v.theta for v in values)
+            if self.meets(numbers if sizes else values) or (among and not self.pc.asks):
                 why = f"{name}() can be an error where a record and parameters meet"
                 self.may_fail(line, why)
 
     def _safe(self, name: str, values: list[Value]) -> bool:
         """Whether a function that has a domain is given what lies in it."""
-        if name == "log_mix":
-            known = all(v.density or v.public for v in values) and values[0].public
-            return known and self.pc.public
         if name not in ("log1p", "log1m"):
-            return name.endswith("_rng")  # a random number in such a place is found anyhow
+            return False
         return values[0].nonneg if name == "log1p" else values[0].unit
 
     def _check_density(self, name: str, values: list[Value], node: Node) -> None:
         line, first, rest = node.line, values[0], values[1:]
         call = distribution(node)
-        if self.pc.public and all(v.public for v in values):
+        if any(v.count for v in rest) and self.meets(rest):
+            self.may_fail(line, f"an argument of {name}() follows the number of records")
+        chosen = self.hidden(self.pc)
+        if not chosen and all(v.public for v in values):
             self.sure |= {call}
             return
+        # Of nothing a density may have no error, and an index is inside one length, not another.
+        if self.meets(values) and any(v.any_length and not v.scalar for v in values):
+            self.may_fail(line, f"lengths in {name}() depend on records or parameters")
         if not stan.known_density(name):
             self.may_fail(line, f"{name}() of records cannot be followed")
         if not first.public and (first.theta or self.pc.theta):
@@ -143,9 +159,9 @@ class Failures:
             call[0] in ("bernoulli", "binomial")
             and all(v.unit and v.nonneg and v.declared for v in rest[-1:])
         )
-        if not self.pc.public and self.meets(values) and not sure:
+        if chosen and self.meets(values) and not sure:
             self.may_fail(line, f"whether {name}() is evaluated depends on records")
-        if self.pc.public:
+        if not chosen:
             self.sure |= {call}
 
     def forget(self, name: str) -> None:

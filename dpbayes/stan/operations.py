@@ -10,7 +10,6 @@ from dpbayes.stan.taint import (
     INT,
     ONE,
     REAL,
-    SCALARS,
     Linear,
     Size,
     Value,
@@ -38,7 +37,10 @@ def binary(sign: str, left: Value, right: Value, line: int) -> Value:
     """What an operator gives."""
     both = (left, right)
     if sign in COMPARE:
-        return replace(mixed(both, line, INT), nonneg=True, unit=True)
+        asks = (sign == "&&" and any(v.asks for v in both)) or (
+            sign == "||" and all(v.asks for v in both)
+        )
+        return replace(mixed(both, line, INT), nonneg=True, unit=True, asks=asks)
     if sign in ("*", "/", "\\") and not (left.scalar or (sign != "\\" and right.scalar)):
         if sign == "*" or not all(v.public for v in both):
             return _product(sign, left, right, line)
@@ -55,11 +57,18 @@ def binary(sign: str, left: Value, right: Value, line: int) -> Value:
     added = all((v.clamped or v.public) and v.scalar for v in both)  # to a vector: many times
     if sign == "+" and any(v.clamped for v in both) and added:
         return replace(result, clamped=left.clamped + right.clamped)
+    if result.base in ("int", ""):  # too large a whole number is one below 0
+        return result if sign != "-" else _one_less(result, left, right)
     if sign in ("*", ".*", "/", "./", "+", "^", ".^"):
         sign_free = sign in ("^", ".^") and right.form == Linear(constant=2)
         positive = left.nonneg and (right.nonneg or sign in ("^", ".^"))
         return replace(result, nonneg=positive or sign_free)
-    if sign == "-" and left.form == ONE and right.unit:
+    return result if sign != "-" else _one_less(result, left, right)
+
+
+def _one_less(result: Value, left: Value, right: Value) -> Value:
+    """A difference; 1 - p is in the unit interval if p is."""
+    if left.form == ONE and right.unit:
         return replace(result, nonneg=True, unit=right.nonneg)
     return result
 
@@ -96,15 +105,24 @@ def _product(sign: str, left: Value, right: Value, line: int) -> Value:
 
 def together(name: str, values: Sequence[Value], line: int, *, scalar: bool = True) -> Value:
     """What depends on all entries of its arguments: one number, or a vector of the same size."""
-    result = mixed(values, line, REAL if scalar else values[0])
-    if scalar and any(v.base in ("int", "") for v in values):  # of whole numbers it may be one
-        whole = name in ("sum", "max", "min") and all(v.base == "int" for v in values)
-        result = replace(result, base="int" if whole else "")
+    result = mixed(values, line, _number(name, values) if scalar else values[0])
+    if name in ("rank", "sort_indices_asc", "sort_indices_desc"):
+        result = replace(result, base="", dims=None)
     if result.taint.kind == "rows":
         why = f"{name}() puts the records together"
         result = replace(result, taint=private(line, why, sure=True))
     count = max(result.count, int(any(v.long for v in values)))
     return replace(result, count=count)
+
+
+def _number(name: str, values: Sequence[Value]) -> Value:
+    """The type of one number that is computed from all entries."""
+    if name == "quantile" and not all(v.scalar for v in values[1:]):
+        return Value()
+    if all(v.base in ("real", "vector", "row_vector", "matrix") for v in values):
+        return REAL
+    whole = name in ("sum", "max", "min") and all(v.base == "int" for v in values)
+    return INT if whole else Value(dims=())
 
 
 def reshaped(name: str, values: Sequence[Value], line: int) -> Value:
@@ -113,8 +131,7 @@ def reshaped(name: str, values: Sequence[Value], line: int) -> Value:
     flat = name in ("to_vector", "to_row_vector", "to_array_1d")
     if flat and value.dims is not None and len(value.dims) == 1:
         base = {"to_vector": "vector", "to_row_vector": "row_vector"}.get(name)
-        number = value.base if value.base in SCALARS else "real"
-        return replace(value.plain, base=base or number, arrays=0 if base else 1)
+        return replace(value.plain, base=base or _entry(value), arrays=0 if base else 1)
     result = mixed(values, line, Value())
     # Where an entry stands among the others may be in its value now.
     result = replace(result, count=max(result.count, int(any(v.long for v in values))))
@@ -122,10 +139,16 @@ def reshaped(name: str, values: Sequence[Value], line: int) -> Value:
         base = "row_vector" if name == "to_row_vector" else "vector"
         size = Size(counts=any(size.counts for size in value.dims))
         array = name == "to_array_1d"
-        result = replace(result, base="real" if array else base, arrays=int(array), dims=(size,))
+        kind = _entry(value) if array else base
+        result = replace(result, base=kind, arrays=int(array), dims=(size,))
     if result.taint.kind == "rows":
         result = replace(result, taint=private(line, f"{name}() moves records to other places"))
     return result
+
+
+def _entry(value: Value) -> str:
+    """The type of one entry."""
+    return "real" if value.base in ("vector", "row_vector", "matrix") else value.base
 
 
 def transposed(value: Value, line: int) -> Value:
@@ -147,14 +170,21 @@ def row_by_row(name: str, values: list[Value], line: int) -> Value:
     elif name == "diag_pre_multiply":
         dims = (dims[0], (values[-1].dims or dims)[-1])
     result = mixed(values, line, Value(base=base, dims=dims if base == "matrix" else dims[:1]))
+    if _across(name, values):
+        result = replace(result, count=max(1, result.count))
     if any(v.base == "row_vector" for v in values):
         result = replace(result, base="", dims=None)
         if not result.public:
             return replace(result, taint=private(line, f"{name}() of records in a row"))
         return result
-    if name in ("rows_dot_product", "rows_dot_self") and dims[-1].counts and len(dims) > 1:
-        return replace(result, count=max(1, result.count))
     return result
+
+
+def _across(name: str, values: Sequence[Value]) -> bool:
+    """Whether columns that follow the number of records are summed, picked or moved."""
+    beside = [v for v in values if v.base == "row_vector" or len(v.dims or ()) > 1]
+    moved = name != "diag_pre_multiply"
+    return any(v.dims is None or v.dims[-1].counts for v in beside) and moved
 
 
 def listed(kind: str, values: list[Value], line: int) -> Value:
@@ -167,7 +197,7 @@ def listed(kind: str, values: list[Value], line: int) -> Value:
             result = replace(
                 result, base=first.base, arrays=first.arrays + 1, dims=(size, *first.dims)
             )
-        elif kind == "row" and first.scalar:
+        elif kind == "row" and first.scalar and first.base != "complex":
             result = replace(result, base="row_vector", dims=(size,))
     if result.taint.kind == "rows":
         return replace(result, taint=private(line, "vectors of records are listed in an array"))

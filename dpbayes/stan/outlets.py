@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from dpbayes.stan.expressions import Flow
@@ -161,8 +160,7 @@ class Outlets:
         self._check_terms(log_lik.taint, "the log_lik of pseudo_log_lik", line)
         self._check_alike(log_lik, line)
         taint = private(line, "what the records add to target", sure=True)
-        # "density": it is the clamped sum and nothing has been added to it.
-        return replace(Value(taint, theta=True, base="real", dims=()), clamped=1, density=True)
+        return Value(taint, theta=True, base="real", dims=(), clamped=1, alone=True)
 
     def _output(self, node: Node) -> None:
         what = node[0].text

@@ -30,8 +30,9 @@ CHECKED = _names("""
     rising_factorial falling_factorial owens_t log_rising_factorial log_falling_factorial
     std_normal_qf lambert_w0 to_int
 """)
-# Of whole numbers, a whole number.
-WHOLE = frozenset(("abs", "max", "min", "int_step", "is_inf", "is_nan", "choose", "to_int"))
+# Of whole numbers, a whole number; and of any.
+WHOLE = frozenset(("abs", "max", "min", "choose"))
+ANSWERS = frozenset(("int_step", "is_inf", "is_nan", "to_int"))
 UNIT = frozenset(("inv_logit", "inv_cloglog", "Phi_approx", "Phi"))
 NONNEG = frozenset(("abs", "fabs", "square", "sqrt", "exp", "exp2", "inv_square", "erfc", *UNIT))
 # Several entries in, one number out, and never an error.
@@ -81,16 +82,27 @@ CONSTANTS = _names("""
     negative_infinity
 """)
 # An error where an argument is out of order, at most: the first must not hang on parameters, the
-# others not on records. The error is the same at every parameter value, or for every record.
-DENSITIES = _names("""
+# others not on records. The error is the same at every parameter value, or for every record: not so
+# of pareto_type_2, where the first has to be above the second.
+_REAL = _names("""
     normal std_normal student_t cauchy double_exponential logistic gumbel skew_normal
     exp_mod_normal lognormal exponential gamma inv_gamma weibull frechet chi_square inv_chi_square
-    scaled_inv_chi_square rayleigh loglogistic pareto pareto_type_2 beta beta_proportion von_mises
-    uniform multi_normal multi_normal_cholesky multi_student_t multi_student_t_cholesky dirichlet
-    bernoulli bernoulli_logit binomial binomial_logit beta_binomial categorical categorical_logit
-    ordered_logistic ordered_probit poisson poisson_log neg_binomial neg_binomial_2
-    neg_binomial_2_log multinomial multinomial_logit discrete_range
+    scaled_inv_chi_square rayleigh loglogistic pareto beta beta_proportion von_mises uniform
 """)
+_INTEGER = _names("""
+    bernoulli bernoulli_logit binomial binomial_logit beta_binomial poisson poisson_log neg_binomial
+    neg_binomial_2 neg_binomial_2_log discrete_range
+""")
+DENSITIES = (_REAL | _INTEGER) | _names("""
+    multi_normal multi_normal_cholesky multi_student_t multi_student_t_cholesky dirichlet
+    categorical categorical_logit ordered_logistic ordered_probit multinomial multinomial_logit
+""")
+# Type of the random numbers: one, or one for each entry of what they are drawn by.
+DRAWN = {
+    f"{name}_rng": kind for kind, names in (("real", _REAL), ("int", _INTEGER)) for name in names
+}
+# Draw random numbers within, by which they may fail.
+FAILS_AT_RANDOM = _names("neg_binomial_rng neg_binomial_2_rng neg_binomial_2_log_rng")
 # In closed form: the others may fail to converge.
 DISTRIBUTIONS = _names("""
     normal std_normal lognormal logistic exponential weibull cauchy double_exponential gumbel
@@ -111,8 +123,11 @@ def filled(name: str, content: Value, sizes: tuple[Value, ...]) -> Value:
     """A container of given sizes with the entries of ``content``, public ones if there are none."""
     kind = FILLED[name][0]
     dims = tuple(Size(size.form, size.count > 0) for size in sizes)
-    if name == "rep_matrix" and content.base == "vector" and content.dims:
-        return replace(content.plain, base="matrix", dims=(*content.dims, *dims))
+    if name == "rep_matrix" and len(dims) == 1:  # columns or rows that are alike
+        if content.base not in ("vector", "row_vector") or content.arrays or not content.dims:
+            return replace(content.plain, base="", dims=None)
+        both = (content.dims, dims) if content.base == "vector" else (dims, content.dims)
+        return replace(content.plain, base="matrix", dims=(*both[0], *both[1]))
     if name == "rep_array":
         if content.dims is None:
             return replace(content.plain, base="", dims=None)
@@ -126,7 +141,8 @@ def size_of(name: str, value: Value) -> Value:
     """``rows`` and its like, of a value whose sizes are public."""
     if value.dims is None:
         return replace(INT, count=int(value.long))
-    if name == "dims" or (name == "num_elements" and len(value.dims) > 1):
+    elements = name == "num_elements" or (name == "size" and not value.arrays)
+    if name == "dims" or (elements and len(value.dims) > 1):
         counts = any(size.counts for size in value.dims)
         of_all = Value() if name == "dims" else INT
         if not value.sure_length:

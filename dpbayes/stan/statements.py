@@ -12,6 +12,7 @@ from dpbayes.stan.declared import (
     declared_range,
     is_checked,
     may_be_empty,
+    takes_any,
     typed,
 )
 from dpbayes.stan.expressions import counts_in_place, later_taints, record_of
@@ -102,7 +103,8 @@ class Follower(Calls):
         sizes = [*self._sizes(kind.parts[0]), *self._sizes(kind.parts[3])]
         values = [self.flow.evaluate(limit[1]) for limit in limits]
         self._check_declared(node.line, sizes, values)
-        if sizes and self.flow.meets(sizes):
+        unsure = [size for size in sizes if size.form not in (N, BLOCK)]  # may be below 0
+        if unsure and self.flow.meets(unsure):
             self.flow.may_fail(node.line, "a length depends on a record and on parameters")
         for declared in node.parts[1:]:
             assert declared is not None
@@ -131,6 +133,10 @@ class Follower(Calls):
                         broken=self.flow.block in ("data", "parameters")
                         and (value.taint.kind != "private" or value.taint.sure),
                     )
+                elif self.flow.block == "data" and what == "bound" and value.count:
+                    self.flow.find(
+                        line, "a bound of data follows the number of records.", broken=False
+                    )
                 elif self.flow.block == "parameters" and value.count:
                     self.flow.find(
                         line,
@@ -142,7 +148,10 @@ class Follower(Calls):
     def _declare(self, node: Node, kind: Node, sizes: list[Value], limits: Sequence[Node]) -> None:
         name = node[0].text
         nonneg, unit = declared_range(self.flow, limits)
-        value = typed(kind[1].text, sizes)
+        if name == "n" and not takes_any(limits):
+            message = "n has other limits than a lower one of 0 or 1, and so tells of itself."
+            self.flow.find(node.line, message, broken=False)
+        value = typed(kind[1].text, sizes, len(kind.parts[0].parts) if kind.parts[0] else 0)
         value = replace(value, nonneg=nonneg or value.nonneg, unit=unit)
         if self.flow.block in ("data", "parameters"):
             value = self._given(name, value, node.line)
@@ -175,6 +184,8 @@ class Follower(Calls):
         if name == "n":
             return replace(value, form=N, count=2)
         self.flow.data[name] = by_row = value.length == N
+        if value.dims is None or any(size.counts for size in value.dims):
+            self.flow.lengths.append(name)
         if name == MULTIPLICITY:
             taint = private(0, "how many records a row stands for", sure=True)
             value = replace(value, taint=taint)
@@ -185,7 +196,8 @@ class Follower(Calls):
             value = replace(value, taint=taint)
         elif value.base == "int" and value.scalar:
             value = replace(value, form=Linear.of(name))
-        return replace(value, name=name if name in COUNTED_ARGUMENTS else "")
+        asks = name == "emit_y_rep" and value.scalar
+        return replace(value, name=name if name in COUNTED_ARGUMENTS else "", asks=asks)
 
     def _stored(self, declared: Value, given: Value, line: int) -> Value:
         """A value in a variable: its own type and sizes, and what was given it otherwise."""
@@ -283,15 +295,17 @@ class Follower(Calls):
         outer = self.flow.sure
         sure = outer | (in_both(node[1], node[2]) if len(node.present) > 2 else frozenset())
         self.flow.pc, self.flow.sure = under(pc, condition, node.line), sure
+        self.flow.pc = replace(self.flow.pc, asks=pc.asks or condition.asks)
         self.follow_in_block(node[1])
         after, most, ends = self.flow.env, self.flow.clamps, [pc, self.flow.pc]
+        kept = outer & self.flow.sure
         self.flow.env, self.flow.clamps, self.flow.sure = dict(before), clamps, sure
         self.flow.pc = under(pc, condition, node.line)
         for otherwise in node.present[2:]:
             self.follow_in_block(otherwise)
         self.flow.env = _joined(after, self.flow.env, node.line)
         self.flow.clamps = max(most, self.flow.clamps)
-        self.flow.sure = outer & self.flow.sure
+        self.flow.sure &= kept
         # What follows is run by the condition too, if a branch may leave it out.
         ends.append(self.flow.pc)
         self.flow.pc = mixed(ends, node.line, INT) if leaves(node) else pc

@@ -116,8 +116,9 @@ class Value:
         form: of a whole number, if known.
         name: of an entry of the contract that it is, unchanged.
         clamped: how many calls of pseudo_log_lik are in the sum that it is.
-        density: it comes straight from a log density, which is never NaN.
+        alone: it is one clamped sum, and nothing has been added to it.
         declared: it is data or a parameter, or an entry of them, which is never NaN.
+        asks: a whole number that is 0 unless y_rep is asked for.
     """
 
     taint: Taint = PUBLIC
@@ -132,8 +133,9 @@ class Value:
     form: Linear | None = None
     name: str = ""
     clamped: int = 0
-    density: bool = False
+    alone: bool = False
     declared: bool = False
+    asks: bool = False
 
     @property
     def public(self) -> bool:
@@ -168,7 +170,7 @@ class Value:
     @property
     def plain(self) -> Value:
         """Without what holds for this very value and for none that is computed from it."""
-        return replace(self, form=None, name="", clamped=0, density=False, declared=False)
+        return replace(self, form=None, name="", clamped=0, alone=False, declared=False, asks=False)
 
 
 REAL = Value(base="real", dims=())
@@ -208,7 +210,8 @@ def either(first: Value, second: Value, line: int) -> Value:
         form=first.form if first.form == second.form else None,
         name=first.name if first.name == second.name else "",
         clamped=max(first.clamped, second.clamped) if clamped else 0,
-        density=first.density and second.density,
+        alone=first.alone and second.alone,
+        asks=first.asks and second.asks,
     )
 
 

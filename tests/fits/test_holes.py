@@ -55,7 +55,7 @@ def test_no_constant_tells_a_private_number_of_records(rows, tmp_path):
     if rows == "public":
         dpb.Synthesizer(schema(rows, pay=PAY), dpb.Censored(1.0), model)
         return
-    with pytest.raises(dpb.ProgramError, match="'shift' has a value for each record"):
+    with pytest.raises(dpb.ProgramError, match="'shift' follows the number of records"):
         dpb.Synthesizer(schema(rows, pay=PAY), dpb.Censored(1.0), model)
 
 

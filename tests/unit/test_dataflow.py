@@ -311,8 +311,8 @@ FOR_ALL = {
     "nested": "if (y[i] > 0) { if (y[i] > 1) log_lik_i[i] = normal_lpdf(y[i] | 0, mu);"
               " else log_lik_i[i] = normal_lpdf(1 | 0, mu); }"
               " else log_lik_i[i] = normal_lpdf(0 | 0, mu);",
-    "mixture": "log_lik_i[i] = log_mix(inv_logit(mu), normal_lpdf(y[i] | mu, 1),"
-               " normal_lpdf(y[i] | 0, 1));",
+    "mixture": "log_lik_i[i] = log_sum_exp(log_inv_logit(mu) + normal_lpdf(y[i] | mu, 1),"
+               " log1m_inv_logit(mu) + normal_lpdf(y[i] | 0, 1));",
     "a condition that is public": "log_lik_i[i] = emit > 0 ? normal_lpdf(y[i] | 0, mu) : 0;",
     "before": "real p = normal_lpdf(1 | 0, mu); log_lik_i[i] = y[i] > 0 ? p : 0;",
 }  # fmt: skip
