@@ -315,7 +315,7 @@ class SamplerOptions:
         int | None, typer.Option(help="For --engine candidates: how many public points.")
     ] = None
     chains: Annotated[int, typer.Option(help="Markov chains.")] = 4
-    warmup: Annotated[int, typer.Option(help="Warm-up iterations (fewer for n > 20,000).")] = 1000
+    warmup: Annotated[int, typer.Option(help="Warm-up iterations (fewer after a pilot).")] = 1000
     draws: Annotated[int, typer.Option(help="Draws per chain after warm-up.")] = 1000
     adapt_delta: Annotated[float, typer.Option(help="Target acceptance rate, in (0, 1).")] = 0.8
     max_treedepth: Annotated[int, typer.Option(help="Cap on trajectory doublings.")] = 10

@@ -42,7 +42,8 @@ class SamplerSettings:
         chains: number of chains; at least 2, or convergence cannot be judged.
         warmup, draws: iterations per chain before and after adaptation. Where chains of the
             embedded engine begin near the posterior, with a metric (``BoundRecords``: above 20,000
-            records), a tenth of warmup, and at least 100 of it.
+            records, or with a dense metric of more than 20 parameters), a tenth of warmup, but 100
+            to 149 of it; in the second case, after a pilot run of a quarter.
         seed: a whole number, 0 or above, for studies and tests. None takes one from the operating
             system, as a release must: whoever knows the seed can undo the randomness.
         parallel_chains: chains run at once; None for as many as there are cores.

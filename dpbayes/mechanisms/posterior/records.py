@@ -30,7 +30,7 @@ from dpbayes.mechanisms.posterior.coordinates import group_coordinates
 from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
 from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, Problem, Stage
-from dpbayes.mechanisms.posterior.starts import climbed
+from dpbayes.mechanisms.posterior.starts import climbed, piloted
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.schema.domain import made_up
 from dpbayes.stan.model import Model, Replicate
@@ -43,8 +43,8 @@ BLOCKS = 9_000  # the same where it sums blocks of records in threads: three blo
 COARSER = 4  # times fewer points for a draw that only anchors the next stage
 SPARE = 4  # random points for each start
 # Of warm-up, where chains begin near the posterior with a metric: the part of the iterations that
-# were asked for, and the least.
-WARM = 0.1, 100
+# were asked for, the least, and the most: from 150 Stan estimates a metric of its own.
+WARM = 0.1, 100, 149
 _SINGULAR = 1e12  # condition of covariances
 DENSE_METRIC_COVARIATES = 50  # a dense metric costs K^2 per step and K^2 draws to learn
 
@@ -259,7 +259,8 @@ class BoundRecords:
         starts, inverse = self._starts(bound, chains, settings, rng, before)
         if inverse is not None and isinstance(chains, EmbeddedBinding):
             chains = chains.warmed(inverse)
-            warmup = max(round(WARM[0] * given.warmup), WARM[1])
+            part, least, most = WARM
+            warmup = min(max(round(part * given.warmup), least), most)
             settings = replace(settings, warmup=min(warmup, given.warmup))
         return Posterior.sample(
             bound, chains, settings, starts, checkpoint, self.data, self._grouped
@@ -282,7 +283,9 @@ class BoundRecords:
         posterior grows with n, and the posterior shrinks: starts are then draws of a short fit to
         a sample of m records, near it and still overdispersed, by sqrt(n / m), as R-hat needs.
         Around an anchor, where chains far away stay where most terms are clamped, they are draws
-        of the stage that it is a draw of, for the same reasons.
+        of the stage that it is a draw of, for the same reasons. With fewer records and many
+        parameters, chains go on from a run of their own (``piloted``): with its metric if they
+        agreed, and else as they would have begun.
         Where a chain starts is no part of its posterior; of several modes it is the one that the
         chain stays in, and ``climbed`` chooses it as an exact draw would.
         """
@@ -295,7 +298,14 @@ class BoundRecords:
         if self.n <= PILOT_ABOVE or not self.model.program.bundled:
             # In coordinates of their own: at a constant's starts, effects would be far out.
             points = self.blank if chains is bound.bound else chains
-            return self._random_starts(chains, points, settings.chains, rng), None
+            far = self._random_starts(chains, points, settings.chains, rng)
+            if far is None or not isinstance(chains, EmbeddedBinding):
+                return far, None
+            run = piloted(chains, far, settings, rng)
+            if run is None:
+                return far, None
+            metric = self._metric(chains, run.draws, settings) if run.agree else None
+            return run.draws.isel(draw=[-1]), metric
         if before is not None and not self._grouped:  # whose draws are told in other coordinates
             return _some(before, settings.chains, rng), self._metric(chains, before, settings)
         chosen = self.kinds.of[rng.choice(self.n, PILOT, replace=False)]

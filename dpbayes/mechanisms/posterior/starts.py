@@ -1,22 +1,40 @@
-"""Where chains start if a posterior has several modes, as those of mixtures have.
+"""Where chains start: after a pilot run of their own, or at the modes of a mixture.
 
-A chain that starts at random ends in some mode near its start and never leaves it, also where that
-mode holds e^-100 of the posterior. So the mode in which chains start is the mode that is released.
-Each start is at a mode by what it is estimated to hold of the posterior, as an exact draw is: no
-threshold that one record could move a mode across. A mode that no climb finds is missed, and chains
-do not tell; the guarantee is of an exact draw, and ``SEVERAL`` says so beside it.
+A pilot run finds a metric. Chains start it far apart and go on from where it leaves them, each for
+itself, so that R-hat still sees what they found.
+
+The posterior of a mixture has several modes. A chain that starts at random ends in some mode near
+its start and never leaves it, also where that mode holds e^-100 of the posterior. So the mode in
+which chains start is the mode that is released. Each start is at a mode by what it is estimated to
+hold of the posterior, as an exact draw is: no threshold that one record could move a mode across. A
+mode that no climb finds is missed, and chains do not tell; the guarantee is of an exact draw, and
+``SEVERAL`` says so beside it.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
 import numpy as np
 
 from dpbayes.arrays import Vector
+from dpbayes.engines.base import SamplerSettings
+from dpbayes.engines.diagnostics import diagnose
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding
 from dpbayes.heavy import xr
 from dpbayes.mechanisms.outlook import Caution
 
+MANY = 20  # parameters above which Stan's first estimates of a dense metric are far off
+LONG = 500  # iterations of warm-up from which a pilot run is shorter
+# Of warm-up, in a pilot run: the part before its draws and the least, as Stan adapts no metric in
+# fewer than 150; the part that is draws and the least, and draws of all chains for a parameter.
+BEFORE = 0.15, 150
+DRAWN = 0.1, 100
+EACH = 8
+AGREE = 1.1  # R-hat of a pilot run, below which its chains are taken to draw from one posterior
 CLIMBS = 30  # random points from which a mode is looked for
 WIDTH = 0.1  # of starts, in coordinates that n records tell to about 1 / sqrt(n)
 SAME = 0.1, 0.5  # log density, and any coordinate, between climbs that ended in one mode
@@ -26,6 +44,38 @@ SEVERAL = Caution(
     "R-hat does not tell, and ε is of an exact draw.",
     "Take fewer components, another family, or --engine candidates, which has no chains.",
 )
+
+
+class Pilot(NamedTuple):
+    """Draws of a pilot run, and whether its chains agree."""
+
+    draws: xr.DataTree
+    agree: bool
+
+
+def piloted(
+    bound: EmbeddedBinding,
+    starts: xr.DataTree,
+    settings: SamplerSettings,
+    rng: np.random.Generator,
+) -> Pilot | None:
+    """A short run of the chains from their starts; None where it would not pay.
+
+    Stan's first two estimates of a dense metric are of 25 and 50 draws of one chain. With more
+    parameters than that they are nearly singular, and trajectories have hundreds of steps until
+    the next. Here a diagonal metric, which few draws tell, is followed by the covariances of what
+    all chains drew. Whether that is done follows from public facts, and from the chains what they
+    begin with: the posterior is the same.
+    """
+    size = len(bound.coordinates())
+    if settings.metric != "dense_e" or size <= MANY or settings.warmup < LONG:
+        return None
+    before, draws = (max(round(part * settings.warmup), n) for part, n in (BEFORE, DRAWN))
+    draws = max(draws, math.ceil(EACH * size / settings.chains))
+    seed = int(rng.integers(2**31))  # of other random numbers than the chains' own
+    short = replace(settings, warmup=before, draws=draws, metric="diag_e", seed=seed)
+    found = bound.sample(replace(short, progress=False), starts)
+    return Pilot(found, diagnose(found, settings.max_treedepth).max_rhat < AGREE)
 
 
 def climbed(
