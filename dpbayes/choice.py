@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpbayes.engines import SamplerSettings
-from dpbayes.errors import GuaranteeError
+from dpbayes.errors import GuaranteeError, ProgramError
 from dpbayes.heavy import pd, special
 from dpbayes.mechanisms import Unweighted
 from dpbayes.mechanisms.posterior.fit import PosteriorFit
@@ -90,6 +90,7 @@ def choose_program(
     Raises:
         GuaranteeError: fewer than two candidates, other outcomes, the records as their own
             reference, or a bad number.
+        ProgramError: a candidate's program is a user's, and not proved.
     """
     found = score_programs(candidates, records, reference=reference, window=window)
     index = draw_choice(found, epsilon, window=window, adjacency=adjacency, noise=noise)
@@ -132,7 +133,14 @@ def draw_choice(
 
 
 def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
-    """Raise GuaranteeError unless they can be chosen among: two or more models of one outcome."""
+    """Raise unless they can be chosen among: two or more models of one outcome, each proved.
+
+    The choice is paid for as a strict one whatever mechanism comes after it, and one word cannot be
+    given for all candidates: the guarantee of the chosen one would not say it of the others.
+
+    Raises:
+        GuaranteeError, and ProgramError for a user's program that nothing proves.
+    """
     if len(candidates) < 2:
         raise GuaranteeError(f"{len(candidates)} candidate(s): a choice needs at least two.")
     declared = [candidate.schema.to_dict() for candidate in candidates]
@@ -143,6 +151,13 @@ def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
         raise GuaranteeError("candidates must have the same schema and the same outcome.")
     if len({repr(candidate.mechanism) for candidate in candidates}) > 1:
         raise GuaranteeError("candidates must have the same mechanism: they differ in their model.")
+    for candidate in candidates:
+        model = candidate.model
+        if model is not None and not model.program.bundled and not model.proof.proved:
+            raise ProgramError(
+                f"program {model.program.name!r} is not proved to keep the contract: "
+                f"{model.proof.findings[0]} A private choice takes programs that are proved."
+            )
 
 
 def choice_loss(epsilon: float, adjacency: Adjacency) -> Loss:

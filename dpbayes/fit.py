@@ -19,6 +19,7 @@ from dpbayes.release import Release, assemble, versions
 from dpbayes.schema import Column
 from dpbayes.schema.parts import Parts
 from dpbayes.schema.rows import check_room
+from dpbayes.threads import one_thread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,6 +70,7 @@ class Fit(Generic[F_co]):
         task = self.task
         return self.mechanism.outlook(task.schema, max(1, task.rows), task.model)
 
+    @one_thread()
     def check(self, replicates: int = 20) -> Any:
         """Posterior predictive checks: does the family fit? Confidential; nothing is released.
 
@@ -145,12 +147,14 @@ class Fit(Generic[F_co]):
         """
         return save(self.findings(), folder)
 
+    @one_thread()
     def findings(self) -> Findings:
         """What the fit says of the records. Confidential, and slow where it asks for a fit."""
         found = self.fitted.findings()
         claim = {"guarantee": self.guarantee.to_dict(), "warnings": list(found.warnings)}
         return replace(found, summary={**claim, **found.summary})
 
+    @one_thread()
     def sample(
         self,
         datasets: int = 1,

@@ -27,6 +27,7 @@ from dpbayes.schema.frames import as_frame
 from dpbayes.schema.parts import IN_PARTS, Parts, Table, check_cluster, plain, table_of
 from dpbayes.stan.dataflow import Finding
 from dpbayes.stan.model import Model, ModelChoice
+from dpbayes.threads import one_thread
 
 G = TypeVar("G", bound=Fitted)
 
@@ -209,6 +210,7 @@ class Synthesizer(Generic[F_co]):
             task = replace(task, _shared={})
         return self._fit(task, fit.given)
 
+    @one_thread()
     def _fit(self, task: Task, given: pd.DataFrame | Parts) -> Fit[F_co]:
         claim = self.guarantee()
         if task.allow_nonconvergence and self.model is not None:

@@ -17,6 +17,7 @@ from dpbayes.arrays import Floats, Ints
 from dpbayes.heavy import pd, special, stats
 from dpbayes.mechanisms.pegs.keys import Layout
 from dpbayes.mechanisms.pegs.regressions import fit_regressions, log_odds
+from dpbayes.threads import one_thread
 
 LEAF = 20  # rows at least in a leaf of a tree
 PERMUTATIONS = 20
@@ -125,6 +126,7 @@ def total_variation(tables: Coded, k: int) -> Floats:
     return np.asarray(found)
 
 
+@one_thread()
 def pmse_ratio(tables: Coded) -> float:
     """pMSE of a logistic regression on all columns, over its expectation for a bootstrap.
 

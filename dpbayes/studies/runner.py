@@ -27,6 +27,7 @@ from dpbayes.errors import OutputError, StudyError
 from dpbayes.files import write_whole
 from dpbayes.heavy import pd
 from dpbayes.release import versions
+from dpbayes.threads import one_thread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -147,6 +148,7 @@ def _from_root_seed(
     return run(runs, seed.entropy)
 
 
+@one_thread()
 def attempt(
     run: Callable[..., pd.DataFrame], seed: int, number: int, piece: Piece
 ) -> pd.DataFrame | str:

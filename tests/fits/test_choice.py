@@ -7,6 +7,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.choice import choose_program
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
+from tests.programs import GOOD, UNPROVED, write
 
 SCHEMA = dpb.Schema.from_dict(
     {"columns": {"x": {"type": "binary"}, "y": {"type": "continuous", "lower": 0, "upper": 20}}}
@@ -168,3 +169,19 @@ def test_bad_input():
     ):
         with pytest.raises(dpb.GuaranteeError, match=message):
             choose_program(candidates, data, epsilon, window=window, noise=Scores(1))
+
+
+@pytest.mark.parametrize("mechanism", [dpb.Censored(1.0), dpb.Unweighted()])
+def test_programs_that_nothing_proves_are_not_chosen_among(tmp_path, mechanism):
+    """Whatever is claimed of the release, the choice is paid for as a strict one."""
+
+    def candidate(name, text):
+        (tmp_path / name).mkdir()
+        model = dpb.Program(write(tmp_path / name, text), "y ~ 1")
+        return dpb.Synthesizer(SCHEMA, mechanism, model, allow_unproved=True)
+
+    good, unproved = candidate("good", GOOD), candidate("unproved", UNPROVED)
+    with pytest.raises(dpb.ProgramError, match=r"'mine' is not proved .* line 21: "):
+        choose_program([good, unproved], records(2, 5), 1.0, noise=Scores(1))
+    chosen = choose_program([good, good], records(2, 5), 1.0, noise=Scores(1))
+    assert chosen.scores[0] == chosen.scores[1]

@@ -13,7 +13,7 @@ import dpbayes
 
 PACKAGE = Path(dpbayes.__file__).parent
 FLOORS = [
-    ["errors", "arrays", "files", "heavy", "cluster", "markup"],
+    ["errors", "arrays", "files", "heavy", "cluster", "markup", "threads"],
     ["schema"],
     ["formats"],
     ["privacy"],
