@@ -101,6 +101,20 @@ def test_a_groups_own_records_are_found_out(bind, family, clamp):
     assert np.abs(np.log(given_all_else(bound)[1])).max() > 0.3
 
 
+@pytest.mark.parametrize("spread", [0.1, 0.01, 0.002])
+def test_records_far_closer_than_the_groups_prior(bind, spread):
+    """Clamped at both ends, their terms have a slope next to the mode and nowhere else."""
+    plain, data = bind(EmbeddedEngine(), "normal", K=COVARIATES, J=3, n=300)
+    near = 5 + spread * np.random.default_rng(1).normal(size=300)
+    top = -np.log(spread) - 0.9  # about the log density of records at their mean
+    bound = plain.rebind(y=near, clip_lower=-3.0, clip_upper=top)
+    found = group_coordinates(bound, {**data, "y": near})
+    assert (found["group_information"] > 5 / spread**2).all()
+    mean, sd = given_all_else(bound.rebind(**found))
+    assert np.abs(mean).max() < 0.3
+    assert np.abs(np.log(sd)).max() < 0.3
+
+
 def test_small_groups_that_are_alike_say_as_much_as_their_size(bind):
     """Normal records: information is their number over the variance, though little for each."""
     bound, data = bind(EmbeddedEngine(), "normal", J=300, n=1500)

@@ -23,6 +23,10 @@ from dpbayes.stan.program import MULTIPLICITY
 
 _REACH = 5.0  # what is left out must be little beside the least that records say
 _GRID = np.linspace(-1, 1, 21) * _REACH  # in sds of an effect, but wider away from its mean
+# A little way off, clamped terms have no slope, and what records say may be narrower than the first
+# grid by a thousand times: it has these points near the mode, too.
+_NEAR = np.geomspace(1e-4, 0.4, 12)
+_NEAR = np.concatenate([-_NEAR, _NEAR])[:, None]
 _PASSES = 5  # each finds sds down to a fifth of those of the one before
 _ROUNDS = 3  # of modes, in which sds and information settle
 _SWEEPS = 2  # over the coordinates of a start
@@ -201,8 +205,11 @@ class _Slopes:
         farthest = 2 * sd
         width = np.full(len(mean), sd)
         moved = before.copy()
-        for _ in range(_PASSES):
+        for number in range(_PASSES):
             points = mean + width * _stretched(farthest / width)
+            if number == 0:
+                points = np.sort(np.concatenate([points, mean + width * _NEAR]), axis=0)
+                width = width * np.abs(_NEAR).min()
             slopes = np.empty(points.shape)
             for slope, moved[own] in zip(slopes, points, strict=True):
                 slope[:] = self._gradient(moved)[self._effects[own]]
