@@ -52,7 +52,8 @@ class SamplerSettings:
         adapt_delta: target acceptance rate.
         max_treedepth: cap on the doublings of a trajectory.
         metric: "dense_e" (few, correlated parameters) or "diag_e" (many). None leaves it to the
-            synthesizer; an engine that is asked directly takes "diag_e".
+            synthesizer, which looks at draws of a pilot run where there is one; an engine that is
+            asked directly takes "diag_e".
         progress: show a progress bar on standard error.
     """
 

@@ -138,3 +138,42 @@ def test_more_warm_up_is_more_of_both(synthesizer, records, runs, warmup, pilot,
         records, allow_nonconvergence=True
     )
     assert [run[0].warmup for run in runs] == [pilot, main]
+
+
+def test_the_metric_is_diagonal_where_draws_are_not_correlated(synthesizer, runs):
+    """Unless the user asks for a dense one."""
+    rng = np.random.default_rng(2)
+    apart = pd.DataFrame({f"x{k}": rng.uniform(-1, 1, 1500) for k in range(K)})
+    apart["y"] = np.clip(rng.normal(apart.sum(axis=1)), -10, 10)
+    for asked, found in ((None, "diag_e"), ("dense_e", "dense_e")):
+        short = replace(SETTINGS, metric=asked, draws=50)
+        replace(synthesizer, settings=short).fit(apart, allow_nonconvergence=True)
+        main, _, metric, _ = runs[-1]
+        assert (main.metric, metric.ndim) == (found, 1 if found == "diag_e" else 2)
+
+
+def test_many_covariates_have_a_dense_metric_from_a_pilot_run_alone(runs, monkeypatch):
+    many = [f"x{k}" for k in range(on_records.DENSE_METRIC_COVARIATES[0] + 1)]
+    schema = dpb.Schema.from_dict({"columns": {"y": OUTCOME, **dict.fromkeys(many, UNIT)}})
+    model = dpb.Regression("y ~ " + " + ".join(many), "normal")
+    short = replace(SETTINGS, draws=50, chains=2)
+    synthesizer = dpb.Synthesizer(schema, dpb.Censored(4.0), model, settings=short)
+    rng = np.random.default_rng(1)
+    x = (rng.uniform(-1, 1, (300, len(many))) + rng.uniform(-1, 1, (300, 1))) / 2
+    table = pd.DataFrame(dict(zip(["y", *many], [rng.normal(size=300), *x.T], strict=True)))
+    synthesizer.fit(table, allow_nonconvergence=True)
+    monkeypatch.setattr(on_starts, "AGREE", 0.0)
+    synthesizer.fit(table, allow_nonconvergence=True)
+    assert [run[0].metric for run in runs] == ["diag_e", "dense_e", "diag_e", "diag_e"]
+
+
+@pytest.mark.parametrize(("size", "draws"), [(1, 400), (20, 400), (60, 480)])
+def test_chance_is_no_correlation(size, draws):
+    """In 60 tables each, with fixed seeds; a pair with a correlation of .99 is found in any."""
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        points = rng.normal(size=(draws, size)) * rng.uniform(0.01, 100, size)
+        assert on_starts.independent(points)
+    if size > 1:
+        points[:, 0] = points[:, 1] * (1 + 0.1 * rng.normal(size=draws))
+        assert not on_starts.independent(points)

@@ -30,7 +30,7 @@ from dpbayes.mechanisms.posterior.coordinates import group_coordinates
 from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
 from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, Problem, Stage
-from dpbayes.mechanisms.posterior.starts import climbed, piloted
+from dpbayes.mechanisms.posterior.starts import climbed, independent, piloted
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.schema.domain import made_up
 from dpbayes.stan.model import Model, Replicate
@@ -46,7 +46,9 @@ SPARE = 4  # random points for each start
 # were asked for, the least, and the most: from 150 Stan estimates a metric of its own.
 WARM = 0.1, 100, 149
 _SINGULAR = 1e12  # condition of covariances
-DENSE_METRIC_COVARIATES = 50  # a dense metric costs K^2 per step and K^2 draws to learn
+# A dense metric costs K^2 per step and K^2 draws to learn: up to so many covariates where chains
+# learn it for themselves, and where draws tell it before.
+DENSE_METRIC_COVARIATES = 50, 200
 
 
 class BoundRecords:
@@ -249,7 +251,8 @@ class BoundRecords:
         number = int(seed.generate_state(1)[0] >> 1)
         given = self.task.settings
         covariates = sum(len(model.formula.names) for model in self.model.columns)
-        dense = covariates <= DENSE_METRIC_COVARIATES and not self._grouped
+        few, most = DENSE_METRIC_COVARIATES
+        dense = covariates <= most and not self._grouped
         metric = given.metric or ("dense_e" if dense else "diag_e")
         settings = replace(given, seed=number, metric=metric)
         if bound.candidates is not None:  # draws for diagnostics, made in no time
@@ -261,7 +264,10 @@ class BoundRecords:
             chains = chains.warmed(inverse)
             part, least, most = WARM
             warmup = min(max(round(part * given.warmup), least), most)
-            settings = replace(settings, warmup=min(warmup, given.warmup))
+            metric = "dense_e" if inverse.ndim == 2 else "diag_e"
+            settings = replace(settings, warmup=min(warmup, given.warmup), metric=metric)
+        elif given.metric is None and covariates > few:
+            settings = replace(settings, metric="diag_e")
         return Posterior.sample(
             bound, chains, settings, starts, checkpoint, self.data, self._grouped
         )
@@ -335,7 +341,9 @@ class BoundRecords:
         told = np.isfinite(found).all() and len(points) > 4 * len(found)
         if not told or np.linalg.cond(found) > _SINGULAR:
             return None
-        return found if settings.metric == "dense_e" else np.diag(found).copy()
+        free = self.task.settings.metric is None  # to take what costs less
+        dense = settings.metric == "dense_e" and not (free and independent(points))
+        return found if dense else np.diag(found).copy()
 
 
 def _some(draws: xr.DataTree, count: int, rng: np.random.Generator) -> xr.DataTree:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpbayes.arrays import Vector
+from dpbayes.arrays import Floats, Vector
 from dpbayes.engines.base import SamplerSettings
 from dpbayes.engines.diagnostics import diagnose
 from dpbayes.engines.draws import make_draws
@@ -76,6 +76,18 @@ def piloted(
     short = replace(settings, warmup=before, draws=draws, metric="diag_e", seed=seed)
     found = bound.sample(replace(short, progress=False), starts)
     return Pilot(found, diagnose(found, settings.max_treedepth).max_rhat < AGREE)
+
+
+def independent(points: Floats) -> bool:
+    """Whether draws, shape (draws, d), are no more correlated than chance makes them.
+
+    A diagonal metric then takes fewer steps than one with their correlations, and a step costs
+    less. Chance gives correlations of N independent draws eigenvalues of (1 ± sqrt(d / N))^2 (the
+    law of Marchenko and Pastur): twice the ratio of these is allowed.
+    """
+    share = math.sqrt(points.shape[1] / len(points))
+    by_chance = ((1 + share) / (1 - share)) ** 2
+    return bool(np.linalg.cond(np.atleast_2d(np.corrcoef(points.T))) < 2 * by_chance)
 
 
 def climbed(
