@@ -112,8 +112,8 @@ def test_many_records_start_from_a_pilot_fit(schema, monkeypatch):
     # From random points; or near the posterior, with a metric that 500 iterations found.
     assert started == [(600, True, 1000), (200, False, 500), (600, True, 100)]
     assert metrics[:2] == [None, None]
-    found = np.cov(piloted.on.plain.unconstrain(piloted.draws).T)
-    ratio = np.linalg.eigvals(np.linalg.solve(found, metrics[2]))  # 600 / 200, if all were as good
+    found = piloted.on.plain.unconstrain(piloted.draws).var(axis=0)  # they are not correlated
+    ratio = metrics[2] / found  # 600 / 200, if all were as good
     assert 1 < ratio.min() <= ratio.max() < 9
     for name in ("intercept", "coefficient", "lambda"):
         a, b = (np.squeeze(f.draws["posterior"][name].to_numpy()) for f in (plain, piloted))
