@@ -27,7 +27,7 @@ from dpbayes.privacy.noise import Noise, SecureNoise
 from dpbayes.privacy.statistic import scale_for
 from dpbayes.schema import Rows
 from dpbayes.schema.overlap import Trace
-from dpbayes.synthesizer import Synthesizer
+from dpbayes.synthesizer import Synthesizer, findings_of
 
 # Long enough for a thousand near-independent draws of a prior.
 POINTS = SamplerSettings(warmup=500, draws=250, seed=1)
@@ -152,11 +152,10 @@ def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
     if len({repr(candidate.mechanism) for candidate in candidates}) > 1:
         raise GuaranteeError("candidates must have the same mechanism: they differ in their model.")
     for candidate in candidates:
-        model = candidate.model
-        if model is not None and not model.program.bundled and not model.proof.proved:
+        if (model := candidate.model) and (findings := findings_of(model)):
             raise ProgramError(
                 f"program {model.program.name!r} is not proved to keep the contract: "
-                f"{model.proof.findings[0]} A private choice takes programs that are proved."
+                f"{findings[0]} A private choice takes programs that are proved."
             )
 
 

@@ -122,10 +122,8 @@ class Synthesizer(Generic[F_co]):
     @property
     def unproved(self) -> tuple[Finding, ...]:
         """What stands against a proof of the user's program behind a strict claim."""
-        if self.model is None or self.model.program.bundled:
-            return ()
-        strict = self.mechanism.claim(self.schema).basis == "strict"
-        return self.model.proof.findings if strict else ()
+        found = findings_of(self.model)
+        return found if found and self.mechanism.claim(self.schema).basis == "strict" else ()
 
     @property
     def spent(self) -> Mechanism[F_co]:
@@ -306,6 +304,11 @@ def reference_fit(records: BoundRecords) -> Reference:
     draws = records.unweighted_released.draws
     identity = records.model.identity()
     return Reference.from_draws(draws, sensitivity, parameters, identity, records.task.records)
+
+
+def findings_of(model: Model | None) -> tuple[Finding, ...]:
+    """What stands against a proof of a user's program; bundled ones are proved."""
+    return () if model is None or model.program.bundled else model.proof.findings
 
 
 def _refuse(findings: tuple[Finding, ...], model: Model | None) -> NoReturn:

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dpbayes.cli.options import required
 from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.errors import GuaranteeError, ProgramError, SchemaError
 from dpbayes.mechanisms import Mechanism, PureMechanism
@@ -18,6 +17,11 @@ from dpbayes.schema.table import read_toml
 from dpbayes.stan.model import ModelChoice, Program, Regression
 from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesizer import Synthesizer
+
+
+def required(field: dataclasses.Field[Any]) -> bool:
+    """Of an option: it has no default."""
+    return field.default is dataclasses.MISSING
 
 
 def require_posterior(mechanism: Mechanism[Any], *groups: Any) -> None:

@@ -14,10 +14,11 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from dpbayes.cli.models import ModelOptions, required
 from dpbayes.cli.streams import say
 from dpbayes.cluster import on_cluster
 from dpbayes.engines import Engine, SamplerSettings
@@ -41,9 +42,6 @@ from dpbayes.publication.output import CONFIDENTIAL
 from dpbayes.schema import Schema
 from dpbayes.schema.parts import IN_PARTS, Apply, Parts
 from dpbayes.synthesizer import Synthesizer
-
-if TYPE_CHECKING:  # it takes options from here
-    from dpbayes.cli.models import ModelOptions
 
 LARGE = 2**27  # bytes of a file, above which it is read in parts where that will do
 RECORDS = "FILE or address of confidential records."
@@ -99,11 +97,6 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
         )
         for field in dataclasses.fields(group)
     ]
-
-
-def required(field: dataclasses.Field[Any]) -> bool:
-    """Of an option: it has no default."""
-    return field.default is dataclasses.MISSING
 
 
 def refuse_confidential(reference: str) -> None:

@@ -262,8 +262,8 @@ class BoundRecords:
         starts, inverse = self._starts(bound, chains, settings, rng, before)
         if inverse is not None and isinstance(chains, EmbeddedBinding):
             chains = chains.warmed(inverse)
-            part, least, most = WARM
-            warmup = min(max(round(part * given.warmup), least), most)
+            part, least, longest = WARM
+            warmup = min(max(round(part * given.warmup), least), longest)
             metric = "dense_e" if inverse.ndim == 2 else "diag_e"
             settings = replace(settings, warmup=min(warmup, given.warmup), metric=metric)
         elif given.metric is None and covariates > few:
