@@ -121,6 +121,13 @@ def min_ess(arrays) -> float:
     )
 
 
+def cpu_seconds() -> float:
+    """Processor time of this process and its children, compilers among them."""
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    usages = [resource.getrusage(w) for w in who]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
 def peak_mb() -> float:
     """Peak resident memory in MB: this process, plus the largest child (a CmdStan chain)."""
     unit = 1e6 if platform.system() == "Darwin" else 1e3
@@ -141,4 +148,4 @@ if __name__ == "__main__":
         sizes += [arguments.covariates, arguments.groups]
     found = globals()[arguments.case](*sizes)
     seconds = time.perf_counter() - START
-    print(json.dumps({"seconds": seconds, "peak_mb": peak_mb(), **found}))
+    print(json.dumps({"seconds": seconds, "cpu": cpu_seconds(), "peak_mb": peak_mb(), **found}))

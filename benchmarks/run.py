@@ -20,16 +20,14 @@ GROUPS = (0, 10, 100, 1000)
 RECORDS = 10**4  # of the tables in K and J
 
 
-def run(case: str, n: int, engine: str, *options: str, repeats: int = 1) -> dict[str, float]:
-    """Medians over ``repeats`` processes."""
-    found = []
-    for _ in range(repeats):
-        command = [sys.executable, str(CASE), case, str(n), engine, *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.exit(f"{case} {n} {engine} failed:\n{done.stderr}")
-        found.append(json.loads(done.stdout.splitlines()[-1]))
-    return {key: statistics.median(f[key] for f in found) for key in found[0]}
+def once(case: str, n: int, engine: str, *options: str) -> dict[str, float]:
+    """One process."""
+    command = [sys.executable, str(CASE), case, str(n), engine, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{case} {n} {engine} failed:\n{done.stderr}")
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def has_cmdstan() -> bool:
@@ -41,24 +39,39 @@ def has_cmdstan() -> bool:
 
 
 def compare(n: int, repeats: int) -> None:
-    """(a) the record loop against (b) dpbayes."""
-    engines = ["cmdstan", "embedded"] if has_cmdstan() else ["embedded"]
-    print(f"Censored beta model, n = {n}, 4 x (1000 + 1000), medians of {repeats}\n")
-    print("| case | s | peak MB | min. ESS | (b) faster | (b) faster per effective draw |")
-    print("|---|---|---|---|---|---|")
-    ours = run("ours", n, "embedded", repeats=repeats)
-    for engine in engines:
-        loop = run("record_loop", n, engine, repeats=repeats)
-        times = loop["seconds"] / ours["seconds"]
-        per_draw = times * ours["ess"] / loop["ess"]
-        row("(a) record loop, " + engine, loop, f"{times:.1f} x", f"{per_draw:.1f} x")
-    row("(b) dpbayes, embedded", ours, "", "")
+    """(a) the record loop against (b) dpbayes, in turn, so that a slow minute slows all alike.
+
+    Programs of dpbayes are compiled before; the record loop is compiled each time, as by who writes
+    it for one job.
+    """
+    engines = ["embedded"]
+    if has_cmdstan():
+        engines.append("cmdstan")
+        once("ours", n, "cmdstan")
+    cases = {
+        **{f"(a) record loop, {engine}": ("record_loop", engine) for engine in engines},
+        **{f"(b) dpbayes, {engine}": ("ours", engine) for engine in engines},
+    }
+    rounds = [{name: once(case, n, e) for name, (case, e) in cases.items()} for _ in range(repeats)]
+    medians = {
+        name: {key: statistics.median(r[name][key] for r in rounds) for key in rounds[0][name]}
+        for name in cases
+    }
+    print(f"Censored beta model, n = {n}, 4 x (1000 + 1000), medians of {repeats} in turn\n")
+    print("| case | s | CPU s | peak MB | min. ESS | (b) faster | (b) faster per effective draw |")
+    print("|---|---|---|---|---|---|---|")
+    ours = medians["(b) dpbayes, embedded"]
+    for name, figures in medians.items():
+        times = figures["seconds"] / ours["seconds"]
+        per_draw = times * ours["ess"] / figures["ess"]
+        row(name, figures, f"{times:.1f} x", f"{per_draw:.1f} x")
     if len(engines) == 1:
-        print("\nCmdStan is not found, so (a) is run by the embedded engine only.")
+        print("\nCmdStan is not found, so the embedded engine alone is compared.")
 
 
 def row(name: str, f: dict[str, float], *rest: str) -> None:
-    cells = (name, f"{f['seconds']:.1f}", f"{f['peak_mb']:.0f}", f"{f['ess']:.0f}", *rest)
+    seconds = (f"{f['seconds']:.1f}", f"{f['cpu']:.1f}")
+    cells = (name, *seconds, f"{f['peak_mb']:.0f}", f"{f['ess']:.0f}", *rest)
     print("| " + " | ".join(cells) + " |", flush=True)
 
 
@@ -76,7 +89,7 @@ def scaling_table(what: str, cases: list[tuple[str, int, list[str]]]) -> None:
     print(f"| {what} | s | µs per record | leapfrog steps per draw | peak MB | min. ESS |")
     print("|---|---|---|---|---|---|")
     for name, n, options in cases:
-        f = run("scaling", n, "embedded", *options)
+        f = once("scaling", n, "embedded", *options)
         doubt = "" if f["converged"] else ", not converged"
         cells = (
             name, f"{f['seconds']:.1f}", f"{1e6 * f['seconds'] / n:.0f}",
@@ -87,7 +100,7 @@ def scaling_table(what: str, cases: list[tuple[str, int, list[str]]]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3, help="processes per compared case")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds of the compared cases")
     parser.add_argument("--largest", type=int, default=10**6, help="largest n of the scaling table")
     arguments = parser.parse_args()
     compare(2000, arguments.repeats)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from dpbayes.arrays import Floats
 from dpbayes.heavy import pd, stats
 from dpbayes.mechanisms import MECHANISMS
+from dpbayes.privacy.accounting import stated
 from dpbayes.schema import Column
 
 # Okabe & Ito's palette and Tol's wine, in an order that also separates in grey.
@@ -62,12 +63,14 @@ def confidential_mark(n: int, claim: Mapping[str, Any]) -> str:
         n: records.
         claim: ``Guarantee.to_dict``.
     """
-    epsilon, basis = claim["epsilon"], claim["basis"]
+    epsilon, basis, change = claim["epsilon"], claim["basis"], "add/remove"
+    if epsilon is None:
+        epsilon, change = claim.get("epsilon_substitution"), "substitution"
     if epsilon is None:
         paid = "no ε"
     else:
-        at = f" at δ = {claim['delta']:g}" if claim["delta"] else ""
-        paid = f"{'' if basis == 'strict' else 'target '}ε = {epsilon:.4g} (add/remove){at}"
+        at = f" at δ = {stated(claim['delta'])}" if claim["delta"] else ""
+        paid = f"{'' if basis == 'strict' else 'target '}ε = {stated(epsilon)} ({change}){at}"
     return f"CONFIDENTIAL · n = {n:,} · {paid}"
 
 

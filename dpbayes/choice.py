@@ -83,7 +83,7 @@ def choose_program(
             differ.
         records: n confidential rows.
         epsilon: for the choice.
-        reference: public records, paid for elsewhere; without them points come from the priors,
+        reference: public records; without them points come from the priors,
             which are often too wide to tell programs apart.
         window: public; log-likelihoods outside count as its ends.
         noise: for studies; by default of a release.
@@ -152,10 +152,14 @@ def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
     if len({repr(candidate.mechanism) for candidate in candidates}) > 1:
         raise GuaranteeError("candidates must have the same mechanism: they differ in their model.")
     for candidate in candidates:
-        if (model := candidate.model) and (findings := findings_of(model)):
+        model, findings = candidate.model, findings_of(candidate.model)
+        if model is not None and model.only_changes:
+            findings += model.proof.added  # what a choice costs is stated for both adjacencies
+        if model is not None and findings:
             raise ProgramError(
                 f"program {model.program.name!r} is not proved to keep the contract: "
-                f"{findings[0]} A private choice takes programs that are proved."
+                f"{findings[0]} A private choice takes programs that are proved, for records that "
+                "are changed and for those that are added or removed."
             )
 
 

@@ -1,5 +1,7 @@
 """Errors. Each message names the argument or column, what was found, and the remedy."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Self
 
 
@@ -66,3 +68,24 @@ class StudyError(DpbayesError):
 
 class InferenceError(DpbayesError):
     """Estimates that cannot be combined, or a model that does not fit a release."""
+
+
+@contextlib.contextmanager
+def refused(
+    kind: type[DpbayesError], message: str, but: type[BaseException] = DpbayesError
+) -> Iterator[None]:
+    """Turn whatever the block raises over bad input into an error of ours.
+
+    Readers, codecs and parsers raise what they like, panics of Rust too, which are no Exception.
+    Their words are dropped, as they may repeat values; the name of the error is kept.
+
+    Args:
+        message: what is wrong and what to do, without the point at its end.
+        but: errors that are left as they are, beside ours and those that end a program.
+    """
+    try:
+        yield
+    except (DpbayesError, but, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise kind(f"{message} ({type(error).__name__}).") from None

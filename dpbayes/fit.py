@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.errors import GuaranteeError
 from dpbayes.heavy import pd, xr
+from dpbayes.interrupts import stop_if_interrupted
 from dpbayes.kept import parameters, plotted, save
 from dpbayes.markup import card
 from dpbayes.mechanisms.base import F_co, Findings, Mechanism, Task
@@ -191,6 +192,7 @@ class Fit(Generic[F_co]):
         outputs = self.fitted.outputs(-(-datasets // shared), noise)
         frames = []
         for number in range(datasets):
+            stop_if_interrupted()
             if number % shared == 0:
                 output = next(outputs)
             synthetic = self.fitted.synthetic(output, rows, noise.rng)

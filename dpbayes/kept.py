@@ -126,7 +126,7 @@ class SavedFit:
         claim = self.found["guarantee"]
         return {
             "mechanism": str(claim.get("mechanism")),
-            "ε": str(claim.get("epsilon")),
+            "ε": str(claim.get("epsilon") or claim.get("epsilon_substitution")),
             "basis": str(claim.get("basis")),
             "formula": str(self.found.get("formula", "")),
         }

@@ -9,7 +9,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from dpbayes.engines import Engine, SamplerSettings, get_engine
 from dpbayes.engines.checkpoint import Checkpoint
-from dpbayes.errors import DataError, GuaranteeError, ProgramError, SchemaError
+from dpbayes.errors import DataError, GuaranteeError, ProgramError, SchemaError, refused
 from dpbayes.fit import Fit
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Unweighted
@@ -18,6 +18,7 @@ from dpbayes.mechanisms.outlook import Outlook
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.weights import Reference
 from dpbayes.privacy.accounting import Loss
+from dpbayes.privacy.assumptions import CUSTOM_SUMS
 from dpbayes.privacy.guarantee import UNCHECKED_CHAINS, Guarantee
 from dpbayes.privacy.noise import Noise, SecureNoise, StudyNoise
 from dpbayes.privacy.statistic import scale_for
@@ -79,7 +80,9 @@ class Synthesizer(Generic[F_co]):
                 "take mechanism measured, or take keep out of the schema."
             )
         over = model if model is None or isinstance(model, Model) else model.on(schema)
-        mechanism.check(schema, over)
+        unfit = f"the settings of mechanism {mechanism.name!r} do not fit the schema"
+        with refused(GuaranteeError, unfit):
+            mechanism.check(schema, over)
         for name, value in (
             ("schema", schema),
             ("mechanism", mechanism),
@@ -92,6 +95,8 @@ class Synthesizer(Generic[F_co]):
             object.__setattr__(self, name, value)
         if self.unproved and not allow_unproved:
             _refuse(self.unproved, self.model)
+        if self.only_changes and mechanism.claim(schema).adjacency == "add-remove":
+            _refuse_added(self.model)
 
     def guarantee(self) -> Guarantee:
         """The claim for one data set, before anything is computed from records."""
@@ -105,6 +110,10 @@ class Synthesizer(Generic[F_co]):
             claim = claim.having_paid(loss, "the number of rows")
         if self.model is not None:
             claim = claim.assuming(*self.model.assumptions)
+            if claim.draw == "candidates" and not self.model.program.bundled:
+                claim = claim.assuming(CUSTOM_SUMS)
+        if self.only_changes:
+            claim = claim.of_changes()
         for loss, what in self.paid:
             claim = claim.having_paid(loss, what)
         return claim.with_guesses(self.schema.guesses)
@@ -124,6 +133,13 @@ class Synthesizer(Generic[F_co]):
         """What stands against a proof of the user's program behind a strict claim."""
         found = findings_of(self.model)
         return found if found and self.mechanism.claim(self.schema).basis == "strict" else ()
+
+    @property
+    def only_changes(self) -> bool:
+        """A strict claim is for a changed record and for no record that is added or removed."""
+        model = self.model
+        strict = self.mechanism.claim(self.schema).basis == "strict"
+        return strict and model is not None and model.only_changes
 
     @property
     def spent(self) -> Mechanism[F_co]:
@@ -202,7 +218,9 @@ class Synthesizer(Generic[F_co]):
         # Draws of two mechanisms are paid for as independent ones: other random numbers.
         entropy = secrets.randbits(128) if self.settings.seed is None else self.settings.seed
         noise = self._noise(entropy)
-        rows = self._rows(len(before.table), noise)  # a noisy one of its own, which it pays for
+        rows = self.public_rows(
+            len(before.table), noise
+        )  # a noisy one of its own, which it pays for
         task = replace(before, entropy=entropy, noise=noise, checkpoint=None, rows=rows)
         if self.schema.rows.share or rows != before.rows:
             task = replace(task, _shared={})
@@ -239,7 +257,7 @@ class Synthesizer(Generic[F_co]):
         return Task(
             self.schema,
             found,
-            self._rows(len(found), noise),
+            self.public_rows(len(found), noise),
             self.model,
             self.engine,
             self.settings,
@@ -258,7 +276,7 @@ class Synthesizer(Generic[F_co]):
     def _noise(self, entropy: int) -> Noise:
         return SecureNoise() if self.settings.seed is None else StudyNoise(entropy)
 
-    def _rows(self, n: int, noise: Noise) -> int:
+    def public_rows(self, n: int, noise: Noise) -> int:
         """The public number of rows.
 
         Guarantee: a noisy one is epsilon-DP with its share of epsilon: n changes by 1 when a record
@@ -309,6 +327,18 @@ def reference_fit(records: BoundRecords) -> Reference:
 def findings_of(model: Model | None) -> tuple[Finding, ...]:
     """What stands against a proof of a user's program; bundled ones are proved."""
     return () if model is None or model.program.bundled else model.proof.findings
+
+
+def _refuse_added(model: Model | None) -> NoReturn:
+    """Raise GuaranteeError where ε is meant for what a program is not proved for."""
+    assert model is not None
+    raise GuaranteeError(
+        f"adjacency = 'add-remove': program {model.program.name!r} is proved where a record's "
+        "confidential values change, and not where a record is added or removed with its public "
+        f"ones: {model.proof.added[0]} Say that ε is for a changed record: "
+        'adjacency="substitution" (--adjacency substitution); or write the terms by functions that '
+        "are never an error (stan_models/README.md)."
+    )
 
 
 def _refuse(findings: tuple[Finding, ...], model: Model | None) -> NoReturn:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dpbayes.errors import GuaranteeError
 from dpbayes.mechanisms.base import F_co
-from dpbayes.privacy.accounting import ROUNDING
+from dpbayes.privacy.accounting import ROUNDING, stated
 from dpbayes.privacy.guarantee import EPSILONS, Guarantee, check_epsilon
 from dpbayes.synthesizer import Synthesizer
 
@@ -57,7 +57,7 @@ def for_total(
         low, high = (middle, high) if fits else (low, middle)
     if found is None:
         raise GuaranteeError(
-            f"a total of ε = {total:g} is too little for {datasets} data sets by "
+            f"a total of ε = {stated(total)} is too little for {datasets} data sets by "
             f"{mechanism.name!r}, of which each needs {low:.3g} at least. Ask for fewer data sets "
             "or more ε, or give a δ (--delta)."
         )

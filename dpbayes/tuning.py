@@ -10,6 +10,7 @@ from dpbayes.mechanisms import Unweighted, Weighted
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.risk import largest_scaling
 from dpbayes.mechanisms.posterior.weights import Reference
+from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.guarantee import check_epsilon
 from dpbayes.synthesizer import Synthesizer, reference_fit
 
@@ -28,7 +29,7 @@ def tune(synthesizer: Synthesizer[Any], records: pd.DataFrame, target_epsilon: f
 
     Args:
         synthesizer: schema, formula and family of the later use; its mechanism is not used.
-        records: public or historical records, paid for elsewhere.
+        records: public records, such as those of an earlier period.
         target_epsilon: for the local ε_x = 2Δ on the reference records.
     Raises:
         GuaranteeError: no weights tried meet the target.
@@ -58,7 +59,7 @@ def tune(synthesizer: Synthesizer[Any], records: pd.DataFrame, target_epsilon: f
         plan = (low + high) / 2 if low and high < float("inf") else (low * FACTOR or high / FACTOR)
     if best is None:
         raise GuaranteeError(
-            f"no weights meet the target ε = {target_epsilon:g}, down to a planned bound of "
+            f"no weights meet the target ε = {stated(target_epsilon)}, down to a planned bound of "
             f"{high:.2g}: they would have to remove nearly everything. Raise the target."
         )
     reached, chosen = best

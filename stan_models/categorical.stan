@@ -69,6 +69,12 @@ functions {
     }
     return found;
   }
+  // slope_offset, level by level
+  matrix slope_offsets(matrix slope_part, matrix effect) {
+    matrix[rows(slope_part), cols(effect)] offset_of;
+    for (c in 1:cols(effect)) offset_of[, c] = slope_offset(slope_part, effect[, c]);
+    return offset_of;
+  }
   vector intercept_offsets(matrix raw, matrix sd_raw, real scale, matrix partial,
                            matrix information, matrix estimate, vector prior,
                            vector free, matrix apart, vector overlap,
@@ -135,12 +141,12 @@ parameters {
   matrix[T, C - 1] group_sd_raw;
   matrix[P, C - 1] group_partial;
   matrix[J, C - 1] group_raw;
-  matrix<offset=-slope_part
-                * effects_by_level(S, group_raw, group_sd_raw, prior_group_sd,
-                                   group_partial, group_information, group_estimate,
-                                   rep_vector(0, C - 1), group_free, group_apart, overlap,
-                                   overlap_effect, overlap_row,
-                                   group_column)[1:Q]>[K, C - 1] coefficient;
+  matrix<offset=slope_offsets(
+             slope_part,
+             effects_by_level(S, group_raw, group_sd_raw, prior_group_sd, group_partial,
+                              group_information, group_estimate, rep_vector(0, C - 1),
+                              group_free, group_apart, overlap, overlap_effect,
+                              overlap_row, group_column))>[K, C - 1] coefficient;
   vector<offset=intercept_offsets(group_raw, group_sd_raw, prior_group_sd,
                                   group_partial, group_information,
                                   group_estimate - group_mean * coefficient,

@@ -19,9 +19,12 @@ functions {
     } else {
       log_lik += -0.5 * square((y - eta) .* per_sigma) - 0.5 * log(2 * pi());
     }
-    if (truncated == 1) log_lik -= log_Phi((ends[2] - eta) .* per_sigma);
+    // Arguments have names: as expressions, stanli loses them in generated quantities.
+    if (truncated == 1) {
+      vector[rows(y)] upper_end = (ends[2] - eta) .* per_sigma;
+      log_lik -= log_Phi(upper_end);
+    }
     if (truncated == 2) {
-      // named: as an argument, stanli loses it in generated quantities of two parts
       vector[rows(y)] middle = (0.5 * (ends[1] + ends[2]) - eta) .* per_sigma;
       log_lik -= log_Phi_interval(middle, 0.5 * (ends[2] - ends[1]) * per_sigma);
     }

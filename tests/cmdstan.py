@@ -1,6 +1,8 @@
-"""Whether CmdStan can be used here."""
+"""Whether CmdStan can be used here, and marks of the tests that need it."""
 
 import os
+
+import pytest
 
 from dpbayes.engines.cmdstan import CmdStanEngine
 from dpbayes.errors import EngineError
@@ -16,3 +18,7 @@ def cmdstan_missing() -> str:
 
 
 NO_CMDSTAN = cmdstan_missing()
+NEEDS_CMDSTAN = (
+    pytest.mark.cmdstan,
+    pytest.mark.skipif(bool(NO_CMDSTAN), reason=NO_CMDSTAN or "CmdStan is there"),
+)

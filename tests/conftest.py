@@ -12,10 +12,26 @@ from dpbayes.engines.draws import make_draws
 from dpbayes.engines.recorded import RecordedEngine
 from dpbayes.mechanisms import MECHANISMS
 from dpbayes.stan.families import FAMILIES
+from dpbayes.stan.program import StanProgram
 from tests.cmdstan import NO_CMDSTAN
 
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "xdist_group(name): tests for one worker of pytest-xdist")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one program with CmdStan go to one worker, so that none waits for a compiler."""
+    for item in items:
+        if item.get_closest_marker("cmdstan"):
+            parameters = getattr(item, "callspec", None)
+            family = parameters.params.get("family", "normal") if parameters else "normal"
+            program = StanProgram.for_family(family).name if family in FAMILIES else family
+            item.add_marker(pytest.mark.xdist_group(f"cmdstan-{program}"))
 
 
 def pytest_report_header() -> str:

@@ -31,20 +31,27 @@ N, POINTS = 6, 5  # records, parameter values
 SECONDS, MEMORY = 4, 4 * 2**30
 WINDOW = (-0.5, 0.25)
 DECLARED = ("weights", "anchor", "clip_lower", "clip_upper")
-_LEVELS = ("ordinal probit", "categorical", "ordinal")
-_COUNTS = ("zero-inflated Poisson", "hurdle", "poisson", "neg_binomial")
-_POSITIVE = ("censored survival", "lognormal", "gamma")
+_LEVELS = ("ordinal probit", "ordinal logit", "categorical", "ordinal")
+_COUNTS = (
+    "zero-inflated Poisson", "hurdle", "poisson", "neg_binomial", "negative binomial",
+    "hurdle by record", "zero-inflated by record",
+)  # fmt: skip
+_POSITIVE = (
+    "censored survival", "lognormal", "gamma", "exponential survival", "lognormal with slopes",
+)  # fmt: skip
 
 
 def outcomes(name: str, rng: np.random.Generator) -> Any:
     """N values of the confidential column: common ones, and some that are far out."""
     if name in _LEVELS:
         return rng.integers(1, 5, N)
-    if name == "bernoulli":
+    if name == "multinomial logit":
+        return rng.integers(1, 4, N)
+    if name in ("bernoulli", "logistic"):
         return rng.integers(0, 2, N)
     if name in _COUNTS:
         return rng.choice([0, 0, 1, 2, 3, 7, 90], N)
-    if name == "beta":
+    if name in ("beta", "beta regression"):
         return rng.choice([0.01, 0.3, 0.5, 0.77, 0.999], N)
     if name in _POSITIVE:
         return rng.choice([0.01, 0.4, 1.0, 1.5, 2.5, 4.0], N)

@@ -15,6 +15,7 @@ data {
   real clip_lower;
   real clip_upper;
   int<lower=0, upper=1> emit;
+  int<lower=0, upper=1> emit_y_rep;
 }
 parameters {
   real mu;
@@ -27,9 +28,11 @@ model {
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
-  array[emit ? n : 0] real y_rep;
+  array[emit_y_rep ? n : 0] real y_rep;
   if (emit) {
     log_lik = -0.5 * square(y - mu) - 0.5 * log(2 * pi());
+  }
+  if (emit_y_rep) {
     y_rep = normal_rng(rep_vector(mu, n), 1);
   }
 }
@@ -71,7 +74,9 @@ def stopping(place, statement):
         return GOOD.replace(
             "parameters {", f"transformed data {{\n{statement}\n}}\nparameters {{", 1
         )
-    before = {"model": "  mu ~ normal(0, 2);", "generated quantities": "  if (emit) {\n"}[place]
+    before = {"model": "  mu ~ normal(0, 2);", "generated quantities": "  if (emit_y_rep) {\n"}[
+        place
+    ]
     assert before in GOOD
     if place == "model":
         return GOOD.replace(before, f"{statement}\n{before}")

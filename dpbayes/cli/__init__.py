@@ -1,5 +1,14 @@
 """The ``dpbayes`` command."""
 
-from dpbayes.cli.app import main
+from dpbayes.interrupts import listen
+
+
+def main() -> None:
+    """Entry point: signals are heard before anything else is imported."""
+    listen()
+    from dpbayes.cli.app import run_command
+
+    run_command()
+
 
 __all__ = ["main"]

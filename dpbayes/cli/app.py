@@ -12,7 +12,6 @@ from dpbayes.cli.check import check
 from dpbayes.cli.demo import demo
 from dpbayes.cli.explore import explore
 from dpbayes.cli.inference import combine
-from dpbayes.cli.interrupts import Interrupts, leave
 from dpbayes.cli.ledger import ledger_app
 from dpbayes.cli.options import flattened
 from dpbayes.cli.pages import report
@@ -25,6 +24,7 @@ from dpbayes.cli.tune import tune
 from dpbayes.cli.whole import risk, utility
 from dpbayes.engines import ENGINES
 from dpbayes.errors import DpbayesError
+from dpbayes.interrupts import finished, first_signal, ignore, leave, stop_if_interrupted
 from dpbayes.mechanisms import MECHANISMS
 from dpbayes.stan.families import FAMILIES
 
@@ -38,20 +38,42 @@ app = typer.Typer(
 )
 
 
-def main() -> None:
-    """Entry point: errors that a user can mend are one message and exit code 2."""
-    interrupts = Interrupts()
-    code = run(lambda: interrupts.exit_code(_command))
-    if interrupts.first is not None:
+def run_command() -> None:
+    """Run what was typed: errors that a user can mend are one message and exit code 2."""
+    code = run(_command)
+    if first_signal() is not None:
         leave(code)
+    if finished():
+        ignore()
     sys.exit(code)
 
 
 def _command() -> int:
+    """Exit code of a command; of one that a signal has ended, 128 and the signal's number."""
+    try:
+        stop_if_interrupted()
+        code = _exit_code()
+    except KeyboardInterrupt:
+        code = FAILED
+    except Exception:
+        if first_signal() is None:
+            raise
+        code = FAILED  # libraries turn KeyboardInterrupt into errors of theirs
+    came = first_signal()
+    if came is None or code == 0:  # it came when all was done but the report
+        return code
+    say_error(f"error: interrupted by {came.name}.")
+    return 128 + came
+
+
+def _exit_code() -> int:
     try:
         app(prog_name="dpbayes")
     except DpbayesError as error:
         say_error(f"error: {error}")
+        return FAILED
+    except MemoryError:
+        say_error("error: there is not enough memory for this.")
         return FAILED
     except SystemExit as end:  # always an int from typer
         return int(end.code or 0)

@@ -12,7 +12,6 @@ from dpbayes.cli.options import AccountOptions, Data, InputOptions, MechanismOpt
 from dpbayes.cli.streams import say
 from dpbayes.cli.whole import CONFIDENTIAL
 from dpbayes.errors import GuaranteeError
-from dpbayes.evaluate.bounds import RUNS
 from dpbayes.formats.source import place
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import PosteriorMechanism
@@ -20,7 +19,7 @@ from dpbayes.schema.overlap import Identity
 from dpbayes.synthesizer import Synthesizer
 
 EXCEEDED = 1  # exit code
-CANDIDATES = 60  # by default
+CANDIDATES, NEIGHBOURS = 60, 12  # by default
 
 
 def audit(
@@ -34,29 +33,35 @@ def audit(
         typer.Option(help=f"Stan programs: records of the declared domain to try [{CANDIDATES}]."),
     ] = None,
     runs: Annotated[
-        int | None,
-        typer.Option(
-            help="How often to run the mechanism on each of two neighbours, to bound ε from below "
-            f"[{RUNS}; for Stan programs 0, because each run is a fit]."
-        ),
-    ] = None,
+        int,
+        typer.Option(min=0, help="Stan programs: fit so often on two neighbours, too; hours."),
+    ] = 0,
+    neighbours: Annotated[
+        int,
+        typer.Option(min=1, help="Tables that differ in one record to compare answers on."),
+    ] = NEIGHBOURS,
     show_values: ShowValues = False,
 ) -> None:
     """Search for a record that moves what is drawn by more than the mechanism's ε.
 
-    Stan programs are examined exactly, up to five parameters: the largest log ratio of both
-    neighbours' posteriors on public points, for a record added and for a record changed. Other
-    mechanisms are run on both neighbours, with records at the ends of the declared domain; the
-    lower bounds on ε are right with 95 % confidence. An audit can reject a claim, not prove it.
-    Its output is confidential, and costs nothing for that reason; a ledger notes that somebody
-    looked. Exit code 1 if ε is exceeded.
+    The mechanism runs on the records and on neighbours at once and is given the same random
+    answers on both. What each answer costs is worked out exactly, and what no answer pays for has
+    to be the same: settings, private outputs, synthetic rows. Of Stan programs the posteriors are
+    compared exactly, too: the largest log ratio on public points, for a record added and for a
+    record changed. There is no error rate. An audit can reject a claim, not prove it. Its output is
+    confidential, and costs nothing for that reason; a ledger notes that somebody looked. Exit code
+    1 if ε is exceeded.
     """
+    if runs:
+        from dpbayes.evaluate.audit_sampled import check_runs
+
+        check_runs(runs)
     chosen = mechanism.build(model)
-    exact = isinstance(chosen, PosteriorMechanism)
-    if not exact and candidates is not None:
+    posterior = isinstance(chosen, PosteriorMechanism)
+    if not posterior and (candidates is not None or runs):
         raise GuaranteeError(
-            f"mechanism {chosen.name!r} has no Stan program: leave out --candidates. Records at "
-            "the ends of the declared domain are tried; --runs says how often."
+            f"mechanism {chosen.name!r} has no Stan program: leave out --candidates and --runs. "
+            "Its answers are compared on neighbours, whose number --neighbours says."
         )
     synthesizer = model.synthesizer(chosen, allow_unproved=True)
     records = source.read(data, synthesizer.schema)
@@ -67,38 +72,46 @@ def audit(
             account.account, Identity(records, declared), chosen.name, place(data), account.note
         )
     say(CONFIDENTIAL)
-    if exact:
-        violated = _posterior(synthesizer, records, candidates, runs)
-    else:
-        violated = _outputs(synthesizer, records, runs)
+    violated = _answers(synthesizer, records, neighbours, posterior=posterior)
+    if posterior:
+        violated |= _densities(
+            synthesizer, records, CANDIDATES if candidates is None else candidates, runs
+        )
+    from dpbayes.evaluate.exact import UNSEEN, UNSEEN_CHAINS
+
+    unseen = (*UNSEEN, UNSEEN_CHAINS) if posterior else UNSEEN
+    say(f"Not seen by this audit: {'; '.join(unseen)}.")
     if violated:
         raise typer.Exit(EXCEEDED)
 
 
-def _posterior(
-    synthesizer: Synthesizer[Any], records: pd.DataFrame, candidates: int | None, runs: int | None
+def _answers(
+    synthesizer: Synthesizer[Any], records: pd.DataFrame, neighbours: int, *, posterior: bool
 ) -> bool:
-    """True if a Stan program's mechanism exceeds its ε."""
-    from dpbayes.evaluate.audit import audit as search  # the engines with it
+    """True if answers with noise cost more than is claimed for them."""
+    from dpbayes.evaluate.exact import audit_exact  # the engines with it
+
+    found = audit_exact(synthesizer, records, neighbours)
+    if not posterior or found.questions or found.violated:
+        _say(found, found.record, f"{found.neighbours} neighbours tried")
+    return found.violated
+
+
+def _densities(
+    synthesizer: Synthesizer[Any], records: pd.DataFrame, candidates: int, runs: int
+) -> bool:
+    """True if a Stan program's posterior exceeds its ε."""
+    from dpbayes.evaluate.audit import audit as search
     from dpbayes.evaluate.audit_sampled import audit_sampled
 
     fit = synthesizer.fit(records, allow_nonconvergence=True)
-    found = search(fit, CANDIDATES if candidates is None else candidates)
+    found = search(fit, candidates)
     _say(found, found.record, f"{found.candidates} tried")
     if not runs:
         return found.violated
     sampled = audit_sampled(synthesizer, records, pd.DataFrame([found.record]), runs)
     say(str(sampled))
     return found.violated or sampled.violated
-
-
-def _outputs(synthesizer: Synthesizer[Any], records: pd.DataFrame, runs: int | None) -> bool:
-    """True if another mechanism exceeds its ε."""
-    from dpbayes.evaluate.audit_outputs import audit_outputs
-
-    found = audit_outputs(synthesizer, records, RUNS if runs is None else runs)
-    _say(found, found.record, "of those at the ends of the declared domain")
-    return found.violated
 
 
 def _say(found: object, record: Mapping[str, Any], tried: str) -> None:

@@ -10,7 +10,7 @@ import typer
 from dpbayes.cli.options import ShowValues
 from dpbayes.cli.streams import say
 from dpbayes.engines import get_engine
-from dpbayes.engines.contract import check_contract, confidential_entries
+from dpbayes.engines.contract import PROPER, check_contract, confidential_entries
 from dpbayes.stan.dataflow import refuse_broken
 from dpbayes.stan.json_data import read_json_data
 from dpbayes.stan.program import StanProgram
@@ -51,10 +51,15 @@ def check(
     if proof.proved:
         entries = ", ".join(names)
         say(f"  ok  proved by dataflow, at all points and for all values of {entries}")
+        say("  ok  the prior is proper")
+        if proof.added:
+            say("Proved for a changed record alone: ε takes --adjacency substitution, because of")
+        for finding in proof.added:
+            say(f"  --  {finding}")
     else:
         say("Not proved by dataflow; a strict release needs --allow-unproved, and says so:")
         for finding in proof.findings:
             say(f"  --  {finding}")
     say("Not checked, your claim:")
-    for line in report.not_checked:
+    for line in (text for text in report.not_checked if not (proof.proved and text == PROPER)):
         say(f"  --  {line}")

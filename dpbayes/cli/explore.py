@@ -12,6 +12,7 @@ from dpbayes.cli.options import InputOptions, refuse_confidential
 from dpbayes.cli.streams import say
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema
+from dpbayes.schema.rows import check_room
 from dpbayes.stan.model import ModelChoice
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 def explore(
     reference: Annotated[
-        str, typer.Option(help="Public or earlier records, paid for elsewhere: FILE or address.")
+        str,
+        typer.Option(help="Public records, such as those of an earlier period: FILE or address."),
     ],
     source: InputOptions,
     model: ModelOptions,
@@ -45,6 +47,8 @@ def explore(
 
     refuse_confidential(reference)
     schema = Schema.from_toml(model.schema)
+    if rows is not None:
+        check_room(rows, len(schema.columns), 1)
     records = source.read(reference, schema)
     choice = model.choice() if model.given else None
     typed = _typed(model)

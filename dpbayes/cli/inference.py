@@ -9,9 +9,12 @@ from typing import Annotated
 import typer
 
 from dpbayes.cli.streams import say, say_error
+from dpbayes.errors import InferenceError, refused
 from dpbayes.inference.analysis import analyse, of_one, read_release
 from dpbayes.inference.combining import RULES
 from dpbayes.inference.regressions import MODELS, formula_fit
+
+UNFIT = "the data sets, or what guarantee.json says of them, do not fit this analysis"
 
 
 def combine(
@@ -33,14 +36,16 @@ def combine(
     found = read_release(release)
     by = f"by {found.mechanism!r}"
     if len(found.datasets) == 1 and rule is None:
-        table = of_one(found, formula, level)
+        with refused(InferenceError, UNFIT):
+            table = of_one(found, formula, level)
         say(f"{formula}: 1 data set {by}, model of the mechanism\n")
         say(table.to_string(float_format=lambda v: f"{v:.4g}"))
         return
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        combined = analyse(found, formula_fit(formula, model, found.levels), rule)
-    table = combined.table(level)
+        with refused(InferenceError, UNFIT):
+            combined = analyse(found, formula_fit(formula, model, found.levels), rule)
+            table = combined.table(level)
     say(f"{model} {formula}: {combined.datasets} data sets {by}, rule {combined.rule!r}\n")
     say(table.to_string(float_format=lambda v: f"{v:.4g}"))
     for text in dict.fromkeys(str(w.message) for w in caught):

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from dpbayes.cli.options import Data, InputOptions, ShowValues, flattened
 from dpbayes.cli.streams import say, say_done, say_table
+from dpbayes.privacy.accounting import stated, stated_left
 from dpbayes.privacy.guarantee import amount
 from dpbayes.publication.account import check_new
 from dpbayes.publication.database import VERSION
@@ -74,11 +75,14 @@ def show(url: Url, account: AnyAccount = None) -> None:
     for name in ("budget ε", "δ", "spent ε", "left", *STATES):
         table.add_column(name, justify="right")
     for one in accounts:
-        numbers = (one.budget.epsilon, one.budget.delta, one.spent[0], one.left)
+        budget = one.budget
         table.add_row(
             one.name,
             one.adjacency,
-            *(f"{number:.6g}" for number in numbers),
+            stated_left(budget.epsilon),
+            stated(budget.delta),
+            stated(one.spent[0]),
+            stated_left(one.left),
             *(str(one.entries[state]) for state in STATES),
         )
     say_table(table)

@@ -142,7 +142,7 @@ class InputOptions:
 
     def in_parts(self, source: str) -> bool:
         """It is a large file of a format that is read in parts."""
-        if is_address(source) or not Path(source).is_file():
+        if is_address(source):
             return False
         kind = format_of(File.of(Path(source)), self.input_format)
         return kind.parts is not None and Path(source).stat().st_size > LARGE

@@ -16,6 +16,7 @@ from dpbayes.cli.options import InputOptions, refuse_confidential
 from dpbayes.cli.streams import is_terminal, say, say_error, say_table
 from dpbayes.errors import SchemaError
 from dpbayes.mechanisms.outlook import COUNTED, DISTANCE
+from dpbayes.privacy.accounting import stated, stated_left
 from dpbayes.schema import Schema
 
 if TYPE_CHECKING:  # it imports every mechanism
@@ -91,7 +92,7 @@ def _columns(title: str, first: Sequence[str], totals: Sequence[float]) -> Table
     for name in first:
         table.add_column(name)
     for total in totals:
-        table.add_column(f"ε = {total:g}", justify="right")
+        table.add_column(f"ε = {stated(total)}", justify="right")
     return table
 
 
@@ -119,13 +120,13 @@ def _say_costs(found: Plan, totals: Sequence[float]) -> None:
         "ε to set for one data set (all of them when one record is changed)", ["mechanism"], totals
     )
     for name, entries in found.expected.items():
-        table.add_row(name, *[f"{e.epsilon:.3g} ({_changed(e)})" for e in entries])
+        table.add_row(name, *[f"{stated_left(e.epsilon)} ({_changed(e)})" for e in entries])
     say_table(table)
 
 
 def _changed(one: Expected) -> str:
     loss = one.claim.epsilon_substitution
-    return f"{loss:.3g}" if math.isfinite(loss) else "no bound"
+    return f"{stated(loss)}" if math.isfinite(loss) else "no bound"
 
 
 def _say_models(found: Plan, totals: Sequence[float]) -> None:
@@ -156,10 +157,10 @@ def _say_advice(found: Plan, totals: Sequence[float], datasets: int) -> None:
     once = False
     for total in totals:
         name, why = found.recommended(total)
-        say(f"ε = {total:g}: take {name}: {why}.")
+        say(f"ε = {stated(total)}: take {name}: {why}.")
         fitted = found.posterior(total)
         if fitted is not None:
-            say(f"ε = {total:g}, with the model: take {fitted}.")
+            say(f"ε = {stated(total)}, with the model: take {fitted}.")
         for chosen in filter(None, (name, fitted)):
             (one,) = (entry for entry in found.expected[chosen] if entry.total == total)
             once = once or one.claim.each.epsilon == 0

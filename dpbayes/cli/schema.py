@@ -13,10 +13,12 @@ from dpbayes.cli.options import RECORDS, Data, InputOptions, ShowValues, flatten
 from dpbayes.cli.streams import say, say_done
 from dpbayes.errors import OutputError, SchemaError
 from dpbayes.formats.source import File, is_address
+from dpbayes.mechanisms import Measured
 from dpbayes.publication.output import as_output_error
 from dpbayes.schema import Schema
 from dpbayes.schema.draft import MARK, guesses, text
 from dpbayes.schema.editors import json_schema
+from dpbayes.synthesizer import Synthesizer
 
 schema_app = typer.Typer(no_args_is_help=True, help="Write and check schemas.")
 
@@ -71,6 +73,8 @@ def check(
     if records is not None:
         declared.validate(source.read(records, declared), show_values=show_values)
         say("The records fit the schema.")
+    if declared.keep:
+        Synthesizer(declared, Measured(1))
     public = sum(column.public for column in declared.columns.values())
     say(f"{schema}: {len(declared.columns)} columns, {public} of them public.")
     if declared.guesses:

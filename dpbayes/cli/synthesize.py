@@ -23,6 +23,7 @@ from dpbayes.cli.streams import say, say_done
 from dpbayes.errors import GuaranteeError
 from dpbayes.formats.catalog import CSV, WRITTEN, written_as
 from dpbayes.mechanisms import Mechanism
+from dpbayes.privacy.accounting import stated
 from dpbayes.publication.job import WARNING, Job, Outcome
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 from dpbayes.stan.family_text import families_in
@@ -205,5 +206,5 @@ def _within(
         loss = choice_loss(choice.choose_epsilon, asked.guarantee().adjacency)
         asked = asked.having_paid(loss, CHOICE)
     fitting: Any = for_total(asked, total, datasets, delta).mechanism
-    say(f"ε = {fitting.epsilon:.6g} for each data set, {total:g} in all.")
+    say(f"ε = {stated(fitting.epsilon)} for each data set, {total:g} in all.")
     return tuple(one.with_mechanism(fitting) for one in candidates)

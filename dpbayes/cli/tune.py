@@ -21,7 +21,8 @@ from dpbayes.tuning import tune as choose
 
 def tune(
     reference: Annotated[
-        str, typer.Option(help="Public or historical records, paid for elsewhere: FILE or address.")
+        str,
+        typer.Option(help="Public records, such as those of an earlier period: FILE or address."),
     ],
     target_epsilon: Annotated[
         float, typer.Option(help="Largest local ε_x = 2Δ on the reference records, in nats.")
@@ -48,7 +49,7 @@ def tune(
     synthesizer.schema.validate(records, show_values=show_values)
     found = choose(synthesizer, records, target_epsilon)
     with as_output_error(out, "The weights were not written."):
-        out.parent.mkdir(parents=True, exist_ok=True)
+        out.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         found.save(out)
     assert found.tuning is not None
     say(

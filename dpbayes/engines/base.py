@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.arrays import Vector
+from dpbayes.engines.draws import count_draws, one_draw
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.heavy import xr
 from dpbayes.privacy.guarantee import Draw
@@ -69,15 +70,18 @@ class SamplerSettings:
     progress: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("chains", 2), ("warmup", 0), ("draws", 4), ("threads_per_chain", 1),
-            ("max_treedepth", 1),
+        for name, least, most in (
+            ("chains", 2, 1000), ("warmup", 0, 1_000_000), ("draws", 4, 1_000_000),
+            ("threads_per_chain", 1, 1000), ("max_treedepth", 1, 30), ("parallel_chains", 1, 1000),
         ):  # fmt: skip
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise EngineError(f"{name} = {value!r} must be a whole number, at least {least}.")
-        if self.parallel_chains is not None and self.parallel_chains < 1:
-            raise EngineError(f"parallel_chains = {self.parallel_chains!r} must be at least 1.")
+            if name == "parallel_chains" and value is None:
+                continue
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not whole or not least <= value <= most:
+                raise EngineError(
+                    f"{name} = {value!r} must be a whole number, from {least:,} to {most:,}."
+                )
         if self.seed is not None and (not isinstance(self.seed, int) or self.seed < 0):
             raise EngineError(f"seed = {self.seed!r} must be a whole number, 0 or above.")
         if not 0 < self.adapt_delta < 1:
@@ -178,10 +182,11 @@ class BoundModel(Protocol):
         """
         ...
 
-    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
+    def log_lik(self, draws: xr.DataTree, *, strict: bool = False) -> Iterator[Vector]:
         """Record log-likelihoods draw by draw, in order: S arrays of shape (n,).
 
-        NaN where the program rejects the point.
+        NaN where the program rejects the point; with ``strict`` an EngineError. What decides a
+        release takes no NaN of all records: which points are rejected may hang on one of them.
         """
         ...
 
@@ -200,6 +205,33 @@ class BoundModel(Protocol):
 def no_replicate(program: StanProgram) -> EngineError:
     """Where generated quantities fail. Which draw it was is private, and so is what Stan says."""
     return EngineError(f"{program.name}.stan cannot generate records at the draw that was chosen.")
+
+
+def log_lik_where(
+    public: BoundModel, bound: BoundModel, draws: xr.DataTree, n: int
+) -> Iterator[Vector]:
+    """As ``bound.log_lik``, NaN where the program rejects the point with public data.
+
+    Raises:
+        EngineError: it rejects a point with the records alone.
+    """
+    for number in range(count_draws(draws)):
+        at = one_draw(draws, number)
+        try:
+            _ = list(public.log_lik(at, strict=True))
+        except EngineError:
+            yield np.full(n, np.nan)
+        else:
+            yield from bound.log_lik(at, strict=True)
+
+
+def rejected(program: StanProgram) -> EngineError:
+    """Where log_lik cannot be evaluated. What Stan says of it may be of records."""
+    return EngineError(
+        f"{program.name}.stan cannot evaluate log_lik of the records at a point at which it can "
+        "evaluate that of public constants: no value of the declared domain and no number of "
+        "records may be an error in the program."
+    )
 
 
 def unfit_data(program: StanProgram, said: str) -> ProgramError:
@@ -304,7 +336,7 @@ def _encoded(key: str, value: Any) -> str | NDArray[Any]:
     if array.dtype.kind not in "iufb":
         raise EngineError(f"data entry {key!r} is not numeric: {value!r}.")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        if array.ndim or np.isnan(array):
+        if key not in ("clip_lower", "clip_upper") or np.isnan(array):
             raise EngineError(f"data entry {key!r} holds NaN or infinite values.")
         return '"Infinity"' if array > 0 else '"-Infinity"'
     array = array.astype(int) if array.dtype.kind == "b" else array

@@ -16,7 +16,7 @@ from dpbayes.engines.base import CompilesOnce, SamplerSettings, StanData
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import SAMPLER_STATS, count_draws, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
-from dpbayes.engines.interruptible import by_parts
+from dpbayes.engines.evaluator import by_parts
 from dpbayes.engines.proposal import Candidates, Choices, Outcomes, Proposer, with_rows
 from dpbayes.errors import EngineError
 from dpbayes.heavy import xr
@@ -45,9 +45,10 @@ class CandidatesEngine(CompilesOnce["CandidatesModel"]):
     added or removed (the exponential mechanism over a finite public set), for every K and every
     set of candidates. No chain has to converge, and there is no seed. Terms are rounded to
     multiples of 2^-30 inside the window and summed as whole numbers, so that with a bundled
-    program no rounding is left out, and OpenDP draws from the weights exactly. With a user's
-    program, or a score that is not a clamped log-likelihood, rounding of the program's own sums
-    remains, about 1e-15 n w.
+    program no rounding is left out, and OpenDP draws from the weights exactly. A user's program may
+    give a record's term other last bits beside other records, which the multiples make 2^-30 of at
+    most: 2^-30 n in all, which its guarantee says. A score that is not a clamped log-likelihood is
+    summed by the program, with a rounding of about 1e-15 n w.
 
     Candidates are draws of the prior, or lie around an anchor that was paid for
     (``proposal.Proposer``). K changes how near the draw comes to a draw of the posterior, and
@@ -167,8 +168,8 @@ class CandidatesBinding:
     def log_prob(self, draws: xr.DataTree) -> Vector:
         return self._bound.log_prob(draws)
 
-    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
-        return self._records.log_lik(draws)
+    def log_lik(self, draws: xr.DataTree, *, strict: bool = False) -> Iterator[Vector]:
+        return self._records.log_lik(draws, strict=strict)
 
     def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
         return self._bound.y_rep(draws, index, seed)
@@ -233,12 +234,12 @@ class _Records:
 
         return by_parts(evaluate, points)
 
-    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
+    def log_lik(self, draws: xr.DataTree, *, strict: bool) -> Iterator[Vector]:
         """As ``BoundModel.log_lik``."""
         if not self._blocks:
             return (np.empty(0) for _ in range(count_draws(draws)))
         points = self._blocks[0].bound.unconstrain(draws)
-        each = zip(*(block.log_lik(points) for block in self._blocks), strict=True)
+        each = zip(*(block.log_lik(points, strict=strict) for block in self._blocks), strict=True)
         return (np.concatenate(parts) for parts in each)
 
 
@@ -248,6 +249,7 @@ class _Block:
 
     Attributes:
         bound: the program with them.
+        strict: at the points of ``sums`` it has to have a log_lik; see ``Proposer``.
         counts: how many records each stands for.
         before: copies before them.
     """
@@ -255,6 +257,7 @@ class _Block:
     bound: EmbeddedBinding
     counts: Ints
     before: int
+    strict: bool
 
     @classmethod
     def of(
@@ -271,12 +274,13 @@ class _Block:
         filled = np.concatenate([np.repeat(first, before), rows, np.repeat(first, after)])
         some = {key: values[filled] for key, values in columns.items()}
         n = len(filled)
-        return cls(model.bind({**data, **some, **contract_defaults(n), "n": n}), counts, before)
+        bound = model.bind({**data, **some, **contract_defaults(n), "n": n})
+        return cls(bound, counts, before, not model.program.bundled)
 
-    def log_lik(self, points: Floats) -> Iterator[Vector]:
+    def log_lik(self, points: Floats, *, strict: bool) -> Iterator[Vector]:
         """f of the rows at each point."""
         end = self.before + len(self.counts)
-        return (f[self.before : end] for f in self.bound.log_lik_at(points))
+        return (f[self.before : end] for f in self.bound.log_lik_at(points, strict=strict))
 
     def sums(
         self, points: Floats, low: float, high: float, weights: Vector, anchor: Vector
@@ -287,7 +291,7 @@ class _Block:
         term = np.empty(len(self.counts))
         # As in the program, NaN becomes the lower end.
         with np.errstate(invalid="ignore", over="ignore"):
-            for k, f in enumerate(self.log_lik(points)):
+            for k, f in enumerate(self.log_lik(points, strict=self.strict)):
                 np.subtract(f, anchor, out=term)
                 np.multiply(term, weights, out=term)
                 np.fmin(np.fmax(term, low, out=term), high, out=term)

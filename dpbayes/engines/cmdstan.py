@@ -9,13 +9,16 @@ until Python ends, and it sends the reason of some failures only to its logger.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.arrays import Floats, Vector
+from dpbayes.engines.agreement import require_own_draws
 from dpbayes.engines.base import (
     BLOCK_VALUES,
     CompilesOnce,
@@ -42,18 +46,21 @@ from dpbayes.engines.cmdstan_run import (
     task_failed,
 )
 from dpbayes.engines.draws import SAMPLER_STATS, make_draws, stacked, uncolumn, variables
-from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine
-from dpbayes.engines.interruptible import private_folder
+from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
-from dpbayes.heavy import xr
+from dpbayes.heavy import filelock, xr
+from dpbayes.interrupts import private_folder
 from dpbayes.privacy.guarantee import Draw
 from dpbayes.schema.fingerprint import hash_of
 from dpbayes.stan.program import StanProgram
 
 # The release this was written and tested with; older ones may lack arguments used here.
 _OLDEST = (2, 35)
+_LOCK = ".lock"  # of a program's folder in the cache, held by who compiles it
+_SCRATCH = "compiling-"
 _EXACT = f"%.{DIGITS}g"
+TRIED = 10  # random points, at one of which a program that the embedded engine knows has a density
 _GENERATE = ["generate_quantities", "fitted_params=points.csv"]
 
 
@@ -82,12 +89,12 @@ class CmdStanEngine(CompilesOnce["CmdStanModel"]):
         try:
             with cmdstanpy.disable_logging():
                 self._home = Path(cmdstanpy.cmdstan_path())
-                self._version = cmdstanpy.cmdstan_version() or (0, 0)
+                release = cmdstanpy.cmdstan_version() or (0, 0)
         except ValueError as error:
             raise EngineError(f"CmdStan is not found: {error} {install}.") from None
-        self.version = ".".join(map(str, self._version))
+        self.version = _version_of(self._home) or ".".join(map(str, release))
         self._stanc = self._home / "bin" / f"stanc{'.exe' if os.name == 'nt' else ''}"
-        if self._version < _OLDEST or not self._stanc.is_file():
+        if release < _OLDEST or not self._stanc.is_file():
             raise EngineError(
                 f"CmdStan in {self._home} is older than {'.'.join(map(str, _OLDEST))} or not built "
                 f"(no {self._stanc.name}). {install}."
@@ -102,29 +109,34 @@ class CmdStanEngine(CompilesOnce["CmdStanModel"]):
         return model
 
     def executable(self, program: StanProgram, *, threads: bool) -> Path:
-        """The compiled program, from the cache if it is there."""
+        """The compiled program, from the cache if it is there.
+
+        Processes that want the same program at once wait for the one that compiles it.
+        """
         directory = _cache_directory() / self._key(program, threads)
         suffix = ".exe" if os.name == "nt" else ""
         target = directory / f"model{suffix}"
-        if not os.access(target, os.X_OK):  # False, too, in a folder of another user
-            # A scratch directory beside the target, so that the finished file moves into place
-            # in one step: processes that compile the same program do not see each other's halves.
-            with _scratch(directory) as scratch:
-                source = scratch / SOURCE
-                source.write_text(program.text, encoding="utf-8")
-                try:
-                    with self._cmdstanpy.disable_logging():
-                        built = self._cmdstanpy.compile_stan_file(
-                            source, cpp_options={"STAN_THREADS": "TRUE"} if threads else None
-                        )
-                except ValueError as error:
-                    last = "\n".join(str(error).strip().splitlines()[-10:])
-                    raise EngineError(
-                        f"the C++ compiler failed on {program.name}.stan:\n{last}"
-                    ) from None
-                os.replace(source, directory / SOURCE)
-                os.replace(built, target)
+        if os.access(target, os.X_OK):  # False, too, in a folder of another user
+            return target
+        with _alone_in(directory) as scratch:
+            if not os.access(target, os.X_OK):  # nobody has compiled it meanwhile
+                self._compile(program, scratch, target, threads=threads)
         return target
+
+    def _compile(self, program: StanProgram, scratch: Path, target: Path, *, threads: bool) -> None:
+        """Compile in a scratch folder; the finished file moves to ``target`` in one step."""
+        source = scratch / SOURCE
+        source.write_text(program.text, encoding="utf-8")
+        try:
+            with self._cmdstanpy.disable_logging():
+                built = self._cmdstanpy.compile_stan_file(
+                    source, cpp_options={"STAN_THREADS": "TRUE"} if threads else None
+                )
+        except ValueError as error:
+            last = "\n".join(str(error).strip().splitlines()[-10:])
+            raise EngineError(f"the C++ compiler failed on {program.name}.stan:\n{last}") from None
+        os.replace(source, target.parent / SOURCE)
+        os.replace(built, target)
 
     def _key(self, program: StanProgram, threads: bool) -> str:
         # A compiled program finds CmdStan's libraries by their path, so the path counts too.
@@ -159,6 +171,13 @@ class CmdStanModel:
         self.sampled = (*self.parameters, *info["transformed parameters"])
         self._engine = engine
         self._executables: dict[bool, Path] = {}
+        # The embedded engine is asked by one thread at a time.
+        self.embedded_lock = threading.Lock()
+
+    @functools.cached_property
+    def embedded(self) -> EmbeddedModel:
+        """The same on the embedded engine; ProgramError for a program that it does not know."""
+        return EmbeddedEngine().compile(self.program)
 
     def executable(self, *, threads: bool) -> Path:
         """The compiled program; the one with threads is slower, so it is a second one."""
@@ -191,7 +210,7 @@ class CmdStanBinding:
 
     def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
         names, values = self._sample(settings, range(settings.chains), starts)
-        return self._tree(names, values)
+        return self._checked(self._tree(names, values))
 
     def sample_chains(
         self,
@@ -204,7 +223,7 @@ class CmdStanBinding:
 
         def finished(chain: int, table: Path) -> None:
             names, values = read_table(table)
-            done(chain, self._tree(names, values[None]))
+            done(chain, self._checked(self._tree(names, values[None])))
 
         self._sample(settings, chains, starts, finished)
 
@@ -228,7 +247,9 @@ class CmdStanBinding:
                 settings.resolved_seed(),
                 parallel=settings.parallel_chains or os.cpu_count() or 1,
                 threads=settings.threads_per_chain,
-                refresh=progress.refresh,
+                # Also where no bar is shown: a chain ends with its next line if this process,
+                # which reads it, has been killed.
+                refresh=max(1, (settings.warmup + settings.draws) // 50),
                 watch=lambda chain, line: progress.lines.write(f"Chain [{chain + 1}] {line}"),
                 finished=finished,
             )
@@ -238,9 +259,24 @@ class CmdStanBinding:
         stats = {key: values[:, :, names.index(key)] for key in SAMPLER_STATS}
         return make_draws(_variables(names, values, self._model.sampled), stats)
 
+    def _checked(self, draws: xr.DataTree) -> xr.DataTree:
+        """The draws, once their log density is that of the chains at the values written out.
+
+        CmdStan's own evaluation can be wrong in the same way as what it writes, so the embedded
+        engine is asked too, for every program that it can evaluate.
+        """
+        densities = {"the same program": self.log_prob}
+        with self._model.embedded_lock:
+            with contextlib.suppress(ProgramError, EngineError):
+                other = self.embedded()
+                if np.isfinite(other.log_prob(other.random_points(TRIED, seed=0))).any():
+                    densities["the embedded engine"] = other.log_prob
+            require_own_draws(draws, densities, f"CmdStan {self._model.version}")
+        return draws
+
     def embedded(self) -> EmbeddedBinding:
         """The same on the embedded engine; ProgramError for a program that it does not know."""
-        return EmbeddedBinding(EmbeddedEngine().compile(self._model.program), self._data)
+        return EmbeddedBinding(self._model.embedded, self._data)
 
     def random_points(self, count: int, seed: int, width: float = 2.0) -> xr.DataTree:
         # CmdStan has no command for this. Programs mean the same on the embedded engine, which
@@ -265,10 +301,10 @@ class CmdStanBinding:
             rows = self._rows(folder, arguments, names, points, "lp__", np.array([-np.inf]))
         return np.concatenate(rows)
 
-    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
+    def log_lik(self, draws: xr.DataTree, *, strict: bool = False) -> Iterator[Vector]:
         names, points = self._constrained(draws)
         block = max(1, BLOCK_VALUES // self._n)
-        rejected = np.full(self._n, np.nan)
+        rejected = None if strict else np.full(self._n, np.nan)
         with self._files(emit=1, emit_y_rep=0) as folder:
             for start in range(0, len(points), block):
                 some = points[start : start + block]
@@ -371,19 +407,34 @@ def _cache_directory() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "dpbayes" / "stan"
 
 
+def _version_of(home: Path) -> str:
+    """CmdStan's version with all its numbers, as its makefile has it; empty if it has none."""
+    with contextlib.suppress(OSError):
+        text = (home / "makefile").read_text(encoding="utf-8", errors="replace")
+        version = re.search(r"^CMDSTAN_VERSION\s*:=\s*(\S+)", text, re.MULTILINE)
+        return version[1] if version else ""
+    return ""
+
+
 @contextlib.contextmanager
-def _scratch(directory: Path) -> Iterator[Path]:
-    """A temporary directory inside a cache directory, which is made if need be."""
+def _alone_in(directory: Path) -> Iterator[Path]:
+    """A scratch folder inside a folder of the cache, which no other process uses meanwhile.
+
+    The lock ends with the process that holds it. What a process that was killed has left goes.
+    """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        scratch = tempfile.TemporaryDirectory(dir=directory)
+        held = filelock.FileLock(directory / _LOCK, mode=0o600, fallback_to_soft=False).acquire()
     except OSError as error:
         raise EngineError(
             f"compiled programs cannot be kept in {directory}: {error.strerror}. Set "
             "XDG_CACHE_HOME to a directory where you may write."
         ) from None
-    with scratch as path:
-        yield Path(path)
+    with held:
+        for left in directory.glob(f"{_SCRATCH}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=directory) as scratch:
+            yield Path(scratch)
 
 
 def _variables(names: list[str], values: Floats, wanted: Sequence[str]) -> dict[str, NDArray[Any]]:

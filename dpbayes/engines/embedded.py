@@ -24,17 +24,18 @@ from dpbayes.engines.base import (
     SamplerSettings,
     StanData,
     no_replicate,
+    rejected,
     require_entries,
     unfit_data,
 )
 from dpbayes.engines.draws import columns, count_draws, join_chains, make_draws, uncolumn, variables
 from dpbayes.engines.embedded_chain import arguments, run_chain
-from dpbayes.engines.evaluator import evaluator, names_of, unconstrained
-from dpbayes.engines.interruptible import by_parts, interruptible
+from dpbayes.engines.evaluator import by_parts, evaluator, names_of, unconstrained
 from dpbayes.engines.processes import Processes, run_each
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.heavy import optimize, xr
+from dpbayes.interrupts import interruptible, stop_if_interrupted
 from dpbayes.privacy.guarantee import Draw
 from dpbayes.schema.fingerprint import hash_of
 from dpbayes.stan.program import StanProgram
@@ -131,6 +132,7 @@ class EmbeddedBinding:
             how = {**arguments(settings, progress.refresh, self._metric), "parallel_chains": beside}
             for some in self._together(settings, beside):
                 start = None if inits is None else inits[some.start : some.stop]
+                stop_if_interrupted()
                 try:
                     found = run(model, some.start + 1, {**how, "chains": len(some), "inits": start})
                 except RuntimeError as error:
@@ -326,16 +328,17 @@ class EmbeddedBinding:
             raise self._failed("at a draw", str(error)) from None
         return uncolumn(names, out.reshape(*points.shape[:-1], len(names)))
 
-    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
+    def log_lik(self, draws: xr.DataTree, *, strict: bool = False) -> Iterator[Vector]:
         if self._cut and count_draws(draws) * self._n <= BLOCK_VALUES:
             found = np.empty((count_draws(draws), self._n))
             for rows, bound in self.blocks():
-                for values, out in zip(bound.log_lik(draws), found, strict=True):
+                for values, out in zip(bound.log_lik(draws, strict=strict), found, strict=True):
                     out[rows] = values
             yield from found
             return
         with self._borrowed(emit=1) as model:
-            yield from self._log_lik(model, columns(draws, names_of(model)), constrained=True)
+            at = columns(draws, names_of(model))
+            yield from self._log_lik(model, at, constrained=True, strict=strict)
 
     @property
     def _cut(self) -> bool:
@@ -349,15 +352,17 @@ class EmbeddedBinding:
         for rows, inner, some in self._data.blocks():
             yield rows, EmbeddedBinding(self._model, some, inner)
 
-    def log_lik_at(self, points: Floats) -> Iterator[Vector]:
+    def log_lik_at(self, points: Floats, *, strict: bool = False) -> Iterator[Vector]:
         """As ``log_lik`` at unconstrained points of shape (S, d)."""
         with self._borrowed(emit=1) as model:
-            yield from self._log_lik(model, points, constrained=False)
+            yield from self._log_lik(model, points, constrained=False, strict=strict)
 
-    def _log_lik(self, model: Any, points: Floats, *, constrained: bool) -> Iterator[Vector]:
+    def _log_lik(
+        self, model: Any, points: Floats, *, constrained: bool, strict: bool
+    ) -> Iterator[Vector]:
         emit = self._slice(model, "log_lik")
         out = np.empty(model.param_num(include_tp=True, include_gq=True))
-        rng = model.new_rng(0)  # no random number reaches log_lik
+        rng = model.new_rng(0)  # which a proved program does not use here
 
         @interruptible
         def evaluate(part: Floats) -> list[Vector]:
@@ -367,6 +372,8 @@ class EmbeddedBinding:
                     at = model.param_unconstrain(point) if constrained else point
                     model.param_constrain(at, include_tp=True, include_gq=True, rng=rng, out=out)
                 except RuntimeError:  # Stan rejects the point
+                    if strict:
+                        raise rejected(self._model.program) from None
                     out[emit] = np.nan
                 found.append(out[emit][self._inner].copy())
             return found
@@ -378,7 +385,7 @@ class EmbeddedBinding:
     @interruptible
     def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
         # A program without the switch emit_y_rep writes both under emit.
-        emit = int("emit_y_rep" not in self._declared)
+        emit = int("emit_y_rep" not in self._model.program.declared("data"))
         with self._borrowed(emit=emit, emit_y_rep=1) as model:
             point = columns(draws, names_of(model))[index]
             try:
@@ -391,10 +398,6 @@ class EmbeddedBinding:
             except RuntimeError:
                 raise no_replicate(self._model.program) from None
             return np.asarray(out[self._slice(model, "y_rep")])
-
-    @property
-    def _declared(self) -> tuple[str, ...]:
-        return self._model.program.declared("data")
 
     @contextlib.contextmanager
     def _borrowed(self, *, emit: int, emit_y_rep: int = 0) -> Iterator[Any]:

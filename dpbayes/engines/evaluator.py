@@ -8,16 +8,31 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import stanli
+from numpy.typing import NDArray
 
 from dpbayes.arrays import Floats
+from dpbayes.interrupts import interruptible, note
 
+_THREADED = 1000  # points from which all cores are used
 # What programs print may hold records: it goes nowhere, from all models of this process.
 _drop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(lambda _text, _length: None)
 stanli._lib.bs_set_print_callback(_drop, None)
+
+
+def _noted(watch: Any, number: int, _frame: Any) -> None:
+    """Handle Ctrl-C while stanli samples: stanli forgets one that comes after its last poll."""
+    note(number)
+    watch.tripped = True
+
+
+stanli._InterruptWatch._handle = _noted
 
 
 def evaluator(mir: str, data: str) -> Any:
@@ -45,3 +60,11 @@ def unconstrained(model: Any, points: Floats) -> Floats:
 def names_of(model: Any) -> list[str]:
     """Of the parameters' entries."""
     return [name for name in model.param_names() if name]
+
+
+@interruptible
+def by_parts(evaluate: Callable[[Floats], NDArray[Any]], points: Floats) -> NDArray[Any]:
+    """``evaluate`` of many points, on all cores if they are many; one value for each."""
+    workers = (os.cpu_count() or 1) if len(points) >= _THREADED else 1
+    with ThreadPoolExecutor(workers) as pool:
+        return np.concatenate(list(pool.map(evaluate, np.array_split(points, workers))))

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, TypeVar
 
 from dpbayes.errors import EngineError
+from dpbayes.interrupts import stop_if_interrupted
 
 T = TypeVar("T")
 
@@ -27,6 +28,7 @@ class Processes:
         Raises:
             EngineError: the others have been ended. OSError: it cannot be started.
         """
+        stop_if_interrupted()
         with self._starting:
             if self._ended:
                 raise EngineError("not started: another process has failed.")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpbayes.arrays import Floats, Vector
 from dpbayes.engines.base import BY_RECORD, SamplerSettings, StanData, by_record
 from dpbayes.engines.draws import count_draws, make_draws, one_draw, stacked
+from dpbayes.engines.evaluator import by_parts
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.heavy import special, stats, xr
 from dpbayes.stan.composition import SEPARATOR
@@ -118,7 +119,7 @@ class Proposer:
         self, model: EmbeddedModel, data: StanData, count: int, outcomes: Outcomes | None = None
     ) -> None:
         n = int(data["n"])
-        bundled = model.program.bundled
+        self._bundled = bundled = model.program.bundled
         self.count = count
         self._outcomes = outcomes
         # A bundled program has independent rows, and is as fast as they are few.
@@ -184,16 +185,30 @@ class Proposer:
         """Points with densities that are finite and above 0, which can be found back.
 
         Parameters that are all but equal where they have to be ordered have no way back from them
-        to coordinates.
+        to coordinates. At points that a user's program rejects without the records, no records
+        have a log-likelihood: they are left out here, and are an error later.
         """
         log_prior = self._prior.log_density(points)
         found = np.isfinite(self._prior.unconstrain(draws)).all(axis=1)
-        keep = np.flatnonzero(found & np.isfinite(log_prior) & np.isfinite(log_proposal))
+        found &= np.isfinite(log_prior) & np.isfinite(log_proposal)
+        if not self._bundled:
+            found &= by_parts(self._accepts, points)
+        keep = np.flatnonzero(found)
         if not keep.size:
             raise EngineError("the program's prior density is 0 at every candidate point.")
         return Candidates(
             draws.isel(draw=keep), points[keep], log_prior[keep], log_proposal[keep], tempering
         )
+
+    def _accepts(self, points: Floats) -> NDArray[np.bool_]:
+        """Whether there is a log_lik of public constants at points of shape (S, d)."""
+        found = np.ones(len(points), dtype=bool)
+        for k in range(len(points)):
+            try:
+                next(self._bound.log_lik_at(points[k : k + 1], strict=True))
+            except EngineError:
+                found[k] = False
+        return found
 
     @cached_property
     def _of_prior(self) -> tuple[xr.DataTree, Floats]:

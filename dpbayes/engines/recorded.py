@@ -92,7 +92,7 @@ class RecordedBinding:
     def log_prob(self, draws: xr.DataTree) -> Vector:
         raise EngineError("the recorded engine cannot evaluate a program at new points.")
 
-    def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
+    def log_lik(self, draws: xr.DataTree, *, strict: bool = False) -> Iterator[Vector]:
         stored = self._find(draws)["log_likelihood"]["log_lik"].to_numpy()
         yield from stored.reshape(-1, stored.shape[-1])
 

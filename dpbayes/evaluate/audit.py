@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dpbayes.arrays import Floats
 from dpbayes.engines.candidates import CandidatesEngine
+from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.engines.proposal import Candidates
+from dpbayes.errors import EngineError
 from dpbayes.evaluate.candidates import domain, extremes, ordinary, outermost, steps_around
+from dpbayes.evaluate.exact import same
+from dpbayes.evaluate.questions import interview
+from dpbayes.evaluate.walked import moved_by_coordinates, moved_in_sampling
 from dpbayes.fit import Fit
 from dpbayes.heavy import pd, special
 from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.posterior.records import blank_data
 from dpbayes.mechanisms.posterior.sampled import BoundStage
+from dpbayes.mechanisms.posterior.tabulated import Tables
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.schema.frames import as_frame
 
@@ -43,6 +50,7 @@ class Audit:
             tried, summed over stages.
         record: the record from the declared domain that did most when added.
         candidates: number of records tried.
+        wide: ratios are ranges, over draws and random points of many parameters.
     """
 
     guarantee: Guarantee
@@ -50,6 +58,7 @@ class Audit:
     substitution: float
     record: dict[str, Any]
     candidates: int
+    wide: bool = False
 
     @property
     def violated(self) -> bool:
@@ -61,15 +70,14 @@ class Audit:
 
     def __str__(self) -> str:
         claimed = self.guarantee
-        nominal = (
-            f"{claimed.epsilon:.4g} / {claimed.epsilon_substitution:.4g}"
-            if math.isfinite(claimed.epsilon)
-            else "no ε"
-        )
+        numbers = (claimed.epsilon, claimed.epsilon_substitution)
+        each = [f"{x:.4g}" if math.isfinite(x) else "none" for x in numbers]
+        nominal = " / ".join(each) if math.isfinite(claimed.holding) else "no ε"
         verdict = "EXCEEDED" if self.violated else "not exceeded"
+        what = "range of a log ratio" if self.wide else "log ratio"
         return (
-            f"{claimed.mechanism} (weights: {claimed.weights}, {claimed.basis}): largest "
-            f"log ratio found {self.add_remove:.6g} (add/remove) / {self.substitution:.6g} "
+            f"{claimed.mechanism} (weights: {claimed.weights}, {claimed.basis}): largest {what} "
+            f"found {self.add_remove:.6g} (add/remove) / {self.substitution:.6g} "
             f"(substitution), claimed {nominal}: {verdict}"
         )
 
@@ -83,49 +91,106 @@ def audit(fit: Fit[Any], candidates: int = 60, seed: int = 1) -> Audit:
     records in full, and put in the place of another record. The records' own extremes are left out,
     and exchanged for the worst.
     Stages, weights and bindings of a neighbour are made anew by the functions that made the fit's;
-    the public number of rows is held fixed. Anchors count as paid for, one draw each: that one is
-    made of several draws cannot be seen here. Where draws are among candidate points these are
-    compared, and have to be the same.
+    the public number of rows is held fixed (``audit_exact`` looks at a noisy one). An anchor counts
+    as paid for where it is a draw: that one is made of several draws cannot be seen here. Where it
+    comes from noisy tables these are given the same answers, which cost what they do. Where draws
+    are among candidate points these are compared, and have to be the same.
+    With group effects the density that chains walked through is told in effects, and so is that of
+    the worst record's neighbour: what coordinates put into it counts as a ratio.
+
+    With more than five parameters the points are draws of the fit and random ones. No constant can
+    be found there, and what is compared with epsilon is the range of the log ratio over them. It
+    is at most the width of a stage's window, which the claim is made of.
 
     Source: hu-williams-savitsky, definition 3; eq. 2.4.
 
     Args:
-        fit: of a mechanism with posteriors, whose program has up to five parameters.
+        fit: of a mechanism with posteriors.
     Raises:
         GuaranteeError: the mechanism has no posterior.
-        EngineError: more than five parameters; use ``audit_sampled``.
     """
-    sampled = fit.fitted.bound_stages()
-    points = _points(fit.task)
-    rng = np.random.default_rng(seed)
-    ours = [_log_posterior(stage, points) for stage in sampled]
-    given = as_frame(fit.given)
-    tried = _search(fit, sampled[-1], points, ours[-1], candidates, rng)
-    finalists = pd.concat([tried.head(FINALISTS), extremes(fit.synthesised, tried)])
-    best = [0.0, 0.0]  # ADDED, CHANGED
-    record = tried.iloc[0]
+    return _Search(fit, candidates, seed).found()
 
-    def tried_on(neighbour: pd.DataFrame, adjacency: int) -> float:
-        found = _ratio(fit, ours, neighbour, points, public_too=bool(adjacency))
-        best[adjacency] = max(best[adjacency], found)
-        return found
 
-    # In place of the record nearest to the middle: one extreme for one ordinary record.
-    place = ordinary(fit.synthesised[0], fit.records) if len(fit.records) else None
-    for position in range(len(finalists)):
-        one = finalists.iloc[[position]]
-        before = best[0]
-        if tried_on(pd.concat([given, one], ignore_index=True), ADDED) >= before:
-            record = finalists.iloc[position]
-        if place is not None:
-            tried_on(_swapped(fit, given, place, one), CHANGED)
-    worst = pd.DataFrame([record], columns=finalists.columns)
-    for at in outermost(fit.synthesised, fit.records):
-        if len(fit.records) > 1 or not fit.task.schema.rows.public:  # no table has no rows
-            tried_on(given.drop(index=given.index[at]), ADDED)
-        tried_on(_swapped(fit, given, at, worst), CHANGED)
-    said = {str(name): value for name, value in record.items()}
-    return Audit(fit.mechanism.guarantee(), best[ADDED], best[CHANGED], said, candidates)
+class _Search:
+    """Neighbours of a fit's records, and the largest ratios among them."""
+
+    def __init__(self, fit: Fit[Any], candidates: int, seed: int) -> None:
+        self.fit, self.count = fit, candidates
+        self.sampled = fit.fitted.bound_stages()
+        try:
+            self.points, self.wide = _points(fit.task), False
+        except EngineError:  # more parameters than points of the prior can cover
+            self.points, self.wide = _around(fit), True
+        self.ours = [_log_posterior(stage, self.points) for stage in self.sampled]
+        self.given = as_frame(fit.given)
+        self.rng = np.random.default_rng(seed)
+        self.best = [0.0, 0.0]  # ADDED, CHANGED
+
+    def found(self) -> Audit:
+        """Go through all of them."""
+        fit, given = self.fit, self.given
+        last, ours = self.sampled[-1], self.ours[-1]
+        tried = _search(fit, last, self.points, ours, self.count, self.rng)
+        finalists = pd.concat([tried.head(FINALISTS), extremes(fit.synthesised, tried)])
+        record = tried.iloc[0]
+        # In place of the record nearest to the middle: one extreme for one ordinary record.
+        place = ordinary(fit.synthesised[0], fit.records) if len(fit.records) else None
+        for position in range(len(finalists)):
+            one = finalists.iloc[[position]]
+            before = self.best[ADDED]
+            if self._try(pd.concat([given, one], ignore_index=True), ADDED) >= before:
+                record = finalists.iloc[position]
+            if place is not None:
+                self._try(_swapped(fit, given, place, one), CHANGED)
+        worst = pd.DataFrame([record], columns=finalists.columns)
+        for at in outermost(fit.synthesised, fit.records):
+            if len(fit.records) > 1 or not fit.task.schema.rows.public:  # no table has no rows
+                self._try(given.drop(index=given.index[at]), ADDED)
+            self._try(_swapped(fit, given, at, worst), CHANGED)
+        moved = self._moved(pd.concat([given, worst], ignore_index=True))
+        said = {str(name): value for name, value in record.items()}
+        claim = fit.mechanism.guarantee()
+        added, changed = (one + moved for one in self.best)
+        return Audit(claim, added, changed, said, self.count, self.wide)
+
+    def _try(self, neighbour: pd.DataFrame, adjacency: int) -> float:
+        fit = self.fit
+        public_too = bool(adjacency) or not fit.task.schema.rows.public
+        ratio = _ratio(
+            fit, self.ours, neighbour, self.points, public_too=public_too, wide=self.wide
+        )
+        ratio += _of_tables(fit, neighbour, public_too=public_too)
+        self.best[adjacency] = max(self.best[adjacency], ratio)
+        return ratio
+
+    def _moved(self, neighbour: pd.DataFrame) -> float:
+        """What coordinates of chains put into both posteriors."""
+        fitted = self.fit.fitted
+        ours = sum(moved_in_sampling(fitted.on, one) for one in fitted.posteriors)
+        if not fitted.on.grouped:
+            return ours
+        other = fitted.beside(neighbour)
+        stages = fitted.bound_stages(neighbour)
+        return ours + sum(moved_by_coordinates(other, stage) for stage in stages)
+
+
+def _of_tables(fit: Fit[Any], neighbour: pd.DataFrame, *, public_too: bool) -> float:
+    """What noisy tables for an anchor cost; infinite where it differs after the same answers.
+
+    Args:
+        public_too: as in ``_ratio``. Otherwise an anchor may differ as public rows do.
+    """
+    found = 0.0
+    for stage in fit.fitted.stages:
+        if isinstance(stage.anchor, Tables):
+            sides = [fit.fitted.on, fit.fitted.beside(neighbour)]
+            works = [partial(stage.anchor.draw, one) for one in sides]
+            asked = interview(works[0], works[1], seed=1)
+            if asked.results is None or (public_too and not same(*asked.results)):
+                return math.inf
+            found += asked.lost.plain
+    return found
 
 
 def _swapped(fit: Fit[Any], given: pd.DataFrame, at: int, one: pd.DataFrame) -> pd.DataFrame:
@@ -142,6 +207,16 @@ def _points(task: Task) -> Candidates:
     assert model is not None  # bound_stages
     data = blank_data(model, task.records, task.rows)
     return CandidatesEngine(POINTS).compile(model.program).proposer(data).candidates(1.0)
+
+
+def _around(fit: Fit[Any]) -> Candidates:
+    """Draws of the fit, and random points."""
+    random = fit.fitted.on.blank.random_points(FEW, seed=1)
+    names = [str(name) for name in random["posterior"].data_vars]
+    parts = [{name: stacked(tree, name) for name in names} for tree in (fit.fitted.draws, random)]
+    draws = make_draws({k: np.concatenate([part[k][-FEW:] for part in parts])[None] for k in names})
+    none = np.zeros(count_draws(draws))
+    return Candidates(draws, none[:, None], none, none, 1.0)
 
 
 def _log_posterior(
@@ -168,14 +243,15 @@ def _ratio(
     points: Candidates,
     *,
     public_too: bool,
+    wide: bool,
 ) -> float:
     """Sum over stages of sup |log p(θ | records) - log p(θ | neighbour)| over the points.
 
     Args:
         public_too: the neighbour has the same public values and number of rows. Where a record is
             added under public rows, what follows from it in public is held fixed.
+        wide: take the range of the log ratio, without any normalising constant.
     """
-    public_too = public_too or not fit.task.schema.rows.public
     total = 0.0
     sampled, theirs = fit.fitted.bound_stages(), fit.fitted.bound_stages(neighbour)
     for here, mine, stage in zip(ours, sampled, theirs, strict=True):
@@ -185,7 +261,8 @@ def _ratio(
         if (np.isfinite(here) != np.isfinite(there)).any():
             return math.inf  # a record makes a parameter value impossible
         both = np.isfinite(here)
-        total += float(np.abs(here - there)[both].max())
+        ratio = (here - there)[both]
+        total += float(np.ptp(ratio) if wide else np.abs(ratio).max())
     return total
 
 

@@ -11,14 +11,17 @@ from dpbayes.engines import SamplerSettings
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.draws import one_draw
 from dpbayes.errors import GuaranteeError
-from dpbayes.evaluate.bounds import log_ratio_bound
-from dpbayes.heavy import pd, xr
+from dpbayes.heavy import pd, stats, xr
 from dpbayes.mechanisms.posterior.fit import PosteriorFit
+from dpbayes.privacy.accounting import stated, stated_left
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.schema.frames import as_frame
 from dpbayes.synthesizer import Synthesizer
 
 LEVEL = 0.05 / 4  # two limits in each of two directions
+
+
+MOST_RUNS = 100_000
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,18 @@ class SampledAudit:
 
     def __str__(self) -> str:
         claimed = self.guarantee.epsilon
-        nominal = f"{claimed:.4g}" if math.isfinite(claimed) else "no ε"
+        nominal = stated(claimed) if math.isfinite(claimed) else "no ε"
         return (
-            f"{self.guarantee.mechanism}: ε is at least {self.epsilon_lower:.3g} (add/remove, 95 % "
-            f"confidence, {self.runs} runs a side), claimed {nominal}: "
+            f"{self.guarantee.mechanism}: ε is at least {stated_left(self.epsilon_lower)} "
+            f"(add/remove, 95 % confidence, {self.runs} runs a side), claimed {nominal}: "
             + ("EXCEEDED" if self.violated else "not exceeded")
         )
+
+
+def check_runs(runs: int) -> None:
+    """Raise GuaranteeError for a number of runs that tells nothing, or that never ends."""
+    if not 20 <= runs <= MOST_RUNS:
+        raise GuaranteeError(f"runs = {runs} must be from 20 to {MOST_RUNS:,} a side.")
 
 
 def audit_sampled(
@@ -63,8 +72,7 @@ def audit_sampled(
     The bound is log(p1 / p0) with Clopper-Pearson limits, in both directions (Bonferroni).
     """
     added = pd.concat([as_frame(records), record], ignore_index=True)
-    if runs < 20:
-        raise GuaranteeError(f"runs = {runs} must be at least 20 a side.")
+    check_runs(runs)
     sides: list[list[xr.DataTree]] = [[], []]
     bounds: list[BoundModel] = []
     for side, data in zip(sides, (records, added), strict=True):
@@ -88,3 +96,16 @@ def audit_sampled(
         k1, k0 = (int((side[half:] >= threshold).sum()) for side in (high, low))
         found = max(found, log_ratio_bound(k1, k0, runs - half, LEVEL))
     return SampledAudit(synthesizer.guarantee(), found, runs)
+
+
+def log_ratio_bound(k1: int, k0: int, n: int, level: float, delta: float = 0.0) -> float:
+    """Lower confidence bound on log((p1 - delta) / p0) from k1 and k0 of n, at least 0.
+
+    Of an (epsilon, delta)-DP mechanism it is at most epsilon, as p1 <= e^epsilon p0 + delta.
+
+    Args:
+        level: chance that each of the two Clopper-Pearson limits is wrong.
+    """
+    low = stats.beta.ppf(level, k1, n - k1 + 1) if k1 else 0.0
+    high = stats.beta.ppf(1 - level, k0 + 1, n - k0) if k0 < n else 1.0
+    return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.errors import GuaranteeError
+from dpbayes.errors import DataError, GuaranteeError
 from dpbayes.heavy import pd
+from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.schema import Column, Schema
+from dpbayes.schema.domain import made_up
 
 INSIDE = 1e-9  # of a continuous column's range: how far inside its bounds candidates lie
 ROUNDS = 3  # of shrinking steps
+MADE_UP = 8  # records that keep the rules of a schema
 
 
 def domain(schema: Schema, count: int, rng: np.random.Generator) -> pd.DataFrame:
@@ -78,7 +82,7 @@ def extremes(columns: Sequence[Column], like: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for column in columns:
-        for value in column.levels or _ends(column):
+        for value in (*(column.levels or _ends(column)), *([None] if column.optional else [])):
             rows.append({**like.iloc[0].to_dict(), column.name: value})
     return pd.DataFrame(rows, columns=like.columns)
 
@@ -107,3 +111,77 @@ def outermost(columns: Sequence[Column], records: pd.DataFrame) -> list[int]:
         order = values.cat.codes.to_numpy() if column.levels else values.to_numpy(dtype=float)
         found += [int(np.argmin(order)), int(np.argmax(order))]
     return sorted(set(found))
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A table that differs from the confidential one in one record.
+
+    Attributes:
+        adjacency: how it differs.
+        table: validated.
+        record: the record that differs, validated, shape (1, columns).
+        instead: the record that it takes the place of, or none: shape (1 or 0, columns).
+    """
+
+    adjacency: Adjacency
+    table: pd.DataFrame
+    record: pd.DataFrame
+    instead: pd.DataFrame
+
+
+def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbour]:
+    """Up to ``most`` neighbours, those that tell most of all columns together first.
+
+    A record at the corners and at the ends of the declared domain, or made up where there are rules
+    to keep, is added, or put in place of an ordinary one; and the outermost records are taken away.
+    Public values stay, and where they are released so does the number of records.
+
+    Args:
+        records: validated, one at least.
+    """
+    columns = schema.confidential()
+    plain = _plain(records)
+    place = ordinary(columns[0], records)
+    here = plain.iloc[[place]]
+    tried = [corners(columns, here), extremes(columns, here)]
+    if schema.kept:
+        tried.append(_plain(made_up(schema, MADE_UP, np.random.default_rng(1))))
+    every = pd.concat([one for one in tried if len(one)])
+    every = every.drop_duplicates().reset_index(drop=True)
+    fixed = any(column.public for column in schema.columns.values())
+    found: list[Neighbour] = []
+
+    def tell(adjacency: Adjacency, frames: list[pd.DataFrame], one: pd.DataFrame) -> None:
+        try:
+            table = schema.validate(pd.concat(frames, ignore_index=True))
+            record = schema.validate(one)
+        except DataError:  # a record that breaks a rule, or a table without any where n is public
+            return
+        if not table.equals(records):
+            instead = records.iloc[[place] if adjacency == "substitution" else []]
+            found.append(Neighbour(adjacency, table, record, instead))
+
+    orders = [range(len(every))[:2], _spread(len(every), 2)]
+    for i in (i for order in orders for i in order):
+        one = every.iloc[[i]]
+        tell("substitution", [plain.iloc[:place], one, plain.iloc[place + 1 :]], one)
+        if not fixed:
+            tell("add-remove", [plain, one], one)
+        if i == 1 and not fixed:
+            for at in outermost(columns[:1], records):
+                left = [plain.iloc[:at], plain.iloc[at + 1 :]]
+                tell("add-remove", left, plain.iloc[[at]])
+    return found[:most]
+
+
+def _spread(count: int, first: int) -> list[int]:
+    """The numbers from ``first`` to ``count``, those far from each other first."""
+    rest = np.arange(first, count)
+    far = np.argsort([int(f"{k:020b}"[::-1], 2) for k in range(len(rest))])
+    return [int(number) for number in rest[far]]
+
+
+def _plain(records: pd.DataFrame) -> pd.DataFrame:
+    """Without categories, which other records may not have."""
+    return records.astype({c: object for c in records if records[c].dtype == "category"})

@@ -112,7 +112,7 @@ def offered(schema: Schema, model: Model | None) -> dict[str, list[str]]:
     for name in sorted(MECHANISMS, key=lambda name: name != first):
         numbers = {c.name: c.start or 10.0 for c in CONTROLS if takes(name, c)}
         needed = {key: value for key, value in numbers.items() if key == "epsilon"}
-        for more in ({}, {"bins": 10}):
+        for more in ({}, {"bins": 10}, {"adjacency": "substitution"}):
             try:
                 mechanism = build({"mechanism": name, **needed, **more})
                 posterior = isinstance(mechanism, PosteriorMechanism)

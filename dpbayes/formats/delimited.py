@@ -15,18 +15,19 @@ import io
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, TextIO
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, TextIO
 
-from dpbayes.errors import DataError
+from dpbayes.errors import DataError, refused
 from dpbayes.formats.base import Found, FoundParts, Reading, Size
-from dpbayes.formats.names import check_names
+from dpbayes.formats.names import check_names, may_be_empty
 from dpbayes.formats.source import File
 from dpbayes.heavy import pd
 from dpbayes.schema import Schema
 from dpbayes.schema.parts import Part
 from dpbayes.schema.values import NO_FIELD
 
+LONGEST = 2**22  # characters of the row of names, before it is split
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "|"}
 _MARKS = {  # longer ones first: that of UTF-32 begins with that of UTF-16
     codecs.BOM_UTF32_LE: "utf-32",
@@ -50,12 +51,14 @@ class Layout:
         skipped: lines before the header, 0 or 1.
         separator: one character.
         header: names of the columns.
+        rows: number of records, once the whole file was looked at.
     """
 
     encoding: str
     skipped: int
     separator: str
     header: list[str]
+    rows: int = 0
 
     @contextlib.contextmanager
     def text(self, file: File) -> Iterator[TextIO]:
@@ -71,7 +74,8 @@ def read(file: File, how: Reading, schema: Schema | None) -> Found:
 
     Raises:
         DataError: an empty file, an encoding that does not fit, duplicate names of columns, a row
-            with more or fewer fields than the header, decimal marks that do not agree.
+            with more or fewer fields than the header, an empty line between records of several
+            columns, decimal marks that do not agree.
     """
     layout = _regular(file, how, schema)
     marks = Marks(file.where, how, layout)
@@ -123,7 +127,8 @@ def _regular(file: File, how: Reading, schema: Schema | None) -> Layout:
         DataError: as ``read``.
     """
     for encoding in _encodings(file, how):
-        with contextlib.suppress(UnicodeDecodeError):
+        unread = f"{file.where} cannot be read as {encoding} text"
+        with contextlib.suppress(UnicodeError), refused(DataError, unread, but=UnicodeError):
             return _checked(file, encoding, how, schema)
     if how.encoding is not None:
         raise DataError(f"{file.where} is not {how.encoding} text; give another --encoding.")
@@ -165,25 +170,53 @@ def _checked(file: File, encoding: str, how: Reading, schema: Schema | None) -> 
         layout = _layout(file, encoding, how, schema)
         with layout.text(file) as stream:
             reader = csv.reader(stream, delimiter=layout.separator)
-            header = next(reader)
-            # pandas would take a first field too many for the rows' names, and shift the others.
-            for row in reader:
-                if row and len(row) != len(header):
-                    line = reader.line_num + layout.skipped
-                    raise DataError(
-                        f"{file.where} is not a regular CSV file: line {line} has {len(row)} "
-                        f"fields, the header has {len(header)}"
-                        + ("." if len(header) > 1 else "; give its --separator.")
-                    )
-        return layout
+            return replace(layout, rows=_counted(file, reader, layout, schema))
     except csv.Error as error:  # such as a field of more than 131,072 characters
         line = 1 if reader is None else reader.line_num
         raise DataError(f"{file.where} is not a regular CSV file: line {line}: {error}.") from None
 
 
+def _counted(file: File, reader: Any, layout: Layout, schema: Schema | None) -> int:
+    """Number of records, from a reader of ``csv`` that stands at the header.
+
+    A record whose values are all missing has to count: where n is public, dropping it would tell
+    that they are. In one column its line is empty, so each line is a record. In several columns it
+    has separators: an empty line is none, and only some at the end of a file are passed over.
+    """
+    width = len(next(reader))
+    rows = first_empty = 0
+    for row in reader:
+        line = reader.line_num + layout.skipped
+        if not row and width > 1:
+            first_empty = first_empty or line
+            continue
+        if first_empty:
+            _refuse_empty_line(file, first_empty)
+        fields = max(1, len(row))
+        # pandas would take a first field too many for the rows' names, and shift the others.
+        if fields != width:
+            raise DataError(
+                f"{file.where} is not a regular CSV file: line {line} has {fields} fields, the "
+                f"header has {width}" + ("." if width > 1 else "; give its --separator.")
+            )
+        rows += 1
+    if first_empty and may_be_empty(schema):
+        _refuse_empty_line(file, first_empty)
+    return rows
+
+
+def _refuse_empty_line(file: File, line: int) -> NoReturn:
+    raise DataError(
+        f"{file.where}: line {line} is empty. If it is a record without any value, write its "
+        "separators; if it is none, remove the line."
+    )
+
+
 def _layout(file: File, encoding: str, how: Reading, schema: Schema | None) -> Layout:
     with _text(file, encoding) as stream:
-        first = stream.readline()
+        first = stream.readline(LONGEST)
+    if len(first) == LONGEST:
+        raise DataError(f"{file.where}: its first line has {LONGEST:,} characters or more.")
     told = _TOLD.fullmatch(first)
     separator = _separator(how.separator) or (told.group(1) if told else None)
     declared = set() if schema is None else set(schema.columns)
@@ -228,10 +261,14 @@ def _frames(file: File, layout: Layout, rows: int | None) -> Iterator[pd.DataFra
     """A file whose rows have as many fields as the header; all at once if ``rows`` is None."""
     try:
         with layout.text(file) as stream, _reader(stream, layout) as reader:
+            read = 0
             frame = _next(reader, rows)
             while frame is not None:
+                read += len(frame)
                 yield frame
                 frame = None if rows is None else _next(reader, rows)
+        if read != layout.rows:  # pandas and csv do not agree on where records end
+            raise DataError(f"{file.where} is not a regular CSV file: its lines do not end alike.")
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         raise DataError(f"{file.where} is not a regular CSV file: {error}.") from None
 
@@ -247,6 +284,7 @@ def _reader(stream: TextIO, layout: Layout) -> Any:
         index_col=False,
         keep_default_na=False,
         na_values=list(NO_FIELD),
+        skip_blank_lines=len(layout.header) > 1,  # of one column they are records
         iterator=True,
     )
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from dpbayes.errors import DataError
 from dpbayes.formats.base import Found, Reading
-from dpbayes.formats.names import check_names
+from dpbayes.formats.names import check_ends, check_names
+from dpbayes.formats.sheet_size import check_sheets
 from dpbayes.formats.source import File, parsed
 from dpbayes.heavy import needed, pd
 from dpbayes.schema import Schema
@@ -15,12 +16,16 @@ from dpbayes.schema import Schema
 def read(file: File, how: Reading, schema: Schema | None) -> Found:
     """``.xlsx``, ``.xlsm``, ``.xlsb``, ``.xls``, ``.ods``; formulas have the values last computed.
 
+    An empty row above the last cell is a record whose values are missing.
+
     Raises:
-        DataError: several sheets have cells and none is named; a header that is merged, or of
-            several rows.
+        DataError: a sheet is too large; several have cells and none is named; a header that is
+            merged, or of several rows; a schema by which the last record may have no cell.
     """
+    check_ends(file.where, schema)
     calamine = needed("python_calamine", file.where)
     with file.seekable() as stream, parsed(file.where):
+        check_sheets(stream, file.where)
         try:
             book = calamine.load_workbook(stream)
             name, rows, merged = _sheet(file, book, how.sheet)
@@ -36,8 +41,7 @@ def read(file: File, how: Reading, schema: Schema | None) -> Found:
     _check_merged(file, merged)
     check_names(file.where, names, f"the first row of sheet {name!r}")
     width = range(len(names))
-    kept = [row for row in records if any(cell != "" for cell in row)]  # an empty row is none
-    cells = {at: [None if row[at] == "" else row[at] for row in kept] for at in width}
+    cells = {at: [None if row[at] == "" else row[at] for row in records] for at in width}
     frame = pd.DataFrame({at: pd.Series(cells[at], dtype=object) for at in width})
     return Found(frame.set_axis(names, axis="columns"), f"sheet {name!r}")
 

@@ -14,6 +14,7 @@ import numpy as np
 from dpbayes.errors import DataError
 from dpbayes.formats.base import Found, Reading
 from dpbayes.formats.source import File, parsed
+from dpbayes.formats.transport import check_transport
 from dpbayes.heavy import needed, pd
 from dpbayes.schema import Schema
 from dpbayes.schema.draft import Labels
@@ -25,29 +26,34 @@ _OF_TEXT = ("encoding", "character set", "convert")  # what ReadStat says then
 
 def read_stata(file: File, how: Reading, schema: Schema | None) -> Found:
     """``.dta`` of any version; values .a to .z are missing."""
-    return _found(*_called("read_dta", file, how))
+    return _found(*_called("read_dta", file, encoding=how.encoding))
 
 
 def read_spss(file: File, how: Reading, schema: Schema | None) -> Found:
     """``.sav``, ``.zsav``, ``.por``; what users declared missing is."""
-    function = "read_por" if file.ending == ".por" else "read_sav"
-    frame, meta = _called(function, file, how)
-    if function == "read_sav":
-        _, declared = _called(function, file, how, metadataonly=True, user_missing=True)
-        for name, ranges in declared.missing_ranges.items():
-            labels = meta.variable_value_labels.get(name, {})
-            kept = {code: label for code, label in labels.items() if not _inside(code, ranges)}
-            meta.variable_value_labels = {**meta.variable_value_labels, name: kept}
+    if file.ending == ".por":
+        how.only((), "SPSS portable files")  # an alphabet of their own
+        return _found(*_called("read_por", file))
+    frame, meta = _called("read_sav", file, encoding=how.encoding)
+    _, declared = _called(
+        "read_sav", file, encoding=how.encoding, metadataonly=True, user_missing=True
+    )
+    for name, ranges in declared.missing_ranges.items():
+        labels = meta.variable_value_labels.get(name, {})
+        kept = {code: label for code, label in labels.items() if not _inside(code, ranges)}
+        meta.variable_value_labels = {**meta.variable_value_labels, name: kept}
     return _found(frame, meta)
 
 
 def read_sas(file: File, how: Reading, schema: Schema | None) -> Found:
     """``.sas7bdat``, with labels from a catalog, and transport files ``.xpt``."""
     if file.ending == ".xpt":
-        return _found(*_called("read_xport", file, how))
-    frame, meta = _called("read_sas7bdat", file, how)
+        check_transport(file, schema)
+        return _found(*_called("read_xport", file, encoding=how.encoding))
+    frame, meta = _called("read_sas7bdat", file, encoding=how.encoding)
     if how.catalog is not None:
-        _, catalog = _called("read_sas7bcat", File.of(Path(how.catalog)), how)
+        labels = File.of(Path(how.catalog))
+        _, catalog = _called("read_sas7bcat", labels, encoding=how.encoding)
         formats = catalog.value_labels
         used = meta.variable_to_label.items()
         meta.variable_value_labels = {n: formats[one] for n, one in used if one in formats}
@@ -59,14 +65,12 @@ def _inside(code: Any, ranges: list[dict[str, Any]]) -> bool:
     return any(isinstance(code, type(r["lo"])) and r["lo"] <= code <= r["hi"] for r in ranges)
 
 
-def _called(function: str, file: File, how: Reading, **more: bool) -> tuple[pd.DataFrame, Any]:
+def _called(function: str, file: File, **options: Any) -> tuple[pd.DataFrame, Any]:
     """Records and metadata, by a function of pyreadstat."""
     pyreadstat = needed("pyreadstat", file.where)
     with file.seekable() as stream, parsed(file.where):
         try:
-            found: tuple[pd.DataFrame, Any] = getattr(pyreadstat, function)(
-                stream, encoding=how.encoding, **more
-            )
+            found: tuple[pd.DataFrame, Any] = getattr(pyreadstat, function)(stream, **options)
         except OverflowError:
             raise DataError(
                 f"{file.where} has dates before the year 1 or after 9999, or is damaged."

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from dpbayes.errors import DataError, DpbayesError
+from dpbayes.errors import DataError, refused
 
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip"}
 _ENDINGS = (".gz", ".bz2", ".xz", ".zip")
@@ -58,6 +58,8 @@ class File:
         with as_data_error(where):
             if path.is_dir():
                 raise DataError(f"{where} is a folder; name a file in it.")
+            if path.exists() and not path.is_file():
+                raise DataError(f"{where} is a pipe or a device: write the records to a file.")
             with open(path, "rb") as stream:
                 start = stream.read(6)
             if start.startswith(_ZSTANDARD):
@@ -119,21 +121,11 @@ def _member(archive: zipfile.ZipFile, name: str, where: str) -> IO[bytes]:
         ) from None
 
 
-@contextlib.contextmanager
-def parsed(where: str) -> Iterator[None]:
-    """What a library raises over a file as DataError, by its kind alone: its words can hold values.
-
-    Over damaged files they raise whatever they like, panics of Rust too, which are no Exception.
-    """
-    try:
-        yield
-    except (DpbayesError, KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:
-        raise DataError(
-            f"{where} cannot be read: it is damaged, cut short, or of another format "
-            f"({type(error).__name__})."
-        ) from None
+def parsed(where: str) -> contextlib.AbstractContextManager[None]:
+    """What a library raises over a file as DataError."""
+    return refused(
+        DataError, f"{where} cannot be read: it is damaged, cut short, or of another format"
+    )
 
 
 @contextlib.contextmanager
@@ -143,7 +135,10 @@ def as_data_error(where: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise DataError(f"{where} does not exist.") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile):
+    except (
+        gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile,
+        NotImplementedError,  # a version of zip that there is not
+    ):  # fmt: skip
         raise DataError(f"{where} cannot be unpacked: it is damaged or cut short.") from None
     except OSError as error:
         raise DataError(f"{where}: {error.strerror or 'cannot be read'}.") from None

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.errors import InferenceError, SchemaError
+from dpbayes.errors import InferenceError, SchemaError, refused
 from dpbayes.formats import read_records
 from dpbayes.heavy import pd
 from dpbayes.inference.combining import RULES, Combined, combine
@@ -63,19 +63,22 @@ def read_release(directory: str | Path) -> ReleasedData:
     """
     directory = Path(directory)
     try:
-        statement = json.loads((directory / STATEMENT).read_text(encoding="utf-8"))
-        count = int(statement["datasets"])
-        frames = tuple(_read_table(directory, f"synthetic_{i}") for i in range(1, count + 1))
-        mechanism, basis = str(statement["mechanism"]), str(statement["basis"])
-        settings, levels = (dict(statement.get(key, {})) for key in ("settings", "levels"))
-        return ReleasedData(frames, mechanism, basis, settings, levels)
+        with refused(
+            InferenceError, f"release {str(directory)!r} cannot be read, or was edited", OSError
+        ):
+            statement = json.loads((directory / STATEMENT).read_text(encoding="utf-8"))
+            count = int(statement["datasets"])
+            if count < 1:
+                raise ValueError
+            frames = tuple(_read_table(directory, f"synthetic_{i}") for i in range(1, count + 1))
+            mechanism, basis = str(statement["mechanism"]), str(statement["basis"])
+            settings, levels = (dict(statement.get(key, {})) for key in ("settings", "levels"))
+            return ReleasedData(frames, mechanism, basis, settings, levels)
     except OSError as error:
         raise InferenceError(
             f"release {str(directory)!r}: {error.strerror} ({Path(str(error.filename)).name}). "
             f"Name the folder that holds {STATEMENT}."
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise InferenceError(f"release {str(directory)!r} cannot be read: {error!r}.") from None
 
 
 def _read_table(directory: Path, name: str) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from dpbayes.errors import GuaranteeError
+from dpbayes.errors import GuaranteeError, refused
 from dpbayes.mechanisms.base import Fitted, Mechanism, PureMechanism, Task
 from dpbayes.mechanisms.measured.mechanism import Measured
 from dpbayes.mechanisms.modips.chosen import ChosenModips
@@ -74,7 +74,8 @@ def get_mechanism(name: str, /, **settings: Any) -> Mechanism[Any]:
             raise GuaranteeError(f"mechanism {name!r} does not use {key}; it {takes}.")
     if "epsilon" in known and "epsilon" not in given:
         raise GuaranteeError(f"mechanism {name!r} needs epsilon (--epsilon).")
-    return kind(**given)
+    with refused(GuaranteeError, f"mechanism {name!r}: a setting is not of the kind it takes"):
+        return kind(**given)
 
 
 __all__ = [

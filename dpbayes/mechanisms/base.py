@@ -156,6 +156,13 @@ class Fitted(ABC):
             rows: how many; as many as records where public columns are released.
         """
 
+    def begin_at(self, records: pd.DataFrame) -> None:
+        """Start at these validated records whatever starts at points that cost nothing.
+
+        For audits: the claim holds wherever chains start, and here they tell most.
+        """
+        return  # most start at none
+
     def unclamped(self, rng: np.random.Generator) -> pd.DataFrame | None:
         """Synthesised columns as they would be without any protection; None where nothing says.
 
@@ -176,8 +183,8 @@ class Fitted(ABC):
             GuaranteeError: there is no posterior.
         """
         raise GuaranteeError(
-            "the mechanism has no posterior to look at: evaluate.audit_outputs runs it on "
-            "neighbours (`dpbayes audit` takes either)."
+            "the mechanism has no posterior to look at: evaluate.exact.audit_exact compares its "
+            "answers on neighbours (`dpbayes audit` takes either)."
         )
 
     def check(self, replicates: int = 20) -> Any:

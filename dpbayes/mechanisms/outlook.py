@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dpbayes.privacy.accounting import stated
+
 NOISY = 0.1  # share of rows that noise alone decides, from which it is said
 INSTEAD = (
     "`measured` (no --mechanism) counts columns and pairs of them instead; or take fewer bins or "
@@ -93,8 +95,8 @@ def of_cells(cells: int, rows: int, share: float, epsilon: float, what: str) -> 
     if share < NOISY:
         return Outlook(facts)
     text = (
-        f"The full cross-tabulation has {cells:,} cells for {rows:,} records: at ε = {epsilon:g} "
-        f"{what.format(f'{share:.0%}')}."
+        f"The full cross-tabulation has {cells:,} cells for {rows:,} records: at "
+        f"ε = {stated(epsilon)} {what.format(f'{share:.0%}')}."
     )
     return Outlook(facts, (Caution(text, INSTEAD),))
 
@@ -135,7 +137,7 @@ def of_posterior(
     if counted >= FEWEST and each >= anchor:
         return Outlook(facts)
     needed = math.ceil(max(FEWEST / alpha, anchor))
-    at = "" if epsilon is None else f" at ε = {epsilon:g}"
+    at = "" if epsilon is None else f" at ε = {stated(epsilon)}"
     several = f" for {columns} columns" if columns > 1 else ""
     what = (
         f"{rows:,} records count as {alpha * rows:,.0f} (α = {alpha:.2g}), {counted:.1f} for each "

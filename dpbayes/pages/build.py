@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpbayes.errors import DataError
+from dpbayes.errors import DataError, refused
 from dpbayes.formats import read_records
 from dpbayes.inference.coverage import DEFAULT_RULE, RULES_BY_MECHANISM, uncovered
 from dpbayes.pages import comparison, confidential
@@ -24,25 +24,28 @@ def statement_of(out: Path) -> dict[str, Any]:
     """guarantee.json of a release folder. DataError where there is none."""
     path = out / RELEASE / STATEMENT
     try:
-        found = json.loads(path.read_bytes())
-        if not isinstance(found, dict) or "mechanism" not in found:
-            raise ValueError("no statement")
-        return found
+        content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{str(path)!r}: {error.strerror}. Name the folder of --out.") from None
-    except ValueError:
-        raise DataError(f"{str(path)!r} is no statement of a release.") from None
+    with refused(DataError, f"{str(path)!r} is no statement of a release, or was edited"):
+        statement: dict[str, Any] = json.loads(content)
+        _warnings(statement)
+        _public(statement).html()  # all that the pages take from it
+    return statement
 
 
 def public_page(out: Path) -> bytes:
     """A page for those who get the data: nothing in it but the release's own statement."""
-    statement = statement_of(out)
+    return _public(statement_of(out)).html()
+
+
+def _public(statement: Mapping[str, Any]) -> Page:
     return Page(
         "Synthetic data: what they are, and what they may be used for",
         numbers(statement),
         [_what(statement), guarantee(statement), _analysis(statement), settings(statement)],
         warnings=_notes(statement),
-    ).html()
+    )
 
 
 def confidential_page(out: Path, question: Question | None = None) -> bytes:

@@ -13,6 +13,7 @@ from dpbayes.mechanisms import MECHANISMS, PosteriorMechanism, PureMechanism
 from dpbayes.mechanisms.outlook import DISTANCE, Outlook
 from dpbayes.planning.population import MOST, Population
 from dpbayes.planning.trial import Accuracy, of_sampling, try_out
+from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.guarantee import Guarantee, check_epsilon
 from dpbayes.schema import Schema
 from dpbayes.schema.rows import check_room
@@ -22,6 +23,7 @@ from dpbayes.totals import for_total
 
 EPSILONS = (0.1, 0.5, 1.0, 3.0)
 RUNS = 3
+MOST_RUNS = 1000
 CLEAR = 2.0  # standard errors between two mechanisms that are told apart
 Say = Callable[[str], None]
 
@@ -93,7 +95,7 @@ class Plan:
         order = sorted(found, key=lambda name: found[name].two)
         best, first = order[0], found[order[0]]
         reason = (
-            f"pairs of columns are {first.two:.3f} from the table at ε = {total:g} "
+            f"pairs of columns are {first.two:.3f} from the table at ε = {stated(total)} "
             f"({self.sampling.two:.3f} for another sample without any privacy)"
         )
         if len(order) > 1:
@@ -134,8 +136,8 @@ def make_plan(
         SchemaError, DataError, GuaranteeError: wrong arguments.
     """
     check_room(rows, len(schema.columns), datasets)
-    if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
-        raise GuaranteeError(f"runs = {runs!r} must be a whole number, at least 1.")
+    if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= MOST_RUNS:
+        raise GuaranteeError(f"runs = {runs!r} must be a whole number, from 1 to {MOST_RUNS:,}.")
     for total in totals:
         check_epsilon(total)
     population = Population.of(schema, reference)
@@ -160,7 +162,7 @@ def make_plan(
                 found.append(Expected(total, setting.epsilon, claim, outlook, accuracy))
         except DpbayesError as error:
             small = str(error).startswith("epsilon")  # a part of the total, which is named
-            refused[name] = f"at ε = {total:g}: {error}" if small else str(error)
+            refused[name] = f"at ε = {stated(total)}: {error}" if small else str(error)
             continue
         expected[name] = found
     source = "people made up from the schema" if reference is None else "of the reference records"
@@ -172,8 +174,10 @@ def _made(
 ) -> Synthesizer[Any]:
     """A synthesizer whose data sets together cost ``total``; GuaranteeError if it is not strict."""
     own = {"delta": delta} if delta and kind.takes("delta") else {}
-    mechanism = kind(epsilon=total, **own)
-    posterior = isinstance(mechanism, PosteriorMechanism)
+    posterior = issubclass(kind, PosteriorMechanism)
+    changes = posterior and model is not None and model.only_changes
+    adjacency = {"adjacency": "substitution"} if changes else {}
+    mechanism = kind(epsilon=total, **own, **adjacency)
     if posterior and model is None:
         raise GuaranteeError("needs a model (--formula with --family, or --model).")
     synthesizer = Synthesizer(schema, mechanism, model if posterior else None, allow_unproved=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -82,6 +82,10 @@ class Loss:
         changed = self.changed and self.changed.scaled(factor)
         square = factor**2
         return Loss(factor * self.plain, square * self.rho, changed, square * self.rest)
+
+    def of_changes(self) -> Loss:
+        """The same where nothing is known of a record that is added or removed."""
+        return Loss(math.inf, math.inf, self.substitution())
 
     def substitution(self) -> Loss:
         """The loss when one record is changed: at most one removed and one added."""
@@ -177,11 +181,24 @@ ROUNDING = 1e-12
 
 
 def stated(loss: float) -> str:
-    """A loss or a bound with four digits, rounded up: a statement never says less than is lost."""
-    if not math.isfinite(loss) or loss <= 0:
-        return f"{loss:.4g}"
-    unit = 10.0 ** (math.floor(math.log10(loss)) - 3)
-    return f"{math.ceil(loss / unit * (1 - 1e-9)) * unit:.4g}"
+    """A loss or a bound with four digits, rounded up: a statement never says less than is lost.
+
+    Every ε, ρ and δ that people read goes through here.
+    """
+    return _four_digits(loss, math.ceil, 1 - 1e-9)
+
+
+def stated_left(left: float) -> str:
+    """What is left of a budget, with four digits and rounded down: never more than there is."""
+    return _four_digits(left, math.floor, 1 + 1e-9)
+
+
+def _four_digits(amount: float, rounded: Callable[[float], int], tolerance: float) -> str:
+    # The tolerance is for amounts of four digits, of which binary fractions miss the last.
+    if not math.isfinite(amount) or amount <= 0:
+        return f"{amount:.4g}"
+    unit = 10.0 ** (math.floor(math.log10(amount)) - 3)
+    return f"{rounded(amount / unit * tolerance) * unit:.4g}"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from dpbayes.errors import GuaranteeError
 from dpbayes.privacy.accounting import NOTHING, Composition, Loss, check_delta, compose, stated
+from dpbayes.privacy.assumptions import ONLY_CHANGES
 
 Basis = Literal["strict", "asymptotic", "none"]
 Adjacency = Literal["add-remove", "substitution"]
@@ -31,20 +32,8 @@ PUBLIC_INPUTS = (
 )
 PROPER_PRIOR = "the prior is proper and does not depend on confidential columns"
 REFERENCE = (
-    "the reference records behind weights or anchor are public or paid for elsewhere, and are "
-    "chosen without looking at the confidential records"
-)
-CUSTOM_PROGRAM = (
-    "the user's Stan program passed the contract check at random points only; that each record's "
-    "log-likelihood is a function of that record's data, the public data and the parameters "
-    "everywhere is the user's claim"
-)
-PROVED_PROGRAM = (
-    "a dataflow analysis of the user's Stan program proved that confidential columns reach its "
-    "target only through pseudo_log_lik, record by record and with the given weights, anchor and "
-    "window, and reach no bound, prior, message or replicate; that log_lik is normalised, that "
-    "priors are proper, and that no value of the declared domain and no number of records is an "
-    "error in the program, is the user's claim"
+    "the reference records behind weights or anchor are public (no ε covers what is used of them) "
+    "and are chosen without looking at the confidential records"
 )
 SECRET_NOISE = (
     "OpenDP draws the noise exactly and from the operating system's secret random numbers; how "
@@ -56,8 +45,9 @@ SECRET_DRAWS = (
 )
 SECRET_CHAINS = "the seeds of the chains stay secret; Stan's generator is not cryptographic"
 NEAR_INDEPENDENT = (
-    "the draws behind different data sets come from one set of chains, and count as independent of "
-    "each other: there are no more of them than the chains' effective sample size"
+    "all draws from one fit, of this release and of others, come from one set of chains, and count "
+    "as independent of each other: a release has no more of them than the chains' effective sample "
+    "size"
 )
 POSTERIOR = (PUBLIC_INPUTS, PROPER_PRIOR)  # what every posterior's claim rests on
 # How a data set's parameters are drawn, and what that asks of the reader. Other outputs than
@@ -71,7 +61,7 @@ ROWS: dict[RowsKind, str] = {
 }
 UNCHECKED_CHAINS = "the chains had converged: it was asked that no check should say otherwise"
 DRAWS: dict[Draw | None, tuple[str, ...]] = {
-    "chain": (EXACT_DRAW, SECRET_CHAINS),
+    "chain": (EXACT_DRAW, NEAR_INDEPENDENT, SECRET_CHAINS),
     "candidates": (CANDIDATE_DRAW, SECRET_NOISE),
     None: (),
 }
@@ -158,8 +148,7 @@ class Guarantee:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the claim rests on and the code cannot check."""
-        several = (NEAR_INDEPENDENT,) if self.draw == "chain" and self.draws > 1 else ()
-        found = (*DRAWS[self.draw], *several, *self.more, ROWS[self.rows])
+        found = (*DRAWS[self.draw], *self.more, ROWS[self.rows])
         return tuple(dict.fromkeys(found))  # noise of an anchor and of a choice among points is one
 
     @property
@@ -230,8 +219,8 @@ class Guarantee:
         if not at and self.loss.rest:
             raise GuaranteeError(
                 f"delta = {delta!r}: mechanism {self.mechanism!r} has no ε at δ = 0, as its noise "
-                f"is Gaussian. Leave delta out, for its own {self.delta:g}; or leave it out of the "
-                "mechanism's settings, for pure ε."
+                f"is Gaussian. Leave delta out, for its own {stated(self.delta)}; or leave it out "
+                "of the mechanism's settings, for pure ε."
             )
         return replace(self, datasets=m, delta=at)
 
@@ -262,12 +251,21 @@ class Guarantee:
         """No claim, where a schema's entries were read off records; unchanged if none were."""
         if not guessed:
             return self
-        unbounded = Loss.pure(math.inf)
-        return replace(self, guessed=guessed, basis="none", each=unbounded)
+        return replace(self, guessed=guessed, basis="none", each=Loss.pure(math.inf))
 
     def assuming(self, *more: str) -> Guarantee:
         """With further assumptions."""
         return replace(self, more=(*self.more, *more))
+
+    def of_changes(self) -> Guarantee:
+        """With no claim of a record that is added or removed: that ε is infinite."""
+        once, each = (x if x == NOTHING else x.of_changes() for x in (self.once, self.each))
+        return replace(self, once=once, each=each, more=(*self.more, ONLY_CHANGES))
+
+    @property
+    def holding(self) -> float:
+        """ε for the neighbours of ``holds_for``."""
+        return self.epsilon if self.holds_for == "add-remove" else self.epsilon_substitution
 
     def drawn_by(self, draw: Draw) -> Guarantee:
         """The same where parameters are drawn otherwise."""
@@ -322,7 +320,7 @@ class Guarantee:
         if self.basis == "none":
             return "no differential privacy"
         sets = f", {self.datasets} data sets" if self.datasets > 1 else ""
-        if not math.isfinite(self.epsilon):
+        if not math.isfinite(self.holding):
             return f"asymptotic only, no ε promised for a finite number of records{sets}"
         both = f"{self._both()}{self._at_delta()}{sets}"
         if self.basis == "asymptotic":
@@ -338,27 +336,28 @@ class Guarantee:
                 f"ε = {stated(self.epsilon)} (add/remove), "
                 f"{stated(self.epsilon_substitution)} (substitution)"
             )
-        return (
-            f"ε = {stated(self.epsilon_substitution)} (substitution), {stated(self.epsilon)} "
-            "(add/remove, a bound on the draw at a fixed n)"
-        )
+        added = f"{stated(self.epsilon)} (add/remove, a bound on the draw at a fixed n)"
+        added = added if math.isfinite(self.epsilon) else "none for add/remove"
+        return f"ε = {stated(self.epsilon_substitution)} (substitution), {added}"
 
     def _at_delta(self) -> str:
-        return f" at δ = {self.delta:g}" if self.delta else ""
+        return f" at δ = {stated(self.delta)}" if self.delta else ""
 
     def lines(self) -> tuple[str, str, str]:
         """Three lines for the screen, the number first; ``paragraph`` has all of it."""
-        found = self.epsilon if self.holds_for == "add-remove" else self.epsilon_substitution
         change = "is added or removed" if self.holds_for == "add-remove" else "is changed"
         if self.basis == "none":
             first = "No differential privacy."
-        elif not math.isfinite(found):
+        elif not math.isfinite(self.holding):
             first = "No ε for a finite number of records."
         else:
-            first = f"ε = {stated(found)} when one record {change} (δ = {self.delta:g})"
+            first = f"ε = {stated(self.holding)} when one record {change} "
+            first += f"(δ = {stated(self.delta)})"
             first += "." if self.basis == "strict" else ", as a target that holds asymptotically."
         more = ""
-        if self.basis == "strict" and self.holds_for == "substitution":
+        if self.basis == "strict" and not math.isfinite(self.epsilon):
+            more = "; nothing is claimed of one more or less"
+        elif self.basis == "strict" and self.holds_for == "substitution":
             more = f"; at a fixed number of records one more or less is ε = {stated(self.epsilon)}"
         if self.basis == "strict" and self.cluster > 1:
             more += f"; all records of one person, at most {self.cluster}, are ε = "
@@ -390,10 +389,11 @@ class Guarantee:
             if self.once.epsilon and not self.each.rho:
                 claim += f"It is paid once, for {self.once_for}, however many data sets there are. "
             elif self.once.epsilon:
-                claim += (
-                    f"Of it {amount(self.once)} (add/remove) is paid once, for {self.once_for}, "
-                    f"and {amount(self.each)} per private draw. "
-                )
+                changes = not math.isfinite(self.epsilon)
+                pair = [x.substitution() if changes else x for x in (self.once, self.each)]
+                once, each = map(amount, pair)
+                claim += f"Of it {once} ({'substitution' if changes else 'add/remove'}) is paid "
+                claim += f"once, for {self.once_for}, and {each} per private draw. "
             if self.loss.rest:
                 claim += (
                     f"It is ρ-zCDP (zero-concentrated) with {amount(self.loss)} (add/remove), "
@@ -427,13 +427,18 @@ class Guarantee:
             return (
                 f"The release is differentially private with ε = {stated(self.epsilon)} when one "
                 f"record is added or removed, and with ε = {stated(self.epsilon_substitution)} "
-                f"when one record's confidential values are changed (δ = {self.delta:g}). "
+                f"when one record's confidential values are changed (δ = {stated(self.delta)}). "
             )
-        return (
+        changed = (
             f"The release is differentially private with ε = {stated(self.epsilon_substitution)} "
-            f"when one record's confidential values are changed (δ = {self.delta:g}); it tells the "
-            "number of records. With that number, and what follows it, held fixed, one record "
-            f"added or removed moves what is drawn by at most ε = {stated(self.epsilon)}. "
+            f"when one record's confidential values are changed (δ = {stated(self.delta)}); it "
+            "tells the number of records. "
+        )
+        return changed + (
+            f"With that number, and what follows it, held fixed, one record added or removed moves "
+            f"what is drawn by at most ε = {stated(self.epsilon)}. "
+            if math.isfinite(self.epsilon)
+            else ""
         )
 
 

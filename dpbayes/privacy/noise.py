@@ -11,6 +11,7 @@ import math
 import random
 import secrets
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -20,7 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpbayes.arrays import Floats, Ints
 from dpbayes.errors import GuaranteeError
+from dpbayes.interrupts import stop_if_interrupted
 
+BALLS = 2**30  # of an urn, for one record
 _GRAIN = 2**62  # equally likely numbers behind a draw
 _AT_ONCE = 16  # proposals of radial noise that are drawn together
 
@@ -112,6 +115,60 @@ class Noise(ABC):
     def below(self, ends: ArrayLike) -> NDArray[Any]:
         """For each end, a whole number that is uniform on 0 .. end - 1."""
 
+    def inside(
+        self, values: ArrayLike, scale: float, lower: float, upper: float, *, integer: bool
+    ) -> NDArray[Any]:
+        """Values in a range plus Laplace noise, drawn again until the sum lies in the range.
+
+        The normalising constant depends on the values: ``statistic.truncated_cost`` has the cost.
+        """
+        draw = self.counts if integer else self.reals
+        array = np.asarray(values)
+        noisy = np.array(draw(array, scale))
+        while (outside := (noisy < lower) | (noisy > upper)).any():
+            noisy[outside] = draw(array[outside], scale)
+        return noisy
+
+    def levels(self, weights: Ints) -> Ints:
+        """A level for each row with probability proportional to its weight, exactly; shape (rows,).
+
+        Args:
+            weights: whole numbers at or above 0, shape (rows, levels), with sums below 2^62.
+        """
+        ends = np.cumsum(weights, axis=1)
+        ball = self.below(ends[:, -1]).astype(np.int64)
+        return np.asarray((ball[:, None] >= ends).sum(axis=1))
+
+    def urn(
+        self, codes: Ints, sizes: Sequence[int], extra: int, size: int, *, doubled: bool
+    ) -> Ints:
+        """Cells of ``size`` balls drawn from an urn of records, shape (size, axes).
+
+        Args:
+            codes: cells of the n records on each axis, shape (n, axes). Each is ``BALLS`` balls.
+            sizes: cells of each axis; all combinations hold ``extra`` balls each.
+            doubled: put every drawn ball back with ``BALLS`` more like it.
+        """
+        records = len(codes) * BALLS
+        cells = math.prod(sizes) * extra
+        order = np.arange(size)
+        ends = np.full(size, records + cells, dtype=object)
+        if doubled:
+            ends = ends + order.astype(object) * BALLS
+        ball = self.below(ends)
+        of_record = np.array(ball < records, dtype=bool)
+        again = np.array(ball >= records + cells, dtype=bool)
+        drawn = np.empty((size, len(sizes)), dtype=np.int64)
+        drawn[of_record] = codes[(ball[of_record] // BALLS).astype(np.int64)]
+        blank = ~of_record & ~again
+        for axis, cells_of_axis in enumerate(sizes):  # uniform over all combinations
+            ends_of_axis = np.full(int(blank.sum()), cells_of_axis, dtype=object)
+            drawn[blank, axis] = self.below(ends_of_axis).astype(np.int64)
+        earlier = ((ball[again] - records - cells) // BALLS).astype(np.int64)
+        for i, j in zip(order[again], earlier, strict=True):  # a ball before, which may be one too
+            drawn[i] = drawn[j]
+        return drawn
+
     def poisson(self, size: int) -> Ints:
         """Whole numbers from Poisson(1), with no more weight in its tails than it has.
 
@@ -125,7 +182,11 @@ class Noise(ABC):
 
 
 class SecureNoise(Noise):
-    """For releases. Needs OpenDP (the extra ``dips``) for noise, though not for ``below``."""
+    """For releases. Needs OpenDP (the extra ``dips``) for noise, though not for ``below``.
+
+    Each draw looks first whether a signal has come: nothing is drawn for a release that somebody
+    has stopped.
+    """
 
     name = "release"
     releasable = True
@@ -159,11 +220,13 @@ class SecureNoise(Noise):
         return self._added(values, _opendp_laplace(scale, float), float).astype(np.float64)
 
     def _added(self, values: ArrayLike, measurement: Any, kind: type) -> NDArray[Any]:
+        stop_if_interrupted()
         array = np.asarray(values)
         noisy = measurement(array.ravel().astype(kind).tolist())
         return np.asarray(noisy, dtype=kind).reshape(array.shape)
 
     def select(self, scores: ArrayLike, scale: float) -> int:
+        stop_if_interrupted()
         dp = opendp()
         space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.linf_distance(T=float)
         # Gumbel noise, which is what concentrated privacy asks for, is the exponential mechanism.
@@ -172,6 +235,7 @@ class SecureNoise(Noise):
         return int(choose(np.asarray(scores, dtype=float).tolist()))
 
     def below(self, ends: ArrayLike) -> NDArray[Any]:
+        stop_if_interrupted()
         ends = np.asarray(ends)
         found = [secrets.randbelow(int(end)) for end in ends.ravel()]
         return np.array(found, dtype=object).reshape(ends.shape)

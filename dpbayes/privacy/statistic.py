@@ -139,10 +139,7 @@ class Statistic:
             return np.clip(draw(self.value, scale_for(change.l1, epsilon)), self.lower, self.upper)
         inside = np.clip(self.value, self.lower, self.upper)
         scale = truncated_scale(change, self.upper - self.lower, epsilon, integer=self.integer)
-        found = np.array(draw(inside, scale))
-        while (outside := (found < self.lower) | (found > self.upper)).any():
-            found[outside] = draw(inside[outside], scale)
-        return found
+        return noise.inside(inside, scale, self.lower, self.upper, integer=self.integer)
 
     def with_gaussian(self, rho: float, adjacency: Adjacency, noise: Noise) -> NDArray[Any]:
         """What the statistic stands for, with discrete Gaussian noise, moved into its range.

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dpbayes.errors import GuaranteeError, LedgerError
-from dpbayes.privacy.accounting import Budget, Composition, Loss, check_delta, compose
+from dpbayes.privacy.accounting import (
+    Budget,
+    Composition,
+    Loss,
+    check_delta,
+    compose,
+    stated,
+    stated_left,
+)
 from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, amount
 
 
@@ -41,22 +49,31 @@ class Account:
     def statement(self) -> str:
         """One line for people."""
         spent, rule = self.spent
-        at = f" at δ = {self.budget.delta:g} ({rule})" if self.budget.delta else ""
+        at = f" at δ = {stated(self.budget.delta)} ({rule})" if self.budget.delta else ""
         return (
-            f"Ledger: data set {self.name!r} has spent ε = {spent:.6g} of {self.budget.epsilon:g} "
-            f"({self.adjacency}){at}; {self.left:.6g} is left."
+            f"Ledger: data set {self.name!r} has spent ε = {stated(spent)} of "
+            f"{stated_left(self.budget.epsilon)} ({self.adjacency}){at}; "
+            f"{stated_left(self.left)} is left."
         )
 
     def cost(self, claim: Guarantee) -> tuple[Loss, Loss]:
-        """Losses of ``claim`` under this account's adjacency: once, and for each data set."""
-        if self.adjacency == "substitution":
-            return claim.once.substitution(), claim.each.substitution()
-        return claim.once, claim.each
+        """Losses of one person under this account's adjacency: once, and for each data set.
 
-    def having_paid(self, loss: Loss) -> Account:
-        """The account after ``loss``, by one record added or removed or by one changed."""
+        A person has up to ``claim.cluster`` records, and loses what they lose together, by group
+        privacy (``Guarantee.epsilon_person``).
+        """
+        return self._of_person(claim.once, claim.cluster), self._of_person(
+            claim.each, claim.cluster
+        )
+
+    def _of_person(self, loss: Loss, records: int) -> Loss:
         mine = loss.substitution() if self.adjacency == "substitution" else loss
-        return replace(self, budget=replace(self.budget, spent=self.budget.spent.plus(mine)))
+        return mine.scaled(records)
+
+    def having_paid(self, loss: Loss, records: int = 1) -> Account:
+        """The account after a loss of one record, of which a person has up to ``records``."""
+        spent = self.budget.spent.plus(self._of_person(loss, records))
+        return replace(self, budget=replace(self.budget, spent=spent))
 
     def refusal(self, claim: Guarantee) -> str | None:
         """Why the budget does not admit a release, with what still fits; None if it does."""
@@ -64,12 +81,18 @@ class Account:
         cost = once.plus(each, claim.draws)
         if self.budget.admits(cost):
             return None
+        if not math.isfinite(cost.rho):
+            return (
+                f"the budget of data set {self.name!r} is for a record that is added or removed, "
+                "and this release has a claim for a changed record alone. Write the program so "
+                "that both are proved (stan_models/README.md), or open an account for substitution."
+            )
         if cost.rest and not self.budget.delta:
             return (
-                f"this release costs {amount(cost)} (zCDP, stated at δ = {claim.delta:g}), which "
-                f"no ε at δ = 0 covers, and the budget of data set {self.name!r} is for δ = 0. "
-                "Leave out --delta. Only an account that was opened with a δ (`dpbayes ledger "
-                "create --delta`) pays for such a release."
+                f"this release costs {amount(cost)} (zCDP, stated at δ = {stated(claim.delta)}), "
+                f"which no ε at δ = 0 covers, and the budget of data set {self.name!r} is for "
+                "δ = 0. Leave out --delta. Only an account that was opened with a δ (`dpbayes "
+                "ledger create --delta`) pays for such a release."
             )
         fits = self.budget.largest_count(once, each, claim.draws) * claim.nested
         factor = self.budget.largest_factor(cost)
@@ -77,19 +100,14 @@ class Account:
         if factor:
             # Not a multiple of epsilon: at a δ it is no multiple of the root of ρ.
             less = replace(claim, once=claim.once.scaled(factor), each=claim.each.scaled(factor))
-            smaller = _down(less.epsilon_setting)
+            smaller = stated_left(less.epsilon_setting)
             more.append(f"--epsilon {smaller} for {claim.datasets} data set(s)")
+        person = f" for the {claim.cluster} records of a person" if claim.cluster > 1 else ""
         return (
             f"the budget does not admit this release, which costs ε = "
-            f"{compose([(cost, 1)], self.budget.delta)[0]:.6g}. {self.statement()} "
+            f"{stated(compose([(cost, 1)], self.budget.delta)[0])}{person}. {self.statement()} "
             + ("What still fits: " + ", or ".join(more) + "." if more else "Nothing fits any more.")
         )
-
-
-def _down(epsilon: float) -> str:
-    """Four digits, never more than ``epsilon``."""
-    digits = max(0, 3 - math.floor(math.log10(epsilon)))
-    return f"{math.floor(epsilon * 10**digits) / 10**digits:.{digits}f}"
 
 
 def check_new(name: str, epsilon: float, delta: float, adjacency: str) -> None:

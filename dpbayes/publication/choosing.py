@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dpbayes.choice import choice_claim, draw_choice, score_programs
+from dpbayes.interrupts import uninterrupted
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.publication.output import Output, as_output_error
 from dpbayes.publication.payment import Payment
@@ -82,22 +83,24 @@ class Choosing:
         """
         scores = score_programs(self.candidates, self.identity.given)
         pending = {"entry": self.payment.entry, "index": None}
-        claim = choice_claim(self.epsilon, self.adjacency)
-        self.payment.reserve(claim, self.identity, self.output.path)
-        try:
-            with as_output_error(self.output.path, "Nothing was chosen."):
-                self.output.make_confidential()
-                _write(self._place, pending)
-            self.payment.writing()
-        except BaseException:
-            self._place.unlink(missing_ok=True)
-            self.payment.void()
-            raise
-        index = draw_choice(scores, self.epsilon, adjacency=self.adjacency)
-        meaning = f"The choice was not kept.{self.payment.reminder}"
-        with as_output_error(self.output.path, meaning):
-            _write(self._place, {**pending, "index": index})
-        self.payment.released("the choice was made")
+        persons = self.candidates[0].guarantee().cluster
+        claim = replace(choice_claim(self.epsilon, self.adjacency), cluster=persons)
+        with uninterrupted():  # all of it is short
+            self.payment.reserve(claim, self.identity, self.output.path)
+            try:
+                with as_output_error(self.output.path, "Nothing was chosen."):
+                    self.output.make_confidential()
+                    _write(self._place, pending)
+                self.payment.writing()
+            except BaseException:
+                self._place.unlink(missing_ok=True)
+                self.payment.void()
+                raise
+            index = draw_choice(scores, self.epsilon, adjacency=self.adjacency)
+            meaning = f"The choice was not kept.{self.payment.reminder}"
+            with as_output_error(self.output.path, meaning):
+                _write(self._place, {**pending, "index": index})
+            self.payment.released("the choice was made")
         return index
 
 

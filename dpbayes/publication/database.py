@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dpbayes.errors import LedgerError
+from dpbayes.errors import LedgerError, refused
 from dpbayes.heavy import sa
 from dpbayes.publication.url import read_url, shown, without_secrets
 
@@ -216,9 +216,14 @@ class Database:
 
     @contextlib.contextmanager
     def _errors(self, deadline: float = 0.0) -> Iterator[None]:
-        """Errors of the database for people; ``_Again`` for those that go away, until then."""
+        """Errors of the database for people; ``_Again`` for those that go away, until then.
+
+        Of a file that somebody edited, or whose bits have changed, come errors of any kind.
+        """
+        edited = _damaged(self.url, "it holds what no ledger does")
         try:
-            yield
+            with refused(LedgerError, edited.rstrip("."), but=sa.exc.DBAPIError):
+                yield
         except sa.exc.DBAPIError as error:
             code = getattr(error.orig, "sqlstate", None)
             if code in _SERIALIZATION_FAILURES and time.monotonic() < deadline:

@@ -2,7 +2,8 @@
 
 1. Reserve the cost in the ledger.
 2. Draw the data sets in memory, and make empty files of a public size in OUT/.dpbayes-ENTRY.
-3. Move the entry to ``writing``, and only then write a byte of synthetic data.
+3. Move the entry to ``writing``, and only then write a byte of synthetic data. From here on no
+   signal stops it: it ends with a release.
 4. Flush to disk, rename to OUT/release, move the entry to ``released``.
 5. Write the confidential report, which decides nothing any more.
 
@@ -12,6 +13,7 @@ A crash after 3 leaves a writing entry, which ``resolve`` finishes if the files 
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +23,7 @@ from typing import Any, TypeVar
 from dpbayes.errors import DpbayesError
 from dpbayes.fit import Fit
 from dpbayes.formats.catalog import CSV, writer
+from dpbayes.interrupts import breakable, finish, uninterrupted
 from dpbayes.mechanisms.base import Findings
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.publication.ledger import Ledger
@@ -78,28 +81,34 @@ def release_into(output: Output, fit: Fit[Any], terms: Terms, say: Say = print) 
     if terms.ledger is None:
         say(NO_LEDGER)
     payment = terms.payment()
-    payment.reserve(_owed(fit, terms), identity_of(fit.given, fit.task.table), output.path)
     work = Work(output.path, payment.entry)
-    try:
-        with as_output_error(output.path, "Nothing was released."):
-            with payment.counted():
-                release = _draw(fit, terms, payment)
-            files = release.files(terms.file_format)
-            work.allocate(_space(fit, terms, files))
-        payment.writing()
-    except BaseException:
-        work.discard()
-        payment.void()
-        raise
-    try:
-        with as_output_error(output.path, f"The release was not finished.{payment.reminder}"):
-            work.write(files)
-            work.appear()
-    except BaseException:
-        if terms.ledger is None:  # otherwise ``resolve`` decides what becomes of it
-            work.discard()
-        raise
-    payment.released(f"the release is in {output.path / RELEASE}")
+    identity = identity_of(fit.given, fit.task.table)
+    with contextlib.ExitStack() as to_the_end:
+        try:
+            with uninterrupted():
+                payment.reserve(_owed(fit, terms), identity, output.path)
+            with as_output_error(output.path, "Nothing was released."):
+                with payment.counted():
+                    release = _draw(fit, terms, payment)
+                files = release.files(terms.file_format)
+                work.allocate(_space(fit, terms, files))
+            to_the_end.enter_context(uninterrupted())
+            payment.writing()
+        except BaseException:
+            with uninterrupted(look=False):
+                work.discard()
+                payment.void()
+            raise
+        try:
+            with as_output_error(output.path, f"The release was not finished.{payment.reminder}"):
+                work.write(files)
+                work.appear()
+        except BaseException:
+            if terms.ledger is None:  # otherwise ``resolve`` decides what becomes of it
+                work.discard()
+            raise
+        payment.released(f"the release is in {output.path / RELEASE}")
+        finish()
     return release
 
 
@@ -159,10 +168,13 @@ def report_into(
 def _attempt(work: Callable[[], T], say: Say) -> T | None:
     """What ``work`` gives; None if it failed, or took somebody too long."""
     try:
-        return work()
+        with breakable():
+            return work()
     except (Exception, KeyboardInterrupt) as error:
         # Only our own messages are known to repeat no value of a record.
         ours = isinstance(error, DpbayesError | OSError)
         why = str(error) if ours else type(error).__name__
+        if isinstance(error, KeyboardInterrupt):
+            why = "interrupted."
         say(f"The confidential report is incomplete: {' '.join(why.split())}")
         return None

@@ -214,7 +214,7 @@ class Ledger:
             account = self._account(connection, name)
             if found is not None:
                 require_own(connection, account.id, found)
-        if refusal := account.having_paid(besides).refusal(claim):
+        if refusal := account.having_paid(besides, claim.cluster).refusal(claim):
             raise BudgetError(refusal)
 
     def reserve(
@@ -383,7 +383,7 @@ class Ledger:
         self._database.serially(work)
 
     def _require_strict(self, claim: Guarantee) -> None:
-        if claim.basis != "strict" or not math.isfinite(claim.epsilon):
+        if claim.basis != "strict" or not math.isfinite(claim.holding):
             raise BudgetError(
                 f"a budget pays for strict guarantees only, and mechanism {claim.mechanism!r} "
                 f"(weights: {claim.weights}) has none. Choose censored or anchored, or release "
@@ -416,7 +416,7 @@ class Ledger:
         )
         states = [e.state for e in entries]
         counts = {state: states.count(state) for state in STATES}
-        budget = Budget(row.epsilon, row.delta, spent)
+        budget = Budget(float(row.epsilon), float(row.delta), spent)
         return Account(row.id, row.name, row.adjacency, budget, counts)
 
 

@@ -171,7 +171,7 @@ def _make_and_lock(out: Path, cleanup: contextlib.ExitStack) -> None:
         try:
             for folder in _missing(out):
                 with contextlib.suppress(FileExistsError):  # somebody else was faster
-                    folder.mkdir()
+                    folder.mkdir(0o755)
                     cleanup.callback(_remove_if_empty, folder)
             cleanup.enter_context(locked(out))
             return
@@ -281,9 +281,9 @@ class Work:
                 see them, although nothing is paid for yet.
         """
         self.path.mkdir(mode=0o700)
-        self.release.mkdir()
+        self.release.mkdir(0o755)
         for name, size in sizes.items():
-            handle = os.open(self.release / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            handle = os.open(self.release / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             try:
                 if hasattr(os, "posix_fallocate") and size:
                     os.posix_fallocate(handle, 0, size)

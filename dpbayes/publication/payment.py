@@ -65,9 +65,14 @@ class Payment:
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
-        """What fails in here may follow from a private draw: the cost counts from then on."""
+        """What fails in here may follow from a private draw: the cost counts from then on.
+
+        Signals follow from none.
+        """
         try:
             yield
+        except KeyboardInterrupt:
+            raise
         except BaseException:
             if self.ledger is not None:
                 self.ledger.writing(self.entry)

@@ -33,7 +33,8 @@ class Policy:
     def read(cls, connection: sa.Connection) -> Policy:
         """That of a ledger."""
         row = connection.execute(sa.select(TABLES.ledger)).one()
-        return cls(row.salt, row.overlap)
+        bytes.fromhex(row.salt)  # of a ledger that was not edited
+        return cls(row.salt, float(row.overlap))
 
 
 @dataclass(frozen=True, eq=False)

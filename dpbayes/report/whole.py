@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpbayes.arrays import Floats
-from dpbayes.errors import DataError, GuaranteeError
+from dpbayes.errors import DataError, GuaranteeError, refused
 from dpbayes.evaluate.attacks import attacks
 from dpbayes.evaluate.disclosure import (
     FALSE_RATES,
@@ -106,10 +106,8 @@ def stated(synthetic: Path, epsilon: float | None, delta: float) -> Bounds | Non
     statement = synthetic.parent / STATEMENT
     if not statement.exists():
         return None
-    try:
+    with refused(DataError, f"{str(statement)!r} is no statement of a release, or was edited"):
         return bounds_of(json.loads(statement.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{str(statement)!r} is no statement of a release: {error!r}.") from None
 
 
 Row = tuple[str, float, float, float]

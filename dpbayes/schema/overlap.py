@@ -2,7 +2,8 @@
 
 A table is looked at in several views. One is its rows over all declared columns. The others are
 single columns that tell records apart (an income, a date of birth): they know a table again that
-has gained or lost a column, or in which one was renamed or coded anew.
+has gained or lost a column, or in which one was renamed or coded anew. A ledger also looks at the
+shapes of rows, which stay when all columns are rescaled, rounded, renamed or coded anew.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from numpy.typing import NDArray
 from dpbayes.heavy import pd
 from dpbayes.schema.fingerprint import cell_texts, content_digest, content_sum, sum_digest
 from dpbayes.schema.frames import as_frame
+from dpbayes.schema.shapes import shapes
 
-Kind = Literal["rows", "column"]
+Kind = Literal["rows", "column", "shape"]
 SHARE = 0.5  # of the smaller table, from which two are taken for the same records
 KEPT = 4096  # hashes: up to so many rows overlaps are exact, beyond they are estimated
+KEPT_OF_SHAPES = 512  # there are many views of them; the standard error of a share is 2 to 4 %
 # A view tells records apart if it has so many different elements per record. Those of other persons
 # then rarely coincide: of D equally likely ones n records take n (1 - n / 2D) different ones, and
 # that of somebody else is among them with probability n / D.
 DISTINCT = 0.9
-FEWEST = 30  # records, below which distinct values say little about how many there might be
+FEWEST = 30  # records, below which all values of a column have to differ for it to tell
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +62,7 @@ class Identity:
             (content_digest(self.given), sum_digest(content_sum(self.given))),
             tells_apart(self.given),
             self.records.empty,
-            sketches(self.records, salt),
+            sketches(self.records, salt) + _shape_sketches(self.records, salt),
         )
 
 
@@ -101,7 +104,7 @@ class Sketch:
     hashes: NDArray[np.uint64]
 
     @classmethod
-    def of(cls, kind: Kind, elements: Sequence[str], salt: str) -> Sketch:
+    def of(cls, kind: Kind, elements: Sequence[str], salt: str, kept: int = KEPT) -> Sketch:
         """Hash elements with a key, given as hex digits."""
         key = bytes.fromhex(salt)
         counted = pd.Series(elements, dtype=object)
@@ -110,7 +113,7 @@ class Sketch:
         keyed = b"".join(hmac.digest(key, text, "sha256")[:8] for text in texts)
         hashes = np.frombuffer(keyed, "<u8").astype(np.uint64)
         hashes.sort()
-        return cls(kind, len(elements), hashes[:KEPT].copy())
+        return cls(kind, len(elements), hashes[:kept].copy())
 
     def share(self, other: Sketch) -> float:
         """Common elements, as a share of the smaller of the two; an estimate beyond ``KEPT``."""
@@ -125,7 +128,9 @@ class Sketch:
         union = ours.size + theirs.size - common
         jaccard = common / union
         both = jaccard / (1 + jaccard) * (self.size + other.size)
-        return float(min(1.0, both / min(self.size, other.size)))
+        share = float(min(1.0, both / min(self.size, other.size)))
+        # Other persons have some of the same shapes by chance, up to a fifth.
+        return 0.0 if self.kind == "shape" and share < SHARE else share
 
     def same(self, other: Sketch) -> bool:
         """Every element is common, as far as can be seen."""
@@ -199,6 +204,12 @@ def sketches(records: pd.DataFrame, salt: str) -> tuple[Sketch, ...]:
     return tuple(Sketch.of(kind, elements, salt) for kind, elements in views(records))
 
 
+def _shape_sketches(records: pd.DataFrame, salt: str) -> tuple[Sketch, ...]:
+    return tuple(
+        Sketch.of("shape", elements, salt, KEPT_OF_SHAPES) for elements in shapes(records, DISTINCT)
+    )
+
+
 def largest_share(ours: Sequence[Sketch], theirs: Sequence[Sketch]) -> float:
     """Of common elements, over all pairs of views of one kind."""
     return max((one.share(other) for one in ours for other in theirs), default=0.0)
@@ -210,7 +221,8 @@ def views(records: pd.DataFrame) -> Iterator[tuple[Kind, list[str]]]:
     names = "\x1f".join(texts)
     yield "rows", ["\x1f".join((names, *row)) for row in zip(*texts.values(), strict=True)]
     for column in texts.values():
-        if len(column) >= FEWEST and _distinct(column):
+        all_differ = len(set(column)) == len(column) > 1
+        if all_differ or (len(column) >= FEWEST and _distinct(column)):
             yield "column", column
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,6 +9,7 @@ from dpbayes.errors import GuaranteeError, SchemaError
 
 Kind = Literal["public", "declared", "noisy"]
 SHARE = 0.05  # of ε, for a noisy number
+LEAST_SHARE = 1e-6  # whose noise is of the size of a million records at ε = 1
 MOST_VALUES = 100_000_000  # of a release, which is in memory before it is written: some 6 GB
 
 
@@ -39,8 +39,10 @@ class Rows:
         if isinstance(value, dict) and list(value) == ["noisy"]:
             share = value["noisy"]
             good = isinstance(share, int | float) and not isinstance(share, bool)
-            if not good or not 0 < share < 1 or not math.isfinite(share):
-                raise SchemaError(f"rows: noisy = {share!r} must lie in (0, 1): its part of ε.")
+            if not good or not LEAST_SHARE <= share < 1:
+                raise SchemaError(
+                    f"rows: noisy = {share!r} must lie in [{LEAST_SHARE:g}, 1): its part of ε."
+                )
             return cls("noisy", share=float(share))
         if _is_number(value):
             return cls("declared", value)

@@ -85,7 +85,9 @@ def composed(pieces: Sequence[Piece]) -> StanProgram:
             "",
         )
     )
-    return StanProgram("sequence", text, text, all(piece.program.bundled for piece in pieces))
+    programs = tuple(piece.program for piece in pieces)
+    bundled = all(program.bundled for program in programs)
+    return StanProgram("sequence", text, text, bundled, pieces=programs)
 
 
 def _heading(pieces: Sequence[Piece]) -> Iterator[str]:

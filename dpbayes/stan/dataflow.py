@@ -10,20 +10,25 @@ Proved is: confidential data reach target only through the log_lik argument of t
 ``pseudo_log_lik``, once, with the given weights, anchor and window; entry i of it depends on record
 i alone, wherever it stands among the others; no bound, length, prior, ``reject``, ``print`` or
 random number depends on them, nor y_rep; no error hangs on a record and parameters together
-(failures.py); and ``n`` is used for lengths and loops alone. Not proved: that log_lik is
-normalised, that priors are proper, and that no value of y inside the declared domain and no number
-of records is an error in the program.
+(failures.py); ``n`` is used for lengths and loops alone; random numbers are drawn for y_rep alone,
+where nothing else is evaluated; and the prior is proper (priors.py). Not proved: that log_lik is
+normalised, and that no value of y inside the declared domain and no number of records is an error
+in the program.
+
+A record that is added or removed takes its public values with it. So does what stands in its row:
+for add/remove all entries with a row for each record are followed as confidential ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from dpbayes.errors import ProgramError
-from dpbayes.stan.program import GIVEN, StanProgram
+from dpbayes.stan.priors import improper
+from dpbayes.stan.program import GIVEN, StanProgram, stan_directory
 from dpbayes.stan.syntax import Node, Unreadable, parse
 
 BLOCKS = {
@@ -54,11 +59,13 @@ class Proof:
 
     Attributes:
         findings: what stands against a proof, those that break the contract first.
+        added: what stands, besides those, against one where a record is added or removed.
         rows: data entries that have a row for each record.
         lengths: data entries with a length that follows the number of records, those among them.
     """
 
     findings: tuple[Finding, ...]
+    added: tuple[Finding, ...] = ()
     rows: tuple[str, ...] = ()
     lengths: tuple[str, ...] = ()
 
@@ -85,13 +92,41 @@ def prove(
             rows stand for several records this goes for all data with a row for each, but where
             y_rep is drawn there is a row for each of the public number.
     """
-    if not (drawn or program.counted):
-        return _prove(program.text, tuple(private))
-    apart = tuple(name for name in private if name not in drawn)
-    whole = _prove(program.text, tuple(private), replicates=False, counted=program.counted)
-    found = dict.fromkeys((*whole.findings, *_prove(program.text, apart).findings))
+    text, names = program.text, tuple(private)
+    apart = _prove(text, tuple(name for name in private if name not in drawn))
+    added = whole = _prove(text, names, replicates=False, counted=True)
+    if not program.counted:
+        whole = _prove(text, names, replicates=False) if drawn else apart
+    found = dict.fromkeys((*whole.findings, *apart.findings, *improper_in(program)))
     ordered = tuple(sorted(found, key=lambda finding: not finding.broken))
-    return Proof(ordered, whole.rows, whole.lengths)
+    more = tuple(finding for finding in added.findings if finding not in found)
+    return Proof(ordered, more, whole.rows, whole.lengths)
+
+
+@lru_cache(maxsize=64)
+def improper_in(program: StanProgram) -> tuple[Finding, ...]:
+    """Lines of a user's program at which its prior is not proved to be proper."""
+    if program.bundled or program.text in _bundled_texts():
+        return ()
+    if program.pieces:
+        return tuple(
+            found._replace(message=f"of {piece.name}.stan: {found.message}")
+            for piece in program.pieces
+            for found in improper_in(piece)
+        )
+    try:
+        tree = parse(program.text)
+        found = improper({block.kind: block for block in tree.present})
+    except (Unreadable, RecursionError):  # then nothing of it is proved
+        return ()
+    return tuple(Finding(line, message, broken=False) for line, message in found)
+
+
+@cache
+def _bundled_texts() -> frozenset[str]:
+    """Of the programs in stan_models, whose priors the tests cover."""
+    paths = stan_directory().glob("*.stan")
+    return frozenset(StanProgram.from_file(path).text for path in paths)
 
 
 def refuse_broken(
@@ -181,4 +216,4 @@ def _prove(
         follower.flow.find(line, message, broken=bool(follower.flow.clamps) or not unclear)
     found = sorted((Finding(*f) for f in follower.flow.findings), key=lambda f: not f.broken)
     rows = tuple(name for name, by_row in follower.flow.data.items() if by_row)
-    return Proof(tuple(found), rows, tuple(follower.flow.lengths))
+    return Proof(tuple(found), (), rows, tuple(follower.flow.lengths))

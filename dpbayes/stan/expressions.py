@@ -240,7 +240,7 @@ class Flow(Failures):
         if name in stan.CONSTANTS and not values:
             return replace(REAL, nonneg=name in ("pi", "e"))
         if name.endswith("_rng"):
-            return self._random(name, values, line)
+            return self._random(values, line)
         if name.endswith(stan.DENSITY_ENDINGS):
             return replace(together(name, values, line), base="real")
         return self._library(name, values, line)
@@ -270,7 +270,16 @@ class Flow(Failures):
             taint = private(line, f"{name}() of records, which cannot be followed")
         return replace(mixed(values, line, Value()), taint=taint, count=count)
 
-    def _random(self, name: str, values: list[Value], line: int) -> Value:
+    def _random(self, values: list[Value], line: int) -> Value:
+        # Of n generators one may fail, and where one does, nothing that is evaluated with it is
+        # there: log_lik is evaluated without any, for each record alike.
+        if not self.pc.asks:
+            self.find(
+                line,
+                "a random number is drawn outside `if (emit_y_rep)`: declare int<lower=0, upper=1> "
+                "emit_y_rep in the data block and draw there, and nowhere else.",
+                broken=False,
+            )
         taint = join_taints([self.pc.taint, *(v.taint for v in values)], line)
         if taint.kind != "public" and self.replicates:
             self.find(
@@ -279,11 +288,7 @@ class Flow(Failures):
                 "draw from parameters and public data alone.",
                 broken=taint.kind != "private" or taint.sure,
             )
-        like = _drawn(name, values)
-        # Engines draw the same numbers each time, one for each place among the records: no term
-        # takes one. y_rep may, and is not asked for its count.
-        found = mixed(values, line, like)
-        return replace(found, theta=True, count=max(1, found.count))
+        return replace(mixed(values, line, Value()), theta=True)
 
     def _reduce_sum(self, node: Node, values: list[Value]) -> Value:
         """The function that is summed, followed for the records first..last."""
@@ -337,17 +342,6 @@ def later_taints(places: Sequence[Node], indices: list[list[Value]], line: int) 
             taints.append(private(line, why) if several else value.taint)
         alone = alone and place.kind == "single" and index[0].scalar
     return taints
-
-
-def _drawn(name: str, values: list[Value]) -> Value:
-    """Type and length of random numbers: one, or one for each entry of what they are drawn by."""
-    base, long = stan.DRAWN.get(name, ""), [v for v in values if not v.scalar]
-    if name.startswith(("categorical", "ordered")):
-        return INT
-    if not base or not long:
-        return Value(base=base, dims=() if base else None)
-    dims = next((v.dims for v in long if v.sure_length and v.dims and len(v.dims) == 1), None)
-    return Value(base=base, arrays=1, dims=dims) if dims else Value()
 
 
 def record_of(index: Value, frame: Linear | None) -> Linear | None:

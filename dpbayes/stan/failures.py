@@ -47,17 +47,18 @@ class Failures:
             self.findings.append((line, message, broken))
 
     def meets(self, values: Sequence[Value]) -> bool:
-        """Whether records and parameters are among these values and what the branch hangs on.
-
-        The number of records and their places count as records do, but where y_rep is drawn: there
-        is a row for each of the public number.
-        """
+        """Whether records and parameters are among these values and what the branch hangs on."""
         among = (*values, self.pc)
         return any(map(self.hidden, among)) and any(v.theta for v in among)
 
     def hidden(self, value: Value) -> bool:
-        """Whether a value hangs on records, on their number or their places."""
-        return not value.public or (value.count > 0 and not self.pc.asks)
+        """Whether a value hangs on records, on their number or their places.
+
+        Where y_rep is drawn there is a row for each of the public number.
+        """
+        if self.pc.asks:
+            return self.replicates and not value.public
+        return not value.public or value.count > 0
 
     def may_fail(self, line: int, why: str) -> None:
         """Note an error that a record and parameters may decide."""
@@ -110,8 +111,6 @@ class Failures:
         """Note arguments that a function of Stan's own may fail on."""
         if not values or name in stan.SIZES or name in stan.CONSTANTS:
             return
-        if name.endswith("_rng") and not self.replicates:
-            return
         line = node.line
         shapes = name in stan.RESHAPED | stan.ROW_BY_ROW or name in stan.FILLED
         # One number of a vector: of an empty one there may be none.
@@ -122,9 +121,7 @@ class Failures:
         elif name not in stan.NEVER_WRONG and not self._safe(name, values):
             sizes = shapes and not name.startswith("linspaced")
             numbers = [v for v in values if v.base in WHOLE and not v.arrays]
-            # Of n random numbers, one of which may be too large.
-            among = name in stan.FAILS_AT_RANDOM and any(v.theta for v in values)
-            if self.meets(numbers if sizes else values) or (among and not self.pc.asks):
+            if self.meets(numbers if sizes else values):
                 why = f"{name}() can be an error where a record and parameters meet"
                 self.may_fail(line, why)
 
@@ -140,8 +137,11 @@ class Failures:
         if any(v.count for v in rest) and self.meets(rest):
             self.may_fail(line, f"an argument of {name}() follows the number of records")
         chosen = self.hidden(self.pc)
+        # Whether its arguments are in its domain shows where it has an outcome, one that is in its
+        # support whatever the parameters are; of none it may look at nothing.
+        shows = first.scalar and not first.theta
         if not chosen and all(v.public for v in values):
-            self.sure |= {call}
+            self.sure |= {call} if shows else set()
             return
         # Of nothing a density may have no error, and an index is inside one length, not another.
         if self.meets(values) and any(v.any_length and not v.scalar for v in values):
@@ -155,13 +155,16 @@ class Failures:
         if any(v.theta and v.base in WHOLE for v in rest):
             self.may_fail(line, f"a whole number that {name}() takes depends on parameters")
         # A probability as it is declared is one; what is computed may not be a number.
-        sure = call in self.sure or (
-            call[0] in ("bernoulli", "binomial")
-            and all(v.unit and v.nonneg and v.declared for v in rest[-1:])
+        sure = not first.theta and (
+            call in self.sure
+            or (
+                call[0] in ("bernoulli", "binomial")
+                and all(v.unit and v.nonneg and v.declared for v in rest[-1:])
+            )
         )
         if chosen and self.meets(values) and not sure:
             self.may_fail(line, f"whether {name}() is evaluated depends on records")
-        if not chosen:
+        if not chosen and shows:
             self.sure |= {call}
 
     def forget(self, name: str) -> None:

@@ -26,6 +26,7 @@ _COMMON: dict[str, Prior] = {"coefficient": 1.0, "group_sd": 1.0}
 # Priors whose first entry is a location and may be negative; all other entries are scales,
 # shapes or rates and must be positive for the prior to be proper.
 _LOCATED = ("intercept", "cutpoint")
+MOST_PRIOR = 1e100  # squares of it, and of what it is a scale of, are numbers
 MOST_COMPONENTS = 20
 
 
@@ -284,14 +285,13 @@ class Family:
                 raise SchemaError(
                     f"family {self.name!r} has no prior {name!r}; it has {', '.join(self.priors)}."
                 )
-            length = np.size(np.asarray(self.priors[name]))
-            numbers = _numbers(value)
+            numbers, length = _numbers(value), np.size(np.asarray(self.priors[name]))
             scales = numbers[1:] if name.partition("__")[0] in _LOCATED else numbers
-            if numbers.shape != (length,) or not np.isfinite(numbers).all() or (scales <= 0).any():
+            good = numbers.shape == (length,) and bool((np.abs(numbers) <= MOST_PRIOR).all())
+            if not good or (scales < 1 / MOST_PRIOR).any():
                 raise SchemaError(
-                    f"prior {name!r} = {value!r}: expected {length} finite number(s), scales and "
-                    f"shapes above 0, like the default {self.priors[name]}. An improper prior "
-                    "would void the guarantee."
+                    f"prior {name!r} = {value!r}: expected {length} finite number(s) up to 1e+100, "
+                    f"scales from 1e-100, like {self.priors[name]}: proper ones alone."
                 )
         return {**self.priors, **overrides}
 

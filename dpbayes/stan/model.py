@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
-from dpbayes.privacy.guarantee import CUSTOM_PROGRAM, PROVED_PROGRAM
+from dpbayes.privacy.assumptions import CUSTOM_PROGRAM, PROVED_PROGRAM
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.domain import ends
 from dpbayes.stan.dataflow import Proof, check_constants, prove, refuse_broken
@@ -219,6 +219,11 @@ class Model(ABC):
         return prove(self.program, self.private)
 
     @property
+    def only_changes(self) -> bool:
+        """Nothing is proved of a record that is added or removed with its public values."""
+        return self.schema.rows.public and not self.program.bundled and bool(self.proof.added)
+
+    @property
     def discrete(self) -> bool:
         """The likelihood of a record is a probability, so that its logarithm is at most 0."""
         return all(model.discrete for model in self.columns)
@@ -256,10 +261,8 @@ class Model(ABC):
         return self._with_constants(pd.DataFrame(index=range(1)))
 
     def _with_constants(self, frame: pd.DataFrame) -> pd.DataFrame:
-        found = frame.copy()
-        for column in self.outcomes:
-            found[column.name] = column.validate(column.constant(len(frame))).array
-        return found
+        each = {c.name: c.validate(c.constant(len(frame))).array for c in self.outcomes}
+        return frame.assign(**each)
 
     def left_out(self) -> list[str]:
         """Declared columns that are not released: neither public nor an outcome."""

@@ -65,6 +65,7 @@ class StanProgram:
         text: text with includes expanded, each onto one line, so that line numbers stay the user's.
         bundled: True for the programs in stan_models/, which the tests cover.
         listing: the same to be read: included files as they are written, with their comments.
+        pieces: programs that it was put together from.
     """
 
     name: str
@@ -72,6 +73,7 @@ class StanProgram:
     text: str
     bundled: bool
     listing: str = field(default="", repr=False, compare=False)
+    pieces: tuple[StanProgram, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "listing", self.listing or self.text)
@@ -189,12 +191,12 @@ class StanProgram:
             )
         for name, text in (
             ("log_lik", "vector[emit ? n : 0] log_lik;"),
-            ("y_rep", "array[emit ? n : 0] real y_rep;"),
+            ("y_rep", "array[emit_y_rep ? n : 0] real y_rep;"),
         ):
             if name not in self.declared("generated quantities"):
                 raise self._broken(
                     f"{name} is missing. Add to the generated quantities block:\n  {text}\n"
-                    f"and fill it where emit is 1."
+                    f"and fill it where {text.partition('[')[2].partition(' ')[0]} is 1."
                 )
         dropped = self.line_of(r"\b\w+_lup[dm]f\b")
         if dropped:

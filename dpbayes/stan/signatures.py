@@ -84,25 +84,15 @@ CONSTANTS = _names("""
 # An error where an argument is out of order, at most: the first must not hang on parameters, the
 # others not on records. The error is the same at every parameter value, or for every record: not so
 # of pareto_type_2, where the first has to be above the second.
-_REAL = _names("""
+DENSITIES = _names("""
     normal std_normal student_t cauchy double_exponential logistic gumbel skew_normal
     exp_mod_normal lognormal exponential gamma inv_gamma weibull frechet chi_square inv_chi_square
     scaled_inv_chi_square rayleigh loglogistic pareto beta beta_proportion von_mises uniform
-""")
-_INTEGER = _names("""
     bernoulli bernoulli_logit binomial binomial_logit beta_binomial poisson poisson_log neg_binomial
     neg_binomial_2 neg_binomial_2_log discrete_range
-""")
-DENSITIES = (_REAL | _INTEGER) | _names("""
     multi_normal multi_normal_cholesky multi_student_t multi_student_t_cholesky dirichlet
     categorical categorical_logit ordered_logistic ordered_probit multinomial multinomial_logit
 """)
-# Type of the random numbers: one, or one for each entry of what they are drawn by.
-DRAWN = {
-    f"{name}_rng": kind for kind, names in (("real", _REAL), ("int", _INTEGER)) for name in names
-}
-# Draw random numbers within, by which they may fail.
-FAILS_AT_RANDOM = _names("neg_binomial_rng neg_binomial_2_rng neg_binomial_2_log_rng")
 # In closed form: the others may fail to converge.
 DISTRIBUTIONS = _names("""
     normal std_normal lognormal logistic exponential weibull cauchy double_exponential gumbel

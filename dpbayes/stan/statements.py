@@ -38,6 +38,7 @@ from dpbayes.stan.taint import (
     without,
 )
 
+GIVEN_BY_ROW = ("X", "Z", "group", "group_index", "slope_X")  # of records, to a user's program
 WHOLE = ((ONE, N), (ONE, BLOCK), (FIRST, LAST))  # from and to of loops over records
 MOST_STEPS = 100_000  # a bundled program takes a few hundred
 PASSES = 20
@@ -184,6 +185,9 @@ class Follower(Calls):
         if name == "n":
             return replace(value, form=N, count=2)
         self.flow.data[name] = by_row = value.length == N
+        if self.counted and name in GIVEN_BY_ROW and value.dims and not by_row:
+            why = f"{name} has a row for each record: its first length has to be n"
+            self.flow.find(line, f"{why}.", broken=False)
         if value.dims is None or any(size.counts for size in value.dims):
             self.flow.lengths.append(name)
         if name == MULTIPLICITY:

@@ -147,6 +147,16 @@ real effects_lpdf(vector effect, vector sd, vector partial, vector information, 
   return lp;
 }
 
+// The coefficients, given the effects of slopes, which are the first of all.
+// It is a function so that the offset is a vector and no expression: Stan Math 4.9, of CmdStan
+// 2.35, writes freed memory for parameters whose offset is an expression. And before CmdStan 2.38
+// an empty vector has no slice.
+vector slope_offset(matrix slope_part, vector effect) {
+  int slope_effects = cols(slope_part);
+  if (slope_effects == 0) return rep_vector(0, rows(slope_part));
+  return -slope_part * effect[1:slope_effects];
+}
+
 // The intercept, given all columns but the last: by the last one's estimates, its effects
 // unknown. Where that is no column of intercepts, or without information, 0 and unit.
 real intercept_offset(vector raw, vector sd, vector partial, vector information,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import sys
 from typing import NamedTuple
 
 from dpbayes.cli import main
+from dpbayes.interrupts import SIGNALS
 
 
 class Done(NamedTuple):
@@ -23,6 +25,7 @@ def dpbayes(*arguments, cwd=None):
     """Run it to its end, as ``command.dpbayes`` does."""
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2)]
     before = sys.argv
+    handlers = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGALRM)}
     try:
         sys.argv = ["dpbayes", *map(str, arguments)]
         with (
@@ -35,6 +38,8 @@ def dpbayes(*arguments, cwd=None):
         code = end.code
     finally:
         sys.argv = before
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     said = []
     for stream in streams:
         stream.flush()

@@ -1,8 +1,11 @@
 """Input that would crash, hang or pass: one message, exit code 2, and nothing written."""
 
+import os
+
 import pytest
 
-from tests.cli.command import options
+import dpbayes as dpb
+from tests.cli.command import options, records
 from tests.cli.in_process import dpbayes
 from tests.programs import GOOD
 
@@ -131,3 +134,150 @@ def test_an_include_that_is_no_text(folder):
         (folder / "mine.stan").write_text(f"#include {name}\n{GOOD}")
         arguments = ("check", folder / "mine.stan", "--constants", folder / "d.json")
         assert message in refused(folder, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("bins=100000000", "from 1 to 5,000,000"),
+        ("bins=1000000000", "from 1 to 5,000,000"),
+        ("bins=0", "from 1 to 5,000,000"),
+        ("bins=true", "bins = True: expected log, sqrt, scott"),
+        ("bins=nan", "bins = nan: expected log, sqrt, scott"),
+        ("sigma=3", "sigma = 3 must be a table by column"),
+        ("sigma={y = 0}", "sigma of column 'y': 0 must be a number above 0"),
+    ],
+)
+@pytest.mark.parametrize("mechanism", ["laplace", "multinomial-dirichlet"])
+def test_bins_and_sigma(folder, setting, message, mechanism):
+    plain = dict.fromkeys(("formula", "family", "warmup", "draws"))
+    flags = options(folder, **plain, mechanism=mechanism, set=setting)
+    assert message in refused(folder, "synthesize", folder / "data.csv", *flags)
+
+
+def test_a_bound_that_no_draw_uses(folder):
+    """It was taken, and stood in the way of guarantee.json when the draw was paid for."""
+    plain = dict.fromkeys(("formula", "family", "warmup", "draws"))
+    flags = options(folder, **plain, mechanism="modips", set="bound=inf")
+    said = refused(folder, "synthesize", folder / "data.csv", *flags)
+    assert "standardise and bound are for draws on a grid" in said
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("chains", 100_000, "chains = 100000 must be a whole number, from 2 to 1,000"),
+        ("warmup", 10**9, "from 0 to 1,000,000"),
+        ("draws", 10**9, "from 4 to 1,000,000"),
+        ("max-treedepth", 1000, "from 1 to 30"),
+        ("threads", 10**6, "from 1 to 1,000"),
+    ],
+)
+def test_settings_of_the_sampler(folder, option, value, message):
+    flags = options(folder, **{option: value})
+    assert message in refused(folder, "synthesize", folder / "data.csv", *flags)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "punycode", "undefined"])
+def test_an_encoding_that_does_not_fit(folder, encoding):
+    flags = options(folder, encoding=encoding)
+    assert encoding in refused(folder, "synthesize", folder / "data.csv", *flags)
+    more = ("--records", folder / "data.csv", "--encoding", encoding)
+    assert encoding in refused(folder, "schema", "check", folder / "schema.toml", *more)
+
+
+KEPT = ["y ~ nope", "", "y ~ I(__import__('os'))", "y", "~", "y ~ y", "y ~ (1|sex)", "nope ~ y"]
+
+
+@pytest.mark.parametrize("formula", KEPT)
+def test_a_check_of_a_schema_reads_what_is_kept(folder, formula):
+    text = (folder / "schema.toml").read_text()
+    (folder / "schema.toml").write_text(f'keep = ["{formula}"]\n{text}')
+    said = refused(folder, "schema", "check", folder / "schema.toml")
+    plain = dict.fromkeys(("formula", "family", "warmup", "draws", "mechanism"))
+    flags = options(folder, **plain)
+    assert said in refused(folder, "synthesize", folder / "data.csv", *flags)
+
+
+@pytest.mark.parametrize("share", ["5e-324", "1e-300", "0", "1", "nan"])
+def test_a_share_for_noisy_rows(folder, share):
+    text = (folder / "schema.toml").read_text()
+    (folder / "schema.toml").write_text(f"rows = {{noisy = {share}}}\n{text}")
+    assert "must lie in [1e-06, 1)" in refused(folder, "schema", "check", folder / "schema.toml")
+
+
+@pytest.mark.parametrize("prior", ["intercept = [1e308, 1e308]", "coefficient = 5e-324"])
+def test_priors_whose_squares_are_no_numbers(folder, prior):
+    (folder / "priors.toml").write_text(prior)
+    flags = options(folder, priors=folder / "priors.toml")
+    said = refused(folder, "synthesize", folder / "data.csv", *flags)
+    assert "finite number(s) up to 1e+100" in said
+
+
+@pytest.mark.parametrize("rows", [-5, 0, 10**30])
+def test_rows_of_a_page(folder, rows):
+    arguments = ("--reference", folder / "data.csv", "--schema", folder / "schema.toml")
+    assert "must be a whole number from 1 to" in refused(
+        folder, "explore", *arguments, "--rows", rows
+    )
+
+
+def test_runs(folder):
+    plan = ("plan", folder / "schema.toml", "--rows", 50, "--runs", 10**9)
+    assert "runs = 1000000000 must be a whole number, from 1 to 1,000" in refused(folder, *plan)
+    audit = ("audit", folder / "data.csv", "--schema", folder / "schema.toml", "--epsilon", 1)
+    said = refused(folder, *audit, "--mechanism", "multinomial-dirichlet", "--runs", 10**12)
+    assert "must be from 20 to 100,000 a side" in said
+
+
+def test_tune_with_dates(folder):
+    """They stand in the file as text, and fit the same schema again."""
+    text = (folder / "schema.toml").read_text()
+    day = '[columns.day]\ntype = "date"\nlower = "2020-01-01"\nupper = "2020-12-31"\n'
+    (folder / "schema.toml").write_text(text + day)
+    data = records().assign(day="2020-02-03")
+    data.to_csv(folder / "reference.csv", index=False)
+    out = folder / "weights.json"
+    model = ("--schema", folder / "schema.toml", "--formula", "y ~ 1", "--family", "beta")
+    done = dpbayes(
+        "tune", "--reference", folder / "reference.csv", *model, "--target-epsilon", 3, "--out", out
+    )
+    assert done.returncode == 0, done.stderr
+    schema = dpb.Schema.from_toml(folder / "schema.toml")
+    model = dpb.Regression("y ~ 1", "beta").on(schema)
+    dpb.Reference.load(out).check(model.identity())
+
+
+@pytest.mark.parametrize("name", ["folder", "dangling", "loop", "pipe.csv", "x" * 300])
+def test_what_is_no_file(folder, name):
+    (folder / "folder").mkdir()
+    (folder / "dangling").symlink_to(folder / "nowhere")
+    (folder / "loop").symlink_to(folder / "loop")
+    os.mkfifo(folder / "pipe.csv")
+    assert "data file" in refused(folder, "synthesize", folder / name, *options(folder))
+
+
+@pytest.mark.parametrize(("mask", "modes"), [(0o000, (0o755, 0o644)), (0o077, (0o700, 0o600))])
+def test_modes_of_a_release(folder, mask, modes):
+    plain = dict.fromkeys(("formula", "family", "warmup", "draws", "mechanism"))
+    before = os.umask(mask)
+    try:
+        done = dpbayes("synthesize", folder / "data.csv", *options(folder, **plain))
+        assert dpbayes("report", folder / "out").returncode == 0
+    finally:
+        os.umask(before)
+    assert done.returncode == 0, done.stderr
+    for path in (folder / "out").rglob("*"):
+        hidden = "confidential" in path.parts
+        wanted = (0o700, 0o600) if hidden else modes
+        assert path.stat().st_mode & 0o777 == wanted[path.is_file()], path
+    assert (folder / "out").stat().st_mode & 0o777 == modes[0]
+
+
+def test_memory_that_is_not_there(folder, monkeypatch):
+    def read(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("dpbayes.cli.options.read_records", read)
+    said = refused(folder, "synthesize", folder / "data.csv", *options(folder))
+    assert said == "error: there is not enough memory for this.\n"

@@ -137,9 +137,9 @@ def test_check_good_and_bad_programs(folder):
     assert "good.stan keeps the contract at 5 random points" in done.stdout
     assert "proved by dataflow" in done.stdout
     for name, old, new, message in (
-        ("mean", "mu ~ normal(0, 2)", "mu ~ normal(mean(y), 2)", "line 17: confidential records"),
+        ("mean", "mu ~ normal(0, 2)", "mu ~ normal(mean(y), 2)", "line 18: confidential records"),
         ("syntax", "real mu;", "real mu", "Syntax error"),
-        ("copied", "normal_rng(rep_vector(mu, n), 1)", "to_array_1d(y)", "line 27: y_rep depends"),
+        ("copied", "normal_rng(rep_vector(mu, n), 1)", "to_array_1d(y)", "line 30: y_rep depends"),
         ("loglik", "log_lik;", "ll;", "log_lik is missing"),
     ):
         (folder / f"{name}.stan").write_text(GOOD.replace(old, new, 1))
@@ -189,7 +189,7 @@ def test_synthesize_with_a_program_that_nothing_proves(folder):
     flags = options(folder, family=None, program=folder / "mine.stan", formula="y ~ 1")
     done = dpbayes("synthesize", folder / "data.csv", *flags)
     assert done.returncode == 2
-    assert "is not proved to keep the contract: line 21" in done.stderr
+    assert "is not proved to keep the contract: line 22" in done.stderr
     assert not (folder / "out").exists()
     done = dpbayes("synthesize", folder / "data.csv", *flags, "--allow-unproved")
     assert done.returncode == 0, done.stderr

@@ -13,24 +13,15 @@ from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.groups import GroupColumn, group_data
 from dpbayes.stan.joined import named, part_data
 from dpbayes.stan.program import StanProgram
-from tests.cmdstan import NO_CMDSTAN
+from tests.cmdstan import NEEDS_CMDSTAN
 
 ATOMS = (0.0, 0.25)  # of outcomes that have some
-CMDSTAN = (
-    pytest.mark.cmdstan,
-    pytest.mark.skipif(bool(NO_CMDSTAN), reason=NO_CMDSTAN or "CmdStan is there"),
-    pytest.mark.xdist_group("cmdstan"),  # one worker, so that no program is compiled twice
-)
 # Every engine that evaluates programs. The recorded engine replays stored draws and cannot
 # answer at new points; an engine added here has to pass all of test_contract.py.
 ENGINES = [
     pytest.param(EmbeddedEngine, id="embedded"),
-    pytest.param(CmdStanEngine, id="cmdstan", marks=CMDSTAN),
+    pytest.param(CmdStanEngine, id="cmdstan", marks=NEEDS_CMDSTAN),
 ]
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "xdist_group(name): tests for one worker of pytest-xdist")
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +34,9 @@ def engine(request):
     return request.param()
 
 
-@pytest.fixture(scope="session", params=[pytest.param(CmdStanEngine, id="cmdstan", marks=CMDSTAN)])
+@pytest.fixture(
+    scope="session", params=[pytest.param(CmdStanEngine, id="cmdstan", marks=NEEDS_CMDSTAN)]
+)
 def cmdstan(request):
     return request.param()
 

@@ -904,7 +904,8 @@ def test_another_cache_directory_is_filled_in_one_step(
     assert [path.read_text() for path in paths] == ["None", "{'STAN_THREADS': 'TRUE'}"]
     assert all(path.parent.parent == tmp_path / "dpbayes" / "stan" for path in paths)
     for path in paths:
-        assert sorted(entry.name for entry in path.parent.iterdir()) == ["model", "model.stan"]
+        names = sorted(entry.name for entry in path.parent.iterdir())
+        assert names == [".lock", "model", "model.stan"]
     assert not caplog.records
 
 

@@ -116,6 +116,7 @@ data {
   real clip_lower;
   real clip_upper;
   int<lower=0, upper=1> emit;
+  int<lower=0, upper=1> emit_y_rep;
 }
 parameters {
   real intercept;
@@ -130,12 +131,10 @@ model {
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
-  array[emit ? n : 0] real y_rep;
-  if (emit) {
-    vector[n] eta = intercept + X * coefficient;
-    log_lik = -eta - y .* exp(-eta);
-    y_rep = exponential_rng(exp(-eta));
-  }
+  array[emit_y_rep ? n : 0] real y_rep;
+  vector[n] eta = intercept + X * coefficient;
+  if (emit) log_lik = -eta - y .* exp(-eta);
+  if (emit_y_rep) y_rep = exponential_rng(exp(-eta));
 }
 """
 
@@ -287,7 +286,7 @@ def test_the_contract_of_a_family_is_checked(tmp_path):
         "intercept ~ normal(prior_intercept[1],", "intercept ~ normal(mean(y),"
     )
     dpb.register_family(waiting(tmp_path, wrong))
-    with pytest.raises(dpb.ProgramError, match=r"line 22: .* reach target past pseudo_log_lik"):
+    with pytest.raises(dpb.ProgramError, match=r"line 23: .* reach target past pseudo_log_lik"):
         dpb.Synthesizer(WAITS, dpb.Censored(1.0), dpb.Regression("wait ~ 1", "waiting"))
     (tmp_path / "waiting.stan").write_text(EXPONENTIAL.replace("  real clip_upper;\n", ""))
     with pytest.raises(dpb.ProgramError, match="clip_upper"):

@@ -72,7 +72,7 @@ def test_custom_program_is_checked_on_the_way(schema, records, tmp_path):
     good = fit(GOOD)
     assert any("dataflow analysis" in a for a in good.guarantee.assumptions)
     assert good.sample().datasets[0]["y"].between(0, 10).all()
-    with pytest.raises(dpb.ProgramError, match="line 17: confidential records reach target"):
+    with pytest.raises(dpb.ProgramError, match="line 18: confidential records reach target"):
         fit(GOOD.replace("mu ~ normal(0, 2)", "mu ~ normal(mean(y), 2)"))
 
 

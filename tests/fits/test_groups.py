@@ -148,6 +148,7 @@ data {
   real clip_lower;
   real clip_upper;
   int<lower=0, upper=1> emit;
+  int<lower=0, upper=1> emit_y_rep;
 }
 parameters {
   vector[J] mu;
@@ -159,11 +160,9 @@ model {
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
-  array[emit ? n : 0] real y_rep;
-  if (emit) {
-    log_lik = -2 * square(y - mu[group]);
-    y_rep = normal_rng(mu[group], 0.5);
-  }
+  array[emit_y_rep ? n : 0] real y_rep;
+  if (emit) log_lik = -2 * square(y - mu[group]);
+  if (emit_y_rep) y_rep = normal_rng(mu[group], 0.5);
 }
 """
 

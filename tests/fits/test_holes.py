@@ -13,7 +13,7 @@ from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
 from dpbayes.mechanisms.posterior.stage import Stage
 from dpbayes.publication.ledger import Ledger
 from dpbayes.stan.families import FAMILIES
-from tests.cmdstan import NO_CMDSTAN
+from tests.cmdstan import NEEDS_CMDSTAN
 from tests.programs import GOOD, write
 
 ILL = {"type": "binary", "levels": ["no", "yes"]}
@@ -245,7 +245,7 @@ def test_weights_and_no_weights_go_with_candidates(mechanism):
 ENGINES = [
     "embedded",
     "candidates",
-    pytest.param("cmdstan", marks=pytest.mark.skipif(bool(NO_CMDSTAN), reason=NO_CMDSTAN)),
+    pytest.param("cmdstan", marks=NEEDS_CMDSTAN),
 ]
 
 

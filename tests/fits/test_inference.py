@@ -21,20 +21,10 @@ from dpbayes.inference.regressions import formula_fit
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.groups import group_data
 from dpbayes.stan.program import StanProgram
-from tests.cmdstan import NO_CMDSTAN
+from tests.cmdstan import NEEDS_CMDSTAN
 from tests.conftest import make_records
 
-CMDSTAN = pytest.param(
-    "cmdstan",
-    marks=(
-        pytest.mark.cmdstan,
-        pytest.mark.skipif(bool(NO_CMDSTAN), reason=NO_CMDSTAN or "CmdStan is there"),
-        pytest.mark.xdist_group("cmdstan"),
-    ),
-)
-
-
-ENGINES = ["embedded", CMDSTAN]
+ENGINES = ["embedded", pytest.param("cmdstan", marks=NEEDS_CMDSTAN)]
 
 
 @pytest.mark.statistical

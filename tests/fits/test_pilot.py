@@ -106,7 +106,9 @@ def test_two_modes_are_reported(runs, tmp_path):
     """Chains start in both (four in one: not with this seed) and stay: nothing is made shorter."""
     schema = dpb.Schema.from_dict({"columns": {"y": OUTCOME}})
     program = dpb.Program(write(tmp_path, TWO_MODES), "y ~ 1")
-    synthesizer = dpb.Synthesizer(schema, dpb.Censored(4.0), program, settings=SETTINGS)
+    synthesizer = dpb.Synthesizer(
+        schema, dpb.Censored(4.0), program, settings=SETTINGS, allow_unproved=True
+    )
     records = pd.DataFrame({"y": np.random.default_rng(1).normal(size=50)})
     with pytest.raises(ConvergenceError, match=r"R-hat of other\[0\]"):
         synthesizer.fit(records)

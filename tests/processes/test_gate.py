@@ -152,7 +152,7 @@ def test_a_release_that_fails_before_writing_costs_nothing(
         (EngineError("the chains of the unweighted fit\nfailed."), "unweighted fit failed."),
         (MemoryError(), "MemoryError"),
         (ValueError("record 17 is 4.2"), "ValueError"),
-        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (KeyboardInterrupt(), "interrupted."),
     ],
 )
 def test_the_confidential_report_decides_nothing(

@@ -158,6 +158,28 @@ def test_a_claim_better_than_group_privacy_is_charged_as_such(url):
 
 
 @both
+def test_a_budget_is_of_persons(url):
+    """Who has up to five records loses five times as much, 25 times as much ρ."""
+    ledger = Ledger.create(url)
+    ledger.add_dataset("cps", 1.0)
+    persons = replace(CLAIM, cluster=5)
+    assert persons.epsilon_person == pytest.approx(1.0)  # of a changed record: rows are public
+    reserve(ledger, persons)
+    assert ledger.account("cps").spent[0] == pytest.approx(0.5)
+    with pytest.raises(BudgetError, match="costs ε = 1 for the 5 records of a person") as refused:
+        reserve(ledger, replace(persons, datasets=2))
+    assert "1 data set(s) at this ε" in str(refused.value)
+    with pytest.raises(BudgetError, match=r"0\.1 is left"):  # besides, too
+        ledger.check("cps", replace(CLAIM, cluster=4), PERSONS, besides=Loss.pure(0.1))
+    reserve(ledger, persons)
+    assert ledger.account("cps").left == pytest.approx(0.0)
+    ledger.add_dataset("zcdp", 9.0, delta=1e-9)
+    reserve(ledger, replace(GAUSSIAN, cluster=3), "zcdp", known_by(y=[9]))
+    thrice = zcdp_epsilon(9 * rho_for(1.0, 1e-9), 1e-9)
+    assert ledger.account("zcdp").spent == (pytest.approx(thrice), "zCDP")
+
+
+@both
 def test_a_refusal_says_what_fits_and_it_does(url):
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 1.0)

@@ -11,8 +11,13 @@ from dataclasses import replace
 import numpy as np
 
 import dpbayes as dpb
+from dpbayes import synthesizer as synthesizing
+from dpbayes.engines import alike
 from dpbayes.engines.draws import make_draws, stacked
-from dpbayes.mechanisms.modips import conjugate, grid
+from dpbayes.mechanisms.measured import analyses, budget, counting
+from dpbayes.mechanisms.modips import chosen, conjugate, glom, grid, regression
+from dpbayes.mechanisms.pegs import blocks, cost, gibbs, keys, samplers
+from dpbayes.mechanisms.posterior import anchored, censored, tabulated
 from dpbayes.mechanisms.posterior import fit as fitting
 from dpbayes.mechanisms.posterior import records as binding
 from dpbayes.mechanisms.posterior.risk import linear_weights
@@ -20,10 +25,12 @@ from dpbayes.mechanisms.posterior.stage import NO_WINDOW
 from dpbayes.mechanisms.posterior.weights import Weighting
 from dpbayes.mechanisms.tables import bootstrap, noisy, urns
 from dpbayes.privacy import statistic
+from dpbayes.privacy.accounting import NOTHING
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.privacy.statistic import Change, Statistic
 from dpbayes.stan import model as modelling
 from dpbayes.stan.model import ColumnModel
+from dpbayes.stan.program import MULTIPLICITY
 from tests.programs import GOOD
 
 # Of mechanisms with a posterior.
@@ -247,12 +254,13 @@ def own_bins(monkeypatch):
 
 
 def own_balls(monkeypatch):
-    draw = urns.draw_urn
+    def drawn(self, codes, size, noise):
+        sizes = [axis.size for axis in self.cells.axes]
+        how = self.mechanism
+        extra = urns.balls(how.least_alpha(how.epsilon, size)) * len(codes) // size
+        return noise.urn(codes, sizes, extra, size, doubled=how.doubled)
 
-    def draw_urn(codes, sizes, extra, size, noise, *, doubled):
-        return draw(codes, sizes, extra * len(codes) // size, size, noise, doubled=doubled)
-
-    monkeypatch.setattr(urns, "draw_urn", draw_urn)
+    monkeypatch.setattr(urns.FittedUrn, "_drawn", drawn)
 
 
 def balls_for_one(monkeypatch):
@@ -285,3 +293,221 @@ def one_seed(monkeypatch):
     monkeypatch.setattr(
         StudyNoise, "counts", lambda self, values, scale: counts(StudyNoise(7), values, scale)
     )
+
+
+SHORT = 0.9  # of the noise that is needed
+
+
+def less_noise(monkeypatch):
+    """10 % too little of it wherever a scale or an α is worked out."""
+    scale_for = statistic.scale_for
+    for module in (statistic, budget, grid, chosen, tabulated, synthesizing):
+        monkeypatch.setattr(module, "scale_for", lambda *given: SHORT * scale_for(*given))
+    truncated_scale = statistic.truncated_scale
+    monkeypatch.setattr(
+        statistic, "truncated_scale", lambda *given, **more: SHORT * truncated_scale(*given, **more)
+    )
+    for kind in (urns.MultinomialDirichlet, urns.SmoothedHistogram):
+        least = kind.least_alpha
+        monkeypatch.setattr(
+            kind, "least_alpha", staticmethod(lambda *given, least=least: SHORT * least(*given))
+        )
+    alpha_for = gibbs.alpha_for
+    monkeypatch.setattr(gibbs, "alpha_for", lambda step: SHORT * alpha_for(step))
+
+
+class _Silent(StudyNoise):
+    """Without noise."""
+
+    def counts(self, values, scale):
+        return np.asarray(values)
+
+    gaussian = counts
+
+
+SILENT = _Silent(1)
+
+# Of ``measured``.
+
+
+def pairs_by_exact_scores(monkeypatch):
+    choose = counting._chosen
+    monkeypatch.setattr(
+        counting,
+        "_chosen",
+        lambda exact, groups, n, budget, rest: choose(
+            exact, groups, n, replace(budget, noise=SILENT), rest
+        ),
+    )
+
+
+def groups_by_exact_margins(monkeypatch):
+    measure, make = counting.Measurement.of.__func__, counting.make_groups
+    margins = []
+
+    def measured(cls, counts, columns, n, budget):
+        margins[:] = counts.margins()
+        return measure(cls, counts, columns, n, budget)
+
+    def exact(shares, values, most):
+        return make((margins.pop(0) + 1e-9) / (shares.size * 1e-9 + 1), values, most)
+
+    monkeypatch.setattr(counting.Measurement, "of", classmethod(measured))
+    monkeypatch.setattr(counting, "make_groups", exact)
+
+
+def loose_moments(monkeypatch):
+    def units(self, values):
+        u, expected = self.covariates(values)
+        scores = self.analysis.scores(values[self.analysis.outcome.name])
+        r = np.where(np.isnan(scores), 0.0, (scores - expected) / self.spread)
+        return np.rint(u[:, :, None] * r[:, None, :] * (budget.UNIT / self.bound)).astype(np.int64)
+
+    monkeypatch.setattr(analyses.Moment, "units", units)
+
+
+def _counted(monkeypatch, change):
+    """``change(noisy, table, part, count)`` stands for noisy counts of a table."""
+    count = budget.Budget.counts
+    monkeypatch.setattr(
+        budget.Budget, "counts", lambda self, table, part: change(self, table, part, count)
+    )
+
+
+def missing_without_noise(monkeypatch):
+    def change(self, table, part, count):
+        found = count(self, table, part)
+        if table.ndim == 1:
+            found[-1] = table[-1]
+        return found
+
+    _counted(monkeypatch, change)
+
+
+def all_of_it_for_each_pair(monkeypatch):
+    _counted(
+        monkeypatch,
+        lambda self, table, part, count: count(self, table, part * (3 if table.ndim == 2 else 1)),
+    )
+
+
+def free_triples(monkeypatch):
+    divide = counting.Parts.of.__func__
+
+    def divided(cls, *given):
+        found = divide(cls, *given)
+        return replace(found, rest=found.rest + found.triples)
+
+    monkeypatch.setattr(counting.Parts, "of", classmethod(divided))
+
+
+def one_move(monkeypatch):
+    monkeypatch.setitem(budget.MOVES, "substitution", 1)
+
+
+# Of samplers.
+
+
+def free_columns(monkeypatch):
+    monkeypatch.setattr(cost.Sampler, "steps", property(lambda self: self.units))
+
+
+def no_reset(monkeypatch):
+    monkeypatch.setattr(blocks.Resetting, "weights", blocks.Counted.weights)
+
+
+def exact_order(monkeypatch):
+    def information(layout, codes, *_):
+        tables = [table.astype(float) for table in keys.pair_counts(layout, codes)]
+        return keys.mutual_information(layout, tables)
+
+    monkeypatch.setattr(samplers, "noisy_information", information)
+
+
+# Of models for modips.
+
+
+def half_sums(monkeypatch):
+    for adjacency, change in list(glom.ONE_SUM.items()):
+        monkeypatch.setitem(glom.ONE_SUM, adjacency, Change(change.step / 2, change.entries))
+
+
+def _less(change, part):
+    return {
+        key: replace(one, step=one.step * part, norm=one.norm and one.norm * part)
+        for key, one in change.items()
+    }
+
+
+def half_linear(monkeypatch):
+    statistics = regression.Linear.statistics
+
+    def halved(self, records):
+        return [replace(s, change=_less(s.change, 0.5)) for s in statistics(self, records)]
+
+    monkeypatch.setattr(regression.Linear, "statistics", halved)
+
+
+def quarter_logistic(monkeypatch):
+    change = regression.coefficient_change
+    monkeypatch.setattr(
+        regression, "coefficient_change", lambda *given: _less(change(*given), 0.25)
+    )
+
+
+# Of posteriors: their noise, their claims, and the coordinates of their chains.
+
+
+def free_rows(monkeypatch):
+    monkeypatch.setattr(dpb.Synthesizer, "public_rows", lambda self, n, noise: max(1, n))
+
+
+def exact_tables(monkeypatch):
+    draw = tabulated.Tables.draw
+    monkeypatch.setattr(tabulated.Tables, "draw", lambda self, on, noise: draw(self, on, SILENT))
+
+
+def squared_counts(monkeypatch):
+    data = alike.Kinds.data
+
+    def squared(self, given, columns):
+        found = data(self, given, columns)
+        if MULTIPLICITY in found:
+            found[MULTIPLICITY] = found[MULTIPLICITY] ** 2
+        return found
+
+    monkeypatch.setattr(alike.Kinds, "data", squared)
+
+
+def unclaimed_anchor(monkeypatch):
+    guarantee = dpb.Anchored.guarantee
+    monkeypatch.setattr(
+        dpb.Anchored, "guarantee", lambda self: replace(guarantee(self), once=NOTHING)
+    )
+
+
+def whole_window(monkeypatch):
+    for module in (anchored, censored):
+        monkeypatch.setattr(module, "window_width", lambda epsilon, adjacency: epsilon)
+
+
+def wide_first(monkeypatch):
+    stages = dpb.Anchored.stages
+
+    def as_wide(self, problem):
+        *first, last = stages(self, problem)
+        return (*(replace(stage, window=last.window) for stage in first), last)
+
+    monkeypatch.setattr(dpb.Anchored, "stages", as_wide)
+
+
+def no_jacobian(monkeypatch):
+    bind = binding.BoundRecords.__init__
+
+    def without(self, task):
+        program = task.model.program
+        text = program.text.replace("lp -= 0.5 * sum(log1p(precision * square(tau)));", "")
+        model = replace(task.model, program=replace(program, text=text))
+        bind(self, replace(task, model=model))
+
+    monkeypatch.setattr(binding.BoundRecords, "__init__", without)

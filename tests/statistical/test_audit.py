@@ -8,8 +8,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.evaluate.audit import audit
-from dpbayes.evaluate.audit_sampled import audit_sampled
-from dpbayes.evaluate.bounds import log_ratio_bound
+from dpbayes.evaluate.audit_sampled import audit_sampled, log_ratio_bound
 
 SCHEMA = dpb.Schema.from_dict(
     {
@@ -178,3 +177,21 @@ def test_what_delta_allows_is_no_violation():
     assert log_ratio_bound(600, 10, 1000, 0.025, delta=1e-9) == pytest.approx(
         log_ratio_bound(600, 10, 1000, 0.025), abs=1e-8
     )
+
+
+def test_ranges_of_many_parameters_confirm_and_catch(synthesizer):
+    """With group effects there is no constant; the range of the log ratio is the window's width."""
+    public = {"type": "categorical", "public": True, "levels": ["a", "b", "c"]}
+    schema = dpb.Schema.from_dict({"columns": {"y": SCHEMA.to_dict()["columns"]["y"], "g": public}})
+    records = RECORDS[["y"]].assign(g=np.random.default_rng(3).choice(list("abc"), len(RECORDS)))
+    model = dpb.Regression("y ~ (1 | g)", "beta")
+    settings = replace(SETTINGS, warmup=50, draws=20)
+    strict = dpb.Synthesizer(schema, dpb.Censored(1.0), model, settings=settings)
+    found = audit(strict.fit(records, allow_nonconvergence=True), candidates=6)
+    assert found.wide
+    assert 0.9 < found.add_remove <= 1 + 1e-6
+    assert 1.5 < found.substitution <= 2 + 2e-6
+    loose = strict.with_mechanism(dpb.CensoredWeighted(1.0))
+    wrong = audit(loose.fit(records, allow_nonconvergence=True), candidates=6)
+    assert wrong.violated
+    assert "range of a log ratio" in str(wrong)

@@ -14,6 +14,7 @@ from dpbayes.errors import DpbayesError
 from dpbayes.explore.settings import CONTROLS, build, command
 from dpbayes.mechanisms import MECHANISMS, get_mechanism
 from dpbayes.mechanisms.options import read_settings
+from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.schema.domain import made_up
 from dpbayes.schema.rules import numbers_of
 from dpbayes.stan.families import FAMILIES
@@ -222,7 +223,32 @@ SETTINGS = (
 values = st.one_of(
     st.text(max_size=8),
     trees.map(written),
-    st.sampled_from(["1", "-1", "inf", "nan", "[1, 2]", "[[1]]", "{a = 1}", "9" * 400, "9" * 5000]),
+    st.sampled_from(
+        [
+            "1",
+            "-1",
+            "inf",
+            "nan",
+            "[1, 2]",
+            "[[1]]",
+            "{a = 1}",
+            "{age = 3}",
+            "1e300",
+            "9" * 400,
+            "9" * 5000,
+        ]
+    ),
+)
+
+
+SMALL = dpb.Schema.from_dict(
+    {
+        "columns": {
+            "age": {"type": "count", "lower": 0, "upper": 99},
+            "x": {"type": "continuous", "lower": 0, "upper": 1},
+            "sex": {"type": "categorical", "levels": ["f", "m"]},
+        }
+    }
 )
 
 
@@ -235,7 +261,9 @@ values = st.one_of(
 def test_settings(name, given_settings, epsilon):
     texts = [f"{key}={value}" for key, value in given_settings]
     with contextlib.suppress(DpbayesError):
-        get_mechanism(name, **read_settings({"epsilon": epsilon}, texts))
+        made = get_mechanism(name, **read_settings({"epsilon": epsilon}, texts))
+        if not isinstance(made, PosteriorMechanism):
+            dpb.Synthesizer(SMALL, made).outlook(50)
 
 
 @given(name=st.sampled_from(["intercept", "coefficient", "sigma", "shape"]), value=trees)

@@ -1,5 +1,7 @@
 """The contract by behaviour, on the embedded engine: right programs pass, wrong ones do not."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -44,14 +46,17 @@ def test_honest_programs_pass(name, tmp_path):
     rng = np.random.default_rng(5)
     text = HONEST[name]
     whole = "array[n] int<lower" in text and "y;" in text.partition("array[n] int<lower")[2][:20]
-    y = rng.integers(1, 4, 20) if whole else rng.uniform(0.2, 2.8, 20)
+    shares = re.search(r"<lower=0, upper=1>(\[n\])? y;", text) is not None
+    low, high = ((0, 1) if shares else (1, 3)) if whole else ((0.0, 1.0) if shares else (0.0, 3.0))
+    inner = 0.05 if shares else 0.2
+    y = rng.integers(low, high + 1, 20) if whole else rng.uniform(inner, high - inner, 20)
     data = {
         "n": 20, "K": 2, "X": rng.normal(size=(20, 2)), "y": y, "C": 3, "J": 2, "M": 2, "G": 2,
         "group": rng.integers(1, 3, 20), "Z": rng.normal(size=(20, 2)), "knots": 3,
         "B": rng.normal(size=(20, 3)), "low": 0.0, "high": 3.0, "horizon": 3.0,
         "concentration": [1.0, 1.0],
     }  # fmt: skip
-    ends = {"y": (1, 3) if whole else (0.0, 3.0)}
+    ends = {"y": (low, high)}
     check(dpb.StanProgram.from_file(write(tmp_path, text)), data, private=["y"], ends=ends)
 
 
@@ -71,12 +76,12 @@ WRONG = {
     "likelihood outside the clamp": (
         CALL,
         CALL + "\n  y ~ normal(mu, 1);",
-        r"still depends on the confidential 'y'.*Remove line 21, or use public constants in it\.$",
+        r"still depends on the confidential 'y'.*Remove line 22, or use public constants in it\.$",
     ),
     "likelihood twice": (
         CALL,
         CALL + "\n  target += sum(weights .* log_lik_i);",
-        r"target moves by.*Line 20 should read:\n  target \+= pseudo_log_lik",
+        r"target moves by.*Line 21 should read:\n  target \+= pseudo_log_lik",
     ),
     "constant dropped in target": (
         "log_lik_i = -0.5 * square(y - mu) - 0.5 * log(2 * pi())",
@@ -86,7 +91,7 @@ WRONG = {
     "prior from the data": (
         "mu ~ normal(0, 2);",
         "mu ~ normal(mean(y), 2);",
-        r"still depends.*Remove line 17, or use public constants in it\.$",
+        r"still depends.*Remove line 18, or use public constants in it\.$",
     ),
     "centred by the data": (
         "square(y - mu)",

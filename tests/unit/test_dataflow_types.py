@@ -139,9 +139,9 @@ ATTACKS = {
                (TERMS, TERMS.replace("y - mu", "y - mu * s'"))],
     ),
     "random numbers by place": (
-        GOOD, [("    y_rep =", "    vector[n] l = log_lik;\n"
-                               "    for (i in 1:n) { real u = normal_rng(0, 9); l[i] += u; }\n"
-                               "    log_lik = l;\n    y_rep =")],
+        GOOD, [("  }\n  if (emit_y_rep)", "    vector[n] l = log_lik;\n"
+                "    for (i in 1:n) { real u = normal_rng(0, 9); l[i] += u; }\n"
+                "    log_lik = l;\n  }\n  if (emit_y_rep)")],
     ),
 }  # fmt: skip
 
@@ -165,20 +165,15 @@ FAILING = {  # y_rep[i]
 
 @pytest.mark.parametrize("name", FAILING)
 def test_replicates_that_fail_for_one_of_n(name, tmp_path):
-    """Where y_rep fails there is no log_lik; with a switch of its own it is not asked for then."""
+    """Where y_rep fails there is no log_lik, if both are evaluated together."""
     each = f"for (i in 1:n) {{ real u = normal_rng(0, 1); y_rep[i] = {FAILING[name]}; }}"
     text = GOOD.replace(Y_REP, each)
-    assert not prove(StanProgram.from_file(write(tmp_path, text))).proved
-    text = (
-        GOOD.replace("> emit;", "> emit;\n  int<lower=0, upper=1> emit_y_rep;")
-        .replace("emit ? n : 0] real y_rep", "emit_y_rep ? n : 0] real y_rep")
-        .replace(Y_REP, f"}}\n  if (emit_y_rep) {{\n    {each}")
-    )
     program = StanProgram.from_file(write(tmp_path, text))
     assert prove(program).proved
     EmbeddedEngine().compile(program)
-    other = text.replace("if (emit_y_rep)", "if (emit || emit_y_rep)")
-    assert not prove(StanProgram.from_file(write(tmp_path, other))).proved
+    for condition in ("emit", "emit || emit_y_rep", "emit_y_rep == 0", "1"):
+        other = text.replace("if (emit_y_rep)", f"if ({condition})")
+        assert not prove(StanProgram.from_file(write(tmp_path, other))).proved
 
 
 @pytest.mark.parametrize(("effects", "proved"), [("x", True), ("mu > 0 ? x : x[1:2]", False)])

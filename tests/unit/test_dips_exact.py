@@ -15,9 +15,9 @@ from dpbayes.mechanisms.modips.conjugate import Bernoulli
 from dpbayes.mechanisms.modips.grid import CellGrid
 from dpbayes.mechanisms.modips.modes import fit_logistic
 from dpbayes.mechanisms.modips.statistic_model import Spending
-from dpbayes.mechanisms.tables import urns
 from dpbayes.mechanisms.tables.bootstrap import bootstrap, bootstrap_loss, copy_loss
-from dpbayes.mechanisms.tables.urns import balls, draw_urn
+from dpbayes.mechanisms.tables.urns import balls
+from dpbayes.privacy import noise as drawing
 from dpbayes.privacy.noise import SecureNoise, StudyNoise, _tails
 from dpbayes.privacy.statistic import Change, truncated_scale
 
@@ -97,10 +97,11 @@ def test_urns_do_not_pay_for_more_than_epsilon(kind, epsilon):
     assert 0.9 * epsilon < more <= epsilon
 
 
-class Enumerating:
+class Enumerating(StudyNoise):
     """Noise that takes every value in turn: all equally likely runs of a program."""
 
     def __init__(self, path):
+        super().__init__(np.random.default_rng(0))
         self.path, self.weight = list(path), 1.0
 
     def below(self, ends):
@@ -136,11 +137,11 @@ def distribution(run):
 @pytest.mark.parametrize("doubled", [True, False])
 def test_the_code_of_the_urn_has_the_distribution_that_is_claimed(monkeypatch, doubled):
     """Two records in cells (0, 1) and (1, 0) of a 2 x 2 table, three draws, α = 1/2."""
-    monkeypatch.setattr(urns, "UNIT", 2)
+    monkeypatch.setattr(drawing, "BALLS", 2)
     codes = np.array([[0, 1], [1, 0]])
 
     def run(noise):
-        drawn = draw_urn(codes, [2, 2], 1, 3, noise, doubled=doubled)
+        drawn = noise.urn(codes, [2, 2], 1, 3, doubled=doubled)
         return tuple(int(v) for v in drawn @ [2, 1])
 
     found = distribution(run)
@@ -158,7 +159,7 @@ def test_beta_binomial_counts(noise):
     """Chi-square at level 1e-6 on 3,000 data sets."""
     codes, n = np.array([[1]] * 3 + [[0]] * 5), 8
     alpha = dpb.BetaBinomial(2.0).alpha(n)
-    draws = [draw_urn(codes, [2], balls(alpha), n, noise, doubled=True).sum() for _ in range(3000)]
+    draws = [noise.urn(codes, [2], balls(alpha), n, doubled=True).sum() for _ in range(3000)]
     expected = stats.betabinom.pmf(np.arange(n + 1), n, alpha + 3, alpha + 5) * 3000
     seen = np.bincount(draws, minlength=n + 1)
     assert stats.chisquare(seen, expected).pvalue > 1e-6
@@ -166,8 +167,8 @@ def test_beta_binomial_counts(noise):
 
 def test_alpha_is_never_rounded_down():
     for alpha in (1e-12, 0.1, 1 / 3, 7.0, 1e6):
-        assert balls(alpha) / urns.UNIT >= alpha
-        assert balls(alpha) / urns.UNIT <= max(alpha * (1 + 1e-8), 2 / urns.UNIT) + 2e-9
+        assert balls(alpha) / drawing.BALLS >= alpha
+        assert balls(alpha) / drawing.BALLS <= max(alpha * (1 + 1e-8), 2 / drawing.BALLS) + 2e-9
 
 
 def discrete_laplace(scale, k):

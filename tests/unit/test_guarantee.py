@@ -80,13 +80,11 @@ def test_json_is_standard_and_is_all_that_is_said(mechanism):
 def test_assumptions_say_how_parameters_are_drawn():
     chain = dpb.Censored(1).guarantee()
     points = chain.drawn_by("candidates")
-    assert chain.assumptions == (EXACT_DRAW, SECRET_CHAINS, *chain.more, ROWS["public"])
+    drawn = (EXACT_DRAW, NEAR_INDEPENDENT, SECRET_CHAINS)
+    assert chain.assumptions == (*drawn, *chain.more, ROWS["public"])
     assert points.assumptions == (CANDIDATE_DRAW, SECRET_NOISE, *chain.more, ROWS["public"])
     assert str(chain).endswith("strict ε-DP for an exact draw")
     assert str(points).endswith("strict ε-DP among public points")
-    # Draws of one set of chains are as good as independent only up to their effective number.
-    assert NEAR_INDEPENDENT in chain.for_datasets(2).assumptions
-    assert NEAR_INDEPENDENT not in points.for_datasets(2).assumptions
     # A mechanism without a posterior has no draw to be told apart.
     pure = dpb.Laplace(1).guarantee()
     assert pure.assumptions == (*pure.more, ROWS["public"])

@@ -1,6 +1,5 @@
 """Perturbed Gibbs samplers: what a budget buys, keys, diversity, seeds, and what is refused."""
 
-import json
 import math
 
 import numpy as np
@@ -283,7 +282,8 @@ def test_public_records_give_order_and_seeds_and_are_told():
     assert {i: key.named for i, key in source.keys.items()} == {0: (1,), 1: (0,), 2: (3,), 3: (2,)}
     starts = {tuple(row) for row in fitted._seeds(500, StudyNoise(1))}
     assert starts <= {tuple(row) for row in fitted.open}
-    assert "reference" in json.dumps(dict(fitted.settings))
+    # Who knows all but one of the reference's rows would read that one off a hash of them.
+    assert "reference" not in dict(fitted.settings)
     assert any("reference records" in a for a in synthesizer.guarantee().assumptions)
     assert not mechanism.noisy
 

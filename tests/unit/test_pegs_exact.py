@@ -19,7 +19,6 @@ from dpbayes.mechanisms.pegs.blocks import (
     Resetting,
     count_tables,
     draw_blocks,
-    draw_levels,
 )
 from dpbayes.mechanisms.pegs.cost import Sampler, alpha_for, step_loss
 from dpbayes.mechanisms.pegs.keys import (
@@ -334,7 +333,7 @@ def test_an_order_of_columns_that_follows_the_records_breaks_epsilon():
 def test_levels_have_their_weights():
     """Every ball of every urn in turn: the exact distribution of the code."""
     weights = np.array([[1, 0, 2], [2, 1, 1]])
-    found = distribution(lambda noise: tuple(int(v) for v in draw_levels(weights, noise)))
+    found = distribution(lambda noise: tuple(int(v) for v in noise.levels(weights)))
     expected = {
         (a, b): weights[0, a] / 3 * weights[1, b] / 4
         for a, b in itertools.product(range(3), repeat=2)

@@ -48,14 +48,14 @@ def test_hash_follows_the_text(tmp_path):
         ),
         ("  vector[emit ? n : 0] log_lik;\n", "", r"Add .*:\n  vector\[emit \? n : 0\] log_lik;"),
         (
-            "  array[emit ? n : 0] real y_rep;\n",
+            "  array[emit_y_rep ? n : 0] real y_rep;\n",
             "",
-            r"Add .*:\n  array\[emit \? n : 0\] real y_rep",
+            r"Add .*:\n  array\[emit_y_rep \? n : 0\] real y_rep;\nand fill it where emit_y_rep is",
         ),
         (
             "mu ~ normal(0, 2);",
             "target += normal_lupdf(mu | 0, 2);",
-            r"line 17 drops .*Write _lpdf in place of _lupdf, _lpmf in place of _lupmf\.$",
+            r"line 18 drops .*Write _lpdf in place of _lupdf, _lpmf in place of _lupmf\.$",
         ),
     ],
 )

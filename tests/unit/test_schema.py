@@ -162,7 +162,8 @@ def test_values_are_shown_only_when_asked(schema, records, change, values):
         ("a,b,a\n1,2,3\n", "duplicate column names in its first line, columns 1, 3"),
         ("a,b\n1,2,3,4\n1,2\n1,2,3,4,5,6\n", "not a regular CSV"),
         ("a,b\n1,2,3\n4,5,6\n", "line 2 has 3 fields, the header has 2"),
-        ("a,b\n1,2\n\n4\n", "line 4 has 1 fields, the header has 2"),
+        ("a,b\n1,2\n\n4,5\n", "line 3 is empty"),
+        ("a,b\n1,2\n4\n", "line 3 has 1 fields, the header has 2"),
         ("a,b\n1,2\n4,5,\n", "line 3 has 3 fields, the header has 2"),
         ('a,b\n"1\n",2\n4,"5\n\n",6\n', "line 6 has 3 fields, the header has 2"),
         ("a" * 131_073 + ",b\n1,2\n", "line 1: field larger than field limit"),
@@ -185,15 +186,15 @@ def test_csv_levels_that_look_missing_are_kept(tmp_path):
 
 def test_csv_of_very_many_columns(tmp_path):
     """Names are compared once each: pairs of them would take hours."""
-    names = ",".join(f"c{k}" for k in range(300_000))
+    names = ",".join(f"c{k}" for k in range(49_999))
     (tmp_path / "d.csv").write_text(f"{names},c7\n")
-    with pytest.raises(dpb.DataError, match="columns 8, 300001"):
+    with pytest.raises(dpb.DataError, match="columns 8, 50000"):
         dpb.read_records(tmp_path / "d.csv")
 
 
 def test_csv_fields_stay_in_their_columns(tmp_path):
-    """A quoted comma or line is part of a field; a blank line is no row."""
-    (tmp_path / "d.csv").write_text('a,b\n"1,5","x\ny"\n\n2,\n')
+    """A quoted comma or line is part of a field; blank lines at the end are no rows."""
+    (tmp_path / "d.csv").write_text('a,b\n"1,5","x\ny"\n2,\n\n')
     read = dpb.read_records(tmp_path / "d.csv")
     assert read["a"].tolist() == ["1,5", "2"]
     assert read["b"].tolist()[0] == "x\ny"

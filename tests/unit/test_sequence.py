@@ -40,6 +40,7 @@ data {
   int<lower=0> K; matrix[n, K] X;
   vector<lower=0, upper=1>[n] weights; vector[n] anchor;
   real clip_lower; real clip_upper; int<lower=0, upper=1> emit;
+  int<lower=0, upper=1> emit_y_rep;
   real<lower=0> sd;  // public
 }
 parameters { real a; vector[K] b; }
@@ -52,12 +53,12 @@ model {
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
-  array[emit ? n : 0] int y_rep;
+  array[emit_y_rep ? n : 0] int y_rep;
+  vector[n] eta = a + X * b;
   if (emit) {
-    vector[n] eta = a + X * b;
     for (i in 1:n) log_lik[i] = log_inv_logit((2 * y[i] - 1) * eta[i]);
-    y_rep = bernoulli_logit_rng(eta);
   }
+  if (emit_y_rep) y_rep = bernoulli_logit_rng(eta);
 }
 """
 

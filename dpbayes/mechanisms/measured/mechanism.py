@@ -20,7 +20,7 @@ from dpbayes.mechanisms.measured.rows import RowMaker, synthetic_codes
 from dpbayes.mechanisms.measured.structure import Structure, Walk, computed_by
 from dpbayes.mechanisms.outlook import Caution, Outlook
 from dpbayes.mechanisms.tables.cells import Axis, BinRule, Cells, make_axis, require_bounds
-from dpbayes.privacy.accounting import check_delta
+from dpbayes.privacy.accounting import check_delta, stated
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.schema import Column, Schema
@@ -124,7 +124,7 @@ class Measured(PureMechanism):
     def guarantee(self) -> Guarantee:
         if self.delta:
             raise GuaranteeError(
-                f"what delta = {self.delta:g} buys follows from the number of columns: ask "
+                f"what delta = {stated(self.delta)} buys follows from the number of columns: ask "
                 "claim(schema), or a Synthesizer's guarantee()."
             )
         return super().guarantee()
@@ -138,7 +138,7 @@ class Measured(PureMechanism):
             return replace(self._claim(loss), delta=self.delta)
         if not self.delta:
             return self._claim(self.loss)
-        few = f"Of so few tables noise is less by pure ε than at δ = {self.delta:g}."
+        few = f"Of so few tables noise is less by pure ε than at δ = {stated(self.delta)}."
         return replace(self._claim(self.loss), parts=few)
 
     def check_columns(self, schema: Schema) -> None:
@@ -195,7 +195,8 @@ class Measured(PureMechanism):
         if worst > LOST:
             what = (
                 f"Noise in the levels or bins of column {found!r} amounts to {worst:.0%} of the "
-                f"records at ε = {self.epsilon:g}: no more than its coarse shape will be kept."
+                f"records at ε = {stated(self.epsilon)}: no more than its coarse shape will be "
+                "kept."
             )
             cautions.append(Caution(what, "Take fewer bins, merge levels, or more ε."))
         if parts.pairs:
@@ -206,7 +207,7 @@ class Measured(PureMechanism):
                 what = (
                     f"Each of {parts.pairs} pairs of columns has noise of sd {sd:,.0f} in cells "
                     f"that hold {cell:,.0f} records in the mean: relations between columns will be "
-                    f"lost at ε = {self.epsilon:g}."
+                    f"lost at ε = {stated(self.epsilon)}."
                 )
                 remedy = (
                     f"About {needed:,} records are needed, or fewer columns, more ε, or a δ "

@@ -16,7 +16,7 @@ from dpbayes.mechanisms.base import PureFitted, PureMechanism
 from dpbayes.mechanisms.modips.mechanism import FittedModel, Modips
 from dpbayes.mechanisms.modips.settings import one_of
 from dpbayes.mechanisms.tables.cells import Axis, make_axis
-from dpbayes.privacy.accounting import NOTHING, Loss
+from dpbayes.privacy.accounting import NOTHING, Loss, stated
 from dpbayes.privacy.guarantee import EPSILONS, Adjacency, Guarantee, inside
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import scale_for, shares
@@ -88,8 +88,9 @@ class ChosenModips(PureMechanism):
         self.chances()
         if self.part and self.part / 2 / len(names) * self.epsilon < EPSILONS[0]:
             raise GuaranteeError(
-                f"epsilon = {self.epsilon:g} leaves less than {EPSILONS[0]:g} for a trial of each "
-                "model: take more, a larger share, fewer models, or choose = 'average'."
+                f"epsilon = {stated(self.epsilon)} leaves less than {EPSILONS[0]:g} for a "
+                "trial of each model: take more, a larger share, fewer models, or choose = "
+                "'average'."
             )
 
     @property

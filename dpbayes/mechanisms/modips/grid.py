@@ -124,7 +124,7 @@ def sdd_mc(
 
     Guarantee: epsilon-DP, for any two data sets, as in ``sdd``.
     """
-    counts = _histogram(fitted, grid, samples, noise.rng)
+    counts = _histogram(fitted, grid, samples, noise)
     with np.errstate(divide="ignore"):
         logs = np.clip(
             np.log(counts / samples) - math.log(grid.volume) - grid.middle, -bound, bound
@@ -149,13 +149,15 @@ def sphc(
     Guarantee: epsilon-DP, for any two data sets.
     """
     most = math.floor(samples * bound * grid.volume)
-    counts = np.minimum(_histogram(fitted, grid, samples, noise.rng), most)
+    counts = np.minimum(_histogram(fitted, grid, samples, noise), most)
     sensitivity = min(2 * samples, most * counts.size)
     noisy = noise.counts(counts, scale_for(max(1, sensitivity), epsilon))
     return _draw(np.maximum(noisy, 0).astype(float), grid, noise.rng)
 
 
-def _histogram(fitted: Scalar, grid: CellGrid, samples: int, rng: np.random.Generator) -> Floats:
+def _histogram(fitted: Scalar, grid: CellGrid, samples: int, noise: Noise) -> Floats:
+    # By a generator of its own: how many numbers exact draws take must not move what comes after.
+    (rng,) = noise.rng.spawn(1)
     exact = {s.name: np.full(samples, s.exact) for s in fitted.statistics}
     points = np.reshape(fitted.draw(exact, rng), (len(grid.edges), samples))
     inside = [np.clip(p, e[0], e[-1]) for p, e in zip(points, grid.edges, strict=True)]

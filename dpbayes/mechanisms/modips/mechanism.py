@@ -27,7 +27,7 @@ from dpbayes.mechanisms.modips.statistic_model import (
 )
 from dpbayes.mechanisms.outlook import INSTEAD, Caution, Outlook
 from dpbayes.mechanisms.tables.cells import Cells
-from dpbayes.privacy.accounting import Loss, check_delta, rho_for
+from dpbayes.privacy.accounting import Loss, check_delta, rho_for, stated
 from dpbayes.privacy.guarantee import Adjacency, Guarantee, inside
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import OUT_OF_RANGE, OutOfRange, Statistic, shares
@@ -142,8 +142,8 @@ class Modips(PureMechanism):
 
     def _check_grid(self) -> None:
         if self.draw == "sbs":
-            if self.standardise is not None:
-                raise GuaranteeError("standardise is for draws on a grid, not for sbs.")
+            if (self.standardise, self.bound) != (None, None):
+                raise GuaranteeError("standardise and bound are for draws on a grid, not for sbs.")
             return
         if not self._model.few:
             raise GuaranteeError(
@@ -237,9 +237,9 @@ class Modips(PureMechanism):
         facts |= {"shrunk": lost} if fitted.shrunk else {}
         if lost > SHRUNK:
             what = (
-                f"{rows:,} records at ε = {self.epsilon:g} leave {1 - lost:.0%} of what other "
-                f"columns usually say of {column!r}: the prior of model {self._model.name!r} takes "
-                "the rest, so that noise does not."
+                f"{rows:,} records at ε = {stated(self.epsilon)} leave {1 - lost:.0%} of what "
+                f"other columns usually say of {column!r}: the prior of model "
+                f"{self._model.name!r} takes the rest, so that noise does not."
             )
             return Outlook(facts, (Caution(what, INSTEAD),))
         if worst < DROWNED and cells.size < MANY_CELLS * rows:
@@ -247,8 +247,8 @@ class Modips(PureMechanism):
         unit = "an odds ratio of 2.7" if "coefficients" in name else "what all records amount to"
         what = (
             f"{rows:,} records are few for {cells.size:,} cells, and the statistics of model "
-            f"{self._model.name!r} get ε = {self.epsilon:g} in {len(parts)} parts: noise of scale "
-            f"{worst:.2g} in {name!r}, where 1 is {unit}."
+            f"{self._model.name!r} get ε = {stated(self.epsilon)} in {len(parts)} parts: noise "
+            f"of scale {worst:.2g} in {name!r}, where 1 is {unit}."
         )
         return Outlook(facts, (Caution(what, INSTEAD),))
 

@@ -207,17 +207,6 @@ def _draw_chains(
         if given is not None:
             codes[:, : layout.given] = given[:, b]
         for i in layout.drawn:
-            codes[:, i] = draw_levels(source.weights(i, codes), noise)
+            codes[:, i] = noise.levels(source.weights(i, codes))
         found[:, b] = codes[:, layout.given :]
     return found
-
-
-def draw_levels(weights: Ints, noise: Noise) -> Ints:
-    """A level for each row with probability proportional to its weight, exactly; shape (rows,).
-
-    Args:
-        weights: whole numbers at or above 0, shape (rows, levels), with sums below 2^62.
-    """
-    ends = np.cumsum(weights, axis=1)
-    ball = noise.below(ends[:, -1]).astype(np.int64)
-    return np.asarray((ball[:, None] >= ends).sum(axis=1))

@@ -20,7 +20,7 @@ from dpbayes.mechanisms.pegs.cost import Grain, Kind, Sampler, alpha_for
 from dpbayes.mechanisms.pegs.keys import Layout
 from dpbayes.mechanisms.pegs.public import PublicRecords
 from dpbayes.mechanisms.tables.cells import MAX_CELLS, Cells
-from dpbayes.privacy.accounting import NOTHING, Loss, check_delta, rho_for
+from dpbayes.privacy.accounting import NOTHING, Loss, check_delta, rho_for, stated
 from dpbayes.privacy.guarantee import (
     PUBLIC_INPUTS,
     REFERENCE,
@@ -83,7 +83,8 @@ class Plan:
     def words(self, block: int) -> str:
         """What the loss is made of."""
         one, all_of_them = (
-            f"ε = {loss.epsilon:.4g} (add/remove), {loss.substitution().epsilon:.4g} (substitution)"
+            f"ε = {stated(loss.epsilon)} (add/remove), "
+            f"{stated(loss.substitution().epsilon)} (substitution)"
             for loss in (replace(self.sampler, units=1).loss(self.step), self.records)
         )
         what = f"block of {block} records" if self.sampler.kind == "reset" else "synthetic record"
@@ -94,8 +95,8 @@ class Plan:
         if self.order:
             order = self.order_loss
             parts.append(
-                f"the order of its columns costs {order.epsilon:.4g}, "
-                f"{order.substitution().epsilon:.4g}"
+                f"the order of its columns costs {stated(order.epsilon)}, "
+                f"{stated(order.substitution().epsilon)}"
             )
         return "; ".join(parts) + "."
 
@@ -202,8 +203,9 @@ class Gibbs(Chains):
                 order, step = math.sqrt(2 * share * rho), other
         if any(Grain.of(alpha_for(step), layout.sizes[i]) is None for i in layout.drawn):
             raise GuaranteeError(
-                f"epsilon = {self.epsilon:g} of a {self.of} is too little for {rows:,} records of "
-                f"{len(layout.drawn)} columns: what is drawn would be uniform. Ask for fewer."
+                f"epsilon = {stated(self.epsilon)} of a {self.of} is too little for {rows:,} "
+                f"records of {len(layout.drawn)} columns: what is drawn would be uniform. Ask "
+                "for fewer."
             )
         return Plan(sampler, step, order, self.adjacency)
 
@@ -236,7 +238,7 @@ class Gibbs(Chains):
             return Outlook(facts)
         least = "" if self.kind == "any" else "at least "
         what = (
-            f"At ε = {self.epsilon:g} a step adds α = {alpha:.3g} to every level: {least}"
+            f"At ε = {stated(self.epsilon)} a step adds α = {alpha:.3g} to every level: {least}"
             f"{share:.0%} of all values will be uniform over their levels."
         )
         remedy = f"`measured` pays once for all rows; or ask for fewer rows: {_RECORDS}."
@@ -250,7 +252,11 @@ class Gibbs(Chains):
         if self.of != "data-set" or self.delta:
             raise GuaranteeError(
                 f"mechanism {self.name!r} needs the records of one data set, {_RECORDS}: "
-                + (f"ε of a {self.of}" if self.of != "data-set" else f"ε at δ = {self.delta:g}")
+                + (
+                    f"ε of a {self.of}"
+                    if self.of != "data-set"
+                    else f"ε at δ = {stated(self.delta)}"
+                )
                 + " says what a data set costs only if its number of records is known before."
             )
 
@@ -365,7 +371,7 @@ class FittedGibbs(PureFitted):
         rows: public number of synthetic records.
         length: of a chain, no longer than there are records.
         given: public columns of every record of every chain, shape (chains, B, columns), or None.
-        starts: levels of public records, from which chains may start; None for uniform seeds.
+        starts: levels of public records, from which chains start; None for uniform seeds.
     """
 
     mechanism: Any
@@ -390,7 +396,6 @@ class FittedGibbs(PureFitted):
         if self.plan is not None:
             settings["alpha"] = self.plan.alpha
         if mechanism.reference is not None:
-            settings["reference"] = mechanism.reference.digest()
             self.open = _codes(self.cells, mechanism.reference.validated(schema))
             self.starts = self.open if mechanism.seeds == "reference" else None
         super().__init__(mechanism, schema, settings)
@@ -404,14 +409,25 @@ class FittedGibbs(PureFitted):
     def private(self, noise: Noise) -> Ints:
         source = self.mechanism.conditionals(self, noise)
         start = self._seeds(-(-self.rows // self.length), noise)
-        found = draw_blocks(source, start, self.length, noise, self.given)
-        return found.reshape(-1, found.shape[2])[: self.rows]
+        whole, rest = divmod(self.rows, self.length)
+        # The last chain may be shorter: nothing is drawn that is not paid for and released.
+        parts = [(slice(whole), self.length), (slice(whole, None), rest)]
+        found = []
+        for chains, length in parts:
+            if length:
+                given = None if self.given is None else self.given[chains, :length]
+                drawn = draw_blocks(source, start[chains], length, noise, given)
+                found.append(drawn.reshape(-1, drawn.shape[2]))
+        return np.concatenate(found)
 
     def _seeds(self, chains: int, noise: Noise) -> Ints:
         """Public: nothing private rests on them. Shape (chains, columns)."""
         if self.starts is not None:
             return self.starts[noise.rng.integers(0, len(self.starts), chains)]
         return noise.rng.integers(0, self.layout.sizes, (chains, len(self.layout.sizes)))
+
+    def begin_at(self, records: pd.DataFrame) -> None:
+        self.starts = _codes(self.cells, records)
 
     def most_rows(self, rows: int) -> int:
         return rows

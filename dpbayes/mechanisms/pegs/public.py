@@ -10,7 +10,6 @@ from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import Outside
 from dpbayes.mechanisms.posterior.weights import check_apart
 from dpbayes.schema import Schema
-from dpbayes.schema.fingerprint import content_digest
 from dpbayes.schema.frames import as_frame
 from dpbayes.schema.overlap import Trace
 from dpbayes.schema.values import level_text
@@ -18,7 +17,9 @@ from dpbayes.schema.values import level_text
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PublicRecords(Outside):
-    """Records that are public, or paid for elsewhere, and chosen without the confidential ones.
+    """Records that are public, and chosen without the confidential ones.
+
+    Statistics of them are used as they are, and rows of them start chains: no ε covers them.
 
     Attributes:
         table: rows with every column of the schema.
@@ -37,10 +38,6 @@ class PublicRecords(Outside):
     def validated(self, schema: Schema) -> pd.DataFrame:
         """Declared columns, typed. DataError unless they fit the schema, and there are some."""
         return Schema(schema.columns).validate(self.table)
-
-    def digest(self) -> str:
-        """SHA-256 of the content, hex."""
-        return content_digest(self.table).hex()
 
     def check_records(self, records: pd.DataFrame) -> None:
         instead = "(keys = noisy pays for its order, seeds = uniform need no records)"

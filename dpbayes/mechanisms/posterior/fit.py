@@ -25,6 +25,7 @@ from dpbayes.mechanisms.posterior.sampled import BoundStage, Drawn, Posterior
 from dpbayes.mechanisms.posterior.stage import Problem, Stage, Window
 from dpbayes.mechanisms.posterior.tabulated import Tables
 from dpbayes.mechanisms.posterior.tree import coefficients_of, datatree, group_sds_of, loo, named
+from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.noise import Noise
 from dpbayes.release import versions
 from dpbayes.schema import Column
@@ -169,10 +170,14 @@ class PosteriorFit(Fitted):
         chosen = drawn or self.posterior.on.candidates is not None  # by OpenDP
         return {**of_engine, **(versions("opendp") if chosen else {})}
 
+    def beside(self, records: pd.DataFrame) -> Neighbour:
+        """Other records, as they are given to ``Synthesizer.fit``, bound to the program."""
+        return Neighbour(self.on, records)
+
     def bound_stages(self, records: pd.DataFrame | None = None) -> tuple[BoundStage, ...]:
         if records is None:
             return tuple(posterior.on for posterior in self.posteriors)
-        other = Neighbour(self.on, records)
+        other = self.beside(records)
         found: list[BoundStage] = []
         for stage, drawn in zip(self.stages_of(other.problem()), self.anchors, strict=True):
             before = found[-1].candidates if found and stage.anchor == "draw" else None
@@ -409,7 +414,7 @@ class PosteriorFit(Fitted):
         told = ", ".join(self.on.model.left_out())
         return (
             f"Confidential: Lipschitz bound {self.lipschitz_bound_unweighted:.3f} unweighted, "
-            f"{self.lipschitz_bound:.3f} here; local ε_x = 2Δ = {self.epsilon_local:.3f}; "
+            f"{self.lipschitz_bound:.3f} here; local ε_x = 2Δ = {stated(self.epsilon_local)}; "
             f"{self.n_censored} records censored, {self.n_truncated} truncated.",
             self._quality(),
             *([f"Not released, because neither public nor the outcome: {told}"] if told else ()),

@@ -17,7 +17,7 @@ import numpy as np
 from dpbayes.arrays import Floats, Vector
 from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.engines.alike import Kinds
-from dpbayes.engines.base import BoundModel, by_record
+from dpbayes.engines.base import BoundModel, by_record, log_lik_where
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.contract import check_contract, contract_defaults
 from dpbayes.engines.draws import count_draws, make_draws, stacked
@@ -181,12 +181,20 @@ class BoundRecords:
     def sensitivity_under(self, draws: xr.DataTree) -> Vector:
         """By kind of record, shape (size,): max over given draws of |f_i|."""
         ones = np.ones(self.size)
+        if not self.model.program.bundled:
+            return record_risk(self.log_lik(draws), ones).sensitivity
         parts = [record_risk(b.log_lik(draws), ones[rows]) for rows, b in self.plain.blocks()]
         return RecordRisk.joined(parts).sensitivity
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
-        """Log-likelihoods of each kind of record at given draws: shape (size,)."""
-        return self.plain.log_lik(draws)
+        """Log-likelihoods of each kind of record at draws that decide a release: shape (size,).
+
+        The draws are public or paid for. NaN for all records where a user's program rejects one
+        with public constants in their place; an EngineError where it does so with records alone.
+        """
+        if self.model.program.bundled or self.task.engine.name == "recorded":
+            return self.plain.log_lik(draws)
+        return log_lik_where(self.blank, self.plain, draws, self.size)
 
     def among(
         self, bound: BoundModel, stage: Stage, drawn: xr.DataTree | None, before: Candidates | None
@@ -206,21 +214,25 @@ class BoundRecords:
             posterior.diagnostics.require(what)
 
     @property
-    def _grouped(self) -> list[str]:
+    def grouped(self) -> list[str]:
         """Labels of the predictors whose formula has a group term."""
         return [label for model, label in self.model.predictors if model.formula.groups]
+
+    def for_chains(self, stage: BoundStage) -> BoundModel:
+        """A stage's density in coordinates that suit the group effects, if there are any."""
+        return self._for_chains(stage.bound, {**self.data, **stage.changes}, stage.at)
 
     def _for_chains(
         self, bound: BoundModel, data: Mapping[str, Any], at: xr.DataTree | None
     ) -> BoundModel:
         """The same density in coordinates that suit the group effects, if there are any."""
         program, engine = self.model.program, self.task.engine
-        if not (program.bundled and self._grouped) or engine.name == "recorded":
+        if not (program.bundled and self.grouped) or engine.name == "recorded":
             return bound
         pilot: Any = bound
         if not isinstance(bound, EmbeddedBinding):
             pilot = get_engine("embedded").compile(program).bind(data)
-        return bound.rebind(**group_coordinates(pilot, data, at, self._grouped))
+        return bound.rebind(**group_coordinates(pilot, data, at, self.grouped))
 
     def _random_starts(
         self, bound: BoundModel, source: BoundModel, chains: int, rng: np.random.Generator
@@ -252,12 +264,12 @@ class BoundRecords:
         given = self.task.settings
         covariates = sum(len(model.formula.names) for model in self.model.columns)
         few, most = DENSE_METRIC_COVARIATES
-        dense = covariates <= most and not self._grouped
+        dense = covariates <= most and not self.grouped
         metric = given.metric or ("dense_e" if dense else "diag_e")
         settings = replace(given, seed=number, metric=metric)
         if bound.candidates is not None:  # draws for diagnostics, made in no time
             return Posterior.sample(bound, bound.bound, settings)
-        chains = self._for_chains(bound.bound, {**self.data, **bound.changes}, bound.at)
+        chains = self.for_chains(bound)
         rng = np.random.default_rng(seed)
         starts, inverse = self._starts(bound, chains, settings, rng, before)
         if inverse is not None and isinstance(chains, EmbeddedBinding):
@@ -269,7 +281,7 @@ class BoundRecords:
         elif given.metric is None and covariates > few:
             settings = replace(settings, metric="diag_e")
         return Posterior.sample(
-            bound, chains, settings, starts, checkpoint, self.data, self._grouped
+            bound, chains, settings, starts, checkpoint, self.data, self.grouped
         )
 
     def _starts(
@@ -312,7 +324,7 @@ class BoundRecords:
                 return far, None
             metric = self._metric(chains, run.draws, settings) if run.agree else None
             return run.draws.isel(draw=[-1]), metric
-        if before is not None and not self._grouped:  # whose draws are told in other coordinates
+        if before is not None and not self.grouped:  # whose draws are told in other coordinates
             return _some(before, settings.chains, rng), self._metric(chains, before, settings)
         chosen = self.kinds.of[rng.choice(self.n, PILOT, replace=False)]
         rows, counts = np.unique(chosen, return_counts=True)
@@ -333,7 +345,7 @@ class BoundRecords:
         Their scale is left to the step size. None with groups, of which other records say other
         things, and where draws do not tell.
         """
-        if self._grouped or not isinstance(chains, EmbeddedBinding):
+        if self.grouped or not isinstance(chains, EmbeddedBinding):
             return None
         _, few = next(chains.blocks())  # bounds of parameters follow from no record
         points = few.unconstrain(draws)

@@ -71,14 +71,16 @@ class Posterior:
     """A sampled stage. Confidential.
 
     Attributes:
-        on: the stage and the binding that was sampled.
+        on: the stage on records.
         draws: groups posterior and sample_stats.
         diagnostics: of the chains.
+        walked: the stage in the coordinates that chains were drawn in.
     """
 
     on: BoundStage
     draws: xr.DataTree
     diagnostics: Diagnostics
+    walked: BoundModel
 
     @cached_property
     def risk(self) -> RecordRisk:
@@ -169,4 +171,4 @@ class Posterior:
             for label in grouped:
                 draws = non_centred(draws, data, label)
         known = {entry(name, label) for label in grouped for name in COORDINATES}
-        return cls(on, draws, diagnose(draws, settings.max_treedepth, known))
+        return cls(on, draws, diagnose(draws, settings.max_treedepth, known), bound)

@@ -186,7 +186,7 @@ class Reference(WeightSource, Outside):
         step = max(1, count_draws(draws) // REFERENCE_DRAWS)
         thinned = {name: stacked(draws, name)[None, ::step] for name in parameters}
         span = float(finite.min()), float(finite.max())
-        return cls(make_draws(thinned), *span, identity, Trace.of(records))
+        return cls(make_draws(thinned), *span, _as_json(identity), Trace.of(records))
 
     def __repr__(self) -> str:
         drawn = {str(k): v.to_numpy() for k, v in self.draws["posterior"].data_vars.items()}
@@ -211,7 +211,7 @@ class Reference(WeightSource, Outside):
 
     def check(self, identity: dict[str, Any]) -> None:
         """Raise GuaranteeError unless it was fitted with the same program, formula and schema."""
-        for key, value in identity.items():
+        for key, value in _as_json(identity).items():
             if self.identity.get(key) != value:
                 raise GuaranteeError(
                     f"the reference fit has another {key} than this synthesizer "
@@ -271,6 +271,12 @@ class Reference(WeightSource, Outside):
         return cls(draws, low, high, identity, trace, c1, c2, tree.get("tuning"))
 
 
+def _as_json(identity: dict[str, Any]) -> dict[str, Any]:
+    """As it comes back from a file: dates are texts."""
+    plain: dict[str, Any] = json.loads(json.dumps(identity, default=str))
+    return plain
+
+
 def check_apart(
     reference: Trace,
     records: pd.DataFrame,
@@ -286,7 +292,7 @@ def check_apart(
     if share >= SHARE:
         raise GuaranteeError(
             f"the reference was made from these very records: {share:.0%} of the smaller table are "
-            "in both. A reference has to be public or paid for elsewhere; take records of another "
+            "in both. A reference has to be public; take records of another "
             f"period or place, or do without {instead}."
         )
 

@@ -133,11 +133,13 @@ def make_axis(column: Column, rule: BinRule, sigma: float | None, rows: int) -> 
     if isinstance(rule, str):
         bins = _count_bins(column, rule, sigma, width, rows)
     elif isinstance(rule, int):
-        if rule < 1:
-            raise GuaranteeError(f"bins of column {column.name!r}: {rule} must be at least 1.")
         bins = rule
     else:
         return Axis(column, _given_edges(column, rule, lower, upper))
+    if not 1 <= bins <= MAX_CELLS:
+        raise GuaranteeError(
+            f"bins of column {column.name!r}: {bins} must be from 1 to {MAX_CELLS:,}."
+        )
     if not column.whole:
         return Axis(column, np.linspace(lower, upper, bins + 1))
     cuts = np.round(np.linspace(0, width, min(bins, int(width)) + 1))
@@ -295,6 +297,21 @@ def check_cells(
     schema: Schema, bins: BinRule | Mapping[str, BinRule], sigma: Mapping[str, float] | None
 ) -> None:
     """Raise SchemaError or GuaranteeError for columns and rules that make no cells."""
+    for rule in bins.values() if isinstance(bins, Mapping) else [bins]:
+        good = isinstance(rule, str | Sequence) or (
+            isinstance(rule, int) and not isinstance(rule, bool) and 1 <= rule <= MAX_CELLS
+        )
+        if not good:
+            raise GuaranteeError(
+                f"bins = {rule!r}: expected {', '.join(BIN_RULES)}, a number of bins from 1 to "
+                f"{MAX_CELLS:,}, or a list of edges; or a table with one of them for each column."
+            )
+    if sigma is not None and not isinstance(sigma, Mapping):
+        raise GuaranteeError(f"sigma = {sigma!r} must be a table by column, {{age = 12}}.")
+    for name, value in (sigma or {}).items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 < value < math.inf:
+            raise GuaranteeError(f"sigma of column {name!r}: {value!r} must be a number above 0.")
     schema.confidential()
     Cells.of(schema, 1000, bins, sigma)  # any number of rows: it is not asked yet
 

@@ -22,12 +22,10 @@ from dpbayes.mechanisms.base import PureFitted, PureMechanism
 from dpbayes.mechanisms.outlook import Outlook, of_cells, urn_share
 from dpbayes.mechanisms.tables.cells import BinRule, Cells, check_cells
 from dpbayes.privacy.guarantee import SECRET_DRAWS, Adjacency
-from dpbayes.privacy.noise import Noise
+from dpbayes.privacy.noise import BALLS, Noise
 from dpbayes.schema import Schema
 from dpbayes.schema.columns import listed
 from dpbayes.stan.model import Model
-
-UNIT = 2**30  # balls that stand for one record
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Urn(PureMechanism):
     @classmethod
     def alpha_at(cls, epsilon: float, size: int) -> float:
         """Extra records per cell: the least, rounded up to a multiple of 2^-30."""
-        return balls(cls.least_alpha(epsilon, size)) / UNIT
+        return balls(cls.least_alpha(epsilon, size)) / BALLS
 
     def alpha(self, size: int) -> float:
         """Extra records per cell for a data set of ``size`` records."""
@@ -117,7 +115,7 @@ class FittedUrn(PureFitted):
     def _drawn(self, codes: Ints, size: int, noise: Noise) -> Ints:
         sizes = [axis.size for axis in self.cells.axes]
         extra = balls(self.mechanism.least_alpha(self.mechanism.epsilon, size))
-        return draw_urn(codes, sizes, extra, size, noise, doubled=self.mechanism.doubled)
+        return noise.urn(codes, sizes, extra, size, doubled=self.mechanism.doubled)
 
     def most_rows(self, rows: int) -> int:
         return rows
@@ -133,38 +131,7 @@ def odds(x: float) -> float:
 
 def balls(alpha: float) -> int:
     """Balls of one cell for ``alpha`` extra records, rounded up."""
-    return max(1, math.ceil(alpha * UNIT * (1 + 1e-12)))
-
-
-def draw_urn(
-    codes: Ints, sizes: list[int], extra: int, size: int, noise: Noise, *, doubled: bool
-) -> Ints:
-    """Cells of ``size`` synthetic records, shape (size, axes).
-
-    Args:
-        codes: cells of the n confidential records on each axis, shape (n, axes).
-        sizes: cells of each axis; all combinations hold ``extra`` balls each.
-        doubled: put every drawn record back with another one like it.
-    """
-    records = len(codes) * UNIT
-    cells = math.prod(sizes) * extra
-    order = np.arange(size)
-    ends = np.full(size, records + cells, dtype=object)
-    if doubled:
-        ends = ends + order.astype(object) * UNIT
-    ball = noise.below(ends)
-    of_record = np.array(ball < records, dtype=bool)
-    again = np.array(ball >= records + cells, dtype=bool)
-    drawn = np.empty((size, len(sizes)), dtype=np.int64)
-    drawn[of_record] = codes[(ball[of_record] // UNIT).astype(np.int64)]
-    blank = ~of_record & ~again
-    for axis, cells_of_axis in enumerate(sizes):  # uniform over all combinations
-        ends_of_axis = np.full(int(blank.sum()), cells_of_axis, dtype=object)
-        drawn[blank, axis] = noise.below(ends_of_axis).astype(np.int64)
-    earlier = ((ball[again] - records - cells) // UNIT).astype(np.int64)
-    for i, j in zip(order[again], earlier, strict=True):  # an earlier draw, which may be one too
-        drawn[i] = drawn[j]
-    return drawn
+    return max(1, math.ceil(alpha * BALLS * (1 + 1e-12)))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from dpbayes.arrays import Ints
 from dpbayes.charts import COLOURS
 from dpbayes.heavy import pd
 from dpbayes.mechanisms import Pegs, PegsReset
-from dpbayes.mechanisms.pegs.blocks import draw_levels
 from dpbayes.mechanisms.pegs.gibbs import Unit
 from dpbayes.studies.park_ghosh.cases import CASES
 from dpbayes.studies.park_ghosh.maps import PEGS, RESET, Run
@@ -98,7 +97,7 @@ def steps(seed: np.random.SeedSequence, case: str) -> pd.DataFrame:
     names = fitted.layout.names
     rows = [("seed", name, int(state[0, j])) for j, name in enumerate(names)]
     for i, drawn in enumerate(names):
-        state[:, i] = draw_levels(source.weights(i, state), one.noise)
+        state[:, i] = one.noise.levels(source.weights(i, state))
         step = f"{drawn} given the others"
         rows += [(step, name, int(state[0, j])) for j, name in enumerate(names)]
     return pd.DataFrame(rows, columns=["step", "column", "level"])

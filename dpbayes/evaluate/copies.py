@@ -1,0 +1,85 @@
+"""What noise on a bootstrap sample costs: copies of a record that nobody is told of.
+
+A record's number of copies is not among the answers, so that answers alone do not say what they
+cost. It is gone through here, on tables of one record: the distribution of every noisy count is a
+mixture over the number of copies.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpbayes.arrays import Floats, Ints
+from dpbayes.evaluate.candidates import Neighbour
+from dpbayes.evaluate.questions import Lost
+from dpbayes.heavy import pd, special, stats
+from dpbayes.mechanisms.base import Mechanism, Task
+from dpbayes.privacy.noise import StudyNoise
+
+NEAR = 40  # noisy counts that are gone through, besides one beyond all copies
+MOST_COPIES = 4000
+
+
+class _Copied(StudyNoise):
+    """Gives every record the same number of copies, and notes what is asked next."""
+
+    def __init__(self, copies: int) -> None:
+        super().__init__(1)
+        self._copies = copies
+        self.values: Ints = np.empty(0, dtype=np.int64)
+        self.scale, self.range = math.nan, (-math.inf, math.inf)
+
+    def poisson(self, size: int) -> Ints:
+        return np.full(size, self._copies)
+
+    def counts(self, values: ArrayLike, scale: float) -> Ints:
+        self.values, self.scale = np.ravel(np.asarray(values, dtype=np.int64)), scale
+        return super().counts(values, scale)
+
+    def inside(
+        self, values: ArrayLike, scale: float, lower: float, upper: float, *, integer: bool
+    ) -> NDArray[Any]:
+        found = super().inside(values, scale, lower, upper, integer=integer)
+        self.values, self.scale = np.ravel(np.asarray(values, dtype=np.int64)), scale
+        self.range = lower, upper
+        return found
+
+
+def lost_by_copies(mechanism: Mechanism[Any], base: Task, neighbour: Neighbour) -> Lost:
+    """The loss between tables of one record: without it, or with an ordinary one in its place."""
+    tables = neighbour.record, neighbour.instead
+    a, b = (_mixed(mechanism, base, table) for table in tables)
+    ratio = a - b
+    return Lost.between(float(ratio.max(axis=0).sum()), float((-ratio).max(axis=0).sum()))
+
+
+def _mixed(mechanism: Mechanism[Any], base: Task, table: pd.DataFrame) -> Floats:
+    """Log probabilities of noisy counts by cell, shape (counts, cells), over numbers of copies."""
+    fitted = mechanism.fit(base.of(table))
+    asked = _Copied(1)
+    fitted.private(asked)
+    scale, (lower, upper) = asked.scale, asked.range
+    # Tilted by noise of this scale, the number of copies has this mean and variance.
+    mean = math.exp(min(1 / scale, math.log(MOST_COPIES)))
+    copies = np.arange(math.ceil(mean + 12 * math.sqrt(mean)) + NEAR)
+    values = np.empty((len(copies), asked.values.size))
+    for k in (0, 1, 2):
+        noise = _Copied(k)
+        fitted.private(noise)
+        values[k] = noise.values
+    if (values[2] - values[1] != values[1] - values[0]).any():
+        raise AssertionError("counts of a bootstrap sample are proportional to copies")
+    values = values[0] + copies[:, None] * (values[1] - values[0])
+    seen = np.append(np.arange(-1, NEAR), copies[-1] + 1)
+    seen = seen[(seen >= lower) & (seen <= upper)]
+    q = math.exp(-1 / scale)
+    outside = 0.0 if math.isinf(lower) else q ** (values - lower + 1)
+    outside = outside + (0.0 if math.isinf(upper) else q ** (upper - values + 1))
+    log_norm = np.log1p(q - outside)  # of sum_k q^|k - v| inside, times 1 - q
+    log_weight = stats.poisson.logpmf(copies, 1)[:, None] - log_norm
+    far = np.abs(seen[:, None, None] - values) / scale
+    return np.asarray(special.logsumexp(log_weight - far, axis=1))

@@ -1,0 +1,389 @@
+"""Questions that a mechanism asks its noise on two neighbours, answered alike, and what they cost.
+
+``interview`` runs the same work on both tables at once. Whenever one of them asks for noise, the
+other has to ask the same question: the same kind, shape and scale, at the same place. Both are then
+given one answer, and the question has a loss: the largest log ratio that an answer to it can have,
+worked out from what was asked on either side. Nothing here is estimated.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpbayes.arrays import Floats, Ints
+from dpbayes.heavy import special
+from dpbayes.privacy.noise import BALLS, Noise, StudyNoise
+
+T = TypeVar("T")
+Way = Literal["apart", "up", "down"]
+WAYS: tuple[Way, ...] = get_args(Way)
+WAITING = 600.0  # seconds for one side to ask its next question
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked of ``Noise``.
+
+    Attributes:
+        kind: name of the method.
+        asked: what follows from the records. Confidential.
+        public: everything else, which no record may change: shapes, scales, ranges.
+    """
+
+    kind: str
+    asked: Any
+    public: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Loss of answers, in each direction.
+
+    Attributes:
+        up, down: largest log ratio of an answer's probability on the first table to that on the
+            second, and the other way round; of Gaussian noise, which has no bound, nothing.
+        rest: rho of Gaussian noise.
+        rho: of everything.
+    """
+
+    up: float = 0.0
+    down: float = 0.0
+    rest: float = 0.0
+    rho: float = 0.0
+
+    @classmethod
+    def between(cls, up: float, down: float) -> Lost:
+        """Of an answer whose log ratio lies in [-down, up], which is (up + down)^2 / 8-zCDP.
+
+        Source: cesar-rogers-2021.
+        """
+        return cls(up, down, 0.0, (up + down) ** 2 / 8)
+
+    def plus(self, other: Lost) -> Lost:
+        """Of both."""
+        return Lost(
+            self.up + other.up,
+            self.down + other.down,
+            self.rest + other.rest,
+            self.rho + other.rho,
+        )
+
+    @property
+    def plain(self) -> float:
+        """The larger direction: an epsilon."""
+        return max(self.up, self.down)
+
+
+NONE_LOST = Lost()
+
+
+class _Answers(StudyNoise):
+    """What both sides are told.
+
+    Attributes:
+        way: as for ``interview``.
+    """
+
+    def __init__(self, seed: np.random.Generator, way: Way) -> None:
+        super().__init__(seed)
+        self.way = way
+
+
+class _Stop(BaseException):
+    """Ends the work of a side whose answers nobody needs any more."""
+
+
+class _Asking(Noise):
+    """Hands every question to the interviewer."""
+
+    name = "audit: not for release"
+    releasable = False
+
+    def __init__(self, ask: Callable[[Question], Any], seed: int) -> None:
+        self._ask = ask
+        self.rng = np.random.default_rng([seed, 1])  # of what is computed from answers
+
+    def _question(self, kind: str, values: ArrayLike, *public: Any) -> Any:
+        array = np.asarray(values)
+        return self._ask(Question(kind, array, (array.shape, *public)))
+
+    def counts(self, values: ArrayLike, scale: float) -> Ints:
+        return np.asarray(self._question("counts", values, scale))
+
+    def gaussian(self, values: ArrayLike, scale: float) -> Ints:
+        return np.asarray(self._question("gaussian", values, scale))
+
+    def radial(self, values: ArrayLike, scale: float) -> Ints:
+        return np.asarray(self._question("radial", values, scale))
+
+    def reals(self, values: ArrayLike, scale: float) -> Floats:
+        return np.asarray(self._question("reals", values, scale))
+
+    def select(self, scores: ArrayLike, scale: float) -> int:
+        return int(self._question("select", scores, scale))
+
+    def inside(
+        self, values: ArrayLike, scale: float, lower: float, upper: float, *, integer: bool
+    ) -> NDArray[Any]:
+        return np.asarray(self._question("inside", values, scale, lower, upper, integer))
+
+    def levels(self, weights: Ints) -> Ints:
+        return np.asarray(self._question("levels", weights))
+
+    def urn(
+        self, codes: Ints, sizes: Sequence[int], extra: int, size: int, *, doubled: bool
+    ) -> Ints:
+        public = (tuple(sizes), extra, size, doubled)  # and not how many records there are
+        return np.asarray(self._ask(Question("urn", np.asarray(codes), public)))
+
+    def below(self, ends: ArrayLike) -> NDArray[Any]:
+        ends = np.asarray(ends)
+        return np.asarray(self._ask(Question("below", None, (ends.shape, tuple(ends.ravel())))))
+
+    def poisson(self, size: int) -> Ints:
+        return np.asarray(self._ask(Question("poisson", size, ())))
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A side's result, or what it raised."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+
+class _Side:
+    """Work that stops whenever it asks something, until it is answered."""
+
+    def __init__(self, work: Callable[[Noise], Any], seed: int) -> None:
+        self._questions: queue.SimpleQueue[Question | _Ended] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._work, self._noise = work, _Asking(self._ask, seed)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _ask(self, question: Question) -> Any:
+        self._questions.put(question)
+        answer = self._answers.get()
+        if isinstance(answer, _Stop):
+            raise answer
+        return answer
+
+    def _run(self) -> None:
+        if isinstance(self._answers.get(), _Stop):
+            return
+        try:
+            self._questions.put(_Ended(self._work(self._noise)))
+        except BaseException as error:  # the interviewer raises it, or has asked for it
+            self._questions.put(_Ended(error=error))
+
+    def go_on(self, answer: Any = None) -> Question | _Ended:
+        """The next question, or the end. Only one side works at a time."""
+        self._answers.put(answer)
+        return self._questions.get(timeout=WAITING)
+
+    def stop(self) -> None:
+        """Wait no longer for its work."""
+        self._answers.put(_Stop())
+        self._thread.join(WAITING)
+
+
+@dataclass(frozen=True)
+class Interview(Generic[T]):
+    """What came of the work on both tables.
+
+    Attributes:
+        lost: by all answers together.
+        differs: what the first difference is in, which no answer pays for; empty without one.
+        results: of both sides, where they came to an end.
+        kinds: of the questions, in order.
+    """
+
+    lost: Lost
+    differs: str
+    results: tuple[T, T] | None
+    kinds: tuple[str, ...]
+
+
+def interview(
+    first: Callable[[Noise], T], second: Callable[[Noise], T], seed: int, way: Way = "apart"
+) -> Interview[T]:
+    """Run the same work on two tables, with the same answers to the same questions.
+
+    Args:
+        seed: of the answers, and of a generator that each side has for all that is no question.
+        way: which levels are answered, where one is asked for by its weights: those whose
+            probabilities are farthest apart, or the highest or lowest of the first table's beside
+            the second's.
+    Raises:
+        whatever the work raises on both sides alike.
+    """
+    sides = [_Side(work, seed) for work in (first, second)]
+    try:
+        return _asked(sides, _Answers(np.random.default_rng([seed, 0]), way))
+    finally:
+        for side in sides:
+            side.stop()
+
+
+def _asked(sides: Sequence[_Side], study: _Answers) -> Interview[Any]:
+    """Question after question, until both sides end or differ."""
+    lost, told = NONE_LOST, [None, None]
+    kinds: list[str] = []
+    while True:
+        now = [side.go_on(answer) for side, answer in zip(sides, told, strict=True)]
+        ended = [one for one in now if isinstance(one, _Ended)]
+        errors = [one.error for one in ended if one.error is not None]
+        if len(ended) == 2 and not errors:
+            return Interview(lost, "", (ended[0].result, ended[1].result), tuple(kinds))
+        if len(errors) == 2 and str(errors[0]) == str(errors[1]):
+            raise errors[0]
+        if ended:
+            how = "ends in an error" if errors else "asks nothing more"
+            differs = f"after {len(kinds)} questions one table {how}, and the other does not"
+            return Interview(lost, differs, None, tuple(kinds))
+        a, b = (one for one in now if isinstance(one, Question))
+        if (a.kind, a.public) != (b.kind, b.public):
+            differs = f"question {len(kinds) + 1} ({a.kind}) is asked with other settings"
+            return Interview(lost, differs, None, tuple(kinds))
+        more, told = _KINDS[a.kind](a, b, study)
+        lost = lost.plus(more)
+        kinds.append(a.kind)
+
+
+Answered = tuple[Lost, list[Any]]
+
+
+def _both(lost: Lost, answer: Any) -> Answered:
+    return lost, [answer, answer]
+
+
+def _distance(a: Question, b: Question) -> Floats:
+    return np.asarray(np.abs(np.asarray(a.asked, float) - np.asarray(b.asked, float)))
+
+
+def _pure(epsilon: float) -> Lost:
+    return Lost(epsilon, epsilon, 0.0, epsilon**2 / 2)
+
+
+def _laplace(a: Question, b: Question, study: _Answers) -> Answered:
+    """Laplace noise, discrete or not: the L1 distance over the scale."""
+    _, scale = a.public
+    draw = study.counts if a.kind == "counts" else study.reals
+    return _both(_pure(float(_distance(a, b).sum()) / scale), draw(a.asked, scale))
+
+
+def _gaussian(a: Question, b: Question, study: _Answers) -> Answered:
+    """Gaussian noise: half the squared L2 distance over the variance, a rho."""
+    _, sigma = a.public
+    rho = float((_distance(a, b) ** 2).sum()) / (2 * sigma**2)
+    return _both(Lost(0.0, 0.0, rho, rho), study.gaussian(a.asked, sigma))
+
+
+def _radial(a: Question, b: Question, study: _Answers) -> Answered:
+    """Radial noise, whose radius is a whole number: the L2 distance, rounded up, over the scale."""
+    _, scale = a.public
+    far = math.ceil(float(np.linalg.norm(_distance(a, b))))
+    return _both(_pure(far / scale), study.radial(a.asked, scale))
+
+
+def _select(a: Question, b: Question, study: _Answers) -> Answered:
+    """The exponential mechanism: the index whose probability differs most, each way."""
+    _, scale = a.public
+    p, q = (special.log_softmax(np.asarray(one.asked, dtype=float) / scale) for one in (a, b))
+    with np.errstate(invalid="ignore"):
+        ratio = np.where(p == q, 0.0, p - q)  # two that are never chosen are alike
+    lost = Lost.between(float(ratio.max()), float(-ratio.min()))
+    return _both(lost, study.select(a.asked, scale))
+
+
+def _inside(a: Question, b: Question, study: _Answers) -> Answered:
+    """Noise drawn again until it is inside: each distance, and the normalising constants."""
+    _, scale, lower, upper, integer = a.public
+    more = 1 if integer else 0
+    q = math.exp(-1 / scale) if integer else 1.0
+
+    def log_inside(values: Floats) -> Floats:
+        """Logarithm of the chance to be inside, up to a constant."""
+        below = -np.expm1(-(values - lower + more) / scale)
+        return np.asarray(np.log(below - q * np.expm1(-(upper - values) / scale)))
+
+    far = _distance(a, b) / scale
+    turned = log_inside(np.asarray(b.asked, float)) - log_inside(np.asarray(a.asked, float))
+    up, down = float((far + turned).sum()), float((far - turned).sum())
+    draw = study.inside(a.asked, scale, lower, upper, integer=integer)
+    return _both(Lost.between(up, down), draw)
+
+
+def _levels(a: Question, b: Question, study: _Answers) -> Answered:
+    """A level by whole weights, row by row; any where the tables agree."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p, q = (np.log(one.asked / one.asked.sum(axis=1, keepdims=True)) for one in (a, b))
+        ratio = np.where(p == q, 0.0, p - q)
+    high, low = ratio.max(axis=1), ratio.min(axis=1)
+    lost = Lost(float(high.sum()), float(-low.sum()), 0.0, float(((high - low) ** 2).sum() / 8))
+    told = {"apart": np.abs(ratio), "up": ratio, "down": -ratio}[study.way].argmax(axis=1)
+    answer = np.where(high > low, told, study.levels(np.ones_like(a.asked)))
+    return _both(lost, answer)
+
+
+def _urn(a: Question, b: Question, study: _Answers) -> Answered:
+    """Cells from an urn: all rows in a cell in which the tables differ, or none in any of them.
+
+    Other rows have probabilities in between: the log ratio rises or falls with each row of such a
+    cell.
+    """
+    sizes, extra, size, doubled = a.public
+    tables = []
+    for one in (a, b):
+        cells, counts = np.unique(one.asked, axis=0, return_counts=True)
+        tables.append(dict(zip(map(tuple, cells.tolist()), counts.tolist(), strict=True)))
+    before = np.arange(size) * (BALLS if doubled else 0)
+
+    def log_probability(table: dict[tuple[int, ...], int], cell: tuple[int, ...]) -> float:
+        inside = BALLS * table.get(cell, 0) + extra
+        every = BALLS * sum(table.values()) + math.prod(sizes) * extra
+        return float((np.log(inside + before) - np.log(float(every) + before)).sum())
+
+    differing = [c for c in {*tables[0], *tables[1]} if tables[0].get(c, 0) != tables[1].get(c, 0)]
+    # Rows in cells in which the tables agree: what is left are the totals.
+    totals = [float(BALLS * sum(t.values()) + math.prod(sizes) * extra) for t in tables]
+    ratios = [float((np.log(totals[1] + before) - np.log(totals[0] + before)).sum())]
+    if len(differing) == math.prod(sizes):
+        ratios = []
+    ratios += [log_probability(tables[0], c) - log_probability(tables[1], c) for c in differing]
+    answer = study.urn(a.asked, sizes, extra, size, doubled=doubled)
+    return _both(Lost.between(max(0.0, *ratios), max(0.0, *(-r for r in ratios))), answer)
+
+
+def _below(a: Question, b: Question, study: _Answers) -> Answered:
+    """Public numbers of outcomes, each as likely."""
+    shape, ends = a.public
+    return _both(NONE_LOST, study.below(np.array(ends, dtype=object).reshape(shape)))
+
+
+def _poisson(a: Question, b: Question, study: _Answers) -> Answered:
+    """Copies of records, which no one is told: one of each here (``exact.copies`` has the rest)."""
+    return NONE_LOST, [np.ones(one.asked, dtype=np.int64) for one in (a, b)]
+
+
+_KINDS: dict[str, Callable[[Question, Question, _Answers], Answered]] = {
+    "counts": _laplace,
+    "reals": _laplace,
+    "gaussian": _gaussian,
+    "radial": _radial,
+    "select": _select,
+    "inside": _inside,
+    "levels": _levels,
+    "urn": _urn,
+    "below": _below,
+    "poisson": _poisson,
+}

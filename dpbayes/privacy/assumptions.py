@@ -1,0 +1,23 @@
+"""What a guarantee assumes of a user's Stan program, or does not claim because of it."""
+
+CUSTOM_PROGRAM = (
+    "the user's Stan program passed the contract check at random points only; that each record's "
+    "log-likelihood is a function of that record's data, the public data and the parameters "
+    "everywhere, that no error in it hangs on a record and on parameters or random numbers, and "
+    "that its prior is proper, is the user's claim"
+)
+PROVED_PROGRAM = (
+    "a dataflow analysis of the user's Stan program proved that confidential columns reach its "
+    "target only through pseudo_log_lik, record by record and with the given weights, anchor and "
+    "window, and reach no bound, prior, message or replicate, and that the prior is proper; that "
+    "log_lik is normalised, and that no value of the declared domain and no number of records is "
+    "an error in the program, is the user's claim"
+)
+ONLY_CHANGES = (
+    "nothing is claimed of a record that is added or removed: what is public of it could be an "
+    "error in the user's Stan program at some parameter values"
+)
+CUSTOM_SUMS = (
+    "the records' terms under the user's Stan program are the same to the last bit beside other "
+    "records; where they are not, rounding adds up to 2^-30 a record to each ε of a draw"
+)

@@ -1,0 +1,435 @@
+"""Proper priors of a Stan program, proved from its text (see dataflow.py).
+
+A clamped likelihood is bounded, so that a flat prior on an unbounded parameter has no posterior.
+Proved is: past the clamp, target is a product of densities of the lists below, one at most for each
+parameter, whose outcome is the whole parameter; arguments are free of it, and of parameters whose
+arguments depend on it in turn; and a parameter without such a density has a bounded domain. Then
+the prior integrates to 1 at most, parameter by parameter, however narrow the domains are.
+
+A sampling statement drops factors of the density that hang on no parameter: arguments in those have
+to be finite numbers for certain. ``target += normal_lpdf(...)`` drops none and takes any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dpbayes.stan.failures import changed_in, names_in
+from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA
+from dpbayes.stan.syntax import Node, leaves
+from dpbayes.stan.taint import RANK
+
+CLAMP = "pseudo_log_lik"
+# Which arguments the factor of a density hangs on that makes it integrate to 1; the others only
+# shift it. Of von_mises, which has no end, and of others that are left out nothing is proved.
+EACH: dict[str, tuple[int, ...]] = {
+    "std_normal": (), "normal": (1,), "student_t": (0, 2), "cauchy": (1,), "logistic": (1,),
+    "double_exponential": (1,), "gumbel": (1,), "lognormal": (1,), "exponential": (0,),
+    "gamma": (0, 1), "inv_gamma": (0, 1), "weibull": (0, 1), "frechet": (0, 1), "rayleigh": (0,),
+    "chi_square": (0,), "inv_chi_square": (0,), "beta": (0, 1), "beta_proportion": (0, 1),
+    "pareto": (0, 1), "uniform": (0, 1),
+}  # fmt: skip
+TOGETHER: dict[str, tuple[int, ...]] = {"multi_normal": (1,), "multi_normal_cholesky": (1,)}
+# A density over a simplex or correlations is one over fewer numbers than there are entries.
+OF_TYPE: dict[str, dict[str, tuple[int, ...]]] = {
+    "simplex": {"dirichlet": (0,)},
+    "corr_matrix": {"lkj_corr": (0,)},
+    "cholesky_factor_corr": {"lkj_corr_cholesky": (0,)},
+    **{
+        name: {**EACH, **TOGETHER}
+        for name in ("real", "vector", "row_vector", "matrix", "ordered", "positive_ordered")
+    },
+}  # fmt: skip
+BOUNDED = (
+    "simplex", "unit_vector", "corr_matrix", "cholesky_factor_corr", "column_stochastic_matrix",
+    "row_stochastic_matrix",
+)  # fmt: skip
+MANY = 9  # indices: more than any value has that a density takes
+_OPERATORS = ("+", "-", "*", "/", ".*", "./", "^")
+_OF_SCALARS = ("exp", "log", "sqrt", "square", "inv", "inv_sqrt", "inv_logit", "abs", "log1p_exp")
+_OF_SCALES = (*_OF_SCALARS, "diag_pre_multiply", "quad_form_diag", "diag_matrix")
+_SUMS = ("reduce_sum", "reduce_sum_static")
+_FILLED = ("rep_vector", "rep_row_vector", "zeros_vector", "ones_vector", "identity_matrix")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A variable as it is declared: sizes along its axes, those of arrays first."""
+
+    type: str
+    arrays: int
+    sizes: tuple[Node, ...]
+    bounded: bool
+    line: int
+
+    @property
+    def rank(self) -> int:
+        """How many indices pick one number."""
+        return self.arrays + RANK.get(self.type, 1 + self.type.endswith(("matrix", "corr", "cov")))
+
+
+@dataclass
+class Priors:
+    """What the text says of the priors.
+
+    Attributes:
+        declared: parameters, data and other variables by name.
+        parameters, data: names; of the data those that are public and finite.
+        reads: words of the statements that a variable is assigned in.
+        functions: names of the user's own, and whether they return the clamp alone.
+        given: for each parameter with a density, those that its arguments depend on.
+        findings: lines, and what is not proved there.
+    """
+
+    declared: dict[str, Declared] = field(default_factory=dict)
+    parameters: set[str] = field(default_factory=set)
+    data: set[str] = field(default_factory=set)
+    reads: dict[str, set[str]] = field(default_factory=dict)
+    functions: dict[str, bool] = field(default_factory=dict)
+    given: dict[str, set[str]] = field(default_factory=dict)
+    findings: list[tuple[int, str]] = field(default_factory=list)
+
+    def follow(self, statement: Node, loops: Mapping[str, Node]) -> None:
+        """What a statement of the model block adds to target.
+
+        Args:
+            loops: of the loops around it, from 1, the variable and where it ends.
+        """
+        if not _adds(statement):
+            return
+        line = statement.line
+        if statement.kind in ("block", "profile"):
+            for part in statement.present:
+                self.follow(part, loops)
+        elif statement.kind == "for_range" and _is_number(statement[1], "1"):
+            if leaves(statement[3], "break_loop", "continue_loop"):
+                self._unclear(line)
+            self.follow(statement[3], {**loops, statement[0].text: statement[2]})
+        elif statement.kind == "sampling":
+            arguments = statement.parts[2].present if statement.parts[2] else ()
+            cut = statement.parts[3].present if statement.parts[3] else None
+            self._density(statement[0], statement[1].text, arguments, loops, line, cut=cut)
+        elif statement.kind == "assignment" and statement[0] == Node("name", (_word("target"),)):
+            if statement[1].text != "+=":
+                self._unclear(line)
+            for term, minus in _terms(statement[2]):
+                self._term(term, loops, minus=minus)
+        else:
+            self._unclear(line)
+
+    def _term(self, term: Node, loops: Mapping[str, Node], *, minus: bool) -> None:
+        if not self._parameters_in(term) and not _called(term):
+            return  # a constant
+        if minus or term.kind not in ("call", "conditional_call"):
+            self._unclear(term.line)
+            return
+        name, given = term[0].text, term.parts[-1].present if term.parts[-1] else ()
+        outcome, *arguments = (*term.present[1:-1], *given)  # that of std_normal_lpdf stands alone
+        if name.endswith("_lpdf"):
+            stem = name.removesuffix("_lpdf")
+            self._density(outcome, stem, arguments, loops, term.line, whole=True)
+        elif not (name == CLAMP or (name in _SUMS and self._sums_clamp(outcome))):
+            self._unclear(term.line)
+
+    def _sums_clamp(self, function: Node) -> bool:
+        """Whether a function that is summed over blocks of records returns the clamp alone."""
+        return function.kind == "name" and self.functions.get(function[0].text, False)
+
+    def _unclear(self, line: int) -> None:
+        self.findings.append(
+            (
+                line,
+                "target gets what is not known to be a proper density of one whole parameter: in "
+                "the model block itself, outside of `if`, write parameter ~ normal(0, 1); or "
+                "another of Stan's densities, once for each parameter.",
+            )
+        )
+
+    def _density(
+        self,
+        outcome: Node,
+        name: str,
+        arguments: Sequence[Node],
+        loops: Mapping[str, Node],
+        line: int,
+        *,
+        whole: bool = False,
+        cut: Sequence[Node] | None = None,
+    ) -> None:
+        """A density that is added to target; ``whole``: with all its factors."""
+        parameter, rank = self._outcome(outcome, loops)
+        known = OF_TYPE.get(self.declared[parameter].type, {}) if parameter else {}
+        own = {f"{name}_{ending}" for ending in ("lpdf", "lupdf", "log")} & self.functions.keys()
+        if name not in known or own or parameter in self.given:
+            self._unclear(line)
+            return
+        depends = self._parameters_in(*arguments)
+        if cut is not None and (depends or self._parameters_in(*cut)):
+            self._unclear(line)  # the factor of what is cut off has no end
+            return
+        # Of more arguments than outcomes the density would be there several times.
+        single = 0 if name in EACH else 1
+        listed = arguments[:1] if name in TOGETHER else arguments
+        alone = rank > single or all(self._rank(a, loops) <= single for a in listed)
+        scales = [a for place, a in enumerate(arguments) if place in known[name]]
+        if not alone or parameter in depends:
+            self._unclear(line)
+        elif not (whole or all(self._is_scale(a, loops) for a in scales)):
+            self.findings.append(
+                (
+                    line,
+                    f"an argument of {name} may not be a finite number: give it a number, a data "
+                    "entry or a parameter, or write target += "
+                    f"{name}_lpdf({parameter} | ...), which takes any.",
+                )
+            )
+        else:
+            self.given[parameter] = depends
+
+    def _outcome(self, node: Node, loops: Mapping[str, Node]) -> tuple[str, int]:
+        """The parameter that an outcome is all of, and the rank of one outcome; "" for none."""
+        flat = node.kind == "call" and node[0].text == "to_vector" and not self._own(node[0].text)
+        if flat and node.parts[1] and len(node.parts[1].present) == 1:
+            name, rank = self._outcome(node[1][0], loops)
+            return name, min(rank, 1)
+        places = node.present[1:] if node.kind == "index" else ()
+        root = node[0] if places else node
+        name = root[0].text if root.kind == "name" else ""
+        if name not in self.parameters:
+            return "", 0
+        declared, picked = self.declared[name], []
+        for place, size in zip(places, declared.sizes, strict=False):
+            if place.kind == "single" and place[0].kind == "name":
+                variable = place[0][0].text
+                if loops.get(variable) != size:
+                    return "", 0
+                picked.append(variable)
+            elif place.kind != "all":
+                return "", 0
+        # Each loop is along an axis of its own.
+        every = sorted(picked) == sorted(loops) and len(places) <= len(declared.sizes)
+        return (name, declared.rank - len(picked)) if every else ("", 0)
+
+    def _own(self, name: str) -> bool:
+        """Whether a function, or an overload of one of Stan's, is the user's."""
+        return name in self.functions
+
+    def _parameters_in(self, *nodes: Node) -> set[str]:
+        """Parameters that expressions depend on, by way of any variables."""
+        seen: set[str] = set()
+        left = names_in(*nodes)
+        while left:
+            name = left.pop()
+            seen.add(name)
+            left |= self.reads.get(name, set()) - seen
+        return seen & self.parameters
+
+    def _rank(self, node: Node, loops: Mapping[str, Node]) -> int:
+        """How many indices would pick one number of a value; ``MANY`` where that is not known."""
+        if node.kind == "number":
+            return 0
+        if node.kind == "name":
+            name = node[0].text
+            known = self.declared.get(name)
+            return 0 if name in loops else known.rank if known else MANY
+        if node.kind == "index":
+            single = [p for p in node.present[1:] if p.kind == "single"]
+            scalar = all(self._rank(place[0], loops) == 0 for place in single)
+            return self._rank(node[0], loops) - len(single) if scalar else MANY
+        if node.kind == "unary":
+            return self._rank(node[1], loops)
+        if node.kind == "binary" and node[1].text in _OPERATORS:
+            sides = [self._rank(side, loops) for side in (node[0], node[2])]
+            return max(sides) if 0 in sides or node[1].text in ("+", "-", ".*", "./") else MANY
+        if node.kind == "call" and not self._own(node[0].text) and node.parts[1]:
+            each = [self._rank(a, loops) for a in node.parts[1].present]
+            filled = 1 if node[0].text in _FILLED else MANY
+            return max(each) if node[0].text in _OF_SCALARS else filled
+        return 1 if _numbers(node) else MANY
+
+    def _is_scale(self, node: Node, loops: Mapping[str, Node]) -> bool:
+        """Whether a value is a finite number for certain, or hangs on a parameter directly.
+
+        Then the factor that it is in is not dropped.
+        """
+        if node.kind == "name":
+            return node[0].text in self.data | self.parameters
+        if _is_finite(node):
+            return True
+        if node.kind == "index":
+            return self._is_scale(node[0], loops) and all(
+                place.kind == "all"
+                or place[0].kind == "number"
+                or (place.kind == "single" and names_in(place) <= self.data | loops.keys())
+                for place in node.present[1:]
+            )
+        if node.kind in ("transpose", "row"):
+            return _numbers(node)
+        if node.kind == "call" and not self._own(node[0].text):
+            arguments = node.parts[1].present if node.parts[1] else ()
+            if node[0].text in _FILLED:
+                return all(self._is_scale(a, loops) for a in arguments[:1])
+            fine = node[0].text in _OF_SCALES
+            return fine and self._of_parameter(node) and all(
+                self._is_scale(a, loops) for a in arguments
+            )  # fmt: skip
+        return (
+            node.kind == "binary"
+            and node[1].text in _OPERATORS
+            and self._of_parameter(node)
+            and all(self._is_scale(side, loops) for side in (node[0], node[2]))
+        )
+
+    def _of_parameter(self, node: Node) -> bool:
+        """Whether an expression has a parameter in it, other than in an index."""
+        if node.kind == "index":
+            return self._of_parameter(node[0])
+        if node.kind == "name":
+            return node[0].text in self.parameters
+        return any(self._of_parameter(part) for part in node.present)
+
+
+def _word(text: str) -> Node:
+    return Node("word", text=text)
+
+
+def _is_number(node: Node, text: str) -> bool:
+    return node.kind == "number" and node[0].text == text
+
+
+def _numbers(node: Node) -> bool:
+    """Whether it is a row or a column of numbers as they are written."""
+    if node.kind == "transpose":
+        node = node[0]
+    items = node.parts[0].present if node.kind == "row" and node.parts[0] else ()
+    return bool(items) and all(map(_is_finite, items))
+
+
+def _adds(node: Node) -> bool:
+    """Whether a statement may add to target."""
+    if node.kind == "sampling":
+        return True
+    if node.kind == "assignment" and names_in(node[0]) & {"target", "jacobian"}:
+        return True
+    called = node.kind in ("call", "conditional_call")
+    if called and node[0].text.endswith(("_lp", "_jacobian")):
+        return True
+    return any(_adds(part) for part in node.present)
+
+
+def _called(node: Node) -> bool:
+    """Whether a user's function might be called that adds to target, or the clamp."""
+    if node.kind == "call":
+        return node[0].text in (CLAMP, "reduce_sum", "reduce_sum_static", "target") or _adds(node)
+    return any(_called(part) for part in node.present)
+
+
+def _terms(node: Node, *, minus: bool = False) -> Iterator[tuple[Node, bool]]:
+    """What a sum adds up, and whether it takes it away."""
+    if node.kind == "binary" and node[1].text in ("+", "-"):
+        yield from _terms(node[0], minus=minus)
+        yield from _terms(node[2], minus=minus != (node[1].text == "-"))
+    else:
+        yield node, minus
+
+
+def _declarations(node: Node, data: set[str]) -> Iterator[tuple[str, Declared]]:
+    """Variables that a block or statement declares."""
+    if node.kind == "declaration":
+        kind = node[0]
+        sizes = [part.present if part else () for part in (kind.parts[0], kind.parts[3])]
+        limits = kind.parts[2].present if kind.parts[2] else ()
+        ends = [end[0].text for end in limits if _is_end(end[1], data)]
+        bounded = kind[1].text in BOUNDED or {"lower", "upper"} <= set(ends)
+        for part in node.present[1:]:
+            yield (
+                part[0].text,
+                Declared(kind[1].text, len(sizes[0]), (*sizes[0], *sizes[1]), bounded, part.line),
+            )
+    else:
+        for part in node.present:
+            yield from _declarations(part, data)
+
+
+def _is_end(node: Node, data: set[str]) -> bool:
+    """Whether a limit is a finite number that hangs on no parameter."""
+    return _is_finite(node) or (node.kind == "name" and node[0].text in data)
+
+
+def _is_finite(node: Node) -> bool:
+    """Whether it is a number as it is written, with or without a sign."""
+    if node.kind == "unary" and node[0].text in ("+", "-"):
+        node = node[1]
+    return node.kind == "number" and float(node[0].text.replace("_", "")) < float("inf")
+
+
+def _returns_clamp(function: Node) -> bool:
+    """Whether all that a function returns is the clamp."""
+
+    def returned(node: Node) -> Iterator[Node]:
+        if node.kind == "return_value":
+            yield node
+        for part in node.present:
+            yield from returned(part)
+
+    found = [node.parts[0] for node in returned(function)]
+    return bool(found) and all(
+        value is not None and value.kind == "call" and value[0].text == CLAMP for value in found
+    )
+
+
+def improper(blocks: Mapping[str, Node]) -> list[tuple[int, str]]:
+    """Lines of a program at which its prior is not proved to be proper, and why.
+
+    Args:
+        blocks: of the program, by kind.
+    """
+    here = Priors()
+    for function in blocks["functions_block"].present if "functions_block" in blocks else ():
+        name = function[1].text
+        here.functions[name] = _returns_clamp(function) and here.functions.get(name, True)
+    for kind, block in blocks.items():
+        if kind == "functions_block":
+            continue
+        found: dict[str, Declared] = {}
+        for name, declared in _declarations(block, here.data):
+            other = found.setdefault(name, declared)  # in another scope
+            if other.rank != declared.rank:
+                found[name] = replace(other, arrays=MANY)
+        if kind == "data_block":
+            here.data = found.keys() - {*CONTRACT_DATA, *OPTIONAL_DATA}
+        if kind == "parameters_block":
+            here.parameters = set(found)
+            here.declared |= found
+        elif kind != "generated":
+            for statement in block.present:
+                for name in changed_in(statement):
+                    here.reads.setdefault(name, set()).update(names_in(statement))
+            here.declared |= found
+    before = blocks.get("transformed_parameters")
+    for statement in before.present if before else ():
+        if _adds(statement):
+            here._unclear(statement.line)
+    for statement in blocks["model_block"].present if "model_block" in blocks else ():
+        here.follow(statement, {})
+    return [*here.findings, *_missing(here)]
+
+
+def _missing(here: Priors) -> Iterator[tuple[int, str]]:
+    """Parameters without a proper prior, and those whose priors depend on each other."""
+    for name in sorted(here.parameters):
+        declared = here.declared[name]
+        if name not in here.given and not declared.bounded:
+            yield (
+                declared.line,
+                f"{name} has no prior that is known to be proper: write {name} ~ normal(0, 1); or "
+                "another density of all of it, once and outside of `if`, or give it a lower and "
+                "an upper bound.",
+            )
+    left = dict(here.given)
+    while free := [name for name, given in left.items() if not given & left.keys()]:
+        for name in free:
+            del left[name]
+    for name in sorted(left):
+        yield here.declared[name].line, f"the prior of {name} depends on one that depends on it."

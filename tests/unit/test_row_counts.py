@@ -1,0 +1,233 @@
+"""Every record counts, those without any value too: where n is public, n tells of none of them."""
+
+import sqlite3
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow.feather
+import pyarrow.parquet
+import pyreadstat
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dpbayes as dpb
+from dpbayes.errors import DataError
+from dpbayes.formats.catalog import FORMATS, WRITTEN, writer
+from tests.fuzzing import many
+
+is_number = pd.api.types.is_numeric_dtype
+TRACELESS = "leaves no trace"  # the message where a format cannot tell
+
+
+def schema_of(frame):
+    """All columns may be missing."""
+    numbers = {"type": "continuous", "lower": 0, "upper": 9, "missing": True}
+    texts = {"type": "categorical", "levels": ["a", "b"], "missing": True}
+    columns = {n: numbers if is_number(frame[n]) else texts for n in frame}
+    return dpb.Schema.from_dict({"columns": columns})
+
+
+def to_database(frame, path, connect):
+    connection = connect(path)
+    names = ", ".join(frame)
+    connection.execute(f"create table t ({names.replace(',', ' text,')} text)")
+    rows = frame.astype(object).where(frame.notna(), None).values.tolist()
+    connection.executemany(f"insert into t values ({', '.join('?' * frame.shape[1])})", rows)
+    connection.commit()
+    connection.close()
+
+
+def as_lines(frame, path, missing, end="\n"):
+    """A CSV file as other programs write it, with nothing or NA where a value is missing."""
+    lines = [",".join(frame)]
+    for row in frame.astype(object).values.tolist():
+        lines.append(",".join(missing if pd.isna(value) else str(value) for value in row))
+    path.write_text("".join(line + end for line in lines), newline="")
+
+
+def by_arrow(frame):
+    return pyarrow.Table.from_pandas(frame, preserve_index=False)
+
+
+WRITERS = {
+    "pandas.csv": lambda f, p: f.to_csv(p, index=False),
+    "pandas.tsv": lambda f, p: f.to_csv(p, index=False, sep="\t"),
+    "nothing.csv": lambda f, p: as_lines(f, p, ""),
+    "windows.csv": lambda f, p: as_lines(f, p, "", "\r\n"),
+    "old.csv": lambda f, p: as_lines(f, p, "", "\r"),
+    "na.csv": lambda f, p: as_lines(f, p, "NA"),
+    "utf16.csv": lambda f, p: f.to_csv(p, index=False, encoding="utf-16"),
+    "packed.csv.gz": lambda f, p: f.to_csv(p, index=False, compression="gzip"),
+    "a.parquet": lambda f, p: f.to_parquet(p, row_group_size=2),
+    "a.feather": lambda f, p: pyarrow.feather.write_feather(by_arrow(f), p, chunksize=2),
+    "a.xlsx": lambda f, p: f.to_excel(p, index=False),
+    "a.dta": pyreadstat.write_dta,
+    "a.sav": pyreadstat.write_sav,
+    "a.zsav": lambda f, p: pyreadstat.write_sav(f, p, compress=True),
+    "a.por": pyreadstat.write_por,
+    "5.xpt": lambda f, p: pyreadstat.write_xport(f, p, file_format_version=5),
+    "8.xpt": lambda f, p: pyreadstat.write_xport(f, p, file_format_version=8),
+    "a.sqlite": lambda f, p: to_database(f, p, sqlite3.connect),
+    "a.duckdb": lambda f, p: to_database(f, p, lambda path: duckdb.connect(str(path))),
+    **{
+        f"ours{FORMATS[name].endings[0]}": lambda f, p, name=name: p.write_bytes(
+            writer(name).write(f, schema_of(f))
+        )
+        for name in WRITTEN
+    },
+}
+
+
+def named(path):
+    """What ``read_records`` takes, and its options."""
+    if path.suffix == ".duckdb":
+        return f"duckdb:///{path}", {"query": "t"}
+    if path.suffix == ".sqlite":
+        return f"sqlite:///{path}", {"query": "select * from t"}
+    return path, {}
+
+
+def counts(path, schema):
+    """Records that are read: whole, and in parts of each size that a format has."""
+    source, how = named(path)
+    found = [len(dpb.read_records(source, schema, **how))]
+    kind = None if how else next(f for f in FORMATS.values() if path.suffix in (*f.endings, ".gz"))
+    if kind is None or kind.parts is not None:
+        if path.suffix == ".gz":
+            kind = FORMATS["csv"]
+        for rows in (1, 2, 100):
+            parts = dpb.open_records(source, schema, chunk_rows=rows, **how)
+            found.append(sum(len(part()) for part in parts.read()))
+    return found
+
+
+def emptied(width, text, empty, n):
+    """n records of numbers or texts; those of ``empty`` have no value."""
+    values = np.array(["a", "b"] if text else [1.0, 2.5], dtype=object if text else float)
+    frame = pd.DataFrame({f"c{at}": values[np.arange(n) % 2] for at in range(width)})
+    frame.loc[sorted(empty), :] = None if text else np.nan
+    return frame
+
+
+def check(name, frame, folder):
+    """Every record is counted; or the schema alone says that the file may have lost some."""
+    path = folder / name
+    WRITERS[name](frame, path)
+    schema = schema_of(frame)
+    traceless = path.suffix == ".xlsx" or (
+        name == "5.xpt" and not any(is_number(frame[n]) for n in frame)
+    )
+    if traceless:
+        with pytest.raises(DataError, match=TRACELESS):
+            counts(path, schema)
+        return
+    assert set(counts(path, schema)) == {len(frame)}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("empty", [{0}, {2}, {4}, {3, 4}, {0, 1, 2, 3, 4}, set()])
+def test_records_without_any_value(name, text, width, empty, tmp_path):
+    check(name, emptied(width, text, empty, 5), tmp_path)
+
+
+@pytest.mark.fuzz
+@given(
+    name=st.sampled_from(sorted(set(WRITERS) - {"a.duckdb"})),
+    width=st.integers(1, 4),
+    text=st.booleans(),
+    n=st.integers(1, 12),
+    empty=st.sets(st.integers(0, 11)),
+)
+@many
+def test_any_records_without_values(name, width, text, n, empty, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    check(name, emptied(width, text, {at for at in empty if at < n}, n), folder)
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "5.xpt"])
+@pytest.mark.parametrize("empty", [{0}, {2}, {3, 4}])
+def test_a_column_that_cannot_be_missing_is_in_every_row(name, empty, tmp_path):
+    """Rows that are empty but for it count in any format."""
+    frame = emptied(3, True, empty, 6).assign(c2="a")
+    WRITERS[name](frame, tmp_path / name)
+    schema = schema_of(frame).to_dict()
+    del schema["columns"]["c2"]["missing"]
+    assert counts(tmp_path / name, dpb.Schema.from_dict(schema))[0] == 6
+
+
+def test_an_empty_row_of_a_workbook_is_a_record(tmp_path):
+    """It was dropped; with a column that cannot be missing it is refused."""
+    emptied(2, False, {2}, 5).to_excel(tmp_path / "a.xlsx", index=False)
+    assert len(dpb.read_records(tmp_path / "a.xlsx")) == 5
+    schema = schema_of(emptied(2, False, (), 1)).to_dict()
+    del schema["columns"]["c1"]["missing"]
+    declared = dpb.Schema.from_dict(schema)
+    with pytest.raises(DataError, match="'c1': 1 of 5 rows are missing"):
+        declared.validate(dpb.read_records(tmp_path / "a.xlsx", declared))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a,b\n1,2\n\n3,4\n", 3), ("a,b\n\n1,2", 2), ('sep=,\na,b\n1,"\n"\n\n3,4', 5)],
+)
+def test_an_empty_line_between_records_of_several_columns(text, line, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    schema = schema_of(emptied(2, False, (), 1).set_axis(["a", "b"], axis=1))
+    for read in (dpb.read_records, dpb.open_records):
+        with pytest.raises(DataError, match=f"line {line} is empty.*write its separators"):
+            read(tmp_path / "a.csv", schema)
+
+
+def test_empty_lines_at_the_end(tmp_path):
+    """Passed over where no record looks like them."""
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n3,4\n\n\n")
+    schema = schema_of(emptied(2, False, (), 1).set_axis(["a", "b"], axis=1))
+    with pytest.raises(DataError, match="line 4 is empty"):
+        dpb.read_records(tmp_path / "a.csv", schema)
+    needed = schema.to_dict()
+    del needed["columns"]["a"]["missing"]
+    declared = dpb.Schema.from_dict(needed)
+    assert counts(tmp_path / "a.csv", declared) == [2, 2, 2, 2]
+
+
+def test_a_transport_file_of_several_tables(tmp_path):
+    """ReadStat gives the headers of the second one as records."""
+    for name, start in (("A", 0), ("B", 240)):
+        pyreadstat.write_xport(
+            emptied(2, False, (), 3), tmp_path / "t.xpt", table_name=name, file_format_version=5
+        )
+        with (tmp_path / "a.xpt").open("ab") as stream:
+            stream.write((tmp_path / "t.xpt").read_bytes()[start:])
+    with pytest.raises(DataError, match="holds several tables"):
+        dpb.read_records(tmp_path / "a.xpt")
+
+
+def test_a_portable_file_has_no_encoding_to_set(tmp_path):
+    pyreadstat.write_por(pd.DataFrame({"A": [1.0, 2.5]}), tmp_path / "a.por")
+    assert dpb.read_records(tmp_path / "a.por")["A"].tolist() == [1.0, 2.5]
+    with pytest.raises(DataError, match=r"encoding = 'cp1252' .* not for SPSS portable files"):
+        dpb.read_records(tmp_path / "a.por", encoding="cp1252")
+
+
+@pytest.mark.parametrize("version", [5, 8])
+@pytest.mark.parametrize("text", [False, True])
+def test_a_transport_file_that_is_cut(version, text, tmp_path):
+    """Version 8 wherever it is cut; version 5 unless cards and records end at one place."""
+    path = tmp_path / "a.xpt"
+    frame = emptied(3, text, (), 80).assign(c3=[f"{at:017}" for at in range(80)])
+    pyreadstat.write_xport(frame, path, file_format_version=version)
+    content = path.read_bytes()
+    assert len(dpb.read_records(path)) == 80
+    width = 3 * (1 if text else 8) + 17
+    start = len(content) - len(content[content.index(b"*******OBS") + 60 :])
+    for end in range(1, len(content), 20):
+        path.write_bytes(content[:end])
+        between = version == 5 and end >= start and (end - start) % 80 == 0
+        if between and (end - start) % width < 80:
+            continue
+        with pytest.raises(DataError, match="cut short"):
+            dpb.read_records(path)

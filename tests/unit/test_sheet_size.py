@@ -1,0 +1,118 @@
+"""A workbook is measured before its reader takes memory for it."""
+
+import io
+import zipfile
+
+import openpyxl
+import pytest
+
+import dpbayes as dpb
+from dpbayes.errors import DataError
+from dpbayes.formats.sheet_size import _size, check_sheets
+
+TABLE = """<?xml version="1.0"?>
+<office:document-content xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"
+ xmlns:table="urn:oasis:names:tc:opendocument:xmlns:table:1.0"
+ xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"><office:body><office:spreadsheet>
+<table:table table:name="S">{}</table:table></office:spreadsheet></office:body>
+</office:document-content>"""
+CELL = '<table:table-cell {} office:value-type="float" office:value="1"/>'
+ROW = "<table:table-row {}>{}</table:table-row>"
+EMPTY = '<table:table-cell table:number-columns-repeated="{}"/>'
+
+
+def workbook(path, **cells):
+    book = openpyxl.Workbook()
+    for place, value in cells.items():
+        book.active[place] = value
+    book.save(path)
+
+
+def of_office(path, *rows):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        archive.writestr("content.xml", TABLE.format("".join(rows)))
+
+
+def binary(rows, columns):
+    """The beginning of a sheet of a binary workbook."""
+    ends = b"".join(number.to_bytes(4, "little") for number in (0, rows - 1, 0, columns - 1))
+    return b"\x81\x01\x00" + b"\x93\x01\x03abc" + b"\x94\x01\x10" + ends
+
+
+def test_one_value_in_the_last_cell(tmp_path):
+    """The reader would ask for 512 GiB, and its library ends the process."""
+    workbook(tmp_path / "a.xlsx", A1="x", A2=1, XFD1048576="stray")
+    for schema in (None, dpb.Schema.from_dict({"columns": {"x": {"type": "count", "upper": 9}}})):
+        with pytest.raises(DataError, match="1,048,576 rows and 16,384 columns"):
+            dpb.read_records(tmp_path / "a.xlsx", schema)
+
+
+@pytest.mark.parametrize("place", ["XFD4000", "BWT1048576", "A1048576", "ZZ2"])
+def test_where_a_value_may_stand(place, tmp_path):
+    """What is below the bound is read."""
+    workbook(tmp_path / "a.xlsx", A1="x", A2=1, **{place: 2})
+    large = place in ("XFD4000", "BWT1048576")
+    with (tmp_path / "a.xlsx").open("rb") as stream:
+        if large:
+            with pytest.raises(DataError, match="Clear what stands far from the table"):
+                check_sheets(stream, "a")
+        else:
+            check_sheets(stream, "a")
+            assert stream.tell() == 0
+
+
+def test_a_place_across_two_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr("dpbayes.formats.sheet_size._BLOCK", 97)
+    workbook(tmp_path / "a.xlsx", **{f"{c}{r}": 1 for c in ("A", "Z", "AB") for r in range(1, 60)})
+    with zipfile.ZipFile(tmp_path / "a.xlsx") as archive:
+        assert _size(archive, "xl/worksheets/sheet1.xml") == (59, 28)
+
+
+@pytest.mark.parametrize(
+    ("rows", "size"),
+    [
+        ([ROW.format("", CELL.format(""))], (1, 1)),
+        (
+            [
+                ROW.format("", CELL.format("")),
+                ROW.format('table:number-rows-repeated="1048574"', EMPTY.format(16384)),
+                ROW.format("", EMPTY.format(16383) + CELL.format("")),
+            ],
+            (1048576, 16384),
+        ),
+        (
+            [
+                ROW.format(
+                    'table:number-rows-repeated="1048576"',
+                    CELL.format('table:number-columns-repeated="16384"'),
+                )
+            ],
+            (1048576, 16384),
+        ),
+        (
+            [
+                ROW.format("", CELL.format("") * 2),
+                ROW.format('table:number-rows-repeated="1048575"', EMPTY.format(16384)),
+            ],
+            (1, 2),
+        ),
+    ],
+)
+def test_workbooks_of_libreoffice(rows, size, tmp_path):
+    of_office(tmp_path / "a.ods", *rows)
+    with zipfile.ZipFile(tmp_path / "a.ods") as archive:
+        assert _size(archive, "content.xml") == size
+    if size[0] * size[1] > 10**6:
+        with pytest.raises(DataError, match="1,048,576 rows"):
+            dpb.read_records(tmp_path / "a.ods")
+
+
+def test_binary_workbooks():
+    """Excel says how large a sheet is at its beginning."""
+    for rows, columns in ((3, 2), (1048576, 16384)):
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w") as archive:
+            archive.writestr("xl/worksheets/sheet1.bin", binary(rows, columns))
+        with zipfile.ZipFile(content) as archive:
+            assert _size(archive, "xl/worksheets/sheet1.bin") == (rows, columns)

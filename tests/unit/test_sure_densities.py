@@ -1,0 +1,66 @@
+"""A density counts as evaluated for all records only where it shows that arguments are right."""
+
+import pytest
+
+from dpbayes.stan.dataflow import prove
+from dpbayes.stan.program import StanProgram
+from tests.programs import GOOD, write
+
+TERM = "-0.5 * square(y[i] - mu) - 0.5 * log(2 * pi())"
+WHOLE = "-0.5 * square(y - mu) - 0.5 * log(2 * pi())"
+HALF = "if (y[i] > 0.5)"
+
+
+def program(tmp_path, body):
+    """``GOOD`` with its terms made record by record; TERM stands for a record's."""
+    text = GOOD.replace(
+        f"  vector[n] log_lik_i = {WHOLE};",
+        f"  vector[n] log_lik_i;\n  for (i in 1:n) {{ {body.replace('TERM', 'log_lik_i[i]')} }}",
+    ).replace(
+        f"    log_lik = {WHOLE};", f"    for (i in 1:n) {{ {body.replace('TERM', 'log_lik[i]')} }}"
+    )
+    assert text.count("for (i in") == 2
+    return StanProgram.from_file(write(tmp_path, text))
+
+
+LEAKS = {
+    # Of the two branches one looks at mu, which may leave the support, and the other does not.
+    "another outcome in the other branch": f"TERM = {TERM} + (y[i] > 0.5 ? "
+    "0 * lognormal_lpdf(mu | 0.0, 1.0) : 0 * lognormal_lpdf(1 | 0.0, 1.0));",
+    "another outcome before": "real z = lognormal_lpdf(1 | 0.0, 1.0); "
+    f"TERM = {TERM} + 0 * z; {HALF} TERM += 0 * lognormal_lpdf(mu | 0.0, 1.0);",
+    # Of no outcome some densities do not look at their arguments.
+    "no outcome before": "real z = beta_lpdf(rep_vector(0, 0) | mu, 1); "
+    f"TERM = {TERM} + z; {HALF} TERM += 0 * beta_lpdf(0.7 | mu, 1);",
+    "no outcome, cauchy": "real z = cauchy_lpdf(rep_vector(0, 0) | 0, mu); "
+    f"TERM = {TERM} + z; {HALF} TERM += 0 * cauchy_lpdf(0.7 | 0, mu);",
+}
+HONEST = {
+    "in both branches": f"{HALF} TERM = normal_lpdf(y[i] | 0, exp(mu)); "
+    "else TERM = normal_lpdf(y[i] | 0, exp(mu));",
+    "before": f"real z = normal_lpdf(1 | 0, exp(mu)); TERM = {TERM} + 0 * z; "
+    f"{HALF} TERM += 0 * normal_lpdf(0.7 | 0, exp(mu));",
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_leaks_are_not_proved(tmp_path, name):
+    proof = prove(program(tmp_path, LEAKS[name]))
+    assert not proof.proved
+    assert any("is evaluated depends on records" in str(finding) for finding in proof.findings)
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_programs_are(tmp_path, name):
+    assert prove(program(tmp_path, HONEST[name])).proved
+
+
+def test_covariates_under_another_length_have_no_number_for_added_records(tmp_path):
+    """Their mean moves with a record as much as that of ``matrix[n, K] X``."""
+    for length, added in (("rows", False), ("n", False)):
+        text = GOOD.replace(
+            "  vector[n] y;",
+            f"  vector[n] y;\n  int<lower=0> rows;\n  int<lower=0> K;\n  matrix[{length}, K] X;",
+        ).replace("mu ~ normal(0, 2);", "real m = mean(X[, 1]);\n  mu ~ normal(m, 2);")
+        proof = prove(StanProgram.from_file(write(tmp_path, text)))
+        assert (not proof.added) == added
