@@ -339,6 +339,8 @@ def _encoded(key: str, value: Any) -> str | NDArray[Any]:
         if key not in ("clip_lower", "clip_upper") or np.isnan(array):
             raise EngineError(f"data entry {key!r} holds NaN or infinite values.")
         return '"Infinity"' if array > 0 else '"-Infinity"'
+    if array.dtype.kind == "f" and (np.signbit(array) & (array == 0)).any():
+        array = array + 0.0  # the proof of programs counts on 1 / y being above 0 where y is 0
     array = array.astype(int) if array.dtype.kind == "b" else array
     return json.dumps(array.tolist()) if array.ndim == 0 or len(array) <= LONG else array
 

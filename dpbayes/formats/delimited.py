@@ -14,7 +14,7 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TextIO
 
@@ -169,7 +169,8 @@ def _checked(file: File, encoding: str, how: Reading, schema: Schema | None) -> 
     try:
         layout = _layout(file, encoding, how, schema)
         with layout.text(file) as stream:
-            reader = csv.reader(stream, delimiter=layout.separator)
+            # Strict: text after a closing quotation mark is an error.
+            reader = csv.reader(stream, delimiter=layout.separator, strict=True)
             return replace(layout, rows=_counted(file, reader, layout, schema))
     except csv.Error as error:  # such as a field of more than 131,072 characters
         line = 1 if reader is None else reader.line_num
@@ -185,8 +186,11 @@ def _counted(file: File, reader: Any, layout: Layout, schema: Schema | None) -> 
     """
     width = len(next(reader))
     rows = first_empty = 0
+    line = reader.line_num + layout.skipped
     for row in reader:
-        line = reader.line_num + layout.skipped
+        before, line = line, reader.line_num + layout.skipped
+        if schema is not None and line > before + 1:
+            _check_breaks(file, layout, schema, row, before + 1)
         if not row and width > 1:
             first_empty = first_empty or line
             continue
@@ -203,6 +207,23 @@ def _counted(file: File, reader: Any, layout: Layout, schema: Schema | None) -> 
     if first_empty and may_be_empty(schema):
         _refuse_empty_line(file, first_empty)
     return rows
+
+
+def _check_breaks(
+    file: File, layout: Layout, schema: Schema, row: Sequence[str], line: int
+) -> None:
+    """Raise DataError if a field of a column that is not declared goes over several lines.
+
+    Where it opens with a stray quotation mark, it holds all records up to the next such mark. In a
+    column that is declared it is no value.
+    """
+    for name, field in zip(layout.header, row, strict=False):
+        if ("\n" in field or "\r" in field) and name.strip() not in schema.columns:
+            raise DataError(
+                f"{file.where}: line {line}: a field of column {name!r}, which the schema does not "
+                "declare, goes over several lines. If it begins with a stray quotation mark, it "
+                "holds other records. Leave the column out of the file."
+            )
 
 
 def _refuse_empty_line(file: File, line: int) -> NoReturn:

@@ -1,4 +1,7 @@
-"""DuckDB: its files, and queries over files of others, such as a folder of Parquet.
+"""DuckDB: its files, and queries over Parquet files.
+
+No text is read by a query: of CSV and JSON files DuckDB guesses types, quotes and headers from the
+first values, so that one record decides how the others are read, and how many there are.
 
 Nothing is changed, and no extension is loaded. What does not fit in its share of memory goes to a
 folder of this user, which is removed afterwards.
@@ -7,8 +10,9 @@ folder of this user, which is removed afterwards.
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,7 @@ from dpbayes.schema.frames import from_arrow
 MEMORY = "1GB"
 ROWS = 100_000  # at a time
 WHERE = "the database (DuckDB)"
+SOURCES = ("PARQUET_SCAN", "READ_PARQUET", "RANGE", "GENERATE_SERIES")  # besides tables
 
 
 def batches(address: str, query: str, rows: int = ROWS) -> Generator[Any]:
@@ -28,7 +33,7 @@ def batches(address: str, query: str, rows: int = ROWS) -> Generator[Any]:
     Args:
         address: ``duckdb:///FILE``, which is opened to read, or ``duckdb://``.
     Raises:
-        DataError: no such file, no SELECT, or what DuckDB refuses.
+        DataError: no such file, no SELECT, a CSV or JSON file, or what DuckDB refuses.
     """
     duckdb = needed("duckdb", "DuckDB", extra="large")
     needed("pyarrow", "DuckDB", extra="large")
@@ -39,7 +44,9 @@ def batches(address: str, query: str, rows: int = ROWS) -> Generator[Any]:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dpbayes-"))
         try:
             database = stack.enter_context(_opened(duckdb, file, folder))
-            reader = database.sql(_select(duckdb, database, query)).to_arrow_reader(rows)
+            select = _select(duckdb, database, query)
+            _check_sources(database, select)
+            reader = database.sql(select).to_arrow_reader(rows)
             stack.callback(reader.close)
             check_names(WHERE, reader.schema.names, "the result")
             yield reader.schema.names
@@ -84,3 +91,25 @@ def _select(duckdb: Any, database: Any, query: str) -> Any:
     if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
         raise DataError(NO_SELECT)
     return statements[0]
+
+
+def _check_sources(database: Any, select: Any) -> None:
+    """Raise DataError unless a query reads tables and Parquet files alone, also by way of views."""
+    database.execute("PRAGMA disable_optimizer")  # which may leave out what it has looked at before
+    ((_, plan),) = database.execute(f"EXPLAIN (FORMAT json) {select.query}").fetchall()
+    database.execute("PRAGMA enable_optimizer")
+    for source in _functions(json.loads(plan)):
+        if source not in SOURCES:
+            raise DataError(
+                f"{WHERE}: the query reads by {source.lower()}; it may read tables and Parquet "
+                "files. Of CSV and JSON DuckDB guesses types from the values. Give a CSV file itself "
+                "in place of the query, or write it to Parquet with fixed types."
+            )
+
+
+def _functions(plan: Any) -> Iterator[str]:
+    """Table functions that a query's plan calls."""
+    for node in plan:
+        if function := node.get("extra_info", {}).get("Function"):
+            yield function
+        yield from _functions(node["children"])

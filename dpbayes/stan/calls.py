@@ -50,7 +50,7 @@ class Calls(Outlets, ABC):
 
     def __init__(self, functions: dict[str, list[Node]]) -> None:
         super().__init__()
-        self.flow = Flow(functions, self.call)
+        self.flow = Flow(self.call, functions=functions)
         self.returned: list[Value] = []
         self.assigned: set[str] = set()  # whole, since the loop began
 
@@ -88,8 +88,9 @@ class Calls(Outlets, ABC):
         given = [as_declared(kind, v) for kind, v in zip(types, values, strict=True)]
         flow.env = dict(zip(parameter_names(definition), given, strict=True))
         self.returned, self.assigned = [], set()
-        for statement in definition[3].present:
-            self.follow(statement)
+        with flow.storing(""):
+            for statement in definition[3].present:
+                self.follow(statement)
         results = self.returned
         flow.env, flow.pc, self.loops, self.returned = env, pc, loops, returned
         self.assigned, flow.sure = assigned, sure

@@ -47,7 +47,6 @@ class Flow(Failures):
     """Where the analysis stands.
 
     Attributes:
-        functions: definitions by name.
         call: follows a call of a user's function; given by statements.py.
         env: what is known of each variable.
         data: names of the data block, and whether they have a row for each record.
@@ -57,7 +56,6 @@ class Flow(Failures):
         own: places at which loops over all records, or those of a block, are.
     """
 
-    functions: dict[str, list[Node]]
     call: Callable[[str, list[Value], int], Value]
     env: dict[str, Value] = field(default_factory=dict)
     data: dict[str, bool] = field(default_factory=dict)
@@ -71,11 +69,11 @@ class Flow(Failures):
         if node.kind in ("name", "number"):
             return self._leaf(node)
         if node.kind == "call":
-            arguments = [self.evaluate(a) for a in node.parts[1].present] if node.parts[1] else []
-            return self._call(node[0].text, arguments, node)
+            arguments = node.parts[1].present if node.parts[1] else ()
+            return self._call(node[0].text, self._arguments(node, arguments), node)
         if node.kind == "conditional_call":
-            rest = [self.evaluate(a) for a in node.parts[2].present] if node.parts[2] else []
-            return self._call(node[0].text, [self.evaluate(node[1]), *rest], node)
+            rest = node.parts[2].present if node.parts[2] else ()
+            return self._call(node[0].text, self._arguments(node, (node[1], *rest)), node)
         if node.kind == "index":
             return self._index(self.evaluate(node[0]), node.present[1:], node.line)
         if node.kind == "binary":
@@ -100,6 +98,13 @@ class Flow(Failures):
         items = [self.evaluate(item) for item in nodes]
         self.check_lengths(items, node.line)
         return listed(node.kind, items, node.line)
+
+    def _arguments(self, node: Node, arguments: Sequence[Node]) -> list[Value]:
+        """Of a call; a user's function may not look at them."""
+        if node[0].text not in self.functions:
+            return [self.evaluate(a) for a in arguments]
+        with self.storing(""):
+            return [self.evaluate(a) for a in arguments]
 
     def operate(self, sign: str, left: Value, right: Value, line: int) -> Value:
         """What an operator gives."""
@@ -136,7 +141,7 @@ class Flow(Failures):
     def _ternary(self, node: Node) -> Value:
         condition = self.evaluate(node[0])
         sure = self.sure
-        self.sure |= in_both(node[1], node[2])
+        self.sure |= in_both(node[1], node[2], self.functions)
         otherwise = replace(condition, asks=False)
         one, other = self._under(condition, node[1]), self._under(otherwise, node[2])
         self.sure = sure
@@ -319,10 +324,12 @@ def _elementwise(name: str, values: list[Value], line: int) -> Value:
     elif like.base == "int" and name not in stan.WHOLE:
         like = replace(like, base="real")
     # fmax() takes its other argument where one is NaN, which no number as it is written is.
-    floor = name == "fmax" and any(v.nonneg and v.form is not None for v in values)
+    # Of 0.0 and -0.0 it takes either.
+    floor = name == "fmax" and any(v.nonneg and v.form not in (None, Linear()) for v in values)
+    root = name == "sqrt" and values[0].nonneg  # that of -0.0 is -0.0
     return replace(
         mixed(values, line, like),
-        nonneg=(name in stan.NONNEG and like.base != "int") or floor,  # abs() can overflow
+        nonneg=(name in stan.NONNEG and like.base != "int") or floor or root,  # abs() can overflow
         unit=name in stan.UNIT,
     )
 

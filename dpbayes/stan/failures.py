@@ -8,7 +8,8 @@ or in the branch that is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dpbayes.stan import signatures as stan
@@ -18,7 +19,9 @@ from dpbayes.stan.taint import INT, ONE, Linear, Value
 EVALUATED = ("model", "transformed parameters", "generated quantities")
 WHOLE = ("int", "")  # types of what may be a whole number
 INTS = 2**31  # of a larger one nothing is known
+ANYWHERE = ""  # in place of the variable that a density's value goes to
 Call = tuple[str, tuple[Node, ...]]  # a distribution and its arguments
+Kept = tuple[str, Call]  # and the variable that its value goes to, "target" or "return"
 
 
 @dataclass(kw_only=True)
@@ -30,7 +33,13 @@ class Failures:
         block: of the program.
         findings: lines, messages, and whether the contract is broken there for certain.
         limits: of each loop variable that begins at 1, where it ends.
-        sure: distributions that were evaluated before, whatever branch is taken.
+        functions: definitions of the user's own, by name.
+        into: the variable that the value of this expression goes to, "target" or "return"; "" where
+            nobody may use it.
+        adds: the variable keeps what it had besides.
+        sure: distributions that are evaluated whatever branch is taken: before, where their values
+            go to a variable, or in both branches. An engine leaves out a density whose value
+            nobody uses, so that what follows has to use that variable, too.
         replicates: random numbers and y_rep are judged.
     """
 
@@ -38,7 +47,10 @@ class Failures:
     block: str = "data"
     findings: list[tuple[int, str, bool]] = field(default_factory=list)
     limits: dict[str, Linear] = field(default_factory=dict)
-    sure: frozenset[Call] = frozenset()
+    functions: dict[str, list[Node]] = field(default_factory=dict)
+    into: str = ""
+    adds: bool = False
+    sure: frozenset[Kept] = frozenset()
     replicates: bool = True
 
     def find(self, line: int, message: str, *, broken: bool) -> None:
@@ -139,9 +151,9 @@ class Failures:
         chosen = self.hidden(self.pc)
         # Whether its arguments are in its domain shows where it has an outcome, one that is in its
         # support whatever the parameters are; of none it may look at nothing.
-        shows = first.scalar and not first.theta
+        shows = first.scalar and not first.theta and self.into
         if not chosen and all(v.public for v in values):
-            self.sure |= {call} if shows else set()
+            self.sure |= {(self.into, call)} if shows else set()
             return
         # Of nothing a density may have no error, and an index is inside one length, not another.
         if self.meets(values) and any(v.any_length and not v.scalar for v in values):
@@ -156,20 +168,31 @@ class Failures:
             self.may_fail(line, f"a whole number that {name}() takes depends on parameters")
         # A probability as it is declared is one; what is computed may not be a number.
         sure = not first.theta and (
-            call in self.sure
+            (ANYWHERE, call) in self.sure
+            or (self.adds and (self.into, call) in self.sure)
             or (
                 call[0] in ("bernoulli", "binomial")
                 and all(v.unit and v.nonneg and v.declared for v in rest[-1:])
             )
         )
         if chosen and self.meets(values) and not sure:
-            self.may_fail(line, f"whether {name}() is evaluated depends on records")
+            why = f"whether {name}() is evaluated depends on records: use it in both branches"
+            self.may_fail(line, why)
         if not chosen and shows:
-            self.sure |= {call}
+            self.sure |= {(self.into, call)}
+
+    @contextmanager
+    def storing(self, name: str, *, adds: bool = False) -> Iterator[None]:
+        """Follow an expression whose value goes to a variable, "target", "return" or nowhere."""
+        if not adds:  # what the variable held before may never be used
+            self.sure = frozenset(kept for kept in self.sure if kept[0] != name or not name)
+        outer, self.into, self.adds = (self.into, self.adds), name, adds
+        yield
+        self.into, self.adds = outer
 
     def forget(self, name: str) -> None:
         """A variable is another: what was evaluated with it says nothing any more."""
-        self.sure = frozenset(call for call in self.sure if name not in names_in(*call[1]))
+        self.sure = frozenset(kept for kept in self.sure if name not in names_in(*kept[1][1]))
 
 
 def distribution(node: Node) -> Call:
@@ -180,43 +203,96 @@ def distribution(node: Node) -> Call:
     return stem, node.parts[1].present[1:] if node.parts[1] else ()
 
 
-def in_both(first: Node, second: Node) -> frozenset[Call]:
-    """Distributions that either of two branches evaluates, with the same arguments."""
-    changed = set(changed_in(first)) | set(changed_in(second))
-    both = frozenset(_always(first)) & frozenset(_always(second))
-    return frozenset(call for call in both if not changed & names_in(*call[1]))
+def in_both(first: Node, second: Node, functions: Container[str]) -> frozenset[Kept]:
+    """Distributions that both of two branches evaluate, with the same arguments.
+
+    Args:
+        first, second: statements, or expressions.
+        functions: names of the user's own.
+    """
+    both = _in_each(first, second, functions)
+    own = {name for branch in (first, second) for name in _declared_in(branch)}
+    return frozenset((ANYWHERE, call) for root, call in both if root not in own)
 
 
-def _always(node: Node) -> Iterator[Call]:
-    """Distributions that a statement or expression evaluates in any case."""
-    if node.kind in ("if_else", "ternary") and len(node.present) > 2:
-        yield from _always(node[0])
-        yield from in_both(node[1], node[2])
-        return
-    if node.kind in ("if_else", "while_loop", "for_range", "for_each"):
-        return
+def _in_each(first: Node, second: Node, functions: Container[str]) -> frozenset[Kept]:
+    changed = {*changed_in(first), *changed_in(second)}
+    both = _kept_in(first, functions) & _kept_in(second, functions)
+    return frozenset(kept for kept in both if not changed & names_in(*kept[1][1]))
+
+
+def _kept_in(node: Node, functions: Container[str]) -> frozenset[Kept]:
+    """Distributions that a statement evaluates in any case, and where their values are after it.
+
+    A value that another replaces is not there, nor is one that a function or a loop leaves behind.
+    """
     if node.kind == "block":
+        kept: frozenset[Kept] = frozenset()
         for part in node.present:
-            yield from _always(part)
+            replaced = set(changed_in(part, adding=False))
+            kept = frozenset(k for k in kept if k[0] not in replaced) | _kept_in(part, functions)
             if leaves(part):
-                return
+                return frozenset(k for k in kept if k[0] == "return")
+        return kept
+    if node.kind == "profile":
+        return _kept_in(node[1], functions)
+    if node.kind == "if_else" and len(node.present) > 2:
+        return _in_each(node[1], node[2], functions)
+    if node.kind == "assignment":
+        return frozenset((_root(node), call) for call in _evaluated(node[2], functions))
+    if node.kind == "return_value":
+        return frozenset(("return", call) for call in _evaluated(node, functions))
+    if node.kind in _OTHER_STATEMENTS:
+        return frozenset()
+    return frozenset((ANYWHERE, call) for call in _evaluated(node, functions))
+
+
+_OTHER_STATEMENTS = (
+    *("if_else", "while_loop", "for_range", "for_each", "declaration", "sampling"),
+    *("call_statement", "output", "empty", "break_loop", "continue_loop"),
+)
+
+
+def _evaluated(node: Node, functions: Container[str]) -> Iterator[Call]:
+    """Distributions that an expression evaluates in any case, and whose values it uses."""
+    if node.kind == "ternary":
+        yield from _evaluated(node[0], functions)
+        yield from (call for _, call in _in_each(node[1], node[2], functions))
         return
     logical = node.kind == "binary" and node[1].text in ("&&", "||")
-    if node.kind in ("call", "conditional_call") and node[0].text.endswith(stan.DENSITY_ENDINGS):
-        yield distribution(node)
+    if node.kind in ("call", "conditional_call"):
+        if node[0].text in functions:  # which may not look at its arguments
+            return
+        if node[0].text.endswith(stan.DENSITY_ENDINGS):
+            yield distribution(node)
     for part in node.present[: 1 if logical else None]:
-        yield from _always(part)
+        yield from _evaluated(part, functions)
 
 
-def changed_in(node: Node) -> Iterator[str]:
-    """Names that a statement declares or assigns to."""
-    if node.kind in ("declared", "assignment", "for_range", "for_each"):
-        root = node[0]
-        while root.kind != "word":
-            root = root[0]
-        yield root.text
+def _root(node: Node) -> str:
+    """The variable of which a statement declares or changes some or all entries."""
+    root = node[0]
+    while root.kind != "word":
+        root = root[0]
+    return root.text
+
+
+def changed_in(node: Node, *, adding: bool = True) -> Iterator[str]:
+    """Names that a statement declares or assigns to; without ``adding`` none that it adds to."""
+    added = node.kind == "assignment" and node[1].text != "="
+    if node.kind in ("declared", "for_range", "for_each") or (
+        node.kind == "assignment" and (adding or not added)
+    ):
+        yield _root(node)
     for part in node.present:
-        yield from changed_in(part)
+        yield from changed_in(part, adding=adding)
+
+
+def _declared_in(node: Node) -> Iterator[str]:
+    if node.kind in ("declared", "for_range", "for_each"):
+        yield _root(node)
+    for part in node.present:
+        yield from _declared_in(part)
 
 
 def names_in(*nodes: Node) -> set[str]:

@@ -46,9 +46,10 @@ def binary(sign: str, left: Value, right: Value, line: int) -> Value:
             return _product(sign, left, right, line)
         return replace(mixed(both, line, Value()), count=max(1, left.count, right.count))
     result = mixed(both, line, largest(both))
-    if sign in ("+", "-") and left.form is not None and right.form is not None:
+    whole = left.base == right.base == "int"  # what is computed of reals is rounded
+    if whole and sign in ("+", "-") and left.form is not None and right.form is not None:
         result = replace(result, form=left.form.plus(right.form, 1 if sign == "+" else -1))
-    elif sign == "*" and left.form is not None and right.form is not None:
+    elif whole and sign == "*" and left.form is not None and right.form is not None:
         for one, other in (both, both[::-1]):
             if one.form is not None and other.form is not None and not one.form.terms:
                 result = replace(result, form=Linear().plus(other.form, one.form.constant))

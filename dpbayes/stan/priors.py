@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from dpbayes.stan.failures import changed_in, names_in
 from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA
+from dpbayes.stan.signatures import DENSITY_ENDINGS
 from dpbayes.stan.syntax import Node, leaves
 from dpbayes.stan.taint import RANK
 
@@ -50,6 +51,7 @@ _OPERATORS = ("+", "-", "*", "/", ".*", "./", "^")
 _OF_SCALARS = ("exp", "log", "sqrt", "square", "inv", "inv_sqrt", "inv_logit", "abs", "log1p_exp")
 _OF_SCALES = (*_OF_SCALARS, "diag_pre_multiply", "quad_form_diag", "diag_matrix")
 _SUMS = ("reduce_sum", "reduce_sum_static")
+_NUMBERS = ("sum", "prod", "size", "num_elements", "rows", "cols")
 _FILLED = ("rep_vector", "rep_row_vector", "zeros_vector", "ones_vector", "identity_matrix")
 
 
@@ -103,24 +105,31 @@ class Priors:
             for part in statement.present:
                 self.follow(part, loops)
         elif statement.kind == "for_range" and _is_number(statement[1], "1"):
-            if leaves(statement[3], "break_loop", "continue_loop"):
+            if leaves(statement[3], "break_loop", "continue_loop") or _adds(statement[2]):
                 self._unclear(line)
             self.follow(statement[3], {**loops, statement[0].text: statement[2]})
         elif statement.kind == "sampling":
+            if any(map(_adds, statement.present)):  # a function of its arguments
+                self._unclear(line)
             arguments = statement.parts[2].present if statement.parts[2] else ()
             cut = statement.parts[3].present if statement.parts[3] else None
             self._density(statement[0], statement[1].text, arguments, loops, line, cut=cut)
         elif statement.kind == "assignment" and statement[0] == Node("name", (_word("target"),)):
             if statement[1].text != "+=":
                 self._unclear(line)
-            for term, minus in _terms(statement[2]):
-                self._term(term, loops, minus=minus)
+            terms = list(_terms(statement[2]))
+            for term, minus in terms:
+                self._term(term, loops, minus=minus, alone=len(terms) == 1)
         else:
             self._unclear(line)
 
-    def _term(self, term: Node, loops: Mapping[str, Node], *, minus: bool) -> None:
+    def _term(self, term: Node, loops: Mapping[str, Node], *, minus: bool, alone: bool) -> None:
         if not self._parameters_in(term) and not _called(term):
+            if not alone and self._rank(term, loops):
+                self._unclear(term.line)  # a vector: each summand is there for each of its entries
             return  # a constant
+        if any(map(_adds, term.present)):
+            self._unclear(term.line)
         if minus or term.kind not in ("call", "conditional_call"):
             self._unclear(term.line)
             return
@@ -168,10 +177,12 @@ class Priors:
         if cut is not None and (depends or self._parameters_in(*cut)):
             self._unclear(line)  # the factor of what is cut off has no end
             return
-        # Of more arguments than outcomes the density would be there several times.
+        # With more arguments than outcomes the density would be there several times, with an empty
+        # array of vectors not at all.
         single = 0 if name in EACH else 1
         listed = arguments[:1] if name in TOGETHER else arguments
-        alone = rank > single or all(self._rank(a, loops) <= single for a in listed)
+        alone = all(self._rank(a, loops) <= single for a in listed)
+        alone |= name in EACH and rank > single
         scales = [a for place, a in enumerate(arguments) if place in known[name]]
         if not alone or parameter in depends:
             self._unclear(line)
@@ -243,9 +254,13 @@ class Priors:
             sides = [self._rank(side, loops) for side in (node[0], node[2])]
             return max(sides) if 0 in sides or node[1].text in ("+", "-", ".*", "./") else MANY
         if node.kind == "call" and not self._own(node[0].text) and node.parts[1]:
+            if node[0].text in _NUMBERS or node[0].text.endswith(DENSITY_ENDINGS):
+                return 0
             each = [self._rank(a, loops) for a in node.parts[1].present]
             filled = 1 if node[0].text in _FILLED else MANY
             return max(each) if node[0].text in _OF_SCALARS else filled
+        if node.kind == "conditional_call" and not self._own(node[0].text):
+            return 0  # a density
         return 1 if _numbers(node) else MANY
 
     def _is_scale(self, node: Node, loops: Mapping[str, Node]) -> bool:

@@ -34,7 +34,7 @@ CHECKED = _names("""
 WHOLE = frozenset(("abs", "max", "min", "choose"))
 ANSWERS = frozenset(("int_step", "is_inf", "is_nan", "to_int"))
 UNIT = frozenset(("inv_logit", "inv_cloglog", "Phi_approx", "Phi"))
-NONNEG = frozenset(("abs", "fabs", "square", "sqrt", "exp", "exp2", "inv_square", "erfc", *UNIT))
+NONNEG = frozenset(("abs", "fabs", "square", "exp", "exp2", "inv_square", "erfc", *UNIT))
 # Several entries in, one number out, and never an error.
 TOGETHER = _names("""
     sum prod mean variance sd max min log_sum_exp norm1 norm2 distance squared_distance

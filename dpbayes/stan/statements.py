@@ -157,7 +157,8 @@ class Follower(Calls):
         if self.flow.block in ("data", "parameters"):
             value = self._given(name, value, node.line)
         elif node.parts[1] is not None:
-            value = self._stored(value, self.flow.evaluate(node[1]), node.line)
+            with self.flow.storing(name):
+                value = self._stored(value, self.flow.evaluate(node[1]), node.line)
         else:  # NaN until it is assigned to
             value = replace(value, nonneg=False, unit=False)
         if is_checked(kind) and not self.calls:
@@ -226,14 +227,17 @@ class Follower(Calls):
     def _assignment(self, node: Node) -> None:
         left, sign, line = node[0], node[1].text, node.line
         if left.kind == "name" and left[0].text in ("target", "jacobian"):
-            self._target(self.flow.evaluate(node[2]), line)
+            with self.flow.storing("target", adds=True):
+                value = self.flow.evaluate(node[2])
+            self._target(value, line)
             return
         root = left[0] if left.kind == "index" else left
         if root.kind != "name" or root[0].text not in self.flow.env:
             self._unknown(node)
             return
         name = root[0].text
-        value = self.flow.evaluate(node[2])
+        with self.flow.storing(name, adds=sign != "="):
+            value = self.flow.evaluate(node[2])
         if sign != "=":
             value = self.flow.operate(sign[:-1], self.flow.evaluate(left), value, line)
         old = self.flow.env[name]
@@ -296,8 +300,9 @@ class Follower(Calls):
     def _if_else(self, node: Node) -> None:
         condition = self.flow.evaluate(node[0])
         before, clamps, pc = dict(self.flow.env), self.flow.clamps, self.flow.pc
-        outer = self.flow.sure
-        sure = outer | (in_both(node[1], node[2]) if len(node.present) > 2 else frozenset())
+        sure = outer = self.flow.sure
+        if len(node.present) > 2:
+            sure = outer | in_both(node[1], node[2], self.flow.functions)
         self.flow.pc, self.flow.sure = under(pc, condition, node.line), sure
         self.flow.pc = replace(self.flow.pc, asks=pc.asks or condition.asks)
         self.follow_in_block(node[1])
@@ -422,7 +427,9 @@ class Follower(Calls):
 
     def _return_value(self, node: Node) -> None:
         if node.parts[0] is not None:
-            self.returned.append(under(self.flow.evaluate(node[0]), self.flow.pc, node.line))
+            with self.flow.storing("return"):
+                value = self.flow.evaluate(node[0])
+            self.returned.append(under(value, self.flow.pc, node.line))
 
     def _break_loop(self, node: Node) -> None:
         pass

@@ -109,7 +109,8 @@ class Value:
         count: 2 if entries depend on the number of records, 1 if perhaps, or if they depend on
             the public data of several records; else 0.
         theta: entries depend on parameters or random numbers.
-        nonneg, unit: no entry is below 0; nor above 1. NaN is not thought of.
+        nonneg, unit: no entry is below 0, nor is it -0.0, of which the inverse is below 0; nor
+            above 1. NaN is not thought of.
         base, arrays: type: Stan's, or "" if not known; depth of arrays around it.
         dims: its sizes, None if not known; with unknown type they are not known either.
         short: where they are not known, that they do not follow the number of records.

@@ -6,7 +6,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.engines.alike import Kinds
-from dpbayes.engines.base import SamplerSettings
+from dpbayes.engines.base import LONG, EncodedData, SamplerSettings, _encoded
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.contract import check_contract
 from dpbayes.engines.draws import make_draws
@@ -152,6 +152,16 @@ def test_zeros_of_either_sign_are_of_different_kinds(more):
     assert found.size < 12
     told = np.signbit(zeros[found.rows][found.of])
     np.testing.assert_array_equal(told, np.signbit(zeros))
+
+
+@pytest.mark.parametrize("n", [3, LONG + 3])
+def test_programs_see_no_zero_with_a_sign(n):
+    """Its inverse is below zero, and the proof of programs counts on y above or at zero."""
+    y = np.zeros(n)
+    y[1] = -0.0
+    text = EncodedData(n, {"y": _encoded("y", y)}).text()
+    assert "-" not in text
+    assert np.signbit(y[1])  # the records themselves stay as they were
 
 
 SIGNED = COUNTED.replace("array[n] int<lower=0, upper=1> y;", "vector[n] y;").replace(

@@ -120,6 +120,11 @@ ATTACKS = {
         GOOD, [PUBLIC_X, each("real z = sum(head(x, mu < y[i] ? 1 : 99));")],
     ),
     "sorting what is not a number": (GOOD, [each("vector[2] z = sort_asc([log(mu - y[i]), 1]');")]),
+    "a root of -0": (GOOD, [each("real z = log1p(exp(mu) / sqrt(-y[i]));")]),
+    "the larger of 0 and -0": (GOOD, [each("real z = log1p(exp(mu) / fmax(0.0, -y[i]));")]),
+    "an even power by numbers that are rounded": (
+        GOOD, [each("real z = log1p((mu * y[i]) ^ (9999999999.0 * 9999999999.0 + 2.0"
+                    " - 9999999999.0 * 9999999999.0));")]),
     "the larger of not a number": (GOOD, [each("real z = log1p(fmax(sqrt(mu - y[i]), -5));")]),
     "a bound that is checked": (GOOD, [computed("vector<lower=0>[n] d;\n  d = y - mu;")]),
     "a bound that is checked, by entry": (

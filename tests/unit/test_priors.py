@@ -42,6 +42,8 @@ PROPER = {
                    "target += normal_lpdf(b | 0, 2) + cauchy_lpdf(a | 0, 1) - log(2);"),
     "half, as others write it": (TAU, "target += normal_lpdf(tau | 0, 1)"
                                       " - 1 * normal_lccdf(0 | 0, 1);"),
+    "beside numbers": ("real a; vector[J] b;", "target += normal_lpdf(a | 0, 1) - sum(g) + 2 * g[1]"
+                       " + student_t_lpdf(b | 3, g, 1);", "vector[J] g;"),
     "cut off": (TAU, "tau ~ normal(0, 1) T[0, ];"),
     "bounded": ("real<lower=0, upper=1> p; vector<lower=-3, upper=3>[J] q; simplex[3] s;"
                 " unit_vector[2] v; corr_matrix[2] C; cholesky_factor_corr[2] L;", ""),
@@ -69,6 +71,7 @@ def test_proper(name, tmp_path):
 FLAT = "vector[J] b;"
 INFINITE = "real s_of(int k) { return 1.0 / k; }"
 OWN = "real normal_lpdf(vector x, int a, int b) { return 0; }"
+ADDS = "int add_lp(vector b) { target += dot_self(b); return 1; }"
 IMPROPER = {
     "none": (FLAT, ""),
     "none for a scale": (TAU, ""),
@@ -107,6 +110,22 @@ IMPROPER = {
     "many means by a name of two": (
         f"{TAU} real a;", f"{HALF} {{ vector[3] m = rep_vector(0, 3); a ~ normal(m, tau); }}"
                           " { real m = 0; }"),
+    "once for each entry of another summand": (
+        FLAT, "target += cauchy_lpdf(b | 0, 1) + rep_vector(0, 5);"),
+    "once for each entry of nothing": (
+        FLAT, "target += normal_lpdf(b | 0, 1) + rep_vector(0, 0);"),
+    "once for each entry of data": (
+        FLAT, "target += normal_lpdf(b | 0, 1) + g;", "vector[J] g;"),
+    "added in the end of a loop": (
+        FLAT, "for (j in 1:add_lp(b)) b[j] ~ normal(0, 1);", "", ADDS),
+    "added in an argument": (FLAT, "b ~ normal(add_lp(b), 1);", "", ADDS),
+    "added in an argument of a density": (
+        FLAT, "target += normal_lpdf(b | add_lp(b), 1);", "", ADDS),
+    "added in an end that cuts": (
+        f"{FLAT} real a;", "b ~ normal(0, 1); a ~ normal(0, 1) T[add_lp(b), ];", "", ADDS),
+    "no vectors of an array": (
+        "array[J] vector[2] b;", "b ~ multi_normal(none_of, identity_matrix(2));",
+        "array[0] vector[2] none_of;"),
     "another density besides": (FLAT, "b ~ normal(0, 1); target += dot_self(b);"),
     "a Jacobian": (TAU, f"{HALF} target += -2 * log(tau);"),
     "a product": (FLAT, "target += 0.0 * normal_lpdf(b | 0, 1);"),

@@ -213,6 +213,61 @@ def test_a_portable_file_has_no_encoding_to_set(tmp_path):
         dpb.read_records(tmp_path / "a.por", encoding="cp1252")
 
 
+OPEN = "x,note\n1,fine\n2,{}\n3,fine\n4,{}\n5,fine\n"
+NUMBERS = dpb.Schema.from_dict({"columns": {"x": {"type": "continuous", "lower": 0, "upper": 9}}})
+
+
+@pytest.mark.parametrize("marks", [('"', '"'), ('"so', 'so"'), ('"so', '"so'), ('"', '"so')])
+def test_a_stray_quotation_mark_swallows_no_record(marks, tmp_path):
+    """In a column that nobody declared, so that no value of it is checked."""
+    (tmp_path / "d.csv").write_text(OPEN.format(*marks))
+    with pytest.raises(DataError, match=r"line 3: a field of column 'note'|not a regular CSV"):
+        dpb.read_records(tmp_path / "d.csv", NUMBERS)
+    with pytest.raises(DataError, match=r"line 3: a field of column 'note'|not a regular CSV"):
+        dpb.open_records(tmp_path / "d.csv", NUMBERS, chunk_rows=2)
+
+
+def test_quotation_marks_that_close(tmp_path):
+    (tmp_path / "d.csv").write_text(OPEN.format('"a, ""b"""', "5'10\""))
+    assert len(dpb.read_records(tmp_path / "d.csv", NUMBERS)) == 5
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM '{}/d.csv'",
+        "SELECT * FROM read_csv('{}/*.csv', all_varchar = true)",
+        "SELECT * FROM '{}/d.json'",
+        "SELECT * FROM v",
+        "SELECT i FROM range(3) r(i) WHERE i IN (SELECT count(*) FROM '{}/d.csv')",
+        "WITH c AS MATERIALIZED (SELECT * FROM '{}/d.csv') SELECT * FROM c",
+        "SELECT 1 AS x UNION ALL SELECT count(*) FROM '{}/d.csv' WHERE false",
+        "SELECT content AS x FROM read_text('{}/d.csv')",
+    ],
+)
+def test_no_query_reads_text_of_which_values_decide_the_types(query, tmp_path):
+    """One date after the 12th of a month, and the others would be read with months for days."""
+    (tmp_path / "d.csv").write_text("x\n01/02/2020\n07/25/2020\n")
+    (tmp_path / "d.json").write_text('[{"x": 1}]')
+    with duckdb.connect(str(tmp_path / "d.duckdb")) as database:
+        database.execute(f"CREATE VIEW v AS SELECT * FROM '{tmp_path}/d.csv'")
+    address = f"duckdb:///{tmp_path}/d.duckdb" if query.endswith(" v") else "duckdb://"
+    with pytest.raises(DataError, match=r"the query reads by .*; it may read tables and Parquet"):
+        dpb.read_records(address, NUMBERS, query=query.format(tmp_path))
+
+
+def test_what_a_query_may_read(tmp_path):
+    records = pd.DataFrame({"x": [1.0, 2, 3]})
+    records.to_parquet(tmp_path / "d.parquet")
+    for query in (
+        "SELECT * FROM '{}/*.parquet'",
+        "SELECT x FROM read_parquet('{}/d.parquet') ORDER BY x",
+        "SELECT x FROM '{}/d.parquet' WHERE x IN (SELECT i + 1 FROM range(3) r(i))",
+    ):
+        read = dpb.read_records("duckdb://", NUMBERS, query=query.format(tmp_path))
+        assert read["x"].tolist() == [1, 2, 3]
+
+
 @pytest.mark.parametrize("version", [5, 8])
 @pytest.mark.parametrize("text", [False, True])
 def test_a_transport_file_that_is_cut(version, text, tmp_path):

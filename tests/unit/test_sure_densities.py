@@ -1,5 +1,7 @@
 """A density counts as evaluated for all records only where it shows that arguments are right."""
 
+import re
+
 import pytest
 
 from dpbayes.stan.dataflow import prove
@@ -7,6 +9,14 @@ from dpbayes.stan.program import StanProgram
 from tests.programs import GOOD, write
 
 TERM = "-0.5 * square(y[i] - mu) - 0.5 * log(2 * pi())"
+FUNCTIONS = """
+  real ignored(real density) { return 0; }
+  real unused(real mu, real y) { real z = normal_lpdf(1 | 0, mu); return y; }
+  real half(real y, real mu) {
+    if (y > 0.5) return normal_lpdf(y | 0, exp(mu));
+    else return normal_lcdf(0.5 | 0, exp(mu));
+  }
+"""
 WHOLE = "-0.5 * square(y - mu) - 0.5 * log(2 * pi())"
 HALF = "if (y[i] > 0.5)"
 
@@ -20,6 +30,8 @@ def program(tmp_path, body):
         f"    log_lik = {WHOLE};", f"    for (i in 1:n) {{ {body.replace('TERM', 'log_lik[i]')} }}"
     )
     assert text.count("for (i in") == 2
+    text = re.sub(r"functions \{", lambda start: start[0] + FUNCTIONS, text, count=1)
+    assert "real ignored" in text
     return StanProgram.from_file(write(tmp_path, text))
 
 
@@ -34,12 +46,45 @@ LEAKS = {
     f"TERM = {TERM} + z; {HALF} TERM += 0 * beta_lpdf(0.7 | mu, 1);",
     "no outcome, cauchy": "real z = cauchy_lpdf(rep_vector(0, 0) | 0, mu); "
     f"TERM = {TERM} + z; {HALF} TERM += 0 * cauchy_lpdf(0.7 | 0, mu);",
+    # An engine leaves out what nobody uses: in one branch, or where both are not taken.
+    "unused in the other branch": f"{HALF} TERM = normal_lpdf(y[i] | 0, mu); "
+    f"else {{ real z = normal_lpdf(1 | 0, mu); TERM = {TERM}; }}",
+    "unused before": f"real z = normal_lpdf(1 | 0, mu); TERM = {TERM}; "
+    f"{HALF} TERM += 0 * normal_lpdf(0.7 | 0, mu);",
+    "replaced in the other branch": f"real z; {HALF} z = normal_lpdf(y[i] | 0, mu); "
+    f"else {{ z = normal_lpdf(1 | 0, mu); z = {TERM}; }} TERM = z;",
+    "replaced where the branch is taken": f"real z = normal_lpdf(1 | 0, mu); {HALF} "
+    f"z = normal_lpdf(0.7 | 0, mu); else z = {TERM}; TERM = z;",
+    "replaced before": "real z = normal_lpdf(1 | 0, mu); z = 0; "
+    f"{HALF} z += normal_lpdf(0.7 | 0, mu); TERM = {TERM} + z;",
+    "an entry of what nobody uses": f"{HALF} TERM = normal_lpdf(y[i] | 0, mu); "
+    f"else {{ vector[2] z; z[1] = normal_lpdf(1 | 0, mu); TERM = {TERM}; }}",
+    "left early": f"real z; {HALF} {{ z = normal_lpdf(y[i] | 0, mu); TERM = 0; continue; }} "
+    "else z = normal_lpdf(y[i] | 0, mu); TERM = z;",
+    "given to a function that does not look": f"{HALF} TERM = normal_lpdf(y[i] | 0, mu); "
+    "else TERM = ignored(normal_lpdf(1 | 0, mu));",
+    "given to such a function before": f"TERM = {TERM} + ignored(normal_lpdf(1 | 0, mu)); "
+    f"{HALF} TERM += 0 * normal_lpdf(0.7 | 0, mu);",
+    "unused in a function": f"{HALF} TERM = normal_lpdf(y[i] | 0, mu); "
+    "else TERM = unused(mu, y[i]);",
+    "asked for only": f"{HALF} TERM = normal_lpdf(y[i] | 0, mu); "
+    f"else {{ if (normal_lpdf(1 | 0, mu) > 0) {{ }} TERM = {TERM}; }}",
 }
 HONEST = {
     "in both branches": f"{HALF} TERM = normal_lpdf(y[i] | 0, exp(mu)); "
     "else TERM = normal_lpdf(y[i] | 0, exp(mu));",
-    "before": f"real z = normal_lpdf(1 | 0, exp(mu)); TERM = {TERM} + 0 * z; "
+    "before": f"TERM = {TERM} + 0 * normal_lpdf(1 | 0, exp(mu)); "
     f"{HALF} TERM += 0 * normal_lpdf(0.7 | 0, exp(mu));",
+    "before, in a variable that is added to": "real z = normal_lpdf(1 | 0, exp(mu)); "
+    f"{HALF} z += normal_lpdf(0.7 | 0, exp(mu)); TERM = {TERM} + z;",
+    "in both branches, in a variable": f"real z; {HALF} z = normal_lpdf(y[i] | 0, exp(mu)); "
+    "else z = normal_lpdf(0.5 | 0, exp(mu)); TERM = z;",
+    "in a function": "TERM = half(y[i], mu);",
+    "in both values": "TERM = y[i] > 0.5 ? normal_lpdf(y[i] | 0, exp(mu)) : "
+    "normal_lcdf(0.5 | 0, exp(mu));",
+    "in three branches": f"{HALF} TERM = normal_lpdf(y[i] | 0, exp(mu)); else if (y[i] > 0.2) "
+    "{ real z = normal_lcdf(0.5 | 0, exp(mu)); TERM = z + normal_lpdf(y[i] | 0, exp(mu)); } "
+    "else TERM = normal_lcdf(0.2 | 0, exp(mu));",
 }
 
 
