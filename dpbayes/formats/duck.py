@@ -102,8 +102,8 @@ def _check_sources(database: Any, select: Any) -> None:
         if source not in SOURCES:
             raise DataError(
                 f"{WHERE}: the query reads by {source.lower()}; it may read tables and Parquet "
-                "files. Of CSV and JSON DuckDB guesses types from the values. Give a CSV file itself "
-                "in place of the query, or write it to Parquet with fixed types."
+                "files. Of CSV and JSON DuckDB guesses types from the values. Give a CSV file "
+                "itself in place of the query, or write it to Parquet with fixed types."
             )
 
 
