@@ -96,10 +96,11 @@ def history(url: Url, account: AnyAccount = None) -> None:
     found = Ledger(url).history(account)
     table = Table(box=None, pad_edge=False)
     table.add_column("number", justify="right")
-    names = ("created", "dataset", "kind", "state", "mechanism", "draws", "once", "each", "by",
-             "note")  # fmt: skip
+    names = ("created", "dataset", "kind", "state", "mechanism", "draws", "once", "each",
+             "records", "by", "note")  # fmt: skip
+    numbers = ("draws", "once", "each", "records")
     for name in names:
-        table.add_column(name, justify="right" if name in ("draws", "once", "each") else "left")
+        table.add_column(name, justify="right" if name in numbers else "left")
     for number, row in found.iterrows():
         table.add_row(
             str(number), row["created"], row["dataset"], row["kind"], row["state"],
@@ -107,12 +108,14 @@ def history(url: Url, account: AnyAccount = None) -> None:
             str(row["datasets"]),
             amount(loss_in(row["once_epsilon"], row["once_rho"])),
             amount(loss_in(row["each_epsilon"], row["each_rho"])),
+            str(row["records"]),
             f"{row['actor']}@{row['host']}", redact(row["note"]),
         )  # fmt: skip
     say_table(table)
     say(
-        "Costs by the adjacency of the data set's account: ε, or ρ (zCDP) where δ = 0 has no ε; "
-        "times in UTC, by the writer's clock."
+        "Costs of one record by the adjacency of the account: ε, or ρ (zCDP) where δ = 0 has no ε. "
+        "A person pays for the largest number of records in the account. Times in UTC, by the "
+        "writer's clock."
     )
 
 

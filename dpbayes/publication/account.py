@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from dpbayes.errors import GuaranteeError, LedgerError
 from dpbayes.privacy.accounting import (
+    NOTHING,
     Budget,
     Composition,
     Loss,
@@ -26,8 +27,11 @@ class Account:
     Attributes:
         name: of the data set.
         adjacency: the neighbour relation that the budget is for.
-        budget: bound and total so far, by that adjacency.
+        budget: bound and total so far of a person, by that adjacency.
         entries: number of entries by state.
+        of_record: total so far of one record.
+        records: how many of a person there are at most, by any release so far. What a person lost
+            by earlier ones is of as many.
     """
 
     id: int
@@ -35,6 +39,8 @@ class Account:
     adjacency: Adjacency
     budget: Budget
     entries: Mapping[str, int]
+    of_record: Loss = NOTHING
+    records: int = 1
 
     @property
     def spent(self) -> tuple[float, Composition]:
@@ -56,27 +62,34 @@ class Account:
             f"{stated_left(self.left)} is left."
         )
 
-    def cost(self, claim: Guarantee) -> tuple[Loss, Loss]:
-        """Losses of one person under this account's adjacency: once, and for each data set.
+    def for_persons(self, records: int) -> Account:
+        """The account where a person has up to so many records, or more if it knows of more.
 
-        A person has up to ``claim.cluster`` records, and loses what they lose together, by group
-        privacy (``Guarantee.epsilon_person``).
+        A person loses what these lose together, by group privacy (``Guarantee.epsilon_person``).
         """
-        return self._of_person(claim.once, claim.cluster), self._of_person(
-            claim.each, claim.cluster
-        )
+        records = max(records, self.records)
+        spent = self.of_record.scaled(records)
+        return replace(self, budget=replace(self.budget, spent=spent), records=records)
 
-    def _of_person(self, loss: Loss, records: int) -> Loss:
-        mine = loss.substitution() if self.adjacency == "substitution" else loss
-        return mine.scaled(records)
+    def loss_of_record(self, loss: Loss) -> Loss:
+        """A loss under this account's adjacency."""
+        return loss.substitution() if self.adjacency == "substitution" else loss
 
-    def having_paid(self, loss: Loss, records: int = 1) -> Account:
-        """The account after a loss of one record, of which a person has up to ``records``."""
-        spent = self.budget.spent.plus(self._of_person(loss, records))
-        return replace(self, budget=replace(self.budget, spent=spent))
+    def cost(self, claim: Guarantee) -> tuple[Loss, Loss]:
+        """Losses of one person under this account's adjacency: once, and for each data set."""
+        records = max(claim.cluster, self.records)
+        once, each = map(self.loss_of_record, (claim.once, claim.each))
+        return once.scaled(records), each.scaled(records)
+
+    def having_paid(self, loss: Loss) -> Account:
+        """The account after a loss of one record."""
+        of_record = self.of_record.plus(self.loss_of_record(loss))
+        return replace(self, of_record=of_record).for_persons(self.records)
 
     def refusal(self, claim: Guarantee) -> str | None:
         """Why the budget does not admit a release, with what still fits; None if it does."""
+        if claim.cluster > self.records:  # earlier releases cost a person more, too
+            return self.for_persons(claim.cluster).refusal(claim)
         once, each = self.cost(claim)
         cost = once.plus(each, claim.draws)
         if self.budget.admits(cost):
@@ -102,7 +115,7 @@ class Account:
             less = replace(claim, once=claim.once.scaled(factor), each=claim.each.scaled(factor))
             smaller = stated_left(less.epsilon_setting)
             more.append(f"--epsilon {smaller} for {claim.datasets} data set(s)")
-        person = f" for the {claim.cluster} records of a person" if claim.cluster > 1 else ""
+        person = f" for the {self.records} records of a person" if self.records > 1 else ""
         return (
             f"the budget does not admit this release, which costs ε = "
             f"{stated(compose([(cost, 1)], self.budget.delta)[0])}{person}. {self.statement()} "

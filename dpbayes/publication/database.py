@@ -17,14 +17,15 @@ from dpbayes.publication.url import read_url, shown, without_secrets
 
 T = TypeVar("T")
 
-VERSION = "0004"  # of the schema, the newest under migrations/versions
+VERSION = "0005"  # of the schema, the newest under migrations/versions
 WAIT = 120.0  # seconds that a transaction waits for others before it gives up
 _MIGRATION_LOCK = 20_240_935  # any number that other programs are unlikely to take
 _SERIALIZATION_FAILURES = ("40001", "40P01")
 # Refusals to connect have no code that the driver hands on.
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
 
-# By the adjacency of the data set's account; ``datasets`` counts the private draws.
+# Of one record, by the adjacency of the data set's account; ``datasets`` counts the private draws,
+# ``records`` how many of a person there are at most.
 LOSSES = ("once_epsilon", "once_rho", "each_epsilon", "each_rho")
 
 
@@ -77,7 +78,7 @@ class Tables:
             {"number": sa.Integer},
             dict.fromkeys(("id", "kind", "state", "mechanism", "created", "changed"), sa.String),
             dict.fromkeys(("actor", "host", "directory", "note"), sa.String),
-            dict.fromkeys(("dataset_id", "datasets", "process"), sa.Integer),
+            dict.fromkeys(("dataset_id", "datasets", "records", "process"), sa.Integer),
             dict.fromkeys(LOSSES, sa.Double),
         )
 

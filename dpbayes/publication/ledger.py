@@ -214,7 +214,7 @@ class Ledger:
             account = self._account(connection, name)
             if found is not None:
                 require_own(connection, account.id, found)
-        if refusal := account.having_paid(besides, claim.cluster).refusal(claim):
+        if refusal := account.having_paid(besides).refusal(claim):
             raise BudgetError(refusal)
 
     def reserve(
@@ -248,11 +248,12 @@ class Ledger:
             account = self._account(connection, name)
             require_own(connection, account.id, found)
             remember(connection, account.id, found, _now())
-            once, each = account.cost(claim)
-            if not account.budget.admits(once.plus(each, claim.draws)):
+            if account.refusal(claim) is not None:
                 return account
+            once, each = map(account.loss_of_record, (claim.once, claim.each))
             what = {"id": entry, "kind": kind, "state": "reserved", "mechanism": claim.mechanism}
-            costs = {"datasets": claim.draws, **_columns(once, each)}
+            counts = {"datasets": claim.draws, "records": claim.cluster}
+            costs = {**counts, **_columns(once, each)}
             self._insert(connection, account, {**what, **costs}, directory, note)
             return None
 
@@ -275,7 +276,8 @@ class Ledger:
             require_own(connection, account.id, found)
             remember(connection, account.id, found, _now())
             what = {"id": secrets.token_hex(16), "kind": "audit", "state": "released"}
-            costs = {"mechanism": mechanism, "datasets": 1, **_columns(NOTHING, NOTHING)}
+            costs = {"mechanism": mechanism, "datasets": 1, "records": 1}
+            costs |= _columns(NOTHING, NOTHING)
             self._insert(connection, account, {**what, **costs}, directory, note)
 
         self._database.serially(work)
@@ -416,8 +418,10 @@ class Ledger:
         )
         states = [e.state for e in entries]
         counts = {state: states.count(state) for state in STATES}
+        records = max((e.records for e in paid), default=1)
         budget = Budget(float(row.epsilon), float(row.delta), spent)
-        return Account(row.id, row.name, row.adjacency, budget, counts)
+        account = Account(row.id, row.name, row.adjacency, budget, counts, spent)
+        return account.for_persons(records)
 
 
 def loss_in(epsilon: float, rho: float) -> Loss:

@@ -169,14 +169,32 @@ def test_a_budget_is_of_persons(url):
     with pytest.raises(BudgetError, match="costs ε = 1 for the 5 records of a person") as refused:
         reserve(ledger, replace(persons, datasets=2))
     assert "1 data set(s) at this ε" in str(refused.value)
-    with pytest.raises(BudgetError, match=r"0\.1 is left"):  # besides, too
+    with pytest.raises(BudgetError, match="has spent ε = 1 of 1"):  # besides, too
         ledger.check("cps", replace(CLAIM, cluster=4), PERSONS, besides=Loss.pure(0.1))
-    reserve(ledger, persons)
+    # A later release whose schema forgets the cluster is about the same persons.
+    with pytest.raises(BudgetError, match="costs ε = 1 for the 5 records of a person"):
+        reserve(ledger, replace(CLAIM, datasets=2))
+    reserve(ledger, CLAIM)
     assert ledger.account("cps").left == pytest.approx(0.0)
+    assert ledger.history("cps")["records"].tolist() == [5, 1]
     ledger.add_dataset("zcdp", 9.0, delta=1e-9)
     reserve(ledger, replace(GAUSSIAN, cluster=3), "zcdp", known_by(y=[9]))
     thrice = zcdp_epsilon(9 * rho_for(1.0, 1e-9), 1e-9)
     assert ledger.account("zcdp").spent == (pytest.approx(thrice), "zCDP")
+
+
+@both
+def test_a_larger_number_of_records_holds_for_earlier_releases_too(url):
+    ledger = Ledger.create(url)
+    ledger.add_dataset("cps", 1.0)
+    for _ in range(2):
+        reserve(ledger)
+    assert ledger.account("cps").spent[0] == pytest.approx(0.2)
+    with pytest.raises(BudgetError, match=r"costs ε = 0\.4 for the 4 .* has spent ε = 0\.8"):
+        reserve(ledger, replace(CLAIM, cluster=4))
+    assert ledger.account("cps").spent[0] == pytest.approx(0.2)  # nothing came of it
+    reserve(ledger, replace(CLAIM, cluster=3))
+    assert ledger.account("cps").spent[0] == pytest.approx(0.9)
 
 
 @both
