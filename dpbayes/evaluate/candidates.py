@@ -68,10 +68,12 @@ def _ends(column: Column) -> tuple[float, float]:
 def ordinary(column: Column, records: pd.DataFrame) -> int:
     """Position of a record whose value of a column is in the middle, or frequent."""
     values = records[column.name]
+    if values.isna().all():
+        return 0
     if column.levels:
         return int(np.flatnonzero((values == values.mode()[0]).to_numpy())[0])
     numbers = values.to_numpy(dtype=float)
-    return int(np.argmin(np.abs(numbers - np.median(numbers))))
+    return int(np.nanargmin(np.abs(numbers - np.nanmedian(numbers))))
 
 
 def extremes(columns: Sequence[Column], like: pd.DataFrame) -> pd.DataFrame:

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpbayes.engines.draws import stacked
-from dpbayes.errors import GuaranteeError
+from dpbayes.errors import DpbayesError, GuaranteeError
 from dpbayes.evaluate.candidates import Neighbour, neighbours
 from dpbayes.evaluate.copies import lost_by_copies
 from dpbayes.evaluate.questions import NONE_LOST, WAYS, Interview, Lost, Way, interview
 from dpbayes.heavy import pd, xr
-from dpbayes.mechanisms.base import Fitted, Task
+from dpbayes.mechanisms.base import Fitted, Mechanism, Task
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.tabulated import Tables
@@ -33,8 +33,9 @@ from dpbayes.synthesizer import Synthesizer
 from dpbayes.threads import one_thread
 
 NEIGHBOURS = 12  # by default
+ALIKE = 3  # neighbours of records that are all alike
 SECONDS = 30.0  # after which no other neighbour is begun
-MOST_ROWS = 1000  # of synthetic data, where fewer may be asked for than are declared
+MOST_ROWS = 100_000  # of synthetic data, where fewer may be asked for than are declared
 ROUNDING = 1e-9  # of a loss beside its claim
 UNSEEN = (
     "what other neighbours, and other answers of the noise, would have shown",
@@ -125,13 +126,21 @@ class _Run(NamedTuple):
 
     Attributes:
         rows: the public number of rows.
-        fitted, output: the mechanism and its private output; or None and what a posterior's noise
+        fitted, output: the mechanism and its private outputs; or None and what a posterior's noise
             was for.
     """
 
     rows: int
     fitted: Fitted | None
     output: Any
+
+
+class _Case(NamedTuple):
+    """What is compared: the records, or others, a neighbour, and for how many data sets."""
+
+    base: Task
+    neighbour: Neighbour
+    datasets: int = 1
 
 
 @one_thread()
@@ -158,24 +167,34 @@ def audit_exact(
     base = synthesizer.task(records, allow_nonconvergence=True)
     if base.records.empty:
         raise GuaranteeError("an audit needs a record to put others in the place of.")
-    tried = neighbours(base.schema, base.records, most)
+    guarantee, mechanism = synthesizer.guarantee(), synthesizer.mechanism
+    paired = guarantee.each.rho > 0 and guarantee.for_datasets(2).draws > 1
+    tried = _cases(base, most, pairs=paired)
     if not tried:
         raise GuaranteeError("no record of the declared domain was found that keeps the rules.")
-    guarantee, mechanism = synthesizer.guarantee(), synthesizer.mechanism
     chains = isinstance(mechanism, PosteriorMechanism) and synthesizer.engine.draw == "chain"
     claim = guarantee.once if chains else guarantee.loss
     largest: dict[Adjacency, Lost] = {"add-remove": NONE_LOST, "substitution": NONE_LOST}
-    worst, worst_share, differs, questions = tried[0], -1.0, "", 0
+    worst, worst_share, differs, questions = tried[0].neighbour, -1.0, "", 0
     started, number = time.monotonic(), 0
-    for number, neighbour in enumerate(tried, start=1):
-        of = claim if neighbour.adjacency == "add-remove" else claim.substitution()
-        found = _compared(synthesizer, base, neighbour, seed + number, of, chains=chains)
+    for number, case in enumerate(tried, start=1):
+        neighbour, several = case.neighbour, case.datasets > 1
+        of = guarantee.once.plus(guarantee.each, case.datasets) if several else claim
+        of = of if neighbour.adjacency == "add-remove" else of.substitution()
+        try:
+            found = _compared(synthesizer, case, seed + number, of, chains=chains)
+        except DpbayesError:
+            if case.base is base:
+                raise
+            continue  # a mechanism may refuse records that are all alike, on both sides
         now = math.inf if found.differs else share(found.lost, of)
+        if several and not found.differs and now > 1 + ROUNDING:
+            found = replace(found, differs="two data sets cost more than is claimed for two")
         differs = differs or found.differs
-        questions = max(questions, len(found.kinds))
+        questions = max(questions, 0 if several else len(found.kinds))
         if now > worst_share:
             worst, worst_share = neighbour, now
-        if share(found.lost, of) > share(largest[neighbour.adjacency], of):
+        if not several and share(found.lost, of) > share(largest[neighbour.adjacency], of):
             largest[neighbour.adjacency] = found.lost
         if time.monotonic() - started > seconds:
             break
@@ -185,21 +204,31 @@ def audit_exact(
     return ExactAudit(guarantee, claim, *spent, differs, record, number, part, questions)
 
 
+def _cases(base: Task, most: int, *, pairs: bool) -> list[_Case]:
+    """Neighbours of the records, and of as many that are all alike; first one of each kind.
+
+    Args:
+        pairs: two data sets have private outputs of their own.
+    """
+    alike = base.of(base.records.iloc[[0] * len(base.records)].reset_index(drop=True))
+    own = [_Case(base, n) for n in neighbours(base.schema, base.records, most)]
+    others = [_Case(alike, n) for n in neighbours(base.schema, alike.records, ALIKE)]
+    first = [*own[:1], *others[:1]]
+    twice = [case._replace(datasets=2) for case in first] if pairs else []
+    return [*first, *twice, *own[1:ALIKE], *others[1:], *own[ALIKE:]]
+
+
 def _compared(
-    synthesizer: Synthesizer[Any],
-    base: Task,
-    neighbour: Neighbour,
-    seed: int,
-    claim: Loss,
-    *,
-    chains: bool,
+    synthesizer: Synthesizer[Any], case: _Case, seed: int, claim: Loss, *, chains: bool
 ) -> Interview[_Run]:
     """What answers cost on a neighbour, and what differs that they do not pay for."""
-    run = _anchored if chains else _run
+    base, neighbour = case.base, case.neighbour
 
     def along(start: pd.DataFrame, way: Way) -> Interview[_Run]:
         def on(table: pd.DataFrame) -> Callable[[Noise], _Run]:
-            return lambda noise: run(synthesizer, base, table, start, noise)
+            if chains:
+                return lambda noise: _anchored(synthesizer, base, table, noise)
+            return lambda noise: _run(synthesizer, base, table, start, noise, case.datasets)
 
         found = interview(on(base.records), on(neighbour.table), seed, way)
         if found.results is None:
@@ -208,7 +237,7 @@ def _compared(
 
     found = along(neighbour.record, WAYS[0])
     if "poisson" in found.kinds:
-        return replace(found, lost=lost_by_copies(synthesizer.spent, base, neighbour))
+        return _with_copies(found, synthesizer.spent, case)
     if "levels" not in found.kinds:
         return found
     # Where a chain goes follows its answers: other ways, from other seeds.
@@ -216,6 +245,18 @@ def _compared(
     every = [found, *(along(start, way) for start in starts for way in WAYS)]
     differing = [one for one in every if one.differs]
     return max(differing or every, key=lambda one: share(one.lost, claim))
+
+
+def _with_copies(found: Interview[_Run], mechanism: Mechanism[Any], case: _Case) -> Interview[_Run]:
+    """With what copies of records cost in place of what noise on their counts does."""
+    first = found.kinds.index("poisson")
+    asked = zip(found.kinds[first:], found.losses[first:], strict=True)
+    others = [loss for kind, loss in asked if kind not in ("poisson", "counts", "inside")]
+    counted = len(found.kinds) - first - len(others) - found.kinds.count("poisson")
+    if counted != case.datasets and not found.differs:
+        found = replace(found, differs="copies of records are counted more than once")
+    copied = lost_by_copies(mechanism, case.base, case.neighbour)
+    return replace(found, losses=(*found.losses[:first], *others, *[copied] * case.datasets))
 
 
 def _task(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, noise: Noise) -> Task:
@@ -231,20 +272,15 @@ def _run(
     table: pd.DataFrame,
     record: pd.DataFrame,
     noise: Noise,
+    datasets: int,
 ) -> _Run:
     task = _task(synthesizer, base, table, noise)
     fitted = synthesizer.spent.fit(task)
     fitted.begin_at(record)
-    return _Run(task.rows, fitted, next(iter(fitted.outputs(1, noise))))
+    return _Run(task.rows, fitted, list(fitted.outputs(datasets, noise)))
 
 
-def _anchored(
-    synthesizer: Synthesizer[Any],
-    base: Task,
-    table: pd.DataFrame,
-    record: pd.DataFrame,
-    noise: Noise,
-) -> _Run:
+def _anchored(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, noise: Noise) -> _Run:
     """The noisy number of rows, and anchors made from noisy tables."""
     task = _task(synthesizer, base, table, noise)
     bound = BoundRecords(task)
@@ -270,12 +306,15 @@ def _differs(base: Task, a: _Run, b: _Run, seed: int) -> str:
         return "private outputs differ"
     public = any(column.public for column in base.schema.columns.values())
     size = a.rows if public else min(a.rows, MOST_ROWS)
-    rows = [
-        one.fitted.synthetic(one.output, size, np.random.default_rng([seed, 2]))
-        for one in (a, b)
-        if one.fitted is not None
-    ]
-    return "" if rows[0].equals(rows[1]) else "synthetic rows differ"
+    for outputs in zip(a.output, b.output, strict=True):
+        rows = [
+            one.fitted.synthetic(output, size, np.random.default_rng([seed, 2]))
+            for one, output in zip((a, b), outputs, strict=True)
+            if one.fitted is not None
+        ]
+        if not rows[0].equals(rows[1]):
+            return "synthetic rows differ"
+    return ""
 
 
 def same(a: Any, b: Any) -> bool:

@@ -8,10 +8,11 @@ worked out from what was asked on either side. Nothing here is estimated.
 
 from __future__ import annotations
 
+import functools
 import math
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, get_args
 
@@ -83,6 +84,11 @@ class Lost:
 
 
 NONE_LOST = Lost()
+
+
+def sum_of(losses: Iterable[Lost]) -> Lost:
+    """Of several answers."""
+    return functools.reduce(Lost.plus, losses, NONE_LOST)
 
 
 class _Answers(StudyNoise):
@@ -201,16 +207,21 @@ class Interview(Generic[T]):
     """What came of the work on both tables.
 
     Attributes:
-        lost: by all answers together.
+        losses: by each answer, in order.
         differs: what the first difference is in, which no answer pays for; empty without one.
         results: of both sides, where they came to an end.
-        kinds: of the questions, in order.
+        kinds: of the questions.
     """
 
-    lost: Lost
+    losses: tuple[Lost, ...]
     differs: str
     results: tuple[T, T] | None
     kinds: tuple[str, ...]
+
+    @property
+    def lost(self) -> Lost:
+        """By all answers together."""
+        return sum_of(self.losses)
 
 
 def interview(
@@ -236,26 +247,27 @@ def interview(
 
 def _asked(sides: Sequence[_Side], study: _Answers) -> Interview[Any]:
     """Question after question, until both sides end or differ."""
-    lost, told = NONE_LOST, [None, None]
+    told: list[Any] = [None, None]
     kinds: list[str] = []
+    losses: list[Lost] = []
     while True:
         now = [side.go_on(answer) for side, answer in zip(sides, told, strict=True)]
         ended = [one for one in now if isinstance(one, _Ended)]
         errors = [one.error for one in ended if one.error is not None]
         if len(ended) == 2 and not errors:
-            return Interview(lost, "", (ended[0].result, ended[1].result), tuple(kinds))
+            return Interview(tuple(losses), "", (ended[0].result, ended[1].result), tuple(kinds))
         if len(errors) == 2 and str(errors[0]) == str(errors[1]):
             raise errors[0]
         if ended:
             how = "ends in an error" if errors else "asks nothing more"
             differs = f"after {len(kinds)} questions one table {how}, and the other does not"
-            return Interview(lost, differs, None, tuple(kinds))
+            return Interview(tuple(losses), differs, None, tuple(kinds))
         a, b = (one for one in now if isinstance(one, Question))
         if (a.kind, a.public) != (b.kind, b.public):
             differs = f"question {len(kinds) + 1} ({a.kind}) is asked with other settings"
-            return Interview(lost, differs, None, tuple(kinds))
+            return Interview(tuple(losses), differs, None, tuple(kinds))
         more, told = _KINDS[a.kind](a, b, study)
-        lost = lost.plus(more)
+        losses.append(more)
         kinds.append(a.kind)
 
 

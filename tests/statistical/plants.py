@@ -327,6 +327,56 @@ class _Silent(StudyNoise):
 
 SILENT = _Silent(1)
 
+
+def second_without_noise(monkeypatch):
+    monkeypatch.setattr(
+        noisy.FittedTable,
+        "outputs",
+        lambda self, count, noise: (self.private(noise if i < 1 else SILENT) for i in range(count)),
+    )
+
+
+def late_rows(monkeypatch):
+    synthetic = noisy.FittedTable.synthetic
+
+    def told(self, output, rows, rng):
+        found = synthetic(self, output, rows, rng)
+        found.iloc[2000:, 0] = self.counts.max() % 2
+        return found
+
+    monkeypatch.setattr(noisy.FittedTable, "synthetic", told)
+
+
+def counted_twice(monkeypatch):
+    sanitise = bootstrap.EmpiricalBootstrap.sanitise
+    monkeypatch.setattr(
+        bootstrap.EmpiricalBootstrap,
+        "sanitise",
+        lambda self, *given: (sanitise(self, *given) + sanitise(self, *given)) // 2,
+    )
+
+
+def chosen_besides(monkeypatch):
+    sanitise = bootstrap.EmpiricalBootstrap.sanitise
+
+    def more(self, fitted, noise):
+        largest = noise.select(fitted.counts.ravel(), 1.0)
+        return sanitise(self, fitted, noise) + (largest < 0)
+
+    monkeypatch.setattr(bootstrap.EmpiricalBootstrap, "sanitise", more)
+
+
+def exact_if_all_agree(monkeypatch):
+    with_noise = noisy.Table.with_noise
+    monkeypatch.setattr(
+        noisy.Table,
+        "with_noise",
+        lambda self, counts, sizes, loss, noise: (
+            counts if counts.max() == counts.sum() else with_noise(self, counts, sizes, loss, noise)
+        ),
+    )
+
+
 # Of ``measured``.
 
 

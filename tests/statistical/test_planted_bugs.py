@@ -177,6 +177,21 @@ OF_TABLES = {
         "its range is far above 2 A", plants.no_cut,
         dpb.Modips(1, "bernoulli", draw="sdd", bound=0.1),
     ),
+    "second data set without noise": TableBug(
+        "each has noise of its own", plants.second_without_noise, dpb.Laplace(1)
+    ),
+    "late rows that follow the records": TableBug(
+        "those beyond 2,000", plants.late_rows, dpb.Laplace(1), table(3000, 5, ill=(ILL, 0))
+    ),
+    "copies of a bootstrap counted twice": TableBug(
+        "two noisy counts of one sample", plants.counted_twice, dpb.EmpiricalBootstrap(1)
+    ),
+    "a choice besides a bootstrap": TableBug(
+        "it is paid for by nobody", plants.chosen_besides, dpb.EmpiricalBootstrap(1)
+    ),
+    "no noise where all agree": TableBug(
+        "these records do not", plants.exact_if_all_agree, dpb.Laplace(1), TIED
+    ),
     "noisy rows without noise": TableBug("n is told", plants.free_rows, dpb.Laplace(1), NOISY),
     "pairs chosen by exact scores": TableBug(
         "one record decides which", plants.pairs_by_exact_scores, dpb.Measured(1), WIDE

@@ -221,6 +221,22 @@ def test_functions_and_files_are_short(name):
     assert {n: length for n, length in long.items() if length > LONGEST_FUNCTION} == {}
 
 
+def asks_which_noise(module: Module) -> bool:
+    """Whether code tells noise of a release from that of an audit, which sees the latter alone."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute) and node.attr == "releasable":
+            return True
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "type"):
+            if any(isinstance(a, ast.Name) and a.id == "noise" for a in node.args):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name.startswith("mechanisms")])
+def test_mechanisms_ask_not_which_noise_they_have(name):
+    assert not asks_which_noise(ALL[name])
+
+
 def test_public_names_exist():
     for name in dpbayes.__all__:
         assert getattr(dpbayes, name) is not None
@@ -273,6 +289,19 @@ def test_a_forbidden_import_is_found(text):
 )
 def test_what_is_allowed_and_what_is_not(name, text, bad):
     assert bool(forbidden(*made_up(text, name))) is bad
+
+
+@pytest.mark.parametrize(
+    ("text", "bad"),
+    [
+        ("def f(noise):\n    return 0 if noise.releasable else 1", True),
+        ("def f(noise):\n    return isinstance(noise, SecureNoise)", True),
+        ("def f(noise):\n    return type(noise) is SecureNoise", True),
+        ("def f(noise, x):\n    return isinstance(x, list) and noise.counts(x, 1)", False),
+    ],
+)
+def test_a_question_which_noise_is_found(text, bad):
+    assert asks_which_noise(made_up(text, "mechanisms.made_up")[0]) is bad
 
 
 def test_a_circle_is_found():

@@ -261,6 +261,19 @@ def test_what_claims_nothing_is_not_exceeded():
     assert "claimed no ε" in str(found)
 
 
+def test_a_column_may_be_missing_throughout():
+    columns = {
+        "party": {"type": "categorical", "levels": ["a", "b"], "missing": True},
+        "pay": {"type": "continuous", "lower": 0, "upper": 1, "missing": True},
+    }
+    for name, column in columns.items():
+        schema = dpb.Schema.from_dict({"rows": 4, "columns": {name: column}})
+        data = pd.DataFrame({name: [None] * 4}, dtype=object)
+        found = audit_exact(dpb.Synthesizer(schema, dpb.Measured(1)), data)
+        assert not found.violated
+        assert found.neighbours > 2
+
+
 def test_an_audit_needs_a_record():
     schema = dpb.Schema.from_dict({"rows": 4, "columns": {"ill": BINARY}})
     with pytest.raises(dpb.GuaranteeError, match="needs a record"):
