@@ -226,9 +226,11 @@ def asks_which_noise(module: Module) -> bool:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Attribute) and node.attr == "releasable":
             return True
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "type"):
-            if any(isinstance(a, ast.Name) and a.id == "noise" for a in node.args):
-                return True
+        if not isinstance(node, ast.Call):
+            continue
+        asks = getattr(node.func, "id", "") in ("isinstance", "type")
+        if asks and any(isinstance(a, ast.Name) and a.id == "noise" for a in node.args):
+            return True
     return False
 
 
