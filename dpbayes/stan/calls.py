@@ -88,9 +88,8 @@ class Calls(Outlets, ABC):
         given = [as_declared(kind, v) for kind, v in zip(types, values, strict=True)]
         flow.env = dict(zip(parameter_names(definition), given, strict=True))
         self.returned, self.assigned = [], set()
-        with flow.storing(""):
-            for statement in definition[3].present:
-                self.follow(statement)
+        for statement in definition[3].present:
+            self.follow(statement)
         results = self.returned
         flow.env, flow.pc, self.loops, self.returned = env, pc, loops, returned
         self.assigned, flow.sure = assigned, sure

@@ -69,11 +69,11 @@ class Flow(Failures):
         if node.kind in ("name", "number"):
             return self._leaf(node)
         if node.kind == "call":
-            arguments = node.parts[1].present if node.parts[1] else ()
-            return self._call(node[0].text, self._arguments(node, arguments), node)
+            arguments = [self.evaluate(a) for a in node.parts[1].present] if node.parts[1] else []
+            return self._call(node[0].text, arguments, node)
         if node.kind == "conditional_call":
-            rest = node.parts[2].present if node.parts[2] else ()
-            return self._call(node[0].text, self._arguments(node, (node[1], *rest)), node)
+            rest = [self.evaluate(a) for a in node.parts[2].present] if node.parts[2] else []
+            return self._call(node[0].text, [self.evaluate(node[1]), *rest], node)
         if node.kind == "index":
             return self._index(self.evaluate(node[0]), node.present[1:], node.line)
         if node.kind == "binary":
@@ -98,13 +98,6 @@ class Flow(Failures):
         items = [self.evaluate(item) for item in nodes]
         self.check_lengths(items, node.line)
         return listed(node.kind, items, node.line)
-
-    def _arguments(self, node: Node, arguments: Sequence[Node]) -> list[Value]:
-        """Of a call; a user's function may not look at them."""
-        if node[0].text not in self.functions:
-            return [self.evaluate(a) for a in arguments]
-        with self.storing(""):
-            return [self.evaluate(a) for a in arguments]
 
     def operate(self, sign: str, left: Value, right: Value, line: int) -> Value:
         """What an operator gives."""

@@ -9,7 +9,6 @@ or in the branch that is taken.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dpbayes.stan import signatures as stan
@@ -19,7 +18,7 @@ from dpbayes.stan.taint import INT, ONE, Linear, Value
 EVALUATED = ("model", "transformed parameters", "generated quantities")
 WHOLE = ("int", "")  # types of what may be a whole number
 INTS = 2**31  # of a larger one nothing is known
-ANYWHERE = ""  # in place of the variable that a density's value goes to
+HERE = ""  # in place of a variable: the value of an expression
 Call = tuple[str, tuple[Node, ...]]  # a distribution and its arguments
 Kept = tuple[str, Call]  # and the variable that its value goes to, "target" or "return"
 
@@ -34,12 +33,7 @@ class Failures:
         findings: lines, messages, and whether the contract is broken there for certain.
         limits: of each loop variable that begins at 1, where it ends.
         functions: definitions of the user's own, by name.
-        into: the variable that the value of this expression goes to, "target" or "return"; "" where
-            nobody may use it.
-        adds: the variable keeps what it had besides.
-        sure: distributions that are evaluated whatever branch is taken: before, where their values
-            go to a variable, or in both branches. An engine leaves out a density whose value
-            nobody uses, so that what follows has to use that variable, too.
+        sure: distributions that are evaluated in both branches, whichever is taken.
         replicates: random numbers and y_rep are judged.
     """
 
@@ -48,9 +42,7 @@ class Failures:
     findings: list[tuple[int, str, bool]] = field(default_factory=list)
     limits: dict[str, Linear] = field(default_factory=dict)
     functions: dict[str, list[Node]] = field(default_factory=dict)
-    into: str = ""
-    adds: bool = False
-    sure: frozenset[Kept] = frozenset()
+    sure: frozenset[Call] = frozenset()
     replicates: bool = True
 
     def find(self, line: int, message: str, *, broken: bool) -> None:
@@ -149,11 +141,7 @@ class Failures:
         if any(v.count for v in rest) and self.meets(rest):
             self.may_fail(line, f"an argument of {name}() follows the number of records")
         chosen = self.hidden(self.pc)
-        # Whether its arguments are in its domain shows where it has an outcome, one that is in its
-        # support whatever the parameters are; of none it may look at nothing.
-        shows = first.scalar and not first.theta and self.into
         if not chosen and all(v.public for v in values):
-            self.sure |= {(self.into, call)} if shows else set()
             return
         # Of nothing a density may have no error, and an index is inside one length, not another.
         if self.meets(values) and any(v.any_length and not v.scalar for v in values):
@@ -168,8 +156,7 @@ class Failures:
             self.may_fail(line, f"a whole number that {name}() takes depends on parameters")
         # A probability as it is declared is one; what is computed may not be a number.
         sure = not first.theta and (
-            (ANYWHERE, call) in self.sure
-            or (self.adds and (self.into, call) in self.sure)
+            call in self.sure
             or (
                 call[0] in ("bernoulli", "binomial")
                 and all(v.unit and v.nonneg and v.declared for v in rest[-1:])
@@ -178,21 +165,10 @@ class Failures:
         if chosen and self.meets(values) and not sure:
             why = f"whether {name}() is evaluated depends on records: use it in both branches"
             self.may_fail(line, why)
-        if not chosen and shows:
-            self.sure |= {(self.into, call)}
-
-    @contextmanager
-    def storing(self, name: str, *, adds: bool = False) -> Iterator[None]:
-        """Follow an expression whose value goes to a variable, "target", "return" or nowhere."""
-        if not adds:  # what the variable held before may never be used
-            self.sure = frozenset(kept for kept in self.sure if kept[0] != name or not name)
-        outer, self.into, self.adds = (self.into, self.adds), name, adds
-        yield
-        self.into, self.adds = outer
 
     def forget(self, name: str) -> None:
-        """A variable is another: what was evaluated with it says nothing any more."""
-        self.sure = frozenset(kept for kept in self.sure if name not in names_in(*kept[1][1]))
+        """A variable is another: what is evaluated with it says nothing any more."""
+        self.sure = frozenset(call for call in self.sure if name not in names_in(*call[1]))
 
 
 def distribution(node: Node) -> Call:
@@ -203,8 +179,10 @@ def distribution(node: Node) -> Call:
     return stem, node.parts[1].present[1:] if node.parts[1] else ()
 
 
-def in_both(first: Node, second: Node, functions: Container[str]) -> frozenset[Kept]:
+def in_both(first: Node, second: Node, functions: Container[str]) -> frozenset[Call]:
     """Distributions that both of two branches evaluate, with the same arguments.
+
+    An engine leaves out a density whose value nobody uses: both have to give it to one variable.
 
     Args:
         first, second: statements, or expressions.
@@ -212,7 +190,7 @@ def in_both(first: Node, second: Node, functions: Container[str]) -> frozenset[K
     """
     both = _in_each(first, second, functions)
     own = {name for branch in (first, second) for name in _declared_in(branch)}
-    return frozenset((ANYWHERE, call) for root, call in both if root not in own)
+    return frozenset(call for root, call in both if root not in own)
 
 
 def _in_each(first: Node, second: Node, functions: Container[str]) -> frozenset[Kept]:
@@ -244,7 +222,7 @@ def _kept_in(node: Node, functions: Container[str]) -> frozenset[Kept]:
         return frozenset(("return", call) for call in _evaluated(node, functions))
     if node.kind in _OTHER_STATEMENTS:
         return frozenset()
-    return frozenset((ANYWHERE, call) for call in _evaluated(node, functions))
+    return frozenset((HERE, call) for call in _evaluated(node, functions))
 
 
 _OTHER_STATEMENTS = (

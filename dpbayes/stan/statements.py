@@ -157,8 +157,7 @@ class Follower(Calls):
         if self.flow.block in ("data", "parameters"):
             value = self._given(name, value, node.line)
         elif node.parts[1] is not None:
-            with self.flow.storing(name):
-                value = self._stored(value, self.flow.evaluate(node[1]), node.line)
+            value = self._stored(value, self.flow.evaluate(node[1]), node.line)
         else:  # NaN until it is assigned to
             value = replace(value, nonneg=False, unit=False)
         if is_checked(kind) and not self.calls:
@@ -227,17 +226,14 @@ class Follower(Calls):
     def _assignment(self, node: Node) -> None:
         left, sign, line = node[0], node[1].text, node.line
         if left.kind == "name" and left[0].text in ("target", "jacobian"):
-            with self.flow.storing("target", adds=True):
-                value = self.flow.evaluate(node[2])
-            self._target(value, line)
+            self._target(self.flow.evaluate(node[2]), line)
             return
         root = left[0] if left.kind == "index" else left
         if root.kind != "name" or root[0].text not in self.flow.env:
             self._unknown(node)
             return
         name = root[0].text
-        with self.flow.storing(name, adds=sign != "="):
-            value = self.flow.evaluate(node[2])
+        value = self.flow.evaluate(node[2])
         if sign != "=":
             value = self.flow.operate(sign[:-1], self.flow.evaluate(left), value, line)
         old = self.flow.env[name]
@@ -427,9 +423,7 @@ class Follower(Calls):
 
     def _return_value(self, node: Node) -> None:
         if node.parts[0] is not None:
-            with self.flow.storing("return"):
-                value = self.flow.evaluate(node[0])
-            self.returned.append(under(value, self.flow.pc, node.line))
+            self.returned.append(under(self.flow.evaluate(node[0]), self.flow.pc, node.line))
 
     def _break_loop(self, node: Node) -> None:
         pass

@@ -73,10 +73,6 @@ LEAKS = {
 HONEST = {
     "in both branches": f"{HALF} TERM = normal_lpdf(y[i] | 0, exp(mu)); "
     "else TERM = normal_lpdf(y[i] | 0, exp(mu));",
-    "before": f"TERM = {TERM} + 0 * normal_lpdf(1 | 0, exp(mu)); "
-    f"{HALF} TERM += 0 * normal_lpdf(0.7 | 0, exp(mu));",
-    "before, in a variable that is added to": "real z = normal_lpdf(1 | 0, exp(mu)); "
-    f"{HALF} z += normal_lpdf(0.7 | 0, exp(mu)); TERM = {TERM} + z;",
     "in both branches, in a variable": f"real z; {HALF} z = normal_lpdf(y[i] | 0, exp(mu)); "
     "else z = normal_lpdf(0.5 | 0, exp(mu)); TERM = z;",
     "in a function": "TERM = half(y[i], mu);",
