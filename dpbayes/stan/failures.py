@@ -18,6 +18,15 @@ from dpbayes.stan.taint import INT, ONE, Linear, Value
 EVALUATED = ("model", "transformed parameters", "generated quantities")
 WHOLE = ("int", "")  # types of what may be a whole number
 INTS = 2**31  # of a larger one nothing is known
+IN_PLACE_OF = {  # functions that are never an error, for some that have a domain
+    "log_mix": "log_sum_exp(log(p) + f, log1m(p) + g)",
+    "log1m": "log(1 - x)",
+    "log1p": "log(1 + x)",
+    "Phi": "0.5 * erfc(-x / sqrt(2))",
+    "lbeta": "lgamma(a) + lgamma(b) - lgamma(a + b)",
+    "lchoose": "lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)",
+    "log_inv_logit_diff": "log_diff_exp(log_inv_logit(a), log_inv_logit(b))",
+}
 HERE = ""  # in place of a variable: the value of an expression
 Call = tuple[str, tuple[Node, ...]]  # a distribution and its arguments
 Kept = tuple[str, Call]  # and the variable that its value goes to, "target" or "return"
@@ -127,7 +136,8 @@ class Failures:
             numbers = [v for v in values if v.base in WHOLE and not v.arrays]
             if self.meets(numbers if sizes else values):
                 why = f"{name}() can be an error where a record and parameters meet"
-                self.may_fail(line, why)
+                instead = IN_PLACE_OF.get(name)
+                self.may_fail(line, f"{why} (write {instead})" if instead else why)
 
     def _safe(self, name: str, values: list[Value]) -> bool:
         """Whether a function that has a domain is given what lies in it."""

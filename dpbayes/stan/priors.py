@@ -151,7 +151,8 @@ class Priors:
                 line,
                 "target gets what is not known to be a proper density of one whole parameter: in "
                 "the model block itself, outside of `if`, write parameter ~ normal(0, 1); or "
-                "another of Stan's densities, once for each parameter.",
+                "another of Stan's densities, once for each parameter. A random walk is "
+                "cumulative_sum(z) of a vector z with such a density.",
             )
         )
 

@@ -2,9 +2,14 @@
 
 import re
 
+import numpy as np
 import pytest
 
+from dpbayes.engines.contract import contract_defaults
+from dpbayes.engines.draws import make_draws
+from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.stan.dataflow import prove
+from dpbayes.stan.failures import IN_PLACE_OF
 from dpbayes.stan.program import StanProgram
 from tests.programs import GOOD, write
 
@@ -105,3 +110,27 @@ def test_covariates_under_another_length_have_no_number_for_added_records(tmp_pa
         ).replace("mu ~ normal(0, 2);", "real m = mean(X[, 1]);\n  mu ~ normal(m, 2);")
         proof = prove(StanProgram.from_file(write(tmp_path, text)))
         assert (not proof.added) == added
+
+
+PLACES = {"p": "inv_logit(mu)", "f": "y[i] * mu", "g": "mu", "x": "y[i] * mu",
+          "a": "exp(y[i] + mu)", "b": "0.5 * exp(mu)", "n": "y[i] * mu", "k": "mu"}  # fmt: skip
+AS_CALLED = {"log_mix": "p, f, g", "lbeta": "a, b", "lchoose": "n, k", "log_inv_logit_diff": "a, b"}
+
+
+def filled(text):
+    return re.sub(r"\b[pfgxabnk]\b", lambda name: f"({PLACES[name[0]]})", text)
+
+
+@pytest.mark.parametrize("name", IN_PLACE_OF)
+def test_what_a_message_says_to_write_is_proved_and_is_the_same(tmp_path, name):
+    call = f"TERM = {name}({filled(AS_CALLED.get(name, 'x'))});"
+    proof = prove(program(tmp_path, call))
+    assert any(f"(write {IN_PLACE_OF[name]})" in finding.message for finding in proof.findings)
+    instead = program(tmp_path, f"TERM = {filled(IN_PLACE_OF[name])};")
+    assert prove(instead).proved
+    difference = f"{call} TERM -= {filled(IN_PLACE_OF[name])};"
+    y = np.array([0.2, 0.5, 0.7])
+    bound = EmbeddedEngine().compile(program(tmp_path, difference))
+    bound = bound.bind({"n": 3, "y": y, **contract_defaults(3)})
+    (terms,) = bound.log_lik(make_draws({"mu": np.array([[0.6]])}))
+    np.testing.assert_allclose(terms, 0, atol=1e-12)
