@@ -96,11 +96,12 @@ def history(url: Url, account: AnyAccount = None) -> None:
     found = Ledger(url).history(account)
     table = Table(box=None, pad_edge=False)
     table.add_column("number", justify="right")
-    names = ("created", "dataset", "kind", "state", "mechanism", "draws", "once", "each",
-             "records", "by", "note")  # fmt: skip
-    numbers = ("draws", "once", "each", "records")
+    persons = ["records"] if (found["records"] > 1).any() else []
+    names = ("created", "dataset", "kind", "state", "mechanism", "draws", "once", "each", *persons,
+             "by", "note")  # fmt: skip
     for name in names:
-        table.add_column(name, justify="right" if name in numbers else "left")
+        right = name in ("draws", "once", "each", "records")
+        table.add_column(name, justify="right" if right else "left")
     for number, row in found.iterrows():
         table.add_row(
             str(number), row["created"], row["dataset"], row["kind"], row["state"],
@@ -108,15 +109,16 @@ def history(url: Url, account: AnyAccount = None) -> None:
             str(row["datasets"]),
             amount(loss_in(row["once_epsilon"], row["once_rho"])),
             amount(loss_in(row["each_epsilon"], row["each_rho"])),
-            str(row["records"]),
+            *(str(row[name]) for name in persons),
             f"{row['actor']}@{row['host']}", redact(row["note"]),
         )  # fmt: skip
     say_table(table)
     say(
-        "Costs of one record by the adjacency of the account: ε, or ρ (zCDP) where δ = 0 has no ε. "
-        "A person pays for the largest number of records in the account. Times in UTC, by the "
-        "writer's clock."
+        "Costs by the adjacency of the data set's account: ε, or ρ (zCDP) where δ = 0 has no ε; "
+        "times in UTC, by the writer's clock."
     )
+    if persons:
+        say("They are of one record. A person has as many as the largest number in the account.")
 
 
 @ledger_app.command()
