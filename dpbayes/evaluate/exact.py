@@ -42,7 +42,10 @@ UNSEEN = (
     "whether noise has the distribution that was asked for (the package's tests look at that)",
     "errors, time, and choices made by looking at the records",
 )
-UNSEEN_CHAINS = "how far chains are from exact draws, and points of the parameters not tried"
+UNSEEN_CHAINS = (
+    "how far chains are from exact draws, which of their draws is taken, how rows are made of it, "
+    "and points of the parameters not tried"
+)
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,9 @@ def audit_exact(
     tried = _cases(base, most, pairs=paired)
     if not tried:
         raise GuaranteeError("no record of the declared domain was found that keeps the rules.")
-    chains = isinstance(mechanism, PosteriorMechanism) and synthesizer.engine.draw == "chain"
+    posterior = isinstance(mechanism, PosteriorMechanism)
+    chains = posterior and synthesizer.engine.draw == "chain"
+    candidates = posterior and not chains
     claim = guarantee.once if chains else guarantee.loss
     largest: dict[Adjacency, Lost] = {"add-remove": NONE_LOST, "substitution": NONE_LOST}
     worst, worst_share, differs, questions = tried[0].neighbour, -1.0, "", 0
@@ -190,6 +195,8 @@ def audit_exact(
         now = math.inf if found.differs else share(found.lost, of)
         if several and not found.differs and now > 1 + ROUNDING:
             found = replace(found, differs="two data sets cost more than is claimed for two")
+        if candidates and not found.differs and "select" not in found.kinds:
+            found = replace(found, differs="no draw was chosen by noise")
         differs = differs or found.differs
         questions = max(questions, 0 if several else len(found.kinds))
         if now > worst_share:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import csv
+import importlib
 import io
 import re
 import warnings
@@ -29,6 +30,10 @@ from dpbayes.schema.values import NO_FIELD
 
 LONGEST = 2**22  # characters of the row of names, before it is split
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "|"}
+Numeric = dict[str, list[str]]  # columns of numbers, and codes in them that are none
+_ESCAPES = (
+    *(b"+AAo-1", b"1\\n1", b"1\\x0a1", b"1\\u000a1", b"~\n1", b"\x1b$B0!\n\x1b(B", b"\x0e0\n\x0f"),
+)
 _MARKS = {  # longer ones first: that of UTF-32 begins with that of UTF-16
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -80,7 +85,7 @@ def read(file: File, how: Reading, schema: Schema | None) -> Found:
     layout = _regular(file, how, schema)
     marks = Marks(file.where, how, layout)
     (frame,) = _frames(file, layout, None)
-    numeric = _numeric(frame, schema) if marks.sought else []
+    numeric = _numeric(frame, schema) if marks.sought else {}
     marks.see(frame, numeric)
     decimal = marks.decided()
     return Found(frame if decimal == "." else pointed(frame, numeric), _said(layout, decimal))
@@ -144,11 +149,14 @@ def _encodings(file: File, how: Reading) -> list[str]:
         try:
             name = codecs.lookup(how.encoding).name
             "".encode(name)  # some are no encodings of text
+            keeps = _keeps_lines(name)
         except (LookupError, ValueError):
             raise DataError(
                 f"encoding = {how.encoding!r} is not known; examples: utf-8, latin-1, cp1252, "
                 "cp850, utf-16, shift_jis."
             ) from None
+        if not keeps:
+            raise DataError(f"encoding = {how.encoding!r} can make several lines of one.")
         return ["utf-8-sig" if name == "utf-8" else name]
     with file.opened() as stream:
         start = stream.read(4)
@@ -156,6 +164,22 @@ def _encodings(file: File, how: Reading) -> list[str]:
         if start.startswith(mark):
             return [name]
     return ["utf-8-sig", "cp1252"]
+
+
+def _keeps_lines(encoding: str) -> bool:
+    """Whether the ends of lines are those of the bytes: no escape makes or hides one.
+
+    So it is where each byte is a character, and where these samples have as many as in ASCII.
+    """
+    name = encoding.replace("-", "_")
+    if name.startswith(("utf_16", "utf_32")):
+        return True
+    with contextlib.suppress(ImportError):
+        if hasattr(importlib.import_module(f"encodings.{name}"), "decoding_table"):
+            return True
+    return all(
+        line.decode(encoding, "replace").count("\n") == line.count(b"\n") for line in _ESCAPES
+    )
 
 
 @contextlib.contextmanager
@@ -212,17 +236,17 @@ def _counted(file: File, reader: Any, layout: Layout, schema: Schema | None) -> 
 def _check_breaks(
     file: File, layout: Layout, schema: Schema, row: Sequence[str], line: int
 ) -> None:
-    """Raise DataError if a field of a column that is not declared goes over several lines.
+    """Raise DataError if a field that is no declared level goes over several lines.
 
-    Where it opens with a stray quotation mark, it holds all records up to the next such mark. In a
-    column that is declared it is no value.
+    Where it opens with a stray quotation mark, it holds all records up to the next such mark.
     """
     for name, field in zip(layout.header, row, strict=False):
-        if ("\n" in field or "\r" in field) and name.strip() not in schema.columns:
+        column = schema.columns.get(name.strip())
+        if ("\n" in field or "\r" in field) and (column is None or field not in column.levels):
             raise DataError(
-                f"{file.where}: line {line}: a field of column {name!r}, which the schema does not "
-                "declare, goes over several lines. If it begins with a stray quotation mark, it "
-                "holds other records. Leave the column out of the file."
+                f"{file.where}: line {line}: a field of column {name!r} goes over several lines "
+                "and is no declared level. If it begins with a stray quotation mark, it holds "
+                "other records. Leave the column out of the file, or mend the mark."
             )
 
 
@@ -335,10 +359,10 @@ class Marks:
         self._points: set[str] = set()
         self._clear = False  # a comma that marks no thousands
 
-    def see(self, frame: pd.DataFrame, numeric: list[str]) -> None:
+    def see(self, frame: pd.DataFrame, numeric: Numeric) -> None:
         """Look at some rows, in columns of numbers."""
-        for name in numeric:
-            fields = frame[name]
+        for name, codes in numeric.items():
+            fields = frame[name][~frame[name].isin(codes)]
             commas = fields.str.fullmatch(_COMMA, na=False)
             if commas.any():
                 self._commas.add(name)
@@ -365,22 +389,26 @@ class Marks:
         return ","
 
 
-def pointed(frame: pd.DataFrame, numeric: list[str]) -> pd.DataFrame:
+def pointed(frame: pd.DataFrame, numeric: Numeric) -> pd.DataFrame:
     """Decimal points in place of commas."""
     changed = {}
-    for name in numeric:
-        found = frame[name].str.fullmatch(_COMMA, na=False)
+    for name, codes in numeric.items():
+        found = frame[name].str.fullmatch(_COMMA, na=False) & ~frame[name].isin(codes)
         if found.any():
             points = frame[name].str.replace(",", ".", regex=False)
             changed[name] = frame[name].where(~found, points)
     return frame.assign(**changed)
 
 
-def _numeric(frame: pd.DataFrame, schema: Schema | None) -> list[str]:
+def _numeric(frame: pd.DataFrame, schema: Schema | None) -> Numeric:
     """Columns of numbers: as declared, or by their look where there is no schema yet."""
     if schema is not None:
-        columns = schema.columns.items()
-        numbers = {n for n, c in columns if not any(isinstance(one, str) for one in c.levels)}
-        return [name for name in map(str, frame) if name in numbers]
+        numbers = {
+            name: list(column.missing)
+            for name, column in schema.columns.items()
+            if column.type != "date" and not any(isinstance(one, str) for one in column.levels)
+        }
+        return {name: numbers[name] for name in map(str, frame) if name in numbers}
     number = rf"{_COMMA}|{_POINT}|\s*[+-]?\d+\s*"
-    return [name for name in map(str, frame) if frame[name].dropna().str.fullmatch(number).all()]
+    looks = [name for name in map(str, frame) if frame[name].dropna().str.fullmatch(number).all()]
+    return {name: [] for name in looks}

@@ -90,7 +90,7 @@ def release_into(output: Output, fit: Fit[Any], terms: Terms, say: Say = print) 
             with as_output_error(output.path, "Nothing was released."):
                 with payment.counted():
                     release = _draw(fit, terms, payment)
-                files = release.files(terms.file_format)
+                    files = release.files(terms.file_format)
                 work.allocate(_space(fit, terms, files))
             to_the_end.enter_context(uninterrupted())
             payment.writing()

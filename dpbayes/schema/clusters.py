@@ -17,7 +17,7 @@ from dpbayes.arrays import Ints
 from dpbayes.errors import DataError, SchemaError
 from dpbayes.heavy import needed, pd
 from dpbayes.schema.frames import as_frame
-from dpbayes.schema.values import level_text
+from dpbayes.schema.values import NO_FIELD, WRITTEN, level_text
 
 MOST = 1000
 MEMORY = "500MB"  # of DuckDB, before it goes to the disk
@@ -63,7 +63,7 @@ class Cluster:
             raise DataError(f"column {self.column!r} of the schema's cluster is not in the data.")
         given = records[self.column]
         names = given.map(level_text)
-        nobody = given.isna() | (names == "")
+        nobody = given.isna() | names.str.strip().isin({*NO_FIELD, *WRITTEN})
         return int(nobody.sum()), names[~nobody]
 
     def hashed(self, key: bytes, records: pd.DataFrame) -> tuple[int, Ints]:

@@ -86,6 +86,8 @@ class Flow(Failures):
             value = self.evaluate(node[1])
             if node[0].text == "+":
                 return value
+            if node[0].text == "-":
+                self.check_operator("-", INT, value, node.line)
             result = mixed([value], node.line, INT if node[0].text == "!" else value)
             if node[0].text == "-" and value.form is not None:
                 return replace(result, form=Linear().plus(value.form, -1))
@@ -134,7 +136,7 @@ class Flow(Failures):
     def _ternary(self, node: Node) -> Value:
         condition = self.evaluate(node[0])
         sure = self.sure
-        self.sure |= in_both(node[1], node[2], self.functions)
+        self.sure |= in_both(node[1], node[2], self.functions, self.env)
         otherwise = replace(condition, asks=False)
         one, other = self._under(condition, node[1]), self._under(otherwise, node[2])
         self.sure = sure

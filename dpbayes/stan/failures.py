@@ -8,7 +8,7 @@ or in the branch that is taken.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpbayes.stan import signatures as stan
@@ -110,12 +110,15 @@ class Failures:
     def check_operator(self, sign: str, left: Value, right: Value, line: int) -> None:
         """Note operands that an operator may fail on."""
         self.check_lengths((left, right), line)
+        if sign in ("+", "-", "*") and _whole(left, right) and self.meets((left, right)):
+            self.may_fail(
+                line, "a whole number can be too large where a record and parameters meet"
+            )
         if sign not in ("/", "%", "%/%", "\\"):
             return
-        whole = left.base in WHOLE and right.base in WHOLE
-        known = (
-            right.form is not None and not right.form.terms and 0 < abs(right.form.constant) < INTS
-        )
+        whole = _whole(left, right)
+        # By -1 the least of them becomes too large.
+        known = right.form is not None and not right.form.terms and 0 < right.form.constant < INTS
         matrix = sign in ("/", "\\") and not right.scalar
         if (whole and not known and self.meets([right])) or (matrix and self.meets([left, right])):
             self.may_fail(line, "a division can be an error where a record and parameters meet")
@@ -181,6 +184,13 @@ class Failures:
         self.sure = frozenset(call for call in self.sure if name not in names_in(*call[1]))
 
 
+def _outcome(node: Node) -> Node | None:
+    """What a call of a density is the density of."""
+    if node.kind == "conditional_call":
+        return node[1]
+    return node.parts[1][0] if node.parts[1] else None
+
+
 def distribution(node: Node) -> Call:
     """The distribution of a call of its density, with its arguments."""
     stem = node[0].text.rpartition("_")[0]
@@ -189,18 +199,65 @@ def distribution(node: Node) -> Call:
     return stem, node.parts[1].present[1:] if node.parts[1] else ()
 
 
-def in_both(first: Node, second: Node, functions: Container[str]) -> frozenset[Call]:
+def _whole(*values: Value) -> bool:
+    """Whether all may be whole numbers."""
+    return all(value.base in WHOLE for value in values)
+
+
+def in_both(
+    first: Node, second: Node, functions: Container[str], known: Mapping[str, Value]
+) -> frozenset[Call]:
     """Distributions that both of two branches evaluate, with the same arguments.
 
-    An engine leaves out a density whose value nobody uses: both have to give it to one variable.
+    An engine leaves out a density whose value nobody uses: both have to give it to one variable,
+    and to use that later alone. Of no outcome a density may not look at its arguments: both have
+    outcomes that are one number for certain.
 
     Args:
         first, second: statements, or expressions.
         functions: names of the user's own.
+        known: what is known of variables before.
     """
     both = _in_each(first, second, functions)
-    own = {name for branch in (first, second) for name in _declared_in(branch)}
-    return frozenset(call for root, call in both if root not in own)
+    own = {
+        name for branch in (first, second) for name in (*_declared_in(branch), *_read_in(branch))
+    }
+    empty = {call for branch in (first, second) for call in _perhaps_empty(branch, known)}
+    return frozenset(call for root, call in both if root not in own and call not in empty)
+
+
+def _perhaps_empty(node: Node, known: Mapping[str, Value]) -> Iterator[Call]:
+    """Distributions of what is not one number for certain."""
+    called = node.kind in ("call", "conditional_call")
+    density = called and node[0].text.endswith(stan.DENSITY_ENDINGS)
+    if density and not _is_number(_outcome(node), known):
+        yield distribution(node)
+    for part in node.present:
+        yield from _perhaps_empty(part, known)
+
+
+def _is_number(node: Node | None, known: Mapping[str, Value]) -> bool:
+    if node is None or node.kind == "number":
+        return node is not None
+    if node.kind == "name":
+        return node[0].text in known and known[node[0].text].scalar
+    if node.kind == "index" and node[0].kind == "name" and node[0][0].text in known:
+        places, dims = node.present[1:], known[node[0][0].text].dims
+        return dims is not None and len(dims) == len(places) and all(
+            place.kind == "single" and _is_number(place[0], known) for place in places
+        )  # fmt: skip
+    return False
+
+
+def _read_in(node: Node) -> Iterator[str]:
+    """Variables that a statement uses the values of, but for indices on its left side."""
+    if node.kind == "assignment":
+        yield from names_in(node[2])
+        return
+    if node.kind == "word":
+        yield node.text
+    for part in node.present:
+        yield from _read_in(part)
 
 
 def _in_each(first: Node, second: Node, functions: Container[str]) -> frozenset[Kept]:

@@ -16,7 +16,7 @@ from dpbayes.stan.declared import (
     typed,
 )
 from dpbayes.stan.expressions import counts_in_place, later_taints, record_of
-from dpbayes.stan.failures import changed_in, counted_to, in_both
+from dpbayes.stan.failures import changed_in, counted_to, in_both, names_in
 from dpbayes.stan.operations import under
 from dpbayes.stan.outlets import CLAMP_ARGUMENTS, COUNTED_ARGUMENTS, Loop
 from dpbayes.stan.program import MULTIPLICITY
@@ -121,6 +121,7 @@ class Follower(Calls):
         if switched and self.flow.evaluate(node[2]).form == Linear():
             value = self.flow.evaluate(node[1])
             condition = self.flow.evaluate(node[0])
+            value = replace(value, form=None, theta=True) if condition.theta else value
             return value if condition.public else under(value, condition, node.line)
         return self.flow.evaluate(node)
 
@@ -158,12 +159,11 @@ class Follower(Calls):
             value = self._given(name, value, node.line)
         elif node.parts[1] is not None:
             value = self._stored(value, self.flow.evaluate(node[1]), node.line)
-        else:  # NaN until it is assigned to
-            value = replace(value, nonneg=False, unit=False)
-        if is_checked(kind) and not self.calls:
-            self.checked.add(name)
-        else:
-            self.checked.discard(name)
+        else:  # NaN until it is assigned to, and as many as parameters may say
+            theta = any(size.theta for size in sizes)
+            value = replace(value, nonneg=False, unit=False, theta=theta)
+        if not self.calls:  # a function's variables are others, whatever their names are
+            (self.checked.add if is_checked(kind) else self.checked.discard)(name)
         self._set(name, value, node.line)
 
     def _set(self, name: str, value: Value, line: int) -> None:
@@ -298,7 +298,7 @@ class Follower(Calls):
         before, clamps, pc = dict(self.flow.env), self.flow.clamps, self.flow.pc
         sure = outer = self.flow.sure
         if len(node.present) > 2:
-            sure = outer | in_both(node[1], node[2], self.flow.functions)
+            sure = outer | in_both(node[1], node[2], self.flow.functions, self.flow.env)
         self.flow.pc, self.flow.sure = under(pc, condition, node.line), sure
         self.flow.pc = replace(self.flow.pc, asks=pc.asks or condition.asks)
         self.follow_in_block(node[1])
@@ -331,7 +331,13 @@ class Follower(Calls):
 
         self._repeat(node, node[1], enter, counts=False)
 
+    def _changes_end(self, node: Node, end: Node) -> None:
+        """Note a loop that changes where it ends, which is asked at every turn."""
+        if names_in(end) & set(changed_in(node[-1])):
+            self.flow.find(node.line, "a loop changes where it ends.", broken=False)
+
     def _for_range(self, node: Node) -> None:
+        self._changes_end(node, node[2])
         low, high = self.flow.evaluate(node[1]), self.flow.evaluate(node[2])
         bounds = mixed([low, high], node.line, INT)
         counts = bounds.count > 0
@@ -345,6 +351,7 @@ class Follower(Calls):
         self._loop_over(node, node[3], variable, bounds, counts=counts)
 
     def _for_each(self, node: Node) -> None:
+        self._changes_end(node, node[1])
         values = self.flow.evaluate(node[1])
         length = Value(values.taint, theta=values.theta)
         variable = replace(length, count=values.count)

@@ -201,9 +201,12 @@ def either(first: Value, second: Value, line: int) -> Value:
         return first
     both = mixed((first, second), line, Value())
     clamped = all(v.clamped or v.public for v in (first, second))
+    base = first.base if first.base == second.base else ""
+    if {first.base, second.base} == {"int", "real"} and first.scalar and second.scalar:
+        base = "real"  # a whole number beside a real one becomes one
     return replace(
         both,
-        base=first.base if first.base == second.base else "",
+        base=base,
         dims=_either_size(first, second),
         arrays=first.arrays if first.arrays == second.arrays else 0,
         nonneg=first.nonneg and second.nonneg,

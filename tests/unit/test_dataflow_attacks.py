@@ -120,6 +120,30 @@ ATTACKS = {
         GOOD, [PUBLIC_X, each("real z = sum(head(x, mu < y[i] ? 1 : 99));")],
     ),
     "sorting what is not a number": (GOOD, [each("vector[2] z = sort_asc([log(mu - y[i]), 1]');")]),
+    "a loop that moves its end": (
+        GOOD, [more("int k = 1; real s = 0; for (j in 1:k) { for (i in 1:n)"
+                    " if (y[i] == 0.25 && k < 9) k += 1; s += 1; } mu ~ normal(s, 1);")]),
+    "a loop that moves its end by an entry": (
+        GOOD, [more("array[1] int k = {1}; real s = 0; for (j in 1:k[1]) { for (i in 1:n)"
+                    " if (y[i] == 0.25 && k[1] < 9) k[1] += 1; s += 1; } mu ~ normal(s, 1);")]),
+    "a loop that moves its end by the number of records": (
+        GOOD, [more("int k = 1; real s = 0; for (j in 1:k) { if (k < n) k += 1; s += 0.1; }"
+                    " mu ~ normal(s, 1);")]),
+    "a loop that changes what it goes through": (
+        GOOD, [more("array[3] real v = {0, 0, 0}; real s = 0; for (u in v) { for (i in 1:n)"
+                    " if (y[i] == 0.25) v[3] = 5; s += u; } mu ~ normal(s, 1);")]),
+    "a bound by the name of a function's variable": (
+        GOOD, [functions("  real f(real u) { real d = u; return d; }\n"),
+               computed("vector<lower=-1>[n] d;\n  real q = f(1.0);\n  d = mu - y;")]),
+    "a whole number that is too large": (
+        GOOD, [each("int k = mu < y[i] ? 2147483647 : 0; real z = k + k;")]),
+    "a whole number that has no opposite": (
+        GOOD, [each("int k = mu < y[i] ? -2147483647 - 1 : 0; real z = -k;")]),
+    "a division by -1": (
+        GOOD, [each("int k = mu < y[i] ? -2147483647 - 1 : 0; real z = k %/% -1;")]),
+    "a length by parameters": (
+        GOOD, [("  if (emit) {", "  if (emit) {\n    vector[mu > 0 ? 6 : 0] v;\n    for (i in 1:n)"
+                " if (y[i] == 0.25) for (j in 1:6) log_lik[i] += fmin(0, v[j]);")]),
     "a root of -0": (GOOD, [each("real z = log1p(exp(mu) / sqrt(-y[i]));")]),
     "the larger of 0 and -0": (GOOD, [each("real z = log1p(exp(mu) / fmax(0.0, -y[i]));")]),
     "an even power by numbers that are rounded": (

@@ -172,7 +172,7 @@ def test_an_empty_row_of_a_workbook_is_a_record(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("a,b\n1,2\n\n3,4\n", 3), ("a,b\n\n1,2", 2), ('sep=,\na,b\n1,"\n"\n\n3,4', 5)],
+    [("a,b\n1,2\n\n3,4\n", 3), ("a,b\n\n1,2", 2), ("sep=,\na,b\n1,2\n\n3,4", 4)],
 )
 def test_an_empty_line_between_records_of_several_columns(text, line, tmp_path):
     (tmp_path / "a.csv").write_text(text)
@@ -214,7 +214,8 @@ def test_a_portable_file_has_no_encoding_to_set(tmp_path):
 
 
 OPEN = "x,note\n1,fine\n2,{}\n3,fine\n4,{}\n5,fine\n"
-NUMBERS = dpb.Schema.from_dict({"columns": {"x": {"type": "continuous", "lower": 0, "upper": 9}}})
+NUMBER = {"type": "continuous", "lower": 0, "upper": 9}
+NUMBERS = dpb.Schema.from_dict({"columns": {"x": NUMBER}})
 
 
 @pytest.mark.parametrize("marks", [('"', '"'), ('"so', 'so"'), ('"so', '"so'), ('"', '"so')])
@@ -286,3 +287,53 @@ def test_a_transport_file_that_is_cut(version, text, tmp_path):
             continue
         with pytest.raises(DataError, match="cut short"):
             dpb.read_records(path)
+
+
+def test_several_lines_are_one_value_only_where_it_is_a_declared_level(tmp_path):
+    """Else a stray quotation mark in a declared column, too, could hold records."""
+    (tmp_path / "d.csv").write_text('x,note\n1,fine\n2,"two\nlines"\n')
+    levels = {"type": "categorical", "levels": ["fine", "two\nlines"]}
+    declared = dpb.Schema.from_dict({"columns": {"x": NUMBER, "note": levels}})
+    read = declared.validate(dpb.read_records(tmp_path / "d.csv", declared))
+    assert read["note"].tolist() == ["fine", "two\nlines"]
+    levels = {"type": "categorical", "levels": ["fine", "two lines"], "missing": True}
+    declared = dpb.Schema.from_dict({"columns": {"x": NUMBER, "note": levels}})
+    with pytest.raises(DataError, match="line 3: a field of column 'note'"):
+        dpb.read_records(tmp_path / "d.csv", declared)
+
+
+@pytest.mark.parametrize("encoding", ["utf-7", "unicode_escape", "raw_unicode_escape", "hz"])
+def test_an_encoding_that_makes_lines_is_refused(encoding, tmp_path):
+    (tmp_path / "d.csv").write_text("x\n1\n2\n")
+    with pytest.raises(DataError, match="can make several lines of one"):
+        dpb.read_records(tmp_path / "d.csv", NUMBERS, encoding=encoding)
+
+
+@pytest.mark.parametrize(
+    "encoding", ["latin-1", "cp850", "mac_roman", "shift_jis", "gbk", "utf-16"]
+)
+def test_an_encoding_that_keeps_lines_is_read(encoding, tmp_path):
+    (tmp_path / "d.csv").write_bytes("x\n1\n2\n".encode(encoding))
+    assert len(dpb.read_records(tmp_path / "d.csv", NUMBERS, encoding=encoding)) == 2
+
+
+def test_a_missing_code_with_a_comma_sets_no_decimal_mark(tmp_path):
+    """Whether anybody has the code would decide how all numbers are read."""
+    columns = {"x": {**NUMBER, "missing": ["9,9"]}, "z": NUMBER}
+    declared = dpb.Schema.from_dict({"columns": columns})
+    (tmp_path / "d.csv").write_text("x;z\n1.5;2.5\n9,9;1\n")
+    read = declared.validate(dpb.read_records(tmp_path / "d.csv", declared))
+    assert read["z"].tolist() == [2.5, 1.0]
+    assert read["x"].isna().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("text", ["", "NA", ".", "nan", " NA "])
+def test_an_identifier_that_stands_for_none_is_no_person(text):
+    """Persons without a name were taken for one person with many records."""
+    columns = {"person": {"type": "identifier"}, "x": NUMBER}
+    declared = dpb.Schema.from_dict(
+        {"columns": columns, "cluster": {"column": "person", "most": 2}}
+    )
+    frame = pd.DataFrame({"person": ["a", text, "b"], "x": [1, 2, 3]})
+    with pytest.raises(DataError, match="1 rows have no identifier"):
+        declared.cluster.check(frame)

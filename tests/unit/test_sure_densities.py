@@ -64,6 +64,12 @@ LEAKS = {
     f"{HALF} z += normal_lpdf(0.7 | 0, mu); TERM = {TERM} + z;",
     "an entry of what nobody uses": f"{HALF} TERM = normal_lpdf(y[i] | 0, mu); "
     f"else {{ vector[2] z; z[1] = normal_lpdf(1 | 0, mu); TERM = {TERM}; }}",
+    "of nothing in the other branch": f"vector[0] e; {HALF} TERM = 0 * beta_lpdf(0.7 | mu, 1.0); "
+    "else TERM = beta_lpdf(e | mu, 1.0);",
+    "of nothing in the other value": f"vector[0] e; TERM = {TERM} + (y[i] > 0.5 ? "
+    "0 * cauchy_lpdf(0.7 | 0.0, mu) : cauchy_lpdf(e | 0.0, mu));",
+    "used by one branch alone": f"real z; {HALF} {{ z = normal_lpdf(0.7 | 0, mu); "
+    f"TERM = {TERM} + 0 * z; }} else {{ z = normal_lpdf(0.5 | 0, mu); TERM = {TERM}; }}",
     "left early": f"real z; {HALF} {{ z = normal_lpdf(y[i] | 0, mu); TERM = 0; continue; }} "
     "else z = normal_lpdf(y[i] | 0, mu); TERM = z;",
     "given to a function that does not look": f"{HALF} TERM = normal_lpdf(y[i] | 0, mu); "
