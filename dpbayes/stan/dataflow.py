@@ -11,7 +11,8 @@ Proved is: confidential data reach target only through the log_lik argument of t
 i alone, wherever it stands among the others; no bound, length, prior, ``reject``, ``print`` or
 random number depends on them, nor y_rep; no error hangs on a record and parameters together
 (failures.py); ``n`` is used for lengths and loops alone; random numbers are drawn for y_rep alone,
-where nothing else is evaluated; and the prior is proper (priors.py). Not proved: that log_lik is
+where nothing else is evaluated; the prior is proper (priors.py); and a user's program has a shape
+that is followed (template.py). Not proved: that log_lik is
 normalised, and that no value of y inside the declared domain and no number of records is an error
 in the program.
 
@@ -30,6 +31,7 @@ from dpbayes.errors import ProgramError
 from dpbayes.stan.priors import improper
 from dpbayes.stan.program import GIVEN, StanProgram, stan_directory
 from dpbayes.stan.syntax import Node, Unreadable, parse
+from dpbayes.stan.template import outside_template
 
 BLOCKS = {
     "data_block": "data",
@@ -97,28 +99,32 @@ def prove(
     added = whole = _prove(text, names, replicates=False, counted=True)
     if not program.counted:
         whole = _prove(text, names, replicates=False) if drawn else apart
-    found = dict.fromkeys((*whole.findings, *apart.findings, *improper_in(program)))
+    found = dict.fromkeys((*whole.findings, *apart.findings, *unproved_in(program)))
     ordered = tuple(sorted(found, key=lambda finding: not finding.broken))
     more = tuple(finding for finding in added.findings if finding not in found)
     return Proof(ordered, more, whole.rows, whole.lengths)
 
 
 @lru_cache(maxsize=64)
-def improper_in(program: StanProgram) -> tuple[Finding, ...]:
-    """Lines of a user's program at which its prior is not proved to be proper."""
+def unproved_in(program: StanProgram) -> tuple[Finding, ...]:
+    """Lines of a user's program where its prior may be improper, or its shape can't be followed."""
+    from dpbayes.stan.calls import trusted_functions
+
     if program.bundled or program.text in _bundled_texts():
         return ()
     if program.pieces:
         return tuple(
             found._replace(message=f"of {piece.name}.stan: {found.message}")
             for piece in program.pieces
-            for found in improper_in(piece)
+            for found in unproved_in(piece)
         )
     try:
         tree = parse(program.text)
-        found = improper({block.kind: block for block in tree.present})
     except (Unreadable, RecursionError):  # then nothing of it is proved
         return ()
+    blocks = {block.kind: block for block in tree.present}
+    trusted = [function for same in trusted_functions().values() for function in same]
+    found = (*improper(blocks), *outside_template(blocks, trusted))
     return tuple(Finding(line, message, broken=False) for line, message in found)
 
 

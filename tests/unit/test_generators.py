@@ -92,8 +92,12 @@ ATTACKS = {
     "many numbers at once": beside("vector[2] z = dirichlet_rng([1, 1]');"),
 }  # fmt: skip
 UNDER_THE_SWITCH = {
-    "in a condition": everywhere("if (emit_y_rep && mu > 0) { real z = normal_rng(0, 1); }"),
-    "the other way": everywhere("if (mu > 0 && emit_y_rep) { real z = normal_rng(0, 1); }"),
+    "in a condition": everywhere(
+        "if (emit_y_rep && clip_upper > 0) { real z = normal_rng(0, 1); }"
+    ),
+    "the other way": everywhere(
+        "if (clip_upper > 0 && emit_y_rep) { real z = normal_rng(0, 1); }"
+    ),
     "in a ternary": everywhere("real z = emit_y_rep ? normal_rng(0, 1) : 0;"),
     "as it is written too": everywhere("if (emit_y_rep == 1) ;"),
     "by a function": [(FUNCTION, DRAW + FUNCTION),

@@ -4,7 +4,7 @@ import pytest
 
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.errors import EngineError
-from dpbayes.stan.dataflow import improper_in, prove
+from dpbayes.stan.dataflow import prove, unproved_in
 from dpbayes.stan.program import StanProgram
 from tests.programs import BLOCKS, GOOD, write
 
@@ -163,10 +163,10 @@ IMPROPER = {
 @pytest.mark.parametrize("name", IMPROPER)
 def test_not_known_to_be_proper(name, tmp_path):
     mine = StanProgram.from_file(write(tmp_path, program(*IMPROPER[name])))
-    assert improper_in(mine)
+    assert unproved_in(mine)
     proof = prove(mine)
     assert not proof.proved
-    assert not any(finding in proof.broken for finding in improper_in(mine))
+    assert not any(finding in proof.broken for finding in unproved_in(mine))
 
 
 def test_attacks_are_stan(tmp_path):
@@ -176,14 +176,14 @@ def test_attacks_are_stan(tmp_path):
 
 def test_the_line_is_named_with_what_to_write(tmp_path):
     mine = StanProgram.from_file(write(tmp_path, program(FLAT, "")))
-    (finding,) = improper_in(mine)
+    (finding,) = unproved_in(mine)
     assert mine.source.splitlines()[finding.line - 1] == f"  {FLAT}"
     assert "write b ~ normal(0, 1);" in finding.message
 
 
 def test_blocks_of_records_add_no_prior(tmp_path):
     text = BLOCKS.replace(PRIOR, "")
-    assert improper_in(StanProgram.from_file(write(tmp_path, text)))
+    assert unproved_in(StanProgram.from_file(write(tmp_path, text)))
 
 
 def test_constants_are_finite(tmp_path):

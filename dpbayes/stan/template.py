@@ -1,0 +1,304 @@
+"""The shape that a user's program has to have before it can be proved (see dataflow.py).
+
+It is a short list of what statements may look like, whatever they do. Nearly every program that was
+proved and leaked had something in it that a likelihood does not need: a loop that moves its own
+end, a count that goes from record to record, a whole number made of a comparison with a parameter.
+Those are refused by their form, so that the analysis has less to be right about.
+
+Where `log_lik` is computed, which is everywhere but in `transformed data` and where y_rep is drawn:
+loops go from a number to a number of the data block, and each turn writes entries of its own;
+conditions are about data, and comparisons stand in conditions alone; no variable is a whole number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dpbayes.stan.syntax import Node
+
+UNPROVED = {  # statements, and what is said of them
+    "while_loop": "while",
+    "for_each": "a loop over the entries of a container",
+    "break_loop": "break",
+    "continue_loop": "continue",
+    "output": "print or reject",
+    "profile": "profile",
+}
+COMPARISONS = ("||", "&&", "==", "!=", "<", "<=", ">", ">=")
+WHOLE = ("%", "%/%", "\\")
+WHOLE_NUMBERED = (
+    "is_inf", "is_nan", "int_step", "to_int", "logical_negation", "logical_and", "logical_or",
+    "logical_eq", "logical_neq", "logical_lt", "logical_lte", "logical_gt", "logical_gte",
+    "sort_indices_asc", "sort_indices_desc", "rank", "modulus", "int_divide",
+)  # fmt: skip
+PLAIN = ("int", "real", "vector", "row_vector", "matrix")
+SIZES = ("rows", "cols", "size", "num_elements")
+Found = tuple[int, str]  # a line, and why nothing is proved there
+
+
+def outside_template(blocks: Mapping[str, Node], trusted: Sequence[Node]) -> Iterator[Found]:
+    """Lines of a program, and why what stands there is not in the shape that can be proved.
+
+    Args:
+        blocks: by kind.
+        trusted: definitions of the bundled includes, which are not looked at.
+    """
+    declared = {
+        kind: dict(_declarations(blocks[kind]))
+        for kind in ("data_block", "transformed_data")
+        if kind in blocks
+    }
+    data = {name for names in declared.values() for name in names}
+    whole = {name for name, kind in declared.get("data_block", {}).items() if kind == "int"}
+    functions = [
+        function
+        for function in (blocks["functions_block"].present if "functions_block" in blocks else ())
+        if function not in trusted
+    ]
+    names = [function[1].text for function in functions]
+    for function in functions:
+        if names.count(function[1].text) > 1:
+            yield function.line, f"{function[1].text} is defined more than once."
+    template = _Template(frozenset(data), frozenset(whole), _asked(functions))
+    reached: set[str] = set()
+    for kind in ("transformed_parameters", "model_block", "generated"):
+        if kind in blocks:
+            yield from template.statements(blocks[kind].present)
+            reached |= set(_called(blocks[kind]))
+    while (
+        more := {
+            name
+            for function in functions
+            if function[1].text in reached
+            for name in _called(function)
+        }
+        - reached
+    ):
+        reached |= more
+    for function in functions:
+        if function[1].text in reached:
+            yield from template.function(function)
+    if "transformed_data" in blocks:
+        yield from replace(template, of_data=True).statements(blocks["transformed_data"].present)
+
+
+@dataclass(frozen=True)
+class _Template:
+    """What may stand where.
+
+    Attributes:
+        public: names that a condition may ask for.
+        bounds: names that may say where a loop ends.
+        asked: places of the arguments that conditions in the user's functions ask for.
+        of_data: it is transformed data, which no parameter enters.
+        loops: names of loop variables here, each with the names that are declared inside.
+    """
+
+    public: frozenset[str]
+    bounds: frozenset[str]
+    asked: Mapping[str, frozenset[int]]
+    of_data: bool = False
+    loops: tuple[tuple[str, frozenset[str]], ...] = ()
+
+    def function(self, node: Node) -> Iterator[Found]:
+        """A function of the user's own."""
+        if node[0].kind == "word":
+            yield node.line, "a function that returns nothing."
+        if node.present[-1].kind != "block":
+            return
+        given = frozenset(_parameters(node))
+        inside = replace(self, public=given, bounds=given, of_data=False)
+        yield from inside.statements(node.present[-1].present)
+
+    def statements(self, nodes: Sequence[Node]) -> Iterator[Found]:
+        """Some in a row."""
+        for node in nodes:
+            yield from self.statement(node)
+
+    def statement(self, node: Node) -> Iterator[Found]:
+        """One, with what stands in it."""
+        if node.kind in UNPROVED:
+            yield node.line, f"{UNPROVED[node.kind]} cannot be followed."
+        elif node.kind == "block":
+            yield from self.statements(node.present)
+        elif node.kind == "if_else":
+            yield from self._condition(node[0])
+            draws = node[0].kind == "name" and node[0][0].text == "emit_y_rep"
+            yield from self.statements(node.present[2:] if draws else node.present[1:])
+        elif node.kind == "for_range":
+            yield from self._loop(node)
+        elif node.kind == "assignment":
+            yield from self._assignment(node)
+        elif node.kind == "declaration":
+            yield from self._declaration(node)
+        else:
+            yield from self._values(node)
+
+    def _loop(self, node: Node) -> Iterator[Found]:
+        variable, low, high, body = node.present
+        for bound in (low, high):
+            if not self._known(bound):
+                yield (
+                    node.line,
+                    "a loop goes from and to what is neither a number of the data block nor a "
+                    "length.",
+                )
+        loops = (*self.loops, (variable.text, frozenset(dict(_declarations(body)))))
+        inside = replace(self, public=self.public | {variable.text}, loops=loops)
+        yield from inside.statement(body)
+
+    def _known(self, node: Node) -> bool:
+        """Whether it is a sum of numbers, of whole numbers of the data block and of lengths."""
+        if node.kind == "number":
+            return True
+        if node.kind == "name":
+            return node[0].text in self.bounds
+        if node.kind == "call":
+            arguments = node.parts[1].present if node.parts[1] else ()
+            return node[0].text in SIZES and all(one.kind == "name" for one in arguments)
+        if node.kind == "binary":
+            return node[1].text in ("+", "-") and self._known(node[0]) and self._known(node[2])
+        return False
+
+    def _assignment(self, node: Node) -> Iterator[Found]:
+        target, places = node[0], []
+        while target.kind == "index":
+            places += [p[0] for p in target.present[1:] if p.kind == "single"]
+            target = target[0]
+        written = {place[0].text for place in places if place.kind == "name"}
+        for variable, inside in self.loops:
+            if target[0].text not in inside and variable not in written:
+                yield (
+                    node.line,
+                    f"{target[0].text} is carried from one turn of a loop to the next: write to "
+                    f"{target[0].text}[{variable}], or declare it in the loop.",
+                )
+        for place in places:
+            yield from self._values(place)
+        yield from self._values(node[2])
+
+    def _declaration(self, node: Node) -> Iterator[Found]:
+        kind, names = node[0], [declared[0].text for declared in node.present[1:]]
+        word = next(part.text for part in kind.present if part.kind == "word")
+        if names != ["y_rep"] and not self.of_data:
+            if word == "int":
+                yield node.line, "a variable of whole numbers; use real, or transformed data."
+            if word not in PLAIN or any(part.kind == "constraint" for part in kind.present):
+                yield (
+                    node.line,
+                    f"what {names[0]} has to keep is an error where it fails: leave its bounds "
+                    "out, and write vector or matrix.",
+                )
+        yield from self._values(node)
+
+    def _condition(self, node: Node) -> Iterator[Found]:
+        """What is asked for may be data alone; then comparisons are in place."""
+        if self.of_data:
+            return
+        outside = sorted(_read(node) - self.public)
+        if outside:
+            yield (
+                node.line,
+                f"a condition on {', '.join(outside)}: ask for data alone.",
+            )
+
+    def _values(self, node: Node) -> Iterator[Found]:
+        """Expressions in a statement."""
+        if node.kind == "ternary":
+            yield from self._condition(node[0])
+            yield from self._values(node[1])
+            yield from self._values(node[2])
+            return
+        sign = ""
+        if node.kind == "binary":
+            sign = node[1].text
+        elif node.kind == "unary" and node[0].text == "!":
+            sign = "!"
+        if sign in WHOLE:
+            yield node.line, f"{sign} of whole numbers cannot be followed."
+        if sign in (*COMPARISONS, "!") and not self.of_data:
+            yield node.line, f"{sign} outside of a condition makes a whole number."
+        if node.kind in ("call", "conditional_call"):
+            for place, argument in enumerate(_arguments(node)):
+                outside = sorted(_read(argument) - self.public)
+                if place in self.asked.get(node[0].text, ()) and outside and not self.of_data:
+                    yield (
+                        node.line,
+                        f"a condition in {node[0].text}() on {', '.join(outside)}: ask for data "
+                        "alone.",
+                    )
+        if node.kind == "call" and node[0].text in WHOLE_NUMBERED and not self.of_data:
+            yield node.line, f"{node[0].text}() outside of a condition makes a whole number."
+        for part in node.present:
+            yield from self._values(part)
+
+
+def _declarations(node: Node) -> Iterator[tuple[str, str]]:
+    """Names that are declared in a statement or a block, with their types."""
+    if node.kind == "declaration":
+        kind = node[0]
+        word = next(part.text for part in kind.present if part.kind == "word")
+        scalar = word if len([p for p in kind.present if p.kind != "constraint"]) == 1 else "many"
+        for declared in node.present[1:]:
+            yield declared[0].text, scalar
+    if node.kind == "for_range":
+        yield node[0].text, "index"
+    for part in node.present:
+        yield from _declarations(part)
+
+
+def _parameters(function: Node) -> list[str]:
+    listed = function.parts[2].present if function.parts[2] else ()
+    return [parameter.present[-1].text for parameter in listed]
+
+
+def _arguments(call: Node) -> tuple[Node, ...]:
+    first = call.present[1:2] if call.kind == "conditional_call" else ()
+    rest = call.parts[-1].present if call.parts[-1] else ()
+    return (*first, *rest)
+
+
+def _asked(functions: Sequence[Node]) -> dict[str, frozenset[int]]:
+    """Places of arguments that conditions in functions ask for, or in functions that they call."""
+    asked: dict[str, frozenset[int]] = {function[1].text: frozenset() for function in functions}
+    while True:
+        found = {}
+        for function in functions:
+            names = set(_conditions(function.present[-1], asked))
+            places = (p for p, name in enumerate(_parameters(function)) if name in names)
+            found[function[1].text] = frozenset(places) | asked[function[1].text]
+        if found == asked:
+            return asked
+        asked = found
+
+
+def _conditions(node: Node, asked: Mapping[str, frozenset[int]]) -> Iterator[str]:
+    """Names that conditions in it ask for."""
+    if node.kind in ("if_else", "ternary"):
+        yield from _read(node[0])
+    if node.kind in ("call", "conditional_call"):
+        for place, argument in enumerate(_arguments(node)):
+            if place in asked.get(node[0].text, ()):
+                yield from _read(argument)
+    for part in node.present:
+        yield from _conditions(part, asked)
+
+
+def _called(node: Node) -> Iterator[str]:
+    """Functions that are used, but where y_rep is drawn."""
+    if node.kind == "if_else" and node[0].kind == "name" and node[0][0].text == "emit_y_rep":
+        for part in node.present[2:]:
+            yield from _called(part)
+        return
+    if node.kind in ("call", "conditional_call"):
+        yield node[0].text
+    for part in node.present:
+        yield from _called(part)
+
+
+def _read(node: Node) -> set[str]:
+    """Variables and functions that an expression names."""
+    if node.kind in ("name", "call", "conditional_call"):
+        return {node[0].text}.union(*(_read(part) for part in node.present[1:]))
+    return set().union(*(_read(part) for part in node.present))
