@@ -141,8 +141,8 @@ class Flow(Failures):
         one, other = self._under(condition, node[1]), self._under(otherwise, node[2])
         self.sure = sure
         value = either(one, other, node.line)
-        if condition.public and not condition.theta and self.block == "generated quantities":
-            # "emit ? log_lik : rep_vector(0, 0)" has its length where there is anything.
+        if asks_for_terms(node) and self.block == "generated quantities":
+            # "emit ? log_lik : rep_vector(0, 0)" has its length where log_lik is computed.
             for empty, full in ((one, other), (other, one)):
                 if empty.length == Linear() and empty.base == full.base:
                     value = replace(value, dims=full.dims)
@@ -152,7 +152,7 @@ class Flow(Failures):
 
     def _index(self, value: Value, places: Sequence[Node], line: int) -> Value:
         indices = [[self.evaluate(p) for p in place.present] for place in places]
-        shape = _indexed_shape(value, places, indices)
+        shape = indexed_shape(value, places, indices)
         flat = [v for index in indices for v in index]
         count = max(value.count, self.by_place(value, places, indices))
         result = replace(
@@ -312,6 +312,11 @@ class Flow(Failures):
         return total if total.alone else replace(total, count=max(1, total.count))
 
 
+def asks_for_terms(node: Node) -> bool:
+    """Whether it is ``emit ? ... : ...``."""
+    return node[0] == Node("name", (Node("word", text="emit"),))
+
+
 def _elementwise(name: str, values: list[Value], line: int) -> Value:
     like = largest(values)
     if name in stan.ANSWERS:
@@ -384,7 +389,7 @@ def _whole_or_block(place: Node, index: list[Value]) -> bool:
     return (index[0].form, _frame_of(index)) in ((ONE, N), (FIRST, BLOCK))
 
 
-def _indexed_shape(value: Value, places: Sequence[Node], indices: list[list[Value]]) -> Value:
+def indexed_shape(value: Value, places: Sequence[Node], indices: list[list[Value]]) -> Value:
     """Type and sizes after indexing."""
     if value.dims is None or not value.base or len(places) > len(value.dims):
         return Value()

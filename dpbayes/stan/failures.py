@@ -44,6 +44,7 @@ class Failures:
         functions: definitions of the user's own, by name.
         sure: distributions that are evaluated in both branches, whichever is taken.
         replicates: random numbers and y_rep are judged.
+        counted: rows stand for different records (see ``Follower``).
     """
 
     pc: Value = INT
@@ -53,6 +54,7 @@ class Failures:
     functions: dict[str, list[Node]] = field(default_factory=dict)
     sure: frozenset[Call] = frozenset()
     replicates: bool = True
+    counted: bool = False
 
     def find(self, line: int, message: str, *, broken: bool) -> None:
         """Note a line, once."""
@@ -85,6 +87,19 @@ class Failures:
         if len(containers) >= least and self.meets([v for v in containers if v.any_length]):
             self.may_fail(line, "lengths may differ where a record and parameters meet")
 
+    def check_rows(self, values: Sequence[Value], line: int) -> None:
+        """Note data beside records' that have as many entries, but are not declared so.
+
+        They have a row for each record, which is added and removed with it.
+        """
+        containers = [v for v in values if not (v.scalar or v.dims == ())]
+        if self.counted and len({v.dims[0].counts if v.dims else v.long for v in containers}) > 1:
+            message = (
+                "what is not declared with a row for each record stands beside what is: declare "
+                "vector[n], array[n] or matrix[n, K]."
+            )
+            self.find(line, message, broken=False)
+
     def check_index(
         self, value: Value, places: Sequence[Node], indices: list[list[Value]], line: int
     ) -> None:
@@ -110,6 +125,8 @@ class Failures:
     def check_operator(self, sign: str, left: Value, right: Value, line: int) -> None:
         """Note operands that an operator may fail on."""
         self.check_lengths((left, right), line)
+        if sign not in ("*", "/", "\\"):
+            self.check_rows((left, right), line)
         if sign in ("+", "-", "*") and _whole(left, right) and self.meets((left, right)):
             self.may_fail(
                 line, "a whole number can be too large where a record and parameters meet"
@@ -132,6 +149,7 @@ class Failures:
         # One number of a vector: of an empty one there may be none.
         together = name in stan.TOGETHER and (len(values) == 1 or name not in stan.ELEMENTWISE)
         self.check_lengths(values, line, 1 if together or shapes else 2)
+        self.check_rows(values, line)
         if name.endswith(stan.DENSITY_ENDINGS):
             self._check_density(name, values, node)
         elif name not in stan.NEVER_WRONG and not self._safe(name, values):
@@ -164,7 +182,12 @@ class Failures:
         if not first.public and (first.theta or self.pc.theta):
             self.may_fail(line, f"what {name}() is the density of depends on parameters too")
         if not all(v.public for v in rest):
-            self.may_fail(line, f"an argument of {name}() after the first depends on records")
+            self.may_fail(
+                line,
+                f"an argument of {name}() after the first depends on records (write its formula of "
+                "functions that are never an error, as -0.5 * square((y - m) / s) - log(s) for a "
+                "normal density but for its constant)",
+            )
         if any(v.theta and v.base in WHOLE for v in rest):
             self.may_fail(line, f"a whole number that {name}() takes depends on parameters")
         # A probability as it is declared is one; what is computed may not be a number.

@@ -138,6 +138,9 @@ class Outlets:
         log_lik, given = values[0], values[1:]
         self.flow.check_lengths([log_lik], line, 1)
         frame = BLOCK if self.flow.summing else N
+        if self.flow.counted and log_lik.length != frame:
+            why = "the log_lik of pseudo_log_lik is not known to have an entry for each record"
+            self.flow.find(line, f"{why}: declare vector[n] log_lik_i.", broken=False)
         whole = log_lik.taint.frame in (None, frame)
         counted = MULTIPLICITY in self.flow.data
         if counted is not (len(given) == len(COUNTED_ARGUMENTS)):

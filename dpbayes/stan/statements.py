@@ -6,16 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpbayes.stan.calls import Calls
+from dpbayes.stan.composition import SEPARATOR
 from dpbayes.stan.declared import (
     COMPLEX,
     better_known,
     declared_range,
     is_checked,
-    may_be_empty,
+    keeps_sizes,
     takes_any,
     typed,
 )
-from dpbayes.stan.expressions import counts_in_place, later_taints, record_of
+from dpbayes.stan.expressions import (
+    asks_for_terms,
+    counts_in_place,
+    indexed_shape,
+    later_taints,
+    record_of,
+)
 from dpbayes.stan.failures import changed_in, counted_to, in_both, names_in
 from dpbayes.stan.operations import under
 from dpbayes.stan.outlets import CLAMP_ARGUMENTS, COUNTED_ARGUMENTS, Loop
@@ -62,7 +69,7 @@ class Follower(Calls):
         self, functions: dict[str, list[Node]], private_names: Sequence[str], counted: bool = False
     ) -> None:
         super().__init__(functions)
-        self.counted = counted
+        self.counted = self.flow.counted = counted
         self.private = (*private_names, *CLAMP_ARGUMENTS[:2])
         self.made = 0  # loop variables so far
         self.checked: set[str] = set()  # variables whose declared limits are checked at every draw
@@ -101,7 +108,8 @@ class Follower(Calls):
     def _declaration(self, node: Node) -> None:
         kind = node[0]
         limits = kind.parts[2].present if kind.parts[2] else ()
-        sizes = [*self._sizes(kind.parts[0]), *self._sizes(kind.parts[3])]
+        names = {declared[0].text.partition(SEPARATOR)[0] for declared in node.present[1:]}
+        sizes = [size for k in (0, 3) for size in self._sizes(kind.parts[k], names)]
         values = [self.flow.evaluate(limit[1]) for limit in limits]
         self._check_declared(node.line, sizes, values)
         unsure = [size for size in sizes if size.form not in (N, BLOCK)]  # may be below 0
@@ -111,14 +119,20 @@ class Follower(Calls):
             assert declared is not None
             self._declare(declared, kind, sizes, limits)
 
-    def _sizes(self, node: Node | None) -> list[Value]:
-        return [] if node is None else [self._size(part) for part in node.present]
+    def _sizes(self, node: Node | None, names: set[str]) -> list[Value]:
+        return [] if node is None else [self._size(part, names) for part in node.present]
 
-    def _size(self, node: Node) -> Value:
-        """A size: that of ``condition ? size : 0`` is the size, where there is anything."""
-        # Elsewhere a vector that is empty could be given another length.
-        switched = node.kind == "ternary" and self.flow.block in ("data", "generated quantities")
-        if switched and self.flow.evaluate(node[2]).form == Linear():
+    def _size(self, node: Node, names: set[str]) -> Value:
+        """A size of variables: that of ``emit ? n : 0`` is n, where there is anything.
+
+        It is so of log_lik, which is there where it is computed, of y_rep, and of data that are
+        given. Any other variable could be empty there, and then take values of another length.
+        """
+        switched = node.kind == "ternary" and names <= {
+            "data": {*GIVEN_BY_ROW},
+            "generated quantities": {"y_rep", *(["log_lik"] if asks_for_terms(node) else [])},
+        }.get(self.flow.block, set())
+        if switched and not self.calls and self.flow.evaluate(node[2]).form == Linear():
             value = self.flow.evaluate(node[1])
             condition = self.flow.evaluate(node[0])
             value = replace(value, form=None, theta=True) if condition.theta else value
@@ -180,8 +194,10 @@ class Follower(Calls):
         if self.flow.block == "parameters":
             return replace(value, theta=True)
         own = value.dims[value.length == N :] if value.dims else ()
-        if self.counted and any(size.counts for size in own):
-            self.flow.find(line, f"{name} has more than a row for each record.", broken=False)
+        sizes = [size.form for size in value.dims or () if size.form]
+        if self.counted and (any(s.counts for s in own) or any(s.reads("rows") for s in sizes)):
+            message = f"{name} has rows of records, and not one for each: declare {name} [n]."
+            self.flow.find(line, message, broken=False)
         if name == "n":
             return replace(value, form=N, count=2)
         self.flow.data[name] = by_row = value.length == N
@@ -206,11 +222,10 @@ class Follower(Calls):
     def _stored(self, declared: Value, given: Value, line: int) -> Value:
         """A value in a variable: its own type and sizes, and what was given it otherwise."""
         self.flow.check_lengths([declared, given], line)
+        self.flow.check_rows([declared, given], line)
+        self._check_kept(declared, given, line)
         declared_dims = declared.dims if declared.base else given.dims
         dims = better_known(declared_dims, given.dims)
-        if dims and may_be_empty(dims) and dims != given.dims:
-            # What is empty takes any length, and which one may hang on what is known of nothing.
-            dims = tuple(replace(size, form=None) for size in dims)
         if declared.base in COMPLEX:
             dims = None
         stored = replace(
@@ -220,6 +235,17 @@ class Follower(Calls):
             dims=dims,
         )
         return under(stored, self.flow.pc, line)
+
+    def _check_kept(self, declared: Value, given: Value, line: int) -> None:
+        """Note an assignment by which a variable could have other sizes than its own."""
+        drawn = self.flow.pc.asks  # nothing else is evaluated there
+        if declared.dims and not drawn and not keeps_sizes(declared, given):
+            self.flow.find(
+                line,
+                "a variable that may be empty, or an array of vectors, takes values of any length: "
+                "give it what is known to have its sizes, or values entry by entry.",
+                broken=False,
+            )
 
     # Assignment
 
@@ -252,6 +278,9 @@ class Follower(Calls):
         flat = [v for index in indices for v in index]
         self.flow.check_index(old, places, indices, line)
         self.flow.check_lengths([value], line, 1)
+        picked = indexed_shape(old, places, indices)
+        self.flow.check_rows([picked, value], line)
+        self._check_kept(picked, value, line)
         new = join_taints([value.taint, *later_taints(places, indices, line)], line)
         taint = self._placed(old, places[0], indices[0], new, line)
         symbols = [v.form for v in flat if v.form is not None]

@@ -58,14 +58,17 @@ def outside_template(blocks: Mapping[str, Node], trusted: Sequence[Node]) -> Ite
     ]
     names = [function[1].text for function in functions]
     for function in functions:
-        if names.count(function[1].text) > 1:
-            yield function.line, f"{function[1].text} is defined more than once."
+        name = function[1].text
+        if names.count(name) > 1:
+            yield function.line, f"{name} is defined more than once."
+        if name in SIZES or name in data:
+            yield function.line, f"{name} means something else: give your function another name."
     template = _Template(frozenset(data), frozenset(whole), _asked(functions))
     reached: set[str] = set()
     for kind in ("transformed_parameters", "model_block", "generated"):
         if kind in blocks:
             yield from template.statements(blocks[kind].present)
-            reached |= set(_called(blocks[kind]))
+            reached |= set(_called(blocks[kind], drawn=False))
     while (
         more := {
             name
@@ -92,6 +95,7 @@ class _Template:
         bounds: names that may say where a loop ends.
         asked: places of the arguments that conditions in the user's functions ask for.
         of_data: it is transformed data, which no parameter enters.
+        in_block: it is no function, where names mean something else.
         loops: names of loop variables here, each with the names that are declared inside.
     """
 
@@ -99,6 +103,7 @@ class _Template:
     bounds: frozenset[str]
     asked: Mapping[str, frozenset[int]]
     of_data: bool = False
+    in_block: bool = True
     loops: tuple[tuple[str, frozenset[str]], ...] = ()
 
     def function(self, node: Node) -> Iterator[Found]:
@@ -108,7 +113,7 @@ class _Template:
         if node.present[-1].kind != "block":
             return
         given = frozenset(_parameters(node))
-        inside = replace(self, public=given, bounds=given, of_data=False)
+        inside = replace(self, public=given, bounds=given, in_block=False)
         yield from inside.statements(node.present[-1].present)
 
     def statements(self, nodes: Sequence[Node]) -> Iterator[Found]:
@@ -124,7 +129,7 @@ class _Template:
             yield from self.statements(node.present)
         elif node.kind == "if_else":
             yield from self._condition(node[0])
-            draws = node[0].kind == "name" and node[0][0].text == "emit_y_rep"
+            draws = self.in_block and _asks_y_rep(node)
             yield from self.statements(node.present[2:] if draws else node.present[1:])
         elif node.kind == "for_range":
             yield from self._loop(node)
@@ -285,16 +290,21 @@ def _conditions(node: Node, asked: Mapping[str, frozenset[int]]) -> Iterator[str
         yield from _conditions(part, asked)
 
 
-def _called(node: Node) -> Iterator[str]:
-    """Functions that are used, but where y_rep is drawn."""
-    if node.kind == "if_else" and node[0].kind == "name" and node[0][0].text == "emit_y_rep":
+def _asks_y_rep(node: Node) -> bool:
+    """Whether it is ``if (emit_y_rep)``."""
+    return node.kind == "if_else" and node[0] == Node("name", (Node("word", text="emit_y_rep"),))
+
+
+def _called(node: Node, *, drawn: bool = True) -> Iterator[str]:
+    """Functions that are used; without ``drawn`` none where y_rep is drawn."""
+    if not drawn and _asks_y_rep(node):
         for part in node.present[2:]:
-            yield from _called(part)
+            yield from _called(part, drawn=drawn)
         return
     if node.kind in ("call", "conditional_call"):
         yield node[0].text
     for part in node.present:
-        yield from _called(part)
+        yield from _called(part, drawn=drawn)
 
 
 def _read(node: Node) -> set[str]:

@@ -90,6 +90,33 @@ def test_a_condition_in_a_function_of_a_function(tmp_path):
     assert found.proved
 
 
+SUMS = " real s = 0; for (j in 1:3) s += m; return s; "
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"real mine(real m, int emit_y_rep) {{ if (emit_y_rep) {{ {SUMS} }} return 0; }}",
+        "real mine(real m, int emit_y_rep) { if (emit_y_rep) return other(m); return 0; }",
+    ],
+)  # fmt: skip
+def test_the_switch_of_y_rep_is_the_data_entry(body, tmp_path):
+    """Arguments with its name hid what was written in a branch."""
+    other = f"  real other(real m) {{ {SUMS} }}\n"
+    found = proof(
+        tmp_path,
+        (FUNCTIONS, f"{FUNCTIONS}{other}  {body}\n"),
+        (MODEL, f"{MODEL}  real w = mine(mu, 1);\n"),
+    )
+    assert "s is carried from one turn" in said(found)
+
+
+@pytest.mark.parametrize("name", ["rows", "size", "clip_upper"])
+def test_names_of_functions_that_mean_something_else(name, tmp_path):
+    own = f"  real {name}(real a, real b) {{ return a; }}\n"
+    assert f"{name} means something else" in said(proof(tmp_path, (FUNCTIONS, FUNCTIONS + own)))
+
+
 def test_two_functions_of_one_name(tmp_path):
     assert "mine is defined more than once" in said(proof(tmp_path, (FUNCTIONS, FUNCTIONS + TWICE)))
 
