@@ -102,13 +102,11 @@ def keeps_sizes(declared: Value, given: Value) -> bool:
     """Whether a variable has the declared sizes after an assignment for certain.
 
     Stan compares the sizes of both, but not where the variable is empty, nor inside an array: there
-    it takes those of what is given. Those have to be known to be the same, or to follow no records.
+    it takes those of what is given. Those have to be known to be the same.
     """
     forms = [size.form for size in declared.dims or ()]
     if (not declared.arrays or len(forms) == 1) and all(
         form in (N, BLOCK) or (form and not form.terms and form.constant > 0) for form in forms
     ):
         return True
-    if None not in forms and forms == [size.form for size in given.dims or ()]:
-        return True
-    return given.public and not (given.long or given.count or declared.long)
+    return None not in forms and forms == [size.form for size in given.dims or ()]

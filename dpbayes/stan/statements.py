@@ -223,9 +223,11 @@ class Follower(Calls):
         """A value in a variable: its own type and sizes, and what was given it otherwise."""
         self.flow.check_lengths([declared, given], line)
         self.flow.check_rows([declared, given], line)
-        self._check_kept(declared, given, line)
         declared_dims = declared.dims if declared.base else given.dims
         dims = better_known(declared_dims, given.dims)
+        self._keeps_sizes(declared, given, line)
+        if dims and not keeps_sizes(declared, given):
+            dims = tuple(replace(size, form=None) for size in dims)
         if declared.base in COMPLEX:
             dims = None
         stored = replace(
@@ -236,16 +238,24 @@ class Follower(Calls):
         )
         return under(stored, self.flow.pc, line)
 
-    def _check_kept(self, declared: Value, given: Value, line: int) -> None:
-        """Note an assignment by which a variable could have other sizes than its own."""
-        drawn = self.flow.pc.asks  # nothing else is evaluated there
-        if declared.dims and not drawn and not keeps_sizes(declared, given):
+    def _keeps_sizes(self, declared: Value, given: Value, line: int) -> bool:
+        """Whether a variable has its own sizes after an assignment, or nothing of records in them.
+
+        It is noted, but where y_rep is drawn, and nothing else is evaluated.
+        """
+        if not declared.dims or keeps_sizes(declared, given):
+            return True
+        value = under(given, self.flow.pc, line)
+        if value.public and not (value.long or value.count or declared.long):
+            return True
+        if not self.flow.pc.asks:
             self.flow.find(
                 line,
                 "a variable that may be empty, or an array of vectors, takes values of any length: "
                 "give it what is known to have its sizes, or values entry by entry.",
                 broken=False,
             )
+        return False
 
     # Assignment
 
@@ -280,7 +290,8 @@ class Follower(Calls):
         self.flow.check_lengths([value], line, 1)
         picked = indexed_shape(old, places, indices)
         self.flow.check_rows([picked, value], line)
-        self._check_kept(picked, value, line)
+        if not self._keeps_sizes(picked, value, line):
+            old = replace(old, dims=tuple(replace(size, form=None) for size in old.dims or ()))
         new = join_taints([value.taint, *later_taints(places, indices, line)], line)
         taint = self._placed(old, places[0], indices[0], new, line)
         symbols = [v.form for v in flat if v.form is not None]

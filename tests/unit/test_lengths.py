@@ -107,6 +107,17 @@ def test_what_takes_any_length(name, tmp_path):
         assert any(OTHER in finding.message for finding in proof.findings)
 
 
+Y_REP = "    y_rep = normal_rng(rep_vector(mu, n), 1);"
+
+
+@pytest.mark.parametrize(
+    "given", ["if (y[1] > 0) w = [1.0]';", "w = y[1] > 0 ? [1.0]' : rep_vector(0, 0);"]
+)
+def test_a_length_that_a_record_chose_is_no_scale_of_y_rep(given, tmp_path):
+    drawn = Y_REP.replace("1);", "1 + size(w));")
+    assert not made([(Y_REP, f"    vector[0] w; {given}\n{drawn}")], tmp_path).proved
+
+
 @pytest.mark.parametrize("name", BESIDE)
 def test_data_of_records_under_another_length(name, tmp_path):
     proof = made(BESIDE[name], tmp_path)
