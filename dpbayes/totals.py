@@ -58,8 +58,8 @@ def for_total(
     if found is None:
         raise GuaranteeError(
             f"a total of ε = {stated(total)} is too little for {datasets} data sets by "
-            f"{mechanism.name!r}, of which each needs {low:.3g} at least. Ask for fewer data sets "
-            "or more ε, or give a δ (--delta)."
+            f"{mechanism.name!r}, of which each needs {stated(low)} at least. Ask for fewer data "
+            "sets or more ε, or give a δ (--delta)."
         )
     return found
 

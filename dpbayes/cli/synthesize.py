@@ -206,5 +206,5 @@ def _within(
         loss = choice_loss(choice.choose_epsilon, asked.guarantee().adjacency)
         asked = asked.having_paid(loss, CHOICE)
     fitting: Any = for_total(asked, total, datasets, delta).mechanism
-    say(f"ε = {stated(fitting.epsilon)} for each data set, {total:g} in all.")
+    say(f"ε = {stated(fitting.epsilon)} for each data set, {stated(total)} in all.")
     return tuple(one.with_mechanism(fitting) for one in candidates)

@@ -15,6 +15,7 @@ from dpbayes.cli.streams import say, say_done
 from dpbayes.engines import SamplerSettings
 from dpbayes.errors import OutputError
 from dpbayes.mechanisms import Unweighted
+from dpbayes.privacy.accounting import stated
 from dpbayes.publication.output import as_output_error, check_writable
 from dpbayes.tuning import tune as choose
 
@@ -54,7 +55,7 @@ def tune(
     assert found.tuning is not None
     say(
         f"c1 = {found.c1:.4g}, c2 = {found.c2:.4g}: local ε_x = 2Δ = "
-        f"{found.tuning['local_epsilon']:.3g} on {found.tuning['n']:,} reference records "
-        f"(target {target_epsilon:g})."
+        f"{stated(found.tuning['local_epsilon'])} on {found.tuning['n']:,} reference records "
+        f"(target {stated(target_epsilon)})."
     )
     say_done(f"Written: {out}")

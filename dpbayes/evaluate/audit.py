@@ -29,6 +29,7 @@ from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.posterior.records import blank_data
 from dpbayes.mechanisms.posterior.sampled import BoundStage
 from dpbayes.mechanisms.posterior.tabulated import Tables
+from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.schema.frames import as_frame
 
@@ -71,7 +72,7 @@ class Audit:
     def __str__(self) -> str:
         claimed = self.guarantee
         numbers = (claimed.epsilon, claimed.epsilon_substitution)
-        each = [f"{x:.4g}" if math.isfinite(x) else "none" for x in numbers]
+        each = [stated(x) if math.isfinite(x) else "none" for x in numbers]
         nominal = " / ".join(each) if math.isfinite(claimed.holding) else "no ε"
         verdict = "EXCEEDED" if self.violated else "not exceeded"
         what = "range of a log ratio" if self.wide else "log ratio"

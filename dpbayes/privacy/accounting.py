@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import decimal
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -185,20 +186,20 @@ def stated(loss: float) -> str:
 
     Every ε, ρ and δ that people read goes through here.
     """
-    return _four_digits(loss, math.ceil, 1 - 1e-9)
+    return _four_digits(loss, decimal.ROUND_CEILING)
 
 
 def stated_left(left: float) -> str:
     """What is left of a budget, with four digits and rounded down: never more than there is."""
-    return _four_digits(left, math.floor, 1 + 1e-9)
+    return _four_digits(left, decimal.ROUND_FLOOR)
 
 
-def _four_digits(amount: float, rounded: Callable[[float], int], tolerance: float) -> str:
-    # The tolerance is for amounts of four digits, of which binary fractions miss the last.
+def _four_digits(amount: float, rounding: str) -> str:
+    # Ten digits first: of an amount of four digits a binary fraction misses the last ones.
     if not math.isfinite(amount) or amount <= 0:
         return f"{amount:.4g}"
-    unit = 10.0 ** (math.floor(math.log10(amount)) - 3)
-    return f"{rounded(amount / unit * tolerance) * unit:.4g}"
+    written = decimal.Context(prec=10).create_decimal_from_float(amount)
+    return f"{float(decimal.Context(prec=4, rounding=rounding).plus(written)):.4g}"
 
 
 @dataclass(frozen=True)

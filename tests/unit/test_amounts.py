@@ -11,7 +11,7 @@ from dpbayes.privacy.accounting import stated, stated_left
 
 PACKAGE = Path(dpbayes.__file__).parent
 SYMBOL = re.compile(r"[ερδ] (= |is at least )$")
-NAME = re.compile(r"\b(epsilon\w*|rho\w*|delta|loss|spent|left)\b")
+NAME = re.compile(r"(epsilon\w*|rho\w*|delta|\bloss|\bspent|\bleft|\btotal)\b")
 
 
 def formatted(text):
@@ -33,7 +33,14 @@ def formatted(text):
 
 @pytest.mark.parametrize(
     "text",
-    ['f"ε = {x:.4g}"', 'f"at δ = {d:g}"', 'f"it costs {claim.epsilon:.6g}"', 'f"{loss.rho:.3g}"'],
+    [
+        'f"ε = {x:.4g}"',
+        'f"at δ = {d:g}"',
+        'f"it costs {claim.epsilon:.6g}"',
+        'f"{loss.rho:.3g}"',
+        "f\"{found['local_epsilon']:.3g}\"",
+        'f"{total:g} in all"',
+    ],
 )
 def test_the_search_finds(text):
     assert list(formatted(text))
@@ -51,7 +58,7 @@ def test_no_other_place_rounds_an_amount():
 
 
 @pytest.mark.parametrize(
-    "amount", [1e-9, 0.30000001, 0.33334, 1 / 3, 2.33338, 1.0, 3 * 0.1, 49.99999]
+    "amount", [1e-9, 0.30000001, 0.33334, 1 / 3, 2.33338, 1.0, 3 * 0.1, 49.99999, 1e-310]
 )
 def test_rounding_is_on_the_safe_side(amount):
     assert float(stated(amount)) >= amount * (1 - 1e-9)
@@ -63,3 +70,8 @@ def test_rounding_is_on_the_safe_side(amount):
 def test_amounts_of_few_digits_stay():
     assert [stated(x) for x in (1.0, 0.5, 3 * 0.1, 2, 0)] == ["1", "0.5", "0.3", "2", "0"]
     assert [stated_left(x) for x in (1.0, 0.5, 0.3, 1 - 0.7, 0)] == ["1", "0.5", "0.3", "0.3", "0"]
+
+
+def test_the_smallest_and_the_largest_numbers_are_written():
+    for amount in (5e-324, 1e-322, 1.79e308):
+        assert float(stated(amount)) >= amount >= float(stated_left(amount)) > 0
