@@ -18,6 +18,7 @@ from dpbayes.publication.output import as_output_error
 from dpbayes.schema import Schema
 from dpbayes.schema.draft import MARK, guesses, text
 from dpbayes.schema.editors import json_schema
+from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesizer import Synthesizer
 
 schema_app = typer.Typer(no_args_is_help=True, help="Write and check schemas.")
@@ -71,10 +72,15 @@ def check(
     """
     declared = Schema.from_toml(schema)
     if records is not None:
-        declared.validate(source.read(records, declared), show_values=show_values)
+        found = source.read(records, declared)
+        declared.validate(found, show_values=show_values)
+        declared.check_cluster(found)
         say("The records fit the schema.")
     if declared.keep:
         Synthesizer(declared, Measured(1))
+    models = Sequence.from_toml(schema, "schema")
+    if models is not None:
+        models.on(declared)
     public = sum(column.public for column in declared.columns.values())
     say(f"{schema}: {len(declared.columns)} columns, {public} of them public.")
     if declared.guesses:

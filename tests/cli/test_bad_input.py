@@ -155,6 +155,17 @@ def test_bins_and_sigma(folder, setting, message, mechanism):
     assert message in refused(folder, "synthesize", folder / "data.csv", *flags)
 
 
+@pytest.mark.parametrize("mechanism", ["laplace", "measured", "pegs"])
+@pytest.mark.parametrize("bins", ["0", "-3", "nan", "true", "100000000"])
+def test_bins_where_no_column_is_numeric(folder, bins, mechanism):
+    """They would stand in the release's settings, and be refused once a column is numeric."""
+    levels = '[columns.ill]\ntype = "binary"\nlevels = ["no", "yes"]\n'
+    (folder / "schema.toml").write_text(levels)
+    plain = dict.fromkeys(("formula", "family", "warmup", "draws"))
+    flags = options(folder, **plain, mechanism=mechanism, set=f"bins={bins}")
+    assert "bins" in refused(folder, "synthesize", folder / "data.csv", *flags)
+
+
 def test_a_bound_that_no_draw_uses(folder):
     """It was taken, and stood in the way of guarantee.json when the draw was paid for."""
     plain = dict.fromkeys(("formula", "family", "warmup", "draws"))

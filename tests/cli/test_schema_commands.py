@@ -150,6 +150,40 @@ def test_a_database(survey):
     assert "no such table" not in done.stderr
 
 
+MODELLED = """
+[columns.income]
+type = "count"
+upper = 9
+[[model]]
+formula = "income ~ 1"
+"""
+CLUSTERED = """
+cluster = {column = "person", most = 2}
+[columns.person]
+type = "identifier"
+[columns.income]
+type = "count"
+upper = 9
+"""
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (MODELLED, "needs either family or program"),
+        (MODELLED + 'family = "bernoulli"\n', "binary"),
+        (MODELLED.replace("~ 1", "~ rent") + 'family = "poisson"\n', "'rent'"),
+        (CLUSTERED, "1 have more than the declared 2 records"),
+    ],
+)
+def test_a_check_refuses_what_a_synthesis_refuses(schema, message, tmp_path):
+    (tmp_path / "s.toml").write_text(schema)
+    (tmp_path / "r.csv").write_text("person,income\n1,2\n1,3\n1,4\n2,5\n")
+    done = dpbayes("schema", "check", "s.toml", "--records", "r.csv", cwd=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert message in done.stderr
+
+
 def test_json_for_editors(survey):
     done = dpbayes("schema", "json", cwd=survey)
     jsonschema.Draft202012Validator.check_schema(json.loads(done.stdout))

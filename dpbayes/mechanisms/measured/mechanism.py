@@ -19,7 +19,14 @@ from dpbayes.mechanisms.measured.budget import MOVES, Budget, concentrated_loss,
 from dpbayes.mechanisms.measured.rows import RowMaker, synthetic_codes
 from dpbayes.mechanisms.measured.structure import Structure, Walk, computed_by
 from dpbayes.mechanisms.outlook import Caution, Outlook
-from dpbayes.mechanisms.tables.cells import Axis, BinRule, Cells, make_axis, require_bounds
+from dpbayes.mechanisms.tables.cells import (
+    Axis,
+    BinRule,
+    Cells,
+    check_bins,
+    make_axis,
+    require_bounds,
+)
 from dpbayes.privacy.accounting import check_delta, stated
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise, StudyNoise
@@ -93,7 +100,7 @@ class Measured(PureMechanism):
             raise GuaranteeError(f"draw = {self.draw!r} must be mode or posterior.")
         if isinstance(self.bins, str) and self.bins != "auto":
             raise GuaranteeError(f"bins = {self.bins!r} must be auto, a number, or by column.")
-
+        check_bins(self.bins)
         object.__setattr__(self, "keep", texts_of("keep", "formulas", self.keep))
 
     def analyses(self, schema: Schema) -> tuple[Analysis, ...]:

@@ -318,7 +318,8 @@ def check_shared(mechanism: Any) -> None:
         )
     if mechanism.reference is not None and not isinstance(mechanism.reference, PublicRecords):
         raise GuaranteeError(
-            f"reference = {mechanism.reference!r:.60} must be PublicRecords(table), or a CSV file."
+            f"reference is a {type(mechanism.reference).__name__}; it must be "
+            "PublicRecords(table), or at the command line a CSV file."
         )
     if mechanism.seeds == "reference" and mechanism.reference is None:
         raise GuaranteeError("seeds = reference needs reference = ...: a file of public records.")
@@ -339,8 +340,8 @@ def cells_of(schema: Schema, bins: Mapping[str, Bins] | int | None) -> Cells:
                 f"{column.type}. Give it public bins: bins = {{{column.name} = 10}} or a list of "
                 "edges (from documentation, never from the confidential data)."
             )
-        many = isinstance(rule, int) and rule > MAX_CELLS
-        if isinstance(rule, str | bool) or many:
+        odd = isinstance(rule, int) and not 1 <= rule <= MAX_CELLS
+        if isinstance(rule, str | bool | float) or odd:
             raise GuaranteeError(
                 f"bins of column {column.name!r}: {rule!r:.40} must be a number of bins, up to "
                 f"{MAX_CELLS:,}, or edges."

@@ -297,6 +297,19 @@ def check_cells(
     schema: Schema, bins: BinRule | Mapping[str, BinRule], sigma: Mapping[str, float] | None
 ) -> None:
     """Raise SchemaError or GuaranteeError for columns and rules that make no cells."""
+    check_bins(bins)
+    if sigma is not None and not isinstance(sigma, Mapping):
+        raise GuaranteeError(f"sigma = {sigma!r} must be a table by column, {{age = 12}}.")
+    for name, value in (sigma or {}).items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 < value < math.inf:
+            raise GuaranteeError(f"sigma of column {name!r}: {value!r} must be a number above 0.")
+    schema.confidential()
+    Cells.of(schema, 1000, bins, sigma)  # any number of rows: it is not asked yet
+
+
+def check_bins(bins: BinRule | Mapping[str, BinRule]) -> None:
+    """Raise GuaranteeError for rules that no column could have, even if none needs bins."""
     for rule in bins.values() if isinstance(bins, Mapping) else [bins]:
         good = isinstance(rule, str | Sequence) or (
             isinstance(rule, int) and not isinstance(rule, bool) and 1 <= rule <= MAX_CELLS
@@ -306,14 +319,6 @@ def check_cells(
                 f"bins = {rule!r}: expected {', '.join(BIN_RULES)}, a number of bins from 1 to "
                 f"{MAX_CELLS:,}, or a list of edges; or a table with one of them for each column."
             )
-    if sigma is not None and not isinstance(sigma, Mapping):
-        raise GuaranteeError(f"sigma = {sigma!r} must be a table by column, {{age = 12}}.")
-    for name, value in (sigma or {}).items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 < value < math.inf:
-            raise GuaranteeError(f"sigma of column {name!r}: {value!r} must be a number above 0.")
-    schema.confidential()
-    Cells.of(schema, 1000, bins, sigma)  # any number of rows: it is not asked yet
 
 
 def _ravel(axes: tuple[Axis, ...], records: pd.DataFrame) -> Ints:
