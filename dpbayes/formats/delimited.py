@@ -29,6 +29,7 @@ from dpbayes.schema.parts import Part
 from dpbayes.schema.values import NO_FIELD
 
 LONGEST = 2**22  # characters of the row of names, before it is split
+BLOCK = 2**20  # characters read at once
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "|"}
 Numeric = dict[str, list[str]]  # columns of numbers, and codes in them that are none
 _ESCAPES = (
@@ -230,7 +231,25 @@ def _counted(file: File, reader: Any, layout: Layout, schema: Schema | None) -> 
         rows += 1
     if first_empty and may_be_empty(schema):
         _refuse_empty_line(file, first_empty)
+    if width == 1 and may_be_empty(schema):
+        _check_last_line(file, layout)
     return rows
+
+
+def _check_last_line(file: File, layout: Layout) -> None:
+    """Raise DataError if the last line has no end.
+
+    Whoever writes lines like that leaves no trace of a last record that is empty.
+    """
+    last = ""
+    with layout.text(file) as stream:
+        for block in iter(lambda: stream.read(BLOCK), ""):
+            last = block[-1]
+    if last not in ("\n", "\r"):
+        raise DataError(
+            f"{file.where}: its last line has no end. A last record without a value would leave no "
+            "trace in a file of one column that is written so: end every line."
+        )
 
 
 def _check_breaks(

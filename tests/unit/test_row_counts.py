@@ -1,5 +1,6 @@
 """Every record counts, those without any value too: where n is public, n tells of none of them."""
 
+import gzip
 import sqlite3
 
 import duckdb
@@ -337,3 +338,18 @@ def test_an_identifier_that_stands_for_none_is_no_person(text):
     frame = pd.DataFrame({"person": ["a", text, "b"], "x": [1, 2, 3]})
     with pytest.raises(DataError, match="1 rows have no identifier"):
         declared.cluster.check(frame)
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_a_last_line_without_end(packed, tmp_path):
+    """Joined by line ends, records n, y and a missing one would be the file of n and y."""
+    schema = schema_of(pd.DataFrame({"a": ["a"]}))
+    path = tmp_path / f"a.csv{packed}"
+    opened = gzip.open if packed else open
+    with opened(path, "wb") as stream:
+        stream.write("\n".join(["a", "a", "b"]).encode())
+    for read in (dpb.read_records, dpb.open_records):
+        with pytest.raises(DataError, match="its last line has no end"):
+            read(path, schema)
+    required = dpb.Schema.from_dict({"columns": {"a": {**schema["a"].to_dict(), "missing": False}}})
+    assert len(dpb.read_records(path, required)) == 2
