@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -37,6 +36,7 @@ from dpbayes.engines.base import (
     no_replicate,
     require_entries,
 )
+from dpbayes.engines.cmdstan_build import alone_in, compile_program, compiler_settings
 from dpbayes.engines.cmdstan_run import (
     DIGITS,
     SOURCE,
@@ -49,7 +49,7 @@ from dpbayes.engines.draws import SAMPLER_STATS, make_draws, stacked, uncolumn, 
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.errors import EngineError, ProgramError
-from dpbayes.heavy import filelock, xr
+from dpbayes.heavy import xr
 from dpbayes.interrupts import private_folder
 from dpbayes.privacy.guarantee import Draw
 from dpbayes.schema.fingerprint import hash_of
@@ -57,8 +57,6 @@ from dpbayes.stan.program import StanProgram
 
 # The release this was written and tested with; older ones may lack arguments used here.
 _OLDEST = (2, 35)
-_LOCK = ".lock"  # of a program's folder in the cache, held by who compiles it
-_SCRATCH = "compiling-"
 _EXACT = f"%.{DIGITS}g"
 TRIED = 10  # random points, at one of which a program that the embedded engine knows has a density
 _GENERATE = ["generate_quantities", "fitted_params=points.csv"]
@@ -118,9 +116,15 @@ class CmdStanEngine(CompilesOnce["CmdStanModel"]):
         target = directory / f"model{suffix}"
         if os.access(target, os.X_OK):  # False, too, in a folder of another user
             return target
-        with _alone_in(directory) as scratch:
-            if not os.access(target, os.X_OK):  # nobody has compiled it meanwhile
-                self._compile(program, scratch, target, threads=threads)
+        try:
+            with alone_in(directory) as scratch:
+                if not os.access(target, os.X_OK):  # nobody has compiled it meanwhile
+                    self._compile(program, scratch, target, threads=threads)
+        except OSError as error:
+            raise EngineError(
+                f"compiled programs cannot be kept in {directory}: {error.strerror}. Set "
+                "XDG_CACHE_HOME to a directory where you may write."
+            ) from None
         return target
 
     def _compile(self, program: StanProgram, scratch: Path, target: Path, *, threads: bool) -> None:
@@ -128,10 +132,7 @@ class CmdStanEngine(CompilesOnce["CmdStanModel"]):
         source = scratch / SOURCE
         source.write_text(program.text, encoding="utf-8")
         try:
-            with self._cmdstanpy.disable_logging():
-                built = self._cmdstanpy.compile_stan_file(
-                    source, cpp_options={"STAN_THREADS": "TRUE"} if threads else None
-                )
+            built = compile_program(self._cmdstanpy, self._home, source, threads=threads)
         except ValueError as error:
             last = "\n".join(str(error).strip().splitlines()[-10:])
             raise EngineError(f"the C++ compiler failed on {program.name}.stan:\n{last}") from None
@@ -140,7 +141,8 @@ class CmdStanEngine(CompilesOnce["CmdStanModel"]):
 
     def _key(self, program: StanProgram, threads: bool) -> str:
         # A compiled program finds CmdStan's libraries by their path, so the path counts too.
-        identity = "\0".join((program.sha256, str(self._home), platform.machine()))
+        settings = compiler_settings(self._home)
+        identity = "\0".join((program.sha256, str(self._home), platform.machine(), settings))
         variant = "-threads" if threads else ""
         return f"{hashlib.sha256(identity.encode()).hexdigest()[:20]}-{self.version}{variant}"
 
@@ -414,27 +416,6 @@ def _version_of(home: Path) -> str:
         version = re.search(r"^CMDSTAN_VERSION\s*:=\s*(\S+)", text, re.MULTILINE)
         return version[1] if version else ""
     return ""
-
-
-@contextlib.contextmanager
-def _alone_in(directory: Path) -> Iterator[Path]:
-    """A scratch folder inside a folder of the cache, which no other process uses meanwhile.
-
-    The lock ends with the process that holds it. What a process that was killed has left goes.
-    """
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        held = filelock.FileLock(directory / _LOCK, mode=0o600, fallback_to_soft=False).acquire()
-    except OSError as error:
-        raise EngineError(
-            f"compiled programs cannot be kept in {directory}: {error.strerror}. Set "
-            "XDG_CACHE_HOME to a directory where you may write."
-        ) from None
-    with held:
-        for left in directory.glob(f"{_SCRATCH}*"):
-            shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=directory) as scratch:
-            yield Path(scratch)
 
 
 def _variables(names: list[str], values: Floats, wanted: Sequence[str]) -> dict[str, NDArray[Any]]:

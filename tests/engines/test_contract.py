@@ -901,7 +901,8 @@ def test_another_cache_directory_is_filled_in_one_step(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("cmdstanpy.compile_stan_file", build)
     paths = [cmdstan.executable(coin_program, threads=threads) for threads in (False, True)]
-    assert [path.read_text() for path in paths] == ["None", "{'STAN_THREADS': 'TRUE'}"]
+    options = [path.read_text() for path in paths]
+    assert ["STAN_THREADS" in option for option in options] == [False, True]
     assert all(path.parent.parent == tmp_path / "dpbayes" / "stan" for path in paths)
     for path in paths:
         names = sorted(entry.name for entry in path.parent.iterdir())
