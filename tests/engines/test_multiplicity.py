@@ -86,6 +86,16 @@ BROKEN = {
 }  # fmt: skip
 
 
+# Three of them in one program, which is compiled once: 0 is the honest one.
+BEHAVIOURS = {"counts twice": 1, "no counts": 2, "counts in the terms": 3}
+SWITCHED = (
+    COUNTED.replace("int<lower=0> K;", "int<lower=0> K;\n  int<lower=0, upper=3> broken;")
+    .replace(PRIOR, f"if (broken == 3) log_lik_i = log_lik_i .* multiplicity;\n  {PRIOR}")
+    .replace(CALL, "clip_lower, clip_upper,\n      broken == 1 ? 2 * multiplicity : "
+             "broken == 2 ? ones_vector(n) : multiplicity);")
+)  # fmt: skip
+
+
 def program(tmp_path, text=COUNTED):
     path = tmp_path / "counted.stan"
     path.write_text(text)
@@ -225,9 +235,9 @@ def test_all_bundled_programs_count():
 def test_an_honest_program_is_proved_and_keeps_the_contract(engine, tmp_path):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(20, 2))
-    data = {"n": 20, "y": np.arange(20) % 2, "K": 2, "X": X, "rows": 20}
-    mine = program(tmp_path)
-    assert prove(mine).proved
+    data = {"n": 20, "y": np.arange(20) % 2, "K": 2, "X": X, "rows": 20, "broken": 0}
+    assert prove(program(tmp_path)).proved
+    mine = program(tmp_path, SWITCHED)
     check_contract(mine, engine.compile(mine), data, private=["y"])
 
 
@@ -239,10 +249,11 @@ def test_no_way_past_the_clamp_by_counts(name, tmp_path):
     assert prove(program(tmp_path, COUNTED.replace(old, new))).broken
 
 
-@pytest.mark.parametrize("name", ["counts twice", "no counts", "counts in the terms"])
+@pytest.mark.parametrize("name", BEHAVIOURS)
 def test_counts_are_checked_by_behaviour(name, engine, tmp_path):
-    mine = program(tmp_path, COUNTED.replace(*BROKEN[name]))
+    mine = program(tmp_path, SWITCHED)
     data = {"n": 20, "y": np.arange(20) % 2, "K": 1, "X": np.ones((20, 1)) * 0.5}
+    data["broken"] = BEHAVIOURS[name]
     with pytest.raises(dpb.ProgramError, match=r"multiplicity|log_lik changes"):
         check_contract(mine, engine.compile(mine), data, private=["y"])
 

@@ -1,5 +1,6 @@
 """What a program prints or says of the records: on no stream and in no message."""
 
+import itertools
 import pickle
 import stat
 
@@ -18,16 +19,27 @@ from tests.programs import GOOD, stopping, write
 SECRET = 7.8125
 SHORT = SamplerSettings(chains=2, warmup=20, draws=4, seed=1)
 PLACES = ("transformed data", "model", "generated quantities")
+STATEMENTS = ('print("y is ", y);', 'reject("y is ", y);')
+
+
+def with_all_statements():
+    """A program with every statement in every place, of which ``which`` says the one in use."""
+    text = GOOD
+    for number, (place, statement) in enumerate(itertools.product(PLACES, STATEMENTS)):
+        text = stopping(place, f"if (which == {number}) {statement}", text)
+    return text.replace(
+        "  vector[n] y;", "  int which;\n  real largest;\n  vector<upper=largest>[n] y;", 1
+    )
 
 
 @pytest.fixture
 def bind(engine, tmp_path):
-    def bind_text(text, n=5):
-        program = StanProgram.from_file(write(tmp_path, text))
-        data = {"n": n, "y": np.full(n, SECRET), **contract_defaults(n)}
-        return engine.compile(program).bind(data)
+    def bind_statement(which, largest=100, n=5):
+        program = StanProgram.from_file(write(tmp_path, with_all_statements()))
+        data = {"which": which, "largest": largest, "n": n, "y": np.full(n, SECRET)}
+        return engine.compile(program).bind({**data, **contract_defaults(n)})
 
-    return bind_text
+    return bind_statement
 
 
 def everything(bound):
@@ -50,9 +62,10 @@ def everything(bound):
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("statement", ['print("y is ", y);', 'reject("y is ", y);'])
+@pytest.mark.parametrize("statement", STATEMENTS)
 def test_values_that_a_program_prints_are_nowhere(bind, capfd, place, statement):
-    errors = everything(bind(stopping(place, statement)))
+    which = list(itertools.product(PLACES, STATEMENTS)).index((place, statement))
+    errors = everything(bind(which))
     shown = "".join((*capfd.readouterr(), *map(str, errors), *map(repr, errors)))
     assert str(SECRET) not in shown
     assert "y is" not in shown
@@ -62,7 +75,7 @@ def test_values_that_a_program_prints_are_nowhere(bind, capfd, place, statement)
 
 
 def test_data_that_do_not_fit_are_named_without_their_values(bind, capfd):
-    bound = bind(GOOD.replace("vector[n] y;", "vector<upper=1>[n] y;"))
+    bound = bind(-1, largest=1)
     with pytest.raises(ProgramError, match=r"does not accept the data \(y\)") as caught:
         bound.sample(SHORT)
     assert str(SECRET) not in str(caught.value)
