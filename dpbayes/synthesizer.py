@@ -18,7 +18,7 @@ from dpbayes.mechanisms.outlook import Outlook
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.weights import Reference
 from dpbayes.privacy.accounting import Loss
-from dpbayes.privacy.assumptions import CUSTOM_SUMS
+from dpbayes.privacy.assumptions import ANY_PROGRAM, CUSTOM_SUMS
 from dpbayes.privacy.guarantee import UNCHECKED_CHAINS, Guarantee
 from dpbayes.privacy.noise import Noise, SecureNoise, StudyNoise
 from dpbayes.privacy.statistic import scale_for
@@ -109,7 +109,10 @@ class Synthesizer(Generic[F_co]):
             loss = Loss.pure(self._rows_epsilon, changed=0.0)
             claim = claim.having_paid(loss, "the number of rows")
         if self.model is not None:
-            claim = claim.assuming(*self.model.assumptions)
+            if self.mechanism.needs_proof or self.model.program.bundled:
+                claim = claim.assuming(*self.model.assumptions)
+            else:
+                claim = claim.assuming(ANY_PROGRAM)
             if claim.draw == "candidates" and not self.model.program.bundled:
                 claim = claim.assuming(CUSTOM_SUMS)
         if self.only_changes:
@@ -131,6 +134,8 @@ class Synthesizer(Generic[F_co]):
     @property
     def unproved(self) -> tuple[Finding, ...]:
         """What stands against a proof of the user's program behind a strict claim."""
+        if not self.mechanism.needs_proof:
+            return ()
         found = findings_of(self.model)
         return found if found and self.mechanism.claim(self.schema).basis == "strict" else ()
 
@@ -139,7 +144,7 @@ class Synthesizer(Generic[F_co]):
         """A strict claim is for a changed record and for no record that is added or removed."""
         model = self.model
         strict = self.mechanism.claim(self.schema).basis == "strict"
-        return strict and model is not None and model.only_changes
+        return strict and self.mechanism.needs_proof and model is not None and model.only_changes
 
     @property
     def spent(self) -> Mechanism[F_co]:

@@ -11,7 +11,7 @@ import typer
 
 from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.errors import GuaranteeError, ProgramError, SchemaError
-from dpbayes.mechanisms import Mechanism, PureMechanism
+from dpbayes.mechanisms import Mechanism
 from dpbayes.schema import Schema
 from dpbayes.schema.table import read_toml
 from dpbayes.stan.model import ModelChoice, Program, Regression
@@ -26,7 +26,7 @@ def required(field: dataclasses.Field[Any]) -> bool:
 
 def require_posterior(mechanism: Mechanism[Any], *groups: Any) -> None:
     """Raise GuaranteeError if options are given that have no use without a Stan program."""
-    if not isinstance(mechanism, PureMechanism):
+    if mechanism.needs_model:
         return
     given = [
         f"--{field.name.replace('_', '-')}"
@@ -88,7 +88,7 @@ class ModelOptions:
         """The synthesizer that the options describe."""
         require_posterior(mechanism, self)
         schema = Schema.from_toml(self.schema)
-        model = None if isinstance(mechanism, PureMechanism) else self.choice()
+        model = self.choice() if mechanism.needs_model else None
         return Synthesizer(
             schema,
             mechanism,

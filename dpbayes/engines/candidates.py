@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.arrays import Floats, Ints, Vector
+from dpbayes.engines.apart import ROWS, Block
 from dpbayes.engines.base import CompilesOnce, SamplerSettings, StanData
-from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import SAMPLER_STATS, count_draws, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
 from dpbayes.engines.evaluator import by_parts
@@ -29,11 +28,6 @@ OF_TERMS = {"weights", "anchor", "clip_lower", "clip_upper", "divergence"}
 MOST_POINTS = 10_000_000  # their parameters and weights are held in memory
 UNIT = 2.0**-30  # what terms are whole multiples of, so that their sums are exact
 LOWEST = -(2.0**22)  # a log weight below it counts as it: a probability of exp(-4e6)
-BLOCK = 8192  # records evaluated at once: they stay in the processor's cache
-# A record's log_lik has the same bits wherever it stands in a block of a multiple of this many
-# rows, of which the first and the last so many are others: vectorised functions treat ends and a
-# remainder differently.
-LANES = 16
 
 
 class CandidatesEngine(CompilesOnce["CandidatesModel"]):
@@ -203,11 +197,13 @@ class _Records:
         n = int(data["n"])
         columns = {k: v for k, v in with_rows(data).items() if k not in OF_TERMS}
         counts = np.asarray(data.get(MULTIPLICITY, np.ones(n)), dtype=np.int64)
-        size = BLOCK if model.program.bundled else max(n, 1)
-        self._blocks: list[_Block] = []
+        size = ROWS if model.program.bundled else max(n, 1)
+        # At the points of ``sums`` it has to have a log_lik; see ``Proposer``.
+        self._strict = not model.program.bundled
+        self._blocks: list[tuple[Block, Ints]] = []  # with how many records each row stands for
         for start in range(0, n, size):
             rows = np.arange(start, min(start + size, n))
-            self._blocks.append(_Block.of(model, data, columns, rows, counts[rows]))
+            self._blocks.append((Block.of(model, data, columns, rows), counts[rows]))
 
     def sums(
         self, points: Floats, low: float, high: float, weights: Vector, anchor: Vector
@@ -223,13 +219,15 @@ class _Records:
         """
         if not self._blocks:
             return np.zeros(len(points), dtype=np.int64)
-        cuts = np.cumsum([len(block.counts) for block in self._blocks])[:-1]
+        cuts = np.cumsum([block.size for block, _ in self._blocks])[:-1]
         terms = [np.split(values, cuts) for values in (weights, anchor)]
 
         def evaluate(part: Floats) -> Ints:
             total = np.zeros(len(part), dtype=np.int64)
-            for block, *of_block in zip(self._blocks, *terms, strict=True):
-                total += block.sums(part, low, high, *of_block)
+            for (block, counts), alpha, h in zip(self._blocks, *terms, strict=True):
+                fs = block.log_lik_at(part, strict=self._strict)
+                for k, f in enumerate(fs):
+                    total[k] += _clipped(f, alpha, h, low, high) @ counts
             return total
 
         return by_parts(evaluate, points)
@@ -238,64 +236,20 @@ class _Records:
         """As ``BoundModel.log_lik``."""
         if not self._blocks:
             return (np.empty(0) for _ in range(count_draws(draws)))
-        points = self._blocks[0].bound.unconstrain(draws)
-        each = zip(*(block.log_lik(points, strict=strict) for block in self._blocks), strict=True)
+        points = self._blocks[0][0].bound.unconstrain(draws)
+        fs = (block.log_lik_at(points, strict=strict) for block, _ in self._blocks)
+        each = zip(*fs, strict=True)
         return (np.concatenate(parts) for parts in each)
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Some rows between copies of the first, to a multiple of ``LANES``.
-
-    Attributes:
-        bound: the program with them.
-        strict: at the points of ``sums`` it has to have a log_lik; see ``Proposer``.
-        counts: how many records each stands for.
-        before: copies before them.
-    """
-
-    bound: EmbeddedBinding
-    counts: Ints
-    before: int
-    strict: bool
-
-    @classmethod
-    def of(
-        cls,
-        model: EmbeddedModel,
-        data: StanData,
-        columns: Mapping[str, NDArray[Any]],
-        rows: Ints,
-        counts: Ints,
-    ) -> _Block:
-        """The records ``rows`` of the columns that have a value for each."""
-        before, after = (LANES, LANES - len(rows) % -LANES) if model.program.bundled else (0, 0)
-        first = rows[:1]
-        filled = np.concatenate([np.repeat(first, before), rows, np.repeat(first, after)])
-        some = {key: values[filled] for key, values in columns.items()}
-        n = len(filled)
-        bound = model.bind({**data, **some, **contract_defaults(n), "n": n})
-        return cls(bound, counts, before, not model.program.bundled)
-
-    def log_lik(self, points: Floats, *, strict: bool) -> Iterator[Vector]:
-        """f of the rows at each point."""
-        end = self.before + len(self.counts)
-        return (f[self.before : end] for f in self.bound.log_lik_at(points, strict=strict))
-
-    def sums(
-        self, points: Floats, low: float, high: float, weights: Vector, anchor: Vector
-    ) -> Ints:
-        """As ``_Records.sums``."""
-        total = np.empty(len(points), dtype=np.int64)
-        ends = math.ceil(low / UNIT), math.floor(high / UNIT)
-        term = np.empty(len(self.counts))
-        # As in the program, NaN becomes the lower end.
-        with np.errstate(invalid="ignore", over="ignore"):
-            for k, f in enumerate(self.log_lik(points, strict=self.strict)):
-                np.subtract(f, anchor, out=term)
-                np.multiply(term, weights, out=term)
-                np.fmin(np.fmax(term, low, out=term), high, out=term)
-                np.rint(np.divide(term, UNIT, out=term), out=term)
-                np.clip(term, *ends, out=term)
-                total[k] = (term.astype(np.int64) - ends[0]) @ self.counts
-        return total
+def _clipped(f: Vector, alpha: Vector, anchor: Vector, low: float, high: float) -> Ints:
+    """clip(alpha (f - anchor), low, high) - low in ``UNIT``; NaN is the lower end, as there."""
+    ends = math.ceil(low / UNIT), math.floor(high / UNIT)
+    term = np.empty(len(f))
+    with np.errstate(invalid="ignore", over="ignore"):
+        np.subtract(f, anchor, out=term)
+        np.multiply(term, alpha, out=term)
+        np.fmin(np.fmax(term, low, out=term), high, out=term)
+        np.rint(np.divide(term, UNIT, out=term), out=term)
+        np.clip(term, *ends, out=term)
+    return np.asarray(term.astype(np.int64) - ends[0])

@@ -115,8 +115,7 @@ def offered(schema: Schema, model: Model | None) -> dict[str, list[str]]:
         for more in ({}, {"bins": 10}, {"adjacency": "substitution"}):
             try:
                 mechanism = build({"mechanism": name, **needed, **more})
-                posterior = isinstance(mechanism, PosteriorMechanism)
-                over = model if posterior else None
+                over = model if mechanism.needs_model else None
                 Synthesizer(schema, mechanism, over, allow_unproved=True)
             except DpbayesError:
                 continue

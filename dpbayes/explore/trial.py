@@ -64,7 +64,7 @@ class Explorer:
     def synthesizer(self, asked: Mapping[str, Any]) -> Synthesizer[Any]:
         """With the settings that a page asks for. DpbayesError if there is no such one."""
         mechanism = build(asked)
-        model = self.model if isinstance(mechanism, PosteriorMechanism) else None
+        model = self.model if mechanism.needs_model else None
         return Synthesizer(
             self.schema,
             mechanism,

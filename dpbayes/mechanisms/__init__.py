@@ -83,6 +83,6 @@ __all__ = [
     "CensoredWeighted", "ChosenModips", "ClampedModips", "DiversePegs", "EmpiricalBootstrap",
     "Fitted", "Laplace", "MarginalBootstrap", "Measured", "Mechanism", "Modips",
     "MultinomialDirichlet", "Pegs", "PegsReset", "PerturbedHistogram", "PerturbedImputation",
-    "PosteriorMechanism", "PureMechanism", "SmoothedHistogram", "Task", "Unweighted", "Weighted",
-    "WeightedE", "get_mechanism", "register_mechanism",
+    "PosteriorMechanism", "PureMechanism", "SmoothedHistogram", "Task", "Unweighted",
+    "Weighted", "WeightedE", "get_mechanism", "register_mechanism",
 ]  # fmt: skip

@@ -237,6 +237,8 @@ class Mechanism(ABC, Generic[F_co]):
     name: ClassVar[str]
     summary: ClassVar[str]
     counts_parts: ClassVar[bool] = False  # records may come in parts
+    needs_model: ClassVar[bool] = True
+    needs_proof: ClassVar[bool] = True  # of a user's program, for a strict claim
 
     @classmethod
     def variant(cls, settings: Mapping[str, Any]) -> type[Mechanism[Any]]:
@@ -308,25 +310,19 @@ class Mechanism(ABC, Generic[F_co]):
         return {key: value for key, value in given.items() if isinstance(value, plain)}
 
 
-class PureMechanism(Mechanism[Fitted]):
+class NoisyMechanism(Mechanism[F_co]):
     """Base of mechanisms whose private outputs are epsilon-DP without any posterior.
-
-    They synthesise every confidential column of the schema, given the public ones.
 
     Attributes:
         epsilon: of one private output, for ``adjacency``.
         adjacency: what epsilon is for.
         both: epsilon holds for both adjacencies.
         halves: adding or removing a record costs half of changing one.
-        structured: rows keep missing values and rules of the schema.
-        blanks: a missing value is a level like others, where the schema says that there are some.
         randomness: where its random numbers come from, as the guarantee says it.
     """
 
     epsilon: float
     adjacency: Adjacency
-    structured: ClassVar[bool] = False
-    blanks: ClassVar[bool] = False
     both: ClassVar[bool] = False
     randomness: ClassVar[str] = SECRET_NOISE
 
@@ -336,33 +332,6 @@ class PureMechanism(Mechanism[Fitted]):
             raise GuaranteeError(
                 f"adjacency = {self.adjacency!r} must be one of {', '.join(ADJACENCIES)}."
             )
-
-    @abstractmethod
-    def check_columns(self, schema: Schema) -> None:
-        """Raise SchemaError unless the mechanism can synthesise these columns."""
-
-    @abstractmethod
-    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> Fitted:
-        """Take validated records, shape (n, columns of the schema).
-
-        Args:
-            rows: the public number that settings follow (``Task.rows``).
-        """
-
-    def check(self, schema: Schema, model: Model | None) -> None:
-        if model is not None:
-            raise GuaranteeError(
-                f"mechanism {self.name!r} synthesises every confidential column of the schema "
-                "without a Stan program: leave out the model (--formula, --family, --program, "
-                "--constants, --priors)."
-            )
-        if not self.structured:
-            who = f"mechanism {self.name!r}"
-            schema.require_plain(schema.columns, who, blanks=self.blanks)
-        self.check_columns(schema)
-
-    def fit(self, task: Task) -> Fitted:
-        return self.prepare(task.schema, task.records, task.rows)
 
     def check_release(self) -> None:
         if self.noisy:
@@ -401,6 +370,47 @@ class PureMechanism(Mechanism[Fitted]):
         if self.sets_per_output is not None:
             return replace(claim, nested=self.sets_per_output)
         return replace(claim, once=loss, each=NOTHING, once_for="the sanitised distribution")
+
+
+class PureMechanism(NoisyMechanism[Fitted]):
+    """Base of those without a model: they synthesise every confidential column of the schema,
+    given the public ones.
+
+    Attributes:
+        structured: rows keep missing values and rules of the schema.
+        blanks: a missing value is a level like others, where the schema says that there are some.
+    """
+
+    needs_model: ClassVar[bool] = False
+    structured: ClassVar[bool] = False
+    blanks: ClassVar[bool] = False
+
+    @abstractmethod
+    def check_columns(self, schema: Schema) -> None:
+        """Raise SchemaError unless the mechanism can synthesise these columns."""
+
+    @abstractmethod
+    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> Fitted:
+        """Take validated records, shape (n, columns of the schema).
+
+        Args:
+            rows: the public number that settings follow (``Task.rows``).
+        """
+
+    def check(self, schema: Schema, model: Model | None) -> None:
+        if model is not None:
+            raise GuaranteeError(
+                f"mechanism {self.name!r} synthesises every confidential column of the schema "
+                "without a Stan program: leave out the model (--formula, --family, --program, "
+                "--constants, --priors)."
+            )
+        if not self.structured:
+            who = f"mechanism {self.name!r}"
+            schema.require_plain(schema.columns, who, blanks=self.blanks)
+        self.check_columns(schema)
+
+    def fit(self, task: Task) -> Fitted:
+        return self.prepare(task.schema, task.records, task.rows)
 
 
 class PureFitted(Fitted):

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpbayes.errors import DpbayesError, GuaranteeError
 from dpbayes.heavy import pd
-from dpbayes.mechanisms import MECHANISMS, PosteriorMechanism, PureMechanism
+from dpbayes.mechanisms import MECHANISMS, PureMechanism
 from dpbayes.mechanisms.outlook import DISTANCE, Outlook
 from dpbayes.planning.population import MOST, Population
 from dpbayes.planning.trial import Accuracy, of_sampling, try_out
@@ -174,13 +174,13 @@ def _made(
 ) -> Synthesizer[Any]:
     """A synthesizer whose data sets together cost ``total``; GuaranteeError if it is not strict."""
     own = {"delta": delta} if delta and kind.takes("delta") else {}
-    posterior = issubclass(kind, PosteriorMechanism)
-    changes = posterior and model is not None and model.only_changes
+    modelled = kind.needs_model
+    changes = kind.needs_proof and modelled and model is not None and model.only_changes
     adjacency = {"adjacency": "substitution"} if changes else {}
     mechanism = kind(epsilon=total, **own, **adjacency)
-    if posterior and model is None:
+    if modelled and model is None:
         raise GuaranteeError("needs a model (--formula with --family, or --model).")
-    synthesizer = Synthesizer(schema, mechanism, model if posterior else None, allow_unproved=True)
+    synthesizer = Synthesizer(schema, mechanism, model if modelled else None, allow_unproved=True)
     if synthesizer.guarantee().basis != "strict":
         raise GuaranteeError("has no strict guarantee by its defaults.")
     return for_total(synthesizer, total, datasets, None if own else delta)

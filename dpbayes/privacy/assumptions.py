@@ -21,3 +21,8 @@ CUSTOM_SUMS = (
     "the records' terms under the user's Stan program are the same to the last bit beside other "
     "records; where they are not, rounding adds up to 2^-30 a record to each ε of a draw"
 )
+ANY_PROGRAM = (
+    "the user's Stan program ends for every record of the declared domain, within the memory there "
+    "is, and how long it takes is not observed; nothing else is assumed of it, as it is given each "
+    "record alone"
+)

@@ -13,8 +13,9 @@ from scipy import special, stats
 import dpbayes as dpb
 from dpbayes.engines import get_engine
 from dpbayes.engines.alike import Kinds
+from dpbayes.engines.apart import LANES
 from dpbayes.engines.base import by_record
-from dpbayes.engines.candidates import LANES, UNIT, CandidatesEngine
+from dpbayes.engines.candidates import UNIT, CandidatesEngine
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import count_draws, stacked
 from dpbayes.engines.embedded import EmbeddedEngine
@@ -178,7 +179,7 @@ class TestSumsAreExact:
             np.testing.assert_array_equal(np.stack(list(part.log_lik(draws))), whole[:, rows])
 
     def test_in_blocks(self, monkeypatch):
-        monkeypatch.setattr("dpbayes.engines.candidates.BLOCK", 2 * LANES)
+        monkeypatch.setattr("dpbayes.engines.candidates.ROWS", 2 * LANES)
         y = np.random.default_rng(1).uniform(0.01, 0.99, 5 * LANES + 3)
         model = model_of("beta", 50)
         candidates, _ = stages_of("beta", 50, None)

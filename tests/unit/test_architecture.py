@@ -40,6 +40,7 @@ ROOMS = [
     ["base", "outlook"],
     ["posterior", "tables"],
     ["measured", "modips", "pegs"],
+    ["score"],
     ["options", "__init__"],
 ]
 ROOM = {room: number for number, rooms in enumerate(ROOMS) for room in rooms}

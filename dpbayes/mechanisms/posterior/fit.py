@@ -86,6 +86,43 @@ def fit_stages(
     )
 
 
+def synthetic_columns(
+    on: BoundRecords, output: Drawn, rows: int, rng: np.random.Generator
+) -> pd.DataFrame:
+    """From the program with public constants in place of every confidential value.
+
+    Seeds of Stan's generator have 31 bits, which can be enumerated: each row takes its values
+    from one of several replicates with seeds of their own, chosen row by row. A bundled
+    program draws no row by others, and is given blocks of them.
+    """
+    public = on.model.public(on.task.records, rows)
+    if rows <= ROWS_AT_ONCE or not on.model.program.bundled:
+        blank = on.blank if rows == on.task.rows else on.blank_of(rows)
+        return _replicated(on, output, public, blank, rng)
+    blocks = (public.iloc[k : k + ROWS_AT_ONCE] for k in range(0, rows, ROWS_AT_ONCE))
+    drawn = [_replicated(on, output, b, on.blank_block(b), rng) for b in blocks]
+    return pd.concat(drawn, ignore_index=True)
+
+
+def _replicated(
+    on: BoundRecords,
+    output: Drawn,
+    public: pd.DataFrame,
+    blank: BoundModel,
+    rng: np.random.Generator,
+) -> pd.DataFrame:
+    """``synthetic_columns`` of public rows that are bound already."""
+    rows = len(public)
+
+    def replicate(changes: Mapping[str, Any]) -> NDArray[Any]:
+        bound = blank.rebind(**changes) if changes else blank
+        seeds = rng.integers(2**31, size=REPLICATES).tolist()
+        found = np.stack([bound.y_rep(*output, seed) for seed in seeds])
+        return np.asarray(found[rng.integers(REPLICATES, size=rows), np.arange(rows)])
+
+    return on.model.draw(public, replicate)
+
+
 @dataclass(frozen=True, repr=False)
 class PosteriorFit(Fitted):
     """Posteriors of a mechanism given records. Confidential.
@@ -129,33 +166,7 @@ class PosteriorFit(Fitted):
         self.posterior.check_draws(count)
 
     def synthetic(self, output: Drawn, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-        """From the program with public constants in place of every confidential value.
-
-        Seeds of Stan's generator have 31 bits, which can be enumerated: each row takes its values
-        from one of several replicates with seeds of their own, chosen row by row. A bundled
-        program draws no row by others, and is given blocks of them.
-        """
-        public = self.on.model.public(self.on.task.records, rows)
-        if rows <= ROWS_AT_ONCE or not self.on.model.program.bundled:
-            blank = self.on.blank if rows == self.on.task.rows else self.on.blank_of(rows)
-            return self._replicated(output, public, blank, rng)
-        blocks = (public.iloc[k : k + ROWS_AT_ONCE] for k in range(0, rows, ROWS_AT_ONCE))
-        drawn = [self._replicated(output, b, self.on.blank_block(b), rng) for b in blocks]
-        return pd.concat(drawn, ignore_index=True)
-
-    def _replicated(
-        self, output: Drawn, public: pd.DataFrame, blank: BoundModel, rng: np.random.Generator
-    ) -> pd.DataFrame:
-        """``synthetic`` of public rows that are bound already."""
-        rows = len(public)
-
-        def replicate(changes: Mapping[str, Any]) -> NDArray[Any]:
-            bound = blank.rebind(**changes) if changes else blank
-            seeds = rng.integers(2**31, size=REPLICATES).tolist()
-            found = np.stack([bound.y_rep(*output, seed) for seed in seeds])
-            return np.asarray(found[rng.integers(REPLICATES, size=rows), np.arange(rows)])
-
-        return self.on.model.draw(public, replicate)
+        return synthetic_columns(self.on, output, rows, rng)
 
     def unclamped(self, rng: np.random.Generator) -> pd.DataFrame | None:
         if self.stages[-1].plain:

@@ -1,0 +1,1 @@
+"""Strict synthesis from a noisy sum of clipped scores."""

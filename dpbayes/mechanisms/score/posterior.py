@@ -1,0 +1,122 @@
+"""The posterior given a noisy sum of clipped scores, by Stan. Public: nothing else enters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpbayes.arrays import Floats
+from dpbayes.engines import Engine, SamplerSettings
+from dpbayes.engines.diagnostics import Diagnostics, diagnose
+from dpbayes.engines.draws import count_draws, make_draws
+from dpbayes.engines.embedded import EmbeddedBinding
+from dpbayes.heavy import xr
+from dpbayes.mechanisms.score.inference import Belief, NoisySum, expected
+from dpbayes.mechanisms.score.simulated import Simulator
+from dpbayes.stan.scored import NOISE, scored
+
+POINTS = 16  # at which records are simulated
+NARROW = 0.2  # sd along a direction, up to which a normal approximation is a good guide to them
+WARMUP = 149  # most with a metric to begin with: from 150 Stan estimates one of its own
+_SHORT = 100  # draws of a chain that is only a guide
+_SPREAD = 1.5  # of starting points, in the sds of the approximation
+
+
+def sample(
+    simulator: Simulator,
+    engine: Engine,
+    measured: NoisySum,
+    belief: Belief,
+    settings: SamplerSettings,
+    seed: int,
+) -> tuple[xr.DataTree, Diagnostics]:
+    """Draws of the posterior given a noisy sum, and their diagnostics.
+
+    Simulated records come from points that the posterior is likely to hold: from the normal
+    approximation, or where that is wide, from draws of a first, short chain.
+
+    Args:
+        simulator: of the model.
+        belief: an approximation.
+        settings: of the sampler, the seed excepted.
+    """
+    rng = np.random.default_rng(seed)
+    root = np.linalg.cholesky(belief.covariance)
+    points = belief.point + rng.standard_normal((POINTS, len(root))) @ root.T
+    run = _Run(simulator, engine, measured, belief, rng)
+    across = np.linalg.solve(measured.score.directions.T, root)
+    if np.linalg.norm(across, axis=1).max() > NARROW:
+        short = replace(settings, draws=min(_SHORT, settings.draws), progress=False)
+        first = run.draws(points, short)
+        points = simulator.points_of(first)[rng.choice(count_draws(first), POINTS)]
+    draws = run.draws(points, settings)
+    return draws, diagnose(draws, settings.max_treedepth, {NOISE})
+
+
+class _Run:
+    """Chains given a noisy sum."""
+
+    def __init__(
+        self,
+        simulator: Simulator,
+        engine: Engine,
+        measured: NoisySum,
+        belief: Belief,
+        rng: np.random.Generator,
+    ) -> None:
+        self._simulator, self._rng = simulator, rng
+        self._measured, self._belief = measured, belief
+        self._compiled = engine.compile(scored(simulator.model.program))
+
+    def draws(self, points: Floats, settings: SamplerSettings) -> xr.DataTree:
+        """With records simulated at points of shape (K, d)."""
+        bound: Any = self._compiled.bind(self._data(points))
+        settings = replace(settings, seed=int(self._rng.integers(2**31)), metric="dense_e")
+        if isinstance(bound, EmbeddedBinding):
+            bound = bound.warmed(self._metric())
+            settings = replace(settings, warmup=min(settings.warmup, WARMUP))
+        found: xr.DataTree = bound.sample(settings, self._starts(settings.chains))
+        return found
+
+    def _data(self, points: Floats) -> dict[str, Any]:
+        """Of the program, in coordinates in which scores are not correlated."""
+        simulator, measured = self._simulator, self._measured
+        there = simulator.records(points)
+        at = expected(simulator, measured.score, self._belief.point)
+        variance, turned = np.linalg.eigh(at.spread)
+        scores = measured.score.clipped(measured.score.slopes(there.bound))
+        change = simulator.rows / simulator.size * turned.T @ scores.T
+        (f,) = there.bound.log_lik_at(self._belief.point[None])
+        ratio = np.exp(np.minimum(f - there.density, 30.0))
+        normal = 0.0 if measured.scale else measured.sd**2
+        return {
+            **there.data,
+            "anchor": there.density,
+            "score__length": len(variance),
+            "score__change": change,
+            "score__gap": turned.T @ (measured.total - at.total) + change @ ratio,
+            "score__variance": np.maximum(variance, 0.0) + normal,
+            "score__scale": measured.scale,
+        }
+
+    def _metric(self) -> Floats:
+        """Of the parameters, and of the logarithm of what the noise is mixed by."""
+        d = len(self._belief.point)
+        pure = int(self._measured.scale > 0)
+        found = np.zeros((d + pure, d + pure))
+        found[:d, :d] = self._belief.covariance
+        if pure:
+            found[d, d] = 2 / (d + 1)
+        return found
+
+    def _starts(self, chains: int) -> xr.DataTree:
+        """Points around the mode, wider apart than draws."""
+        d = len(self._belief.point)
+        root = _SPREAD * np.linalg.cholesky(self._belief.covariance)
+        points = self._belief.point + self._rng.standard_normal((chains, d)) @ root.T
+        starts = self._simulator.constrained(points[None])
+        if self._measured.scale:
+            starts[NOISE] = self._rng.chisquare(d + 1, (1, chains, 1))
+        return make_draws(starts)

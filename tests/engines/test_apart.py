@@ -1,0 +1,85 @@
+"""Each record's log-likelihood and score follow that record alone, whatever the program is."""
+
+import numpy as np
+import pytest
+
+from dpbayes.engines import get_engine
+from dpbayes.engines.apart import RecordsApart
+from dpbayes.mechanisms.score.clipped import GRAINS, ClippedScore
+from dpbayes.stan.program import StanProgram
+from tests.programs import GOOD, write
+from tests.unit.test_dataflow_attacks import ATTACKS, attack
+
+Y = np.array([0.3, -1.2, 2.0, 0.9, 4.5])
+TERM = "    log_lik = -0.5 * square(y - mu) - 0.5 * log(2 * pi());"
+FAILING = {
+    "an error for some": "    if (y[1] > 4) reject(y);\n",
+    "a number that is none": "    if (y[1] > 4) log_lik[1] = not_a_number();\n",
+    "random numbers": "    for (i in 1:poisson_rng(exp(y[1]))) log_lik += normal_rng(0, 1);\n",
+    "an index out of bounds": "    log_lik[1] += y[y[1] > 4 ? 7 : 1];\n",
+}
+SIZED = GOOD.replace("parameters {", "parameters {\n  vector[y[1] > 4 ? 3 : 0] more;", 1).replace(
+    "  mu ~", "  more ~ normal(0, 1);\n  mu ~"
+)
+NOT_TAKEN = GOOD.replace("vector[n] y;", "vector<upper=4>[n] y;")
+
+
+CRASH = "an algebraic solution"  # of stanli, whatever the record: before any is read
+
+
+def every_program():
+    for name, changes in ATTACKS.items():
+        if name != CRASH:
+            yield name, attack(*changes)
+    for name, statement in FAILING.items():
+        yield name, GOOD.replace(TERM, f"{TERM}\n{statement}")
+    yield "a number of parameters that follows a record", SIZED
+    yield "data that a record is not", NOT_TAKEN
+
+
+PROGRAMS = dict(every_program())
+
+
+def scores(text, values, tmp_path):
+    """Whole scores of records at 0.2, by a program with one parameter."""
+    program = StanProgram.from_file(write(tmp_path, text))
+    model = get_engine("embedded").compile(program)
+    counts = "array[n] int<lower=0> y;" in text
+    y = np.round(np.abs(values)).astype(int) if counts else values
+    data = {"n": 5, "rows": 5, "K": 1, "X": np.ones((5, 1)), "x": np.ones(5), "y": np.zeros_like(y)}
+    apart = RecordsApart(model, data, {"y": y, "X": data["X"]}, len(y))
+    return ClippedScore(np.array([0.2]), np.eye(1), 1.5).whole(apart)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_other_record_has_a_part_in_a_score(name, tmp_path):
+    """Not even of programs that would break every other mechanism."""
+    text = PROGRAMS[name]
+    every = scores(text, Y, tmp_path)
+    assert (np.linalg.norm(every, axis=1) <= GRAINS).all()
+    others = scores(text, np.array([0.3, -1.2, 2.0, 0.9, -50.0]), tmp_path)
+    assert np.array_equal(every[:4], others[:4])
+    assert np.array_equal(scores(text, Y[[4, 2, 0]], tmp_path), every[[4, 2, 0]])
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_record_for_which_a_program_fails_has_a_score_of_its_own(name, tmp_path):
+    text = GOOD.replace(TERM, f"{TERM}\n{FAILING[name]}")
+    found, plain = scores(text, Y, tmp_path), scores(GOOD, Y, tmp_path)
+    if name != "random numbers":
+        assert np.array_equal(found[:4], plain[:4])
+        assert (found[4] == 0).all()
+
+
+def test_scores_are_slopes_clipped():
+    class Normal:
+        def log_lik_at(self, points):
+            return (-0.5 * (Y - point[0]) ** 2 for point in points)
+
+    found = ClippedScore(np.array([0.2]), np.eye(1), 1.5).whole(Normal())[:, 0]
+    expected = np.trunc(np.clip(Y - 0.2, -1.5, 1.5) / 1.5 * GRAINS)
+    assert np.abs(found - expected).max() <= 2
+
+
+def test_no_record(tmp_path):
+    assert scores(GOOD, np.empty(0), tmp_path).shape == (0, 1)
