@@ -50,15 +50,15 @@ class ClippedScore:
 
     def clipped(self, slopes: Floats) -> Floats:
         """Slopes of records, clipped: shape (n, d)."""
-        kept = np.where(np.isfinite(slopes).all(axis=1, keepdims=True), slopes, 0.0)
-        kept = np.clip(kept, -_LARGEST, _LARGEST)
+        kept = np.clip(finite(slopes), -_LARGEST, _LARGEST)
         norm = np.linalg.norm(kept, axis=1, keepdims=True)
         return np.asarray(kept * np.minimum(1.0, self.length / np.maximum(norm, 1e-300)))
 
     def whole(self, records: LogLik) -> Ints:
         """Scores in units of ``length / GRAINS``, shape (n, d)."""
         part = self.clipped(self.slopes(records)) / self.length
-        whole = np.trunc(part * GRAINS).astype(np.int64)
+        # Of slopes so small that their norm is 0 a part may be above 1.
+        whole = np.clip(np.trunc(part * GRAINS), -GRAINS, GRAINS).astype(np.int64)
         while (long := (whole**2).sum(axis=1) > GRAINS**2).any():  # by rounding
             whole[long] -= np.sign(whole[long])
         return whole
@@ -67,6 +67,11 @@ class ClippedScore:
     def unit(self) -> float:
         """What a whole number stands for."""
         return self.length / GRAINS
+
+
+def finite(slopes: Floats) -> Floats:
+    """Slopes, shape (n, d); 0 for a record of which one is not a finite number."""
+    return np.where(np.isfinite(slopes).all(axis=1, keepdims=True), slopes, 0.0)
 
 
 def slopes_along(records: LogLik, point: Vector, directions: Floats) -> Floats:

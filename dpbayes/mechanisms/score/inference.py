@@ -10,8 +10,8 @@ import numpy as np
 
 from dpbayes.arrays import Floats, Vector
 from dpbayes.errors import EngineError
-from dpbayes.mechanisms.score.clipped import ClippedScore, slopes_along
-from dpbayes.mechanisms.score.simulated import Simulator, finite
+from dpbayes.mechanisms.score.clipped import ClippedScore, finite, slopes_along
+from dpbayes.mechanisms.score.simulated import Simulator
 
 STEPS = 40  # towards a mode, at most
 CLOSE = 0.02  # twice the gain in log density that a step promises, from which it is the last

@@ -13,7 +13,7 @@ from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedModel
 from dpbayes.heavy import pd, xr
-from dpbayes.mechanisms.score.clipped import slopes_along
+from dpbayes.mechanisms.score.clipped import finite, slopes_along
 from dpbayes.stan.model import Model
 
 SEED = 29  # public: of simulated records, so that nearby points have nearby ones
@@ -132,11 +132,6 @@ class Simulator:
             root = np.linalg.cholesky(spread)
             directions = np.asarray(np.linalg.solve(root, directions))
         return directions
-
-
-def finite(slopes: Floats) -> Floats:
-    """Slopes, shape (n, d); 0 for a record of which one is not a finite number."""
-    return np.where(np.isfinite(slopes).all(axis=1, keepdims=True), slopes, 0.0)
 
 
 def _spread(rows: int, size: int) -> Ints:
