@@ -72,7 +72,7 @@ def test_draws_that_were_not_sampled_are_refused(cmdstan, tmp_path, name):
         outcomes.append("right" if np.ptp(gaps) < 1e-2 else "wrong")
     assert "wrong" not in outcomes
     if cmdstan.version == "2.35.0":
-        assert "refused" in outcomes
+        assert {"refused", "failed"} & {*outcomes}
 
 
 def test_the_embedded_engine_writes_what_it_sampled(tmp_path):

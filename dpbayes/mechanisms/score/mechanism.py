@@ -108,9 +108,10 @@ class Score(NoisyMechanism["FittedScore"]):
     A table of the outcome with noise gives a first guess of the parameters, a noisy sum of clipped
     scores there a second, and a noisy sum there is what the posterior is conditioned on: prior and
     constraints are the program's own, the likelihood that of the sum under the model, noise
-    included. Draws, data sets and intervals follow from it and cost nothing more.
+    included. Draws, data sets and intervals follow from it and cost nothing more. Of the source is
+    the noise.
 
-    Source: hardt-talwar-2010, of the noise.
+    Source: hardt-talwar-2010.
 
     Sensitivity: each record's score is computed with that record alone in the program, at a point
     that noisy answers gave, and has a bounded length (``ClippedScore``).
