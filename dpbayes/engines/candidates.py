@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.arrays import Floats, Ints, Vector
-from dpbayes.engines.apart import ROWS, Block
+from dpbayes.engines.apart import RECORDS, Block
 from dpbayes.engines.base import CompilesOnce, SamplerSettings, StanData
 from dpbayes.engines.draws import SAMPLER_STATS, count_draws, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
@@ -197,7 +197,7 @@ class _Records:
         n = int(data["n"])
         columns = {k: v for k, v in with_rows(data).items() if k not in OF_TERMS}
         counts = np.asarray(data.get(MULTIPLICITY, np.ones(n)), dtype=np.int64)
-        size = ROWS if model.program.bundled else max(n, 1)
+        size = RECORDS if model.program.bundled else max(n, 1)
         # At the points of ``sums`` it has to have a log_lik; see ``Proposer``.
         self._strict = not model.program.bundled
         self._blocks: list[tuple[Block, Ints]] = []  # with how many records each row stands for

@@ -274,6 +274,16 @@ class Mechanism(ABC, Generic[F_co]):
     def check(self, schema: Schema, model: Model | None) -> None:
         """Raise SchemaError or GuaranteeError unless it can synthesise these columns."""
 
+    def given(self, model: Model | None) -> Model:
+        """The model. GuaranteeError if there is none."""
+        if model is None:
+            raise GuaranteeError(
+                f"mechanism {self.name!r} draws from a posterior and needs a model: "
+                "Regression(formula, family) or Program(file, formula) (--formula with --family "
+                "or --program)."
+            )
+        return model
+
     @abstractmethod
     def fit(self, task: Task) -> F_co:
         """Take the records."""

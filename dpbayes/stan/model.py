@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpbayes.arrays import Ints
 from dpbayes.errors import SchemaError
 from dpbayes.heavy import pd
 from dpbayes.privacy.assumptions import CUSTOM_PROGRAM, PROVED_PROGRAM
@@ -263,6 +264,18 @@ class Model(ABC):
     def _with_constants(self, frame: pd.DataFrame) -> pd.DataFrame:
         each = {c.name: c.validate(c.constant(len(frame))).array for c in self.outcomes}
         return frame.assign(**each)
+
+    def constants_at(self, index: Ints, rows: int) -> dict[str, NDArray[Any]]:
+        """Of a user's program the public data that have a value for each of the rows, at some.
+
+        Args:
+            index: which rows.
+            rows: the public number.
+        """
+        if not self.schema.rows.public or any(column.family for column in self.columns):
+            return {}  # a family's priors may be as long as there are rows
+        each = {k: np.asarray(v) for k, v in self.constants.items() if np.shape(v)[:1] == (rows,)}
+        return {name: values[index] for name, values in each.items()}
 
     def left_out(self) -> list[str]:
         """Declared columns that are not released: neither public nor an outcome."""

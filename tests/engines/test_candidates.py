@@ -179,7 +179,7 @@ class TestSumsAreExact:
             np.testing.assert_array_equal(np.stack(list(part.log_lik(draws))), whole[:, rows])
 
     def test_in_blocks(self, monkeypatch):
-        monkeypatch.setattr("dpbayes.engines.candidates.ROWS", 2 * LANES)
+        monkeypatch.setattr("dpbayes.engines.candidates.RECORDS", 2 * LANES)
         y = np.random.default_rng(1).uniform(0.01, 0.99, 5 * LANES + 3)
         model = model_of("beta", 50)
         candidates, _ = stages_of("beta", 50, None)

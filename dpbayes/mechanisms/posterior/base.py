@@ -32,12 +32,7 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
         return 0.0
 
     def check(self, schema: Schema, model: Model | None) -> None:
-        if model is None:
-            raise GuaranteeError(
-                f"mechanism {self.name!r} draws from a posterior and needs a model: "
-                "Regression(formula, family) or Program(file, formula) (--formula with --family "
-                "or --program)."
-            )
+        model = self.given(model)
         if self.guarantee().basis != "strict":
             return
         for column in model.outcomes:

@@ -107,9 +107,7 @@ class BoundRecords:
         count = CHECKED if threads == 1 else BLOCKS
         others = made_up(self.task.schema, count, np.random.default_rng(CHECKED))
         data = self.model.data(others, rows)
-        for key, value in self.model.constants.items():  # public ones with a value for each row
-            if np.shape(value)[:1] == (rows,):
-                data[key] = np.take(value, np.arange(count) % rows, axis=0)
+        data |= self.model.constants_at(np.arange(count) % max(1, rows), rows)
         check_contract(
             self.model.program, self._compiled, data,
             private=self.model.private, threads=threads, ends=self.model.ends(),

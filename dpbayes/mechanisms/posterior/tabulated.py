@@ -153,9 +153,7 @@ def _mode(
             of_row = np.asarray(blank[key])
             means = [np.tile(of_row[p.members].mean(axis=0), (len(p.rows), 1)) for p in parts]
             data[key] = np.concatenate(means)
-    for key, value in model.constants.items():  # a user's, with a value for each row
-        if np.shape(value)[:1] == (len(public),):
-            data[key] = np.take(value, rows, axis=0)
+    data |= model.constants_at(rows, len(public))
     compiled = get_engine("embedded").compile(model.program)
     bound: Any = compiled.bind({**data, **contract_defaults(len(rows))})
     point = bound.mode()

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpbayes.arrays import Vector
 from dpbayes.engines import get_engine
@@ -16,7 +15,7 @@ from dpbayes.engines.apart import RecordsApart
 from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.engines.draws import count_draws
 from dpbayes.engines.embedded import EmbeddedModel
-from dpbayes.engines.proposal import with_rows
+from dpbayes.engines.one_record import bound_to
 from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Fitted, NoisyMechanism, Task
@@ -29,15 +28,15 @@ from dpbayes.mechanisms.posterior.tabulated import Tables
 from dpbayes.mechanisms.score.clipped import GRAINS, ClippedScore
 from dpbayes.mechanisms.score.inference import NoisySum, settle
 from dpbayes.mechanisms.score.posterior import sample
-from dpbayes.mechanisms.score.simulated import Simulator
+from dpbayes.mechanisms.score.simulated import SEED, Simulator, by_row
 from dpbayes.privacy.accounting import Loss, check_delta, rho_for, stated
 from dpbayes.privacy.guarantee import Adjacency, Guarantee, inside
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import RADIAL, scale_for
 from dpbayes.release import versions
 from dpbayes.schema import Column, Schema
+from dpbayes.schema.domain import made_up
 from dpbayes.stan.model import ColumnModel, Model
-from dpbayes.stan.program import MULTIPLICITY
 
 # Parts of the budget: for the table of outcomes at most, and of the rest for the first of two sums.
 TABLE, FIRST = 0.15, 0.25
@@ -48,6 +47,7 @@ PER_BIN = 2.0  # the same records, in each
 # sum of scores that noise may add where there is more than enough ε.
 LEAST, MOST, ADDED = 0.8, 12.0, 0.3
 SIZE = 2_000  # simulated records
+CLIPS = 1e-3, 1e6
 LOST = 15.0  # records times ε by parameter, below which it is said
 
 
@@ -136,11 +136,15 @@ class Score(NoisyMechanism["FittedScore"]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_delta(self.delta)
-        if self.clip is not None and not inside(self.clip, 0, 1e6):
+        if check_delta(self.delta) and not rho_for(self.epsilon, self.delta):
             raise GuaranteeError(
-                f"clip = {self.clip!r} must be a number above 0: the length of a score in standard "
-                "deviations of what one record says, about 1 to 10."
+                f"epsilon = {self.epsilon:g} at delta = {self.delta:g} is too little for any "
+                "noise. Give more epsilon, or leave delta out."
+            )
+        if self.clip is not None and not inside(self.clip, *CLIPS):
+            raise GuaranteeError(
+                f"clip = {self.clip!r} must be from {CLIPS[0]:g} to {CLIPS[1]:g}: the length of a "
+                "score in standard deviations of what one record says, about 1 to 10."
             )
 
     @property
@@ -169,18 +173,13 @@ class Score(NoisyMechanism["FittedScore"]):
         return replace(super()._claim(loss), once_for="noisy sums of clipped scores")
 
     def check(self, schema: Schema, model: Model | None) -> None:
-        if model is None:
-            raise GuaranteeError(
-                f"mechanism {self.name!r} draws from a posterior and needs a model: "
-                "Regression(formula, family) or Program(file, formula) (--formula with --family "
-                "or --program)."
-            )
+        model = self.given(model)
         if not isinstance(model, ColumnModel) or model.conditioned or len(model.outcomes) > 1:
             raise SchemaError(
                 f"mechanism {self.name!r} draws one column given public ones. For several columns "
                 "take anchored, or measured for whole tables."
             )
-        if model.formula.groups and model.program.bundled:
+        if model.formula.groups and model.family:
             raise SchemaError(
                 f"mechanism {self.name!r} has no group terms yet: take anchored, or the groups as "
                 "a covariate."
@@ -238,7 +237,10 @@ class FittedScore(Fitted):
         self._simulator = Simulator(on.model, compiled, public, task.rows, SIZE)
         # What is no column of records is that of public constants: no record can be in it.
         constants = on.model.blank(task.records, task.rows)
-        self._apart = RecordsApart(compiled, constants, self._columns(), on.size)
+        columns = by_row(on.model, {**on.data, "n": on.size}, task.rows)
+        self._apart = RecordsApart(compiled, constants, columns, on.size)
+        if not on.model.program.bundled:
+            self._check_alone(compiled, constants)
         rounds = mechanism.rounds(task.rows, self._simulator.dimension)
         if rounds.rho is None and rounds.parameters > RADIAL:
             raise GuaranteeError(
@@ -251,18 +253,15 @@ class FittedScore(Fitted):
         self.settings = {**on.model.public_settings(), **mechanism.to_dict(), **parts}
         self.synthesised: tuple[Column, ...] = on.model.outcomes
 
-    def _columns(self) -> dict[str, NDArray[Any]]:
-        """Entries of the program's data with a value or row for each kind of record."""
+    def _check_alone(self, compiled: EmbeddedModel, constants: Mapping[str, Any]) -> None:
+        """EngineError, with what Stan says, unless the program takes a made-up record alone."""
         on = self._on
-        if on.model.program.bundled:
-            found = with_rows({**on.data, "n": on.size})
-            return {name: values for name, values in found.items() if name != MULTIPLICITY}
-        names = {"y", "X", *(["group"] if np.size(on.data.get("group", ())) else [])}
-        if on.task.schema.rows.public:
-            names |= {
-                k for k, v in on.model.constants.items() if np.shape(v)[:1] == (on.task.rows,)
-            }
-        return {name: np.asarray(on.data[name]) for name in names if name in on.data}
+        made = made_up(self._task.schema, 1, np.random.default_rng(SEED))
+        data = on.model.data(made, self._task.rows)
+        columns = by_row(on.model, {**data, "n": 1}, self._task.rows)
+        point = self._simulator.anywhere()
+        for _ in bound_to(compiled, constants, columns, 1).log_lik_at(point[None], strict=True):
+            pass
 
     def versions(self) -> Mapping[str, str]:
         return {**self._task.engine.versions(), **versions("opendp")}
@@ -279,7 +278,8 @@ class FittedScore(Fitted):
             belief = settle(simulator, sums[-1], point)
             point = belief.point
         seed = int(noise.rng.integers(2**31))
-        draws, diagnostics = sample(simulator, task.engine, sums[-1], belief, task.settings, seed)
+        quiet = replace(task.settings, progress=False)  # of what is private until it is released
+        draws, diagnostics = sample(simulator, task.engine, sums[-1], belief, quiet, seed)
         if not task.allow_nonconvergence:
             diagnostics.require("posterior given the noisy scores")
         return ScorePosterior(tuple(sums), draws, diagnostics)

@@ -12,15 +12,20 @@ from dpbayes.arrays import Floats, Ints, Vector
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedModel
+from dpbayes.engines.proposal import with_rows
+from dpbayes.errors import EngineError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.score.clipped import finite, slopes_along
 from dpbayes.stan.model import Model
+from dpbayes.stan.program import MULTIPLICITY
 
 SEED = 29  # public: of simulated records, so that nearby points have nearby ones
 _STEP = 0.1  # of differences of the prior's slope, in standard deviations of what one record says
 _FLAT = 1e-6  # least curvature of the prior in such units
 _FARTHEST = 3.0  # length of a score beside sqrt(d), beyond which its record counts for less
 _PASSES = 3
+USERS = ("y", "X", "group")  # what a user's program is given of each record
+NO_DENSITY = "no record that it draws at a likely point has a finite log_lik."
 
 
 class Simulated(NamedTuple):
@@ -57,11 +62,7 @@ class Simulator:
         self.model, self.rows, self.size = model, rows, size
         index = _spread(len(public), size)
         self._public = public.iloc[index].reset_index(drop=True)
-        data = {**model.blank(self._public, size), "rows": rows}
-        if model.schema.rows.public:
-            for key, value in model.constants.items():  # a user's, with a value for each row
-                if np.shape(value)[:1] == (rows,):
-                    data[key] = np.take(value, index, axis=0)
+        data = {**model.blank(self._public, size), **model.constants_at(index, rows), "rows": rows}
         self._data = {**data, **contract_defaults(size)}
         self._blank = compiled.bind(self._data)
         self._prior = self._blank.rebind(weights=np.zeros(size))
@@ -75,6 +76,11 @@ class Simulator:
         """Unconstrained coordinates of draws, shape (S, d)."""
         return self._blank.unconstrain(draws)
 
+    def anywhere(self) -> Vector:
+        """Some unconstrained point."""
+        found: Vector = self.points_of(self._blank.random_points(1, SEED))[0]
+        return found
+
     def constrained(self, points: Floats) -> dict[str, NDArray[Any]]:
         """Parameters by name at points of shape (chains, draws, d)."""
         found = self._blank.constrain(points)
@@ -82,24 +88,45 @@ class Simulator:
         return {name: found[name] for name in names if name in found}
 
     def records(self, points: Floats, seed: int = SEED) -> Simulated:
-        """Records drawn at unconstrained points of shape (K, d), as many at each.
+        """Records drawn at unconstrained points of shape (K, d), about as many at each.
+
+        Points at which the program draws none are left out, and in place of records without a
+        finite density, such as a 1 by rounding, others are taken once more.
 
         Raises:
-            EngineError: the program draws none there.
+            EngineError: it draws no record with a density at any.
         """
-        at = [make_draws(self.constrained(point[None, None])) for point in points]
-        which = np.arange(self.size) % len(points)
-
-        def replicate(changes: Mapping[str, Any]) -> NDArray[Any]:
-            bound = self._blank.rebind(**changes) if changes else self._blank
-            drawn = np.stack([bound.y_rep(draws, 0, seed + k) for k, draws in enumerate(at)])
-            return np.asarray(drawn[which, np.arange(self.size)])
-
-        drawn = self.model.drawn_data(self._public, replicate)
+        drawn, points = self._drawn(points, seed)
+        data = {**self._data, **drawn}
         there = self._blank.rebind(**drawn)
-        each = np.stack(list(there.log_lik_at(points)))
-        density = np.logaddexp.reduce(each, axis=0) - np.log(len(points))
-        return Simulated(there, np.asarray(density), {**self._data, **drawn})
+        density = _mixture(there, points)
+        if not np.isfinite(density).all():
+            good = np.flatnonzero(np.isfinite(density))
+            if not good.size:
+                raise EngineError(f"{self.model.program.name}.stan: {NO_DENSITY}")
+            again = np.resize(good, self.size)
+            each = by_row(self.model, {**data, "n": self.size}, self.rows)
+            changed = {name: values[again] for name, values in each.items()}
+            data, there = {**data, **changed}, self._blank.rebind(**changed)
+            density = _mixture(there, points)
+        return Simulated(there, density, data)
+
+    def _drawn(self, points: Floats, seed: int) -> tuple[dict[str, Any], Floats]:
+        """Program data of drawn records, and the points at which some could be drawn."""
+        failed: EngineError | None = None
+        good, found = [], []
+        for k, point in enumerate(points):
+            try:
+                draws = make_draws(self.constrained(point[None, None]))
+                found.append(self._blank.y_rep(draws, 0, seed + k))
+                good.append(point)
+            except EngineError as error:
+                failed = error
+        if failed is not None and not good:
+            raise failed
+        which = np.arange(self.size) % len(good)
+        rows = np.stack(found)[which, np.arange(self.size)]
+        return self.model.drawn_data(self._public, lambda _changes: rows), np.stack(good)
 
     def curvature(self, point: Vector, directions: Floats) -> Floats:
         """Of minus the prior's logarithm along directions, shape (d, d), at least ``_FLAT``."""
@@ -132,6 +159,27 @@ class Simulator:
             root = np.linalg.cholesky(spread)
             directions = np.asarray(np.linalg.solve(root, directions))
         return directions
+
+
+def by_row(model: Model, data: Mapping[str, Any], rows: int) -> dict[str, NDArray[Any]]:
+    """Entries of program data that have a value or row for each of its n rows.
+
+    Args:
+        data: with n.
+        rows: the public number.
+    """
+    if any(column.family for column in model.columns):
+        return {name: v for name, v in with_rows(data).items() if name != MULTIPLICITY}
+    n = int(data["n"])
+    some = {name: np.asarray(data[name]) for name in USERS if name in data}
+    own = model.constants_at(np.arange(min(n, rows)), rows)
+    return {name: values for name, values in (some | own).items() if len(values) == n}
+
+
+def _mixture(bound: EmbeddedBinding, points: Floats) -> Vector:
+    """Log density of records under the mixture of points, shape (M,)."""
+    each = np.stack(list(bound.log_lik_at(points)))
+    return np.asarray(np.logaddexp.reduce(each, axis=0) - np.log(len(points)))
 
 
 def _spread(rows: int, size: int) -> Ints:

@@ -1,0 +1,113 @@
+"""Answers of mechanism score cost what it claims, exactly, and bugs in it are found.
+
+Without an error rate: losses are worked out from what was asked of the noise (``audit_exact``).
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.evaluate.exact import audit_exact
+from dpbayes.mechanisms import Score
+from dpbayes.mechanisms.posterior.tabulated import Tables
+from dpbayes.mechanisms.score.clipped import ClippedScore
+from dpbayes.mechanisms.score.mechanism import FittedScore, Rounds
+from dpbayes.mechanisms.score.simulated import Simulator
+from tests.programs import OUTCOME, UNPROVED, one_of_each_program, write
+
+pytestmark = pytest.mark.statistical
+
+SETTINGS = dpb.SamplerSettings(chains=2, warmup=60, draws=20, seed=1)
+FAMILIES = [name for name in one_of_each_program() if not name.startswith("survival")]
+SCHEMA = dpb.Schema.from_dict({"columns": {"y": {"type": "continuous", "lower": -9, "upper": 9}}})
+
+
+@pytest.fixture(autouse=True)
+def few_simulated_records(monkeypatch):
+    """They decide how good a release is, and nothing of what it costs."""
+    monkeypatch.setattr("dpbayes.mechanisms.score.mechanism.SIZE", 200)
+
+
+def audited(model, schema, records, most=2, **settings):
+    mechanism = Score(settings.pop("epsilon", 1.0), **settings)
+    made = dpb.Synthesizer(schema, mechanism, model, settings=SETTINGS)
+    return audit_exact(made, records, most)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_family_is_accused(family, schema, records):
+    settings = {"adjacency": "substitution", "delta": 1e-5} if len(family) % 2 else {}
+    found = audited(dpb.Regression(f"{OUTCOME[family]} ~ sex", family), schema, records, **settings)
+    assert not found.violated, str(found)
+    assert found.questions == 3
+    assert found.share > 0
+
+
+def of_users_program(tmp_path, **settings):
+    values = np.append(np.random.default_rng(1).normal(1, 1, 39), 4.0)
+    records = pd.DataFrame({"y": np.clip(values, -9, 9)})
+    model = dpb.Program(write(tmp_path, UNPROVED), "y ~ 1")
+    return audited(model, SCHEMA, records, 4, **settings)
+
+
+def test_a_users_program_that_nothing_proves_is_not_accused(tmp_path):
+    found = of_users_program(tmp_path)
+    assert not found.violated, str(found)
+    assert 0 < found.share <= 1
+
+
+def no_clip(monkeypatch):
+    monkeypatch.setattr(ClippedScore, "clipped", lambda self, slopes: slopes)
+
+
+def little_noise(monkeypatch):
+    scale = Rounds.scale
+    monkeypatch.setattr(Rounds, "scale", lambda self, part: 0.9 * scale(self, part))
+
+
+def twice_paid(monkeypatch):
+    monkeypatch.setattr(Rounds, "sums", (0.5, 0.99))
+
+
+def unpaid_guess(monkeypatch):
+    class Silent:
+        def counts(self, values, scale):
+            return np.asarray(values)
+
+    draw = Tables.draw
+    monkeypatch.setattr(Tables, "draw", lambda self, records, noise: draw(self, records, Silent()))
+
+
+def whitened_by_records(monkeypatch):
+    noisy = FittedScore._noisy
+
+    def plant(self, score, part, noise):
+        spread = score.slopes(self._apart).std()
+        other = ClippedScore(score.point, score.directions / spread, score.length)
+        return noisy(self, other, part, noise)
+
+    monkeypatch.setattr(FittedScore, "_noisy", plant)
+
+
+def simulated_from_records(monkeypatch):
+    draw = Simulator.records
+    seed = {}
+    init = FittedScore.__init__
+
+    def begin(self, mechanism, task):
+        init(self, mechanism, task)
+        seed["of"] = int(abs(task.records["y"].sum()) * 1e6) % 2**31
+
+    monkeypatch.setattr(FittedScore, "__init__", begin)
+    monkeypatch.setattr(Simulator, "records", lambda self, points: draw(self, points, seed["of"]))
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [no_clip, little_noise, twice_paid, unpaid_guess, whitened_by_records, simulated_from_records],
+)
+def test_planted_bugs_are_found(plant, tmp_path, monkeypatch):
+    plant(monkeypatch)
+    found = of_users_program(tmp_path)
+    assert found.violated, str(found)
