@@ -23,6 +23,7 @@ from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.beta_divergence import BetaDivergence
 from dpbayes.mechanisms.posterior.censored import Censored, CensoredWeighted
 from dpbayes.mechanisms.posterior.pseudo import Unweighted, Weighted, WeightedE
+from dpbayes.mechanisms.score.mechanism import Score
 from dpbayes.mechanisms.tables.bootstrap import EmpiricalBootstrap
 from dpbayes.mechanisms.tables.noisy import Laplace, PerturbedHistogram
 from dpbayes.mechanisms.tables.urns import (
@@ -44,7 +45,7 @@ def register_mechanism(kind: Kind) -> Kind:
 
 
 for _kind in (
-    Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, BetaDivergence,
+    Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, Score, BetaDivergence,
     Laplace, PerturbedHistogram, EmpiricalBootstrap, MultinomialDirichlet, SmoothedHistogram,
     BetaBinomial, BetaBinomialMR, Modips, ChosenModips, Measured, Pegs, PegsReset,
     PerturbedImputation, MarginalBootstrap,
@@ -83,6 +84,6 @@ __all__ = [
     "CensoredWeighted", "ChosenModips", "ClampedModips", "DiversePegs", "EmpiricalBootstrap",
     "Fitted", "Laplace", "MarginalBootstrap", "Measured", "Mechanism", "Modips",
     "MultinomialDirichlet", "Pegs", "PegsReset", "PerturbedHistogram", "PerturbedImputation",
-    "PosteriorMechanism", "PureMechanism", "SmoothedHistogram", "Task", "Unweighted",
+    "PosteriorMechanism", "PureMechanism", "Score", "SmoothedHistogram", "Task", "Unweighted",
     "Weighted", "WeightedE", "get_mechanism", "register_mechanism",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms import MECHANISMS, PosteriorMechanism, PureMechanism
+from dpbayes.mechanisms import MECHANISMS, PureMechanism
 from dpbayes.mechanisms.modips.mechanism import DRAWS, MODELS
 from dpbayes.privacy.accounting import stated
 
@@ -84,6 +84,7 @@ STAN = [
     dpb.Anchored(5), dpb.Anchored(5, "two-stage"), dpb.Anchored(5, "histogram"),
     dpb.BetaDivergence(5),
     dpb.ClampedModips(5, nested=2), dpb.ClampedModips(5, "censored"),
+    dpb.Score(5), dpb.Score(5, "substitution", 1e-6),
 ]  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def test_every_mechanism_model_and_draw_is_covered():
     assert {m.model.name for m in modips} == set(MODELS)
     assert {m.draw for m in (*modips, *STAN) if m.name == "modips"} == set(DRAWS)
     assert all(isinstance(m, PureMechanism) for m, _ in PURE)
-    assert all(isinstance(m, PosteriorMechanism) for m in STAN)
+    assert all(m.needs_model for m in STAN)
 
 
 @pytest.fixture(scope="module")

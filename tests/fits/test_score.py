@@ -7,7 +7,8 @@ import pytest
 import dpbayes as dpb
 from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.heavy import stats
-from dpbayes.mechanisms.score.mechanism import Rounds, Score
+from dpbayes.mechanisms import Score
+from dpbayes.mechanisms.score.mechanism import Rounds
 from dpbayes.privacy.noise import StudyNoise
 from tests.programs import UNPROVED, write
 

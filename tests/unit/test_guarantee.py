@@ -25,6 +25,7 @@ ALL = [
     dpb.MultinomialDirichlet(5), dpb.SmoothedHistogram(5), dpb.BetaBinomial(5),
     dpb.BetaBinomialMR(5), dpb.Modips(5), dpb.ChosenModips(5), dpb.Pegs(5), dpb.PegsReset(5),
     dpb.PerturbedImputation(5), dpb.MarginalBootstrap(5), dpb.Measured(5),
+    dpb.Score(5),
 ]  # fmt: skip
 
 
@@ -39,7 +40,7 @@ def test_which_mechanisms_are_strict():
         "censored", "anchored", "beta-divergence", "laplace", "perturbed-histogram",
         "empirical-bootstrap", "multinomial-dirichlet", "smoothed-histogram", "beta-binomial",
         "beta-binomial-mr", "modips", "modips-choice", "pegs", "pegs-rs", "pmi",
-        "marginal-bootstrap", "measured",
+        "marginal-bootstrap", "measured", "score",
     }  # fmt: skip
     assert {n for n, g in claims.items() if g.basis == "none"} == {"unweighted"}
     censored = claims["censored"]
