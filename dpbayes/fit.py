@@ -209,6 +209,7 @@ class Fit(Generic[F_co]):
             schema=self.task.schema,
             notes=notes,
             program_text=model.program.text if model is not None and model.generated else None,
+            posterior=self.fitted.posterior_of(output),
         )
 
     def _settings(self, rows: int, noise: str) -> dict[str, Any]:

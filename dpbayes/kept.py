@@ -158,6 +158,6 @@ def plotted(fit: Any, what: str) -> Figure:
         found: Findings = fit.findings()
         if not found.bounds:
             raise GuaranteeError(NO_DRAWS)
-        figure = charts.lipschitz_violin(found.bounds, found.epsilon, line="window/2")
+        figure = charts.lipschitz_violin(found.bounds, found.epsilon, line=found.half)
     mark = charts.confidential_mark(len(fit.task.table), fit.guarantee.to_dict())
     return charts.mark(figure, mark)

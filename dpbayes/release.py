@@ -14,12 +14,13 @@ import numpy as np
 
 from dpbayes.errors import GuaranteeError
 from dpbayes.formats.catalog import CSV, writer
-from dpbayes.heavy import pd
+from dpbayes.heavy import pd, xr
 from dpbayes.markup import card
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.schema import Schema
 
 STATEMENT = "guarantee.json"
+POSTERIOR = "posterior.csv"
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,6 +39,8 @@ class Release:
         ledger: entry id and budget of the data set, if the release was accounted for; public.
         schema: of the data sets.
         notes: what public facts say against too much trust in the data sets, in sentences.
+        posterior: the posterior that all data sets were drawn from, as ArviZ reads it, where a
+            mechanism releases it: ``score``.
     """
 
     datasets: tuple[pd.DataFrame, ...]
@@ -51,6 +54,7 @@ class Release:
     schema: Schema = field(default_factory=Schema)
     program_text: str | None = None
     notes: tuple[str, ...] = ()
+    posterior: xr.DataTree | None = None
 
     @property
     def levels(self) -> dict[str, tuple[Any, ...]]:
@@ -62,7 +66,8 @@ class Release:
     def files(self, file_format: str = CSV) -> dict[str, bytes]:
         """synthetic_1.csv ... synthetic_m.csv, and guarantee.json with their hashes.
 
-        A program that dpbayes wrote is among them, as NAME.stan.
+        A program that dpbayes wrote is among them, as NAME.stan, and a posterior, as posterior.csv
+        with a row for each draw.
 
         Args:
             file_format: of the data sets, as in ``WRITTEN``; codes and labels are the schema's.
@@ -81,6 +86,11 @@ class Release:
         }
         if self.program_text is not None:
             data[f"{self.program}.stan"] = self.program_text.encode()
+        if self.posterior is not None:
+            from arviz_base import dataset_to_dataframe  # slow to import
+
+            draws = dataset_to_dataframe(self.posterior["posterior"].to_dataset())
+            data[POSTERIOR] = draws.to_csv(index=False, float_format="%.8g").encode()
         statement = {
             **self.guarantee.to_dict(),
             "program": self.program and {"name": self.program, "sha256": self.program_sha256},

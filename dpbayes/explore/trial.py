@@ -175,7 +175,7 @@ class Explorer:
     def _pictures(self, found: Findings) -> list[dict[str, Any]]:
         if not found.bounds:
             return []
-        figure = charts.lipschitz_violin(found.bounds, found.epsilon, line="window/2")
+        figure = charts.lipschitz_violin(found.bounds, found.epsilon, line=found.half)
         text = "Lipschitz bounds of the reference records, without weights and with these settings."
         return [_picture(Picture.of(figure, text, text))]
 

@@ -103,6 +103,7 @@ class Findings:
         draws: of the posterior.
         bounds: by-record Lipschitz bounds by label, and the epsilon to draw beside them.
         epsilon: the width that bounds were clamped to, or None.
+        half: what half of that is called in figures.
     """
 
     summary: Mapping[str, Any]
@@ -113,6 +114,7 @@ class Findings:
     draws: xr.DataTree | None = None
     bounds: Mapping[str, Vector] = field(default_factory=dict)
     epsilon: float | None = None
+    half: str = "window/2"
 
 
 class Fitted(ABC):
@@ -155,6 +157,13 @@ class Fitted(ABC):
         Args:
             rows: how many; as many as records where public columns are released.
         """
+
+    def posterior_of(self, output: Any) -> xr.DataTree | None:
+        """The posterior that is a part of a private output, as ArviZ reads it; None without one.
+
+        It is released with the data sets.
+        """
+        return None
 
     def begin_at(self, records: pd.DataFrame) -> None:
         """Start at these validated records whatever starts at points that cost nothing.

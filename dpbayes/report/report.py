@@ -28,8 +28,7 @@ def fit_report(findings: Findings) -> dict[str, bytes]:
     files = fit_files(findings)
     if findings.bounds:
         n = len(next(iter(findings.bounds.values())))
-        # A stage's window: of ε where there is one stage.
-        figure = charts.lipschitz_violin(findings.bounds, findings.epsilon, line="window/2")
+        figure = charts.lipschitz_violin(findings.bounds, findings.epsilon, line=findings.half)
         mark = charts.confidential_mark(n, findings.summary["guarantee"])
         files["lipschitz.png"] = png(figure, mark)
     return files

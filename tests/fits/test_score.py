@@ -8,7 +8,7 @@ import dpbayes as dpb
 from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.heavy import stats
 from dpbayes.mechanisms import Score
-from dpbayes.mechanisms.score.mechanism import Rounds
+from dpbayes.mechanisms.score.rounds import Rounds
 from dpbayes.privacy.noise import StudyNoise
 from tests.programs import UNPROVED, write
 

@@ -12,7 +12,8 @@ from dpbayes.evaluate.exact import audit_exact
 from dpbayes.mechanisms import Score
 from dpbayes.mechanisms.posterior.tabulated import Tables
 from dpbayes.mechanisms.score.clipped import ClippedScore
-from dpbayes.mechanisms.score.mechanism import FittedScore, Rounds
+from dpbayes.mechanisms.score.fitted import FittedScore
+from dpbayes.mechanisms.score.rounds import Rounds
 from dpbayes.mechanisms.score.simulated import Simulator
 from tests.programs import OUTCOME, UNPROVED, one_of_each_program, write
 
@@ -26,7 +27,7 @@ SCHEMA = dpb.Schema.from_dict({"columns": {"y": {"type": "continuous", "lower": 
 @pytest.fixture(autouse=True)
 def few_simulated_records(monkeypatch):
     """They decide how good a release is, and nothing of what it costs."""
-    monkeypatch.setattr("dpbayes.mechanisms.score.mechanism.SIZE", 200)
+    monkeypatch.setattr("dpbayes.mechanisms.score.fitted.SIZE", 200)
 
 
 def audited(model, schema, records, most=2, **settings):

@@ -104,6 +104,22 @@ def synthetic_columns(
     return pd.concat(drawn, ignore_index=True)
 
 
+def one_of(
+    on: BoundRecords, draws: xr.DataTree, rows: int, rng: np.random.Generator
+) -> pd.DataFrame:
+    """``synthetic_columns`` of one of the draws."""
+    return synthetic_columns(on, Drawn(draws, int(rng.integers(count_draws(draws)))), rows, rng)
+
+
+def check_of(on: BoundRecords, draws: xr.DataTree, replicates: int) -> Check:
+    """Posterior predictive checks. DataError: there are no records."""
+    records = on.task.records
+    rows = max(len(records), 1)
+    public = on.model.public(records, rows)
+    drawn = replicated(on.model, on.blank_of(rows), draws, public, replicates)
+    return Check.of(on.model.outcomes, records, list(drawn), on.model.events)
+
+
 def _replicated(
     on: BoundRecords,
     output: Drawn,
@@ -171,9 +187,7 @@ class PosteriorFit(Fitted):
     def unclamped(self, rng: np.random.Generator) -> pd.DataFrame | None:
         if self.stages[-1].plain:
             return None
-        count = count_draws(self.unweighted.draws)
-        drawn = Drawn(self.unweighted.draws, int(rng.integers(count)))
-        return self.synthetic(drawn, self.on.task.rows, rng)
+        return one_of(self.on, self.unweighted.draws, self.on.task.rows, rng)
 
     def versions(self) -> Mapping[str, str]:
         of_engine = self.on.task.engine.versions()
@@ -370,11 +384,7 @@ class PosteriorFit(Fitted):
         Raises:
             DataError: there are no records.
         """
-        on, records = self.on, self.on.task.records
-        rows = max(len(records), 1)
-        public = on.model.public(records, rows)
-        drawn = replicated(on.model, on.blank_of(rows), self.draws, public, replicates)
-        return Check.of(self.synthesised, records, list(drawn), on.model.events)
+        return check_of(self.on, self.draws, replicates)
 
     def to_datatree(self, **groups: Any) -> xr.DataTree:
         return datatree(self.posterior, self.on, **groups)
