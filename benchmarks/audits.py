@@ -34,7 +34,7 @@ POSTERIORS = [
     (dpb.BetaDivergence(1.0), BERNOULLI, "embedded"),
     (dpb.ClampedModips(1.0), BETA, "embedded"),
 ]
-OTHERS = [
+OTHERS = [  # with a model, where there is one
     (dpb.Laplace(1.0, bins=4), "y"),
     (dpb.Laplace(1.0, bins=4, adjacency="substitution"), "y"),
     (dpb.PerturbedHistogram(1.0, bins=4), "y"),
@@ -53,6 +53,8 @@ OTHERS = [
     (dpb.Modips(1.0, "multinomial", delta=1e-6), "ill"),
     (dpb.ChosenModips(1.0, ("normal", "multinomial"), settings={"multinomial": {"bins": 4}}), "y"),
     (dpb.Measured(1.0, bins=4), "y"),
+    (dpb.Score(1.0), "y", BETA),
+    (dpb.Score(1.0, delta=1e-6), "y", BETA),
 ]
 
 
@@ -93,8 +95,8 @@ if __name__ == "__main__":
         by = "candidates" if engine != "embedded" else "NUTS"
         what = name(mechanism, f"({model.family}, {by})")
         row(what, found.guarantee, found.add_remove, found.substitution)
-    for mechanism, outcome in OTHERS:
-        synthesizer = dpb.Synthesizer(schema(outcome), mechanism)
+    for mechanism, outcome, *model in OTHERS:
+        synthesizer = dpb.Synthesizer(schema(outcome), mechanism, *model, settings=settings)
         found = audit_exact(synthesizer, table()[[outcome]])
         lost = found.add_remove, found.substitution
         # At a δ what the answers' rho, as the claim's, comes to there.

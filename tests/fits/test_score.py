@@ -1,16 +1,20 @@
 """Noisy sums of clipped scores, and the posterior given them."""
 
+import io
+import json
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.errors import GuaranteeError, SchemaError
+from dpbayes.errors import GuaranteeError, ProgramError, SchemaError
 from dpbayes.heavy import stats
 from dpbayes.mechanisms import Score
 from dpbayes.mechanisms.score.rounds import Rounds
 from dpbayes.privacy.noise import StudyNoise
-from tests.programs import UNPROVED, write
+from tests.programs import UNPROVED, family_of_ones_own, write
 
 SETTINGS = dpb.SamplerSettings(chains=2, warmup=200, draws=300, seed=3)
 COLUMN = {"type": "continuous", "lower": 0, "upper": 10}
@@ -77,6 +81,90 @@ def test_a_release_follows_its_seed(plain):
     assert fit.guarantee.delta == 1e-6
 
 
+def test_the_posterior_is_released(plain):
+    """Every draw, with names that a reader knows, and nothing of the noise's own variable."""
+    fit = fitted(plain, table(300, np.random.default_rng(2)), Score(2.0))
+    release = fit.sample(2, seed=3)
+    draws = release.posterior["posterior"].to_dataset()
+    assert set(draws) == {"intercept", "coefficient", "sigma", "log_sigma"}
+    assert list(draws["coefficient"].coords["covariate"].to_numpy()) == ["sex[T.m]"]
+    files = replace(release, releasable=True).files()
+    written = pd.read_csv(io.BytesIO(files["posterior.csv"]))
+    assert len(written) == 600
+    found = draws["coefficient"].to_numpy().ravel()
+    assert np.allclose(written["coefficient[sex[T.m]]"], found, rtol=1e-7)
+    assert json.loads(files["guarantee.json"])["files"].keys() >= {"posterior.csv"}
+
+
+def test_what_records_can_cost_is_said_on_the_confidential_side(plain):
+    records = table(300, np.random.default_rng(2))
+    records.loc[7, "y"] = 10.0
+    for mechanism, most in ((Score(2.0, clip=3.0), 2.0), (Score(2.0, delta=1e-6), None)):
+        fit = fitted(plain, records, mechanism)
+        found = fit.findings()
+        assert found.by_record["score"].idxmax() == 7
+        if most is None:
+            assert set(found.bounds) == {"unweighted"}
+        else:
+            assert np.isclose(found.by_record["loss"].max(), most)
+            assert (found.bounds["score"] <= found.epsilon / 2 + 1e-12).all()
+        assert 0 < found.summary["clipped"] < 0.1
+        assert fit.check().table["fits"].any()
+        with pytest.raises(GuaranteeError, match=r"release\.posterior"):
+            fit.to_datatree()
+
+
+@pytest.mark.parametrize(
+    ("n", "rows", "epsilon"), [(1, "public", 1.0), (3, "public", 1.0), (500, 50, 1.0), (9, 9, 1e-3)]
+)
+def test_parameters_where_records_have_no_density(n, rows, epsilon):
+    """Near a prior's edges draws of a beta distribution are 0 or 1 by rounding."""
+    unit = {"type": "continuous", "lower": 0, "upper": 1}
+    schema = dpb.Schema.from_dict({"rows": rows, "columns": {"y": unit}})
+    made = dpb.Synthesizer(
+        schema, Score(epsilon), dpb.Regression("y ~ 1", "beta"), settings=SETTINGS
+    )
+    records = pd.DataFrame({"y": np.linspace(0.01, 0.99, n)})
+    release = made.fit(records, allow_nonconvergence=True).sample(1, seed=1)
+    assert release.datasets[0]["y"].between(0, 1).all()
+
+
+def test_a_program_that_takes_no_record_alone_is_refused(tmp_path):
+    """Aloud and before anything is paid, where every score would be 0."""
+    text = UNPROVED.replace("int<lower=1> n;", "int<lower=2> n;")
+    schema = dpb.Schema.from_dict({"columns": {"y": {**COLUMN, "lower": -10}}})
+    made = dpb.Synthesizer(schema, Score(1.0), dpb.Program(write(tmp_path, text), "y ~ 1"))
+    with pytest.raises(ProgramError, match="one record by itself"):
+        made.fit(pd.DataFrame({"y": np.zeros(50)}))
+
+
+def test_a_family_of_ones_own_keeps_its_covariates(registries, tmp_path):
+    """Each record has its own row of them, though the program is none of ours."""
+    dpb.register_family(family_of_ones_own(tmp_path / "mine.stan", divergence=True))
+    rng = np.random.default_rng(1)
+    sex = rng.choice(["f", "m"], 200)
+    ill = np.where(rng.random(200) < np.where(sex == "m", 0.9, 0.1), "yes", "no")
+    columns = {
+        "sex": {"type": "categorical", "levels": ["f", "m"], "public": True},
+        "ill": {"type": "binary", "levels": ["no", "yes"]},
+    }
+    schema = dpb.Schema.from_dict({"columns": columns})
+    model = dpb.Regression("ill ~ sex", "mine")
+    made = dpb.Synthesizer(schema, Score(20.0), model, settings=SETTINGS)
+    records = pd.DataFrame({"sex": sex, "ill": ill})
+    output = made.fit(records, allow_nonconvergence=True).fitted.private(StudyNoise(1))
+    slope = output.draws["posterior"]["coefficient"].to_numpy()
+    assert abs(slope.mean()) > 4 * slope.std()
+
+
+def test_points_that_are_given_are_refused(plain):
+    made = dpb.Synthesizer(
+        plain, Score(1.0), dpb.Regression("y ~ sex", "normal"), engine="candidates"
+    )
+    with pytest.raises(GuaranteeError, match="take embedded or cmdstan"):
+        made.fit(table(30, np.random.default_rng(1)))
+
+
 @pytest.mark.parametrize("rows", ["public", 50, {"noisy": 0.1}])
 def test_few_records_and_none(rows):
     schema = dpb.Schema.from_dict({"rows": rows, "columns": {"y": COLUMN}})
@@ -128,7 +216,9 @@ class TestRounds:
         ({"formula": "y ~ (1 | sex)"}, SchemaError, "group terms"),
         ({"upper": None}, SchemaError, "add upper"),
         ({"clip": -1.0}, GuaranteeError, "clip = -1.0"),
+        ({"clip": 1e-9}, GuaranteeError, "clip = 1e-09"),
         ({"epsilon": 0.0}, GuaranteeError, "epsilon"),
+        ({"epsilon": 1e-3, "delta": 1e-300}, GuaranteeError, "too little for any noise"),
     ],
 )
 def test_what_it_refuses(change, error, match):
@@ -138,10 +228,11 @@ def test_what_it_refuses(change, error, match):
         del y["upper"]
     schema = dpb.Schema.from_dict({"columns": {"sex": sex, "y": y}})
     model = dpb.Regression(change.get("formula", "y ~ sex"), "poisson")
+    settings = {key: change[key] for key in ("epsilon", "clip", "delta") if key in change}
     with pytest.raises(error, match=match):
         dpb.Synthesizer(
             schema,
-            Score(change.get("epsilon", 1.0), clip=change.get("clip")),
+            Score(**{"epsilon": 1.0, **settings}),
             change.get("model", model),
         )
 

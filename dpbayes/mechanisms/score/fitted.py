@@ -14,7 +14,7 @@ from dpbayes.engines.apart import RecordsApart
 from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.engines.embedded import EmbeddedModel
 from dpbayes.engines.one_record import bound_to
-from dpbayes.errors import GuaranteeError
+from dpbayes.errors import DpbayesError, GuaranteeError, ProgramError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Findings, Fitted, Task
 from dpbayes.mechanisms.posterior.fit import check_of, one_of
@@ -99,14 +99,20 @@ class FittedScore(Fitted):
         self.synthesised: tuple[Column, ...] = on.model.outcomes
 
     def _check_alone(self, compiled: EmbeddedModel, constants: Mapping[str, Any]) -> None:
-        """EngineError, with what Stan says, unless the program takes a made-up record alone."""
+        """ProgramError unless the program takes a made-up record alone."""
         on = self._on
         made = made_up(self._task.schema, 1, np.random.default_rng(SEED))
         data = on.model.data(made, self._task.rows)
         columns = by_row(on.model, {**data, "n": 1}, self._task.rows)
         point = self._simulator.anywhere()
-        for _ in bound_to(compiled, constants, columns, 1).log_lik_at(point[None], strict=True):
-            pass
+        try:
+            bound = bound_to(compiled, constants, columns, 1)
+            next(bound.log_lik_at(point[None], strict=True))
+        except DpbayesError as error:
+            raise ProgramError(
+                f"{compiled.program.name}.stan does not take one record by itself, and mechanism "
+                f"'score' gives it one after the other, with n = 1: {error.said or error}"
+            ) from None
 
     def versions(self) -> Mapping[str, str]:
         return {**self._task.engine.versions(), **versions("opendp")}
