@@ -17,7 +17,7 @@ from dpbayes.mechanisms.score.inference import Belief, NoisySum, expected
 from dpbayes.mechanisms.score.simulated import Simulator
 from dpbayes.stan.scored import NOISE, scored
 
-POINTS = 16  # at which records are simulated
+POINTS = 15  # at which records are simulated, beside the mode
 NARROW = 0.2  # sd along a direction, up to which a normal approximation is a good guide to them
 WARMUP = 149  # most with a metric to begin with: from 150 Stan estimates one of its own
 _SHORT = 100  # draws of a chain that is only a guide
@@ -83,7 +83,8 @@ class _Run:
     def _data(self, points: Floats) -> dict[str, Any]:
         """Of the program, in coordinates in which scores are not correlated."""
         simulator, measured = self._simulator, self._measured
-        there = simulator.records(points)
+        # At the mode some can be drawn: it was found by them.
+        there = simulator.records(np.vstack([points, self._belief.point]))
         at = expected(simulator, measured.score, self._belief.point)
         variance, turned = np.linalg.eigh(at.spread)
         scores = measured.score.clipped(measured.score.slopes(there.bound))

@@ -54,9 +54,17 @@ QUICK = 13  # of them
 def records(
     n: int, p: int, family: str, rng: np.random.Generator
 ) -> tuple[pd.DataFrame, Schema, Regression]:
+    """``population`` without its coefficients."""
+    return population(n, p, family, rng)[:3]
+
+
+def population(
+    n: int, p: int, family: str, rng: np.random.Generator
+) -> tuple[pd.DataFrame, Schema, Regression, Floats]:
     """A regression with p parameters: half of the covariates binary, and a multiple R of 0.65.
 
-    Normal outcomes have an sd of a tenth of the declared range, and their mean at 0.4 of it.
+    Normal outcomes have an sd of a tenth of the declared range, and their mean at 0.4 of it. Last
+    the coefficients that they were drawn with, on the program's scale.
     """
     count = p - (1 if family == "bernoulli" else 2)
     values: dict[str, Floats] = {}
@@ -72,23 +80,26 @@ def records(
     spread = np.where(np.arange(count) % 2, 0.2, 0.5)  # sds of the covariates
     mean = np.where(np.arange(count) % 2, RATE, SHARE)
     z = np.column_stack([np.zeros(n), *values.values()])[:, 1:]
-    eta = (z - mean) @ slope / np.sqrt(((slope * spread) ** 2).sum() or 1.0)
+    slope /= np.sqrt(((slope * spread) ** 2).sum() or 1.0)
+    eta = (z - mean) @ slope
     frame = pd.DataFrame({name: values[name] for name in values}, index=range(n))
     for k in range(0, count, 2):
         frame[f"x{k}"] = frame[f"x{k}"].astype(int).astype(str)
     if family == "bernoulli":
         frame["y"] = np.where(rng.random(n) < special.expit(eta - 0.7), "yes", "no")
         columns["y"] = {"type": "binary", "levels": ["no", "yes"]}
+        steep = 1.0
     else:
         noise = rng.normal(size=n) * (np.sqrt(1 - 0.65**2) if count else 1.0)
-        y = 0.4 + (0.65 * eta + noise) / 10
+        y, steep = 0.4 + (0.65 * eta + noise) / 10, 0.065
         if family == "beta":
+            steep = 0.6
             share = special.expit(0.6 * eta - 1)
             y = rng.beta(share * PRECISION, (1 - share) * PRECISION)
         frame["y"] = 100 * np.clip(y, 1e-6, 1 - 1e-6)
         columns["y"] = {"type": "continuous", "lower": 0, "upper": 100}
     formula = "y ~ " + (" + ".join(values) or "1")
-    return frame, Schema.from_dict({"columns": columns}), Regression(formula, family)
+    return frame, Schema.from_dict({"columns": columns}), Regression(formula, family), steep * slope
 
 
 @functools.cache
@@ -108,7 +119,7 @@ def run(
     )
     base = Synthesizer(schema, Unweighted(), model, engine=_engine(), settings=settings)
     long = base.with_settings(SamplerSettings(draws=500, seed=settings.seed, parallel_chains=1))
-    target = _points(long.fit(frame, allow_nonconvergence=True).fitted.draws)
+    target = points_of(long.fit(frame, allow_nonconvergence=True).fitted.draws)
     rows = []
     for epsilon in epsilons:
         found: dict[str, Anchored] = {name: Anchored(epsilon, name) for name in ANCHORS}
@@ -116,7 +127,7 @@ def run(
             found[DEFAULT] = Anchored(epsilon)
         for name, mechanism in found.items():
             fit = base.with_mechanism(mechanism).fit(frame, allow_nonconvergence=True).fitted
-            distance = _distance(_points(fit.draws), target)
+            distance = distance_of(points_of(fit.draws), target)
             rows.append((epsilon, name, distance, fit.n_censored / n))
     columns = ["epsilon", "anchor", "distance", "clamped"]
     return pd.DataFrame(rows, columns=columns).assign(n=n, p=p, family=family)
@@ -133,7 +144,7 @@ def default(n: int, p: int, family: str, epsilon: float) -> tuple[str, float]:
     return anchor, weights.alpha
 
 
-def _points(draws: xr.DataTree) -> Floats:
+def points_of(draws: xr.DataTree) -> Floats:
     """Parameters on scales where posteriors are nearly normal: shape (draws, p)."""
     there = draws["posterior"].data_vars
     logs = [np.log(stacked(draws, name)) for name in ("lambda", "phi") if name in there]
@@ -143,7 +154,7 @@ def _points(draws: xr.DataTree) -> Floats:
     return np.hstack([np.reshape(each, (len(each), -1)) for each in (*plain, *logs)])
 
 
-def _distance(points: Floats, target: Floats) -> float:
+def distance_of(points: Floats, target: Floats) -> float:
     """Root mean square by parameter, in the metric of the target's covariance."""
     inverse = np.linalg.inv(np.atleast_2d(np.cov(target.T)))
     away = points - target.mean(axis=0)
