@@ -234,7 +234,7 @@ class Synthesizer(Generic[F_co]):
     @one_thread()
     def _fit(self, task: Task, given: pd.DataFrame | Parts) -> Fit[F_co]:
         claim = self.guarantee()
-        if task.allow_nonconvergence and self.model is not None:
+        if task.allow_nonconvergence and claim.draw is not None:
             claim = claim.assuming(UNCHECKED_CHAINS)
         mechanism = self.spent
         return Fit(mechanism, claim, task, given, mechanism.fit(task))
