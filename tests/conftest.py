@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +16,6 @@ from dpbayes.mechanisms import MECHANISMS
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.program import StanProgram
 from tests.cmdstan import NO_CMDSTAN
-from tests.programs import left_to_stanc
 
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")
@@ -22,24 +23,19 @@ settings.load_profile("untimed")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "xdist_group(name): tests for one worker of pytest-xdist")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a shell's `&`
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one program with CmdStan go to one worker, so that none waits for a compiler."""
-    left, kept = left_to_stanc(), []
     for item in items:
         if item.get_closest_marker("cmdstan"):
             parameters = getattr(item, "callspec", None)
             family = parameters.params.get("family", "normal") if parameters else "normal"
-            if family in left:
-                continue
             program = StanProgram.for_family(family).name if family in FAMILIES else family
             item.add_marker(pytest.mark.xdist_group(f"cmdstan-{program}"))
-        kept.append(item)
-    if len(kept) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-        items[:] = kept
 
 
 def pytest_report_header() -> str:

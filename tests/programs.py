@@ -1,7 +1,5 @@
 """Stan programs outside the package that keep the contract, and outcomes for the bundled ones."""
 
-import os
-
 import dpbayes as dpb
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.program import stan_directory
@@ -113,23 +111,6 @@ def family_of_ones_own(path, bundled="bernoulli", **settings):
     return dpb.Family(
         "mine", "my own", "binary", "none", FAMILIES["bernoulli"].priors, program=path, **settings
     )
-
-
-# Of families of two parts those whose programs CmdStan compiles in tests: one of each rule. The
-# others are put together in the same ways of programs that it compiles by themselves.
-COMPILED = (
-    "hurdle_poisson",
-    "zero_inflated_poisson",
-    "semicontinuous_gamma",
-    "survival_exponential",
-)
-
-
-def left_to_stanc():
-    """Families whose programs CmdStan translates in tests, and compiles by `make test-all`."""
-    if os.environ.get("DPBAYES_ALL_PROGRAMS"):
-        return set()
-    return {name for name, family in FAMILIES.items() if family.parts} - {*COMPILED}
 
 
 def one_of_each_program():

@@ -24,7 +24,7 @@ from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.errors import EngineError, ProgramError
 from dpbayes.stan.program import StanProgram
-from tests.programs import GOOD, left_to_stanc, write
+from tests.programs import GOOD, write
 
 SHORT = SamplerSettings(chains=2, warmup=100, draws=50, seed=3)
 # Of which the offset is an expression: Stan Math 4.9.0 writes freed memory for `shifted`.
@@ -124,12 +124,6 @@ def test_a_program_that_the_embedded_engine_does_not_know(cmdstan, bind, request
     request.getfixturevalue("tampered")
     with pytest.raises(EngineError, match="by the same program"):
         bound.sample(SHORT)
-
-
-@pytest.mark.parametrize("family", sorted(left_to_stanc()))
-def test_stanc_accepts_programs_that_are_not_compiled_here(cmdstan, family):
-    found = cmdstan._check(StanProgram.for_family(family))
-    assert {"n", "y", "weights"} <= found["inputs"].keys()
 
 
 def test_the_version_has_all_its_numbers(cmdstan):

@@ -46,13 +46,19 @@ CHANGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("n", [29, 30, 300, 3000])
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("n", "change"),
+    [
+        (n, change)
+        for n in (29, 30, 300, 3000)
+        for change in CHANGES
+        # Of 29 records with 3 less, most have moved to another part of the order.
+        if (n, change) != (29, "a tenth less")
+    ],
+)
 def test_records_are_known_again(n, change):
     ours = people(n)
     theirs = CHANGES[change](ours)
-    if n == 29 and change == "a tenth less":
-        pytest.skip("of 29 records with 3 less, most have moved to another part of the order")
     assert share(ours, theirs) >= 0.5
 
 
