@@ -296,6 +296,8 @@ class AccountOptions:
         """The ledger, if one was named."""
         if (self.ledger is None) != (self.account is None):
             raise LedgerError("--ledger and --account go together.")
+        if self.note and self.ledger is None:
+            raise LedgerError("--note is kept in a ledger: name one (--ledger, --account).")
         return None if self.ledger is None else Ledger(self.ledger)
 
 

@@ -85,10 +85,17 @@ def test_bad_input_is_one_line(folder, arguments, message):
     assert "Traceback" not in done.stderr
 
 
-def test_ledger_and_account_go_together(folder):
-    done = dpbayes("synthesize", folder / "data.csv", *options(folder, ledger="l.db"))
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"ledger": "l.db"}, "--ledger and --account go together"),
+        ({"note": "x"}, "kept in a ledger"),
+    ],
+)
+def test_ledger_and_account_go_together(folder, given, message):
+    done = dpbayes("synthesize", folder / "data.csv", *options(folder, **given))
     assert done.returncode == 2
-    assert "--ledger and --account go together" in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(("blocks", "released"), [(40, False), (200, True)])
