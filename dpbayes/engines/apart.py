@@ -27,7 +27,7 @@ from dpbayes.errors import EngineError
 # products with many columns by the number of rows.
 ROWS, LANES = 2048, 16
 RECORDS = ROWS - 2 * LANES
-LIMIT = 60  # seconds for a record of a user's program
+LIMIT = 60  # seconds of CPU for a record of a user's program
 FEW = 100  # records that a user's program is given in one process
 
 

@@ -19,6 +19,9 @@ DATA = """\
   matrix[score__length, n] score__change;
   vector[score__length] score__gap;
   vector<lower=0>[score__length] score__variance;
+  vector[n] score__here;  // of what is expected without noise: where chains may go
+  vector<lower=0>[n] score__share;
+  real<lower=0> score__far;
   real<lower=0> score__scale;  // of noise with density exp(-length / scale); 0: there is none"""
 # That density is a normal one whose variance is scale^2 times a chi-squared variable.
 NOISE = "score__noise"
@@ -29,7 +32,8 @@ MODEL = """\
     score__noise ~ chi_square(score__length + 1);
     score__spread += square(score__scale) * score__noise[1];
   }
-  score__gap ~ noisy_score(%s, anchor, score__change, score__spread);"""
+  score__gap ~ noisy_score(%s, anchor, score__change, score__spread,
+                           score__here, score__share, score__far);"""
 
 
 @lru_cache(maxsize=64)

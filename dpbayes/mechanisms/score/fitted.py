@@ -10,6 +10,7 @@ import numpy as np
 
 from dpbayes.arrays import Vector
 from dpbayes.engines import get_engine
+from dpbayes.engines.alike import Kinds
 from dpbayes.engines.apart import RecordsApart
 from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.engines.embedded import EmbeddedModel
@@ -82,8 +83,12 @@ class FittedScore(Fitted):
         self._simulator = Simulator(on.model, compiled, public, task.rows, SIZE)
         # What is no column of records is that of public constants: no record can be in it.
         constants = on.model.blank(task.records, task.rows)
-        columns = by_row(on.model, {**on.data, "n": on.size}, task.rows)
-        self._apart = RecordsApart(compiled, constants, columns, on.size)
+        records = on.model.constant_record() if task.records.empty else task.records
+        columns = by_row(on.model, {**on.model.data(records, task.rows), "n": on.n}, task.rows)
+        # Kinds of what the program is given of a record, and of nothing less.
+        self._kinds = kinds = Kinds.among(columns, on.n)
+        of_kinds = {name: values[kinds.rows] for name, values in columns.items()}
+        self._apart = RecordsApart(compiled, constants, of_kinds, kinds.size)
         if not on.model.program.bundled:
             self._check_alone(compiled, constants)
         rounds = rounds_of(task.rows, self._simulator.dimension)
@@ -102,8 +107,9 @@ class FittedScore(Fitted):
         """ProgramError unless the program takes a made-up record alone."""
         on = self._on
         made = made_up(self._task.schema, 1, np.random.default_rng(SEED))
-        data = on.model.data(made, self._task.rows)
-        columns = by_row(on.model, {**data, "n": 1}, self._task.rows)
+        rows = self._task.rows
+        first = on.model.constants_at(np.zeros(1, dtype=int), rows)
+        columns = by_row(on.model, {**on.model.data(made, rows), **first, "n": 1}, rows)
         point = self._simulator.anywhere()
         try:
             bound = bound_to(compiled, constants, columns, 1)
@@ -147,7 +153,7 @@ class FittedScore(Fitted):
     def _noisy(self, score: ClippedScore, part: float, noise: Noise) -> NoisySum:
         """The sum over all records."""
         on, rounds = self._on, self._rounds
-        whole = score.whole(self._apart) * (on.kinds.counts[:, None] * int(on.present))
+        whole = score.whole(self._apart) * (self._kinds.counts[:, None] * int(on.present))
         total, scale = whole.sum(axis=0), rounds.scale(part)
         pure = rounds.rho is None
         told = noise.radial(total, scale) if pure else noise.gaussian(total, scale)
@@ -192,7 +198,7 @@ class FittedScore(Fitted):
         point = self._simulator.points_of(plain.draws).mean(axis=0)
         directions = self._simulator.whitened(point, np.eye(len(point)))
         slopes = finite(slopes_along(self._apart, point, directions))
-        length = on.kinds.each_record(np.linalg.norm(slopes, axis=1))
+        length = self._kinds.each_record(np.linalg.norm(slopes, axis=1))
         by_record = pd.DataFrame({"lipschitz_unweighted": before, "score": length})
         bounds = {"unweighted": before}
         if rounds.rho is None:

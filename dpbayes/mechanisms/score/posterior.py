@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,17 +11,17 @@ import numpy as np
 from dpbayes.arrays import Floats
 from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.engines.diagnostics import Diagnostics, diagnose
-from dpbayes.engines.draws import count_draws, make_draws
+from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding
-from dpbayes.heavy import xr
+from dpbayes.heavy import special, xr
 from dpbayes.mechanisms.score.inference import Belief, NoisySum, expected
 from dpbayes.mechanisms.score.simulated import Simulator
 from dpbayes.stan.scored import NOISE, scored
 
 POINTS = 15  # at which records are simulated, beside the mode
-NARROW = 0.2  # sd along a direction, up to which a normal approximation is a good guide to them
+EDGE = 3.0  # sds beyond sqrt(d), the usual distance from the mode, that chains may go
+FARTHEST = 1.5  # divergence that simulated records can bridge
 WARMUP = 149  # most with a metric to begin with: from 150 Stan estimates one of its own
-_SHORT = 100  # draws of a chain that is only a guide
 _SPREAD = 1.5  # of starting points, in the sds of the approximation
 
 
@@ -34,8 +35,7 @@ def sample(
 ) -> tuple[xr.DataTree, Diagnostics]:
     """Draws of the posterior given a noisy sum, and their diagnostics.
 
-    Simulated records come from points that the posterior is likely to hold: from the normal
-    approximation, or where that is wide, from draws of a first, short chain.
+    Simulated records come from points that the posterior is likely to hold, by the approximation.
 
     Args:
         simulator: of the model.
@@ -46,11 +46,6 @@ def sample(
     root = np.linalg.cholesky(belief.covariance)
     points = belief.point + rng.standard_normal((POINTS, len(root))) @ root.T
     run = _Run(simulator, engine, measured, belief, rng)
-    across = np.linalg.solve(measured.score.directions.T, root)
-    if np.linalg.norm(across, axis=1).max() > NARROW:
-        short = replace(settings, draws=min(_SHORT, settings.draws), progress=False)
-        first = run.draws(points, short)
-        points = simulator.points_of(first)[rng.choice(count_draws(first), POINTS)]
     draws = run.draws(points, settings)
     return draws, diagnose(draws, settings.max_treedepth, {NOISE})
 
@@ -69,6 +64,10 @@ class _Run:
         self._simulator, self._rng = simulator, rng
         self._measured, self._belief = measured, belief
         self._compiled = engine.compile(scored(simulator.model.program))
+        d = len(belief.point)
+        ways = rng.standard_normal((POINTS, d))
+        ways *= (math.sqrt(d) + EDGE) / np.linalg.norm(ways, axis=1, keepdims=True)
+        self._edge = belief.point + ways @ np.linalg.cholesky(belief.covariance).T
 
     def draws(self, points: Floats, settings: SamplerSettings) -> xr.DataTree:
         """With records simulated at points of shape (K, d)."""
@@ -88,18 +87,26 @@ class _Run:
         at = expected(simulator, measured.score, self._belief.point)
         variance, turned = np.linalg.eigh(at.spread)
         scores = measured.score.clipped(measured.score.slopes(there.bound))
-        change = simulator.rows / simulator.size * turned.T @ scores.T
+        change = simulator.rows * turned.T @ scores.T
         (f,) = there.bound.log_lik_at(self._belief.point[None])
-        ratio = np.exp(np.minimum(f - there.density, 30.0))
+        share = special.softmax(f - there.density)
+        apart = [
+            (share - special.softmax(other - there.density)) @ (f - other)
+            for other in there.bound.log_lik_at(self._edge)
+        ]
+        far = np.median([min(one, FARTHEST) if np.isfinite(one) else FARTHEST for one in apart])
         normal = 0.0 if measured.scale else measured.sd**2
         return {
             **there.data,
             "anchor": there.density,
             "score__length": len(variance),
             "score__change": change,
-            "score__gap": turned.T @ (measured.total - at.total) + change @ ratio,
+            "score__gap": turned.T @ (measured.total - at.total) + change @ share,
             "score__variance": np.maximum(variance, 0.0) + normal,
             "score__scale": measured.scale,
+            "score__here": f,
+            "score__share": share,
+            "score__far": far,
         }
 
     def _metric(self) -> Floats:

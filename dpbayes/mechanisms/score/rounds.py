@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from dpbayes.mechanisms.score.clipped import GRAINS
 from dpbayes.privacy.statistic import scale_for
 
-# Parts of the budget: for the table of outcomes at most, and of the rest for the first of two sums.
-TABLE, FIRST = 0.15, 0.25
-COUNTED = 20.0  # records times the table's epsilon, with which it tells where outcomes are
+# Parts of the budget: for the table of outcomes at a delta and without one at most, and of the rest
+# for the first of two sums.
+TABLE, MOST_TABLE, FIRST = 0.15, 0.2, 0.25
+# Records times the table's epsilon, with which it tells where outcomes are well enough: the more
+# parameters there are, the less does a sum far from the mode tell of them. At least, and for each.
+COUNTED, EACH = 20.0, 4.0
 # Lengths of scores: the least beside the root of d, the most, and the share of the variance of a
 # sum of scores that noise may add where there is more than enough ε.
 LEAST, MOST, ADDED = 0.8, 12.0, 0.3
@@ -41,7 +44,8 @@ class Rounds:
         """Part of the budget for the table of outcomes, which is pure."""
         if self.rho is not None:  # a claim at a delta tells it apart, before rows are known
             return TABLE
-        return min(TABLE, COUNTED * self.moves / (self.rows * self.epsilon))
+        counted = max(COUNTED, EACH * self.parameters)
+        return min(MOST_TABLE, counted * self.moves / (self.rows * self.epsilon))
 
     def spent(self, part: float) -> float:
         """The ε of a pure answer that is a part of the budget."""

@@ -162,7 +162,7 @@ class Simulator:
 
 
 def by_row(model: Model, data: Mapping[str, Any], rows: int) -> dict[str, NDArray[Any]]:
-    """Entries of program data that have a value or row for each of its n rows.
+    """Entries of program data that have a value or row for each of its n rows, as they are there.
 
     Args:
         data: with n.
@@ -170,10 +170,9 @@ def by_row(model: Model, data: Mapping[str, Any], rows: int) -> dict[str, NDArra
     """
     if any(column.family for column in model.columns):
         return {name: v for name, v in with_rows(data).items() if name != MULTIPLICITY}
-    n = int(data["n"])
-    some = {name: np.asarray(data[name]) for name in USERS if name in data}
-    own = model.constants_at(np.arange(min(n, rows)), rows)
-    return {name: values for name, values in (some | own).items() if len(values) == n}
+    names = (*USERS, *model.constants_at(np.arange(0), rows))
+    some = {name: np.asarray(data[name]) for name in names if name in data}
+    return {name: values for name, values in some.items() if len(values) == data["n"]}
 
 
 def _mixture(bound: EmbeddedBinding, points: Floats) -> Vector:
