@@ -39,6 +39,7 @@ from dpbayes.stan.taint import (
     private,
 )
 
+OF_ALL = Size(N, counts=True)
 COUNTED = [name for form in (N, FIRST, LAST) for name, _ in form.terms]
 
 
@@ -168,7 +169,9 @@ class Flow(Failures):
         rest = later_taints(places, indices, line)
         if any(v.long for v in flat):
             result = replace(result, short=False)
-        name = value.name if len(places) == 1 and _whole_or_block(places[0], indices[0]) else ""
+        size = value.dims[0] if value.dims else Size()
+        kept = len(places) == 1 and _whole_or_block(places[0], indices[0], size)
+        name = value.name if kept else ""
         return replace(result, taint=join_taints([taint, *rest], line), name=name)
 
     def _picked(self, value: Value, place: Node, index: list[Value], line: int) -> Taint:
@@ -187,7 +190,7 @@ class Flow(Failures):
             and index[0].form == ONE
         ):  # fmt: skip
             return value.taint
-        if place.kind == "range" and _whole_or_block(place, index) and value.taint.frame == N:
+        if place.kind == "range" and value.taint.frame == N and _whole_or_block(place, index):
             return Taint("rows", frame=BLOCK)
         record = record_of(index[0], value.taint.frame) if place.kind == "single" else None
         if record is not None:
@@ -204,19 +207,19 @@ class Flow(Failures):
         along = zip(value.dims, places, indices, strict=False)
         return int(
             any(
-                not (value.declared or self._own(place, index))
+                not (value.declared or self._own(place, index, size))
                 if size.counts
                 else any(v.count for v in index)
                 for size, place, index in along
             )
         )
 
-    def _own(self, place: Node, index: list[Value]) -> bool:
+    def _own(self, place: Node, index: list[Value], size: Size) -> bool:
         """Whether an index is of all records, those of a block, or each one where a loop is."""
         if place.kind == "single":
             return index[0].scalar and index[0].form in self.own
         in_block = place.kind == "range" and (index[0].form, _frame_of(index)) == (ONE, BLOCK)
-        return in_block or _whole_or_block(place, index)
+        return in_block or _whole_or_block(place, index, size)
 
     # Calls
 
@@ -227,6 +230,9 @@ class Flow(Failures):
         if name in ("reduce_sum", "reduce_sum_static"):
             return self._reduce_sum(node, values)
         self.check_call(name, values, node)
+        if name.endswith(stan.ADDING):
+            self.find(line, f"{name}() adds to target.", broken=False)
+            return Value(private(line, f"{name}() adds to target"), dims=None)
         if name == "target":
             return Value(private(line, "target() holds what the records add to it"), dims=())
         if not values and name not in stan.CONSTANTS and not name.endswith("_rng"):
@@ -380,11 +386,15 @@ def _frame_of(index: list[Value]) -> Linear | None:
     return None if first is None or last is None else last.plus(first, -1).plus(ONE)
 
 
-def _whole_or_block(place: Node, index: list[Value]) -> bool:
-    """Whether an index takes all entries, or those of the records first..last of all."""
+def _whole_or_block(place: Node, index: list[Value], size: Size = OF_ALL) -> bool:
+    """Whether an index takes all entries, or those of the records first..last of all.
+
+    Args:
+        size: of what is indexed: there are no places first..last in a block of them.
+    """
     if place.kind == "all":
         return True
-    if place.kind != "range":
+    if place.kind != "range" or size.form != N:
         return False
     return (index[0].form, _frame_of(index)) in ((ONE, N), (FIRST, BLOCK))
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from dpbayes.stan.failures import changed_in, names_in
 from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA
-from dpbayes.stan.signatures import DENSITY_ENDINGS
+from dpbayes.stan.signatures import ADDING, DENSITY_ENDINGS
 from dpbayes.stan.syntax import Node, leaves
 from dpbayes.stan.taint import RANK
 
@@ -329,7 +329,7 @@ def _adds(node: Node) -> bool:
     if node.kind == "assignment" and names_in(node[0]) & {"target", "jacobian"}:
         return True
     called = node.kind in ("call", "conditional_call")
-    if called and node[0].text.endswith(("_lp", "_jacobian")):
+    if called and node[0].text.endswith(ADDING):
         return True
     return any(_adds(part) for part in node.present)
 

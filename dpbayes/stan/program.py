@@ -319,7 +319,7 @@ def without_comments(text: str) -> str:
     def blank(match: re.Match[str]) -> str:
         return match[0] if match[0][0] == '"' else re.sub(r"[^\n]", " ", match[0])
 
-    return re.sub(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', blank, text, flags=re.DOTALL)
+    return re.sub(r'"[^"\n]*"|//[^\n\r]*|/\*.*?\*/', blank, text, flags=re.DOTALL)
 
 
 def _functions(block: str) -> list[tuple[str, str]]:

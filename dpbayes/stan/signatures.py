@@ -93,6 +93,7 @@ DISTRIBUTIONS = _names("""
     frechet pareto rayleigh uniform loglogistic bernoulli poisson
 """)
 DENSITY_ENDINGS = ("_lpdf", "_lpmf", "_lcdf", "_lccdf", "_lupdf", "_lupmf")
+ADDING = ("_lp", "_jacobian")  # functions that add to target where they are called
 
 
 def known_density(name: str) -> bool:

@@ -60,6 +60,12 @@ FIRST = """  vector first(vector u) {
 
 # name: the program, and replacements in it
 ATTACKS = {
+    "a function of Stan's own that adds to target": (
+        GOOD, [computed("for (i in 1:n) { real z = lower_bound_jacobian(mu, 0.0); }")],
+    ),
+    "a block of a block": (
+        BLOCKS, [("weights[first:last]", "weights[first:last][first:last]")],
+    ),
     # The clamped sum, more than once or not everywhere.
     "clamped sum and a vector": (
         GOOD, [(CALL, CALL.replace(");", ") + rep_vector(0, 3);"))],
