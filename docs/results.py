@@ -45,6 +45,7 @@ KEPT = {  # of each study, the tables that pages are made of
     "tables": ["tables"],
     "tables-coverage": ["coverage"],
     "anchors": ["anchors", "bands"],
+    "score": ["cells", "skewed"],
 }
 FINDINGS: dict[str, tuple[Finding, ...]] = {
     "comparison-1": bowen_liu.STUDY_1,
@@ -328,11 +329,46 @@ def anchors(family: str) -> str:
     return _markdown(["p", "n", "data sets", *(f"ε = {e:g}" for e in epsilons)], rows)
 
 
+def scores(family: str) -> str:
+    """Distances by parameters, records and ε: score and anchored; and coverage after score."""
+    found = _table("score")
+    found = found[(found["family"] == family) & found["distance"].notna()]
+    epsilons = sorted(set(found["epsilon"]) - {math.inf})
+    rows = []
+    for (p, n), part in found.groupby(["p", "n"]):
+        by = part.set_index(["epsilon", "mechanism"])
+        cells = []
+        for epsilon in epsilons:
+            ours, other = by.loc[(epsilon, "score")], by.loc[(epsilon, "anchored")]
+            covered = "" if pd.isna(ours["covered"]) else f", {ours['covered']:.2f}"
+            cells.append(f"{ours['distance']:.3g} / {other['distance']:.3g}{covered}")
+        plain = by.loc[math.inf].iloc[0]
+        seconds = by.xs("score", level="mechanism")["seconds"].median() / plain["seconds"]
+        rows.append([int(p), f"{n:,.0f}", int(plain["sets"]), *cells, f"{seconds:.1f}"])
+    return _markdown(["p", "n", "data sets", *(f"ε = {e:g}" for e in epsilons), "CPU"], rows)
+
+
+def skews(name: str) -> str:
+    """avg-ECDF x 10^4 by ε and mechanism."""
+    found = _table(name)
+    found = found[found["mean"].notna()]
+    plain = found[found["mechanism"] == "unweighted"].iloc[0]
+    methods = [m for m in found["mechanism"].unique() if m != "unweighted"]
+    rows = []
+    for epsilon, part in found.groupby("epsilon"):
+        by = part.set_index("mechanism")
+        if not math.isinf(float(epsilon)):
+            cells = [f"{by['mean'][m]:.2f} ({by['sem'][m]:.2f})" for m in methods]
+            rows.append([f"{epsilon:g}", *cells])
+    text = _markdown(["ε", *methods], rows[::-1])
+    return f"{text}\n\nWithout privacy {plain['mean']:.2f} ({plain['sem']:.2f})."
+
+
 TABLES: dict[str, Callable[[str], str]] = {
     f.__name__: f
     for f in (
         run, findings, figures, rules, curves, allocation, counts, orderings, distances, whole,
-        coverage, bands, anchors,
+        coverage, bands, anchors, scores, skews,
     )
 }  # fmt: skip
 
