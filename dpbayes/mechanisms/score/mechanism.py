@@ -18,7 +18,7 @@ from dpbayes.schema import Schema
 from dpbayes.stan.model import ColumnModel, Model
 
 CLIPS = 1e-3, 1e6
-LOST = 15.0  # records times ε by parameter, below which it is said
+LOST = 40.0  # records times ε by parameter, below which it is said
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,13 @@ class Score(NoisyMechanism[FittedScore]):
         if told >= LOST:
             return Outlook(facts)
         what = (
-            f"{rows:,} records at ε = {stated(self.epsilon)} say little of about {d} parameters: "
-            "what is drawn follows the prior more than the records."
+            f"{rows:,} records at ε = {stated(self.epsilon)} say too little of about {d} parameters "
+            "for mechanism 'score': what is drawn is far from a fit to the records."
         )
         needed = math.ceil(rows * LOST / told)
-        remedy = f"About {needed:,} records are needed, or fewer terms, or more ε."
+        remedy = (
+            f"About {needed:,} records are needed, or fewer terms, or more ε; or take anchored."
+        )
         return Outlook(facts, (Caution(what, remedy),))
 
     def fit(self, task: Task) -> FittedScore:
