@@ -118,14 +118,12 @@ class Score(NoisyMechanism[FittedScore]):
         facts = {"records times ε by parameter": told}
         if told >= LOST:
             return Outlook(facts)
-        what = (
-            f"{rows:,} records at ε = {stated(self.epsilon)} say too little of about {d} parameters "
-            "for mechanism 'score': what is drawn is far from a fit to the records."
-        )
         needed = math.ceil(rows * LOST / told)
-        remedy = (
-            f"About {needed:,} records are needed, or fewer terms, or more ε; or take anchored."
+        what = (
+            f"{rows:,} records at ε = {stated(self.epsilon)} say too little of about {d} "
+            "parameters for mechanism 'score': what is drawn is far from a fit to the records."
         )
+        remedy = f"Take anchored, fewer terms or more ε; or about {needed:,} records are needed."
         return Outlook(facts, (Caution(what, remedy),))
 
     def fit(self, task: Task) -> FittedScore:
