@@ -8,7 +8,7 @@ from typing import Any
 # What fits m data sets, each from a draw of its own of a private posterior.
 DEFAULT_RULE = "modips"
 # What fits those of one private measurement: the spread between them holds all that is unknown.
-RULES_BY_MECHANISM = {"measured": "reiter2002"}
+RULES_BY_MECHANISM = {"measured": "reiter2002", "score": "reiter2002"}
 _OF_ONE_MEASUREMENT = ("reiter2002", "raghunathan", "mixture")
 _OWN_NOISE = ("modips", "modips-choice")  # in each data set
 # Of which a study of ours, or a paper's that we repeated, has the coverage near its level.

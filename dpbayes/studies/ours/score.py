@@ -30,12 +30,10 @@ from dpbayes.synthesizer import Synthesizer
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 SKEWED_EPSILONS = (5.0, 3.0, 1.0, 0.5, 0.3, 0.1, 0.03)
 N, DATASETS = 2000, 5
-# Records, parameters and family; of the last ones a part of the replicates.
+# Records, parameters and family.
 CELLS = (
     *((n, p, "normal") for n in (300, 2000) for p in (2, 6, 12)),
     *((n, 6, family) for n in (300, 2000) for family in ("bernoulli", "beta")),
-    (20_000, 6, "normal"),
-    (20_000, 6, "bernoulli"),
 )
 EARNINGS = "earnings"
 MODEL = Regression("earnings ~ gender + age + education", "gamma")
