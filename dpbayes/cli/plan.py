@@ -146,9 +146,7 @@ def _say_models(found: Plan, totals: Sequence[float]) -> None:
             table.add_row(name, *cells)
     if table.row_count:
         say_table(table)
-        say(
-            "That is of the tempering alone: what a clamp cuts comes on top. Warnings below say it."
-        )
+        say("That is of tempering or noise alone: what a clip cuts comes on top; see the warnings.")
 
 
 def _say_advice(found: Plan, totals: Sequence[float], datasets: int) -> None:

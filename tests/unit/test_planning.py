@@ -137,7 +137,7 @@ def test_a_plan_names_what_is_best_and_what_cannot_be_had():
     distances = {n: e[0].accuracy.two for n, e in plan.expected.items() if e[0].accuracy}
     assert best == min(distances, key=distances.get)
     assert f"{distances[best]:.3f}" in why
-    assert plan.posterior(1.0) == "anchored"
+    assert plan.posterior(1.0) == "score"
     assert "may be missing" in plan.refused["laplace"]
     assert "no strict guarantee" in plan.refused["weighted-e"]
     with pytest.raises(GuaranteeError, match="rows = 0"):

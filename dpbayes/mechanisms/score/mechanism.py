@@ -9,7 +9,7 @@ from typing import ClassVar
 from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.mechanisms.base import NoisyMechanism, Task
 from dpbayes.mechanisms.measured.budget import MOVES
-from dpbayes.mechanisms.outlook import Caution, Outlook
+from dpbayes.mechanisms.outlook import Caution, Outlook, of_posterior
 from dpbayes.mechanisms.score.fitted import FittedScore
 from dpbayes.mechanisms.score.rounds import TABLE, Rounds
 from dpbayes.privacy.accounting import Loss, check_delta, rho_for, stated
@@ -114,8 +114,12 @@ class Score(NoisyMechanism[FittedScore]):
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
         assert model is not None  # check
         d = model.parameters
-        told = rows * self.rounds(rows, d).spent(1.0) / (MOVES[self.adjacency] * d)
-        facts = {"records times ε by parameter": told}
+        rounds = self.rounds(rows, d)
+        told = rows * rounds.spent(1.0) / (rounds.moves * d)
+        # Beside the records' own spread in a sum of scores the noise counts as if there were fewer.
+        noise = rounds.sd(rounds.sums[-1]) * rounds.length(rounds.sums[-1])
+        alpha = 1 / (1 + noise**2 / rows)
+        facts = of_posterior(rows, d, alpha, 1, self.epsilon).facts
         if told >= LOST:
             return Outlook(facts)
         needed = math.ceil(rows * LOST / told)
