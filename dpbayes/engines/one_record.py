@@ -105,8 +105,9 @@ def main() -> None:
                 Path("/proc/self/oom_score_adj").write_text("1000")
             columns = pickle.loads(_read(*LENGTH.unpack(heading)))
             # Its own time and memory, which others' work beside it does not use up.
-            resource.setrlimit(resource.RLIMIT_CPU, (job.limit, job.limit))
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            for kind, most in ((resource.RLIMIT_CPU, job.limit), (resource.RLIMIT_AS, MEMORY)):
+                with contextlib.suppress(ValueError, OSError):  # the system has none, or less
+                    resource.setrlimit(kind, (most, most))
             _write(answers, say(job, model, columns))
             os._exit(0)
         _, ended = os.waitpid(child, 0)
