@@ -15,6 +15,7 @@ from dpbayes.mechanisms import Score
 from dpbayes.mechanisms.score.clipped import GRAINS, ClippedScore
 from dpbayes.mechanisms.score.rounds import Rounds
 from dpbayes.privacy.noise import StudyNoise
+from tests.cmdstan import NEEDS_CMDSTAN
 from tests.programs import GOOD, UNPROVED, family_of_ones_own, write
 
 SETTINGS = dpb.SamplerSettings(chains=2, warmup=200, draws=300, seed=3)
@@ -218,6 +219,21 @@ def test_a_users_program_needs_no_proof(tmp_path):
     output = made.fit(records, allow_nonconvergence=True).fitted.private(StudyNoise(2))
     mu = output.draws["posterior"]["mu"].to_numpy()
     assert abs(mu.mean() - records["y"].mean()) < 6 * mu.std()
+
+
+@pytest.mark.parametrize("engine", [pytest.param("cmdstan", marks=NEEDS_CMDSTAN)])
+def test_cmdstan_draws_from_the_same_posterior(plain, engine):
+    """Of the same noisy sums: means of 600 draws within half an sd, sds within a third."""
+    records = table(500, np.random.default_rng(1))
+    found = []
+    for by in ("embedded", engine):
+        model = dpb.Regression("y ~ sex", "normal")
+        made = dpb.Synthesizer(plain, Score(2.0), model, engine=by, settings=SETTINGS)
+        output = made.fit(records, allow_nonconvergence=True).fitted.private(StudyNoise(1))
+        found.append(output.draws["posterior"]["coefficient"].to_numpy().ravel())
+    ours, theirs = found
+    assert abs(ours.mean() - theirs.mean()) < 0.5 * ours.std()
+    assert 2 / 3 < ours.std() / theirs.std() < 1.5
 
 
 class TestRounds:
