@@ -103,9 +103,9 @@ def _bounds(table: pd.DataFrame, summary: Mapping[str, Any]) -> Section:
         figure,
         f"Violins of the Lipschitz bounds of records. The largest is {top:.3g} without weights and "
         f"{float(table['lipschitz'].max()):.3g} as released.",
-        "Each record's largest |log-likelihood| over posterior draws. The dashed line is ε/2, of "
-        "one record added or removed: a record above it could change a posterior probability by "
-        "more than that ε says.",
+        "Each record's largest |log-likelihood| over posterior draws; of mechanism score half of "
+        "what the record can cost. The dashed line is ε/2, of one record added or removed: a "
+        "record above it could change a posterior probability by more than that ε says.",
     )
     pictures = [violins]
     if table["weight"].nunique() > 1:

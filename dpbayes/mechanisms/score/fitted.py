@@ -187,10 +187,11 @@ class FittedScore(Fitted):
         raise GuaranteeError(NOT_YET)
 
     def findings(self) -> Findings:
-        """Of each record how long its score is, and for a pure ε what it can cost at most.
+        """Of each record how long its score is, and what it can cost at most.
 
         Both where the parameters are under the unweighted posterior, and not at the points that
-        answers were asked at: those are in the release.
+        answers were asked at: those are in the release. Half of what a record can cost stands where
+        other mechanisms have its Lipschitz bound, of which twice is an ε.
         """
         on, rounds = self._on, self._rounds
         plain = on.unweighted
@@ -199,27 +200,29 @@ class FittedScore(Fitted):
         directions = self._simulator.whitened(point, np.eye(len(point)))
         slopes = finite(slopes_along(self._apart, point, directions))
         length = self._kinds.each_record(np.linalg.norm(slopes, axis=1))
-        by_record = pd.DataFrame({"lipschitz_unweighted": before, "score": length})
-        bounds = {"unweighted": before}
-        if rounds.rho is None:
-            of_sums = sum(
-                rounds.spent(part) * np.minimum(1, length / rounds.length(part))
-                for part in rounds.sums
-            )
-            by_record["loss"] = (rounds.spent(rounds.table) + of_sums) / rounds.moves
-            bounds["score"] = by_record["loss"].to_numpy() / 2
         clip = rounds.length(rounds.sums[-1])
+        cost = rounds.cost(length)
         clipped = float(np.mean(length > clip)) * on.present
         return Findings(
             summary={
                 "settings": dict(self.settings),
                 "clipped": clipped,
+                "epsilon_local": float(cost.max()),
                 "diagnostics_unweighted": plain.diagnostics.to_dict(),
                 "formula": "; ".join(m.formula.text for m in on.model.columns),
             },
             lines=(f"scores: {clipped:.1%} of the records are clipped, at {clip:.3g} sds",),
-            by_record=by_record,
-            bounds=bounds,
-            epsilon=rounds.epsilon / rounds.moves if rounds.rho is None else None,
+            by_record=pd.DataFrame(
+                {
+                    "weight": 1.0,
+                    "lipschitz_unweighted": before,
+                    "lipschitz": cost / 2,
+                    "truncated": False,
+                    "censored": length > clip,
+                    "score": length,
+                }
+            ),
+            bounds={"unweighted": before, "score": cost / 2},
+            epsilon=float(rounds.cost(np.array([np.inf]))[0]),
             half="ε/2",
         )

@@ -78,7 +78,9 @@ class Score(NoisyMechanism[FittedScore]):
     def rounds(self, rows: int, parameters: int) -> Rounds:
         """What the budget is spent on."""
         rho = rho_for(self.epsilon, self.delta) if self.delta else None
-        return Rounds(self.epsilon, rho, MOVES[self.adjacency], rows, parameters, self.clip)
+        return Rounds(
+            self.epsilon, rho, MOVES[self.adjacency], rows, parameters, self.clip, self.delta
+        )
 
     def guarantee(self) -> Guarantee:
         if not self.delta:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
+from dpbayes.arrays import Vector
 from dpbayes.mechanisms.score.clipped import GRAINS
+from dpbayes.privacy.accounting import zcdp_epsilon
 from dpbayes.privacy.statistic import scale_for
 
 # Parts of the budget: for the table of outcomes at a delta and without one at most, and of the rest
@@ -30,6 +34,7 @@ class Rounds:
         rows: the public number of rows.
         parameters: d.
         clip: length of scores in both sums, where it is not chosen here.
+        delta: at which ε is meant.
     """
 
     epsilon: float
@@ -38,6 +43,7 @@ class Rounds:
     rows: int
     parameters: int
     clip: float | None = None
+    delta: float = 0.0
 
     @property
     def table(self) -> float:
@@ -65,6 +71,17 @@ class Rounds:
         """Of the noise in an entry of a sum, by the length of a score."""
         more = math.sqrt(self.parameters + 1) if self.rho is None else 1.0
         return more * self.scale(part) / GRAINS
+
+    def cost(self, length: Vector) -> Vector:
+        """ε at most of a record that comes or goes, by the length of its score, shape (n,)."""
+        table = self.spent(self.table) / self.moves
+        parts = np.array(self.sums)[:, None]
+        clips = np.array([[self.length(part)] for part in self.sums])
+        moved = np.minimum(1, length / clips) / self.moves
+        if self.rho is None:
+            return np.asarray(table + self.epsilon * (parts * moved).sum(axis=0))
+        rho = self.rho * (parts * moved**2).sum(axis=0)
+        return np.asarray([table + zcdp_epsilon(one, self.delta) for one in rho])
 
     def length(self, part: float) -> float:
         """To which scores are clipped: the longer, the nearer the likelihood's posterior is."""
