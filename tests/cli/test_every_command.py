@@ -107,6 +107,15 @@ def test_looking_at_a_synthetic_table(run, folder):
     assert "Written: out/confidential/report.html and out/release/report.html" in said
 
 
+def test_a_job_by_score(run, folder):
+    """Its release has a posterior beside the data, and a report and an analysis take it."""
+    flags = options(folder, mechanism="score", epsilon=3, datasets=3, warmup=149, draws=100)
+    assert "scores:" in run("synthesize", folder / "data.csv", *flags)
+    assert (folder / "out/release/posterior.csv").exists()
+    assert "Written:" in run("report", folder / "out")
+    assert "reiter2002" in run("combine", folder / "out/release", "--formula", "y ~ age")
+
+
 def test_looking_around(run, monkeypatch):
     records, schema = demo.earnings()
     monkeypatch.setattr(demo, "earnings", lambda: (records.iloc[::4], schema))
