@@ -129,7 +129,7 @@ def test_planning(run, folder):
     where = ("schema.toml", "--rows", 60, "--total-epsilon", 2, "--runs", 1)
     said = run("plan", *where, "--formula", "y ~ age", "--family", "normal")
     assert "ε = 2: take " in said
-    assert "ε = 2, with the model: take anchored." in said
+    assert "ε = 2, with the model: take score." in said
     more = ("--mechanism", "laplace", "--set", "bins=60", "--total-epsilon", 2, "--datasets", 4)
     said = run("synthesize", "data.csv", "--schema", "schema.toml", *more, "--out", "planned")
     assert "ε = 0.5 for each data set, 2 in all." in said
