@@ -90,6 +90,8 @@ class Release:
             from arviz_base import dataset_to_dataframe  # slow to import
 
             draws = dataset_to_dataframe(self.posterior["posterior"].to_dataset())
+            for place, name in enumerate(("chain", "draw")):
+                draws.insert(place, name, [at[place] for at in draws.index])
             data[POSTERIOR] = draws.to_csv(index=False, float_format="%.8g").encode()
         statement = {
             **self.guarantee.to_dict(),

