@@ -9,7 +9,7 @@ from functools import cache
 from dpbayes.stan.declared import as_declared, fits, parameter_names, parameter_types
 from dpbayes.stan.expressions import Flow
 from dpbayes.stan.outlets import CLAMP, CLAMP_ARGUMENTS, Outlets
-from dpbayes.stan.program import StanProgram
+from dpbayes.stan.program import StanProgram, stan_directory
 from dpbayes.stan.syntax import Node, parse
 from dpbayes.stan.taint import (
     BLOCK,
@@ -38,6 +38,16 @@ def trusted_functions() -> dict[str, list[Node]]:
         tree = parse("functions {\n" + text + "\n}")
         for function in tree[0].present:
             found.setdefault(function[1].text, []).append(function)
+    return found
+
+
+@cache
+def bundled_functions() -> list[Node]:
+    """Definitions of all functions of the bundled programs."""
+    found: list[Node] = []
+    for path in sorted(stan_directory().glob("*.stan")):
+        functions = parse(StanProgram.from_file(path).text)[0]
+        found += [one for one in functions.present if one not in found]
     return found
 
 
@@ -70,7 +80,11 @@ class Calls(Outlets, ABC):
         # With other types, or several definitions, Stan may choose another function of that name.
         exactly = len(found) == 1 and fits(found[0], values, exactly=True)
         public = all(v.public and not v.count for v in values)
-        if len(found) != 1 or name in self.calls or not (exactly or public):
+        # Stan may have a function of that name which takes these types, and may fail or give
+        # another value: where that matters only what is bundled is followed, of other names.
+        drawn = self.flow.pc.asks and self.flow.pc.public
+        ours = public and (drawn or (bool(found) and found[0] in bundled_functions()))
+        if len(found) != 1 or name in self.calls or not (exactly or ours):
             why = f"{name}() cannot be followed"
             hint = " with these types (1 for a real: write 1.0)" if len(found) == 1 else ""
             self.flow.find(line, f"{why}{hint}.", broken=False)

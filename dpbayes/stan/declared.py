@@ -36,7 +36,9 @@ def declared_range(flow: Flow, limits: Sequence[Node]) -> tuple[bool, bool]:
     """What declared limits say: that no entry is below 0, and that none is above 1."""
     known = {limit[0].text: limit[1] for limit in limits}
     lower = "lower" in known and flow.evaluate(known["lower"]).nonneg
-    return lower, "upper" in known and flow.evaluate(known["upper"]).unit
+    # (upper - lower) + lower is rounded, to above upper perhaps where lower is below 0.
+    below = lower or "lower" not in known
+    return lower, below and "upper" in known and flow.evaluate(known["upper"]).unit
 
 
 def takes_any(limits: Sequence[Node]) -> bool:

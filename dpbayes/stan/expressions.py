@@ -331,7 +331,9 @@ def _elementwise(name: str, values: list[Value], line: int) -> Value:
         like = replace(like, base="real")
     # fmax() takes its other argument where one is NaN, which no number as it is written is.
     # Of 0.0 and -0.0 it takes either.
-    floor = name == "fmax" and any(v.nonneg and v.form not in (None, Linear()) for v in values)
+    floor = name == "fmax" and any(
+        v.form and not v.form.terms and v.form.constant > 0 for v in values
+    )
     root = name == "sqrt" and values[0].nonneg  # that of -0.0 is -0.0
     return replace(
         mixed(values, line, like),

@@ -301,7 +301,7 @@ def _called(node: Node, *, drawn: bool = True) -> Iterator[str]:
         for part in node.present[2:]:
             yield from _called(part, drawn=drawn)
         return
-    if node.kind in ("call", "conditional_call"):
+    if node.kind in ("call", "conditional_call", "name"):  # a function may be an argument
         yield node[0].text
     for part in node.present:
         yield from _called(part, drawn=drawn)

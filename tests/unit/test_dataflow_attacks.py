@@ -63,6 +63,33 @@ ATTACKS = {
     "a function of Stan's own that adds to target": (
         GOOD, [computed("for (i in 1:n) { real z = lower_bound_jacobian(mu, 0.0); }")],
     ),
+    # What Stan calls in place of a user's function of the same name may fail.
+    "a function that hides one of Stan's": (
+        COUNTS, [functions("  complex log1m(complex z) { return z; }\n"), (
+            COUNT_TERMS, "vector[n] log_lik_i;\n  for (i in 1:n) { real w = 0; "
+            "if (y[i] == 1) w = log1m(exp(mu)); log_lik_i[i] = w; }")],
+    ),
+    "a function that hides the number of records": (
+        GOOD, [functions("  real sum(array[,,] int x) { return 1.0; }\n"),
+               beforehand("real s = sum([ones_row_vector(n)]);"),
+               (PRIOR, "mu ~ normal(s, 2);")],
+    ),
+    # Which rounding takes above its bound.
+    "a share below a large bound": (
+        COUNTS, [("  real mu;", "  real mu;\n  real<lower=-1.0e16, upper=1> p;"),
+                 (PRIOR, PRIOR + "\n  p ~ normal(0, 1);"),
+                 (COUNT_TERMS, "vector[n] log_lik_i;\n  for (i in 1:n) "
+                  "log_lik_i[i] = log1m(y[i] == 1 ? p : 0.5);")],
+    ),
+    "a floor that may be 0": (
+        GOOD, [("vector[n] y;", "vector[n] y;\n  int<lower=0> J;"),
+               (TERMS, "vector[n] log_lik_i;\n  for (i in 1:n) "
+                "log_lik_i[i] = log1p(exp(-exp(mu)) / fmax(J, -y[i]));")],
+    ),
+    "a loop in a block that is summed": (
+        BLOCKS,
+        [("return pseudo", "int k = 0;\n    while (k < 3) k += 1;\n    return pseudo")],
+    ),
     "a block of a block": (
         BLOCKS, [("weights[first:last]", "weights[first:last][first:last]")],
     ),
