@@ -134,7 +134,11 @@ class Priors:
             self._unclear(term.line)
             return
         name, given = term[0].text, term.parts[-1].present if term.parts[-1] else ()
-        outcome, *arguments = (*term.present[1:-1], *given)  # that of std_normal_lpdf stands alone
+        every = (*term.present[1:-1], *given)  # that of std_normal_lpdf stands alone
+        if not every:
+            self._unclear(term.line)
+            return
+        outcome, *arguments = every
         if name.endswith("_lpdf"):
             stem = name.removesuffix("_lpdf")
             self._density(outcome, stem, arguments, loops, term.line, whole=True)
@@ -377,7 +381,8 @@ def _is_finite(node: Node) -> bool:
     """Whether it is a number as it is written, with or without a sign."""
     if node.kind == "unary" and node[0].text in ("+", "-"):
         node = node[1]
-    return node.kind == "number" and float(node[0].text.replace("_", "")) < float("inf")
+    text = node[0].text.replace("_", "") if node.kind == "number" else "i"
+    return not text.endswith("i") and float(text) < float("inf")  # 1i is complex
 
 
 def _returns_clamp(function: Node) -> bool:
