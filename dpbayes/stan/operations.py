@@ -70,7 +70,8 @@ def binary(sign: str, left: Value, right: Value, line: int) -> Value:
 def _one_less(result: Value, left: Value, right: Value) -> Value:
     """A difference; 1 - p is in the unit interval if p is."""
     if left.form == ONE and right.unit:
-        return replace(result, nonneg=True, unit=right.nonneg)
+        sure = right.nonneg or result.base not in ("int", "")  # of the least whole number too much
+        return replace(result, nonneg=sure, unit=right.nonneg)
     return result
 
 
