@@ -140,7 +140,7 @@ class FittedScore(Fitted):
         for times in LONGER:  # what is paid for is released in any case: the claim needs no chain
             how = replace(quiet, warmup=times * quiet.warmup, draws=times * quiet.draws)
             draws, diagnostics = sample(simulator, task.engine, sums[-1], belief, how, seed)
-            if diagnostics.converged or task.allow_nonconvergence:
+            if task.allow_nonconvergence or diagnostics.converged:
                 break
         return ScorePosterior(tuple(sums), draws, diagnostics)
 
