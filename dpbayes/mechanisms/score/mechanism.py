@@ -58,7 +58,7 @@ class Score(NoisyMechanism[FittedScore]):
         super().__post_init__()
         if check_delta(self.delta) and not rho_for(self.epsilon, self.delta):
             raise GuaranteeError(
-                f"epsilon = {self.epsilon:g} at delta = {self.delta:g} is too little for any "
+                f"epsilon = {self.epsilon!r} at delta = {self.delta!r} is too little for any "
                 "noise. Give more epsilon, or leave delta out."
             )
         if self.clip is not None and not inside(self.clip, *CLIPS):
