@@ -22,6 +22,7 @@ from dpbayes.stan.program import CONTRACT_DATA, MULTIPLICITY, OPTIONAL_DATA, Sta
 
 POINTS = 5
 MOVED = 100  # records that are moved to the ends of their domain, at most
+LARGEST = 1e6  # target without records: rounding is then below 1e-9 beside a clamped term
 FAR = 10.0  # unconstrained coordinates reach it at points far out
 _PUBLIC_BY_NAME = ("X", "Z", "group", "group_index", "slope_X")
 
@@ -180,6 +181,14 @@ class _Probe:
             raise ProgramError(
                 f"{program.name}.stan: target or log_lik is not finite at any of {4 * POINTS} "
                 "random points with parameters of order 1; check the data and the declarations."
+            )
+        largest = float(np.abs(base[good]).max())
+        if largest > LARGEST:
+            raise broken(
+                program,
+                f"target without records is {largest:.3g} at a point with parameters of order 1, "
+                f"above {LARGEST:g}: beside that, a record's clamped term is lost in rounding. "
+                "Leave constants out, and give priors of order 1.",
             )
         rng = np.random.default_rng(seed)
         return cls(program, bound, draws.isel(draw=good), base[good], log_lik[good], rng)

@@ -120,11 +120,13 @@ def unproved_in(program: StanProgram) -> tuple[Finding, ...]:
         )
     try:
         tree = parse(program.text)
-    except (Unreadable, RecursionError):  # then nothing of it is proved
-        return ()
-    blocks = {block.kind: block for block in tree.present}
-    trusted = [function for same in trusted_functions().values() for function in same]
-    found = (*improper(blocks), *outside_template(blocks, trusted))
+        blocks = {block.kind: block for block in tree.present}
+        trusted = [function for same in trusted_functions().values() for function in same]
+        found = (*improper(blocks), *outside_template(blocks, trusted))
+    except Unreadable as error:
+        return (Finding(error.line, "Stan that cannot be followed.", broken=False),)
+    except RecursionError:
+        return (Finding(1, "expressions too deep to follow.", broken=False),)
     return tuple(Finding(line, message, broken=False) for line, message in found)
 
 

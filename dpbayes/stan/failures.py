@@ -15,7 +15,7 @@ from dpbayes.stan import signatures as stan
 from dpbayes.stan.syntax import Node, leaves
 from dpbayes.stan.taint import INT, ONE, Linear, Value
 
-EVALUATED = ("model", "transformed parameters", "generated quantities")
+EVALUATED = ("parameters", "transformed parameters", "model", "generated quantities")
 WHOLE = ("int", "")  # types of what may be a whole number
 INTS = 2**31  # of a larger one nothing is known
 IN_PLACE_OF = {  # functions that are never an error, for some that have a domain

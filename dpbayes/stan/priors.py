@@ -42,6 +42,9 @@ OF_TYPE: dict[str, dict[str, tuple[int, ...]]] = {
         for name in ("real", "vector", "row_vector", "matrix", "ordered", "positive_ordered")
     },
 }  # fmt: skip
+CONSTANT = "a constant in target, which moves no posterior and may be large: leave it out."
+_LARGEST = 1e6  # number in a constant; beside large ones a record's term is lost in rounding
+_SMALL = ("log", "pi", "_lcdf", "_lccdf")  # endings of what a constant may call
 BOUNDED = (
     "simplex", "unit_vector", "corr_matrix", "cholesky_factor_corr", "column_stochastic_matrix",
     "row_stochastic_matrix",
@@ -117,17 +120,16 @@ class Priors:
         elif statement.kind == "assignment" and statement[0] == Node("name", (_word("target"),)):
             if statement[1].text != "+=":
                 self._unclear(line)
-            terms = list(_terms(statement[2]))
-            for term, minus in terms:
-                self._term(term, loops, minus=minus, alone=len(terms) == 1)
+            for term, minus in _terms(statement[2]):
+                self._term(term, loops, minus=minus)
         else:
             self._unclear(line)
 
-    def _term(self, term: Node, loops: Mapping[str, Node], *, minus: bool, alone: bool) -> None:
+    def _term(self, term: Node, loops: Mapping[str, Node], *, minus: bool) -> None:
         if not self._parameters_in(term) and not _called(term):
-            if not alone and self._rank(term, loops):
-                self._unclear(term.line)  # a vector: each summand is there for each of its entries
-            return  # a constant
+            if not _is_small(term):
+                self.findings.append((term.line, CONSTANT))
+            return
         if any(map(_adds, term.present)):
             self._unclear(term.line)
         if minus or term.kind not in ("call", "conditional_call"):
@@ -316,6 +318,20 @@ def _word(text: str) -> Node:
 
 def _is_number(node: Node, text: str) -> bool:
     return node.kind == "number" and node[0].text == text
+
+
+def _is_small(node: Node) -> bool:
+    """Whether it is a sum or product of small numbers, as ``- 1 * normal_lccdf(0 | 0, 1)``."""
+    if node.kind == "number":
+        return _is_finite(node) and float(node[0].text.replace("_", "")) <= _LARGEST
+    if node.kind in ("unary", "binary"):
+        parts = [part for part in node.present if part.kind != "word"]
+        signs = all(part.text in ("+", "-", "*") for part in node.present if part.kind == "word")
+        return signs and all(map(_is_small, parts))
+    if node.kind in ("call", "conditional_call"):
+        given = (*node.present[1:-1], *(node.parts[-1].present if node.parts[-1] else ()))
+        return node[0].text.endswith(_SMALL) and all(map(_is_small, given))
+    return False
 
 
 def _numbers(node: Node) -> bool:

@@ -169,7 +169,7 @@ class Follower(Calls):
             self.flow.find(node.line, message, broken=False)
         value = typed(kind[1].text, sizes, len(kind.parts[0].parts) if kind.parts[0] else 0)
         value = replace(value, nonneg=nonneg or value.nonneg, unit=unit)
-        if self.flow.block in ("data", "parameters"):
+        if self.flow.block in ("data", "parameters") and not self.calls:
             value = self._given(name, value, node.line)
         elif node.parts[1] is not None:
             value = self._stored(value, self.flow.evaluate(node[1]), node.line)

@@ -5,6 +5,9 @@ proved and leaked had something in it that a likelihood does not need: a loop th
 end, a count that goes from record to record, a whole number made of a comparison with a parameter.
 Those are refused by their form, so that the analysis has less to be right about.
 
+Sizes and limits of data and parameters are made of numbers and names, without a function of Stan's
+or the user's own; no name holds the sign by which columns of a sequence are told apart.
+
 Where `log_lik` is computed, which is everywhere but in `transformed data` and where y_rep is drawn:
 loops go from a number to a number of the data block, and each turn writes entries of its own;
 conditions are about data, and comparisons stand in conditions alone; no variable is a whole number.
@@ -15,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dpbayes.stan.composition import SEPARATOR
 from dpbayes.stan.syntax import Node
 
 UNPROVED = {  # statements, and what is said of them
@@ -32,6 +36,7 @@ WHOLE_NUMBERED = (
     "logical_eq", "logical_neq", "logical_lt", "logical_lte", "logical_gt", "logical_gte",
     "sort_indices_asc", "sort_indices_desc", "rank", "modulus", "int_divide",
 )  # fmt: skip
+SWITCH = "emit_y_rep"
 PLAIN = ("int", "real", "vector", "row_vector", "matrix")
 SIZES = ("rows", "cols", "size", "num_elements")
 Found = tuple[int, str]  # a line, and why nothing is proved there
@@ -45,11 +50,12 @@ def outside_template(blocks: Mapping[str, Node], trusted: Sequence[Node]) -> Ite
         trusted: definitions of the bundled includes, which are not looked at.
     """
     declared = {
-        kind: dict(_declarations(blocks[kind]))
-        for kind in ("data_block", "transformed_data")
+        kind: dict(_declarations(blocks[kind], inside=False))
+        for kind in ("data_block", "transformed_data", "parameters_block")
         if kind in blocks
     }
-    data = {name for names in declared.values() for name in names}
+    data = {name for kind in ("data_block", "transformed_data") for name in declared.get(kind, {})}
+    bundled = {function[1].text for function in trusted}
     whole = {name for name, kind in declared.get("data_block", {}).items() if kind == "int"}
     functions = [
         function
@@ -61,14 +67,28 @@ def outside_template(blocks: Mapping[str, Node], trusted: Sequence[Node]) -> Ite
         name = function[1].text
         if names.count(name) > 1:
             yield function.line, f"{name} is defined more than once."
-        if name in SIZES or name in data:
+        if name in SIZES or name in data or name in bundled:
             yield function.line, f"{name} means something else: give your function another name."
-    template = _Template(frozenset(data), frozenset(whole), _asked(functions))
+    asked = _asked(functions)
+    template = _Template(
+        frozenset(data), frozenset(whole), asked, drawn=SWITCH in declared.get("data_block", {})
+    )
+    for block in blocks.values():
+        yield from _names_of_columns(block)
+        yield from _given_as_arguments(block, asked)
+    known = bundled.union(*declared.values())
+    for kind in ("data_block", "parameters_block"):
+        for declaration in blocks[kind].present if kind in blocks else ():
+            if called := sorted(set(_called(declaration[0])) - known):
+                yield (
+                    declaration.line,
+                    f"a size or limit by {', '.join(called)}(): give it as a number or as data.",
+                )
     reached: set[str] = set()
     for kind in ("transformed_parameters", "model_block", "generated"):
         if kind in blocks:
             yield from template.statements(blocks[kind].present)
-            reached |= set(_called(blocks[kind], drawn=False))
+            reached |= set(_called(blocks[kind], drawn=not template.drawn))
     while (
         more := {
             name
@@ -95,6 +115,7 @@ class _Template:
         bounds: names that may say where a loop ends.
         asked: places of the arguments that conditions in the user's functions ask for.
         of_data: it is transformed data, which no parameter enters.
+        drawn: ``emit_y_rep`` is data that dpbayes gives, and not a variable of the user's own.
         in_block: it is no function, where names mean something else.
         loops: names of loop variables here, each with the names that are declared inside.
     """
@@ -103,6 +124,7 @@ class _Template:
     bounds: frozenset[str]
     asked: Mapping[str, frozenset[int]]
     of_data: bool = False
+    drawn: bool = True
     in_block: bool = True
     loops: tuple[tuple[str, frozenset[str]], ...] = ()
 
@@ -129,7 +151,7 @@ class _Template:
             yield from self.statements(node.present)
         elif node.kind == "if_else":
             yield from self._condition(node[0])
-            draws = self.in_block and _asks_y_rep(node)
+            draws = self.drawn and self.in_block and _asks_y_rep(node)
             yield from self.statements(node.present[2:] if draws else node.present[1:])
         elif node.kind == "for_range":
             yield from self._loop(node)
@@ -239,18 +261,40 @@ class _Template:
             yield from self._values(part)
 
 
-def _declarations(node: Node) -> Iterator[tuple[str, str]]:
-    """Names that are declared in a statement or a block, with their types."""
+def _names_of_columns(node: Node) -> Iterator[Found]:
+    """Names that could be those of another column of a sequence (``composition.entry``)."""
+    if node.kind == "word" and SEPARATOR in node.text:
+        yield node.line, f"{node.text} has {SEPARATOR} in it, which tells columns apart."
+    for part in node.present:
+        yield from _names_of_columns(part)
+
+
+def _given_as_arguments(node: Node, asked: Mapping[str, frozenset[int]]) -> Iterator[Found]:
+    """Functions with conditions on their arguments, where they are arguments themselves."""
+    if node.kind == "name" and asked.get(node[0].text):
+        yield node.line, f"{node[0].text} has conditions, and is given to another function."
+    for part in node.present:
+        yield from _given_as_arguments(part, asked)
+
+
+def _declarations(node: Node, *, inside: bool = True) -> Iterator[tuple[str, str]]:
+    """Names that are declared in a statement or a block, with their types.
+
+    Args:
+        inside: in blocks and loops within it, too.
+    """
     if node.kind == "declaration":
         kind = node[0]
         word = next(part.text for part in kind.present if part.kind == "word")
         scalar = word if len([p for p in kind.present if p.kind != "constraint"]) == 1 else "many"
         for declared in node.present[1:]:
             yield declared[0].text, scalar
+    if not inside and node.kind in ("block", "for_range", "for_each", "if_else", "while_loop"):
+        return
     if node.kind == "for_range":
         yield node[0].text, "index"
     for part in node.present:
-        yield from _declarations(part)
+        yield from _declarations(part, inside=inside)
 
 
 def _parameters(function: Node) -> list[str]:
@@ -292,7 +336,7 @@ def _conditions(node: Node, asked: Mapping[str, frozenset[int]]) -> Iterator[str
 
 def _asks_y_rep(node: Node) -> bool:
     """Whether it is ``if (emit_y_rep)``."""
-    return node.kind == "if_else" and node[0] == Node("name", (Node("word", text="emit_y_rep"),))
+    return node.kind == "if_else" and node[0] == Node("name", (Node("word", text=SWITCH),))
 
 
 def _called(node: Node, *, drawn: bool = True) -> Iterator[str]:

@@ -59,7 +59,42 @@ FIRST = """  vector first(vector u) {
 """
 
 # name: the program, and replacements in it
+BY_FIRST = "  real f(vector y) {\n    real k = y[1] > 0.6 ? 9.0 : 0.0;\n    return k;\n  }\n"
+FAILS = """  real f(vector y, real m) {
+    return -20 + 0 * size({log1m(exp(m) * y[1])});
+  }
+"""
+
 ATTACKS = {
+    # What a function declares where it is called in a block of parameters.
+    "a bound by a function's variable": (
+        GOOD, [functions(BY_FIRST), ("  real mu;", "  real<lower=f(y)> mu;")],
+    ),
+    "an offset by a function's variable": (
+        GOOD, [functions(BY_FIRST), ("  real mu;", "  real<offset=f(y)> mu;")],
+    ),
+    "a bound that fails": (
+        GOOD, [functions(FAILS), ("  real mu;", "  real m;\n  real<lower=f(y, m)> mu;"),
+               (PRIOR, PRIOR + "\n  m ~ normal(0, 2);")],
+    ),
+    # Beside a large number a record's term is rounded to many times the window.
+    "a constant that rounds": (GOOD, [more("target += 3.6e16;")]),
+    # The switch of y_rep, as a variable of the user's own.
+    "what is computed where y_rep is said to be drawn": (
+        GOOD.replace("  int<lower=0, upper=1> emit_y_rep;\n", ""),
+        [beforehand("int emit_y_rep = 1;"),
+         ("normal_rng(rep_vector(mu, n), 1)", "rep_array(mu, n)"),
+         more("if (emit_y_rep) { int k = 0; while (k < 3) k += 1; }")],
+    ),
+    "a condition on a name of an inner block": (
+        GOOD, [beforehand("{ real theta = 1; }"),
+               more("real theta = mu;\n  if (theta > 0) target += 0;")],
+    ),
+    "a condition in a block that is summed": (
+        BLOCKS, [("    return pseudo_log_lik",
+                  "    if (mu > 0) log_lik_i = log_lik_i + 0.1;\n    return pseudo_log_lik")],
+    ),
+    "a name of another column": (GOOD, [more("real z__b = 1;")]),
     "a function of Stan's own that adds to target": (
         GOOD, [computed("for (i in 1:n) { real z = lower_bound_jacobian(mu, 0.0); }")],
     ),

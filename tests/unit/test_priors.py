@@ -42,7 +42,7 @@ PROPER = {
                    "target += normal_lpdf(b | 0, 2) + cauchy_lpdf(a | 0, 1) - log(2);"),
     "half, as others write it": (TAU, "target += normal_lpdf(tau | 0, 1)"
                                       " - 1 * normal_lccdf(0 | 0, 1);"),
-    "beside numbers": ("real a; vector[J] b;", "target += normal_lpdf(a | 0, 1) - sum(g) + 2 * g[1]"
+    "beside numbers": ("real a; vector[J] b;", "target += normal_lpdf(a | 0, 1) - log(2) + 2 * 3"
                        " + student_t_lpdf(b | 3, g, 1);", "vector[J] g;"),
     "cut off": (TAU, "tau ~ normal(0, 1) T[0, ];"),
     "bounded": ("real<lower=0, upper=1> p; vector<lower=-3, upper=3>[J] q; simplex[3] s;"
@@ -126,6 +126,10 @@ IMPROPER = {
     "no vectors of an array": (
         "array[J] vector[2] b;", "b ~ multi_normal(none_of, identity_matrix(2));",
         "array[0] vector[2] none_of;"),
+    "a constant of data": (FLAT, "b ~ normal(0, 1); target += g[1];", "vector[J] g;"),
+    "a large constant": (FLAT, "b ~ normal(0, 1); target += 2e6;"),
+    "a large constant by a function": (FLAT, "b ~ normal(0, 1); target += exp(40);"),
+    "a large constant by a product": (FLAT, "target += normal_lpdf(b | 0, 1) - 3 * 1e7;"),
     "another density besides": (FLAT, "b ~ normal(0, 1); target += dot_self(b);"),
     "a Jacobian": (TAU, f"{HALF} target += -2 * log(tau);"),
     "a product": (FLAT, "target += 0.0 * normal_lpdf(b | 0, 1);"),
