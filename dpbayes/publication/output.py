@@ -33,14 +33,17 @@ _WORK = ".dpbayes-"
 
 def check_writable(out: Path) -> None:
     """Raise OutputError unless ``out`` is, or can become, a directory to write in."""
-    try:
-        if out.exists() and not out.is_dir():
-            raise OutputError(f"--out {str(out)!r} is a file; name a directory.")
-        existing = next(p for p in (out, *out.absolute().parents) if p.is_dir())
-    except OSError as error:  # a parent that may not be entered
-        raise OutputError(f"--out {str(out)!r}: {error.strerror}.") from None
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise OutputError(f"--out {str(out)!r}: no permission to write in {str(existing)!r}.")
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            if out.exists() and not out.is_dir():
+                raise OutputError(f"--out {str(out)!r} is a file; name a directory.")
+            existing = next(p for p in (out, *out.absolute().parents) if p.is_dir())
+        except OSError as error:  # a parent that may not be entered
+            raise OutputError(f"--out {str(out)!r}: {error.strerror}.") from None
+        if os.access(existing, os.W_OK | os.X_OK):
+            return
+        if existing.is_dir() or attempt == ATTEMPTS:  # else another run removed it just now
+            raise OutputError(f"--out {str(out)!r}: no permission to write in {str(existing)!r}.")
 
 
 def check_output(out: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.errors import OutputError
 from dpbayes.publication import output as module
-from dpbayes.publication.output import LOCK, check_output, held
+from dpbayes.publication.output import LOCK, check_output, check_writable, held
 from dpbayes.publication.resolve import resolve
 from dpbayes.release import Release
 from tests import releases
@@ -121,6 +121,21 @@ def test_what_was_made_for_the_lock_goes_with_it(tmp_path):
     with held(deep) as output:
         output.checkpoint.mkdir(parents=True)
     assert [p.name for p in deep.iterdir()] == ["confidential"]  # something to go on with
+
+
+def test_a_folder_that_goes_while_it_is_looked_at(tmp_path, monkeypatch):
+    """It was there, is removed by the run that made it, and so has no permissions."""
+    out, access = tmp_path / "out", os.access
+    out.mkdir()
+
+    def goes(path, mode):
+        if out.exists():
+            out.rmdir()
+        return access(path, mode)
+
+    monkeypatch.setattr(os, "access", goes)
+    check_writable(out)
+    assert not out.exists()
 
 
 def test_a_lock_that_is_removed_and_made_again_is_held_by_one(tmp_path):
