@@ -46,6 +46,7 @@ KEPT = {  # of each study, the tables that pages are made of
     "tables-coverage": ["coverage"],
     "anchors": ["anchors", "bands"],
     "score": ["cells", "skewed"],
+    "score-groups": ["cells"],
 }
 FINDINGS: dict[str, tuple[Finding, ...]] = {
     "comparison-1": bowen_liu.STUDY_1,
@@ -348,6 +349,29 @@ def scores(family: str) -> str:
     return _markdown(["p", "n", "data sets", *(f"ε = {e:g}" for e in epsilons), "CPU"], rows)
 
 
+def groups(name: str) -> str:
+    """Errors of effects, coverage, time, by cell, ε and mechanism."""
+    found = _table(name)
+    rows = []
+    for (family, n, count, sd), part in found.groupby(["family", "n", "groups", "sd"]):
+        plain = part[part["mechanism"] == "unweighted"].iloc[0]
+        for epsilon, own in part[part["mechanism"] != "unweighted"].groupby("epsilon"):
+            by = own.set_index("mechanism")
+            ours = by.loc["score"]
+            other = f"{by.loc['anchored', 'error']:.3f}" if "anchored" in by.index else ""
+            rows.append([
+                family, f"{n:,.0f}", f"{count:,.0f}", f"{sd:g}", f"{epsilon:g}", int(ours["sets"]),
+                f"{plain['error']:.3f}", f"{ours['error']:.3f}", other,
+                f"{plain['covered']:.2f}", f"{ours['covered']:.2f}",
+                f"{ours['seconds'] / plain['seconds']:.1f}",
+            ])  # fmt: skip
+    head = [
+        "family", "n", "groups", "sd", "ε", "data sets", "error: without privacy", "score",
+        "anchored", "covered: without privacy", "score", "CPU",
+    ]  # fmt: skip
+    return _markdown(head, rows)
+
+
 def skews(name: str) -> str:
     """avg-ECDF x 10^4 by ε and mechanism."""
     found = _table(name)
@@ -368,7 +392,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     f.__name__: f
     for f in (
         run, findings, figures, rules, curves, allocation, counts, orderings, distances, whole,
-        coverage, bands, anchors, scores, skews,
+        coverage, bands, anchors, scores, groups, skews,
     )
 }  # fmt: skip
 

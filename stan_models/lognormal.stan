@@ -4,6 +4,7 @@ functions {
 #include pseudo_likelihood.stan
 #include linear_predictor.stan
 #include group_effects.stan
+#include log_Phi.stan
 #include normal_interval.stan
 
   // log lognormal(y | eta, sigma), record by record, or where the outcome is only

@@ -6,6 +6,7 @@ functions {
 #include beta_divergence.stan
 #include linear_predictor.stan
 #include group_effects.stan
+#include log_Phi.stan
 #include normal_interval.stan
 
   // log ordered_logistic(y | eta, cutpoint), record by record, from

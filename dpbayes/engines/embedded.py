@@ -285,17 +285,23 @@ class EmbeddedBinding:
             return -np.inf, np.zeros(len(point))
         return float(value), np.asarray(slope)
 
-    def mode(self, start: Vector | None = None) -> Vector:
+    def mode(self, start: Vector | None = None, held: Sequence[str] = ()) -> Vector:
         """Unconstrained coordinates near a mode, from a start or 0.
 
         By SciPy's L-BFGS: Stan's gives up at the edges of a clamp, and says nothing of its way.
+
+        Args:
+            held: parameters that stay where they are at the start.
         """
+        names = [name.partition(".")[0] for name in self.coordinates()]
+        free = np.array([name not in held for name in names])
 
         def uphill(point: Vector) -> tuple[float, Vector]:
             value, slope = self.density(point)
+            slope = np.where(free, slope, 0.0)
             return (-value, -slope) if np.isfinite(value) else (_REJECTED, slope)
 
-        start = np.zeros(self._steady.param_unc_num()) if start is None else start
+        start = np.zeros(len(names)) if start is None else start
         found = optimize.minimize(
             uphill, start, jac=True, method="L-BFGS-B", options={"maxiter": _MODE_STEPS}
         )

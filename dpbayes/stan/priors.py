@@ -32,6 +32,11 @@ EACH: dict[str, tuple[int, ...]] = {
     "pareto": (0, 1), "uniform": (0, 1),
 }  # fmt: skip
 TOGETHER: dict[str, tuple[int, ...]] = {"multi_normal": (1,), "multi_normal_cholesky": (1,)}
+# Of these the factors that a statement with ~ drops may be large where the density is.
+SHAPED = (
+    "gamma", "inv_gamma", "weibull", "frechet", "chi_square", "inv_chi_square", "beta",
+    "beta_proportion", "pareto", "dirichlet", "lkj_corr", "lkj_corr_cholesky",
+)  # fmt: skip
 # A density over a simplex or correlations is one over fewer numbers than there are entries.
 OF_TYPE: dict[str, dict[str, tuple[int, ...]]] = {
     "simplex": {"dirichlet": (0,)},
@@ -43,8 +48,8 @@ OF_TYPE: dict[str, dict[str, tuple[int, ...]]] = {
     },
 }  # fmt: skip
 CONSTANT = "a constant in target, which moves no posterior and may be large: leave it out."
-_LARGEST = 1e6  # number in a constant; beside large ones a record's term is lost in rounding
-_SMALL = ("log", "pi", "_lcdf", "_lccdf")  # endings of what a constant may call
+# Numbers in a constant, or 0: beside a large constant a record's term is lost in rounding.
+_SMALL = 1e-3, 1e3
 BOUNDED = (
     "simplex", "unit_vector", "corr_matrix", "cholesky_factor_corr", "column_stochastic_matrix",
     "row_stochastic_matrix",
@@ -127,7 +132,7 @@ class Priors:
 
     def _term(self, term: Node, loops: Mapping[str, Node], *, minus: bool) -> None:
         if not self._parameters_in(term) and not _called(term):
-            if not _is_small(term):
+            if not self._is_small(term):
                 self.findings.append((term.line, CONSTANT))
             return
         if any(map(_adds, term.present)):
@@ -146,6 +151,20 @@ class Priors:
             self._density(outcome, stem, arguments, loops, term.line, whole=True)
         elif not (name == CLAMP or (name in _SUMS and self._sums_clamp(outcome))):
             self._unclear(term.line)
+
+    def _is_small(self, node: Node) -> bool:
+        """Whether it is a small number, as ``- 1 * normal_lccdf(0 | 0, 1)`` or ``log(2)``."""
+        if node.kind == "binary" and node[1].text == "*":
+            return _is_number(node[0], "1") and self._is_small(node[2])
+        if node.kind == "unary" and node[0].text in ("+", "-"):
+            return self._is_small(node[1])
+        if node.kind not in ("call", "conditional_call"):
+            return _is_usual(node)
+        name = node[0].text
+        given = (*node.present[1:-1], *(node.parts[-1].present if node.parts[-1] else ()))
+        logarithm = name == "log" and bool(given) and not _is_number(given[0], "0")
+        known = name.endswith(("_lcdf", "_lccdf")) or logarithm
+        return known and name not in self.functions and all(map(_is_usual, given))
 
     def _sums_clamp(self, function: Node) -> bool:
         """Whether a function that is summed over blocks of records returns the clamp alone."""
@@ -200,6 +219,18 @@ class Priors:
                     f"an argument of {name} may not be a finite number: give it a number, a data "
                     "entry or a parameter, or write target += "
                     f"{name}_lpdf({parameter} | ...), which takes any.",
+                )
+            )
+        elif not whole and not (
+            (name not in SHAPED or depends or all(map(_of_usual_numbers, arguments)))
+            and all(map(_of_usual_numbers, cut or ()))
+        ):
+            self.findings.append(
+                (
+                    line,
+                    f"without its constant factors {name} may be so large that a record's term is "
+                    f"lost in rounding: give it numbers from {_SMALL[0]:g} to {_SMALL[1]:g}, or "
+                    f"write target += {name}_lpdf({parameter} | ...), which has them all.",
                 )
             )
         else:
@@ -320,18 +351,23 @@ def _is_number(node: Node, text: str) -> bool:
     return node.kind == "number" and node[0].text == text
 
 
-def _is_small(node: Node) -> bool:
-    """Whether it is a sum or product of small numbers, as ``- 1 * normal_lccdf(0 | 0, 1)``."""
-    if node.kind == "number":
-        return _is_finite(node) and float(node[0].text.replace("_", "")) <= _LARGEST
-    if node.kind in ("unary", "binary"):
-        parts = [part for part in node.present if part.kind != "word"]
-        signs = all(part.text in ("+", "-", "*") for part in node.present if part.kind == "word")
-        return signs and all(map(_is_small, parts))
-    if node.kind in ("call", "conditional_call"):
-        given = (*node.present[1:-1], *(node.parts[-1].present if node.parts[-1] else ()))
-        return node[0].text.endswith(_SMALL) and all(map(_is_small, given))
-    return False
+def _is_usual(node: Node) -> bool:
+    """Whether it is 0 or a number of usual size, with or without a sign."""
+    if node.kind == "unary" and node[0].text in ("+", "-"):
+        node = node[1]
+    if node.kind != "number" or not _is_finite(node):
+        return False
+    size = float(node[0].text.replace("_", ""))
+    return size == 0 or _SMALL[0] <= size <= _SMALL[1]
+
+
+def _of_usual_numbers(node: Node) -> bool:
+    """Whether all that an expression reads is numbers of usual size: ``rep_vector(2, 3)``."""
+    if node.kind in ("name", "index"):
+        return False
+    if node.kind == "call" and node[0].text in _FILLED:  # the others are sizes
+        return all(map(_of_usual_numbers, node.parts[1].present[:1] if node.parts[1] else ()))
+    return _is_usual(node) or (node.kind != "number" and all(map(_of_usual_numbers, node.present)))
 
 
 def _numbers(node: Node) -> bool:

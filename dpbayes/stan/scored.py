@@ -1,12 +1,14 @@
-"""A program's prior with a noisy sum of scores in place of the records.
+"""A program's prior with noisy sums of scores in place of the records.
 
-The program that is made has the parameters and the prior of the given one. Its records are
-simulated ones: their log-likelihoods say what the sum of scores is expected to be at a parameter
-value (``include/noisy_score.stan``).
+The programs that are made have the parameters and the prior of the given one. ``scored`` has
+simulated records: their log-likelihoods say what the sum of scores is expected to be at a parameter
+value (``inference/noisy_score.stan``). ``scored_groups`` has a sum for each group, too, and what
+they are expected to be near a point, to first order (``inference/noisy_groups.stan``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from dpbayes.stan.composition import Piece, PieceOfProgram
@@ -35,6 +37,46 @@ MODEL = """\
   score__gap ~ noisy_score(%s, anchor, score__change, score__spread,
                            score__here, score__share, score__far);"""
 
+GROUPS_DATA = """\
+  // noisy sums of scores, and what they are expected to be near a point, to first order
+  int<lower=1> score__length;  // of the sum over all records
+  array[score__length] int<lower=0, upper=1> score__bounded;  // parameters told by logarithms
+  vector[score__length] score__lower;  // of which these are the lower bounds
+  vector[score__length] score__at;  // the point
+  vector[J] score__effects;
+  matrix[score__length, score__length] score__change;  // of the sum
+  matrix[score__length, J] score__by_effects;
+  vector[score__length] score__gap;
+  vector<lower=0>[score__length] score__variance;
+  real<lower=0> score__scale;
+  matrix[J, score__length] score__group_change;  // of the sums by group
+  vector[J] score__own;
+  int<lower=0, upper=J> score__crossed;  // J: in place of own
+  matrix[score__crossed, score__crossed] score__between;
+  vector[J] score__group_gap;
+  vector<lower=0>[J] score__group_variance;
+  real<lower=0> score__group_scale;
+  matrix[score__length, J] score__share;  // what a sum by group that is off says of the sum"""
+GROUPS_MODEL = """\
+  vector[score__length] score__away = %s;
+  for (k in 1:score__length) {
+    if (score__bounded[k]) score__away[k] = log(score__away[k] - score__lower[k]);
+  }
+  score__away -= score__at;
+  vector[J] score__moved = group_effect - score__effects;
+  vector[J] score__off = score__group_gap - score__group_change * score__away;
+  if (score__crossed) score__off -= score__between * score__moved;
+  else score__off -= score__own .* score__moved;
+  target += noisy_groups_lpdf(score__off | score__group_variance, score__group_scale);
+  vector[score__length] score__spread = score__variance;
+  if (score__scale > 0) {
+    score__noise ~ chi_square(score__length + 1);
+    score__spread += square(score__scale) * score__noise[1];
+  }
+  score__gap ~ normal(score__change * score__away + score__by_effects * score__moved
+                      + score__share * score__off, sqrt(score__spread));"""
+_OF_GROUPS = ("group_sd_raw", "group_partial", "group_raw")
+
 
 @lru_cache(maxsize=64)
 def scored(program: StanProgram) -> StanProgram:
@@ -44,17 +86,34 @@ def scored(program: StanProgram) -> StanProgram:
         ProgramError: its model block has no one statement by which records reach target.
     """
     piece = _Scored(Piece("", program.name, program), 1)
-    include = (stan_directory() / "inference" / "noisy_score.stan").read_text(encoding="utf-8")
-    parts = {
-        "functions": "\n".join((*piece.functions(), include)),
-        "data": f"{piece.inside('data')}\n{DATA}",
-    }
-    for name in BLOCKS:
-        parts[name] = piece.inside(name)
-    parts["parameters"] += f"\n{PARAMETER}"
-    parts["model"] = piece.with_score()
-    text = "\n".join(f"{name} {{\n{inside.rstrip()}\n}}" for name, inside in parts.items())
-    return StanProgram(f"{program.name}_given_scores", text, text, program.bundled)
+    return piece.program_with((_inference("noisy_score"),), DATA, MODEL % piece.terms)
+
+
+@lru_cache(maxsize=64)
+def scored_groups(program: StanProgram) -> StanProgram:
+    """The program of the posterior given noisy sums of scores, of all records and by group.
+
+    Args:
+        program: a bundled one, of which ``fixed_parameters`` are numbers and vectors.
+    """
+    piece = _Scored(Piece("", program.name, program), 1)
+    own = "\n".join(piece.functions())
+    tail = () if "vector log_Phi(" in own else (StanProgram.bundled_include("log_Phi"),)
+    values = "rep_vector(0, 0)"
+    for name in fixed_parameters(program):
+        values = f"append_row({values}, {name})"
+    return piece.program_with(
+        (*tail, _inference("noisy_groups")), GROUPS_DATA, GROUPS_MODEL % values
+    )
+
+
+def fixed_parameters(program: StanProgram) -> tuple[str, ...]:
+    """Parameters that are no group effects, nor say how these are spread, as they are declared."""
+    return tuple(name for name in program.declared("parameters") if name not in _OF_GROUPS)
+
+
+def _inference(name: str) -> str:
+    return (stan_directory() / "inference" / f"{name}.stan").read_text(encoding="utf-8")
 
 
 class _Scored(PieceOfProgram):
@@ -63,7 +122,22 @@ class _Scored(PieceOfProgram):
     def inside(self, block: str) -> str:
         return self._inside(block).strip("\n")
 
-    def with_score(self) -> str:
+    @property
+    def terms(self) -> str:
+        """The record log-likelihoods that its model block adds to target."""
+        return self._terms
+
+    def program_with(self, functions: Sequence[str], data: str, model: str) -> StanProgram:
+        """The program with other text in place of what its records add to target."""
+        program = self.program
         text = self._inside("model")
         start, end, _ = self._clamp(text)
-        return text[:start].strip("\n") + "\n" + MODEL % self._terms + text[end:]
+        parts = {
+            "functions": "\n".join((*self.functions(), *functions)),
+            "data": f"{self.inside('data')}\n{data}",
+            **{name: self.inside(name) for name in BLOCKS},
+            "model": text[:start].strip("\n") + "\n" + model + text[end:],
+        }
+        parts["parameters"] += f"\n{PARAMETER}"
+        whole = "\n".join(f"{name} {{\n{inside.rstrip()}\n}}" for name, inside in parts.items())
+        return StanProgram(f"{program.name}_given_scores", whole, whole, program.bundled)

@@ -256,7 +256,6 @@ class TestRounds:
     ("change", "error", "match"),
     [
         ({"model": None}, GuaranteeError, "needs a model"),
-        ({"formula": "y ~ (1 | sex)"}, SchemaError, "group terms"),
         ({"upper": None}, SchemaError, "add upper"),
         ({"clip": -1.0}, GuaranteeError, "clip = -1.0"),
         ({"clip": 1e-9}, GuaranteeError, "clip = 1e-09"),

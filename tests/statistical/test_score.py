@@ -14,6 +14,8 @@ from dpbayes.mechanisms import Score
 from dpbayes.mechanisms.posterior.tabulated import Tables
 from dpbayes.mechanisms.score.clipped import ClippedScore
 from dpbayes.mechanisms.score.fitted import FittedScore
+from dpbayes.mechanisms.score.hierarchical import Hierarchical
+from dpbayes.mechanisms.score.posterior import Chains
 from dpbayes.mechanisms.score.rounds import Rounds
 from tests.programs import OUTCOME, UNPROVED, one_of_each_program, write
 
@@ -27,12 +29,15 @@ SCHEMA = dpb.Schema.from_dict({"columns": {"y": {"type": "continuous", "lower": 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Simulated records and chains decide how good a release is, and nothing of what it costs."""
-    monkeypatch.setattr("dpbayes.mechanisms.score.fitted.SIZE", 200)
+    for name in ("SIZE", "MORE"):
+        monkeypatch.setattr(f"dpbayes.mechanisms.score.fitted.{name}", 200)
 
-    def at_mode(simulator, engine, measured, belief, settings, seed):
-        return make_draws(simulator.constrained(belief.point[None, None])), None
+    def at_mode(self, settings):
+        simulator, point = self._simulator, self._belief.point
+        return make_draws(simulator.constrained(point[None, None])), None
 
-    monkeypatch.setattr("dpbayes.mechanisms.score.fitted.sample", at_mode)
+    for made in (Chains, Hierarchical):
+        monkeypatch.setattr(made, "sample", at_mode)
 
 
 def audited(model, schema, records, most=2, **settings):
@@ -47,6 +52,20 @@ def test_no_family_is_accused(family, schema, records):
     found = audited(dpb.Regression(f"{OUTCOME[family]} ~ sex", family), schema, records, **settings)
     assert not found.violated, str(found)
     assert found.questions == 3
+    assert found.share > 0
+
+
+GROUPED = [name for name in FAMILIES if name not in ("categorical", "mixture")]
+TWO_PARTS = ("hurdle", "zero_inflated", "semicontinuous")
+
+
+@pytest.mark.parametrize("family", [f for f in GROUPED if not f.startswith(TWO_PARTS)])
+def test_no_family_with_groups_is_accused(family, schema, records):
+    settings = {"adjacency": "substitution", "delta": 1e-5} if len(family) % 2 else {}
+    model = dpb.Regression(f"{OUTCOME[family]} ~ 1 + (1 | sex)", family)
+    found = audited(model, schema, records, **settings)
+    assert not found.violated, str(found)
+    assert found.questions == 4
     assert found.share > 0
 
 
@@ -84,7 +103,11 @@ def unpaid_guess(monkeypatch):
             return np.asarray(values)
 
     draw = Tables.draw
-    monkeypatch.setattr(Tables, "draw", lambda self, records, noise: draw(self, records, Silent()))
+
+    def silently(self, records, noise, held=()):
+        return draw(self, records, Silent(), held)
+
+    monkeypatch.setattr(Tables, "draw", silently)
 
 
 def whitened_by_records(monkeypatch):
@@ -96,6 +119,51 @@ def whitened_by_records(monkeypatch):
         return noisy(self, other, part, noise)
 
     monkeypatch.setattr(FittedScore, "_noisy", plant)
+
+
+def of_two_kinds():
+    """With short scores every record's is as long as it may be, here or there."""
+    group = {"type": "categorical", "levels": ["p", "q", "r"], "public": True}
+    columns = {"y": {"type": "binary", "levels": ["no", "yes"]}, "g": group}
+    records = pd.DataFrame(
+        {"y": np.resize(["no", "yes", "yes", "no"], 40), "g": np.resize(group["levels"], 40)}
+    )
+    return dpb.Schema.from_dict({"columns": columns}), records
+
+
+def groups_unpaid(monkeypatch):
+    """Each group's sum for all of what is there for the sums over all."""
+    noisy = FittedScore._by_group
+
+    def plant(self, term, of_record, point, noise):
+        class Less:
+            def counts(self, values, scale):
+                return noise.counts(values, scale / 2)
+
+        return noisy(self, term, of_record, point, Less())
+
+    monkeypatch.setattr(FittedScore, "_by_group", plant)
+
+
+def in_two_groups(monkeypatch):
+    """A record moves the sum of the group after its own, too."""
+    noisy = FittedScore._by_group
+
+    def plant(self, term, of_record, point, noise):
+        class Twice:
+            def counts(self, values, scale):
+                return noise.counts(values + np.roll(values, 1, axis=0), scale)
+
+        return noisy(self, term, of_record, point, Twice())
+
+    monkeypatch.setattr(FittedScore, "_by_group", plant)
+
+
+@pytest.mark.parametrize("plant", [no_clip, little_noise, groups_unpaid, in_two_groups])
+def test_planted_bugs_of_groups_are_found(plant, monkeypatch):
+    plant(monkeypatch)
+    found = audited(dpb.Regression("y ~ 1 + (1 | g)", "bernoulli"), *of_two_kinds(), 4, clip=0.05)
+    assert found.violated, str(found)
 
 
 @pytest.mark.parametrize(

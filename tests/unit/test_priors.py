@@ -42,8 +42,9 @@ PROPER = {
                    "target += normal_lpdf(b | 0, 2) + cauchy_lpdf(a | 0, 1) - log(2);"),
     "half, as others write it": (TAU, "target += normal_lpdf(tau | 0, 1)"
                                       " - 1 * normal_lccdf(0 | 0, 1);"),
-    "beside numbers": ("real a; vector[J] b;", "target += normal_lpdf(a | 0, 1) - log(2) + 2 * 3"
+    "beside numbers": ("real a; vector[J] b;", "target += normal_lpdf(a | 0, 1) - log(2) + 1 * 3"
                        " + student_t_lpdf(b | 3, g, 1);", "vector[J] g;"),
+    "shaped by data": (TAU, "target += gamma_lpdf(tau | g[1], g[2]);", "vector[J] g;"),
     "cut off": (TAU, "tau ~ normal(0, 1) T[0, ];"),
     "bounded": ("real<lower=0, upper=1> p; vector<lower=-3, upper=3>[J] q; simplex[3] s;"
                 " unit_vector[2] v; corr_matrix[2] C; cholesky_factor_corr[2] L;", ""),
@@ -130,6 +131,14 @@ IMPROPER = {
     "a large constant": (FLAT, "b ~ normal(0, 1); target += 2e6;"),
     "a large constant by a function": (FLAT, "b ~ normal(0, 1); target += exp(40);"),
     "a large constant by a product": (FLAT, "target += normal_lpdf(b | 0, 1) - 3 * 1e7;"),
+    "a large constant by small numbers": (FLAT, "b ~ normal(0, 1); target += 1e3 * 1e3 * 1e3;"),
+    "an infinite constant": (FLAT, "b ~ normal(0, 1); target += log(0);"),
+    "a constant by a far end": (FLAT, "b ~ normal(0, 1); target += normal_lccdf(1e6 | 0, 1e-6);"),
+    "a constant by one's own": (FLAT, "b ~ normal(0, 1); target += a_lcdf(1 | 2);", "",
+                                "real a_lcdf(real x, real z) { return 3.6e16; }"),
+    "large where the density is": (TAU, "tau ~ gamma(1e15, 1e15);"),
+    "large by data": (TAU, "tau ~ gamma(g[1], g[2]);", "vector[J] g;"),
+    "cut off far out": (TAU, "tau ~ normal(0, 1) T[1e6, ];"),
     "another density besides": (FLAT, "b ~ normal(0, 1); target += dot_self(b);"),
     "a Jacobian": (TAU, f"{HALF} target += -2 * log(tau);"),
     "a product": (FLAT, "target += 0.0 * normal_lpdf(b | 0, 1);"),

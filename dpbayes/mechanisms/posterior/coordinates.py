@@ -223,42 +223,10 @@ class _Slopes:
 
     def coordinates(self, data: Mapping[str, Any]) -> dict[str, Floats]:
         """As ``group_coordinates``."""
-        at, stacked = self.at, self._stacked
-        found = {"group_information": self.information, "slope_part": stacked.slope_part()}
-        if "gap_share" in data:  # cutpoints have the intercept's place, with the other sign
-            found["gap_share"] = self._gap_share()
-            intercept = -at["first_cutpoint"] - found["gap_share"] @ at["gap"]
-            location = -data["prior_cutpoint"][0]
-        else:
-            intercept, location = at["intercept"], data["prior_intercept"][0]
-        slope = self.slope
-        for t in range(stacked.slopes):
-            self._less_intercepts(t, slope)
-        told = self.information > 0
-        step = np.divide(slope, self.information, out=np.zeros(slope.shape), where=told)
-        found["group_estimate"] = at["group_effect"] + step
-        if "coefficient" in at:
-            found["group_estimate"] += data["group_mean"] @ at["coefficient"]
-        effects = at["group_effect"].reshape(stacked.width, -1)
-        for t, part in enumerate(stacked.part):
-            if len(stacked.part) > 1:
-                others = stacked.others(t, effects)
-                found["group_estimate"][part] += others.reshape(slope[part].shape)
-            if t >= stacked.slopes:
-                found["group_estimate"][part] += intercept - (t < stacked.last) * location
-        return found
-
-    def _less_intercepts(self, t: int, slope: Floats) -> None:
-        """Information and gradient of slopes where their groups' intercepts are not known."""
-        stacked, part = self._stacked, self._stacked.part[t]
-        s = stacked.intercept_of(t)
-        if s is None:
-            return
-        whole = stacked.sums(t, stacked.times(t) ** 2)
-        left = stacked.sums(t, stacked.own[t] ** 2)
-        share = np.divide(left, whole, out=np.zeros(len(whole)), where=whole > 0)
-        self.information[part] = (self.information[part].T * share).T
-        slope[part] -= (slope[stacked.part[s]].T * stacked.centre(t)).T
+        share = self._gap_share() if "gap_share" in data else None
+        return coordinates_of(
+            self._stacked, self.at, self.information, self.slope, data, gap_share=share
+        )
 
     def _gap_share(self) -> Vector:
         """Of the gaps between cutpoints, in what the effects of the last column are moved by."""
@@ -271,6 +239,62 @@ class _Slopes:
         cross = self._gradient(effect - sd) - self._gradient(effect + sd)
         gaps, first = (cross[self._places(name)] for name in ("gap", "first_cutpoint"))
         return np.asarray(np.nan_to_num(gaps / (gap * first), posinf=0, neginf=0))
+
+
+def coordinates_of(
+    stacked: Stacked,
+    at: Mapping[str, Any],
+    information: Floats,
+    slope: Floats,
+    data: Mapping[str, Any],
+    gap_share: Vector | None = None,
+) -> dict[str, Floats]:
+    """As ``group_coordinates``, by what a likelihood says of each effect near a point.
+
+    Args:
+        stacked: the columns of effects.
+        at: parameters at the point.
+        information: precision of each effect by the likelihood, shape (J,) or (J, levels).
+        slope: of the log-likelihood in each effect, at the point.
+        data: of the program.
+        gap_share: of cutpoints.
+    """
+    information, slope = information.copy(), slope.copy()
+    found = {"group_information": information, "slope_part": stacked.slope_part()}
+    if gap_share is not None:  # cutpoints have the intercept's place, with the other sign
+        found["gap_share"] = gap_share
+        intercept = -at["first_cutpoint"] - gap_share @ at["gap"]
+        location = -data["prior_cutpoint"][0]
+    else:
+        intercept, location = at["intercept"], data["prior_intercept"][0]
+    for t in range(stacked.slopes):
+        _less_intercepts(stacked, t, information, slope)
+    told = information > 0
+    step = np.divide(slope, information, out=np.zeros(slope.shape), where=told)
+    found["group_estimate"] = at["group_effect"] + step
+    if "coefficient" in at:
+        found["group_estimate"] += data["group_mean"] @ at["coefficient"]
+    effects = at["group_effect"].reshape(stacked.width, -1)
+    for t, part in enumerate(stacked.part):
+        if len(stacked.part) > 1:
+            others = stacked.others(t, effects)
+            found["group_estimate"][part] += others.reshape(slope[part].shape)
+        if t >= stacked.slopes:
+            found["group_estimate"][part] += intercept - (t < stacked.last) * location
+    return found
+
+
+def _less_intercepts(stacked: Stacked, t: int, information: Floats, slope: Floats) -> None:
+    """Information and gradient of slopes where their groups' intercepts are not known."""
+    s = stacked.intercept_of(t)
+    if s is None:
+        return
+    part = stacked.part[t]
+    whole = stacked.sums(t, stacked.times(t) ** 2)
+    left = stacked.sums(t, stacked.own[t] ** 2)
+    share = np.divide(left, whole, out=np.zeros(len(whole)), where=whole > 0)
+    information[part] = (information[part].T * share).T
+    slope[part] -= (slope[stacked.part[s]].T * stacked.centre(t)).T
 
 
 def _stretched(reach: Vector) -> Floats:

@@ -8,7 +8,7 @@ noisy counts: that costs nothing more.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -83,8 +83,12 @@ class Tables:
         added = 2 * (count / epsilon) ** 2 * split * bins * p / n**2
         return cls(epsilon, count, covariates, bins, math.sqrt(p / n + added))
 
-    def draw(self, records: BoundRecords, noise: Noise) -> xr.DataTree:
-        """The anchor, as one draw of the parameters: a mode given made-up records."""
+    def draw(self, records: BoundRecords, noise: Noise, held: Sequence[str] = ()) -> xr.DataTree:
+        """The anchor, as one draw of the parameters: a mode given made-up records.
+
+        Args:
+            held: parameters that stay at 0 in unconstrained coordinates.
+        """
         model, task = records.model, records.task
         assert isinstance(model, ColumnModel)  # Anchored.check
         public = model.public(task.records, task.rows)
@@ -107,7 +111,7 @@ class Tables:
                 found.append(_Part(members, some, bins.made_up(noisy[k], len(some))))
         # What follows sees the made-up records and public facts.
         blank = model.blank(task.records, task.rows)
-        return _mode(model, public, blank, found)
+        return _mode(model, public, blank, found, held)
 
     def _cells(self, design: Floats) -> Iterator[Ints]:
         """For each table the cell of each public row, 0 or 1: by what varies most."""
@@ -134,7 +138,11 @@ class _Part(NamedTuple):
 
 
 def _mode(
-    model: ColumnModel, public: pd.DataFrame, blank: Mapping[str, Any], parts: list[_Part]
+    model: ColumnModel,
+    public: pd.DataFrame,
+    blank: Mapping[str, Any],
+    parts: list[_Part],
+    held: Sequence[str],
 ) -> xr.DataTree:
     """The mode given made-up records, each with the mean covariates of its cell.
 
@@ -156,7 +164,7 @@ def _mode(
     data |= model.constants_at(rows, len(public))
     compiled = get_engine("embedded").compile(model.program)
     bound: Any = compiled.bind({**data, **contract_defaults(len(rows))})
-    point = bound.mode()
+    point = bound.mode(held=held)
     found = bound.constrain(point[None, None])
     names = model.program.declared("parameters")
     return make_draws({name: found[name] for name in names if name in found})

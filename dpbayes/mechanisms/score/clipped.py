@@ -34,8 +34,8 @@ class ClippedScore:
     alone, so that a sum over records moves by no more when one is added or removed.
 
     Attributes:
-        point: unconstrained, shape (d,).
-        directions: shape (d, d); along each row the log-likelihood of a record of the model has a
+        point: unconstrained, shape (all,).
+        directions: shape (d, all); along each row the log-likelihood of a record of the model has a
             slope of sd 1.
         length: to which scores are clipped.
     """

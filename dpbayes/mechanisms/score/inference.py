@@ -57,8 +57,8 @@ class Belief:
     """A normal approximation of the posterior.
 
     Attributes:
-        point: the mode, unconstrained, shape (d,).
-        covariance: shape (d, d).
+        point: the mode, unconstrained, shape (all,).
+        covariance: shape (all, all).
     """
 
     point: Vector
@@ -91,7 +91,8 @@ def settle(simulator: Simulator, measured: NoisySum, start: Vector) -> Belief:
         start: an unconstrained point.
     """
     score = measured.score
-    directions, noise = score.directions, measured.sd**2 * np.eye(len(start))
+    directions = score.directions
+    noise = measured.sd**2 * np.eye(len(directions))
     point, radius = start, 1.0
     seen = expected(simulator, score, point)
     for _ in range(STEPS):

@@ -11,6 +11,7 @@ from dpbayes.mechanisms.base import NoisyMechanism, Task
 from dpbayes.mechanisms.measured.budget import MOVES
 from dpbayes.mechanisms.outlook import Caution, Outlook, of_posterior
 from dpbayes.mechanisms.score.fitted import FittedScore
+from dpbayes.mechanisms.score.grouped import GroupSizes, group_sizes
 from dpbayes.mechanisms.score.rounds import TABLE, Rounds
 from dpbayes.privacy.accounting import Loss, check_delta, rho_for, stated
 from dpbayes.privacy.guarantee import Adjacency, Guarantee, inside
@@ -18,6 +19,7 @@ from dpbayes.schema import Schema
 from dpbayes.stan.model import ColumnModel, Model
 
 CLIPS = 1e-3, 1e6
+MOST_CROSSED = 1_000  # group effects of which any two may share records
 LOST = 40.0  # records times ε by parameter, below which it is said
 
 
@@ -75,12 +77,11 @@ class Score(NoisyMechanism[FittedScore]):
     def sets_per_output(self) -> int | None:
         return None
 
-    def rounds(self, rows: int, parameters: int) -> Rounds:
+    def rounds(self, rows: int, parameters: int, groups: GroupSizes = ()) -> Rounds:
         """What the budget is spent on."""
         rho = rho_for(self.epsilon, self.delta) if self.delta else None
-        return Rounds(
-            self.epsilon, rho, MOVES[self.adjacency], rows, parameters, self.clip, self.delta
-        )
+        moves = MOVES[self.adjacency]
+        return Rounds(self.epsilon, rho, moves, rows, parameters, self.clip, self.delta, groups)
 
     def guarantee(self) -> Guarantee:
         if not self.delta:
@@ -101,11 +102,8 @@ class Score(NoisyMechanism[FittedScore]):
                 f"mechanism {self.name!r} draws one column given public ones. For several columns "
                 "take anchored, or measured for whole tables."
             )
-        if model.formula.groups and model.family:
-            raise SchemaError(
-                f"mechanism {self.name!r} has no group terms yet: take anchored, or the groups as "
-                "a covariate."
-            )
+        if model.family and model.formula.groups:
+            _check_groups(self.name, model)
         column = model.outcome
         if not column.levels and column.upper is None:
             raise SchemaError(
@@ -115,13 +113,14 @@ class Score(NoisyMechanism[FittedScore]):
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
         assert model is not None  # check
-        d = model.parameters
-        rounds = self.rounds(rows, d)
+        groups = group_sizes(model)
+        d = model.parameters - sum(count * width for count, width in groups)
+        rounds = self.rounds(rows, d, groups)
         told = rows * rounds.spent(1.0) / (rounds.moves * d)
         # Beside the records' own spread in a sum of scores the noise counts as if there were fewer.
         noise = rounds.sd(rounds.sums[-1]) * rounds.length(rounds.sums[-1])
         alpha = 1 / (1 + noise**2 / rows)
-        facts = of_posterior(rows, d, alpha, 1, self.epsilon).facts
+        facts = of_posterior(rows, model.parameters, alpha, 1, self.epsilon).facts
         if told >= LOST:
             return Outlook(facts)
         needed = math.ceil(rows * LOST / told)
@@ -134,3 +133,28 @@ class Score(NoisyMechanism[FittedScore]):
 
     def fit(self, task: Task) -> FittedScore:
         return FittedScore(task, self.rounds, self.to_dict())
+
+
+def _check_groups(name: str, model: ColumnModel) -> None:
+    """SchemaError unless the mechanism has sums by group for the model."""
+    family, sizes = model.family, group_sizes(model)
+    assert family is not None  # of group terms of a family
+    instead = "take anchored, or the groups as a covariate."
+    levels = family.column_type == "categorical"
+    if len(model.predictors) > 1 or levels or "components" in family.settings:
+        raise SchemaError(
+            f"mechanism {name!r} has group terms for families with one linear predictor, and "
+            f"{family.name!r} has several: {instead}"
+        )
+    if not model.program.bundled:
+        raise SchemaError(
+            f"mechanism {name!r} has group terms for the families of dpbayes, and {family.name!r} "
+            f"is your own: {instead}"
+        )
+    effects = sum(count * width for count, width in sizes)
+    if effects > MOST_CROSSED and (len(sizes) > 1 or sizes[0][1] > 1):
+        raise SchemaError(
+            f"mechanism {name!r} has up to {MOST_CROSSED:,} effects of slopes and of several group "
+            f"terms, and these are {effects:,}; an intercept for each group of one term may be "
+            f"any number. Leave out a term, or {instead}"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from dpbayes.engines.diagnostics import Diagnostics, diagnose
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding
 from dpbayes.heavy import special, xr
+from dpbayes.mechanisms.score.grouped import GroupSums
 from dpbayes.mechanisms.score.inference import Belief, NoisySum, expected
 from dpbayes.mechanisms.score.simulated import Simulator
 from dpbayes.stan.scored import NOISE, scored
@@ -25,59 +27,48 @@ WARMUP = 149  # most with a metric to begin with: from 150 Stan estimates one of
 _SPREAD = 1.5  # of starting points, in the sds of the approximation
 
 
-def sample(
-    simulator: Simulator,
-    engine: Engine,
-    measured: NoisySum,
-    belief: Belief,
-    settings: SamplerSettings,
-    seed: int,
-) -> tuple[xr.DataTree, Diagnostics]:
-    """Draws of the posterior given a noisy sum, and their diagnostics.
+class Chains:
+    """Chains given a noisy sum.
 
-    Simulated records come from points that the posterior is likely to hold, by the approximation.
+    Simulated records come from points that the posterior is likely to hold, by an approximation.
 
     Args:
         simulator: of the model.
-        belief: an approximation.
-        settings: of the sampler, the seed excepted.
+        measured: the noisy sum over all records.
+        groups: those by group: none.
+        belief: the approximation.
+        seed: of points and of chains.
     """
-    rng = np.random.default_rng(seed)
-    root = np.linalg.cholesky(belief.covariance)
-    points = belief.point + rng.standard_normal((POINTS, len(root))) @ root.T
-    run = _Run(simulator, engine, measured, belief, rng)
-    draws = run.draws(points, settings)
-    return draws, diagnose(draws, settings.max_treedepth, {NOISE})
-
-
-class _Run:
-    """Chains given a noisy sum."""
 
     def __init__(
         self,
         simulator: Simulator,
         engine: Engine,
         measured: NoisySum,
+        groups: Sequence[GroupSums],
         belief: Belief,
-        rng: np.random.Generator,
+        seed: int,
     ) -> None:
-        self._simulator, self._rng = simulator, rng
+        assert not groups
+        self._simulator, self._rng = simulator, np.random.default_rng(seed)
         self._measured, self._belief = measured, belief
         self._compiled = engine.compile(scored(simulator.model.program))
         d = len(belief.point)
-        ways = rng.standard_normal((POINTS, d))
+        root = np.linalg.cholesky(belief.covariance)
+        self._points = belief.point + self._rng.standard_normal((POINTS, d)) @ root.T
+        ways = self._rng.standard_normal((POINTS, d))
         ways *= (math.sqrt(d) + EDGE) / np.linalg.norm(ways, axis=1, keepdims=True)
-        self._edge = belief.point + ways @ np.linalg.cholesky(belief.covariance).T
+        self._edge = belief.point + ways @ root.T
 
-    def draws(self, points: Floats, settings: SamplerSettings) -> xr.DataTree:
-        """With records simulated at points of shape (K, d)."""
-        bound: Any = self._compiled.bind(self._data(points))
+    def sample(self, settings: SamplerSettings) -> tuple[xr.DataTree, Diagnostics]:
+        """Draws, and their diagnostics. Of the settings the seed is not read."""
+        bound: Any = self._compiled.bind(self._data(self._points))
         settings = replace(settings, seed=int(self._rng.integers(2**31)), metric="dense_e")
         if isinstance(bound, EmbeddedBinding):
             bound = bound.warmed(self._metric())
             settings = replace(settings, warmup=min(settings.warmup, WARMUP))
-        found: xr.DataTree = bound.sample(settings, self._starts(settings.chains))
-        return found
+        draws = bound.sample(settings, self._starts(settings.chains))
+        return draws, diagnose(draws, settings.max_treedepth, {NOISE})
 
     def _data(self, points: Floats) -> dict[str, Any]:
         """Of the program, in coordinates in which scores are not correlated."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ from dpbayes.engines.proposal import with_rows
 from dpbayes.errors import EngineError
 from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.score.clipped import finite, slopes_along
+from dpbayes.stan.groups import COORDINATES, Stacked, neutral
 from dpbayes.stan.model import Model
 from dpbayes.stan.program import MULTIPLICITY
 
@@ -53,20 +56,23 @@ class Simulator:
 
     Attributes:
         rows: the public number.
-        dimension: number of unconstrained parameters, d.
+        index: which row of the public ones each record has, shape (M,).
+        fixed: places of the d coordinates that are no group effects, nor say how they are spread.
     """
 
     def __init__(
         self, model: Model, compiled: EmbeddedModel, public: pd.DataFrame, rows: int, size: int
     ) -> None:
         self.model, self.rows, self.size = model, rows, size
-        index = _spread(len(public), size)
-        self._public = public.iloc[index].reset_index(drop=True)
+        self.index = index = _spread(len(public), size)
+        self._all, self._public = public, public.iloc[index].reset_index(drop=True)
         data = {**model.blank(self._public, size), **model.constants_at(index, rows), "rows": rows}
-        self._data = {**data, **contract_defaults(size)}
+        self._data = {**without_coordinates(data), **contract_defaults(size)}
         self._blank = compiled.bind(self._data)
         self._prior = self._blank.rebind(weights=np.zeros(size))
-        self.dimension = len(self._blank.coordinates())
+        self._names = [name.partition(".")[0] for name in self._blank.coordinates()]
+        of_groups = COORDINATES if "group_mean" in self._data else ()
+        self.fixed = np.flatnonzero([name not in of_groups for name in self._names])
 
     def prior(self, point: Vector) -> tuple[float, Vector]:
         """Log density of the prior at an unconstrained point, and its slope."""
@@ -76,15 +82,84 @@ class Simulator:
         """Unconstrained coordinates of draws, shape (S, d)."""
         return self._blank.unconstrain(draws)
 
+    @property
+    def directions(self) -> Floats:
+        """Along each of the fixed coordinates, shape (d, all)."""
+        return np.eye(len(self._names))[self.fixed]
+
+    @cached_property
+    def design(self) -> dict[str, Any]:
+        """Program data of all public rows."""
+        return self.model.blank(self._all, self.rows)
+
+    def without_effects(self, point: Vector) -> Vector:
+        """The point with group effects of 0, no correlations, and sds of the prior's scale."""
+        moved = point.copy()
+        for name, value in zip(COORDINATES, (0.0, math.log(math.e - 1), 0.0), strict=True):
+            moved[self._places(name)] = value
+        return moved
+
+    def with_effects(self, point: Vector, effects: Vector) -> Vector:
+        """The same with other effects."""
+        moved = self.without_effects(point)
+        moved[self._places("group_raw")] = effects / self._sds(moved)
+        return moved
+
+    def effects(self, point: Vector) -> Vector:
+        """Group effects at a point, shape (J,)."""
+        return np.asarray(self.constrained(point[None, None], effects=True)["group_effect"][0, 0])
+
+    def along_effects(self, point: Vector, columns: Sequence[int]) -> Floats:
+        """Directions of a step of 1 of all effects of some stacked columns, shape (C, all)."""
+        each = 1 / self._sds(point)
+        found = np.zeros((len(columns), len(point)))
+        where = self._places("group_raw")
+        for one, t in zip(found, columns, strict=True):
+            part = Stacked(self._data).part[t]
+            one[where[part]] = each[part]
+        return found
+
+    def mixed(self, directions: Floats, columns: Sequence[int]) -> Floats:
+        """Steps of effects of each column, in directions that ``along_effects`` span: (C, C)."""
+        point = self.without_effects(np.zeros(len(self._names)))
+        first = [Stacked(self._data).part[t].start for t in columns]
+        where = self._places("group_raw")[first]
+        return np.asarray(directions[:, where] * self._sds(point)[first])
+
+    def shift(self, point: Vector) -> Vector:
+        """The direction of a step of 1 of all linear predictors."""
+        there, step = self._level(point), np.zeros(len(point))
+        (place,) = self._places("intercept" if "intercept" in self._names else "first_cutpoint")
+        step[place] = 1.0
+        return np.asarray(step / (self._level(point + step) - there))
+
+    def _level(self, point: Vector) -> float:
+        values = self.constrained(point[None, None])
+        if "intercept" in values:
+            return float(values["intercept"][0, 0])
+        return -float(values["first_cutpoint"][0, 0])
+
+    def _places(self, name: str) -> Ints:
+        return np.flatnonzero([other == name for other in self._names])
+
+    def _sds(self, point: Vector) -> Vector:
+        """Of each effect, shape (J,)."""
+        sd = self.constrained(point[None, None], effects=True)["group_sd"][0, 0]
+        return np.concatenate(
+            [np.full(part.stop - part.start, one)
+             for part, one in zip(Stacked(self._data).part, sd, strict=True)]
+        )  # fmt: skip
+
     def anywhere(self) -> Vector:
         """Some unconstrained point."""
         found: Vector = self.points_of(self._blank.random_points(1, SEED))[0]
         return found
 
-    def constrained(self, points: Floats) -> dict[str, NDArray[Any]]:
-        """Parameters by name at points of shape (chains, draws, d)."""
+    def constrained(self, points: Floats, *, effects: bool = False) -> dict[str, NDArray[Any]]:
+        """Parameters by name at points of shape (chains, draws, d), and group effects with them."""
         found = self._blank.constrain(points)
         names = self.model.program.declared("parameters")
+        names += ("group_effect", "group_sd") if effects else ()
         return {name: found[name] for name in names if name in found}
 
     def records(self, points: Floats, seed: int = SEED) -> Simulated:
@@ -144,10 +219,10 @@ class Simulator:
         A record that says much more than most counts for less; the prior counts as a record.
 
         Args:
-            directions: to begin with, shape (d, d).
+            directions: to begin with, shape (d, all).
         """
         there = self.records(point[None]).bound
-        d = len(point)
+        d = len(directions)
         for _ in range(_PASSES):
             h = finite(slopes_along(there, point, directions))
             prior = self.curvature(point, directions) / self.rows
@@ -159,6 +234,11 @@ class Simulator:
             root = np.linalg.cholesky(spread)
             directions = np.asarray(np.linalg.solve(root, directions))
         return directions
+
+
+def without_coordinates(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Program data in which group effects are their sds times the chain's coordinates."""
+    return {**data, **neutral(data)} if "group_mean" in data else dict(data)
 
 
 def by_row(model: Model, data: Mapping[str, Any], rows: int) -> dict[str, NDArray[Any]]:

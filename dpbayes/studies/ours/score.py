@@ -68,16 +68,20 @@ def run(
         for name, mechanism in mechanisms(epsilon).items():
             start = time.process_time()
             fit: Any = base.with_mechanism(mechanism).fit(frame, allow_nonconvergence=True)
-            if name == "score":
-                output = fit.fitted.private(StudyNoise(int(rng.integers(2**31))))
-                draws, good = output.draws, output.diagnostics.converged
-            else:
-                draws, good = fit.fitted.draws, fit.fitted.converged
+            draws, good = drawn(fit, rng)
             taken = time.process_time() - start
             away = distance_of(points_of(draws), target)
             rows.append((epsilon, name, away, _covered(draws, plain, true), taken, good))
     columns = ["epsilon", "mechanism", "distance", "covered", "seconds", "converged"]
     return pd.DataFrame(rows, columns=columns).assign(n=len(frame), p=p, family=family)
+
+
+def drawn(fit: Any, rng: np.random.Generator) -> tuple[xr.DataTree, bool]:
+    """Draws of a fit or, of one that is paid for by its answers, of the posterior given them."""
+    if fit.mechanism.name != "score":
+        return fit.fitted.draws, fit.fitted.converged
+    output = fit.fitted.private(StudyNoise(int(rng.integers(2**31))))
+    return output.draws, output.diagnostics.converged
 
 
 def _covered(draws: xr.DataTree, fit: Any, true: np.ndarray[Any, Any] | None) -> float:
