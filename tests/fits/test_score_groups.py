@@ -144,6 +144,31 @@ def test_sums_are_what_they_are_expected_to_be(family, n):
     assert 1 / 1.4 < ratio < 1.4
 
 
+def test_an_intercept_is_all_effects_of_a_term_together():
+    """Noisy sums tell nothing of how a level is shared between them: to 1e-9 of what they tell."""
+    records, _ = table(1500, "ordinal")
+    schema = schema_of("ordinal")
+    for formula, parts in (("y ~ x + (1 | a)", 1), ("y ~ x + (1 | a) + (1 | b)", 2)):
+        model = dpb.Regression(formula, "ordinal").on(schema)
+        compiled = get_engine("embedded").compile(model.program)
+        public = model.public(schema.validate(records), 1500)
+        simulator = Simulator(model, compiled, public, 1500, 2000)
+        point = simulator.without_effects(0.1 * np.ones(len(simulator.names)))
+        score = ClippedScore(point, simulator.whitened(point, simulator.directions), 3.0)
+        groups = []
+        for term in terms_of(model, simulator.design):
+            way = simulator.whitened(point, simulator.along_effects(point, term.columns))
+            total = np.zeros((term.groups, 1))
+            groups.append(GroupSums(term, ClippedScore(point, way, 2.0), total, 1.0, 1.0))
+        measured = NoisySum(score, np.zeros(len(simulator.fixed)), 0.0, 1.0)
+        told = expected_near(simulator, measured, groups, point)
+        cutpoint = [simulator.names[place] for place in simulator.fixed].index("first_cutpoint")
+        by_effects = told["score__by_effects"].sum(axis=1)
+        of_groups = told["score__own"] if parts == 1 else told["score__between"].sum(axis=1)
+        assert np.allclose(by_effects, -parts * told["score__change"][:, cutpoint], rtol=1e-9)
+        assert np.allclose(of_groups, -parts * told["score__group_change"][:, cutpoint], rtol=1e-9)
+
+
 @pytest.mark.parametrize("family", OUTCOME)
 def test_effects_are_near_those_of_the_fit(family):
     """At ε = 10: means of all effects within 7 sds of the fit's and sds within a factor of 3."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpbayes.arrays import Floats, Ints, Vector
 from dpbayes.heavy import sparse
@@ -174,6 +175,7 @@ class _Rows:
             (times.ravel(), (place, index.ravel())), shape
         )  # what each effect is multiplied by
         before, after = (simulator.constrained(one[None, None]) for one in (asked, point))
+        self.moving, self.along = _moving(simulator, X)
         slope = [
             found["coefficient"][0, 0] if X.shape[1] else np.zeros(0) for found in (before, after)
         ]
@@ -206,6 +208,15 @@ class _Rows:
         return np.asarray(self._features @ found[: self._features.shape[1]])
 
 
+def _moving(simulator: Simulator, X: Floats) -> tuple[NDArray[np.bool_], Floats]:
+    """Which fixed parameters move linear predictors alone, and by how much in each row."""
+    names = [simulator.names[place] for place in simulator.fixed]
+    one = np.ones((len(X), 1))
+    found = {"intercept": one, "first_cutpoint": -one, "coefficient": X}
+    along = [found[name] for name in dict.fromkeys(names) if name in found]
+    return np.array([name in found for name in names]), np.hstack(along)
+
+
 def _standard(values: Floats) -> Floats:
     """With mean 0 and sd 1 in each column, or 0."""
     away = values - values.mean(axis=0)
@@ -219,7 +230,7 @@ class _Sums(NamedTuple):
     Attributes:
         gap: what the noisy sums are above what is expected, shape (J,).
         slopes: of what is expected, in each effect, sparse (J, J).
-        by_fixed: in steps along the k directions of fixed parameters, shape (J, k).
+        by_fixed: the same in the k fixed parameters, shape (J, k).
         roots: sparse (n, J); ``roots.T @ roots`` is the covariance without noise.
         noise: variance of that, shape (J,).
         shared: covariance with the sum over all records, shape (k, J).
@@ -255,6 +266,16 @@ def expected_near(
     rows = _Rows(simulator, measured.score.point, point)
     controls = rows.controls(h0, h)
     mean, by_shift = np.split(rows.predicted(np.hstack([g, g * h0]), controls), 2, axis=1)
+    places = Coordinates.of(simulator, point)
+    # Slopes in the program's parameters. Those that move the linear predictor are known by it: were
+    # they measured by themselves, an intercept and all effects of a term would seem to differ.
+    way = np.linalg.inv(measured.score.directions[:, simulator.fixed]).T / places.each
+    others = h @ way[:, ~rows.moving]
+
+    def by_fixed(shifted: Callable[[Floats], Floats], rest: Floats) -> Floats:
+        found = np.empty((len(rest), k))
+        found[:, rows.moving], found[:, ~rows.moving] = shifted(rows.along), rest
+        return found
 
     def sums(group: GroupSums) -> _Sums:
         mixed = group.term.times @ simulator.mixed(group.score.directions, group.term.columns).T
@@ -262,13 +283,15 @@ def expected_near(
         clipped = group.score.clipped(group.score.slopes(there))
         s = (clipped * own).sum(axis=1, keepdims=True)
         s /= np.maximum((own**2).sum(axis=1, keepdims=True), 1e-300)
-        told = rows.predicted(np.hstack([s, s * h0, s**2, s * h, s * g]), controls)
-        average, tilt, square, with_h, with_g = np.split(told, [1, 2, 3, 3 + k], axis=1)
+        told = rows.predicted(np.hstack([s, s * h0, s**2, s * others, s * g]), controls)
+        parts = np.cumsum([1, 1, 1, others.shape[1]])
+        average, tilt, square, with_others, with_g = np.split(told, parts, axis=1)
         score = group.term.by_group(mixed)
+        tilted = score.multiply(np.maximum(tilt, 0.0)).tocsr()
         return _Sums(
             gap=group.total.ravel() - (score.T @ average)[:, 0],
-            slopes=score.multiply(np.maximum(tilt, 0.0)).T @ rows.effects,
-            by_fixed=score.T @ with_h,
+            slopes=tilted.T @ rows.effects,
+            by_fixed=by_fixed(lambda along: tilted.T @ along, score.T @ with_others),
             roots=score.multiply(np.sqrt(np.maximum(square - average**2, 0.0))),
             noise=np.full(group.total.size, group.sd**2),
             shared=(score.T @ (with_g - average * mean)).T,
@@ -281,22 +304,20 @@ def expected_near(
     inside = simulator.rows * (g.T @ g - seen.T @ seen) / len(g) - share @ found.shared.T
     values, turned = np.linalg.eigh((inside + inside.T) / 2)
     normal = 0.0 if measured.scale else measured.sd**2
-    places = Coordinates.of(simulator, point)
-    # From steps along directions to those of the program's coordinates.
-    fixed = np.linalg.inv(measured.score.directions[:, simulator.fixed]).T / places.each
-    change = simulator.rows * (g - seen).T @ h / len(g)
+    rest = simulator.rows * (g - seen).T @ others / len(g)
+    change = by_fixed(lambda along: by_shift.T @ along, rest)
     return {
         "score__length": k,
         "score__bounded": places.bounded.astype(int),
         "score__lower": places.lower,
         "score__at": places.at,
         "score__effects": simulator.effects(point),
-        "score__change": turned.T @ change @ fixed,
+        "score__change": turned.T @ change,
         "score__by_effects": turned.T @ (rows.effects.T @ by_shift).T,
         "score__gap": turned.T @ (measured.total - mean.sum(axis=0)),
         "score__variance": np.maximum(values, _SOME * simulator.rows) + normal,
         "score__scale": measured.scale,
-        "score__group_change": told.pop("by_fixed") @ fixed,
+        "score__group_change": told.pop("by_fixed"),
         "score__share": turned.T @ share,
         **{f"score__{name}": value for name, value in told.items()},
     }

@@ -57,6 +57,7 @@ class Simulator:
     Attributes:
         rows: the public number.
         index: which row of the public ones each record has, shape (M,).
+        names: parameters that unconstrained coordinates belong to.
         fixed: places of the d coordinates that are no group effects, nor say how they are spread.
     """
 
@@ -70,9 +71,9 @@ class Simulator:
         self._data = {**without_coordinates(data), **contract_defaults(size)}
         self._blank = compiled.bind(self._data)
         self._prior = self._blank.rebind(weights=np.zeros(size))
-        self._names = [name.partition(".")[0] for name in self._blank.coordinates()]
+        self.names = [name.partition(".")[0] for name in self._blank.coordinates()]
         of_groups = COORDINATES if "group_mean" in self._data else ()
-        self.fixed = np.flatnonzero([name not in of_groups for name in self._names])
+        self.fixed = np.flatnonzero([name not in of_groups for name in self.names])
 
     def prior(self, point: Vector) -> tuple[float, Vector]:
         """Log density of the prior at an unconstrained point, and its slope."""
@@ -85,7 +86,7 @@ class Simulator:
     @property
     def directions(self) -> Floats:
         """Along each of the fixed coordinates, shape (d, all)."""
-        return np.eye(len(self._names))[self.fixed]
+        return np.eye(len(self.names))[self.fixed]
 
     @cached_property
     def design(self) -> dict[str, Any]:
@@ -121,7 +122,7 @@ class Simulator:
 
     def mixed(self, directions: Floats, columns: Sequence[int]) -> Floats:
         """Steps of effects of each column, in directions that ``along_effects`` span: (C, C)."""
-        point = self.without_effects(np.zeros(len(self._names)))
+        point = self.without_effects(np.zeros(len(self.names)))
         first = [Stacked(self._data).part[t].start for t in columns]
         where = self._places("group_raw")[first]
         return np.asarray(directions[:, where] * self._sds(point)[first])
@@ -129,7 +130,7 @@ class Simulator:
     def shift(self, point: Vector) -> Vector:
         """The direction of a step of 1 of all linear predictors."""
         there, step = self._level(point), np.zeros(len(point))
-        (place,) = self._places("intercept" if "intercept" in self._names else "first_cutpoint")
+        (place,) = self._places("intercept" if "intercept" in self.names else "first_cutpoint")
         step[place] = 1.0
         return np.asarray(step / (self._level(point + step) - there))
 
@@ -140,7 +141,7 @@ class Simulator:
         return -float(values["first_cutpoint"][0, 0])
 
     def _places(self, name: str) -> Ints:
-        return np.flatnonzero([other == name for other in self._names])
+        return np.flatnonzero([other == name for other in self.names])
 
     def _sds(self, point: Vector) -> Vector:
         """Of each effect, shape (J,)."""
