@@ -1,11 +1,16 @@
 """Each record's log-likelihood and score follow that record alone, whatever the program is."""
 
+import pickle
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 from dpbayes.engines import get_engine
 from dpbayes.engines.apart import RECORDS, RecordsApart
 from dpbayes.engines.contract import contract_defaults
+from dpbayes.engines.one_record import LENGTH, Job
 from dpbayes.engines.proposal import with_rows
 from dpbayes.mechanisms.score.clipped import GRAINS, ClippedScore
 from dpbayes.stan.program import StanProgram
@@ -82,6 +87,36 @@ def test_a_record_for_which_a_program_fails_has_a_score_of_its_own(name, tmp_pat
     if name != "random numbers":
         assert np.array_equal(found[:4], plain[:4])
         assert (found[4] == 0).all()
+
+
+KILLED = """
+import os, signal, sys
+from dpbayes.engines import one_record
+first, write = os.getpid(), one_record._write
+def some(to, text):
+    if os.getpid() == first:
+        return write(to, text)
+    write(to, text[: len(text) // int(sys.argv[1])])
+    os.kill(os.getpid(), signal.SIGKILL)
+one_record._write = some
+one_record.main()
+"""
+
+
+@pytest.mark.parametrize(("share", "answered"), [(1, True), (2, False)])
+def test_a_record_whose_process_is_killed_while_it_answers(share, answered, tmp_path):
+    """There is one answer to each record all the same, and the run goes on."""
+    program = StanProgram.from_file(write(tmp_path, GOOD))
+    job = Job(program, {"rows": 5}, np.array([[0.2], [0.3]]), 60)
+    sent = b""
+    for one in (job, {"y": Y[:1]}, {"y": Y[1:2]}):
+        text = pickle.dumps(one)
+        sent += LENGTH.pack(len(text)) + text
+    command = [sys.executable, "-c", KILLED, str(share)]
+    done = subprocess.run(command, input=sent, capture_output=True, check=True)
+    found = np.frombuffer(done.stdout).reshape(2, 2)
+    expected = -0.5 * np.square(Y[:2, None] - job.points.T) - 0.5 * np.log(2 * np.pi)
+    assert np.allclose(found, expected) if answered else np.isnan(found).all()
 
 
 def test_scores_are_slopes_clipped():
