@@ -126,7 +126,7 @@ def of_two_kinds():
     group = {"type": "categorical", "levels": ["p", "q", "r"], "public": True}
     columns = {"y": {"type": "binary", "levels": ["no", "yes"]}, "g": group}
     records = pd.DataFrame(
-        {"y": np.resize(["no", "yes", "yes", "no"], 40), "g": np.resize(group["levels"], 40)}
+        {"y": np.resize(["no", "yes", "yes", "no"], 60), "g": np.resize(group["levels"], 60)}
     )
     return dpb.Schema.from_dict({"columns": columns}), records
 
