@@ -161,7 +161,7 @@ transformed parameters {{
   }}
 }}
 model {{
-  p ~ dirichlet(concentration);
+  target += dirichlet_lpdf(p | concentration);
   mu ~ normal(0, 3);
   sigma ~ lognormal(0, 1);
   {ADD}
