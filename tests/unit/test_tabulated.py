@@ -60,7 +60,7 @@ def loss_between(one, other):
 @pytest.fixture
 def counts_of(monkeypatch):
     """Asks for noise and gives zeros: what was asked, and the records made up from the answer."""
-    monkeypatch.setattr(tabulated, "_mode", lambda model, public, blank, parts: parts)
+    monkeypatch.setattr(tabulated, "_mode", lambda model, public, blank, parts, held: parts)
 
     def counted(records, tables, columns, formula, rows):
         noise = Recording()
