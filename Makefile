@@ -59,8 +59,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 lock:
 	echo hatchling | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url \
-	  --extra test --extra analysis --extra cmdstan --extra dips --extra docs --extra postgresql \
-	  --extra studies --extra files --extra large pyproject.toml - \
+	  --extra analysis --extra cmdstan --extra files --extra large --extra postgresql \
+	  --group docs --group studies --group test pyproject.toml - \
 	  --output-file requirements.lock
 
 clean:

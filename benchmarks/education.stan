@@ -3,9 +3,10 @@
 functions {
 #include pseudo_likelihood.stan
 
-  vector years_log_lik(matrix is_level, vector part, row_vector parts, vector tilt,
+  vector years_log_lik(matrix is_level, vector part, row_vector parts, matrix X, vector slope,
                        vector level) {
-    return is_level * level + tilt .* part - log(exp(tilt * parts) * exp(level));
+    matrix[rows(slope), cols(parts)] tilt = slope * parts;
+    return is_level * level + (X * slope) .* part - log(exp(X * tilt) * exp(level));
   }
 }
 data {
@@ -24,8 +25,12 @@ data {
 transformed data {
   row_vector[most + 1] parts = linspaced_row_vector(most + 1, 0, 1);
   vector[n] part = to_vector(y) / most;
-  matrix[n, most + 1] is_level = rep_matrix(0, n, most + 1);
-  for (i in 1:n) is_level[i, y[i] + 1] = 1;
+  matrix[n, most + 1] is_level;
+  for (c in 0:most) {
+    vector[n] here;
+    for (i in 1:n) here[i] = y[i] == c;
+    is_level[, c + 1] = here;
+  }
 }
 parameters {
   vector[most + 1] level;
@@ -34,13 +39,13 @@ parameters {
 model {
   level ~ normal(0, 2);
   slope ~ normal(0, 5);
-  target += pseudo_log_lik(years_log_lik(is_level, part, parts, X * slope, level), weights, anchor,
+  target += pseudo_log_lik(years_log_lik(is_level, part, parts, X, slope, level), weights, anchor,
                            clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] int y_rep;
-  if (emit) log_lik = years_log_lik(is_level, part, parts, X * slope, level);
+  if (emit) log_lik = years_log_lik(is_level, part, parts, X, slope, level);
   if (emit_y_rep) {
     vector[n] tilt = X * slope;
     for (i in 1:n) y_rep[i] = categorical_logit_rng(level + tilt[i] * parts') - 1;

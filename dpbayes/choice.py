@@ -153,13 +153,10 @@ def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
         raise GuaranteeError("candidates must have the same mechanism: they differ in their model.")
     for candidate in candidates:
         model, findings = candidate.model, findings_of(candidate.model)
-        if model is not None and model.only_changes:
-            findings += model.proof.added  # what a choice costs is stated for both adjacencies
         if model is not None and findings:
             raise ProgramError(
                 f"program {model.program.name!r} is not proved to keep the contract: "
-                f"{findings[0]} A private choice takes programs that are proved, for records that "
-                "are changed and for those that are added or removed."
+                f"{findings[0]} A private choice takes programs that are proved."
             )
 
 

@@ -59,7 +59,7 @@ def connected(workers: int | None, scheduler: str | None, pieces: int) -> Iterat
         import dask
         from distributed import Client, LocalCluster, Security
     except ImportError:
-        raise EngineError('this runs on Dask: pip install "dpbayes[studies]".') from None
+        raise EngineError('this runs on Dask: pip install "dpbayes[large]".') from None
     quiet = {
         "distributed.worker.daemon": False,
         "distributed.admin.large-graph-warning-threshold": "1GB",

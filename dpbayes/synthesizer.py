@@ -26,8 +26,8 @@ from dpbayes.schema import Schema
 from dpbayes.schema.fingerprint import content_digest, hash_of
 from dpbayes.schema.frames import as_frame
 from dpbayes.schema.parts import IN_PARTS, Parts, Table, check_cluster, plain, table_of
-from dpbayes.stan.dataflow import Finding
 from dpbayes.stan.model import Model, ModelChoice
+from dpbayes.stan.proof.check import Finding
 from dpbayes.threads import one_thread
 
 G = TypeVar("G", bound=Fitted)
@@ -95,8 +95,6 @@ class Synthesizer(Generic[F_co]):
             object.__setattr__(self, name, value)
         if self.unproved and not allow_unproved:
             _refuse(self.unproved, self.model)
-        if self.only_changes and mechanism.claim(schema).adjacency == "add-remove":
-            _refuse_added(self.model)
 
     def guarantee(self) -> Guarantee:
         """The claim for one data set, before anything is computed from records."""
@@ -115,8 +113,6 @@ class Synthesizer(Generic[F_co]):
                 claim = claim.assuming(ANY_PROGRAM)
             if claim.draw == "candidates" and not self.model.program.bundled:
                 claim = claim.assuming(CUSTOM_SUMS)
-        if self.only_changes:
-            claim = claim.of_changes()
         for loss, what in self.paid:
             claim = claim.having_paid(loss, what)
         return claim.with_guesses(self.schema.guesses)
@@ -138,13 +134,6 @@ class Synthesizer(Generic[F_co]):
             return ()
         found = findings_of(self.model)
         return found if found and self.mechanism.claim(self.schema).basis == "strict" else ()
-
-    @property
-    def only_changes(self) -> bool:
-        """A strict claim is for a changed record and for no record that is added or removed."""
-        model = self.model
-        strict = self.mechanism.claim(self.schema).basis == "strict"
-        return strict and self.mechanism.needs_proof and model is not None and model.only_changes
 
     @property
     def spent(self) -> Mechanism[F_co]:
@@ -330,20 +319,8 @@ def reference_fit(records: BoundRecords) -> Reference:
 
 
 def findings_of(model: Model | None) -> tuple[Finding, ...]:
-    """What stands against a proof of a user's program; bundled ones are proved."""
-    return () if model is None or model.program.bundled else model.proof.findings
-
-
-def _refuse_added(model: Model | None) -> NoReturn:
-    """Raise GuaranteeError where ε is meant for what a program is not proved for."""
-    assert model is not None
-    raise GuaranteeError(
-        f"adjacency = 'add-remove': program {model.program.name!r} is proved where a record's "
-        "confidential values change, and not where a record is added or removed with its public "
-        f"ones: {model.proof.added[0]} Say that ε is for a changed record: "
-        'adjacency="substitution" (--adjacency substitution); or write the terms by functions that '
-        "are never an error (stan_models/README.md)."
-    )
+    """What stands against a proof of a user's program; the tests cover bundled ones."""
+    return () if model is None else model.proof.findings
 
 
 def _refuse(findings: tuple[Finding, ...], model: Model | None) -> NoReturn:

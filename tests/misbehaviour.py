@@ -31,10 +31,10 @@ N, POINTS = 6, 5  # records, parameter values
 SECONDS, MEMORY = 4, 4 * 2**30
 WINDOW = (-0.5, 0.25)
 DECLARED = ("weights", "anchor", "clip_lower", "clip_upper")
-_LEVELS = ("ordinal probit", "ordinal logit", "categorical", "ordinal")
+_LEVELS = ("ordinal probit", "ordinal logit", "levels", "categorical", "ordinal")
 _COUNTS = (
-    "zero-inflated Poisson", "hurdle", "poisson", "neg_binomial", "negative binomial",
-    "hurdle by record", "zero-inflated by record",
+    "zero-inflated Poisson", "hurdle Poisson", "poisson", "neg_binomial", "negative binomial",
+    "hurdle by record", "counts",
 )  # fmt: skip
 _POSITIVE = (
     "censored survival", "lognormal", "gamma", "exponential survival", "lognormal with slopes",
@@ -47,7 +47,7 @@ def outcomes(name: str, rng: np.random.Generator) -> Any:
         return rng.integers(1, 5, N)
     if name == "multinomial logit":
         return rng.integers(1, 4, N)
-    if name in ("bernoulli", "logistic"):
+    if name in ("bernoulli", "logistic", "logistic by record"):
         return rng.integers(0, 2, N)
     if name in _COUNTS:
         return rng.choice([0, 0, 1, 2, 3, 7, 90], N)
@@ -65,10 +65,11 @@ def public_data(name: str) -> dict[str, Any]:
     rng = np.random.default_rng(5)
     data = {
         "n": N, "rows": 9, "K": 2, "X": rng.normal(size=(N, 2)), "J": 3,
-        "group": [1, 2, 3, 1, 2, 3], "C": 4, "G": 2, "concentration": [1.0, 2.0], "knots": 3,
+        "group": [1, 2, 3, 1, 2, 3], "R": 2, "region_of": [2, 1, 2],
+        "C": 4, "G": 2, "concentration": [1.0, 2.0], "shift": [0.5, -1.0], "knots": 3,
         "B": rng.normal(size=(N, 3)), "M": 2, "Z": rng.normal(size=(N, 2)), "low": -2.0,
         "high": 2.0, "horizon": 4.0, "y_upper": 90, "divergence": 0.0, "emit": 1, "emit_y_rep": 1,
-        **contract_defaults(N),
+        "multiplicity": np.ones(N), **contract_defaults(N),
     }  # fmt: skip
     if name in FAMILIES:
         priors = FAMILIES[name].priors

@@ -12,9 +12,10 @@ from lark.exceptions import UnexpectedInput
 
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.program import StanProgram, _expand, stan_directory
-from dpbayes.stan.syntax import _parser
-from tests.honest_programs import HONEST
-from tests.programs import BLOCKS, GOOD
+from dpbayes.stan.proof.syntax import _parser
+from tests.attacks import BASES
+from tests.honest_programs import HONEST, LOOPS
+from tests.programs import BLOCKS
 
 EXPRESSIONS = (
     "name", "number", "call", "conditional_call", "index", "transpose", "ternary", "binary",
@@ -46,7 +47,9 @@ WRAPPED = (
     "{} && {}", "rep_vector({}, n)", "rep_array({}, n)", "append_row({}, {})", "{}[{}]",
     "normal_rng({}, 1)", "normal_lpdf({} | {}, 1)", "pow({}, {})", "cumulative_sum({})",
     "diag_pre_multiply({}, {})", "log_mix(0.5, {}, {})", "segment({}, 1, {})",
-    "dot_product({}, {})",
+    "dot_product({}, {})", "{}[:]", "append_col({}, {})[:, 1]", "log_sum_exp({}, {})",
+    "abs({} * {})", "({}) ./ ({})", "rep_vector({}, rows(y))", "rows_dot_product({}, {})",
+    "({} > 0 ? {} : {})",
 )  # fmt: skip
 INSERTED = (
     "target += {};", "if ({}) target += {};", "for (i in 1:n) target += {};", "{} ~ normal({}, 1);",
@@ -58,16 +61,26 @@ INSERTED = (
     "for (j in 1:n) if (j == i) {} = {};", "while ({}) break;", "real i = {};", "int i = 1;",
     "vector[n] y = {};", "real n = 1;", "for (n in 1:2) {} = {};", "for (y in 1:2) {} = {};",
     "target += pseudo_log_lik({}, weights, anchor, clip_lower, clip_upper);",
+    "real<lower={}> zz = {};", "ordered[n] zz = {};", "vector[n] zz = y; zz = {};",
+    "for (k in 1:2) {{ {} = {}; if ({}) break; {} = {}; }}", "{} = {}; {} = {};",
+    "for (i in 1:n) {}[i] = y[i] > {};", "if ({}) {{ {} = {}; {} = {}; }}",
 )  # fmt: skip
 
 
 @functools.cache
 def programs() -> dict[str, str]:
-    """Texts with includes expanded."""
-    written = {**HONEST, "good": GOOD, "blocks": BLOCKS}
+    """Texts with includes expanded, proved or not."""
+    written = {**HONEST, **BASES, **LOOPS, "blocks": BLOCKS}
     include = (stan_directory() / "include",)
     texts = {name: _expand(text, include) for name, text in written.items()}
     return texts | {family: StanProgram.for_family(family).text for family in FAMILIES}
+
+
+@functools.cache
+def proved() -> tuple[str, ...]:
+    """Texts of the user's programs that are proved, the small ones more often."""
+    small = [programs()[name] for name in BASES]
+    return (*(programs()[name] for name in HONEST), *small, *small, *small)
 
 
 @functools.cache

@@ -148,7 +148,7 @@ def main():
     """See the module."""
     mode, url, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     if mode == "create":
-        for slow in ("alembic.command", "psycopg", "sqlalchemy.dialects.postgresql"):
+        for slow in ("psycopg", "sqlalchemy.dialects.postgresql"):
             importlib.import_module(slow)  # now, and not by every process
         at_once(int(sys.argv[4]), lambda number: create(url, number))
         return

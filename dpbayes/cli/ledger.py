@@ -13,7 +13,6 @@ from dpbayes.cli.streams import say, say_done, say_table
 from dpbayes.privacy.accounting import stated, stated_left
 from dpbayes.privacy.guarantee import amount
 from dpbayes.publication.account import check_new
-from dpbayes.publication.database import VERSION
 from dpbayes.publication.ledger import STATES, Ledger, loss_in
 from dpbayes.publication.resolve import resolve as resolve_all
 from dpbayes.publication.url import redact
@@ -166,9 +165,3 @@ def accept(
     if shared:
         say(f"Common records with other data sets: {', '.join(map(str, shared))}.")
     say_done(ledger.account(account).statement())
-
-
-@ledger_app.command()
-def upgrade(url: Url) -> None:
-    """Bring a ledger of an older dpbayes to this version's schema."""
-    say_done(f"{Ledger.upgrade(url).url} has version {VERSION}.")

@@ -48,12 +48,6 @@ def risk(
         typer.Option(help="ε of the release, for its bounds [guarantee.json beside SYNTHETIC]."),
     ] = None,
     delta: Annotated[float, typer.Option(help="δ of that ε.")] = 0.0,
-    attacks: Annotated[
-        bool,
-        typer.Option(
-            "--attacks", help="Singling out, linkability and inference too, by Anonymeter."
-        ),
-    ] = False,
     figure: Drawing = None,
     show_values: ShowValues = False,
 ) -> None:
@@ -77,7 +71,7 @@ def risk(
         others,
         show_values=show_values,
     )
-    found = table(whole, names_of(keys), sensitive, bounds, attacked=attacks)
+    found = table(whole, names_of(keys), sensitive, bounds)
     _say(found)
     if figure is not None:
         _draw(drawn(found), figure, kind)

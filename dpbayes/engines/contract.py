@@ -17,8 +17,8 @@ from dpbayes.engines.extremes import AtEnds, Ends, broken, close, counts_of
 from dpbayes.errors import DataError, EngineError, ProgramError
 from dpbayes.heavy import xr
 from dpbayes.stan.composition import SEPARATOR
-from dpbayes.stan.dataflow import prove
 from dpbayes.stan.program import CONTRACT_DATA, MULTIPLICITY, OPTIONAL_DATA, StanProgram
+from dpbayes.stan.proof.check import rows_in
 
 POINTS = 5
 MOVED = 100  # records that are moved to the ends of their domain, at most
@@ -371,7 +371,7 @@ def _by_record(
     program: StanProgram, data: Mapping[str, Any], private: Sequence[str]
 ) -> tuple[str, ...]:
     """Entries with a value or row for each record, as far as is known: lengths may be chance."""
-    known = {*private, *_PUBLIC_BY_NAME, *prove(program, private).rows} - set(CONTRACT_DATA)
+    known = {*private, *_PUBLIC_BY_NAME, *rows_in(program)} - set(CONTRACT_DATA)
     n = int(data["n"])
     return tuple(
         name

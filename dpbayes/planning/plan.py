@@ -175,9 +175,7 @@ def _made(
     """A synthesizer whose data sets together cost ``total``; GuaranteeError if it is not strict."""
     own = {"delta": delta} if delta and kind.takes("delta") else {}
     modelled = kind.needs_model
-    changes = kind.needs_proof and modelled and model is not None and model.only_changes
-    adjacency = {"adjacency": "substitution"} if changes else {}
-    mechanism = kind(epsilon=total, **own, **adjacency)
+    mechanism = kind(epsilon=total, **own)
     if modelled and model is None:
         raise GuaranteeError("needs a model (--formula with --family, or --model).")
     synthesizer = Synthesizer(schema, mechanism, model if modelled else None, allow_unproved=True)

@@ -84,10 +84,6 @@ class Loss:
         square = factor**2
         return Loss(factor * self.plain, square * self.rho, changed, square * self.rest)
 
-    def of_changes(self) -> Loss:
-        """The same where nothing is known of a record that is added or removed."""
-        return Loss(math.inf, math.inf, self.substitution())
-
     def substitution(self) -> Loss:
         """The loss when one record is changed: at most one removed and one added."""
         return self.changed or Loss(2 * self.plain, 4 * self.rho, rest=4 * self.rest)

@@ -7,15 +7,12 @@ CUSTOM_PROGRAM = (
     "that its prior is proper, is the user's claim"
 )
 PROVED_PROGRAM = (
-    "a dataflow analysis of the user's Stan program proved that confidential columns reach its "
+    "it was proved from the text of the user's Stan program that confidential columns reach its "
     "target only through pseudo_log_lik, record by record and with the given weights, anchor and "
     "window, and reach no bound, prior, message or replicate, and that the prior is proper; that "
-    "log_lik is normalised, and that no value of the declared domain and no number of records is "
-    "an error in the program, is the user's claim"
-)
-ONLY_CHANGES = (
-    "nothing is claimed of a record that is added or removed: what is public of it could be an "
-    "error in the user's Stan program at some parameter values"
+    "log_lik is normalised, that a record's term is the same to the last bit beside other records, "
+    "and that no value of the declared domain and no number of records is an error in the program, "
+    "is the user's claim"
 )
 CUSTOM_SUMS = (
     "the records' terms under the user's Stan program are the same to the last bit beside other "

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from dpbayes.errors import GuaranteeError
 from dpbayes.privacy.accounting import NOTHING, Composition, Loss, check_delta, compose, stated
-from dpbayes.privacy.assumptions import ONLY_CHANGES
 
 Basis = Literal["strict", "asymptotic", "none"]
 Adjacency = Literal["add-remove", "substitution"]
@@ -257,11 +256,6 @@ class Guarantee:
         """With further assumptions."""
         return replace(self, more=(*self.more, *more))
 
-    def of_changes(self) -> Guarantee:
-        """With no claim of a record that is added or removed: that ε is infinite."""
-        once, each = (x if x == NOTHING else x.of_changes() for x in (self.once, self.each))
-        return replace(self, once=once, each=each, more=(*self.more, ONLY_CHANGES))
-
     @property
     def holding(self) -> float:
         """ε for the neighbours of ``holds_for``."""
@@ -336,9 +330,10 @@ class Guarantee:
                 f"ε = {stated(self.epsilon)} (add/remove), "
                 f"{stated(self.epsilon_substitution)} (substitution)"
             )
-        added = f"{stated(self.epsilon)} (add/remove, a bound on the draw at a fixed n)"
-        added = added if math.isfinite(self.epsilon) else "none for add/remove"
-        return f"ε = {stated(self.epsilon_substitution)} (substitution), {added}"
+        return (
+            f"ε = {stated(self.epsilon_substitution)} (substitution), "
+            f"{stated(self.epsilon)} (add/remove, a bound on the draw at a fixed n)"
+        )
 
     def _at_delta(self) -> str:
         return f" at δ = {stated(self.delta)}" if self.delta else ""
@@ -355,9 +350,7 @@ class Guarantee:
             first += f"(δ = {stated(self.delta)})"
             first += "." if self.basis == "strict" else ", as a target that holds asymptotically."
         more = ""
-        if self.basis == "strict" and not math.isfinite(self.epsilon):
-            more = "; nothing is claimed of one more or less"
-        elif self.basis == "strict" and self.holds_for == "substitution":
+        if self.basis == "strict" and self.holds_for == "substitution":
             more = f"; at a fixed number of records one more or less is ε = {stated(self.epsilon)}"
         if self.basis == "strict" and self.cluster > 1:
             more += f"; all records of one person, at most {self.cluster}, are ε = "
@@ -389,11 +382,9 @@ class Guarantee:
             if self.once.epsilon and not self.each.rho:
                 claim += f"It is paid once, for {self.once_for}, however many data sets there are. "
             elif self.once.epsilon:
-                changes = not math.isfinite(self.epsilon)
-                pair = [x.substitution() if changes else x for x in (self.once, self.each)]
-                once, each = map(amount, pair)
-                claim += f"Of it {once} ({'substitution' if changes else 'add/remove'}) is paid "
-                claim += f"once, for {self.once_for}, and {each} per private draw. "
+                once, each = map(amount, (self.once, self.each))
+                claim += f"Of it {once} (add/remove) is paid once, for {self.once_for}, and {each} "
+                claim += "per private draw. "
             if self.loss.rest:
                 claim += (
                     f"It is ρ-zCDP (zero-concentrated) with {amount(self.loss)} (add/remove), "
@@ -429,16 +420,11 @@ class Guarantee:
                 f"record is added or removed, and with ε = {stated(self.epsilon_substitution)} "
                 f"when one record's confidential values are changed (δ = {stated(self.delta)}). "
             )
-        changed = (
+        return (
             f"The release is differentially private with ε = {stated(self.epsilon_substitution)} "
             f"when one record's confidential values are changed (δ = {stated(self.delta)}); it "
-            "tells the number of records. "
-        )
-        return changed + (
-            f"With that number, and what follows it, held fixed, one record added or removed moves "
-            f"what is drawn by at most ε = {stated(self.epsilon)}. "
-            if math.isfinite(self.epsilon)
-            else ""
+            "tells the number of records. With that number, and what follows it, held fixed, one "
+            f"record added or removed moves what is drawn by at most ε = {stated(self.epsilon)}. "
         )
 
 

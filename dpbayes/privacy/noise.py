@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpbayes.arrays import Floats, Ints
-from dpbayes.errors import GuaranteeError
 from dpbayes.interrupts import stop_if_interrupted
 
 BALLS = 2**30  # of an urn, for one record
@@ -182,7 +181,7 @@ class Noise(ABC):
 
 
 class SecureNoise(Noise):
-    """For releases. Needs OpenDP (the extra ``dips``) for noise, though not for ``below``.
+    """For releases.
 
     Each draw looks first whether a signal has come: nothing is drawn for a release that somebody
     has stopped.
@@ -300,14 +299,9 @@ class StudyNoise(Noise):
 
 
 def opendp() -> Any:
-    """OpenDP's prelude, or GuaranteeError with the remedy if it is not installed."""
-    try:
-        import opendp.prelude as dp
-    except ImportError:
-        raise GuaranteeError(
-            'noise of a release is drawn by OpenDP: pip install "dpbayes[dips]". '
-            "With a seed NumPy draws it, for studies that are not released."
-        ) from None
+    """OpenDP's prelude, which takes a second to import."""
+    import opendp.prelude as dp
+
     dp.enable_features("contrib")
     return dp
 

@@ -94,12 +94,6 @@ class Account:
         cost = once.plus(each, claim.draws)
         if self.budget.admits(cost):
             return None
-        if not math.isfinite(cost.rho):
-            return (
-                f"the budget of data set {self.name!r} is for a record that is added or removed, "
-                "and this release has a claim for a changed record alone. Write the program so "
-                "that both are proved (stan_models/README.md), or open an account for substitution."
-            )
         if cost.rest and not self.budget.delta:
             return (
                 f"this release costs {amount(cost)} (zCDP, stated at δ = {stated(claim.delta)}), "

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,77 +19,141 @@ from dpbayes.publication.url import read_url, shown, without_secrets
 
 T = TypeVar("T")
 
-VERSION = "0005"  # of the schema, the newest under migrations/versions
+VERSION = 1  # of the tables
+OVERLAP = 0.5  # of the smaller data set; ``Ledger.create`` may set another share
 WAIT = 120.0  # seconds that a transaction waits for others before it gives up
-_MIGRATION_LOCK = 20_240_935  # any number that other programs are unlikely to take
+_CREATION_LOCK = 20_240_935  # any number that other programs are unlikely to take
 _SERIALIZATION_FAILURES = ("40001", "40P01")
 # Refusals to connect have no code that the driver hands on.
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
 
-# Of one record, by the adjacency of the data set's account; ``datasets`` counts the private draws,
-# ``records`` how many of a person there are at most.
+# Of one record, by the adjacency of the data set's account.
 LOSSES = ("once_epsilon", "once_rho", "each_epsilon", "each_rho")
 
 
 class Tables:
-    """The ledger's tables, each described when first asked for: SQLAlchemy is slow to load."""
+    """The ledger's tables, described when first asked for: SQLAlchemy is slow to load."""
+
+    dataset: sa.Table
+    fingerprint: sa.Table
+    sketch: sa.Table
+    ledger: sa.Table
+    entry: sa.Table
+
+    def __getattr__(self, name: str) -> Any:
+        """A table by its name."""
+        tables = self._metadata.tables
+        if name not in tables:
+            raise AttributeError(name)
+        return tables[name]
 
     @cached_property
-    def dataset(self) -> sa.Table:
-        """Accounts: a data set with its budget."""
-        return _table(
-            "dataset",
-            {"id": sa.Integer},
-            dict.fromkeys(("name", "adjacency", "salt", "created"), sa.String),
-            dict.fromkeys(("epsilon", "delta"), sa.Double),
-        )
+    def _metadata(self) -> sa.MetaData:
+        """All tables, with what their values have to keep."""
+        metadata = sa.MetaData()
+        for describe in (_accounts, _known_records, _entries):
+            describe(metadata)
+        return metadata
 
-    @cached_property
-    def fingerprint(self) -> sa.Table:
-        """Records that a data set is known by, salted and hashed."""
-        return _table(
-            "fingerprint",
-            {"dataset_id": sa.Integer, "value": sa.String},
-            {"created": sa.String},
-        )
-
-    @cached_property
-    def sketch(self) -> sa.Table:
-        """Keyed hashes of rows, or of a column's values, to find records that data sets share."""
-        return _table(
-            "sketch",
-            {"number": sa.Integer},
-            {"dataset_id": sa.Integer, "size": sa.Integer, "hashes": sa.LargeBinary},
-            dict.fromkeys(("kind", "created"), sa.String),
-        )
-
-    @cached_property
-    def ledger(self) -> sa.Table:
-        """One row: the key of the sketches, and the share of common rows that is refused."""
-        return _table(
-            "ledger",
-            {"id": sa.Integer},
-            {"salt": sa.String, "overlap": sa.Double, "created": sa.String},
-        )
-
-    @cached_property
-    def entry(self) -> sa.Table:
-        """Releases, choices and audits: what each costs, who made it, how far it came."""
-        return _table(
-            "entry",
-            {"number": sa.Integer},
-            dict.fromkeys(("id", "kind", "state", "mechanism", "created", "changed"), sa.String),
-            dict.fromkeys(("actor", "host", "directory", "note"), sa.String),
-            dict.fromkeys(("dataset_id", "datasets", "records", "process"), sa.Integer),
-            dict.fromkeys(LOSSES, sa.Double),
-        )
+    def create(self, connection: sa.Connection, overlap: float) -> None:
+        """Make all tables, with a key of this ledger's own."""
+        self._metadata.create_all(connection)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        row = {"id": 1, "version": VERSION, "salt": secrets.token_hex(32), "overlap": overlap}
+        connection.execute(self.ledger.insert().values(**row, created=now))
 
 
-def _table(name: str, keys: Mapping[str, Any], *others: Mapping[str, Any]) -> sa.Table:
-    """A table with columns of given names and types, ``keys`` its primary key."""
-    columns = [sa.Column(key, kind, primary_key=True) for key, kind in keys.items()]
-    columns += [sa.Column(key, kind) for group in others for key, kind in group.items()]
-    return sa.Table(name, sa.MetaData(), *columns)
+def _column(name: str, kind: Any, *more: Any, **settings: Any) -> sa.Column[Any]:
+    return sa.Column(name, kind, *more, nullable=False, **settings)
+
+
+def _of_dataset(**settings: Any) -> sa.Column[Any]:
+    return _column("dataset_id", sa.Integer, sa.ForeignKey("dataset.id"), **settings)
+
+
+def _accounts(metadata: sa.MetaData) -> None:
+    """Data sets with their budgets, and one row on the ledger itself."""
+    # Accounts: a data set with its budget.
+    sa.Table(
+        "dataset",
+        metadata,
+        _column("id", sa.Integer, primary_key=True),
+        _column("name", sa.String(200), unique=True),
+        _column("adjacency", sa.String(20)),
+        _column("epsilon", sa.Double),
+        _column("delta", sa.Double),
+        _column("salt", sa.String(64)),
+        _column("created", sa.String(40)),
+        sa.CheckConstraint("epsilon > 0 AND delta >= 0 AND delta < 1"),
+        sa.CheckConstraint("adjacency IN ('add-remove', 'substitution')"),
+    )
+    # Version, key of the sketches, and the share of common rows that is refused.
+    sa.Table(
+        "ledger",
+        metadata,
+        _column("id", sa.Integer, primary_key=True),
+        _column("version", sa.Integer),
+        _column("salt", sa.String(64)),
+        _column("overlap", sa.Double),
+        _column("created", sa.String(40)),
+        sa.CheckConstraint("id = 1"),
+        sa.CheckConstraint("overlap > 0 AND overlap <= 1"),
+    )
+
+
+def _known_records(metadata: sa.MetaData) -> None:
+    """What data sets are known by."""
+    # Records that a data set is known by, salted and hashed.
+    sa.Table(
+        "fingerprint",
+        metadata,
+        _of_dataset(primary_key=True),
+        _column("value", sa.String(64), primary_key=True),
+        _column("created", sa.String(40)),
+    )
+    # Keyed hashes of rows, or of a column's values, to find records that data sets share.
+    sa.Table(
+        "sketch",
+        metadata,
+        _column("number", sa.Integer, primary_key=True, autoincrement=True),
+        _of_dataset(),
+        _column("kind", sa.String(20)),
+        _column("size", sa.Integer),
+        _column("hashes", sa.LargeBinary),
+        _column("created", sa.String(40)),
+    )
+
+
+def _entries(metadata: sa.MetaData) -> None:
+    """Releases, choices and audits: what each costs one record, who made it, how far it came."""
+    # ``datasets`` counts private draws, ``records`` is how many a person has at most.
+    sa.Table(
+        "entry",
+        metadata,
+        # SQLite gives the number of a deleted row again unless it counts itself.
+        _column("number", sa.Integer, primary_key=True, autoincrement=True),
+        _column("id", sa.String(32), unique=True),
+        _of_dataset(),
+        _column("kind", sa.String(20)),
+        _column("state", sa.String(20)),
+        _column("mechanism", sa.String(100)),
+        _column("datasets", sa.Integer),
+        _column("records", sa.Integer),
+        *(_column(name, sa.Double) for name in LOSSES),
+        _column("created", sa.String(40)),
+        _column("changed", sa.String(40)),
+        _column("actor", sa.String(200)),
+        _column("host", sa.String(200)),
+        _column("process", sa.Integer),
+        _column("directory", sa.Text),
+        _column("note", sa.Text),
+        sa.CheckConstraint("state IN ('reserved', 'writing', 'released', 'void', 'lost')"),
+        sa.CheckConstraint(
+            "datasets >= 1 AND once_epsilon >= 0 AND once_rho >= 0 "
+            "AND each_epsilon >= 0 AND each_rho >= 0"
+        ),
+        sqlite_autoincrement=True,
+    )
 
 
 TABLES = Tables()
@@ -125,41 +191,35 @@ class Database:
         except OSError as error:
             raise LedgerError(f"ledger {self.url!r}: {error.strerror}.") from None
 
-    def version(self) -> str | None:
-        """Of the schema; None where there is no ledger."""
+    def version(self) -> int | None:
+        """Of the tables; None where there is no ledger, 0 for one of dpbayes 0.1."""
         with self.reading() as connection:
             if self.file is not None:
-                found = connection.exec_driver_sql("PRAGMA quick_check").scalar()
-                if found != "ok":
-                    raise LedgerError(_damaged(self.url, str(found)))
-            if "alembic_version" not in sa.inspect(connection).get_table_names():
+                said = connection.exec_driver_sql("PRAGMA quick_check").scalar()
+                if said != "ok":
+                    raise LedgerError(_damaged(self.url, str(said)))
+            names = sa.inspect(connection).get_table_names()
+            if "alembic_version" in names:
+                return 0
+            if not _is_ledger(names):
                 return None
-            version = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
-            return None if version is None else str(version)
+            version: int | None = connection.scalar(sa.select(TABLES.ledger.c.version))
+            return version
 
-    def migrate(self, to: str = VERSION, *, only_empty: bool, overlap: float | None = None) -> None:
-        """Bring the schema to a version; ``only_empty`` leaves an existing ledger as it is.
+    def create(self, overlap: float = OVERLAP) -> None:
+        """Make the tables, unless they are there.
 
         Args:
-            overlap: of a new ledger, in place of the default.
+            overlap: from which share of common records a release is refused.
         """
-        from alembic import command  # slow to import, and seldom needed
-        from alembic.config import Config
-
-        config = Config()
-        scripts = str(Path(__file__).parent / "migrations")
-        config.set_main_option("script_location", scripts.replace("%", "%%"))
 
         def work(connection: sa.Connection) -> None:
-            found = sa.inspect(connection).get_table_names()
-            if "alembic_version" not in found and {"dataset", "entry"} & set(found):
-                raise LedgerError(f"{self.url} holds other tables; take another database.")
-            if only_empty and "alembic_version" in found:
+            names = sa.inspect(connection).get_table_names()
+            if "alembic_version" in names or _is_ledger(names):
                 return
-            config.attributes["connection"] = connection
-            command.upgrade(config, to)
-            if overlap is not None:
-                connection.execute(TABLES.ledger.update().values(overlap=overlap))
+            if {"dataset", "entry", "ledger"} & set(names):
+                raise LedgerError(f"{self.url} holds other tables; take another database.")
+            TABLES.create(connection, overlap)
 
         self.serially(work, tables=False)
 
@@ -188,9 +248,7 @@ class Database:
                     postgresql = connection.dialect.name == "postgresql"
                     if postgresql and not tables:
                         with connection.begin():  # the lock is the connection's, and stays
-                            connection.exec_driver_sql(
-                                f"SELECT pg_advisory_lock({_MIGRATION_LOCK})"
-                            )
+                            connection.exec_driver_sql(f"SELECT pg_advisory_lock({_CREATION_LOCK})")
                     with connection.begin():
                         if postgresql and tables:  # a statement that takes no snapshot
                             connection.exec_driver_sql(
@@ -231,6 +289,11 @@ class Database:
                 raise _Again from None
             said = without_secrets(self._url, " ".join(str(error.orig).split()))
             raise LedgerError(_explain(self.url, said)) from None
+
+
+def _is_ledger(names: Sequence[str]) -> bool:
+    """Whether a database with tables of these names holds a ledger."""
+    return {"dataset", "entry", "ledger", "sketch", "fingerprint"} <= set(names)
 
 
 class _Again(Exception):

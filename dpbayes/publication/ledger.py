@@ -31,7 +31,7 @@ from dpbayes.heavy import pd, sa
 from dpbayes.privacy.accounting import NOTHING, Budget, Loss, total
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.publication.account import Account, check_new
-from dpbayes.publication.database import TABLES, VERSION, Database
+from dpbayes.publication.database import OVERLAP, TABLES, VERSION, Database
 from dpbayes.publication.recognition import Found, Overlap, Policy, overlaps, remember, require_own
 from dpbayes.publication.url import redact
 from dpbayes.schema.overlap import Identity
@@ -72,15 +72,11 @@ class Ledger:
         version = self._database.version()
         if version is None:
             raise LedgerError(f"{self.url} holds no ledger; make one with `dpbayes ledger create`.")
-        if version < VERSION:
+        if version != VERSION:
             raise LedgerError(
-                f"the ledger {self.url} has version {version}, this dpbayes writes {VERSION}: run "
-                "`dpbayes ledger upgrade` (after a backup) while nobody releases."
-            )
-        if version > VERSION:
-            raise LedgerError(
-                f"the ledger {self.url} has version {version}, newer than this dpbayes "
-                f"({VERSION}). Update dpbayes."
+                f"the ledger {self.url} has version {version}, and this dpbayes reads version "
+                f"{VERSION} alone. Use the dpbayes that made it; or open a new ledger, and enter "
+                "what was spent as a budget that is smaller by as much."
             )
 
     @property
@@ -102,7 +98,7 @@ class Ledger:
             raise LedgerError(f"overlap = {overlap!r} must lie in (0, 1].")
         database = Database(url)
         database.make_file()
-        database.migrate(only_empty=True, overlap=overlap)
+        database.create(OVERLAP if overlap is None else overlap)
         made = cls(url)
         if overlap is not None and overlap != made._policy.overlap:
             raise LedgerError(
@@ -110,14 +106,6 @@ class Ledger:
                 "was settled when it was made."
             )
         return made
-
-    @classmethod
-    def upgrade(cls, url: str) -> Ledger:
-        """Bring an older ledger to this version of the schema."""
-        database = Database(url)
-        database.require_file()
-        database.migrate(only_empty=False)
-        return cls(url)
 
     def add_dataset(
         self,

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 
 from dpbayes.arrays import Floats
 from dpbayes.errors import DataError, GuaranteeError, refused
-from dpbayes.evaluate.attacks import attacks
 from dpbayes.evaluate.disclosure import (
     FALSE_RATES,
     Bounds,
@@ -118,8 +117,6 @@ def risk(
     keys: Sequence[str],
     sensitive: str | None,
     bounds: Bounds | None,
-    *,
-    attacked: bool = False,
 ) -> pd.DataFrame:
     """Disclosure measures: of the synthetic table, what they are without it, and the bound of ε.
 
@@ -129,10 +126,8 @@ def risk(
     Args:
         keys: columns that an intruder knows.
         sensitive: the column that an intruder wants to know.
-        attacked: run the attacks of Anonymeter too, which take some seconds.
     Raises:
         SchemaError: a column is not declared. GuaranteeError: no keys, or a key that is sensitive.
-        DataError: Anonymeter is asked for and not installed.
     """
     names = list(dict.fromkeys(keys))
     if not names or sensitive in names:
@@ -152,8 +147,6 @@ def risk(
         rows += _attribute(whole, names, sensitive, bounds)
     if whole.holdout is not None:
         rows += _membership(whole, bounds)
-    if attacked:
-        rows += _attacks(whole, names, sensitive, bounds)
     if bounds is not None:
         rows.append(("odds of a statement, factor", np.nan, 1.0, bounds.odds))
     columns = ["measure", "synthetic", "without", "bound by ε"]
@@ -194,18 +187,6 @@ def _membership(whole: Whole, bounds: Bounds | None) -> list[Row]:
              np.nan if bounds is None else bounds.true_rate(rate))
             for rate, true in zip(FALSE_RATES, found.true_rates, strict=True)
         ],
-    ]  # fmt: skip
-
-
-def _attacks(
-    whole: Whole, keys: list[str], sensitive: str | None, bounds: Bounds | None
-) -> list[Row]:
-    found = attacks(whole.schema, whole.records, whole.synthetic, keys, sensitive, whole.holdout)
-    return [
-        (one.name, one.rate, one.without,
-         np.nan if bounds is None or not one.about_one or whole.holdout is None
-         else bounds.true_rate(one.without))
-        for one in found
     ]  # fmt: skip
 
 

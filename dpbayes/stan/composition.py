@@ -21,7 +21,7 @@ from dpbayes.stan.program import (
     StanProgram,
     without_comments,
 )
-from dpbayes.stan.syntax import Node, Unreadable, parse
+from dpbayes.stan.proof.syntax import Node, Unreadable, parse
 
 SEPARATOR = "__"  # between a name and a column's label, which has none: no two names become one
 DIVERGENCE = "divergence"
@@ -112,14 +112,20 @@ def functions_of(columns: Sequence[PieceOfProgram]) -> Iterator[str]:
     """Each function once.
 
     Raises:
-        ProgramError: two of one name are not the same.
+        ProgramError: two of one head are not the same, or two of one name where one is a user's:
+            Stan might take the one for the other.
     """
     found: dict[str, tuple[str, str]] = {}  # head -> text without comments, program
+    owners: dict[str, StanProgram] = {}  # name -> program
     for column in columns:
         for text in column.functions():
             bare = " ".join(without_comments(text).split())
             head = bare.partition("{")[0]
+            first = owners.setdefault(_name_of(text), column.program)
+            overloads = head not in found and first != column.program
             known, owner = found.setdefault(head, (bare, column.program.name))
+            if overloads and not (first.bundled and column.program.bundled):
+                known, owner = "", first.name
             if known != bare:
                 raise ProgramError(
                     f"{column.program.name}.stan and {owner}.stan have different functions "

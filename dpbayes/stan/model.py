@@ -22,7 +22,6 @@ from dpbayes.heavy import pd
 from dpbayes.privacy.assumptions import CUSTOM_PROGRAM, PROVED_PROGRAM
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.domain import ends
-from dpbayes.stan.dataflow import Proof, check_constants, prove, refuse_broken
 from dpbayes.stan.families import FAMILIES, Family, family_of
 from dpbayes.stan.formula import Formula
 from dpbayes.stan.formula_text import quoted
@@ -31,6 +30,7 @@ from dpbayes.stan.joined import check_event, named, part_data
 from dpbayes.stan.json_data import read_json_data
 from dpbayes.stan.outcomes import decode_outcome, encode_outcome, events_of, with_events
 from dpbayes.stan.program import StanProgram
+from dpbayes.stan.proof.check import Proof, check_constants, prove, refuse_broken
 
 _SDS = ("intercept", "cutpoint", "coefficient")
 PRIVATE = ("y",)  # data entries that hold confidential values
@@ -215,14 +215,9 @@ class Model(ABC):
         return (PROVED_PROGRAM if self.proof.proved else CUSTOM_PROGRAM,)
 
     @property
+    @abstractmethod
     def proof(self) -> Proof:
         """That the program keeps the contract, as far as its text shows it."""
-        return prove(self.program, self.private)
-
-    @property
-    def only_changes(self) -> bool:
-        """Nothing is proved of a record that is added or removed with its public values."""
-        return self.schema.rows.public and not self.program.bundled and bool(self.proof.added)
 
     @property
     def discrete(self) -> bool:
@@ -327,6 +322,10 @@ class ColumnModel(Model):
     @property
     def private(self) -> tuple[str, ...]:
         return (*PRIVATE, *self.conditioned)
+
+    @property
+    def proof(self) -> Proof:
+        return prove(self.program, self.private, self.conditioned)
 
     @property
     def size(self) -> int:

@@ -342,7 +342,8 @@ def _statements(block: str) -> list[str]:
 def _block_span(text: str, name: str | None) -> tuple[int, int]:
     """Start and end of a block's inside."""
     prefix = r"(?<!transformed )" if name in ("data", "parameters") else ""
-    found = re.search(rf"(?<!\w){prefix}{name}\s*\{{", text)
+    words = (name or "").replace(" ", r"\s+")
+    found = re.search(rf"(?<!\w){prefix}{words}\s*\{{", text)
     if not found:
         return (0, 0)
     return found.end(), _closing(text, found.end())

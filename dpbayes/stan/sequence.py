@@ -19,11 +19,11 @@ from dpbayes.schema import Schema
 from dpbayes.schema.domain import ends
 from dpbayes.schema.table import read_toml
 from dpbayes.stan.composition import COLUMN, SEPARATOR, Piece, composed, entry
-from dpbayes.stan.dataflow import Proof, prove, refuse_broken
 from dpbayes.stan.formula import columns_of
 from dpbayes.stan.formula_text import quoted
 from dpbayes.stan.model import ColumnModel, Model, Program, Regression, Replicate
 from dpbayes.stan.program import StanProgram
+from dpbayes.stan.proof.check import Proof, proof_of_pieces, refuse_broken
 
 TABLE = "model"  # of a TOML file: an array of tables, [[model]]
 _KEYS = ("formula", "family", "priors", "program", "constants")
@@ -87,10 +87,9 @@ class Sequence:
             drawn = [column.name for before in columns for column in before.outcomes]
             columns.append(model.on(schema, drawn))
         labels = _labels([column.outcome.name for column in columns])
-        found = SequenceModel(schema, tuple(columns), labels, _program(columns, labels))
-        if not found.program.bundled:
-            refuse_broken(found.program, found.private, found.conditioned)
-        return found
+        for column in columns:
+            refuse_broken(column.program, column.private, column.conditioned)
+        return SequenceModel(schema, tuple(columns), labels, _program(columns, labels))
 
 
 def _read(where: str, table: Mapping[str, Any], folder: Path) -> Regression | Program:
@@ -227,13 +226,11 @@ class SequenceModel(Model):
     def private(self) -> tuple[str, ...]:
         return tuple(entry(name, label) for m, label in self._each() for name in m.private)
 
-    @property
-    def conditioned(self) -> tuple[str, ...]:
-        return tuple(entry(name, label) for m, label in self._each() for name in m.conditioned)
-
     @cached_property
     def proof(self) -> Proof:
-        return prove(self.program, self.private, self.conditioned)
+        return proof_of_pieces(
+            self.program, [(m.program.name, m.proof) for m in self.columns if not m.program.bundled]
+        )
 
     @cached_property
     def constants(self) -> Mapping[str, Any]:  # type: ignore[override]  # read only

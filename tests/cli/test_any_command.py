@@ -27,7 +27,6 @@ USUAL = {
     "history": ("l.db", "--account", "a"),
     "resolve": ("l.db", "--entry", "0" * 32),
     "accept": ("l.db", "--account", "a", "data.csv", "--schema", "schema.toml"),
-    "upgrade": ("l.db",),
 }
 OPTIONS = ("--account", "--epsilon", "--delta", "--adjacency", "--overlap", "--entry", "--schema")
 

@@ -1,8 +1,6 @@
 """Mechanisms without a Stan program, as users run them."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -171,22 +169,6 @@ def test_bad_audits_of_tables(folder, more, message):
     )  # fmt: skip
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
-
-
-def test_a_missing_opendp_is_said_before_anything_is_paid(folder):
-    program = (
-        "import sys; sys.modules['opendp'] = None; sys.modules['opendp.prelude'] = None; "
-        "from dpbayes.cli import main; main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "synthesize", str(folder / "data.csv"), "--schema",
-         str(folder / "schema.toml"), "--mechanism", "laplace", "--epsilon", "1", "--out",
-         str(folder / "out")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert 'pip install "dpbayes[dips]"' in done.stderr
-    assert not (folder / "out").exists()
 
 
 SIX = "".join(BINARY.replace("ill", f"c{i}") for i in range(6))

@@ -73,7 +73,6 @@ def test_keeping_a_ledger(run, folder):
     assert "cps" in run("ledger", "accept", "ledger.db", "data.csv", *accept, "cps")
     said = run("ledger", "accept", "ledger.db", "corrected.csv", *accept, "panel")
     assert "Common records with other data sets: 100% with 'cps'." in said
-    assert "has version" in run("ledger", "upgrade", "ledger.db")
 
 
 def test_looking_at_a_mechanism(run, folder):

@@ -10,7 +10,7 @@ from tests.cli.command import ENVIRONMENT, options
 
 HEAVY = (
     "pandas", "scipy", "xarray", "matplotlib", "sqlalchemy", "formulaic", "arviz_base",
-    "arviz_stats", "alembic", "opendp", "dp_accounting", "h5py", "distributed",
+    "arviz_stats", "opendp", "dp_accounting", "h5py", "distributed",
 )  # fmt: skip
 PROGRAM = """
 import json, sys
@@ -79,4 +79,4 @@ def test_wrong_names_and_numbers_import_nothing_heavy(folder, changes, message):
 def test_it_would_notice(folder):
     """The list above finds what a command does import."""
     _, heavy = run(folder, "ledger", "create", folder / "l.db", "--account", "a", "--epsilon", 1)
-    assert {"sqlalchemy", "alembic"} <= set(heavy)
+    assert "sqlalchemy" in heavy

@@ -48,7 +48,6 @@ def test_a_budget_from_the_first_to_the_last_release(folder):
     assert "released  anchored" in history
     assert "for the web" in history
     assert dpbayes("ledger", "resolve", url).stdout == "No entry is unfinished.\n"
-    assert "has version" in dpbayes("ledger", "upgrade", url).stdout
     shuffled["y"] = shuffled["y"].round(3)
     shuffled.to_csv(folder / "corrected.csv", index=False)
     taken = dpbayes("ledger", "accept", url, "--account", "cps", folder / "corrected.csv",

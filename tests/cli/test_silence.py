@@ -18,10 +18,12 @@ def test_what_a_program_prints_is_nowhere(folder):
 
 
 def test_why_a_program_rejects_is_shown_when_asked(folder):
-    # By a public entry: the dataflow refuses one that lets records reject.
+    # By a public entry: what a program says of confidential records is refused.
     source = stopping("transformed data", 'reject("MINE ", public_one);')
-    program = write(folder, source.replace("data {", "data {\n  vector[2] public_one;", 1))
-    (folder / "data.json").write_text(json.dumps({"n": 2, "y": [1, 2], "public_one": [1.25, 2.5]}))
+    program = write(folder, source.replace("data {", "data {\n  vector[3] public_one;", 1))
+    (folder / "data.json").write_text(
+        json.dumps({"n": 2, "y": [1, 2], "public_one": [1.25, 2.5, 4]})
+    )
     arguments = ("check", program, "--constants", folder / "data.json")
     done = dpbayes(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
@@ -29,4 +31,4 @@ def test_why_a_program_rejects_is_shown_when_asked(folder):
     assert "MINE" not in done.stderr
     shown = dpbayes(*arguments, "--show-values")
     assert (shown.returncode, shown.stdout) == (2, "")
-    assert shown.stderr == f"{done.stderr}MINE [1.25,2.5]\n"
+    assert shown.stderr == f"{done.stderr}MINE [1.25,2.5,4]\n"

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 
 import pytest
 
@@ -123,10 +122,3 @@ def test_a_figure_of_no_known_kind_or_place(look):
     done = look("risk", *KEYS, "--figure", "no/where.png")
     assert done.returncode == 2
     assert "No such file or directory" in " ".join(done.stderr.split())
-
-
-def test_attacks_without_anonymeter(look, monkeypatch):
-    monkeypatch.setitem(sys.modules, "anonymeter.evaluators", None)  # as if it were not there
-    done = look("risk", *KEYS, "--attacks")
-    assert done.returncode == 2
-    assert "pip install --no-deps anonymeter" in " ".join(done.stderr.split())

@@ -13,9 +13,10 @@ from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.one_record import LENGTH, Job
 from dpbayes.engines.proposal import with_rows
 from dpbayes.mechanisms.score.clipped import GRAINS, ClippedScore
-from dpbayes.stan.program import StanProgram
+from dpbayes.stan.program import CONTRACT_DATA, StanProgram
+from tests.attacks import CALL, ERRORS, OTHERS, attack
+from tests.more_attacks import TABLES
 from tests.programs import GOOD, write
-from tests.unit.test_dataflow_attacks import ATTACKS, attack
 
 Y = np.array([0.3, -1.2, 2.0, 0.9, 4.5])
 TERM = "    log_lik = -0.5 * square(y - mu) - 0.5 * log(2 * pi());"
@@ -36,12 +37,24 @@ DIES = {
     "(low - 1) %/% (y[1] > 4 ? -1 : 1); }\n",
     "too much memory": "    if (y[1] > 4) log_lik[1] += sum(rep_matrix(1, 2000000, 2000000));\n",
 }
-SOME = 8  # of the attacks one in so many: all go one way
+SOME = 12  # of the attacks one in so many: all go one way
+NAMED = (CALL, "parameters {\n  real mu;\n}")  # a way through the clamp, and one parameter
+GIVEN = {*CONTRACT_DATA, "rows", "y", "x"}
+
+
+def attacks():
+    """Attacks that are not refused by name, and take the data and parameter of these tests."""
+    for table in (OTHERS, ERRORS, *TABLES.values()):
+        for name, changes in table.items():
+            program = StanProgram("attack", "", attack(*changes), False)
+            declared = {*program.declared("data")}
+            given = {*CONTRACT_DATA} <= declared <= {*GIVEN, "emit_y_rep"}
+            if given and all(piece in program.text for piece in NAMED):
+                yield name, program.text
 
 
 def every_program():
-    for name, changes in list(ATTACKS.items())[::SOME]:
-        yield name, attack(*changes)
+    yield from list(attacks())[::SOME]
     for name, statement in (FAILING | DIES).items():
         yield name, GOOD.replace(TERM, f"{TERM}\n{statement}")
     yield "a number of parameters that follows a record", SIZED

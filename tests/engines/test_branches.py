@@ -5,7 +5,7 @@ import pytest
 
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.stan.program import StanProgram
-from tests.honest_programs import HONEST
+from tests.honest_programs import LOOPS
 from tests.programs import write
 
 COUNTS = (
@@ -16,7 +16,7 @@ COUNTS = (
 @pytest.fixture
 def hurdle(engine, tmp_path):
     """A function of it returns early for zeros: stanli's partitions got that wrong."""
-    return engine.compile(StanProgram.from_file(write(tmp_path, HONEST["hurdle"])))
+    return engine.compile(StanProgram.from_file(write(tmp_path, LOOPS["hurdle by record"])))
 
 
 @pytest.mark.parametrize("y", COUNTS)

@@ -181,7 +181,7 @@ def test_programs_that_nothing_proves_are_not_chosen_among(tmp_path, mechanism):
         return dpb.Synthesizer(SCHEMA, mechanism, model, allow_unproved=True)
 
     good, unproved = candidate("good", GOOD), candidate("unproved", UNPROVED)
-    with pytest.raises(dpb.ProgramError, match=r"'mine' is not proved .* line 22: "):
+    with pytest.raises(dpb.ProgramError, match=r"'mine' is not proved .* line 21: "):
         choose_program([good, unproved], records(2, 5), 1.0, noise=Scores(1))
     chosen = choose_program([good, good], records(2, 5), 1.0, noise=Scores(1))
     assert chosen.scores[0] == chosen.scores[1]

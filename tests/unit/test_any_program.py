@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import dpbayes as dpb
 from dpbayes.errors import DpbayesError
-from dpbayes.stan.dataflow import prove
+from dpbayes.stan.proof.check import prove
 from tests.fuzzing import many, scrambled, seeds
 from tests.mutants import INSERTED, TEMPTING, texts
 from tests.programs import BLOCKS, GOOD

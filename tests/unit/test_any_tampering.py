@@ -95,8 +95,6 @@ def test_ledgers_with_another_value(ledger, tmp_path, number, value):
             connection.commit()
     with contextlib.suppress(DpbayesError):
         used(path)
-    with contextlib.suppress(DpbayesError):
-        Ledger.upgrade(str(path))
 
 
 @given(number=seeds)

@@ -36,7 +36,7 @@ def test_every_extra_of_an_image_is_there_and_locked():
     asked = {
         e for found in re.findall(r"\.whl\)\[([\w,]+)\]", DOCKERFILE) for e in found.split(",")
     }
-    assert {"analysis", "dips", "files", "postgresql", "cmdstan", "large", "studies"} == asked
+    assert {"analysis", "files", "postgresql", "cmdstan", "large"} == asked
     locked = pins("requirements.lock")
     for extra in asked:
         for text in EXTRAS[extra]:

@@ -10,9 +10,10 @@ from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.engines.extremes import patterns
 from dpbayes.schema import domain
 from dpbayes.stan.families import FAMILIES
-from tests.honest_programs import HONEST
+from tests.attacks import attack
+from tests.honest_programs import HONEST, LOOPS
 from tests.programs import GOOD, OUTCOME, one_of_each_program, write
-from tests.unit.test_dataflow import BROKEN, ONLY_UNCLEAR
+from tests.unit.test_proof import UNCLEAR
 
 DATA = {"n": 20, "y": np.random.default_rng(3).normal(size=20)}
 
@@ -40,11 +41,10 @@ def test_bundled_programs_keep_the_contract(family, formula, schema, records):
     assert check(model.program, data).private == ("y",)
 
 
-# "truncated" has one formula in target and another in log_lik, which differ in the ninth digit.
-@pytest.mark.parametrize("name", sorted(HONEST.keys() - {"truncated"}))
+@pytest.mark.parametrize("name", sorted(HONEST | LOOPS))
 def test_honest_programs_pass(name, tmp_path):
     rng = np.random.default_rng(5)
-    text = HONEST[name]
+    text = (HONEST | LOOPS)[name]
     whole = "array[n] int<lower" in text and "y;" in text.partition("array[n] int<lower")[2][:20]
     shares = re.search(r"<lower=0, upper=1>(\[n\])? y;", text) is not None
     low, high = ((0, 1) if shares else (1, 3)) if whole else ((0.0, 1.0) if shares else (0.0, 3.0))
@@ -52,6 +52,7 @@ def test_honest_programs_pass(name, tmp_path):
     y = rng.integers(low, high + 1, 20) if whole else rng.uniform(inner, high - inner, 20)
     data = {
         "n": 20, "K": 2, "X": rng.normal(size=(20, 2)), "y": y, "C": 3, "J": 2, "M": 2, "G": 2,
+        "R": 2, "region_of": [2, 1],
         "group": rng.integers(1, 3, 20), "Z": rng.normal(size=(20, 2)), "knots": 3,
         "B": rng.normal(size=(20, 3)), "low": 0.0, "high": 3.0, "horizon": 3.0,
         "concentration": [1.0, 1.0],
@@ -245,11 +246,9 @@ def test_refused_far_out(name, tmp_path):
     assert "200" not in str(refused.value)
 
 
-@pytest.mark.parametrize("name", sorted(ONLY_UNCLEAR))
-def test_what_dataflow_cannot_follow_is_refused_by_behaviour(name, tmp_path):
-    text = GOOD
-    for old, new in BROKEN[name][0]:
-        text = text.replace(old, new)
+@pytest.mark.parametrize("name", sorted(UNCLEAR))
+def test_what_the_text_does_not_show_is_refused_by_behaviour(name, tmp_path):
+    text = attack(GOOD, UNCLEAR[name][0])
     with pytest.raises(dpb.ProgramError):
         check(dpb.StanProgram.from_file(write(tmp_path, text)), ends={"y": (-200.0, 200.0)})
 

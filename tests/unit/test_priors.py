@@ -4,8 +4,8 @@ import pytest
 
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.errors import EngineError
-from dpbayes.stan.dataflow import prove, unproved_in
 from dpbayes.stan.program import StanProgram
+from dpbayes.stan.proof.check import prove
 from tests.programs import BLOCKS, GOOD, write
 
 PRIOR = "mu ~ normal(0, 2);"
@@ -176,10 +176,9 @@ IMPROPER = {
 @pytest.mark.parametrize("name", IMPROPER)
 def test_not_known_to_be_proper(name, tmp_path):
     mine = StanProgram.from_file(write(tmp_path, program(*IMPROPER[name])))
-    assert unproved_in(mine)
     proof = prove(mine)
     assert not proof.proved
-    assert not any(finding in proof.broken for finding in unproved_in(mine))
+    assert not proof.broken
 
 
 def test_attacks_are_stan(tmp_path):
@@ -189,14 +188,18 @@ def test_attacks_are_stan(tmp_path):
 
 def test_the_line_is_named_with_what_to_write(tmp_path):
     mine = StanProgram.from_file(write(tmp_path, program(FLAT, "")))
-    (finding,) = unproved_in(mine)
+    (finding,) = prove(mine).findings
     assert mine.source.splitlines()[finding.line - 1] == f"  {FLAT}"
     assert "write b ~ normal(0, 1);" in finding.message
 
 
-def test_blocks_of_records_add_no_prior(tmp_path):
-    text = BLOCKS.replace(PRIOR, "")
-    assert unproved_in(StanProgram.from_file(write(tmp_path, text)))
+def test_without_the_prior_of_mu_nothing_is_proved(tmp_path):
+    """The base of all of these is proved, and is not without it."""
+    nothing = StanProgram.from_file(write(tmp_path, program("", "")))
+    assert prove(nothing).findings == ()
+    for text in (program("", "").replace(PRIOR, ""), BLOCKS.replace(PRIOR, "")):
+        proof = prove(StanProgram.from_file(write(tmp_path, text)))
+        assert any("mu has no prior" in finding.message for finding in proof.findings)
 
 
 def test_constants_are_finite(tmp_path):

@@ -7,9 +7,9 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.engines import get_engine
-from dpbayes.stan.dataflow import prove
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.program import stan_directory
+from dpbayes.stan.proof.check import prove
 from tests.programs import BLOCKS, GOOD, write
 
 
@@ -169,7 +169,7 @@ def test_files_below_a_program_may_be_included(outside):
 
 
 def test_the_program_of_the_guide_is_proved(tmp_path):
-    """What docs/guides shows is what the dataflow analysis takes, and the compiler."""
+    """What docs/guides shows is what the proof takes, and the compiler."""
     guide = Path(__file__).parents[2] / "docs" / "guides" / "write-a-stan-program.md"
     text = re.search(r"```stan\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)[1]
     program = dpb.StanProgram.from_file(write(tmp_path, text))

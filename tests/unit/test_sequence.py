@@ -8,12 +8,9 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.stan.composition import SEPARATOR, Piece, composed, entry
-from dpbayes.stan.dataflow import prove
-from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.formula import columns_of
-from dpbayes.stan.joined import named
 from dpbayes.stan.program import StanProgram
-from tests.programs import one_of_each_program
+from dpbayes.stan.proof.check import prove
 
 SCHEMA = dpb.Schema.from_dict(
     {
@@ -45,19 +42,16 @@ data {
 }
 parameters { real a; vector[K] b; }
 model {
-  vector[n] log_lik_i;
   a ~ normal(0, sd);
   b ~ normal(0, sd);
-  for (i in 1:n) log_lik_i[i] = log_inv_logit((2 * y[i] - 1) * (a + X[i] * b));
+  vector[n] log_lik_i = log_inv_logit((2 * to_vector(y) - 1) .* (a + X * b));
   target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);
 }
 generated quantities {
   vector[emit ? n : 0] log_lik;
   array[emit_y_rep ? n : 0] int y_rep;
   vector[n] eta = a + X * b;
-  if (emit) {
-    for (i in 1:n) log_lik[i] = log_inv_logit((2 * y[i] - 1) * eta[i]);
-  }
+  if (emit) log_lik = log_inv_logit((2 * to_vector(y) - 1) .* eta);
   if (emit_y_rep) y_rep = bernoulli_logit_rng(eta);
 }
 """
@@ -175,48 +169,6 @@ def test_names_of_two_columns_are_never_one():
     assert all(SEPARATOR not in label and label.isascii() for label in labels)
 
 
-PIECES = [Piece(f, f"{f} ~ x", StanProgram.for_family(f)) for f in one_of_each_program()]
-DESIGN = ("X", "slope_X", "group_index")
-DRAWN = [
-    entry(named(name, part), p.label)
-    for p in PIECES
-    for part in FAMILIES[p.label].parts or ("",)
-    for name in DESIGN
-]
-PRIVATE = [*(entry("y", p.label) for p in PIECES), *DRAWN]
-
-
-def test_all_families_together_are_proved_with_every_covariate_confidential():
-    program = composed(PIECES)
-    assert prove(program, PRIVATE, DRAWN).proved
-    # Without the word that the covariates of y_rep are drawn, there is no proof.
-    assert prove(program, PRIVATE).broken
-    assert prove(program, PRIVATE, DRAWN[1:]).broken
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        # past the clamp; of all records; covariates of several records; y in y_rep
-        ("target += pseudo_log_lik(", "target += sum(y__normal);\n  target += pseudo_log_lik("),
-        ("log_lik_i += bernoulli_terms(", "log_lik_i += mean(y__normal) + bernoulli_terms("),
-        ("log_lik_i += bernoulli_terms(", "log_lik_i += X__normal[1, 1] + bernoulli_terms("),
-        ("y_rep__normal = normal_rng(eta__normal", "y_rep__normal = normal_rng(y__normal"),
-        ("if (emit) log_lik =", "if (X__normal[1, 1] > 0) reject(1);\n  if (emit) log_lik ="),
-    ],
-)  # fmt: skip
-def test_a_broken_sequence_is_not_proved(old, new):
-    program = composed([p for p in PIECES if p.label in ("normal", "bernoulli", "hurdle_poisson")])
-    assert old in program.text
-    text = program.text.replace(old, new, 1)
-    broken = StanProgram("sequence", text, text, True)
-    private = [name for name in PRIVATE if entry("", name.split(SEPARATOR)[1]) in program.text]
-    private = [name for name in private if name in program.declared("data")]
-    drawn = [name for name in private if name in DRAWN]
-    assert prove(program, private, drawn).proved
-    assert not prove(broken, private, drawn).proved
-
-
 def test_a_file_of_ones_own_is_a_column_and_is_proved(tmp_path):
     model = dpb.Sequence([AGE, own(tmp_path), REGION]).on(SCHEMA)
     assert model.proof.proved
@@ -225,17 +177,85 @@ def test_a_file_of_ones_own_is_a_column_and_is_proved(tmp_path):
     assert set(model.private) == {
         "y__age", "y__smoke", "X__smoke", "y__region", "X__region",
     }  # fmt: skip
-    assert model.conditioned == ("X__smoke", "X__region")
 
 
-def test_a_density_that_a_covariate_can_make_an_error_is_not_proved(tmp_path):
-    """Where covariates are public it is; a record cannot make it one then."""
-    safe = "log_inv_logit((2 * y[i] - 1) * (a + X[i] * b))"
-    assert safe in OWN
-    text = OWN.replace(safe, "bernoulli_logit_lpmf(y[i] | a + X[i] * b)")
-    assert not dpb.Sequence([AGE, own(tmp_path, text), REGION]).on(SCHEMA).proof.proved
-    by_sex = own(tmp_path, text, "smoke ~ sex")
-    assert dpb.Sequence([AGE, by_sex, REGION]).on(SCHEMA).proof.proved
+SAFE = "vector[n] log_lik_i = log_inv_logit((2 * to_vector(y) - 1) .* (a + X * b));"
+
+
+@pytest.mark.parametrize("formula", ["smoke ~ age + sex", "smoke ~ sex"])
+@pytest.mark.parametrize(
+    "terms",
+    ["vector[n] log_lik_i;\n"
+     "  for (i in 1:n) log_lik_i[i] = bernoulli_logit_lpmf(y[i] | a + X[i] * b);",
+     SAFE.replace("X * b", "mean(X * b)"), f"{SAFE}\n  if (y[1] > 0) a ~ normal(0, 1);"],
+    ids=["a loop", "a mean", "a condition"],
+)  # fmt: skip
+def test_what_is_not_proved_of_a_piece_is_not_of_a_sequence(tmp_path, terms, formula):
+    """Whether its covariates are confidential or public."""
+    assert OWN.count(SAFE) == 1
+    mine = own(tmp_path, OWN.replace(SAFE, terms), formula)
+    model = dpb.Sequence([AGE, mine, REGION]).on(SCHEMA)
+    assert not model.proof.proved
+    assert not model.proof.rows
+    alone = mine.on(SCHEMA, ["age"]).proof.findings
+    assert {str(finding).partition(": ")[2] for finding in model.proof.findings} == {
+        f"of mine.stan: {finding.message}" for finding in alone
+    }
+    with pytest.raises(dpb.ProgramError, match=r"not proved to keep the contract: line \d+: of mi"):
+        dpb.Synthesizer(SCHEMA, dpb.Anchored(1), dpb.Sequence([AGE, mine, REGION]))
+
+
+def test_a_sequence_of_bundled_programs_needs_no_proof():
+    """That it does what its columns' programs do is in tests/engines/test_sequences.py."""
+    model = dpb.Sequence([AGE, SMOKE, REGION]).on(SCHEMA)
+    assert model.program.bundled
+    assert model.proof.findings == ()
+
+
+def pieces(tmp_path, *functions):
+    """A user's programs of one column each, with a function of their own."""
+    for k, function in enumerate(functions):
+        path = tmp_path / f"mine{k}.stan"
+        path.write_text(OWN.replace("  vector score(", f"  {function}\n  vector score("))
+        yield Piece(f"c{k}", f"c{k} ~ 1", StanProgram.from_file(path))
+
+
+HALF = "real half(real x) { return x / 2; }"
+
+
+@pytest.mark.parametrize(
+    ("function", "other"),
+    [
+        (HALF, "vector half(vector x) { return x / 2; }"),  # Stan would choose by the type
+        (HALF, "real half(real x, real y) { return x / 2; }"),
+        (HALF, "real half(int x) { return x; }"),
+        (HALF, "real half(real x) { return x / 3; }"),
+        ("real bernoulli_terms(real x) { return x; }", None),
+        ("real bernoulli_terms(int x) { return x; }", None),
+    ],
+)
+def test_functions_of_one_name_in_two_programs(tmp_path, function, other):
+    """Alone each program is proved, and together they might call each other's function."""
+    made = [*pieces(tmp_path, function, *([other] if other else []))]
+    if other is None:
+        made.append(Piece("c1", "c1 ~ 1", StanProgram.for_family("bernoulli")))
+    else:
+        assert all(prove(piece.program).proved for piece in made)
+    for order in (made, made[::-1]):
+        with pytest.raises(dpb.ProgramError, match=r"different functions .*give one of them"):
+            composed(order)
+
+
+def test_the_same_function_in_two_programs_is_one(tmp_path):
+    program = composed([*pieces(tmp_path, HALF, HALF.replace(" / ", "\n / "))])
+    assert program.text.count("real half(") == 1
+
+
+def test_a_clamp_that_is_not_alone_is_no_column(tmp_path):
+    (piece,) = pieces(tmp_path, HALF)
+    text = piece.program.text.replace("clip_upper);\n}", "clip_upper) + 1;\n}")
+    with pytest.raises(dpb.ProgramError, match="with nothing added to it"):
+        composed([Piece("c", "c ~ 1", StanProgram("mine", text, text, False))])
 
 
 def test_a_file_may_sum_blocks(tmp_path):
@@ -262,11 +282,10 @@ def test_a_file_may_sum_blocks(tmp_path):
     [
         ("target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper);",
          "target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper) + 1;",
-         "with nothing added to it"),
+         "past pseudo_log_lik"),
         ("  vector score(", "  real pseudo(real x) { return x; }\n  vector score(", None),
         ("  vector score(", "  int records_per_block() { return 7; }\n  vector score(", "_per_"),
-        ("y_rep = bernoulli_logit_rng(eta)", "y_rep = y", "y_rep depends on confidential"),
-        ("(a + X[i] * b)", "(a + X[1] * b)", "breaks the contract"),
+        ("y_rep = bernoulli_logit_rng(eta)", "y_rep = y", "y_rep is drawn with y"),
         ("a ~ normal(0, sd);", "a ~ normal(mean(X[, 1]), sd);", "past pseudo_log_lik"),
     ],
 )  # fmt: skip

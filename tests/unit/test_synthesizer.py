@@ -203,7 +203,7 @@ def test_a_program_that_nothing_proves_needs_a_word_for_a_strict_claim(schema, t
         dpb.Anchored(1),
         dpb.CensoredWeighted(1, weights=dpb.ConstantWeights(0.4)),
     ):
-        with pytest.raises(dpb.ProgramError, match=r"not proved .* line 22: .*allow_unproved=True"):
+        with pytest.raises(dpb.ProgramError, match=r"not proved .* line 21: .*allow_unproved=True"):
             dpb.Synthesizer(schema, mechanism, model)
         given = dpb.Synthesizer(schema, mechanism, model, allow_unproved=True)
         assert CUSTOM_PROGRAM in given.guarantee().assumptions

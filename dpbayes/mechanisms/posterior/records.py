@@ -87,10 +87,9 @@ class BoundRecords:
         which records are equal.
         """
         program = self.model.program
-        proved = program.counted and (program.bundled or self.model.proof.proved)
-        if not proved or self.task.engine.name == "recorded":
+        if not (program.counted and self.model.proof.proved) or self.task.engine.name == "recorded":
             return data, Kinds.each(self.n)
-        names = with_rows(data) if program.bundled else self.model.proof.rows
+        names = dict.fromkeys((*with_rows(data), *self.model.proof.rows))
         given = {name: np.asarray(data[name]) for name in names if name in data}
         columns = {name: values for name, values in given.items() if len(values) == self.n}
         kinds = Kinds.among(columns, self.n)

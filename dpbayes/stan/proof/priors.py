@@ -1,4 +1,4 @@
-"""Proper priors of a Stan program, proved from its text (see dataflow.py).
+"""Proper priors of a Stan program, proved from its text (see check.py).
 
 A clamped likelihood is bounded, so that a flat prior on an unbounded parameter has no posterior.
 Proved is: past the clamp, target is a product of densities of the lists below, one at most for each
@@ -15,13 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dpbayes.stan.failures import changed_in, names_in
 from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA
-from dpbayes.stan.signatures import ADDING, DENSITY_ENDINGS
-from dpbayes.stan.syntax import Node, leaves
-from dpbayes.stan.taint import RANK
+from dpbayes.stan.proof.functions import ADDING, DENSITY_ENDINGS, RANK
+from dpbayes.stan.proof.syntax import Node, every, names_in
+from dpbayes.stan.proof.template import CLAMP
 
-CLAMP = "pseudo_log_lik"
 # Which arguments the factor of a density hangs on that makes it integrate to 1; the others only
 # shift it. Of von_mises, which has no end, and of others that are left out nothing is proved.
 EACH: dict[str, tuple[int, ...]] = {
@@ -50,6 +48,9 @@ OF_TYPE: dict[str, dict[str, tuple[int, ...]]] = {
 CONSTANT = "a constant in target, which moves no posterior and may be large: leave it out."
 # Numbers in a constant, or 0: beside a large constant a record's term is lost in rounding.
 _SMALL = 1e-3, 1e3
+_NEAR = 0.1, 10.0
+# Of these the cumulative density of such numbers is no large constant.
+OF_CONSTANTS = ("normal", "std_normal", "student_t", "cauchy", "logistic", "double_exponential")
 BOUNDED = (
     "simplex", "unit_vector", "corr_matrix", "cholesky_factor_corr", "column_stochastic_matrix",
     "row_stochastic_matrix",
@@ -58,7 +59,6 @@ MANY = 9  # indices: more than any value has that a density takes
 _OPERATORS = ("+", "-", "*", "/", ".*", "./", "^")
 _OF_SCALARS = ("exp", "log", "sqrt", "square", "inv", "inv_sqrt", "inv_logit", "abs", "log1p_exp")
 _OF_SCALES = (*_OF_SCALARS, "diag_pre_multiply", "quad_form_diag", "diag_matrix")
-_SUMS = ("reduce_sum", "reduce_sum_static")
 _NUMBERS = ("sum", "prod", "size", "num_elements", "rows", "cols")
 _FILLED = ("rep_vector", "rep_row_vector", "zeros_vector", "ones_vector", "identity_matrix")
 
@@ -87,7 +87,7 @@ class Priors:
         declared: parameters, data and other variables by name.
         parameters, data: names; of the data those that are public and finite.
         reads: words of the statements that a variable is assigned in.
-        functions: names of the user's own, and whether they return the clamp alone.
+        functions: names of the user's own.
         given: for each parameter with a density, those that its arguments depend on.
         findings: lines, and what is not proved there.
     """
@@ -96,7 +96,7 @@ class Priors:
     parameters: set[str] = field(default_factory=set)
     data: set[str] = field(default_factory=set)
     reads: dict[str, set[str]] = field(default_factory=dict)
-    functions: dict[str, bool] = field(default_factory=dict)
+    functions: set[str] = field(default_factory=set)
     given: dict[str, set[str]] = field(default_factory=dict)
     findings: list[tuple[int, str]] = field(default_factory=list)
 
@@ -113,7 +113,8 @@ class Priors:
             for part in statement.present:
                 self.follow(part, loops)
         elif statement.kind == "for_range" and _is_number(statement[1], "1"):
-            if leaves(statement[3], "break_loop", "continue_loop") or _adds(statement[2]):
+            left = any(p.kind in ("break_loop", "continue_loop") for p in every(statement[3]))
+            if left or _adds(statement[2]):
                 self._unclear(line)
             self.follow(statement[3], {**loops, statement[0].text: statement[2]})
         elif statement.kind == "sampling":
@@ -132,7 +133,7 @@ class Priors:
 
     def _term(self, term: Node, loops: Mapping[str, Node], *, minus: bool) -> None:
         if not self._parameters_in(term) and not _called(term):
-            if not self._is_small(term):
+            if loops or not self._is_small(term):
                 self.findings.append((term.line, CONSTANT))
             return
         if any(map(_adds, term.present)):
@@ -141,15 +142,15 @@ class Priors:
             self._unclear(term.line)
             return
         name, given = term[0].text, term.parts[-1].present if term.parts[-1] else ()
-        every = (*term.present[1:-1], *given)  # that of std_normal_lpdf stands alone
-        if not every:
+        parts = (*term.present[1:-1], *given)  # that of std_normal_lpdf stands alone
+        if not parts:
             self._unclear(term.line)
             return
-        outcome, *arguments = every
+        outcome, *arguments = parts
         if name.endswith("_lpdf"):
             stem = name.removesuffix("_lpdf")
             self._density(outcome, stem, arguments, loops, term.line, whole=True)
-        elif not (name == CLAMP or (name in _SUMS and self._sums_clamp(outcome))):
+        elif name != CLAMP:
             self._unclear(term.line)
 
     def _is_small(self, node: Node) -> bool:
@@ -162,13 +163,11 @@ class Priors:
             return _is_usual(node)
         name = node[0].text
         given = (*node.present[1:-1], *(node.parts[-1].present if node.parts[-1] else ()))
-        logarithm = name == "log" and bool(given) and not _is_number(given[0], "0")
-        known = name.endswith(("_lcdf", "_lccdf")) or logarithm
-        return known and name not in self.functions and all(map(_is_usual, given))
-
-    def _sums_clamp(self, function: Node) -> bool:
-        """Whether a function that is summed over blocks of records returns the clamp alone."""
-        return function.kind == "name" and self.functions.get(function[0].text, False)
+        if name == "log":
+            return bool(given) and _is_usual(given[0]) and not _is_number(given[0], "0")
+        stem, _, ending = name.rpartition("_")
+        known = stem in OF_CONSTANTS and ending in ("lcdf", "lccdf")
+        return known and name not in self.functions and all(map(_is_near, given))
 
     def _unclear(self, line: int) -> None:
         self.findings.append(
@@ -195,7 +194,7 @@ class Priors:
         """A density that is added to target; ``whole``: with all its factors."""
         parameter, rank = self._outcome(outcome, loops)
         known = OF_TYPE.get(self.declared[parameter].type, {}) if parameter else {}
-        own = {f"{name}_{ending}" for ending in ("lpdf", "lupdf", "log")} & self.functions.keys()
+        own = {f"{name}_{ending}" for ending in ("lpdf", "lupdf", "log")} & self.functions
         if name not in known or own or parameter in self.given:
             self._unclear(line)
             return
@@ -221,20 +220,32 @@ class Priors:
                     f"{name}_lpdf({parameter} | ...), which takes any.",
                 )
             )
-        elif not whole and not (
-            (name not in SHAPED or depends or all(map(_of_usual_numbers, arguments)))
-            and all(map(_of_usual_numbers, cut or ()))
+        elif not (
+            self._is_moderate(name, arguments, whole=whole) and _is_cut(name, cut, arguments)
         ):
             self.findings.append(
                 (
                     line,
-                    f"without its constant factors {name} may be so large that a record's term is "
-                    f"lost in rounding: give it numbers from {_SMALL[0]:g} to {_SMALL[1]:g}, or "
-                    f"write target += {name}_lpdf({parameter} | ...), which has them all.",
+                    f"{name} may be so large that a record's term is lost in rounding: give it "
+                    f"numbers from {_SMALL[0]:g} to {_SMALL[1]:g} or parameters, and truncate at "
+                    f"numbers from {_NEAR[0]:g} to {_NEAR[1]:g}; or write target += "
+                    f"{name}_lpdf({parameter} | ...).",
                 )
             )
         else:
             self.given[parameter] = depends
+
+    def _is_moderate(self, name: str, arguments: Sequence[Node], *, whole: bool) -> bool:
+        """Whether the density, without constant factors or with them, is of usual size."""
+        if name not in SHAPED:
+            return True
+        if whole:  # data are at most LARGEST (engines/contract.py)
+            numbers = (node for a in arguments for node in every(a) if node.kind == "number")
+            return all(map(_is_usual, numbers))
+        return all(
+            _of_usual_numbers(a) or (a.kind == "name" and a[0].text in self.parameters)
+            for a in arguments
+        )
 
     def _outcome(self, node: Node, loops: Mapping[str, Node]) -> tuple[str, int]:
         """The parameter that an outcome is all of, and the rank of one outcome; "" for none."""
@@ -361,6 +372,24 @@ def _is_usual(node: Node) -> bool:
     return size == 0 or _SMALL[0] <= size <= _SMALL[1]
 
 
+def _is_near(node: Node) -> bool:
+    """Whether it is 0 or a number near 1, with or without a sign."""
+    if node.kind == "unary" and node[0].text in ("+", "-"):
+        node = node[1]
+    if node.kind != "number" or not _is_finite(node):
+        return False
+    size = float(node[0].text.replace("_", ""))
+    return size == 0 or _NEAR[0] <= size <= _NEAR[1]
+
+
+def _is_cut(name: str, cut: Sequence[Node] | None, arguments: Sequence[Node]) -> bool:
+    """Whether a truncation is none, or at numbers near 1 of a density that has numbers."""
+    if cut is None:
+        return True
+    usual = all(map(_is_near, cut)) and all(map(_of_usual_numbers, arguments))
+    return name not in SHAPED and usual
+
+
 def _of_usual_numbers(node: Node) -> bool:
     """Whether all that an expression reads is numbers of usual size: ``rep_vector(2, 3)``."""
     if node.kind in ("name", "index"):
@@ -393,7 +422,7 @@ def _adds(node: Node) -> bool:
 def _called(node: Node) -> bool:
     """Whether a user's function might be called that adds to target, or the clamp."""
     if node.kind == "call":
-        return node[0].text in (CLAMP, "reduce_sum", "reduce_sum_static", "target") or _adds(node)
+        return node[0].text in (CLAMP, "target") or _adds(node)
     return any(_called(part) for part in node.present)
 
 
@@ -424,6 +453,16 @@ def _declarations(node: Node, data: set[str]) -> Iterator[tuple[str, Declared]]:
             yield from _declarations(part, data)
 
 
+def _assigned_in(node: Node) -> Iterator[str]:
+    """Names of variables that a statement declares, or assigns a value or an entry to."""
+    for part in every(node):
+        if part.kind in ("declared", "assignment", "for_range", "for_each"):
+            root = part[0]
+            while root.kind != "word":
+                root = root[0]
+            yield root.text
+
+
 def _is_end(node: Node, data: set[str]) -> bool:
     """Whether a limit is a finite number that hangs on no parameter."""
     return _is_finite(node) or (node.kind == "name" and node[0].text in data)
@@ -437,21 +476,6 @@ def _is_finite(node: Node) -> bool:
     return not text.endswith("i") and float(text) < float("inf")  # 1i is complex
 
 
-def _returns_clamp(function: Node) -> bool:
-    """Whether all that a function returns is the clamp."""
-
-    def returned(node: Node) -> Iterator[Node]:
-        if node.kind == "return_value":
-            yield node
-        for part in node.present:
-            yield from returned(part)
-
-    found = [node.parts[0] for node in returned(function)]
-    return bool(found) and all(
-        value is not None and value.kind == "call" and value[0].text == CLAMP for value in found
-    )
-
-
 def improper(blocks: Mapping[str, Node]) -> list[tuple[int, str]]:
     """Lines of a program at which its prior is not proved to be proper, and why.
 
@@ -460,8 +484,7 @@ def improper(blocks: Mapping[str, Node]) -> list[tuple[int, str]]:
     """
     here = Priors()
     for function in blocks["functions_block"].present if "functions_block" in blocks else ():
-        name = function[1].text
-        here.functions[name] = _returns_clamp(function) and here.functions.get(name, True)
+        here.functions.add(function[1].text)
     for kind, block in blocks.items():
         if kind == "functions_block":
             continue
@@ -477,7 +500,7 @@ def improper(blocks: Mapping[str, Node]) -> list[tuple[int, str]]:
             here.declared |= found
         elif kind != "generated":
             for statement in block.present:
-                for name in changed_in(statement):
+                for name in _assigned_in(statement):
                     here.reads.setdefault(name, set()).update(names_in(statement))
             here.declared |= found
     before = blocks.get("transformed_parameters")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -11,9 +12,6 @@ from dpbayes.errors import ProgramError
 
 if TYPE_CHECKING:  # lark takes time to import: only a user's own program needs it
     from lark import Lark, Token, Tree
-
-LEAVING = ("return_value", "break_loop", "continue_loop")
-LOOPS = ("while_loop", "for_range", "for_each")
 
 
 @dataclass(frozen=True)
@@ -92,9 +90,14 @@ def _node(part: Tree[Token] | Token, line: int) -> Node:
     return Node(str(part.data), parts, line=line)
 
 
-def leaves(node: Node, *kinds: str) -> bool:
-    """Whether a statement may leave out what comes after it: by return, break or continue."""
-    kinds = kinds or LEAVING
-    if node.kind in LOOPS:  # a loop's own break ends with it
-        kinds = tuple(kind for kind in kinds if kind == "return_value")
-    return node.kind in kinds or any(leaves(part, *kinds) for part in node.present if kinds)
+def names_in(*nodes: Node) -> set[str]:
+    """Words of statements and expressions, names among them."""
+    found = {node.text for node in nodes if node.kind == "word"}
+    return found.union(*(names_in(*node.present) for node in nodes))
+
+
+def every(node: Node) -> Iterator[Node]:
+    """A node and all that is in it."""
+    yield node
+    for part in node.present:
+        yield from every(part)

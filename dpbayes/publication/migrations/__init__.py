@@ -1,1 +1,0 @@
-"""Versions of the ledger's schema, applied in order by Alembic."""

@@ -1,0 +1,1 @@
+"""Proof that a user's Stan program keeps the contract of stan_models/README.md."""

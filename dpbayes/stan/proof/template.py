@@ -1,0 +1,477 @@
+"""The shape of a program that keeps the contract: records meet parameters entry by entry.
+
+A statement that names no data with a value for each record may be anything: what it does is the
+same for all records. One that does is an assignment to a variable with a value for each record, of
+functions that work entry by entry and are never an error (values.py). Those reach target by
+``pseudo_log_lik``, once, and ``log_lik`` under ``if (emit)``. What stands under ``if (emit_y_rep)``
+may be anything that depends on no confidential data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from dpbayes.stan.program import CONTRACT_DATA, MULTIPLICITY, MULTIPLICITY_DATA
+from dpbayes.stan.proof import functions as stan
+from dpbayes.stan.proof.syntax import Node, every, names_in, parse
+from dpbayes.stan.proof.types import (
+    COMPARISONS,
+    declared_limits,
+    declared_sizes,
+    declared_type,
+    is_plain,
+)
+from dpbayes.stan.proof.values import STATEMENTS, Expressions, Unclear, Value
+
+CLAMP = "pseudo_log_lik"
+SUMS = ("reduce_sum", "reduce_sum_static")
+CLAMP_ARGUMENTS = ("weights", "anchor", "clip_lower", "clip_upper")
+# Names of the contract, which have places of their own and stand in no expression.
+GIVEN = ("n", *CLAMP_ARGUMENTS, MULTIPLICITY, "emit", "emit_y_rep")
+CONFIDENTIAL = (*CLAMP_ARGUMENTS[:2], MULTIPLICITY)  # of those, what is made from the records
+LINES = {
+    **CONTRACT_DATA,
+    MULTIPLICITY: MULTIPLICITY_DATA.partition("  //")[0],
+    "emit_y_rep": "int<lower=0, upper=1> emit_y_rep;",
+}
+SWITCHES = {"log_lik": "emit", "y_rep": "emit_y_rep"}
+SEPARATOR = "__"  # of a sequence: between a name and the column that it belongs to
+
+
+def rows_of(data: Node) -> dict[str, Node]:
+    """Declarations of a data block with a value or row for each record, by name."""
+    return {
+        part[0].text: declaration
+        for declaration in data.present
+        if _is_word(next(iter(declared_sizes(declaration[0])), None), "n")
+        for part in declaration.present[1:]
+    }
+
+
+@cache
+def _as_given() -> dict[str, Node]:
+    """Types of the contract's data, by name."""
+    (block,) = parse("data {" + " ".join(LINES.values()) + "}").present
+    return {node[1][0].text: node[0] for node in block.present}
+
+
+def _is_as_given(name: str, declared: Node) -> bool:
+    """Whether a declared type is that of the contract, with the same bounds or none."""
+    wanted = _as_given()[name]
+    bounds = declared.parts[2] in (None, wanted.parts[2])
+    return bounds and all(declared.parts[k] == wanted.parts[k] for k in (0, 1, 3))
+
+
+def _is_word(node: Node | None, name: str) -> bool:
+    return node is not None and node.kind == "name" and node[0].text == name
+
+
+@dataclass
+class Template(Expressions):
+    """Follows a program, block by block.
+
+    Attributes:
+        private: data that hold confidential values.
+        drawn: those of them that hold drawn values where y_rep is drawn.
+        findings: lines, what is wrong, and whether that breaks the contract for certain.
+        given: names of the contract that the data block declares.
+        clamps: how often pseudo_log_lik is added to target.
+        inside: how many loops and conditions the statement stands in.
+        block: kind of the block that is followed.
+    """
+
+    private: frozenset[str] = frozenset()
+    drawn: frozenset[str] = frozenset()
+    findings: list[tuple[int, str, bool]] = field(default_factory=list)
+    given: set[str] = field(default_factory=set)
+    clamps: int = 0
+    inside: int = 0
+    block: str = ""
+
+    def follow(self, blocks: Mapping[str, Node]) -> None:
+        """Follow all blocks, by kind."""
+        for block in blocks.values():
+            for word in (node for node in every(block) if node.kind == "word"):
+                if word.text.startswith('"'):
+                    self._find(word, "a text in quotes cannot be followed.")
+                elif SEPARATOR in word.text:
+                    self._find(word, f"{word.text} has {SEPARATOR} in it, which names columns.")
+        self._check_names(blocks)
+        if "data_block" in blocks:
+            self._data(blocks["data_block"])
+        for name in set(CONTRACT_DATA) - self.given:
+            self._find(Node("", line=1), f"the data block declares {LINES[name]}", broken=True)
+        generated = blocks.get("generated", Node("", line=1))
+        if "emit_y_rep" not in self.given:
+            declaration = "int<lower=0, upper=1> emit_y_rep;"
+            self._find(generated, f"y_rep is drawn under if (emit_y_rep): declare {declaration}")
+        for kind in ("transformed_data", "transformed_parameters", "model_block", "generated"):
+            if kind == "transformed_parameters" and "parameters_block" in blocks:
+                self._parameters(blocks["parameters_block"])
+            if kind in blocks:
+                self.block = kind
+                outside = dict(self.scope)
+                self._statements(blocks[kind].present)
+                if kind == "model_block":  # its variables end with it
+                    self.scope = outside
+        if self.clamps != 1:
+            how = "more than once" if self.clamps else "nowhere"
+            unclear = any(not broken for _, _, broken in self.findings)
+            self._find(
+                blocks.get("model_block", Node("", line=1)),
+                f"{CLAMP} is added to target {how}: once is what the guarantee counts.",
+                broken=bool(self.clamps) or not unclear,
+            )
+
+    def _find(self, node: Node, message: str, *, broken: bool = False) -> None:
+        if (node.line, message, broken) not in self.findings:
+            self.findings.append((node.line, message, broken))
+
+    def _check_names(self, blocks: Mapping[str, Node]) -> None:
+        """Note names that the program does not declare: in a sequence they are another's."""
+        outside = [block for kind, block in blocks.items() if kind != "functions_block"]
+        declared = {
+            name for block in outside for node in every(block) for name in _declared_in(node)
+        }
+        data = blocks.get("data_block", Node(""))
+        given = {name for node in every(data) for name in _declared_in(node)}
+        for name in sorted(self.private & (declared - given)):
+            self._find(Node("", line=1), f"{name} is declared in the data block.")
+        known = declared | {"target", *self.functions}
+        for block in outside:
+            for node in every(block):
+                if node.kind == "name" and node[0].text not in known:
+                    self._find(node, f"{node[0].text} is not declared.")
+
+    # Declarations
+
+    def _data(self, block: Node) -> None:
+        rows = rows_of(block)
+        names = {part[0].text for node in block.present for part in node.present[1:]}
+        constants = {"rows"} | names - {*rows, *GIVEN}
+        for node in block.present:
+            sizes, limits = declared_sizes(node[0]), declared_limits(node[0])
+            for part in node.present[1:]:
+                name = part[0].text
+                by_record = name in rows
+                measures = (*sizes[by_record:], *limits.values())
+                if not all(_is_sum(measure, constants) for measure in measures):
+                    self._find(
+                        node,
+                        f"sizes and bounds of {name} are numbers and public constants; n stands "
+                        "for the first size alone.",
+                    )
+                if by_record and node[0][1].text not in stan.RANK:
+                    self._find(node, f"{name} is declared as vector[n], matrix[n, K] or array[n].")
+                if name in self.private and not by_record:
+                    self._find(node, f"{name} is declared with its first size n: vector[n].")
+                if name in GIVEN:
+                    self.given.add(name)
+                    if not _is_as_given(name, node[0]):
+                        self._find(node, f"{name} is declared as {LINES[name]}", broken=True)
+                else:
+                    sources = frozenset((name,)) & self.private
+                    known = () if by_record else sizes
+                    kind = declared_type(node[0])
+                    self.scope[name] = Value(kind, by_record, sources, known, limits, fixed=True)
+
+    def _parameters(self, block: Node) -> None:
+        for node in block.present:
+            calls = [n for n in every(node[0]) if n.kind in ("call", "conditional_call")]
+            if calls:
+                name = calls[0][0].text
+                self._find(node, f"a size or bound by {name}(): give it as a number or as data.")
+            records = sorted(names_in(node) & self.of_records())
+            if records:
+                self._find(
+                    node,
+                    f"a size or bound of a parameter depends on {records[0]}.",
+                    broken=any(self._sources(name) for name in records),
+                )
+            self.of_all(node)
+            for part in node.present[1:]:
+                name = part[0].text
+                self.scope[name] = replace(self.scope[name], fixed=True)
+
+    def of_records(self) -> set[str]:
+        """Names of what has a value for each record, or is given."""
+        return super().of_records() | {*GIVEN, *SWITCHES}
+
+    def _sources(self, name: str) -> frozenset[str]:
+        """Confidential data behind a name."""
+        if name in CONFIDENTIAL:
+            return frozenset((name,))
+        return self.scope[name].sources if name in self.scope else frozenset()
+
+    # Statements
+
+    def _statements(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            self.statement(node)
+
+    def statement(self, node: Node) -> None:
+        """Follow a statement, and note what is not followed."""
+        if self.block == "generated" and node.kind == "if_else" and self._switched(node):
+            return
+        for part in every(node):
+            self._check_construct(part)
+        named = names_in(node) & self.of_records()
+        try:
+            if not named:
+                self.of_all(node)
+            elif node.kind in ("sampling", "call_statement"):
+                self._past_the_clamp(node, named)
+            else:
+                super().statement(node)
+        except Unclear as error:
+            self._find(Node("", line=error.line), error.message)
+
+    def _check_construct(self, node: Node) -> None:
+        """Note what is never proved, wherever it stands but where y_rep is drawn."""
+        if node.kind in ("output", "profile"):
+            private = any(self._sources(name) for name in names_in(node))
+            what = "depends on confidential records." if private else "cannot be followed."
+            broken = private and node.kind == "output"
+            self._find(node, f"{STATEMENTS[node.kind]} {what}", broken=broken)
+        elif node.kind in ("call", "conditional_call"):
+            name = node[0].text
+            if name.endswith("_rng"):
+                self._find(node, f"{name}() outside of if (emit_y_rep).")
+            elif name in stan.HIDDEN or name.endswith(stan.ADDING):
+                self._find(node, f"{name}() reads or changes target.")
+
+    def declare(self, node: Node) -> None:
+        """A declaration with records in it; log_lik and y_rep have one of their own."""
+        names = [part[0].text for part in node.present[1:]]
+        outputs = [name for name in names if name in SWITCHES]
+        if outputs and self.block != "generated":
+            self._unclear(node, f"{outputs[0]} is declared in generated quantities alone.")
+        if not outputs:
+            try:
+                super().declare(node)
+            except Unclear:  # what follows is judged as if it were known
+                sources = frozenset[str]().union(*map(self._sources, names_in(node)))
+                for name in names:
+                    self.scope.setdefault(name, Value(declared_type(node[0]), True, sources))
+                raise
+            return
+        name, switch = outputs[0], SWITCHES[outputs[0]]
+        first = next(iter(declared_sizes(node[0])), None)
+        if len(names) > 1 or not _is_switched_size(first, switch) or not is_plain(node[0]):
+            self._find(
+                node,
+                f"{name} is declared by itself, with the size [{switch} ? n : 0] and no bounds.",
+            )
+        if node[1].parts[1] is not None:
+            self._find(
+                node, f"{name} has a value in its declaration: assign it under if ({switch})."
+            )
+        if name == "log_lik":
+            self.scope[name] = Value("vector", True, self.private)
+
+    def assign(self, node: Node) -> frozenset[str]:
+        """An assignment with records in it, of target too."""
+        if _is_word(node[0], "target"):
+            called = node[2][0].text if node[2].kind == "call" else ""
+            if called == CLAMP and node[1].text == "+=":
+                self._clamp(node, node[2])
+            elif called in SUMS and node[1].text == "+=":
+                self.clamps += 1
+                self._find(
+                    node,
+                    f"{called}() is not proved: add {CLAMP} of all records in one statement.",
+                )
+            else:
+                self._past_the_clamp(node, names_in(node) & self.of_records())
+            return frozenset()
+        name = _root(node[0])
+        whole = node[0].kind == "name"
+        if name == "y_rep" or (name == "log_lik" and not (whole and self.block == "emitting")):
+            self._unclear(
+                node, f"{name} is assigned as a whole, under if ({SWITCHES[name]}) alone."
+            )
+        return super().assign(node)
+
+    def _clamp(self, node: Node, call: Node) -> None:
+        """The statement by which records reach target."""
+        self.clamps += 1
+        if self.block != "model_block" or self.inside:
+            self._find(
+                node, f"{CLAMP} is added in a loop, under a condition or outside of the model."
+            )
+        terms, *given = call.parts[1].present if call.parts[1] else (node,)
+        wanted = (*CLAMP_ARGUMENTS, MULTIPLICITY)[: 5 if MULTIPLICITY in self.given else 4]
+        if len(given) != len(wanted) or not all(map(_is_word, given, wanted)):
+            self._find(
+                node,
+                f"{CLAMP} is given the log-likelihoods of the records, then {', '.join(wanted)}, "
+                "as they are in the data block and in this order.",
+                broken=True,
+            )
+        value = self.value(terms)
+        if not value.by_record or value.type != "vector":
+            self._unclear(
+                node, f"{CLAMP} is given a vector with the log-likelihood of each record."
+            )
+
+    def _past_the_clamp(self, node: Node, named: set[str]) -> None:
+        private = [name for name in sorted(named) if self._sources(name)]
+        name = (private or sorted(named))[0]
+        self._find(
+            node,
+            f"{name} reaches target past {CLAMP}: a prior takes public constants and parameters.",
+            broken=bool(private),
+        )
+
+    def choice(self, node: Node) -> None:
+        """An if that names records."""
+        self.inside += 1
+        try:
+            super().choice(node)
+        finally:
+            self.inside -= 1
+
+    def loop(self, node: Node) -> None:
+        """A loop that names records."""
+        variable, low, high, body = node.present
+        if self.block == "transformed_data" and _is_word(high, "n"):
+            self._by_entry(variable.text, low, body)
+            return
+        self.inside += 1
+        clamps = self.clamps
+        try:
+            super().loop(node)
+        finally:
+            self.inside -= 1
+            self.clamps = min(self.clamps, clamps + 1)  # its body was followed several times
+
+    def _by_entry(self, index: str, low: Node, body: Node) -> None:
+        """``for (i in 1:n) z[i] = y[i] < 0;`` in transformed data."""
+        if not (low.kind == "number" and low[0].text == "1"):
+            self._unclear(low, "a loop over the records begins at 1.")
+        for node in body.present if body.kind == "block" else (body,):
+            target = node[0] if node.kind == "assignment" else node
+            name = target[0][0].text if _is_entry(target, index) else ""
+            known = self.scope.get(name)
+            plain = node.kind == "assignment" and node[1].text == "=" and len(target.present) == 2
+            if not plain or known is None or not known.by_record or known.limits:
+                self._unclear(
+                    node, f"a loop over the records sets entries of variables: z[{index}] = ...;"
+                )
+            sources = known.sources | self._of_entry(node[2], index)
+            self.scope[name] = replace(known, sources=sources)
+
+    def _of_entry(self, node: Node, index: str) -> frozenset[str]:
+        """The confidential data behind an entry that comparisons of the record's own make."""
+        if not names_in(node) & (self.of_records() | {index}):
+            if self.value(node).scalar:
+                return frozenset()
+        elif _is_entry(node, index):
+            known = self.scope.get(node[0][0].text)
+            constant = all(
+                place.kind == "single" and place[0].kind == "number" for place in node.present[2:]
+            )
+            if known is not None and known.by_record and constant:
+                return known.sources
+        elif node.kind in ("ternary", "unary") or (
+            node.kind == "binary" and node[1].text in COMPARISONS
+        ):
+            parts = [part for part in node.present if part.kind != "word"]
+            return frozenset[str]().union(*(self._of_entry(part, index) for part in parts))
+        self._unclear(
+            node,
+            f"a loop over the records takes entries as y[{index}], constants, comparisons and "
+            "choices; calculate with vectors.",
+        )
+
+    # Generated quantities
+
+    def _switched(self, node: Node) -> bool:
+        """Follow ``if (emit)``, ``if (emit_y_rep)`` or ``if (emit || emit_y_rep)``."""
+        condition, *branches = node.present
+        switches = _switches(condition)
+        if not switches or len(branches) > 1:
+            return False
+        (branch,) = branches
+        if switches == {"emit_y_rep"}:
+            self._drawing(branch)
+            return True
+        nodes = branch.present if branch.kind == "block" else (branch,)
+        if switches == {"emit"}:
+            self.block = "emitting"
+        before = dict(self.scope)
+        self.nested(nodes)
+        self.scope = {  # the branch may not have been taken
+            name: replace(value, sources=value.sources | before[name].sources)
+            for name, value in self.scope.items()
+        }
+        self.block = "generated"
+        return True
+
+    def _drawing(self, node: Node) -> None:
+        """What is done under ``if (emit_y_rep)``: it may be anything without the records."""
+        hidden = {name for name, value in self.scope.items() if value.sources - self.drawn}
+        hidden |= {"log_lik", *GIVEN} - {"n", "emit_y_rep"}
+        own = {"y_rep"} | {name for part in every(node) for name in _declared_in(part)}
+        for part in every(node):
+            if part.kind == "output":
+                self._find(part, f"{STATEMENTS['output']} cannot be followed.")
+            elif part.kind == "assignment" and _root(part[0]) not in own:
+                self._find(part, "what is drawn with y_rep is declared there.")
+            elif part.kind == "word" and part.text in hidden:
+                self._find(
+                    part, f"y_rep is drawn with {part.text}, confidential records.", broken=True
+                )
+
+
+def _declared_in(node: Node) -> tuple[str, ...]:
+    """Names that a node declares itself."""
+    declares = node.kind in ("declared", "for_range", "for_each")
+    return (node[0].text,) if declares else ()
+
+
+def _root(node: Node) -> str:
+    """The variable that is assigned to, or of which some entries are."""
+    while node.kind == "index":
+        node = node[0]
+    return node[0].text if node.kind == "name" else ""
+
+
+def _is_sum(node: Node, names: set[str]) -> bool:
+    """Whether it is made of numbers and some names by + and -."""
+    if node.kind == "name":
+        return node[0].text in names
+    if node.kind == "unary":
+        return node[0].text in ("+", "-") and _is_sum(node[1], names)
+    if node.kind == "binary":
+        return node[1].text in ("+", "-") and all(_is_sum(node[k], names) for k in (0, 2))
+    return node.kind == "number"
+
+
+def _is_switched_size(node: Node | None, switch: str) -> bool:
+    """Whether it is ``emit ? n : 0``."""
+    if node is None or node.kind != "ternary":
+        return False
+    condition, many, none = node.present
+    zero = none.kind == "number" and none[0].text == "0"
+    return _is_word(condition, switch) and _is_word(many, "n") and zero
+
+
+def _is_entry(node: Node, index: str) -> bool:
+    """Whether it is ``name[i]``, or ``name[i, ...]``."""
+    if node.kind != "index" or node[0].kind != "name":
+        return False
+    place = node[1]
+    return place.kind == "single" and _is_word(place[0], index)
+
+
+def _switches(node: Node) -> set[str]:
+    """Which of emit and emit_y_rep an ``or`` of them asks for; none for anything else."""
+    if node.kind == "name":
+        return {node[0].text} & set(SWITCHES.values())
+    if node.kind == "binary" and node[1].text == "||":
+        sides = (_switches(node[0]), _switches(node[2]))
+        return sides[0] | sides[1] if all(sides) else set()
+    return set()
