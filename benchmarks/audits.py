@@ -52,7 +52,7 @@ OTHERS = [  # with a model, where there is one
     (dpb.Modips(1.0, "sequential"), "y"),
     (dpb.Modips(1.0, "multinomial", delta=1e-6), "ill"),
     (dpb.ChosenModips(1.0, ("normal", "multinomial"), settings={"multinomial": {"bins": 4}}), "y"),
-    (dpb.Measured(1.0, bins=4), "y"),
+    (dpb.Marginals(1.0, bins=4), "y"),
     (dpb.Score(1.0), "y", BETA),
     (dpb.Score(1.0, delta=1e-6), "y", BETA),
 ]

@@ -45,7 +45,7 @@ def ours(n: int, engine: str) -> dict[str, float]:
     import pandas as pd
 
     import dpbayes as dpb
-    from dpbayes.studies.datasets import SKEWED_MODEL, SKEWED_SCHEMA
+    from studies.datasets import SKEWED_MODEL, SKEWED_SCHEMA
 
     fit = dpb.Synthesizer(
         SKEWED_SCHEMA,

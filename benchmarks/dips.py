@@ -13,7 +13,7 @@ import pandas as pd
 
 import dpbayes as dpb
 from dpbayes.privacy.noise import opendp
-from dpbayes.studies.bowen_liu import comparison_1, comparison_2
+from studies.bowen_liu import comparison_1, comparison_2
 
 SCHEMA = dpb.Schema.from_dict(
     {

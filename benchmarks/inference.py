@@ -12,9 +12,9 @@ from dpbayes import SamplerSettings
 from dpbayes.inference import from_synthetic_counts
 from dpbayes.mechanisms import Anchored
 from dpbayes.publication.ledger import Ledger
-from dpbayes.studies.charest import synthesizer
-from dpbayes.studies.charest import tables as charest
-from dpbayes.studies.liu import modips_rules
+from studies.charest import synthesizer
+from studies.charest import tables as charest
+from studies.liu import modips_rules
 
 
 def seconds(work: Callable[[], object], repeats: int) -> float:

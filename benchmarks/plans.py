@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 
 import dpbayes as dpb
-from dpbayes.errors import DpbayesError
+from dpbayes.core.errors import DpbayesError
+from dpbayes.demo.earnings import earnings
 from dpbayes.planning.plan import EPSILONS
 from dpbayes.planning.population import Population
 from dpbayes.planning.trial import try_out
-from dpbayes.studies.datasets import earnings
 
-MECHANISMS = (dpb.Measured, dpb.Modips, dpb.PerturbedHistogram, dpb.Laplace)
+MECHANISMS = (dpb.Marginals, dpb.Modips, dpb.PerturbedHistogram, dpb.Laplace)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Relations between columns: how ``measured`` draws them, beside NUTS for the same posterior.
+"""Relations between columns: how ``marginals`` draws them, beside NUTS for the same posterior.
 
     python benchmarks/relations.py
 
@@ -16,9 +16,9 @@ import numpy as np
 
 from dpbayes import Measured, SamplerSettings, Synthesizer
 from dpbayes.engines import get_engine
-from dpbayes.mechanisms.measured import parents, relations
+from dpbayes.mechanisms.marginals import parents, relations
 from dpbayes.stan.program import StanProgram
-from dpbayes.studies.ours.tables import earnings_table
+from studies.ours.tables import earnings_table
 
 CASES = ((1_601, 0.5), (1_601, 1.0), (1_601, 3.0), (61_395, 1.0))
 DRAWS = 2000

@@ -18,14 +18,14 @@ import numpy as np
 import pandas as pd
 
 import dpbayes as dpb
-from dpbayes.mechanisms.measured.mechanism import auto_bins
+from dpbayes.demo.earnings import EARNINGS_MODEL
+from dpbayes.mechanisms.marginals.mechanism import auto_bins
 from dpbayes.mechanisms.tables.cells import Axis, make_axis
-from dpbayes.studies.datasets import EARNINGS_MODEL
-from dpbayes.studies.ours.table_measures import Comparison
-from dpbayes.studies.ours.tables import populations
+from studies.ours.table_measures import Comparison
+from studies.ours.tables import populations
 
 # From declared bounds alone. fine: those that tables are compared on, as five years of age, one of
-# education, four dollars; auto: those that `measured` takes. coarse: those of the study `earnings`.
+# education, four dollars; auto: those of `marginals`. coarse: those of the study `earnings`.
 BINS = ("fine", "auto", "coarse")
 COARSE = {"age": 2, "education": 2, "earnings": 20}
 DUST = 1e-9
@@ -70,8 +70,8 @@ def mechanism(
             return dpb.Laplace(epsilon, bins=bins), None
         case "perturbed-histogram":
             return dpb.PerturbedHistogram(epsilon, bins=bins), None
-        case "measured":
-            return dpb.Measured(epsilon, bins=bins, delta=delta), None
+        case "marginals":
+            return dpb.Marginals(epsilon, bins=bins, delta=delta), None
     return dpb.Modips(epsilon, name.removeprefix("modips-")), None
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dpbayes.privacy.accounting import rho_for
-from dpbayes.studies.ours.tables import populations
+from studies.ours.tables import populations
 
 CASE = Path(__file__).with_name("rival_case.py")
 DELTA = 1e-9
@@ -47,7 +47,7 @@ GIVEN = [
     *(row._replace(public=True) for row in TABLES),
 ]
 ALL = [
-    Row("`measured`", "measured", "fine"),
+    Row("`marginals`", "marginals", "fine"),
     Row("`modips`, sequential", "modips-sequential"),
     Row("`modips`, glom", "modips-glom"),
     *TABLES,
@@ -58,7 +58,7 @@ RIVALS = [
     for bins in ("fine", "coarse")
 ]
 ZCDP = [
-    Row("`measured`, δ", "measured", "fine", delta=DELTA),
+    Row("`marginals`, δ", "marginals", "fine", delta=DELTA),
     Row("AIM, zCDP", "aim", "fine", delta=DELTA),
     Row("MST, zCDP", "mst", "fine", delta=DELTA),
 ]
@@ -69,7 +69,7 @@ DPMM = [
 SEQUENCE = Row("`Sequence`, `anchored`", "sequence")
 # Of a larger table: ours, and the rivals on the bins of the comparison and on ours.
 LARGER = [
-    Row("`measured`", "measured", "auto"),
+    Row("`marginals`", "marginals", "auto"),
     Row("MST", "mst", "fine"), Row("MST", "mst", "auto"),
     Row("AIM", "aim", "fine"), Row("AIM", "aim", "auto"),
 ]  # fmt: skip
@@ -166,7 +166,7 @@ def _earnings(epsilons: list[float], runs: Runs, rivals: list[Row], sets: str) -
     print(f"(a) Earnings given public age, education, gender and region; {sets}\n")
     print("AIM and MST know no public columns and synthesise all five at this ε, so they do more.")
     print("TVD is of the tables that have earnings in them.\n")
-    fine = [r for r in rivals if r.bins == "fine" and r.name != "measured"]
+    fine = [r for r in rivals if r.bins == "fine" and r.name != "marginals"]
     table([FLOOR, *GIVEN, *fine], epsilons, runs, "outcome_tvd")
     print(f"\n(b) All five columns confidential; {sets}\n")
     table([FLOOR, *ALL, *rivals, *DPMM * bool(runs.dpmm)], epsilons, runs)
@@ -196,7 +196,7 @@ def main() -> None:
             continue
         print(f"\n(c) {name}, all columns confidential; {sets}\n")
         rows = [row._replace(population=name) for row in LARGER]
-        table([r for r in rows if installed or r.name == "measured"], given.epsilon, runs)
+        table([r for r in rows if installed or r.name == "marginals"], given.epsilon, runs)
     print(NOTES)
 
 

@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dpbayes.core.errors import EngineError
 from dpbayes.engines.cmdstan import CmdStanEngine
-from dpbayes.errors import EngineError
 
 CASE = Path(__file__).with_name("case.py")
 SIZES = (10**3, 10**4, 10**5, 10**6)

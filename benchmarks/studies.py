@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from dpbayes.studies.bowen_liu import comparison, comparison_1
-from dpbayes.studies.hu_williams_savitsky import censoring
-from dpbayes.studies.runner import Report, Study, run_study
+from studies.bowen_liu import comparison, comparison_1
+from studies.hu_williams_savitsky import censoring
+from studies.runner import Report, Study, run_study
 
 WORKERS = (1, 2)
 REPLICATES = 5000  # of comparison-1, as in the paper

@@ -15,12 +15,12 @@ import re
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PACKAGE = HERE.parent / "dpbayes"
+PACKAGES = (HERE.parent / "dpbayes", HERE.parent / "studies")
 Sources = dict[str, dict[str, Any]]
 Held = dict[tuple[str, str], list[str]]  # holders by key and item; item "" for the whole work
 LINE = re.compile(r"^Source: (.+?)\.$", re.MULTILINE | re.DOTALL)
@@ -37,7 +37,7 @@ class SourceError(ValueError):
     """A ``Source:`` line or an item of sources.toml that cannot stand."""
 
 
-def docstrings(package: Path) -> Iterator[tuple[str, str]]:
+def docstrings(packages: Sequence[Path]) -> Iterator[tuple[str, str]]:
     """Dotted name and docstring of every module, class and function."""
 
     def inside(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
@@ -49,7 +49,7 @@ def docstrings(package: Path) -> Iterator[tuple[str, str]]:
             else:
                 yield from inside(child, name)
 
-    for path in sorted(package.rglob("*.py")):
+    for package, path in ((p, path) for p in packages for path in sorted(p.rglob("*.py"))):
         parts = path.relative_to(package.parent).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -76,11 +76,11 @@ def references(docstring: str, sources: Sources) -> list[tuple[str, str]]:
     return found
 
 
-def holders(package: Path, sources: Sources) -> Held:
+def holders(packages: Sequence[Path], sources: Sources) -> Held:
     """Who holds what. SourceError lists all lines and items that cannot stand."""
     held: Held = defaultdict(list)
     problems = []
-    for name, docstring in docstrings(package):
+    for name, docstring in docstrings(packages):
         try:
             for reference in dict.fromkeys(references(docstring, sources)):
                 held[reference].append(name)
@@ -123,17 +123,17 @@ def render(sources: Sources, held: Held) -> str:
     return "\n".join([*parts, *lines]) + "\n"
 
 
-def build(package: Path = PACKAGE, sources: Path = HERE / "sources.toml") -> str:
-    """The page for a package and its sources. SourceError if they do not agree."""
+def build(packages: Sequence[Path] = PACKAGES, sources: Path = HERE / "sources.toml") -> str:
+    """The page for packages and their sources. SourceError if they do not agree."""
     works = tomllib.loads(sources.read_text(encoding="utf-8"))
-    return render(works, holders(package, works))
+    return render(works, holders(packages, works))
 
 
-def main(arguments: list[str], package: Path = PACKAGE, docs: Path = HERE) -> int:
+def main(arguments: list[str], packages: Sequence[Path] = PACKAGES, docs: Path = HERE) -> int:
     """Write formulas.md, or with ``--check`` compare it; 1 if it differs or cannot be made."""
     page = docs / "formulas.md"
     try:
-        text = build(package, docs / "sources.toml")
+        text = build(packages, docs / "sources.toml")
     except SourceError as error:
         print(error, file=sys.stderr)
         return 1

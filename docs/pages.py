@@ -34,7 +34,7 @@ def _kept() -> Iterator[Path]:
 def reference() -> str:
     """A page on everything that is exported, in the order of ``__all__``."""
     names = [name for name in dpb.__all__ if name not in ("utility", "charts")]
-    modules = ("dpbayes.evaluate.utility", "dpbayes.charts", "dpbayes.inference.analysis")
+    modules = ("dpbayes.evaluate.utility", "dpbayes.plots.charts", "dpbayes.inference.analysis")
     objects = [getattr(dpb, name) for name in names]
     there = dict.fromkeys(
         f"{one.__module__}.{one.__qualname__}" for one in objects if callable(one)

@@ -20,13 +20,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dpbayes.studies.bowen_liu import findings as bowen_liu
-from dpbayes.studies.bowen_liu import findings_mixed as mixed
-from dpbayes.studies.catalogue import STUDIES
-from dpbayes.studies.findings import Finding, judged
-from dpbayes.studies.liu import findings as liu
-from dpbayes.studies.park_ghosh.cases import CASES
-from dpbayes.studies.park_ghosh.maps import DELTA
+from studies.bowen_liu import findings as bowen_liu
+from studies.bowen_liu import findings_mixed as mixed
+from studies.catalogue import STUDIES
+from studies.findings import StudyFinding, judged
+from studies.liu import findings as liu
+from studies.park_ghosh.cases import CASES
+from studies.park_ghosh.maps import DELTA
 
 HERE = Path(__file__).parent / "results"
 MARK = re.compile(r"<!-- (\w+) ([\w -]+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -48,7 +48,7 @@ KEPT = {  # of each study, the tables that pages are made of
     "score": ["cells", "skewed"],
     "score-groups": ["cells"],
 }
-FINDINGS: dict[str, tuple[Finding, ...]] = {
+FINDINGS: dict[str, tuple[StudyFinding, ...]] = {
     "comparison-1": bowen_liu.STUDY_1,
     "comparison-2": bowen_liu.STUDY_2,
     "comparison-3": mixed.STUDY_3,
@@ -103,7 +103,7 @@ def run(name: str) -> str:
     less = "" if how["replicates"] >= asked else f" of the {asked:,} that are its default"
     less += f", {how['pieces']:,} of {how['of']:,} pieces" if "pieces" in how else ""
     return (
-        f"`dpbayes study {name}`: {how['replicates']:,} replicates{less}, seed {how['seed']}; "
+        f"`python -m studies {name}`: {how['replicates']:,} replicates{less}, seed {how['seed']}; "
         f"[figures]({name}.csv)."
     )
 
@@ -244,7 +244,7 @@ def distances(argument: str) -> str:
 
 
 def whole(population: str) -> str:
-    """Measures of whole tables by `measured`, means with errors, by ε and δ."""
+    """Measures of whole tables by `marginals`, means with errors, by ε and δ."""
     found = _table("tables")
     found = found[found["population"] == population.replace(" of", ",")]
     scale = {"avg_ecdf": 1e4}

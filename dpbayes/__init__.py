@@ -8,10 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dpbayes import mechanisms
-from dpbayes.choice import choose_program
-from dpbayes.engines import SamplerSettings
-from dpbayes.engines.contract import check_contract
-from dpbayes.errors import (
+from dpbayes.core.errors import (
     BudgetError,
     ConvergenceError,
     DataError,
@@ -23,28 +20,31 @@ from dpbayes.errors import (
     ProgramError,
     SchemaError,
 )
-from dpbayes.fit import Fit
-from dpbayes.formats import open_records, read_records
-from dpbayes.kept import SavedFit, load
+from dpbayes.engines import SamplerSettings
+from dpbayes.engines.contract import check_contract
 from dpbayes.mechanisms import *  # noqa: F403  # its __all__ is the list of mechanisms
-from dpbayes.mechanisms.measured.expected import ExpectedInformation, expected_information
+from dpbayes.mechanisms.marginals.expected import ExpectedInformation, expected_information
 from dpbayes.mechanisms.pegs.public import PublicRecords
 from dpbayes.mechanisms.posterior.weights import ConfidentialWeights, ConstantWeights, Reference
 from dpbayes.privacy.guarantee import Guarantee
-from dpbayes.release import Release
+from dpbayes.records.chunks import Chunks
+from dpbayes.records.formats import open_records, read_records
 from dpbayes.schema import Column, Schema
-from dpbayes.schema.parts import Parts
 from dpbayes.stan.families import Family, register_family
 from dpbayes.stan.model import Program, Regression
 from dpbayes.stan.program import StanProgram
 from dpbayes.stan.sequence import Sequence
-from dpbayes.synthesizer import Synthesizer
-from dpbayes.totals import for_total
-from dpbayes.tuning import tune
+from dpbayes.synthesis.choice import choose_program
+from dpbayes.synthesis.fit import Fit
+from dpbayes.synthesis.release import Release
+from dpbayes.synthesis.saved_fit import SavedFit, load
+from dpbayes.synthesis.synthesizer import Synthesizer
+from dpbayes.synthesis.totals import for_total
+from dpbayes.synthesis.tuning import tune
 
 if TYPE_CHECKING:
-    from dpbayes import charts
     from dpbayes.evaluate import utility
+    from dpbayes.plots import charts
     from dpbayes.publication.gate import publish
     from dpbayes.publication.job import Job
     from dpbayes.publication.ledger import Ledger
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "Job": "publication.job:Job",
     "Ledger": "publication.ledger:Ledger",
-    "charts": "charts",
+    "charts": "plots.charts",
     "publish": "publication.gate:publish",
     "resolve": "publication.resolve:resolve",
     "utility": "evaluate.utility",
@@ -62,7 +62,7 @@ _LAZY = {
 
 __all__ = [
     # in the order of the flow
-    "Column", "Schema", "read_records", "open_records", "Parts",
+    "Column", "Schema", "read_records", "open_records", "Chunks",
     "Regression", "Program", "Sequence", "Family", "register_family", "StanProgram",
     "check_contract", "SamplerSettings",
     "ConstantWeights", "Reference", "ConfidentialWeights", "PublicRecords",

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from dpbayes.mechanisms.measured.margins import fit_shares
+from dpbayes.mechanisms.marginals.margins import fit_shares
 from dpbayes.privacy.noise import StudyNoise
 
 SIZES = (2, 3, 5)

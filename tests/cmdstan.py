@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from dpbayes.core.errors import EngineError
 from dpbayes.engines.cmdstan import CmdStanEngine
-from dpbayes.errors import EngineError
 
 
 def cmdstan_missing() -> str:

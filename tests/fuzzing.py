@@ -13,7 +13,7 @@ import tomli_w
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from dpbayes.errors import DpbayesError
+from dpbayes.core.errors import DpbayesError
 
 USUAL = 500
 CASES = int(os.environ.get("DPBAYES_FUZZ_CASES", USUAL))  # another number: other cases each time

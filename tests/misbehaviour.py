@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from dpbayes.core.errors import DpbayesError
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine
-from dpbayes.errors import DpbayesError
+from dpbayes.formula.groups import GroupColumn, group_data
 from dpbayes.stan.families import FAMILIES
-from dpbayes.stan.groups import GroupColumn, group_data
 from dpbayes.stan.program import StanProgram
 
 N, POINTS = 6, 5  # records, parameter values

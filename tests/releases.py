@@ -19,12 +19,12 @@ import sys
 from pathlib import Path
 
 import dpbayes as dpb
+from dpbayes.core.errors import BudgetError, DpbayesError
 from dpbayes.engines.diagnostics import load_checks
-from dpbayes.errors import BudgetError, DpbayesError
 from dpbayes.publication import gate
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import Work
-from dpbayes.schema.overlap import Identity
+from dpbayes.records.overlap import Identity
 from tests.conftest import make_records
 
 EPSILON = 0.1

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from dpbayes.studies.runner import Chart, Report, Study
+from studies.runner import Chart, Report, Study
 
 
 def run(seed, number, folder=None, slow=0.0, fails=()):
@@ -41,7 +41,7 @@ def study(name="test", **settings):
 if __name__ == "__main__":  # a process that can be killed
     import sys
 
-    from dpbayes.studies.runner import run_study
+    from studies.runner import run_study
     from tests.study import study as made
 
     run_study(made(slow=0.3), 12, Path(sys.argv[1]), workers=2)

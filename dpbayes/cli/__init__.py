@@ -1,6 +1,6 @@
 """The ``dpbayes`` command."""
 
-from dpbayes.interrupts import listen
+from dpbayes.core.interrupts import listen
 
 
 def main() -> None:

@@ -18,13 +18,12 @@ from dpbayes.cli.pages import report
 from dpbayes.cli.plan import plan
 from dpbayes.cli.schema import schema_app
 from dpbayes.cli.streams import FAILED, run, say, say_error
-from dpbayes.cli.study import study
 from dpbayes.cli.synthesize import synthesize
 from dpbayes.cli.tune import tune
 from dpbayes.cli.whole import risk, utility
+from dpbayes.core.errors import DpbayesError
+from dpbayes.core.interrupts import finished, first_signal, ignore, leave, stop_if_interrupted
 from dpbayes.engines import ENGINES
-from dpbayes.errors import DpbayesError
-from dpbayes.interrupts import finished, first_signal, ignore, leave, stop_if_interrupted
 from dpbayes.mechanisms import MECHANISMS
 from dpbayes.stan.families import FAMILIES
 
@@ -38,9 +37,14 @@ app = typer.Typer(
 )
 
 
-def run_command() -> None:
-    """Run what was typed: errors that a user can mend are one message and exit code 2."""
-    code = run(_command)
+def run_command(application: typer.Typer | None = None, name: str = "dpbayes") -> None:
+    """Run what was typed: errors that a user can mend are one message and exit code 2.
+
+    Args:
+        application: whose commands they are, in place of those of ``dpbayes``.
+        name: how it is called.
+    """
+    code = run(lambda: _command(application or app, name))
     if first_signal() is not None:
         leave(code)
     if finished():
@@ -48,11 +52,11 @@ def run_command() -> None:
     sys.exit(code)
 
 
-def _command() -> int:
+def _command(application: typer.Typer, name: str) -> int:
     """Exit code of a command; of one that a signal has ended, 128 and the signal's number."""
     try:
         stop_if_interrupted()
-        code = _exit_code()
+        code = _exit_code(application, name)
     except KeyboardInterrupt:
         code = FAILED
     except Exception:
@@ -66,9 +70,9 @@ def _command() -> int:
     return 128 + came
 
 
-def _exit_code() -> int:
+def _exit_code(application: typer.Typer, name: str) -> int:
     try:
-        app(prog_name="dpbayes")
+        application(prog_name=name)
     except DpbayesError as error:
         say_error(f"error: {error}")
         return FAILED
@@ -123,7 +127,6 @@ for _one in (
     tune,
     audit,
     check,
-    study,
     combine,
     risk,
     utility,

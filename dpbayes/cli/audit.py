@@ -11,12 +11,12 @@ from dpbayes.cli.models import ModelOptions
 from dpbayes.cli.options import AccountOptions, Data, InputOptions, MechanismOptions, ShowValues
 from dpbayes.cli.streams import say
 from dpbayes.cli.whole import CONFIDENTIAL
-from dpbayes.errors import GuaranteeError
-from dpbayes.formats.source import place
-from dpbayes.heavy import pd
+from dpbayes.core.errors import GuaranteeError
+from dpbayes.core.lazy import pd
 from dpbayes.mechanisms import PosteriorMechanism
-from dpbayes.schema.overlap import Identity
-from dpbayes.synthesizer import Synthesizer
+from dpbayes.records.formats.source import place
+from dpbayes.records.overlap import Identity
+from dpbayes.synthesis.synthesizer import Synthesizer
 
 EXCEEDED = 1  # exit code
 CANDIDATES, NEIGHBOURS = 60, 12  # by default

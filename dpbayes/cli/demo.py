@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from dpbayes.cli.streams import is_terminal, say, say_done, say_table
-from dpbayes.heavy import pd
+from dpbayes.core.lazy import pd
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 
 
@@ -31,7 +31,7 @@ def demo(
     OUT/release is a release by the mechanism `anchored`, strict, as `dpbayes synthesize` leaves it;
     OUT/confidential has the table and figures of all synthesizers, and what the release keeps.
     """
-    from dpbayes.studies.demo import run_demo  # draws figures
+    from dpbayes.demo.run import run_demo  # draws figures
 
     found = run_demo(quick=quick, progress=is_terminal(), out=out)
     say(f"\n{found.title}\n")

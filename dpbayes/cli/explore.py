@@ -10,7 +10,7 @@ import typer
 from dpbayes.cli.models import ModelOptions
 from dpbayes.cli.options import InputOptions, refuse_confidential
 from dpbayes.cli.streams import say
-from dpbayes.heavy import pd
+from dpbayes.core.lazy import pd
 from dpbayes.schema import Schema
 from dpbayes.schema.rows import check_room
 from dpbayes.stan.model import ModelChoice

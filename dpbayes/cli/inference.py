@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dpbayes.cli.streams import say, say_error
-from dpbayes.errors import InferenceError, refused
+from dpbayes.core.errors import InferenceError, refused
 from dpbayes.inference.analysis import analyse, of_one, read_release
 from dpbayes.inference.combining import RULES
 from dpbayes.inference.regressions import MODELS, formula_fit

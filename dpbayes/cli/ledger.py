@@ -16,8 +16,8 @@ from dpbayes.publication.account import check_new
 from dpbayes.publication.ledger import STATES, Ledger, loss_in
 from dpbayes.publication.resolve import resolve as resolve_all
 from dpbayes.publication.url import redact
+from dpbayes.records.overlap import Identity
 from dpbayes.schema import Schema
-from dpbayes.schema.overlap import Identity
 
 ledger_app = typer.Typer(
     help="A privacy budget per data set, and every release that was paid from it. Confidential.",

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
+from dpbayes.core.errors import GuaranteeError, ProgramError, SchemaError
 from dpbayes.engines import Engine, SamplerSettings
-from dpbayes.errors import GuaranteeError, ProgramError, SchemaError
 from dpbayes.mechanisms import Mechanism
 from dpbayes.schema import Schema
 from dpbayes.schema.table import read_toml
 from dpbayes.stan.model import ModelChoice, Program, Regression
 from dpbayes.stan.sequence import Sequence
-from dpbayes.synthesizer import Synthesizer
+from dpbayes.synthesis.synthesizer import Synthesizer
 
 
 def required(field: dataclasses.Field[Any]) -> bool:

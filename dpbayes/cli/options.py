@@ -20,28 +20,28 @@ import typer
 
 from dpbayes.cli.models import ModelOptions, required
 from dpbayes.cli.streams import say
-from dpbayes.cluster import on_cluster
-from dpbayes.engines import Engine, SamplerSettings
-from dpbayes.errors import (
+from dpbayes.core.cluster import on_cluster
+from dpbayes.core.errors import (
     DataError,
     DpbayesError,
     EngineError,
     GuaranteeError,
     LedgerError,
 )
-from dpbayes.formats import open_records, read_records
-from dpbayes.formats.base import Found
-from dpbayes.formats.catalog import FORMATS, format_of
-from dpbayes.formats.reader import CHUNK, read_coded
-from dpbayes.formats.source import File, is_address
-from dpbayes.heavy import pd
-from dpbayes.mechanisms import Measured, Mechanism, get_kind, get_mechanism
+from dpbayes.core.lazy import pd
+from dpbayes.engines import Engine, SamplerSettings
+from dpbayes.mechanisms import Marginals, Mechanism, get_kind, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import CONFIDENTIAL
+from dpbayes.records.chunks import IN_PARTS, Apply, Chunks
+from dpbayes.records.formats import open_records, read_records
+from dpbayes.records.formats.base import RecordsRead
+from dpbayes.records.formats.catalog import FORMATS, format_of
+from dpbayes.records.formats.reader import CHUNK, read_coded
+from dpbayes.records.formats.source import File, is_address
 from dpbayes.schema import Schema
-from dpbayes.schema.parts import IN_PARTS, Apply, Parts
-from dpbayes.synthesizer import Synthesizer
+from dpbayes.synthesis.synthesizer import Synthesizer
 
 LARGE = 2**27  # bytes of a file, above which it is read in parts where that will do
 RECORDS = "FILE or address of confidential records."
@@ -135,7 +135,9 @@ class InputOptions:
         """The records, with what was recognised said on the screen."""
         return read_records(source, schema, say=say, **self._how())
 
-    def open(self, source: str, schema: Schema, chunk_rows: int, apply: Apply[Any] | None) -> Parts:
+    def open(
+        self, source: str, schema: Schema, chunk_rows: int, apply: Apply[Any] | None
+    ) -> Chunks:
         """The records in parts."""
         how = self._how()
         return open_records(source, schema, chunk_rows=chunk_rows, say=say, apply=apply, **how)
@@ -147,7 +149,7 @@ class InputOptions:
         kind = format_of(File.of(Path(source)), self.input_format)
         return kind.parts is not None and Path(source).stat().st_size > LARGE
 
-    def coded(self, source: str) -> Found:
+    def coded(self, source: str) -> RecordsRead:
         """The same, with labels beside their codes."""
         return read_coded(source, say=say, **self._how())
 
@@ -156,7 +158,7 @@ class InputOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartsOptions:
+class ChunkOptions:
     """Records that are read in parts, of which one at a time is in memory."""
 
     chunk_rows: Annotated[
@@ -174,7 +176,7 @@ class PartsOptions:
     @contextlib.contextmanager
     def opened(
         self, source: InputOptions, data: str, synthesizer: Synthesizer[Any]
-    ) -> Iterator[pd.DataFrame | Parts]:
+    ) -> Iterator[pd.DataFrame | Chunks]:
         """The records, whole or in parts."""
         asked = self.chunk_rows is not None or self.scheduler is not None
         if asked and not synthesizer.mechanism.counts_parts:
@@ -269,7 +271,7 @@ class MechanismOptions:
                     "a model needs --mechanism: anchored or censored are strict for any of them "
                     "(see `dpbayes list`)."
                 )
-            name = Measured.name
+            name = Marginals.name
         named = {key: v for key, v in vars(self).items() if key not in ("mechanism", "more")}
         named["keep"] = self.keep or None
         settings = read_settings(named, self.more or ())

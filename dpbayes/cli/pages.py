@@ -10,8 +10,8 @@ import typer
 from dpbayes.cli.options import RECORDS, InputOptions, ShowValues
 from dpbayes.cli.streams import say
 from dpbayes.cli.whole import Holdout, Sensitive, names_of
-from dpbayes.errors import OutputError, SchemaError
-from dpbayes.files import write_whole
+from dpbayes.core.errors import OutputError, SchemaError
+from dpbayes.core.files import write_whole
 from dpbayes.schema import Schema
 
 
@@ -41,7 +41,7 @@ def report(
     """
     # Not above: they draw figures, and matplotlib takes long to import.
     from dpbayes.pages.build import PAGE, confidential_page, public_page
-    from dpbayes.pages.comparison import Question
+    from dpbayes.pages.comparison import PageTopic
     from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 
     if (records is None) != (schema is None):
@@ -49,7 +49,7 @@ def report(
     question = None
     if records is not None and schema is not None:
         declared = Schema.from_toml(schema)
-        question = Question(
+        question = PageTopic(
             declared,
             source.read(records, declared),
             None if holdout is None else source.read(holdout, declared),

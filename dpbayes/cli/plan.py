@@ -14,13 +14,13 @@ from rich.table import Table
 from dpbayes.cli.models import ModelOptions
 from dpbayes.cli.options import InputOptions, refuse_confidential
 from dpbayes.cli.streams import is_terminal, say, say_error, say_table
-from dpbayes.errors import SchemaError
-from dpbayes.mechanisms.outlook import COUNTED, DISTANCE
+from dpbayes.core.errors import SchemaError
+from dpbayes.mechanisms.forecast import COUNTED, DISTANCE
 from dpbayes.privacy.accounting import stated, stated_left
 from dpbayes.schema import Schema
 
 if TYPE_CHECKING:  # it imports every mechanism
-    from dpbayes.planning.plan import Expected, Plan
+    from dpbayes.planning.plan import ExpectedRelease, Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ def _say_costs(found: Plan, totals: Sequence[float]) -> None:
     say_table(table)
 
 
-def _changed(one: Expected) -> str:
+def _changed(one: ExpectedRelease) -> str:
     loss = one.claim.epsilon_substitution
     return f"{stated(loss)}" if math.isfinite(loss) else "no bound"
 

@@ -11,15 +11,15 @@ import typer
 
 from dpbayes.cli.options import RECORDS, Data, InputOptions, ShowValues, flattened
 from dpbayes.cli.streams import say, say_done
-from dpbayes.errors import OutputError, SchemaError
-from dpbayes.formats.source import File, is_address
-from dpbayes.mechanisms import Measured
+from dpbayes.core.errors import OutputError, SchemaError
+from dpbayes.mechanisms import Marginals
 from dpbayes.publication.output import as_output_error
+from dpbayes.records.formats.source import File, is_address
 from dpbayes.schema import Schema
 from dpbayes.schema.draft import MARK, guesses, text
 from dpbayes.schema.editors import json_schema
 from dpbayes.stan.sequence import Sequence
-from dpbayes.synthesizer import Synthesizer
+from dpbayes.synthesis.synthesizer import Synthesizer
 
 schema_app = typer.Typer(no_args_is_help=True, help="Write and check schemas.")
 
@@ -77,7 +77,7 @@ def check(
         declared.check_cluster(found)
         say("The records fit the schema.")
     if declared.keep:
-        Synthesizer(declared, Measured(1))
+        Synthesizer(declared, Marginals(1))
     models = Sequence.from_toml(schema, "schema")
     if models is not None:
         models.on(declared)

@@ -8,27 +8,27 @@ from typing import Annotated, Any
 
 import typer
 
-from dpbayes.choice import CHOICE, choice_loss
 from dpbayes.cli.models import ModelOptions, require_posterior
 from dpbayes.cli.options import (
     AccountOptions,
+    ChunkOptions,
     Data,
     InputOptions,
     MechanismOptions,
-    PartsOptions,
     SamplerOptions,
     ShowValues,
 )
 from dpbayes.cli.streams import say, say_done
-from dpbayes.errors import GuaranteeError
-from dpbayes.formats.catalog import CSV, WRITTEN, written_as
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms import Mechanism
 from dpbayes.privacy.accounting import stated
 from dpbayes.publication.job import WARNING, Job, Outcome
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
+from dpbayes.records.formats.catalog import CSV, WRITTEN, written_as
 from dpbayes.stan.family_text import families_in
-from dpbayes.synthesizer import Synthesizer
-from dpbayes.totals import for_total
+from dpbayes.synthesis.choice import CHOICE, choice_loss
+from dpbayes.synthesis.synthesizer import Synthesizer
+from dpbayes.synthesis.totals import for_total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +108,11 @@ def synthesize(
     account: AccountOptions,
     choice: ChoiceOptions,
     sampler: SamplerOptions,
-    parts: PartsOptions,
+    parts: ChunkOptions,
 ) -> None:
     """Write synthetic data with their guarantee: of a whole table, or by a Bayesian model.
 
-    Without a model every confidential column of the schema is synthesised, by `measured` or
+    Without a model every confidential column of the schema is synthesised, by `marginals` or
     another mechanism that needs no Stan program (laplace ... in `dpbayes list`); they take --set.
     With --formula and --mechanism a model of one column is fitted; with --model, or tables
     [[model]] in the schema file, models of all confidential columns under one ε.

@@ -12,12 +12,12 @@ import typer
 from dpbayes.cli.models import ModelOptions
 from dpbayes.cli.options import InputOptions, ShowValues
 from dpbayes.cli.streams import say, say_done
+from dpbayes.core.errors import OutputError
 from dpbayes.engines import SamplerSettings
-from dpbayes.errors import OutputError
 from dpbayes.mechanisms import Unweighted
 from dpbayes.privacy.accounting import stated
 from dpbayes.publication.output import as_output_error, check_writable
-from dpbayes.tuning import tune as choose
+from dpbayes.synthesis.tuning import tune as choose
 
 
 def tune(

@@ -10,10 +10,10 @@ import typer
 
 from dpbayes.cli.options import RECORDS, InputOptions, ShowValues
 from dpbayes.cli.streams import say
-from dpbayes.errors import OutputError
-from dpbayes.files import write_whole
-from dpbayes.formats import read_records
-from dpbayes.heavy import pd
+from dpbayes.core.errors import OutputError
+from dpbayes.core.files import write_whole
+from dpbayes.core.lazy import pd
+from dpbayes.records.formats import read_records
 from dpbayes.schema import Schema
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _text(table: pd.DataFrame) -> str:
 
 
 def _draw(drawing: Figure, path: Path, kind: str) -> None:
-    from dpbayes.charts import mark
+    from dpbayes.plots.charts import mark
 
     mark(drawing, "confidential")
     content = io.BytesIO()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import NamedTuple
 
+from dpbayes.core.errors import EngineError
 from dpbayes.engines.base import Engine, SamplerSettings
-from dpbayes.errors import EngineError
 
 
 class EngineEntry(NamedTuple):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from dpbayes.arrays import Vector
-from dpbayes.errors import EngineError
-from dpbayes.heavy import xr
+from dpbayes.core.arrays import Vector
+from dpbayes.core.errors import EngineError
+from dpbayes.core.lazy import xr
 
 CHECKED_DRAWS = 5  # of each chain, from its first to its last
 # Nats that two log densities may differ by. Writing draws as text, and special functions of two

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Ints
-from dpbayes.heavy import pd
+from dpbayes.core.arrays import Ints
+from dpbayes.core.lazy import pd
 from dpbayes.stan.program import MULTIPLICITY
 
 WORTH = 0.5  # rows to records, above which all are kept: most are different
 
 
 @dataclass(frozen=True, eq=False)
-class Kinds:
+class UniqueRows:
     """Records by kind: those of one kind are equal.
 
     Attributes:
@@ -35,12 +35,12 @@ class Kinds:
     size: int
 
     @classmethod
-    def each(cls, n: int) -> Kinds:
+    def each(cls, n: int) -> UniqueRows:
         """Each record of its own kind."""
         return cls(np.arange(n), n)
 
     @classmethod
-    def among(cls, columns: Mapping[str, NDArray[Any]], n: int) -> Kinds:
+    def among(cls, columns: Mapping[str, NDArray[Any]], n: int) -> UniqueRows:
         """Equal in all columns, each with a value or row for each of n records.
 
         By their bits: 0 and -0 are equal numbers, of which a program may make different terms. In

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats, Ints, Vector
+from dpbayes.core.arrays import Floats, Ints, Vector
+from dpbayes.core.errors import EngineError
 from dpbayes.engines import one_record
 from dpbayes.engines.base import StanData
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedModel
-from dpbayes.engines.one_record import LENGTH, Job, bound_to
+from dpbayes.engines.one_record import LENGTH, RecordTask, bound_to
 from dpbayes.engines.processes import Processes, run_each
-from dpbayes.errors import EngineError
 
 # Rows of every block of a bundled program, however many records there are, of which the first and
 # the last ``LANES`` are copies: vectorised functions treat ends and a remainder differently, and
@@ -32,7 +32,7 @@ FEW = 100  # records that a user's program is given in one process
 
 
 @dataclass(frozen=True)
-class Block:
+class RowBlock:
     """Some rows of a program, and of a bundled one copies of the first around them.
 
     Attributes:
@@ -46,7 +46,7 @@ class Block:
     @classmethod
     def of(
         cls, model: EmbeddedModel, data: StanData, columns: Mapping[str, NDArray[Any]], rows: Ints
-    ) -> Block:
+    ) -> RowBlock:
         """The records ``rows`` of the columns that have a value for each, ``RECORDS`` at most.
 
         A user's program may read all rows, and gets no copies, and as many as there are.
@@ -96,7 +96,7 @@ class RecordsApart:
         self.n = n
         self._model, self._data, self._columns = model, data, columns
         self._blocks = [
-            Block.of(model, data, columns, np.arange(start, min(start + RECORDS, n)))
+            RowBlock.of(model, data, columns, np.arange(start, min(start + RECORDS, n)))
             for start in range(0, n if bundled else 0, RECORDS)
         ]
 
@@ -114,7 +114,7 @@ class RecordsApart:
         """f of each record at each point, shape (n, S)."""
         cores = os.cpu_count() or 1
         shares = np.array_split(np.arange(self.n), min(cores, -(-self.n // FEW)))
-        job = Job(self._model.program, self._data, points, LIMIT)
+        job = RecordTask(self._model.program, self._data, points, LIMIT)
 
         def run(number: int, processes: Processes) -> Floats:
             return self._run(job, shares[number], processes)
@@ -122,7 +122,7 @@ class RecordsApart:
         found = run_each(run, range(len(shares)), cores)
         return np.concatenate([found[number] for number in range(len(shares))])
 
-    def _run(self, job: Job, share: Ints, processes: Processes) -> Floats:
+    def _run(self, job: RecordTask, share: Ints, processes: Processes) -> Floats:
         """The same for some records."""
         process = processes.start(
             [sys.executable, "-P", "-m", one_record.__name__],

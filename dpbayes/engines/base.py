@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Vector
+from dpbayes.core.arrays import Vector
+from dpbayes.core.errors import EngineError, ProgramError
+from dpbayes.core.lazy import xr
 from dpbayes.engines.draws import count_draws, one_draw
-from dpbayes.errors import EngineError, ProgramError
-from dpbayes.heavy import xr
 from dpbayes.privacy.guarantee import Draw
-from dpbayes.schema.fingerprint import data_hash
+from dpbayes.records.fingerprint import data_hash
 from dpbayes.stan.composition import SEPARATOR
 from dpbayes.stan.program import MULTIPLICITY, StanProgram
 

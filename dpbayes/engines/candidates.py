@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats, Ints, Vector
-from dpbayes.engines.apart import RECORDS, Block
+from dpbayes.core.arrays import Floats, Ints, Vector
+from dpbayes.core.errors import EngineError
+from dpbayes.core.lazy import xr
+from dpbayes.engines.apart import RECORDS, RowBlock
 from dpbayes.engines.base import CompilesOnce, SamplerSettings, StanData
 from dpbayes.engines.draws import SAMPLER_STATS, count_draws, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
 from dpbayes.engines.evaluator import by_parts
 from dpbayes.engines.proposal import Candidates, Choices, Outcomes, Proposer, with_rows
-from dpbayes.errors import EngineError
-from dpbayes.heavy import xr
 from dpbayes.privacy.guarantee import Draw
 from dpbayes.stan.program import MULTIPLICITY, StanProgram
 
@@ -200,10 +200,10 @@ class _Records:
         size = RECORDS if model.program.bundled else max(n, 1)
         # At the points of ``sums`` it has to have a log_lik; see ``Proposer``.
         self._strict = not model.program.bundled
-        self._blocks: list[tuple[Block, Ints]] = []  # with how many records each row stands for
+        self._blocks: list[tuple[RowBlock, Ints]] = []  # with how many records each row stands for
         for start in range(0, n, size):
             rows = np.arange(start, min(start + size, n))
-            self._blocks.append((Block.of(model, data, columns, rows), counts[rows]))
+            self._blocks.append((RowBlock.of(model, data, columns, rows), counts[rows]))
 
     def sums(
         self, points: Floats, low: float, high: float, weights: Vector, anchor: Vector

@@ -14,12 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from dpbayes.core.errors import OutputError
+from dpbayes.core.files import write_whole
+from dpbayes.core.lazy import xr
 from dpbayes.engines.base import BoundModel, SamplerSettings
 from dpbayes.engines.draws import join_chains, netcdf, variables
-from dpbayes.errors import OutputError
-from dpbayes.files import write_whole
-from dpbayes.heavy import xr
-from dpbayes.schema.fingerprint import hash_of
+from dpbayes.records.fingerprint import hash_of
 
 # Settings that do not change the draws.
 _IDLE = ("progress", "parallel_chains")

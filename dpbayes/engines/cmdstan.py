@@ -25,7 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats, Vector
+from dpbayes.core.arrays import Floats, Vector
+from dpbayes.core.errors import EngineError, ProgramError
+from dpbayes.core.interrupts import private_folder
+from dpbayes.core.lazy import xr
 from dpbayes.engines.agreement import require_own_draws
 from dpbayes.engines.base import (
     BLOCK_VALUES,
@@ -48,11 +51,8 @@ from dpbayes.engines.cmdstan_run import (
 from dpbayes.engines.draws import SAMPLER_STATS, make_draws, stacked, uncolumn, variables
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
 from dpbayes.engines.progress import SamplingProgress
-from dpbayes.errors import EngineError, ProgramError
-from dpbayes.heavy import xr
-from dpbayes.interrupts import private_folder
 from dpbayes.privacy.guarantee import Draw
-from dpbayes.schema.fingerprint import hash_of
+from dpbayes.records.fingerprint import hash_of
 from dpbayes.stan.program import StanProgram
 
 # The release this was written and tested with; older ones may lack arguments used here.

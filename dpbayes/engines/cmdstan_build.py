@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dpbayes.errors import EngineError
-from dpbayes.heavy import filelock
+from dpbayes.core.errors import EngineError
+from dpbayes.core.lazy import filelock
 
 _LOCK = ".lock"  # held by the process that compiles
 _SCRATCH = "compiling-"

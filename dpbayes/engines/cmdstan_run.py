@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import EngineError, ProgramError
 from dpbayes.engines.base import unfit_data
 from dpbayes.engines.processes import Processes, run_each
-from dpbayes.errors import EngineError, ProgramError
 from dpbayes.stan.program import StanProgram
 
 SOURCE = "model.stan"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import DataError, EngineError, ProgramError
+from dpbayes.core.lazy import xr
 from dpbayes.engines.agreement import OtherDensityError
 from dpbayes.engines.base import BoundModel, CompiledModel, SamplerSettings
 from dpbayes.engines.extremes import AtEnds, Ends, broken, close, counts_of
-from dpbayes.errors import DataError, EngineError, ProgramError
-from dpbayes.heavy import xr
 from dpbayes.stan.composition import SEPARATOR
 from dpbayes.stan.program import CONTRACT_DATA, MULTIPLICITY, OPTIONAL_DATA, StanProgram
 from dpbayes.stan.proof.check import rows_in

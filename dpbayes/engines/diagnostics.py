@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpbayes.errors import ConvergenceError
-from dpbayes.heavy import xr
+from dpbayes.core.errors import ConvergenceError
+from dpbayes.core.lazy import xr
 
 # Each pair: aim, reported when missed, and limit, at which a fit is refused. Aims for R-hat and
 # ESS: Vehtari et al. 2021, Bayesian Analysis 16(2), section 4. At the smallest ESS aimed at, R-hat

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats
-from dpbayes.heavy import xr
+from dpbayes.core.arrays import Floats
+from dpbayes.core.lazy import xr
 
 # CmdStan's sampler columns and their ArviZ names.
 SAMPLER_STATS = {

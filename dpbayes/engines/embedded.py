@@ -15,7 +15,10 @@ import numpy as np
 import stanli
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats, Vector
+from dpbayes.core.arrays import Floats, Vector
+from dpbayes.core.errors import EngineError, ProgramError
+from dpbayes.core.interrupts import interruptible, stop_if_interrupted
+from dpbayes.core.lazy import optimize, xr
 from dpbayes.engines import worker
 from dpbayes.engines.base import (
     BLOCK_VALUES,
@@ -33,11 +36,8 @@ from dpbayes.engines.embedded_chain import arguments, run_chain
 from dpbayes.engines.evaluator import by_parts, evaluator, names_of, unconstrained
 from dpbayes.engines.processes import Processes, run_each
 from dpbayes.engines.progress import SamplingProgress
-from dpbayes.errors import EngineError, ProgramError
-from dpbayes.heavy import optimize, xr
-from dpbayes.interrupts import interruptible, stop_if_interrupted
 from dpbayes.privacy.guarantee import Draw
-from dpbayes.schema.fingerprint import hash_of
+from dpbayes.records.fingerprint import hash_of
 from dpbayes.stan.program import StanProgram
 
 _SHORT = 2_000_000  # records times iterations: about a second of sampling

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dpbayes.arrays import Floats
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import EngineError
 from dpbayes.engines import worker
 from dpbayes.engines.base import SamplerSettings
 from dpbayes.engines.processes import Processes
-from dpbayes.errors import EngineError
 
 
 def run_chain(

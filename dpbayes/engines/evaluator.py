@@ -17,8 +17,8 @@ import numpy as np
 import stanli
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats
-from dpbayes.interrupts import interruptible, note
+from dpbayes.core.arrays import Floats
+from dpbayes.core.interrupts import interruptible, note
 
 _THREADED = 1000  # points from which all cores are used
 # What programs print may hold records: it goes nowhere, from all models of this process.

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import EngineError, ProgramError
+from dpbayes.core.lazy import xr
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.draws import count_draws
-from dpbayes.errors import EngineError, ProgramError
-from dpbayes.heavy import xr
 from dpbayes.stan.program import MULTIPLICITY, StanProgram
 
 TOLERANCE = 1e-9  # relative to the size of the sums compared

@@ -4,9 +4,9 @@ The process that compiles the program reads no record. For each it makes a copy 
 reads that record and no other, says what the program says of it, and ends. However that ends, by an
 error, a crash, or after a time, the next copy knows nothing of it.
 
-Standard input: a pickled ``Job``, then records, each a length and a pickled dictionary of columns
-with one row; at the end of the input the process ends. Standard output: for each record a number
-for each point. Nothing that the program prints gets there.
+Standard input: a pickled ``RecordTask``, then records, each a length and a pickled dictionary of
+columns with one row; at the end of the input the process ends. Standard output: for each record a
+number for each point. Nothing that the program prints gets there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats, Vector
+from dpbayes.core.arrays import Floats, Vector
 from dpbayes.engines.base import StanData
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
@@ -32,7 +32,7 @@ LENGTH = struct.Struct("<q")
 MEMORY = 4 * 2**30  # bytes of addresses for a record
 
 
-class Job(NamedTuple):
+class RecordTask(NamedTuple):
     """What is the same for all records. Public.
 
     Attributes:
@@ -55,7 +55,7 @@ def bound_to(
     return model.bind({**data, **columns, **contract_defaults(n), "n": n})
 
 
-def say(job: Job, model: EmbeddedModel, columns: Mapping[str, NDArray[Any]]) -> Vector:
+def say(job: RecordTask, model: EmbeddedModel, columns: Mapping[str, NDArray[Any]]) -> Vector:
     """f of one record at each point, NaN from the first at which the program fails for it."""
     found = np.full(len(job.points), np.nan)
     with contextlib.suppress(Exception):  # how it fails follows the record, and is its own score
@@ -104,7 +104,7 @@ def main() -> None:
 
     import bridgestan  # noqa: F401  # before there are copies, each of which would import it
 
-    job: Job = _receive()
+    job: RecordTask = _receive()
     model = EmbeddedEngine().compile(job.program)
     while True:
         heading = _read(LENGTH.size)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, TypeVar
 
-from dpbayes.errors import EngineError
-from dpbayes.interrupts import stop_if_interrupted
+from dpbayes.core.errors import EngineError
+from dpbayes.core.interrupts import stop_if_interrupted
 
 T = TypeVar("T")
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats, Vector
+from dpbayes.core.arrays import Floats, Vector
+from dpbayes.core.errors import EngineError, ProgramError
+from dpbayes.core.lazy import special, stats, xr
 from dpbayes.engines.base import BY_RECORD, SamplerSettings, StanData, by_record
 from dpbayes.engines.draws import count_draws, make_draws, one_draw, stacked
 from dpbayes.engines.evaluator import by_parts
-from dpbayes.errors import EngineError, ProgramError
-from dpbayes.heavy import special, stats, xr
 from dpbayes.stan.composition import SEPARATOR
 
 if TYPE_CHECKING:  # it loads the Stan interpreter

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Vector
+from dpbayes.core.arrays import Vector
+from dpbayes.core.errors import EngineError
+from dpbayes.core.lazy import xr
 from dpbayes.engines.base import SamplerSettings, StanData
 from dpbayes.engines.draws import count_draws
-from dpbayes.errors import EngineError
-from dpbayes.heavy import xr
 from dpbayes.privacy.guarantee import Draw
 from dpbayes.stan.composition import COLUMN
 from dpbayes.stan.program import StanProgram

@@ -14,24 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import EngineError
+from dpbayes.core.frames import as_frame
+from dpbayes.core.lazy import pd, special
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.engines.proposal import Candidates
-from dpbayes.errors import EngineError
 from dpbayes.evaluate.candidates import domain, extremes, ordinary, outermost, steps_around
 from dpbayes.evaluate.exact import same
 from dpbayes.evaluate.questions import interview
 from dpbayes.evaluate.walked import moved_by_coordinates, moved_in_sampling
-from dpbayes.fit import Fit
-from dpbayes.heavy import pd, special
 from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.posterior.records import blank_data
 from dpbayes.mechanisms.posterior.sampled import BoundStage
-from dpbayes.mechanisms.posterior.tabulated import Tables
+from dpbayes.mechanisms.posterior.tabulated import AnchorTables
 from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.guarantee import Guarantee
-from dpbayes.schema.frames import as_frame
+from dpbayes.synthesis.fit import Fit
 
 POINTS = 4096  # of the prior: the claim holds on any set of points, so a coarse one can refute it
 FINALISTS = 4  # candidate records that are added in full
@@ -184,7 +184,7 @@ def _of_tables(fit: Fit[Any], neighbour: pd.DataFrame, *, public_too: bool) -> f
     """
     found = 0.0
     for stage in fit.fitted.stages:
-        if isinstance(stage.anchor, Tables):
+        if isinstance(stage.anchor, AnchorTables):
             sides = [fit.fitted.on, fit.fitted.beside(neighbour)]
             works = [partial(stage.anchor.draw, one) for one in sides]
             asked = interview(works[0], works[1], seed=1)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpbayes.core.errors import GuaranteeError
+from dpbayes.core.frames import as_frame
+from dpbayes.core.lazy import pd, stats, xr
 from dpbayes.engines import SamplerSettings
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.draws import one_draw
-from dpbayes.errors import GuaranteeError
-from dpbayes.heavy import pd, stats, xr
 from dpbayes.mechanisms.posterior.fit import PosteriorFit
 from dpbayes.privacy.accounting import stated, stated_left
 from dpbayes.privacy.guarantee import Guarantee
-from dpbayes.schema.frames import as_frame
-from dpbayes.synthesizer import Synthesizer
+from dpbayes.synthesis.synthesizer import Synthesizer
 
 LEVEL = 0.05 / 4  # two limits in each of two directions
 

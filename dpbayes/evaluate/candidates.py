@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.errors import DataError, GuaranteeError
-from dpbayes.heavy import pd
+from dpbayes.core.errors import DataError, GuaranteeError
+from dpbayes.core.lazy import pd
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.domain import made_up
@@ -116,7 +116,7 @@ def outermost(columns: Sequence[Column], records: pd.DataFrame) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Neighbour:
+class NeighbourTable:
     """A table that differs from the confidential one in one record.
 
     Attributes:
@@ -132,7 +132,7 @@ class Neighbour:
     instead: pd.DataFrame
 
 
-def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbour]:
+def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[NeighbourTable]:
     """Up to ``most`` neighbours, those that tell most of all columns together first.
 
     A record at the corners and at the ends of the declared domain, or made up where there are rules
@@ -152,7 +152,7 @@ def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbo
     every = pd.concat([one for one in tried if len(one)])
     every = every.drop_duplicates().reset_index(drop=True)
     fixed = any(column.public for column in schema.columns.values())
-    found: list[Neighbour] = []
+    found: list[NeighbourTable] = []
 
     def tell(adjacency: Adjacency, frames: list[pd.DataFrame], one: pd.DataFrame) -> None:
         try:
@@ -162,7 +162,7 @@ def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[Neighbo
             return
         if not table.equals(records):
             instead = records.iloc[[place] if adjacency == "substitution" else []]
-            found.append(Neighbour(adjacency, table, record, instead))
+            found.append(NeighbourTable(adjacency, table, record, instead))
 
     orders = [range(len(every))[:2], _spread(len(every), 2)]
     for i in (i for order in orders for i in order):

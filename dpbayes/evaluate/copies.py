@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpbayes.arrays import Floats, Ints
-from dpbayes.evaluate.candidates import Neighbour
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.lazy import pd, special, stats
+from dpbayes.evaluate.candidates import NeighbourTable
 from dpbayes.evaluate.questions import Lost
-from dpbayes.heavy import pd, special, stats
 from dpbayes.mechanisms.base import Mechanism, Task
 from dpbayes.privacy.noise import StudyNoise
 
@@ -49,7 +49,7 @@ class _Copied(StudyNoise):
         return found
 
 
-def lost_by_copies(mechanism: Mechanism[Any], base: Task, neighbour: Neighbour) -> Lost:
+def lost_by_copies(mechanism: Mechanism[Any], base: Task, neighbour: NeighbourTable) -> Lost:
     """The loss between tables of one record: without it, or with an ordinary one in its place."""
     tables = neighbour.record, neighbour.instead
     a, b = (_mixed(mechanism, base, table) for table in tables)

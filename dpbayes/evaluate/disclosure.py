@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats, Ints
-from dpbayes.heavy import pd, stats
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.lazy import pd, stats
 from dpbayes.schema import Schema
 
 FALSE_RATES = (0.01, 0.1)  # at which the true rate of an attack is given

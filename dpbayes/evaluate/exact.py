@@ -16,21 +16,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpbayes.core.errors import DpbayesError, GuaranteeError
+from dpbayes.core.lazy import pd, xr
+from dpbayes.core.threads import one_thread
 from dpbayes.engines.draws import stacked
-from dpbayes.errors import DpbayesError, GuaranteeError
-from dpbayes.evaluate.candidates import Neighbour, neighbours
+from dpbayes.evaluate.candidates import NeighbourTable, neighbours
 from dpbayes.evaluate.copies import lost_by_copies
 from dpbayes.evaluate.questions import NONE_LOST, WAYS, Interview, Lost, Way, interview
-from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Fitted, Mechanism, Task
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.records import BoundRecords
-from dpbayes.mechanisms.posterior.tabulated import Tables
+from dpbayes.mechanisms.posterior.tabulated import AnchorTables
 from dpbayes.privacy.accounting import Loss, stated
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise
-from dpbayes.synthesizer import Synthesizer
-from dpbayes.threads import one_thread
+from dpbayes.synthesis.synthesizer import Synthesizer
 
 NEIGHBOURS = 12  # by default
 ALIKE = 3  # neighbours of records that are all alike
@@ -142,7 +142,7 @@ class _Case(NamedTuple):
     """What is compared: the records, or others, a neighbour, and for how many data sets."""
 
     base: Task
-    neighbour: Neighbour
+    neighbour: NeighbourTable
     datasets: int = 1
 
 
@@ -292,7 +292,7 @@ def _anchored(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, no
     task = _task(synthesizer, base, table, noise)
     bound = BoundRecords(task)
     stages = synthesizer.spent.stages(bound.problem())  # type: ignore[attr-defined]  # a posterior
-    anchors = [s.anchor.draw(bound, noise) for s in stages if isinstance(s.anchor, Tables)]
+    anchors = [s.anchor.draw(bound, noise) for s in stages if isinstance(s.anchor, AnchorTables)]
     return _Run(task.rows, None, ([stage.to_dict() for stage in stages], anchors))
 
 

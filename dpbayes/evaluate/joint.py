@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpbayes.arrays import Floats, Ints
-from dpbayes.heavy import pd, special, stats
-from dpbayes.mechanisms.pegs.keys import Layout
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.lazy import pd, special, stats
+from dpbayes.core.threads import one_thread
+from dpbayes.mechanisms.pegs.keys import KeyLayout
 from dpbayes.mechanisms.pegs.regressions import fit_regressions, log_odds
-from dpbayes.threads import one_thread
 
 LEAF = 20  # rows at least in a leaf of a tree
 PERMUTATIONS = 20
@@ -139,7 +139,7 @@ def pmse_ratio(tables: Coded) -> float:
     n, synthetic = len(tables.original), len(tables.synthetic)
     which = np.repeat([0, 1], [n, synthetic])
     codes = np.column_stack([which, np.concatenate([tables.original, tables.synthetic])])
-    layout = Layout(("which", *tables.names), (2, *tables.sizes))
+    layout = KeyLayout(("which", *tables.names), (2, *tables.sizes))
     beta = fit_regressions(layout, codes, WEAK, only=(0,), most=len(codes))[0]
     odds = log_odds(layout, 0, beta, codes)
     share = synthetic / len(codes)

@@ -19,8 +19,8 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpbayes.arrays import Floats, Ints
-from dpbayes.heavy import special
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.lazy import special
 from dpbayes.privacy.noise import BALLS, Noise, StudyNoise
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ WAITING = 600.0  # seconds for one side to ask its next question
 
 
 @dataclass(frozen=True)
-class Question:
+class NoiseQuestion:
     """What was asked of ``Noise``.
 
     Attributes:
@@ -113,13 +113,13 @@ class _Asking(Noise):
     name = "audit: not for release"
     releasable = False
 
-    def __init__(self, ask: Callable[[Question], Any], seed: int) -> None:
+    def __init__(self, ask: Callable[[NoiseQuestion], Any], seed: int) -> None:
         self._ask = ask
         self.rng = np.random.default_rng([seed, 1])  # of what is computed from answers
 
     def _question(self, kind: str, values: ArrayLike, *public: Any) -> Any:
         array = np.asarray(values)
-        return self._ask(Question(kind, array, (array.shape, *public)))
+        return self._ask(NoiseQuestion(kind, array, (array.shape, *public)))
 
     def counts(self, values: ArrayLike, scale: float) -> Ints:
         return np.asarray(self._question("counts", values, scale))
@@ -148,14 +148,16 @@ class _Asking(Noise):
         self, codes: Ints, sizes: Sequence[int], extra: int, size: int, *, doubled: bool
     ) -> Ints:
         public = (tuple(sizes), extra, size, doubled)  # and not how many records there are
-        return np.asarray(self._ask(Question("urn", np.asarray(codes), public)))
+        return np.asarray(self._ask(NoiseQuestion("urn", np.asarray(codes), public)))
 
     def below(self, ends: ArrayLike) -> NDArray[Any]:
         ends = np.asarray(ends)
-        return np.asarray(self._ask(Question("below", None, (ends.shape, tuple(ends.ravel())))))
+        return np.asarray(
+            self._ask(NoiseQuestion("below", None, (ends.shape, tuple(ends.ravel()))))
+        )
 
     def poisson(self, size: int) -> Ints:
-        return np.asarray(self._ask(Question("poisson", size, ())))
+        return np.asarray(self._ask(NoiseQuestion("poisson", size, ())))
 
 
 @dataclass(frozen=True)
@@ -170,13 +172,13 @@ class _Side:
     """Work that stops whenever it asks something, until it is answered."""
 
     def __init__(self, work: Callable[[Noise], Any], seed: int) -> None:
-        self._questions: queue.SimpleQueue[Question | _Ended] = queue.SimpleQueue()
+        self._questions: queue.SimpleQueue[NoiseQuestion | _Ended] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._work, self._noise = work, _Asking(self._ask, seed)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def _ask(self, question: Question) -> Any:
+    def _ask(self, question: NoiseQuestion) -> Any:
         self._questions.put(question)
         answer = self._answers.get()
         if isinstance(answer, _Stop):
@@ -191,7 +193,7 @@ class _Side:
         except BaseException as error:  # the interviewer raises it, or has asked for it
             self._questions.put(_Ended(error=error))
 
-    def go_on(self, answer: Any = None) -> Question | _Ended:
+    def go_on(self, answer: Any = None) -> NoiseQuestion | _Ended:
         """The next question, or the end. Only one side works at a time."""
         self._answers.put(answer)
         return self._questions.get(timeout=WAITING)
@@ -262,7 +264,7 @@ def _asked(sides: Sequence[_Side], study: _Answers) -> Interview[Any]:
             how = "ends in an error" if errors else "asks nothing more"
             differs = f"after {len(kinds)} questions one table {how}, and the other does not"
             return Interview(tuple(losses), differs, None, tuple(kinds))
-        a, b = (one for one in now if isinstance(one, Question))
+        a, b = (one for one in now if isinstance(one, NoiseQuestion))
         if (a.kind, a.public) != (b.kind, b.public):
             differs = f"question {len(kinds) + 1} ({a.kind}) is asked with other settings"
             return Interview(tuple(losses), differs, None, tuple(kinds))
@@ -278,7 +280,7 @@ def _both(lost: Lost, answer: Any) -> Answered:
     return lost, [answer, answer]
 
 
-def _distance(a: Question, b: Question) -> Floats:
+def _distance(a: NoiseQuestion, b: NoiseQuestion) -> Floats:
     return np.asarray(np.abs(np.asarray(a.asked, float) - np.asarray(b.asked, float)))
 
 
@@ -286,28 +288,28 @@ def _pure(epsilon: float) -> Lost:
     return Lost(epsilon, epsilon, 0.0, epsilon**2 / 2)
 
 
-def _laplace(a: Question, b: Question, study: _Answers) -> Answered:
+def _laplace(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
     """Laplace noise, discrete or not: the L1 distance over the scale."""
     _, scale = a.public
     draw = study.counts if a.kind == "counts" else study.reals
     return _both(_pure(float(_distance(a, b).sum()) / scale), draw(a.asked, scale))
 
 
-def _gaussian(a: Question, b: Question, study: _Answers) -> Answered:
+def _gaussian(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
     """Gaussian noise: half the squared L2 distance over the variance, a rho."""
     _, sigma = a.public
     rho = float((_distance(a, b) ** 2).sum()) / (2 * sigma**2)
     return _both(Lost(0.0, 0.0, rho, rho), study.gaussian(a.asked, sigma))
 
 
-def _radial(a: Question, b: Question, study: _Answers) -> Answered:
+def _radial(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
     """Radial noise, whose radius is a whole number: the L2 distance, rounded up, over the scale."""
     _, scale = a.public
     far = math.ceil(float(np.linalg.norm(_distance(a, b))))
     return _both(_pure(far / scale), study.radial(a.asked, scale))
 
 
-def _select(a: Question, b: Question, study: _Answers) -> Answered:
+def _select(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
     """The exponential mechanism: the index whose probability differs most, each way."""
     _, scale = a.public
     p, q = (special.log_softmax(np.asarray(one.asked, dtype=float) / scale) for one in (a, b))
@@ -317,7 +319,7 @@ def _select(a: Question, b: Question, study: _Answers) -> Answered:
     return _both(lost, study.select(a.asked, scale))
 
 
-def _inside(a: Question, b: Question, study: _Answers) -> Answered:
+def _inside(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
     """Noise drawn again until it is inside: each distance, and the normalising constants."""
     _, scale, lower, upper, integer = a.public
     more = 1 if integer else 0
@@ -335,7 +337,7 @@ def _inside(a: Question, b: Question, study: _Answers) -> Answered:
     return _both(Lost.between(up, down), draw)
 
 
-def _levels(a: Question, b: Question, study: _Answers) -> Answered:
+def _levels(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
     """A level by whole weights, row by row; any where the tables agree."""
     with np.errstate(divide="ignore", invalid="ignore"):
         p, q = (np.log(one.asked / one.asked.sum(axis=1, keepdims=True)) for one in (a, b))
@@ -347,7 +349,7 @@ def _levels(a: Question, b: Question, study: _Answers) -> Answered:
     return _both(lost, answer)
 
 
-def _urn(a: Question, b: Question, study: _Answers) -> Answered:
+def _urn(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
     """Cells from an urn: all rows in a cell in which the tables differ, or none in any of them.
 
     Other rows have probabilities in between: the log ratio rises or falls with each row of such a
@@ -376,18 +378,18 @@ def _urn(a: Question, b: Question, study: _Answers) -> Answered:
     return _both(Lost.between(max(0.0, *ratios), max(0.0, *(-r for r in ratios))), answer)
 
 
-def _below(a: Question, b: Question, study: _Answers) -> Answered:
+def _below(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
     """Public numbers of outcomes, each as likely."""
     shape, ends = a.public
     return _both(NONE_LOST, study.below(np.array(ends, dtype=object).reshape(shape)))
 
 
-def _poisson(a: Question, b: Question, study: _Answers) -> Answered:
+def _poisson(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
     """Copies of records, which no one is told: one of each here (``exact.copies`` has the rest)."""
     return NONE_LOST, [np.ones(one.asked, dtype=np.int64) for one in (a, b)]
 
 
-_KINDS: dict[str, Callable[[Question, Question, _Answers], Answered]] = {
+_KINDS: dict[str, Callable[[NoiseQuestion, NoiseQuestion, _Answers], Answered]] = {
     "counts": _laplace,
     "reals": _laplace,
     "gaussian": _gaussian,

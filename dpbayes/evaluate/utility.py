@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpbayes.arrays import Floats
-from dpbayes.heavy import pd
+from dpbayes.core.arrays import Floats
+from dpbayes.core.lazy import pd
 from dpbayes.schema import Column
 
 Z = 1.96  # of the intervals that are compared

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Vector
+from dpbayes.core.arrays import Floats, Vector
 from dpbayes.engines import get_engine
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from dpbayes.errors import DpbayesError, OutputError
+from dpbayes.core.errors import DpbayesError, OutputError
 from dpbayes.explore.worker import Worker
 
 HOST = "127.0.0.1"

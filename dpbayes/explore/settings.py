@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpbayes.errors import DpbayesError, GuaranteeError
-from dpbayes.mechanisms import MECHANISMS, Anchored, Measured, get_kind, get_mechanism
+from dpbayes.core.errors import DpbayesError, GuaranteeError
+from dpbayes.mechanisms import MECHANISMS, Anchored, Marginals, get_kind, get_mechanism
 from dpbayes.mechanisms.base import Mechanism
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.weights import ConfidentialWeights
 from dpbayes.privacy.guarantee import ADJACENCIES, EPSILONS, Basis, inside
 from dpbayes.schema import Schema
 from dpbayes.stan.model import Model
-from dpbayes.synthesizer import Synthesizer
+from dpbayes.synthesis.synthesizer import Synthesizer
 
 MOST_BINS = 1000
 SCALING = ("c1", "c2")
@@ -108,7 +108,7 @@ def offered(schema: Schema, model: Model | None) -> dict[str, list[str]]:
     The one that the page begins with is first: strict, and what plans recommend mostly.
     """
     found = {}
-    first = Measured.name if model is None else Anchored.name
+    first = Marginals.name if model is None else Anchored.name
     for name in sorted(MECHANISMS, key=lambda name: name != first):
         numbers = {c.name: c.start or 10.0 for c in CONTROLS if takes(name, c)}
         needed = {key: value for key, value in numbers.items() if key == "epsilon"}

@@ -8,24 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes import charts
+from dpbayes.core.lazy import pd
 from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.evaluate.utility import utility
 from dpbayes.explore.settings import build, command
-from dpbayes.fit import Fit
-from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import Findings
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.fit import PosteriorFit
 from dpbayes.pages import figures
-from dpbayes.pages.page import Picture, Table, shown
+from dpbayes.pages.page import PageTable, Picture, shown
 from dpbayes.planning.population import Population
 from dpbayes.planning.trial import between_samples, distances
-from dpbayes.report.losses import UNCLAMPED, distance, lost
+from dpbayes.plots import charts
+from dpbayes.report.utility_warnings import UNCLAMPED, distance, lost
 from dpbayes.report.whole import Whole
 from dpbayes.schema import Schema
 from dpbayes.stan.model import Model, ModelChoice
-from dpbayes.synthesizer import Synthesizer
+from dpbayes.synthesis.fit import Fit
+from dpbayes.synthesis.synthesizer import Synthesizer
 
 CHAINS = SamplerSettings(chains=2, warmup=400, draws=400, seed=1)
 MOST_PICTURES = 12
@@ -190,7 +190,7 @@ class Explorer:
         return found
 
 
-def _table(measures: Mapping[str, Mapping[str, Any]]) -> Table:
+def _table(measures: Mapping[str, Mapping[str, Any]]) -> PageTable:
     """Distances by column."""
     plain = measures.get(UNCLAMPED)
     head = ["column", "distance", *(["as the unclamped fit draws it"] if plain else [])]
@@ -198,10 +198,10 @@ def _table(measures: Mapping[str, Mapping[str, Any]]) -> Table:
         [name, distance(found), *([distance(plain[name])] if plain else [])]
         for name, found in measures["synthetic_1"].items()
     ]
-    return Table("Largest difference of cumulative shares, or of shares, by column", head, rows)
+    return PageTable("Largest difference of cumulative shares, or of shares, by column", head, rows)
 
 
-def _plain(table: Table) -> dict[str, Any]:
+def _plain(table: PageTable) -> dict[str, Any]:
     rows = [[shown(cell) for cell in row] for row in table.rows]
     return {"caption": table.caption, "head": list(table.head), "rows": rows}
 

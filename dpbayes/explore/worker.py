@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from dpbayes.errors import DpbayesError, EngineError
+from dpbayes.core.errors import DpbayesError, EngineError
 from dpbayes.explore.trial import Explorer
 
 _spawn = multiprocessing.get_context("spawn")  # a fork would copy threads and sockets

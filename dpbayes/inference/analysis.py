@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.errors import InferenceError, SchemaError, refused
-from dpbayes.formats import read_records
-from dpbayes.heavy import pd
+from dpbayes.core.errors import InferenceError, SchemaError, refused
+from dpbayes.core.lazy import pd
+from dpbayes.formula.text import parse
+from dpbayes.formula.tree import Binary, Call, LevelName, Name, Node, Number
 from dpbayes.inference.combining import RULES, Combined, combine
 from dpbayes.inference.counts import (
     CountsPosterior,
@@ -28,10 +29,9 @@ from dpbayes.inference.coverage import (
     uncovered,
     unfit,
 )
-from dpbayes.release import STATEMENT, Release
+from dpbayes.records.formats import read_records
 from dpbayes.schema.values import level_text
-from dpbayes.stan.formula_text import parse
-from dpbayes.stan.formula_tree import Binary, Call, Name, Node, Number, Text
+from dpbayes.synthesis.release import STATEMENT, Release
 
 _URNS = ("beta-binomial", "multinomial-dirichlet")
 
@@ -217,7 +217,7 @@ def _share_of(outcome: Node, levels: Mapping[str, Sequence[Any]]) -> tuple[str |
     if isinstance(outcome, Name) and len(levels.get(outcome.value, ())) == 2:
         return outcome.value, levels[outcome.value][1]
     if isinstance(outcome, Binary) and outcome.sign == "==" and isinstance(outcome.left, Name):
-        if isinstance(outcome.right, Text):
+        if isinstance(outcome.right, LevelName):
             return outcome.left.value, outcome.right.value
         if isinstance(outcome.right, Number):
             return outcome.left.value, outcome.right.text

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats
-from dpbayes.errors import InferenceError
-from dpbayes.heavy import pd, stats, xr
-from dpbayes.markup import card
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import InferenceError
+from dpbayes.core.lazy import pd, stats, xr
+from dpbayes.core.markup import card
 
 # (variance T, degrees of freedom) from W, B and m; B > 0 is not assumed.
 Rule = Callable[[Floats, Floats, int], tuple[Floats, Floats]]

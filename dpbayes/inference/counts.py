@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpbayes.arrays import Floats, Ints
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.errors import InferenceError
+from dpbayes.core.lazy import optimize, special, stats, xr
 from dpbayes.engines import SamplerSettings, get_engine
-from dpbayes.errors import InferenceError
-from dpbayes.heavy import optimize, special, stats, xr
 from dpbayes.stan.program import StanProgram
 
 MOST_COUNTS = 2_000_000  # possible x times cells that are held at once

@@ -8,11 +8,11 @@ from typing import Any
 # What fits m data sets, each from a draw of its own of a private posterior.
 DEFAULT_RULE = "modips"
 # What fits those of one private measurement: the spread between them holds all that is unknown.
-RULES_BY_MECHANISM = {"measured": "reiter2002", "score": "reiter2002"}
+RULES_BY_MECHANISM = {"marginals": "reiter2002", "score": "reiter2002"}
 _OF_ONE_MEASUREMENT = ("reiter2002", "raghunathan", "mixture")
 _OWN_NOISE = ("modips", "modips-choice")  # in each data set
 # Of which a study of ours, or a paper's that we repeated, has the coverage near its level.
-COVERED = ("measured", "modips", "modips-choice", "unweighted")
+COVERED = ("marginals", "modips", "modips-choice", "unweighted")
 
 _SHRUNK = (
     "its data shrink towards the synthesizer's prior (bias of 54 to 90% at ε = 2, Charest, Table "
@@ -20,13 +20,14 @@ _SHRUNK = (
 )
 _CLAMPED = (
     "its clamp shifts the posterior: with five data sets 95% intervals of a share covered 7% at "
-    "ε = 1 and 81% at ε = 3 (`dpbayes study known-draws`). Use from_clamped_draws for shares, or "
-    "ask for a release by 'anchored'"
+    "ε = 1 and 81% at ε = 3 (`python -m studies known-draws`). Use from_clamped_draws for shares, "
+    "or ask for a release by 'anchored'"
 )
 _ANCHORED = (
-    "with five data sets 95% intervals of a share covered 90 to 96% (`dpbayes study known-draws`), "
-    "and of regressions nothing is known: where ε is small the clamp shifts coefficients, up to "
-    "their sign, and the spread between data sets does not show it. Do not trust a small p-value "
+    "with five data sets 95% intervals of a share covered 90 to 96% (`python -m studies "
+    "known-draws`), and of regressions nothing is known: where ε is small the clamp shifts "
+    "coefficients, up to their sign, and the spread between data sets does not show it. Do not "
+    "trust a small p-value "
     "that rests on it"
 )
 _NEAR = (

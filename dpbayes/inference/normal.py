@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpbayes.errors import InferenceError
-from dpbayes.heavy import stats
+from dpbayes.core.errors import InferenceError
+from dpbayes.core.lazy import stats
 
 
 @dataclass(frozen=True)

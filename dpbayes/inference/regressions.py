@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.errors import InferenceError, SchemaError
-from dpbayes.heavy import pd
-from dpbayes.stan.formula import DataFormula, columns_of
-from dpbayes.stan.formula_text import quoted
+from dpbayes.core.errors import InferenceError, SchemaError
+from dpbayes.core.lazy import pd
+from dpbayes.formula.formula import DataFormula, columns_of
+from dpbayes.formula.text import quoted
 
 
 @dataclass(frozen=True)

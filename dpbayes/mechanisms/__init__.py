@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from dpbayes.errors import GuaranteeError, refused
-from dpbayes.mechanisms.base import Fitted, Mechanism, PureMechanism, Task
-from dpbayes.mechanisms.measured.mechanism import Measured
+from dpbayes.core.errors import GuaranteeError, refused
+from dpbayes.mechanisms.base import Fitted, Mechanism, ModelFreeMechanism, Task
+from dpbayes.mechanisms.marginals.mechanism import Marginals
 from dpbayes.mechanisms.modips.chosen import ChosenModips
 from dpbayes.mechanisms.modips.clamped import ClampedModips
 from dpbayes.mechanisms.modips.mechanism import Modips
@@ -47,14 +47,19 @@ def register_mechanism(kind: Kind) -> Kind:
 for _kind in (
     Unweighted, Weighted, WeightedE, Censored, CensoredWeighted, Anchored, Score, BetaDivergence,
     Laplace, PerturbedHistogram, EmpiricalBootstrap, MultinomialDirichlet, SmoothedHistogram,
-    BetaBinomial, BetaBinomialMR, Modips, ChosenModips, Measured, Pegs, PegsReset,
+    BetaBinomial, BetaBinomialMR, Modips, ChosenModips, Marginals, Pegs, PegsReset,
     PerturbedImputation, MarginalBootstrap,
 ):  # fmt: skip
     register_mechanism(_kind)
 
 
+RENAMED = {"measured": "marginals"}  # since 0.1
+
+
 def get_kind(name: str, settings: Mapping[str, Any]) -> type[Mechanism[Any]]:
     """The class by name, for these settings. GuaranteeError if the name is unknown."""
+    if name in RENAMED:
+        raise GuaranteeError(f"mechanism {name!r} is now {RENAMED[name]!r}.")
     if name not in MECHANISMS:
         raise GuaranteeError(f"unknown mechanism {name!r}; mechanisms: {', '.join(MECHANISMS)}.")
     return MECHANISMS[name].variant(settings)
@@ -82,8 +87,8 @@ def get_mechanism(name: str, /, **settings: Any) -> Mechanism[Any]:
 __all__ = [
     "MECHANISMS", "Anchored", "BetaBinomial", "BetaBinomialMR", "BetaDivergence", "Censored",
     "CensoredWeighted", "ChosenModips", "ClampedModips", "DiversePegs", "EmpiricalBootstrap",
-    "Fitted", "Laplace", "MarginalBootstrap", "Measured", "Mechanism", "Modips",
+    "Fitted", "Laplace", "MarginalBootstrap", "Marginals", "Mechanism", "Modips",
     "MultinomialDirichlet", "Pegs", "PegsReset", "PerturbedHistogram", "PerturbedImputation",
-    "PosteriorMechanism", "PureMechanism", "Score", "SmoothedHistogram", "Task", "Unweighted",
+    "PosteriorMechanism", "ModelFreeMechanism", "Score", "SmoothedHistogram", "Task", "Unweighted",
     "Weighted", "WeightedE", "get_mechanism", "register_mechanism",
 ]  # fmt: skip

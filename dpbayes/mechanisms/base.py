@@ -14,12 +14,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from dpbayes.arrays import Vector
+from dpbayes.core.arrays import Vector
+from dpbayes.core.errors import GuaranteeError
+from dpbayes.core.lazy import pd, xr
+from dpbayes.core.versions import versions
 from dpbayes.engines.base import Engine, SamplerSettings
 from dpbayes.engines.checkpoint import Checkpoint
-from dpbayes.errors import GuaranteeError
-from dpbayes.heavy import pd, xr
-from dpbayes.mechanisms.outlook import Outlook
+from dpbayes.mechanisms.forecast import Forecast
 from dpbayes.privacy.accounting import NOTHING, Loss
 from dpbayes.privacy.guarantee import (
     ADJACENCIES,
@@ -30,9 +31,8 @@ from dpbayes.privacy.guarantee import (
     check_epsilon,
 )
 from dpbayes.privacy.noise import Noise, opendp
-from dpbayes.release import versions
+from dpbayes.records.chunks import InMemoryTable, Table
 from dpbayes.schema import Column, Schema
-from dpbayes.schema.parts import Held, Table
 from dpbayes.stan.model import Model
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Task:
 
     def of(self, records: pd.DataFrame) -> Task:
         """The same for other validated records."""
-        return replace(self, table=Held(self.schema, records), _shared={})
+        return replace(self, table=InMemoryTable(self.schema, records), _shared={})
 
     def shared(self, make: Callable[[Task], T]) -> T:
         """What several mechanisms compute alike from these records; it is computed once."""
@@ -224,7 +224,7 @@ class Fitted(ABC):
         return Findings({"settings": dict(self.settings)})
 
 
-class Outside(ABC):
+class ReferenceData(ABC):
     """What was made of other records than the confidential ones, among a mechanism's settings."""
 
     @abstractmethod
@@ -271,13 +271,13 @@ class Mechanism(ABC, Generic[F_co]):
         """Rows of a data set, where they are known before any record is seen; else None."""
         return schema.rows.number
 
-    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         """What noise will do to a release, by public facts alone.
 
         Args:
             rows: the public number (``Task.rows``).
         """
-        return Outlook()
+        return Forecast()
 
     @abstractmethod
     def check(self, schema: Schema, model: Model | None) -> None:
@@ -391,7 +391,7 @@ class NoisyMechanism(Mechanism[F_co]):
         return replace(claim, once=loss, each=NOTHING, once_for="the sanitised distribution")
 
 
-class PureMechanism(NoisyMechanism[Fitted]):
+class ModelFreeMechanism(NoisyMechanism[Fitted]):
     """Base of those without a model: they synthesise every confidential column of the schema,
     given the public ones.
 
@@ -432,8 +432,8 @@ class PureMechanism(NoisyMechanism[Fitted]):
         return self.prepare(task.schema, task.records, task.rows)
 
 
-class PureFitted(Fitted):
-    """A ``PureMechanism`` with the records that it is applied to. Confidential.
+class ModelFreeFitted(Fitted):
+    """A ``ModelFreeMechanism`` with the records that it is applied to. Confidential.
 
     Args:
         schema: its confidential columns are synthesised.
@@ -441,7 +441,7 @@ class PureFitted(Fitted):
     """
 
     def __init__(
-        self, mechanism: PureMechanism, schema: Schema, settings: Mapping[str, Any]
+        self, mechanism: ModelFreeMechanism, schema: Schema, settings: Mapping[str, Any]
     ) -> None:
         self.mechanism = mechanism
         self.settings = {**mechanism.to_dict(), **settings}

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dpbayes.errors import GuaranteeError
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms.pegs.public import PublicRecords
 from dpbayes.mechanisms.posterior.anchored import NAMED_ANCHORS
 from dpbayes.mechanisms.posterior.weights import (

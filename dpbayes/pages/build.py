@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpbayes.errors import DataError, refused
-from dpbayes.formats import read_records
+from dpbayes.core.errors import DataError, refused
 from dpbayes.inference.coverage import DEFAULT_RULE, RULES_BY_MECHANISM, uncovered
 from dpbayes.pages import comparison, confidential
-from dpbayes.pages.comparison import Question
+from dpbayes.pages.comparison import PageTopic
 from dpbayes.pages.guarantee import guarantee, numbers, settings
-from dpbayes.pages.page import Page, Section, Table
+from dpbayes.pages.page import Page, PageTable, Section
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
-from dpbayes.release import STATEMENT
+from dpbayes.records.formats import read_records
+from dpbayes.synthesis.release import STATEMENT
 
 PAGE = "report.html"
 
@@ -48,7 +48,7 @@ def _public(statement: Mapping[str, Any]) -> Page:
     )
 
 
-def confidential_page(out: Path, question: Question | None = None) -> bytes:
+def confidential_page(out: Path, question: PageTopic | None = None) -> bytes:
     """A page for those who release: utility, risk, diagnostics, beside the records.
 
     Args:
@@ -90,7 +90,7 @@ def _what(statement: Mapping[str, Any]) -> Section:
             "as they are: there a row has the values of a person."
         )
     rows = [["rows of a data set", given.get("rows")], ["data sets", statement["datasets"]]]
-    return Section("What they are", text, tables=[Table("Size", ["", "number"], rows)])
+    return Section("What they are", text, tables=[PageTable("Size", ["", "number"], rows)])
 
 
 def _analysis(statement: Mapping[str, Any]) -> Section:

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats
-from dpbayes.errors import InferenceError
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import InferenceError
+from dpbayes.core.lazy import pd
 from dpbayes.evaluate.joint import total_variation
 from dpbayes.evaluate.utility import interval_overlap, utility
-from dpbayes.heavy import pd
 from dpbayes.inference.regressions import formula_fit
 from dpbayes.pages import figures
-from dpbayes.pages.page import Picture, Section, Table
+from dpbayes.pages.page import PageTable, Picture, Section
 from dpbayes.report.whole import Whole, bounds_of, joint_utility, risk, tables_of
 from dpbayes.schema import Column, Schema
 
@@ -26,7 +26,7 @@ Fits = tuple[list[str], tuple[Floats, Floats], tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True)
-class Question:
+class PageTopic:
     """What a page looks at, beside the release.
 
     Attributes:
@@ -54,7 +54,7 @@ class Question:
 
 
 def sections(
-    question: Question, released: pd.DataFrame, statement: Mapping[str, Any]
+    question: PageTopic, released: pd.DataFrame, statement: Mapping[str, Any]
 ) -> list[Section]:
     """Utility and disclosure risk of a data set."""
     whole = question.beside(released)
@@ -75,7 +75,7 @@ def sections(
             "guarantee bounds them by; the table below has the numbers.",
             "",
         )
-        attacks = Table.of("Attacks", table)
+        attacks = PageTable.of("Attacks", table)
         found.append(Section("Disclosure risk", text, pictures=[picture], tables=[attacks]))
     return found
 
@@ -113,7 +113,7 @@ def _columns(whole: Whole) -> Section:
     ]  # fmt: skip
     if not any(column.optional for column in whole.schema.columns.values()):
         head, rows = head[:-2], [row[:-2] for row in rows]
-    table = Table("Distance of each column, on the first data set", head, rows).filled()
+    table = PageTable("Distance of each column, on the first data set", head, rows).filled()
     public = [name for name, column in whole.schema.columns.items() if column.public]
     text = [f"Public columns are released as they are: {', '.join(public)}."] if public else []
     return Section("Columns one by one", text, pictures=pictures, tables=[table])
@@ -156,7 +156,7 @@ def _together(whole: Whole) -> Section:
         "Marginal and conditional distances are sums of squared differences of shares: of the "
         "levels of a column, and of the same at each level of another column.",
     ]
-    table = Table.of("Distances of the whole table", joint_utility(whole))
+    table = PageTable.of("Distances of the whole table", joint_utility(whole))
     return Section("Columns together", text, pictures=[picture], tables=[table])
 
 
@@ -169,7 +169,7 @@ def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
         few = table.loc[table["interval overlap"] < LOST, "coefficient"]
         if len(few):
             missed.append(f"{formula}: {', '.join(few)}")
-        tables.append(Table.of(f"{formula} (least squares)", table))
+        tables.append(PageTable.of(f"{formula} (least squares)", table))
         figure = figures.regression(formula, {"data": ours, "synthetic": theirs}, names)
         mean = table["interval overlap"].mean()
         text = f"Coefficients of {formula}; mean overlap of 95% intervals {mean:.2f}."

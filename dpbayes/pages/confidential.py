@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes import charts
-from dpbayes.errors import DataError
-from dpbayes.heavy import pd
-from dpbayes.kept import FIT
+from dpbayes.core.errors import DataError
+from dpbayes.core.lazy import pd
 from dpbayes.pages import figures
-from dpbayes.pages.page import Picture, Section, Table
-from dpbayes.report.losses import UNCLAMPED, distance, told
+from dpbayes.pages.page import PageTable, Picture, Section
+from dpbayes.plots import charts
 from dpbayes.report.report import UTILITY
+from dpbayes.report.utility_warnings import UNCLAMPED, distance, told
+from dpbayes.synthesis.saved_fit import FIT
 
 WIDE = 20.0  # a largest bound so many times the median asks for a logarithmic axis
 
@@ -68,7 +68,7 @@ def left_behind(folder: Path) -> list[Section]:
         if plain is not None:
             head.append("the unclamped fit's")
         title = "Distance of each column, on the first data set"
-        tables.append(Table(title, head, rows).filled())
+        tables.append(PageTable(title, head, rows).filled())
     more = (
         "With --records and --schema this page compares whole tables, regressions (--formula) and "
         "disclosure risk (--keys)."
@@ -120,7 +120,7 @@ def _bounds(table: pd.DataFrame, summary: Mapping[str, Any]) -> Section:
     return Section(
         "Risk of each record in the model",
         pictures=pictures,
-        tables=[Table("Records", ["", "number"], counts)],
+        tables=[PageTable("Records", ["", "number"], counts)],
     )
 
 
@@ -130,7 +130,7 @@ def _diagnostics(summary: Mapping[str, Any]) -> Section:
     rows = [[NAMES.get(name, name), *map(_number, (part.get(name) for part in both))]
             for name in both[1]]  # fmt: skip
     rows = [row for row in rows if any(cell is not None for cell in row[1:])]
-    table = Table("Chains", ["", "unweighted", "released"], rows).filled()
+    table = PageTable("Chains", ["", "unweighted", "released"], rows).filled()
     return Section("Diagnostics of the chains", tables=[table])
 
 

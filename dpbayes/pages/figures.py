@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from dpbayes.arrays import Floats
-from dpbayes.charts import COLOURS, DATA, spell
-from dpbayes.heavy import pd
+from dpbayes.core.arrays import Floats
+from dpbayes.core.lazy import pd
+from dpbayes.plots.charts import COLOURS, DATA, spell
 from dpbayes.schema import Column
 
 SYNTHETIC = COLOURS[0]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpbayes.evaluate.disclosure import FALSE_RATES
-from dpbayes.pages.page import Section, Table, shown
+from dpbayes.pages.page import PageTable, Section, shown
 from dpbayes.privacy.accounting import stated
 from dpbayes.report.whole import bounds_of, stated_loss
 
@@ -56,7 +56,7 @@ def guarantee(statement: Mapping[str, Any]) -> Section:
             _at_most(bounds.advantage),
         ]
     )
-    table = Table("What the guarantee bounds, for one record", ["", "bound"], rows)
+    table = PageTable("What the guarantee bounds, for one record", ["", "bound"], rows)
     return Section("Guarantee", text, tables=[table], folded=assumed)
 
 
@@ -83,11 +83,13 @@ def settings(statement: Mapping[str, Any]) -> Section:
         rows.append(["program", f"{program['name']} (SHA-256 {program['sha256'][:16]}…)"])
     versions = [[name, version] for name, version in statement.get("versions", {}).items()]
     files = [[name, digest] for name, digest in statement.get("files", {}).items()]
-    tables = [Table(f"Mechanism {statement['mechanism']}", ["setting", "value"], rows, words=True)]
+    tables = [
+        PageTable(f"Mechanism {statement['mechanism']}", ["setting", "value"], rows, words=True)
+    ]
     if versions:
-        tables.append(Table("Packages", ["package", "version"], versions, words=True))
+        tables.append(PageTable("Packages", ["package", "version"], versions, words=True))
     if files:
-        tables.append(Table("Files and their SHA-256", ["file", "hash"], files, words=True))
+        tables.append(PageTable("Files and their SHA-256", ["file", "hash"], files, words=True))
     return Section("How it was made", tables=tables)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from dpbayes.heavy import pd
+from dpbayes.core.lazy import pd
 
 if TYPE_CHECKING:  # takes time to import
     from jinja2 import Template
@@ -24,7 +24,7 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table with a caption.
 
     Attributes:
@@ -39,7 +39,7 @@ class Table:
     rows: Sequence[Sequence[Any]]
     words: bool = False
 
-    def filled(self) -> Table:
+    def filled(self) -> PageTable:
         """The same without columns in which no row has anything."""
         kept = [
             i
@@ -50,7 +50,7 @@ class Table:
         return replace(self, head=[self.head[i] for i in kept], rows=rows)
 
     @classmethod
-    def of(cls, caption: str, frame: pd.DataFrame) -> Table:
+    def of(cls, caption: str, frame: pd.DataFrame) -> PageTable:
         """A data frame without its index."""
         return cls(caption, [str(name) for name in frame], frame.astype(object).to_numpy().tolist())
 
@@ -102,7 +102,7 @@ class Section:
     text: Sequence[str] = ()
     points: Sequence[str] = ()
     pictures: Sequence[Picture] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[PageTable] = ()
     folded: tuple[str, Sequence[str]] | None = None
 
     @property

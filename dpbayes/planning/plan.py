@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpbayes.errors import DpbayesError, GuaranteeError
-from dpbayes.heavy import pd
-from dpbayes.mechanisms import MECHANISMS, PureMechanism
-from dpbayes.mechanisms.outlook import DISTANCE, Outlook
+from dpbayes.core.errors import DpbayesError, GuaranteeError
+from dpbayes.core.lazy import pd
+from dpbayes.mechanisms import MECHANISMS, ModelFreeMechanism
+from dpbayes.mechanisms.forecast import DISTANCE, Forecast
 from dpbayes.planning.population import MOST, Population
 from dpbayes.planning.trial import Accuracy, of_sampling, try_out
 from dpbayes.privacy.accounting import stated
@@ -18,8 +18,8 @@ from dpbayes.privacy.guarantee import Guarantee, check_epsilon
 from dpbayes.schema import Schema
 from dpbayes.schema.rows import check_room
 from dpbayes.stan.model import ModelChoice
-from dpbayes.synthesizer import Synthesizer
-from dpbayes.totals import for_total
+from dpbayes.synthesis.synthesizer import Synthesizer
+from dpbayes.synthesis.totals import for_total
 
 EPSILONS = (0.1, 0.5, 1.0, 3.0)
 RUNS = 3
@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedRelease:
     """Of a mechanism whose data sets together cost a total.
 
     Attributes:
@@ -43,7 +43,7 @@ class Expected:
     total: float
     epsilon: float
     claim: Guarantee
-    outlook: Outlook
+    outlook: Forecast
     accuracy: Accuracy | None = None
 
 
@@ -64,7 +64,7 @@ class Plan:
     tried: int
     source: str
     sampling: Accuracy
-    expected: dict[str, list[Expected]]
+    expected: dict[str, list[ExpectedRelease]]
     refused: dict[str, str]
 
     def posterior(self, total: float) -> str | None:
@@ -142,7 +142,7 @@ def make_plan(
         check_epsilon(total)
     population = Population.of(schema, reference)
     tried = min(rows, MOST)
-    expected: dict[str, list[Expected]] = {}
+    expected: dict[str, list[ExpectedRelease]] = {}
     refused: dict[str, str] = {}
     over = None if model is None else model.on(schema)
     for name, kind in MECHANISMS.items():
@@ -155,11 +155,11 @@ def make_plan(
                 made = _made(kind, schema, over, total, datasets, delta)
                 outlook = made.outlook(rows)
                 accuracy = None
-                if isinstance(made.mechanism, PureMechanism):
+                if isinstance(made.mechanism, ModelFreeMechanism):
                     accuracy = try_out(made.spent, population, tried, runs)
                 setting: Any = made.mechanism
                 claim = made.guarantee().for_datasets(datasets, delta)
-                found.append(Expected(total, setting.epsilon, claim, outlook, accuracy))
+                found.append(ExpectedRelease(total, setting.epsilon, claim, outlook, accuracy))
         except DpbayesError as error:
             small = str(error).startswith("epsilon")  # a part of the total, which is named
             refused[name] = f"at ε = {stated(total)}: {error}" if small else str(error)

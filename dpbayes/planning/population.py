@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbayes.arrays import Floats
-from dpbayes.errors import SchemaError
-from dpbayes.heavy import pd, special, stats
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.lazy import pd, special, stats
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.domain import made_up
 from dpbayes.schema.rows import Rows

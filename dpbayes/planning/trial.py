@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats
+from dpbayes.core.arrays import Floats
+from dpbayes.core.lazy import pd
 from dpbayes.evaluate.joint import total_variation
-from dpbayes.heavy import pd
 from dpbayes.mechanisms.base import Mechanism
 from dpbayes.planning.population import Population
 from dpbayes.report.whole import Whole, tables_of
 from dpbayes.schema import Schema
-from dpbayes.synthesizer import Synthesizer
+from dpbayes.synthesis.synthesizer import Synthesizer
 
 SEEDS = 1000  # between the seeds of populations and of noise
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from dpbayes.errors import GuaranteeError
+from dpbayes.core.errors import GuaranteeError
 
 Composition = Literal["pure", "zCDP", "mixed"]
 _LEAST_RHO = 1e-12  # below it ε alone buys more

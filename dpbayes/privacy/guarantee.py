@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dpbayes.errors import GuaranteeError
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.privacy.accounting import NOTHING, Composition, Loss, check_delta, compose, stated
 
 Basis = Literal["strict", "asymptotic", "none"]

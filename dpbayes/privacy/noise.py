@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpbayes.arrays import Floats, Ints
-from dpbayes.interrupts import stop_if_interrupted
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.interrupts import stop_if_interrupted
 
 BALLS = 2**30  # of an urn, for one record
 _GRAIN = 2**62  # equally likely numbers behind a draw

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats
-from dpbayes.errors import GuaranteeError
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.noise import Noise
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dpbayes.errors import GuaranteeError, LedgerError
+from dpbayes.core.errors import GuaranteeError, LedgerError
 from dpbayes.privacy.accounting import (
     NOTHING,
     Budget,

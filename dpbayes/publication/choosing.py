@@ -20,14 +20,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dpbayes.choice import choice_claim, draw_choice, score_programs
-from dpbayes.interrupts import uninterrupted
+from dpbayes.core.interrupts import uninterrupted
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.publication.output import Output, as_output_error
 from dpbayes.publication.payment import Payment
-from dpbayes.schema.fingerprint import hash_of
-from dpbayes.schema.overlap import Identity
-from dpbayes.synthesizer import Synthesizer
+from dpbayes.records.fingerprint import hash_of
+from dpbayes.records.overlap import Identity
+from dpbayes.synthesis.choice import choice_claim, draw_choice, score_programs
+from dpbayes.synthesis.synthesizer import Synthesizer
 
 SIZE = 1024  # bytes of the file, before and after: once it is there, a full disk cannot stop it
 

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dpbayes.errors import LedgerError, refused
-from dpbayes.heavy import sa
+from dpbayes.core.errors import LedgerError, refused
+from dpbayes.core.lazy import sa
 from dpbayes.publication.url import read_url, shown, without_secrets
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ _FULL = ("too many clients", "too many connections", "remaining connection slots
 LOSSES = ("once_epsilon", "once_rho", "each_epsilon", "each_rho")
 
 
-class Tables:
+class LedgerTables:
     """The ledger's tables, described when first asked for: SQLAlchemy is slow to load."""
 
     dataset: sa.Table
@@ -156,7 +156,7 @@ def _entries(metadata: sa.MetaData) -> None:
     )
 
 
-TABLES = Tables()
+TABLES = LedgerTables()
 
 
 class Database:

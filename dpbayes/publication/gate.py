@@ -20,10 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dpbayes.errors import DpbayesError
-from dpbayes.fit import Fit
-from dpbayes.formats.catalog import CSV, writer
-from dpbayes.interrupts import breakable, finish, uninterrupted
+from dpbayes.core.errors import DpbayesError
+from dpbayes.core.interrupts import breakable, finish, uninterrupted
 from dpbayes.mechanisms.base import Findings
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.publication.ledger import Ledger
@@ -31,10 +29,12 @@ from dpbayes.publication.output import RELEASE, Output, Work, as_output_error, h
 from dpbayes.publication.payment import Payment
 from dpbayes.publication.room import room
 from dpbayes.publication.terms import NO_LEDGER, UNACCOUNTED, Say, Terms, require_secret_seed
-from dpbayes.release import STATEMENT, Release
-from dpbayes.report.losses import told
+from dpbayes.records.chunked_overlap import identity_of
+from dpbayes.records.formats.catalog import CSV, writer
 from dpbayes.report.report import UTILITY, check_report, fit_report, release_report
-from dpbayes.schema.parted_overlap import identity_of
+from dpbayes.report.utility_warnings import told
+from dpbayes.synthesis.fit import Fit
+from dpbayes.synthesis.release import STATEMENT, Release
 
 T = TypeVar("T")
 STATEMENT_UNIT = 2**14  # bytes that the space for guarantee.json is counted in

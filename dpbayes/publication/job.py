@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpbayes.choice import CHOICE, check_candidates, choice_loss
-from dpbayes.errors import GuaranteeError, LedgerError
-from dpbayes.fit import Fit
-from dpbayes.formats.catalog import CSV, writer
-from dpbayes.heavy import pd
+from dpbayes.core.errors import GuaranteeError, LedgerError
+from dpbayes.core.lazy import pd
 from dpbayes.mechanisms.base import Findings
 from dpbayes.mechanisms.posterior.weights import references
 from dpbayes.privacy.accounting import NOTHING, Loss
@@ -22,12 +19,15 @@ from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import Output, check_output, held
 from dpbayes.publication.payment import Payment
 from dpbayes.publication.terms import Say, Terms, require_secret_seed
-from dpbayes.release import Release
-from dpbayes.schema.overlap import Identity
-from dpbayes.schema.parted_overlap import identity_of
-from dpbayes.schema.parts import Parts, check_cluster, plain
+from dpbayes.records.chunked_overlap import identity_of
+from dpbayes.records.chunks import Chunks, check_cluster, plain
+from dpbayes.records.formats.catalog import CSV, writer
+from dpbayes.records.overlap import Identity
 from dpbayes.schema.rows import check_room
-from dpbayes.synthesizer import Synthesizer
+from dpbayes.synthesis.choice import CHOICE, check_candidates, choice_loss
+from dpbayes.synthesis.fit import Fit
+from dpbayes.synthesis.release import Release
+from dpbayes.synthesis.synthesizer import Synthesizer
 
 WARNING = "warning: "
 
@@ -117,7 +117,7 @@ class Job:
             .for_datasets(self.datasets, self.delta)
         )
 
-    def run(self, records: pd.DataFrame | Parts, say: Say = print) -> Outcome:
+    def run(self, records: pd.DataFrame | Chunks, say: Say = print) -> Outcome:
         """Choose, fit, release. After a crash the same job goes on with the finished chains.
 
         Args:
@@ -155,7 +155,7 @@ class Job:
         account = None if self.ledger is None else self.ledger.account(self.dataset)
         return Outcome(release, fit, findings, account)
 
-    def _identified(self, records: pd.DataFrame | Parts) -> Identity:
+    def _identified(self, records: pd.DataFrame | Chunks) -> Identity:
         """The records, found to be such that this job can be done with them."""
         schema = self.candidates[0].schema
         found = self.candidates[0].table(records, show_values=self.show_values)

@@ -26,15 +26,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from dpbayes.errors import BudgetError, LedgerError
-from dpbayes.heavy import pd, sa
+from dpbayes.core.errors import BudgetError, LedgerError
+from dpbayes.core.lazy import pd, sa
 from dpbayes.privacy.accounting import NOTHING, Budget, Loss, total
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.publication.account import Account, check_new
 from dpbayes.publication.database import OVERLAP, TABLES, VERSION, Database
-from dpbayes.publication.recognition import Found, Overlap, Policy, overlaps, remember, require_own
+from dpbayes.publication.recognition import (
+    KnownRecords,
+    Overlap,
+    Policy,
+    overlaps,
+    remember,
+    require_own,
+)
 from dpbayes.publication.url import redact
-from dpbayes.schema.overlap import Identity
+from dpbayes.records.overlap import Identity
 
 STATES = ("reserved", "writing", "released", "void", "lost")
 Kind = Literal["release", "choice", "audit"]
@@ -176,9 +183,9 @@ class Ledger:
         with self._database.reading() as connection:
             return Policy.read(connection)
 
-    def _found(self, identity: Identity) -> Found:
+    def _found(self, identity: Identity) -> KnownRecords:
         """Hashed outside the lock that others wait for."""
-        return Found.of(identity, self._policy)
+        return KnownRecords.of(identity, self._policy)
 
     def check(
         self,
@@ -195,7 +202,7 @@ class Ledger:
         self._check(name, claim, None if identity is None else self._found(identity), besides)
 
     def _check(
-        self, name: str, claim: Guarantee, found: Found | None, besides: Loss = NOTHING
+        self, name: str, claim: Guarantee, found: KnownRecords | None, besides: Loss = NOTHING
     ) -> None:
         self._require_strict(claim)
         with self._database.reading() as connection:

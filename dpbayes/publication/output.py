@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbayes.errors import OutputError
-from dpbayes.heavy import filelock
+from dpbayes.core.errors import OutputError
+from dpbayes.core.lazy import filelock
 
 RELEASE = "release"
 CONFIDENTIAL = "confidential"

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpbayes.errors import LedgerError
+from dpbayes.core.errors import LedgerError
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.publication.ledger import Kind, Ledger
-from dpbayes.schema.overlap import Identity
+from dpbayes.records.overlap import Identity
 
 
 @dataclass(frozen=True)

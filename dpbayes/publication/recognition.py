@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpbayes.errors import LedgerError
-from dpbayes.heavy import sa
+from dpbayes.core.errors import LedgerError
+from dpbayes.core.lazy import sa
 from dpbayes.publication.database import TABLES
-from dpbayes.schema.fingerprint import salted
-from dpbayes.schema.overlap import Identity, Known, Sketch, largest_share
+from dpbayes.records.fingerprint import salted
+from dpbayes.records.overlap import Identity, Known, Sketch, largest_share
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Policy:
 
 
 @dataclass(frozen=True, eq=False)
-class Found(Known):
+class KnownRecords(Known):
     """Records as a ledger looks for them. Hashing takes a while, and is for no transaction.
 
     Attributes:
@@ -48,7 +48,7 @@ class Found(Known):
     overlap: float
 
     @classmethod
-    def of(cls, identity: Identity, policy: Policy) -> Found:
+    def of(cls, identity: Identity, policy: Policy) -> KnownRecords:
         """Hash the records for a ledger."""
         return cls(**vars(identity.known(policy.salt)), overlap=policy.overlap)
 
@@ -70,7 +70,7 @@ class Overlap:
 
 
 def require_own(
-    connection: sa.Connection, account: int, found: Found, *, accepted: bool = False
+    connection: sa.Connection, account: int, found: KnownRecords, *, accepted: bool = False
 ) -> None:
     """Raise LedgerError unless the account stands for these records, or may take them in.
 
@@ -125,7 +125,7 @@ def require_own(
         )
 
 
-def overlaps(connection: sa.Connection, account: int, found: Found) -> list[Overlap]:
+def overlaps(connection: sa.Connection, account: int, found: KnownRecords) -> list[Overlap]:
     """Other data sets that have records in common with these, the largest share first."""
     shares: dict[str, float] = {}
     query = (
@@ -141,7 +141,7 @@ def overlaps(connection: sa.Connection, account: int, found: Found) -> list[Over
     return sorted(found_in, key=lambda overlap: -overlap.share)
 
 
-def remember(connection: sa.Connection, account: int, found: Found, now: str) -> None:
+def remember(connection: sa.Connection, account: int, found: KnownRecords, now: str) -> None:
     """Take records into an account, if it does not know them yet in every respect."""
     table = TABLES.fingerprint
     salt = connection.scalar(sa.select(TABLES.dataset.c.salt).where(TABLES.dataset.c.id == account))

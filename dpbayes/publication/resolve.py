@@ -7,12 +7,12 @@ import os
 import socket
 from dataclasses import dataclass
 
+from dpbayes.core.errors import LedgerError, OutputError
 from dpbayes.engines.checkpoint import Checkpoint
-from dpbayes.errors import LedgerError, OutputError
 from dpbayes.publication.choosing import outcome_of
 from dpbayes.publication.ledger import Entry, Ledger
 from dpbayes.publication.output import RELEASE, Output, Work, as_output_error, locked
-from dpbayes.release import Release
+from dpbayes.synthesis.release import Release
 
 
 @dataclass(frozen=True)

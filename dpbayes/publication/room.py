@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dpbayes.formats.catalog import CSV
+from dpbayes.records.formats.catalog import CSV
 from dpbayes.schema import Column
 
 NUMBER = 25  # bytes of the longest text of a 64-bit number, with some to spare

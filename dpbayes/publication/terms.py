@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.engines import SamplerSettings
-from dpbayes.errors import GuaranteeError
-from dpbayes.formats.catalog import CSV
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.payment import Payment
+from dpbayes.records.formats.catalog import CSV
 
 Say = Callable[[str], None]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from dpbayes.errors import LedgerError
-from dpbayes.heavy import sa
+from dpbayes.core.errors import LedgerError
+from dpbayes.core.lazy import sa
 
 HIDDEN = "***"
 # What a user, host or database can be called here. Other characters are written as %NN in a URL

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from dpbayes import charts
-from dpbayes.check_charts import check_panels
+from dpbayes.core.lazy import pd
 from dpbayes.evaluate.utility import utility
-from dpbayes.fit import Fit
-from dpbayes.heavy import pd
-from dpbayes.kept import as_json, fit_files
 from dpbayes.mechanisms.base import Findings
-from dpbayes.release import Release
-from dpbayes.report.losses import UNCLAMPED
+from dpbayes.plots import charts
+from dpbayes.plots.check_charts import check_panels
+from dpbayes.report.utility_warnings import UNCLAMPED
+from dpbayes.synthesis.fit import Fit
+from dpbayes.synthesis.release import Release
+from dpbayes.synthesis.saved_fit import as_json, fit_files
 
 SHOWN = 4  # data sets in a figure
 UTILITY = "utility.json"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dpbayes.core.lazy import pd
 from dpbayes.evaluate.utility import summary, utility
-from dpbayes.fit import Fit
-from dpbayes.heavy import pd
-from dpbayes.release import Release
 from dpbayes.schema import Column
+from dpbayes.synthesis.fit import Fit
+from dpbayes.synthesis.release import Release
 
 SUMMARY = {"mean": "Mean", "median": "Median", "q15": "15th Q", "q90": "90th Q"}
 

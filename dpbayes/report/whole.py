@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpbayes.arrays import Floats
-from dpbayes.errors import DataError, GuaranteeError, refused
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import DataError, GuaranteeError, refused
+from dpbayes.core.lazy import pd
 from dpbayes.evaluate.disclosure import (
     FALSE_RATES,
     Bounds,
@@ -31,11 +32,10 @@ from dpbayes.evaluate.joint import (
     total_variation,
     tree_ratio,
 )
-from dpbayes.heavy import pd
-from dpbayes.mechanisms.tables.cells import Axis, Cells
+from dpbayes.mechanisms.tables.cells import Axis, TableCells
 from dpbayes.privacy.accounting import check_delta
-from dpbayes.release import STATEMENT
 from dpbayes.schema import Schema
+from dpbayes.synthesis.release import STATEMENT
 
 BINS = 10  # of numeric columns, between their public bounds
 MOST_TOGETHER = 3  # columns whose joint shares are compared
@@ -206,7 +206,7 @@ def tables_of(whole: Whole) -> Coded:
 
 
 def _axes(whole: Whole) -> tuple[Axis, ...]:
-    cells = Cells.of(Schema(whole.schema.columns), 1, BINS)
+    cells = TableCells.of(Schema(whole.schema.columns), 1, BINS)
     return (*cells.given, *cells.axes)
 
 

@@ -13,10 +13,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpbayes.arrays import Ints
-from dpbayes.errors import DataError, SchemaError
-from dpbayes.heavy import needed, pd
-from dpbayes.schema.frames import as_frame
+from dpbayes.core.arrays import Ints
+from dpbayes.core.errors import DataError, SchemaError
+from dpbayes.core.frames import as_frame
+from dpbayes.core.lazy import needed, pd
 from dpbayes.schema.values import NO_FIELD, WRITTEN, level_text
 
 MOST = 1000

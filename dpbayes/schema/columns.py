@@ -14,12 +14,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dpbayes.arrays import Floats
-from dpbayes.errors import SchemaError
-from dpbayes.heavy import pd
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.frames import as_frame
+from dpbayes.core.lazy import pd
 from dpbayes.schema import dates
 from dpbayes.schema.draft import MARK, MOST_LABEL
-from dpbayes.schema.frames import as_frame
 from dpbayes.schema.refusals import Refusal, Shown
 from dpbayes.schema.special import NUMERIC, checked_atoms, missing_codes
 from dpbayes.schema.values import NO_FIELD, absent, level_text, refuse_missing

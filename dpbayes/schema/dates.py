@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.errors import SchemaError
-from dpbayes.heavy import pd
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.lazy import pd
 
 ISO = "%Y-%m-%d"
 _FIRST, _LAST = datetime.date(1678, 1, 1), datetime.date(2261, 12, 31)  # of nanoseconds in 64 bits

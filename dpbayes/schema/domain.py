@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.errors import SchemaError
-from dpbayes.heavy import pd
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.lazy import pd
 from dpbayes.schema.columns import Column
 from dpbayes.schema.rules import numbers_of, values_of
 from dpbayes.schema.table import Schema

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from dpbayes.heavy import pd
+from dpbayes.core.lazy import pd
 from dpbayes.schema.values import NO_FIELD, WRITTEN, level_text
 
 MARK = "guessed"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dpbayes.errors import DataError
+from dpbayes.core.errors import DataError
 
 Shown = Sequence[str] | None  # some of the values, or None where they may not be shown
 Words = Callable[[Mapping[str, int], int, Shown], str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dpbayes.errors import GuaranteeError, SchemaError
+from dpbayes.core.errors import GuaranteeError, SchemaError
 
 Kind = Literal["public", "declared", "noisy"]
 SHARE = 0.05  # of ε, for a noisy number

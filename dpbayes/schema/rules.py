@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Mask
-from dpbayes.errors import SchemaError
-from dpbayes.heavy import pd
+from dpbayes.core.arrays import Floats, Mask
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.lazy import pd
 from dpbayes.schema import dates
 from dpbayes.schema.columns import Column
 from dpbayes.schema.special import NUMERIC
@@ -94,7 +94,7 @@ class Rule:
         where = f"rule {text!r:.120}"
         if not isinstance(text, str) or len(text) > LONGEST:
             raise SchemaError(f"{where} must be text of at most {LONGEST:,} characters.")
-        reader = _Reader(where, columns)
+        reader = _RuleReader(where, columns)
         part = reader.read(text)
         if not part.boolean or not part.names:
             raise SchemaError(
@@ -149,7 +149,7 @@ def _parser() -> Lark:
     return Lark(grammar, parser="lalr")
 
 
-class _Reader:
+class _RuleReader:
     """Makes parts of a rule's tree."""
 
     def __init__(self, where: str, columns: Mapping[str, Column]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpbayes.errors import SchemaError
+from dpbayes.core.errors import SchemaError
 from dpbayes.schema import dates
 from dpbayes.schema.values import level_text
 

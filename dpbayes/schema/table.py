@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from dpbayes.errors import DataError, SchemaError
-from dpbayes.heavy import pd
+from dpbayes.core.errors import DataError, SchemaError
+from dpbayes.core.frames import as_frame
+from dpbayes.core.lazy import pd
 from dpbayes.schema.clusters import Cluster
 from dpbayes.schema.columns import ASK_FOR_VALUES, COLUMN_TYPES, KEYS, Column
 from dpbayes.schema.draft import guesses, tree
-from dpbayes.schema.frames import as_frame
 from dpbayes.schema.refusals import Refusal, Shown
 from dpbayes.schema.rows import PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpbayes.errors import SchemaError
-from dpbayes.heavy import pd
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.lazy import pd
 from dpbayes.schema import dates
 from dpbayes.schema.refusals import Refusal, Shown
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats, Ints
-from dpbayes.errors import SchemaError
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.errors import SchemaError
 from dpbayes.schema import Column
 
 MOST_CELLS = 1000
 
 
 @dataclass(frozen=True)
-class Cells:
+class NumberCells:
     """Cells of a numeric column in order, by public facts alone.
 
     Attributes:
@@ -29,7 +29,7 @@ class Cells:
     atoms: tuple[float, ...]
 
     @classmethod
-    def of(cls, column: Column, bins: Any) -> Cells:
+    def of(cls, column: Column, bins: Any) -> NumberCells:
         """Those of a column with bounds.
 
         Args:

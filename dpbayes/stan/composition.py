@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from dpbayes.errors import ProgramError
+from dpbayes.core.errors import ProgramError
 from dpbayes.stan.program import (
     CONTRACT_DATA,
     MULTIPLICITY,

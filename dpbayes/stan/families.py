@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.errors import ProgramError, SchemaError
-from dpbayes.heavy import pd
+from dpbayes.core.errors import ProgramError, SchemaError
+from dpbayes.core.lazy import pd
 from dpbayes.schema import Column, ColumnType
-from dpbayes.stan.cells import Cells
+from dpbayes.stan.cells import NumberCells
 from dpbayes.stan.family_text import read_family
 from dpbayes.stan.outcomes import decode_outcome, encode_outcome
 
@@ -40,7 +40,8 @@ class Family:
         column_type: of the outcome.
         scaling: how the outcome enters the program, always by declared bounds: ``range``
             (y - lower) / (upper - lower), ``upper`` y / upper, ``none`` as it is, ``cells`` the
-            number of its cell (``Cells``). Record log-likelihoods are log densities on that scale,
+            number of its cell (``NumberCells``). Record log-likelihoods are log densities on that
+            scale,
             of cells log probabilities, which fixes what the clamp at ±epsilon/2 means; a density in
             other units would differ by a constant.
         priors: the defaults, passed to the program as ``prior_NAME``.
@@ -258,8 +259,8 @@ class Family:
             found["gap_share"] = np.zeros(levels - 2)
         return found
 
-    def _cells(self, column: Column) -> Cells:
-        return Cells.of(column, self.settings["bins"])
+    def _cells(self, column: Column) -> NumberCells:
+        return NumberCells.of(column, self.settings["bins"])
 
     def _truncation(self, column: Column) -> dict[str, Any]:
         """The declared bounds on the program's scale; a logarithm has none below 0."""

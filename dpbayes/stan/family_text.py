@@ -6,7 +6,7 @@ import re
 import tomllib
 from typing import Any
 
-from dpbayes.errors import SchemaError
+from dpbayes.core.errors import SchemaError
 
 _TEXT = re.compile(r"\s*(\w+)\s*(?:\((.*)\)\s*)?", re.DOTALL)
 _BETWEEN = re.compile(r",(?![^()]*\))")

@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.errors import SchemaError
+from dpbayes.core.errors import SchemaError
+from dpbayes.formula.formula import Formula
+from dpbayes.formula.text import quoted
 from dpbayes.schema import Column
 from dpbayes.stan.composition import (
     SEPARATOR,
@@ -26,8 +28,6 @@ from dpbayes.stan.composition import (
     functions_of,
 )
 from dpbayes.stan.families import FAMILIES, Family, register_family
-from dpbayes.stan.formula import Formula
-from dpbayes.stan.formula_text import quoted
 from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram
 
 _SHARED = (*CONTRACT_DATA, *OPTIONAL_DATA, "rows")
@@ -116,14 +116,14 @@ def joined(name: str) -> StanProgram:
     """The program of a family of two parts."""
     family = FAMILIES[name]
     parts = [
-        _Part(Piece(label, FAMILIES[part].density, StanProgram.for_family(part)), number)
+        _PartProgram(Piece(label, FAMILIES[part].density, StanProgram.for_family(part)), number)
         for number, (label, part) in enumerate(family.parts.items(), start=1)
     ]
     text = "\n".join((*_blocks(family, parts), ""))
     return StanProgram(family.name, text, text, bundled=True)
 
 
-def _blocks(family: Family, parts: list[_Part]) -> Iterator[str]:
+def _blocks(family: Family, parts: list[_PartProgram]) -> Iterator[str]:
     rule = family.rule
     point, rest = family.parts
 
@@ -171,7 +171,7 @@ def _blocks(family: Family, parts: list[_Part]) -> Iterator[str]:
     yield "}"
 
 
-class _Part(PieceOfProgram):
+class _PartProgram(PieceOfProgram):
     """A part's program: its outcome is made of the whole one's, and its terms have a name."""
 
     shared = _SHARED

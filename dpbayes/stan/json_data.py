@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dpbayes.errors import DataError
+from dpbayes.core.errors import DataError
 
 MOST_WHOLE = 2**31 - 1  # Stan's int
 _LARGEST = 2**63  # whole numbers beyond it are no array's

@@ -16,16 +16,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Ints
-from dpbayes.errors import SchemaError
-from dpbayes.heavy import pd
+from dpbayes.core.arrays import Ints
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.lazy import pd
+from dpbayes.formula.formula import Formula
+from dpbayes.formula.groups import neutral
+from dpbayes.formula.text import quoted
 from dpbayes.privacy.assumptions import CUSTOM_PROGRAM, PROVED_PROGRAM
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.domain import ends
 from dpbayes.stan.families import FAMILIES, Family, family_of
-from dpbayes.stan.formula import Formula
-from dpbayes.stan.formula_text import quoted
-from dpbayes.stan.groups import neutral
 from dpbayes.stan.joined import check_event, named, part_data
 from dpbayes.stan.json_data import read_json_data
 from dpbayes.stan.outcomes import decode_outcome, encode_outcome, events_of, with_events

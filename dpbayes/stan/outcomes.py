@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.heavy import pd
+from dpbayes.core.lazy import pd
 from dpbayes.schema import Column
 
 

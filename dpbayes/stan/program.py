@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dpbayes.errors import ProgramError
+from dpbayes.core.errors import ProgramError
 from dpbayes.stan.families import family_of
 
 # Data that every program declares (stan_models/README.md), with the line to add.

@@ -13,14 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dpbayes.errors import SchemaError
-from dpbayes.heavy import pd
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.lazy import pd
+from dpbayes.formula.formula import columns_of
+from dpbayes.formula.text import quoted
 from dpbayes.schema import Schema
 from dpbayes.schema.domain import ends
 from dpbayes.schema.table import read_toml
 from dpbayes.stan.composition import COLUMN, SEPARATOR, Piece, composed, entry
-from dpbayes.stan.formula import columns_of
-from dpbayes.stan.formula_text import quoted
 from dpbayes.stan.model import ColumnModel, Model, Program, Regression, Replicate
 from dpbayes.stan.program import StanProgram
 from dpbayes.stan.proof.check import Proof, proof_of_pieces, refuse_broken

@@ -14,7 +14,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.pages.build import confidential_page, public_page
-from dpbayes.pages.comparison import Question
+from dpbayes.pages.comparison import PageTopic
 
 REQUIRED = os.environ.get("DPBAYES_REQUIRE_CHROMIUM")  # set where a skip would hide a fault
 WIDTHS = (1280, 390)
@@ -126,7 +126,7 @@ def pages(tmp_path_factory):
     """Files of both pages, with every section that there is."""
     folder = tmp_path_factory.mktemp("pages")
     out = folder / "out"
-    dpb.Job((dpb.Synthesizer(SCHEMA, dpb.Measured(1.0)),), out).run(people(), lambda _: None)
+    dpb.Job((dpb.Synthesizer(SCHEMA, dpb.Marginals(1.0)),), out).run(people(), lambda _: None)
     rng = np.random.default_rng(2)
     bound = rng.gamma(2.0, 2.0, 300)
     weight = 1 - bound / bound.max()
@@ -143,7 +143,7 @@ def pages(tmp_path_factory):
         "warnings": ["12% of the records were clamped at some draw."],
     }  # fmt: skip
     (out / "confidential/fit.json").write_text(json.dumps(summary))
-    asked = Question(
+    asked = PageTopic(
         SCHEMA, people(), people(seed=3), keys=["age", LONG], sensitive="wage",
         formulas=["wage ~ age"],
     )  # fmt: skip

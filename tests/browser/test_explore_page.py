@@ -62,7 +62,7 @@ def test_a_try_and_its_page(browser, site):
     until(browser, "is done")
     text = browser.js("return document.querySelector('main').innerText")
     assert "distance, pairs" in text
-    assert "dpbayes synthesize DATA --mechanism measured --epsilon 4" in text
+    assert "dpbayes synthesize DATA --mechanism marginals --epsilon 4" in text
     assert len(browser.js("return [...document.querySelectorAll('#history tbody tr')]")) == 1
     wanted, reached, rings = browser.walk()
     assert reached == wanted

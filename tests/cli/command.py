@@ -40,6 +40,14 @@ def dpbayes(*arguments, cwd=None):
     )  # fmt: skip
 
 
+def study(*arguments):
+    """Run a study to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "studies", *map(str, arguments)], capture_output=True, text=True,
+        cwd=Path(__file__).parents[2], check=False, env=ENVIRONMENT, timeout=300,
+    )  # fmt: skip
+
+
 def in_shell(line, *arguments, cwd=None):
     """Run a line of bash in which ``"$@"`` stands for the command: for pipes and redirections."""
     return subprocess.run(

@@ -9,8 +9,9 @@ import signal
 import sys
 from typing import NamedTuple
 
+import studies.__main__ as studies
 from dpbayes.cli import main
-from dpbayes.interrupts import SIGNALS
+from dpbayes.core.interrupts import SIGNALS
 
 
 class Done(NamedTuple):
@@ -21,7 +22,12 @@ class Done(NamedTuple):
     stderr: str
 
 
-def dpbayes(*arguments, cwd=None):
+def study(*arguments, cwd=None):
+    """Run a study to its end, as ``command.study`` does."""
+    return dpbayes(*arguments, cwd=cwd, command=studies.main)
+
+
+def dpbayes(*arguments, cwd=None, command=main):
     """Run it to its end, as ``command.dpbayes`` does."""
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2)]
     before = sys.argv
@@ -33,7 +39,7 @@ def dpbayes(*arguments, cwd=None):
             contextlib.redirect_stdout(streams[0]),
             contextlib.redirect_stderr(streams[1]),
         ):
-            main()
+            command()
     except SystemExit as end:
         code = end.code
     finally:

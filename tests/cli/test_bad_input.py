@@ -5,6 +5,7 @@ import os
 import pytest
 
 import dpbayes as dpb
+from tests.cli import in_process
 from tests.cli.command import options, records
 from tests.cli.in_process import dpbayes
 from tests.programs import GOOD
@@ -110,14 +111,22 @@ def test_a_row_with_a_field_too_many(folder):
         (("ledger", "create", "\0", "--account", "a", "--epsilon", "1"), "URL cannot be read"),
         (("ledger", "show", "x" * 300), "there is no ledger"),
         (("ledger", "create", "x" * 300, "--account", "a", "--epsilon", "1"), "too long"),
-        (("study", "sdr", "--scheduler", "nowhere", "--out", "s"), "tcp://HOST:PORT"),
-        (("study", "sdr", "--scheduler", "tcp://h:70000", "--out", "s"), "HOST:PORT"),
-        (("study", "sdr", "--scheduler", "", "--out", "s"), "tcp://HOST:PORT"),
     ],
 )
 def test_names_and_addresses(folder, arguments, message, monkeypatch):
     monkeypatch.chdir(folder)
     assert message in refused(folder, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "message"),
+    [("nowhere", "tcp://HOST:PORT"), ("tcp://h:70000", "HOST:PORT"), ("", "tcp://HOST:PORT")],
+)
+def test_schedulers_of_studies(scheduler, message, tmp_path):
+    done = in_process.study("sdr", "--scheduler", scheduler, "--out", tmp_path / "s")
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_check_of_an_entry_that_is_not_one_per_record(folder):
@@ -155,7 +164,7 @@ def test_bins_and_sigma(folder, setting, message, mechanism):
     assert message in refused(folder, "synthesize", folder / "data.csv", *flags)
 
 
-@pytest.mark.parametrize("mechanism", ["laplace", "measured", "pegs"])
+@pytest.mark.parametrize("mechanism", ["laplace", "marginals", "pegs"])
 @pytest.mark.parametrize("bins", ["0", "-3", "nan", "true", "100000000"])
 def test_bins_where_no_column_is_numeric(folder, bins, mechanism):
     """They would stand in the release's settings, and be refused once a column is numeric."""

@@ -8,8 +8,8 @@ import pytest
 import xarray as xr
 
 import dpbayes as dpb
+from dpbayes.demo import run as demo
 from dpbayes.mechanisms import MECHANISMS
-from dpbayes.studies import demo
 from tests.cli import command
 from tests.cli.command import SCHEMA, options, records
 from tests.cli.in_process import dpbayes

@@ -10,8 +10,8 @@ import typer
 
 import dpbayes as dpb
 from dpbayes.cli.app import app
+from dpbayes.demo import run as demo
 from dpbayes.explore.server import Site
-from dpbayes.studies import demo
 from tests.cli.command import options, records
 from tests.cli.in_process import dpbayes
 from tests.programs import GOOD
@@ -119,7 +119,6 @@ def test_looking_around(run, monkeypatch):
     records, schema = demo.earnings()
     monkeypatch.setattr(demo, "earnings", lambda: (records.iloc[::4], schema))
     assert "censored-weighted" in run("list")
-    assert "modips-rules" in run("study", "list")
     assert "asymptotic" in run("demo", "--quick")
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpbayes.studies.catalogue import STUDIES
+from studies.catalogue import STUDIES
 from tests.cli import in_process
-from tests.cli.in_process import dpbayes
+from tests.cli.in_process import dpbayes, study
 
 
 @pytest.fixture
@@ -84,18 +84,18 @@ def test_bad_input_is_one_message(release, changes, arguments, message):
 )
 def test_studies(tmp_path, name, replicates, words):
     out = tmp_path / "study"
-    done = dpbayes("study", name, "--replicates", replicates, "--out", out)
+    done = study(name, "--replicates", replicates, "--out", out)
     assert done.returncode == 0, done.stderr
     for word in words:
         assert word in done.stdout
     assert len(pd.read_csv(out / "tables" / f"{name}.csv")) > 10
-    again = dpbayes("study", name, "--replicates", replicates, "--out", out)
+    again = study(name, "--replicates", replicates, "--out", out)
     assert again.returncode == 2
     assert "already holds this study" in again.stderr
 
 
 def test_the_list_of_studies():
-    done = dpbayes("study", "list")
+    done = study("list")
     assert done.returncode == 0
     for name in STUDIES:
         assert f"{name} " in done.stdout
@@ -110,6 +110,6 @@ def test_bad_studies():
         (("charest", "--resume"), "--resume needs --out"),
         (("charest", "--scheduler", "tcp://127.0.0.1:9", "--workers", 2), "has its own"),
     ):
-        done = in_process.dpbayes("study", *arguments)
+        done = in_process.study(*arguments)
         assert done.returncode == 2
         assert message in done.stderr

@@ -9,7 +9,7 @@ import typer
 
 import dpbayes as dpb
 from dpbayes.cli.options import flattened
-from dpbayes.errors import DataError, GuaranteeError
+from dpbayes.core.errors import DataError, GuaranteeError
 from dpbayes.mechanisms.options import read_settings
 
 

@@ -45,7 +45,7 @@ def test_a_sequence_is_released_with_its_program(folder, place):
         (MODELS, {"mechanism": None}, "a model needs --mechanism"),
         (MODELS, {"formula": "y ~ age"}, "--model stands in place of --formula"),
         (MODELS, {"choose_from": "beta,normal", "choose_epsilon": 1}, "--model"),
-        (MODELS, {"mechanism": "measured"}, "without a Stan program: leave out"),
+        (MODELS, {"mechanism": "marginals"}, "without a Stan program: leave out"),
         ("", {}, "has no table [[model]]"),
         (MODELS.replace("ill ~ y", "ill ~ il"), {}, "column 'il' is not declared"),
         (MODELS.replace("y ~ age", "y ~ ill"), {}, "no order draws these columns"),
@@ -67,7 +67,7 @@ def test_one_message(folder, text, changes, message):
 
 def test_a_mechanism_without_a_model_takes_no_notice_of_the_schema_s(folder):
     (folder / "schema.toml").write_text(MODELS + SCHEMA)
-    given = {"mechanism": "measured", "formula": None, "family": None, "warmup": None}
+    given = {"mechanism": "marginals", "formula": None, "family": None, "warmup": None}
     done = run(folder, **{**given, "draws": None})
     assert done.returncode == 0, done.stderr
     assert not (folder / "out" / "release" / "sequence.stan").exists()

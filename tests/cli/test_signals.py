@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 import dpbayes as dpb
-from dpbayes.interrupts import listen, stop_if_interrupted, uninterrupted
+from dpbayes.core.interrupts import listen, stop_if_interrupted, uninterrupted
 from dpbayes.privacy.noise import SecureNoise
 from dpbayes.publication.ledger import Ledger
 from tests.cli.command import COMMAND, ENVIRONMENT, options, records
@@ -21,7 +21,7 @@ TIMES = int(os.environ.get("DPBAYES_SIGNALS", "12"))  # 200 before a version
 NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PLAIN = {"formula": None, "family": None, "warmup": None, "draws": None, "epsilon": 1}
 JOBS = {
-    "measured": {**PLAIN, "mechanism": "measured"},
+    "marginals": {**PLAIN, "mechanism": "marginals"},
     "laplace": {**PLAIN, "mechanism": "laplace", "datasets": 3},
     "censored": {"warmup": 200, "draws": 200, "allow-nonconvergence": True},
     "candidates": {"formula": "y ~ 1", "engine": "candidates", "points": 2000},
@@ -73,7 +73,7 @@ def states(folder):
     [
         ("dpbayes.publication.job.check_cluster", []),  # before anything is drawn
         ("dpbayes.publication.gate.identity_of", []),  # before it is paid for
-        ("dpbayes.fit.versions", ["void"]),  # all is drawn
+        ("dpbayes.synthesis.fit.versions", ["void"]),  # all is drawn
         ("dpbayes.publication.gate._space", ["void"]),  # before the last look
     ],
 )

@@ -8,9 +8,9 @@ import pytest
 from dpbayes.engines.cmdstan import CmdStanEngine
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.embedded import EmbeddedEngine
+from dpbayes.formula.groups import GroupColumn, group_data
 from dpbayes.schema import Column
 from dpbayes.stan.families import FAMILIES
-from dpbayes.stan.groups import GroupColumn, group_data
 from dpbayes.stan.joined import named, part_data
 from dpbayes.stan.program import StanProgram
 from tests.cmdstan import NEEDS_CMDSTAN

@@ -10,7 +10,7 @@ import pytest
 from dpbayes.engines import get_engine
 from dpbayes.engines.apart import RECORDS, RecordsApart
 from dpbayes.engines.contract import contract_defaults
-from dpbayes.engines.one_record import LENGTH, Job
+from dpbayes.engines.one_record import LENGTH, RecordTask
 from dpbayes.engines.proposal import with_rows
 from dpbayes.mechanisms.score.clipped import GRAINS, ClippedScore
 from dpbayes.stan.program import CONTRACT_DATA, StanProgram
@@ -120,7 +120,7 @@ one_record.main()
 def test_a_record_whose_process_is_killed_while_it_answers(share, answered, tmp_path):
     """There is one answer to each record all the same, and the run goes on."""
     program = StanProgram.from_file(write(tmp_path, GOOD))
-    job = Job(program, {"rows": 5}, np.array([[0.2], [0.3]]), 60)
+    job = RecordTask(program, {"rows": 5}, np.array([[0.2], [0.3]]), 60)
     sent = b""
     for one in (job, {"y": Y[:1]}, {"y": Y[1:2]}):
         text = pickle.dumps(one)

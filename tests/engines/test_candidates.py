@@ -11,18 +11,18 @@ import pytest
 from scipy import special, stats
 
 import dpbayes as dpb
+from dpbayes.core.errors import EngineError
 from dpbayes.engines import get_engine
-from dpbayes.engines.alike import Kinds
+from dpbayes.engines.alike import UniqueRows
 from dpbayes.engines.apart import LANES
 from dpbayes.engines.base import by_record
 from dpbayes.engines.candidates import UNIT, CandidatesEngine
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import count_draws, stacked
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.errors import EngineError
+from dpbayes.formula.groups import group_data
 from dpbayes.schema import Schema
 from dpbayes.stan.families import FAMILIES
-from dpbayes.stan.groups import group_data
 from dpbayes.stan.model import Regression
 from dpbayes.stan.program import StanProgram
 from tests.engines.test_contract import COIN
@@ -53,7 +53,7 @@ def data_of(family, y, X=None, rows=ROWS):
 def of_kinds(data):
     """The same with a row for each kind of record."""
     columns = {"y": data["y"]}
-    few = Kinds.among(columns, data["n"]).data({k: v for k, v in data.items()}, columns)
+    few = UniqueRows.among(columns, data["n"]).data({k: v for k, v in data.items()}, columns)
     return {**few, "X": data["X"][: few["n"]], **contract_defaults(few["n"])}
 
 

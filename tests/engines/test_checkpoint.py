@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from dpbayes.core.errors import OutputError
 from dpbayes.engines.checkpoint import Checkpoint
-from dpbayes.errors import OutputError
 
 INPUTS = {"records": "1", "sampler settings": "2"}
 

@@ -16,13 +16,13 @@ import pytest
 from conftest import family_data
 
 import dpbayes.engines.cmdstan as engine_module
+from dpbayes.core.errors import EngineError, ProgramError
 from dpbayes.engines import SamplerSettings
 from dpbayes.engines.agreement import largest_gap
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.cmdstan import CmdStanEngine
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.errors import EngineError, ProgramError
 from dpbayes.stan.program import StanProgram
 from tests.programs import GOOD, write
 

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+from dpbayes.core.errors import EngineError
 from dpbayes.engines.cmdstan_build import build_shared_files, compiler_settings
-from dpbayes.errors import EngineError
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="a shell script stands for make")
 MAIN, HEADER = "src/main_threads.o", "headers/h_threads.gch"

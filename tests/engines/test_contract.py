@@ -20,6 +20,7 @@ from arviz_stats import mcse
 from conftest import ATOMS, family_data
 from scipy import special, stats
 
+from dpbayes.core.errors import EngineError, ProgramError
 from dpbayes.engines import ENGINES, SamplerSettings, get_engine, worker
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.cmdstan import CmdStanEngine
@@ -29,7 +30,6 @@ from dpbayes.engines.draws import SAMPLER_STATS, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.engines.progress import SamplingProgress
 from dpbayes.engines.recorded import RecordedEngine
-from dpbayes.errors import EngineError, ProgramError
 from dpbayes.schema import Column
 from dpbayes.stan.families import FAMILIES, family_of
 from dpbayes.stan.program import StanProgram

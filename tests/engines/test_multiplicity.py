@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.engines.alike import Kinds
+from dpbayes.engines.alike import UniqueRows
 from dpbayes.engines.base import LONG, EncodedData, SamplerSettings, _encoded
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.contract import check_contract
@@ -122,7 +122,7 @@ def test_the_density_is_that_of_all_records(engine, bind, family):
     full, data = bind(engine, family, 2, 3, N)
     data = repeated(data, rng)
     columns = {k: v for k, v in with_rows(data).items() if k not in ("weights", "anchor")}
-    kinds = Kinds.among(columns, N)
+    kinds = UniqueRows.among(columns, N)
     few = kinds.data(data, columns)
     assert kinds.size == few["n"] <= 12
     assert few[MULTIPLICITY].sum() == N
@@ -148,13 +148,13 @@ def test_the_density_is_that_of_all_records(engine, bind, family):
 def test_kinds():
     y = np.array([3, 1, 3, 3, 1, 1, 3, 3])
     X = np.array([[0.1, 2], [0, 0], [0.1, 2], [0.1, 3], [0, 0], [0, 0], [0.1, 2], [0.1, 3]])
-    found = Kinds.among({"y": y, "X": X}, 8)
+    found = UniqueRows.among({"y": y, "X": X}, 8)
     assert (found.size, found.of.tolist()) == (3, [0, 1, 0, 2, 1, 1, 0, 2])
     assert found.rows.tolist() == [0, 1, 3]
     few = found.data({"n": 8, "K": 2, "y": y, "X": X}, {"y": y, "X": X})
     assert (few["n"], few[MULTIPLICITY].tolist(), few["y"].tolist()) == (3, [3, 3, 2], [3, 1, 3])
     assert found.each_record(few["y"]).tolist() == y.tolist()
-    apart = Kinds.among({"y": np.arange(8.0)}, 8)
+    apart = UniqueRows.among({"y": np.arange(8.0)}, 8)
     assert apart.size == 8
     assert MULTIPLICITY not in apart.data({"n": 8}, {})
 
@@ -163,7 +163,7 @@ def test_kinds():
 def test_zeros_of_either_sign_are_of_different_kinds(more):
     """A term of 1 / y tells them apart: of one kind, all would have the first one's."""
     zeros = np.tile([0.0, -0.0, -0.0, 0.0, 0.0, -0.0], 2)
-    found = Kinds.among({**more, "X": np.column_stack([np.ones(12), zeros])}, 12)
+    found = UniqueRows.among({**more, "X": np.column_stack([np.ones(12), zeros])}, 12)
     assert found.size < 12
     told = np.signbit(zeros[found.rows][found.of])
     np.testing.assert_array_equal(told, np.signbit(zeros))
@@ -227,7 +227,7 @@ def test_columns_by_hundreds_do_not_overflow():
     rng = np.random.default_rng(1)
     some = rng.normal(size=(50, 300))
     X = some[rng.integers(0, 50, 1000)]
-    found = Kinds.among({"X": X}, 1000)
+    found = UniqueRows.among({"X": X}, 1000)
     np.testing.assert_array_equal(X[found.rows][found.of], X)
     assert found.size == 50
 

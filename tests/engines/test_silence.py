@@ -7,12 +7,12 @@ import stat
 import numpy as np
 import pytest
 
+from dpbayes.core.errors import DpbayesError, EngineError, ProgramError
 from dpbayes.engines.base import SamplerSettings
 from dpbayes.engines.cmdstan_run import Run
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.errors import DpbayesError, EngineError, ProgramError
 from dpbayes.stan.program import StanProgram
 from tests.programs import GOOD, stopping, write
 

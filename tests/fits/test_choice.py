@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.choice import choose_program
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
+from dpbayes.synthesis.choice import choose_program
 from tests.programs import GOOD, UNPROVED, write
 
 SCHEMA = dpb.Schema.from_dict(
@@ -108,7 +108,7 @@ def test_reference_records_place_the_points():
 
 
 def test_the_release_noise_is_opendps(monkeypatch):
-    monkeypatch.setattr("dpbayes.choice._score", lambda candidate, *_: 0.0)
+    monkeypatch.setattr("dpbayes.synthesis.choice._score", lambda candidate, *_: 0.0)
     picked = {
         choose_program(synthesizers("x ~ 1", BINARY), records(2, 5), 1.0).index for _ in range(40)
     }

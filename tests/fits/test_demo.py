@@ -6,8 +6,8 @@ import stat
 import pandas as pd
 import pytest
 
+from dpbayes.demo import run as demo
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
-from dpbayes.studies import demo
 
 # One worker, which makes the fixture once.
 pytestmark = pytest.mark.xdist_group("demo")

@@ -17,7 +17,7 @@ from dpbayes.cli.app import app
 from dpbayes.engines.draws import stacked
 from dpbayes.evaluate.audit import audit
 from dpbayes.mechanisms import get_mechanism
-from dpbayes.mechanisms.base import PureFitted
+from dpbayes.mechanisms.base import ModelFreeFitted
 from dpbayes.mechanisms.posterior.stage import Stage, place_window
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.assumptions import PROVED_PROGRAM
@@ -68,7 +68,7 @@ class RandomisedResponse(dpb.PureMechanism):
         return Answers(self, schema, records)
 
 
-class Answers(PureFitted):
+class Answers(ModelFreeFitted):
     """Answers as 0 and 1, shape (n,)."""
 
     def __init__(self, mechanism, schema, records):

@@ -5,14 +5,14 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.choice import score_programs
+from dpbayes.core.errors import EngineError
 from dpbayes.engines.candidates import LOWEST, UNIT, CandidatesEngine
-from dpbayes.errors import EngineError
 from dpbayes.mechanisms.posterior import records as binding
 from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
 from dpbayes.mechanisms.posterior.stage import Stage
 from dpbayes.publication.ledger import Ledger
 from dpbayes.stan.families import FAMILIES
+from dpbayes.synthesis.choice import score_programs
 from tests.cmdstan import NEEDS_CMDSTAN
 from tests.programs import GOOD, write
 

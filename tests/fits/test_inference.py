@@ -5,10 +5,11 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.core.errors import InferenceError
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import stacked
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.errors import InferenceError
+from dpbayes.formula.groups import group_data
 from dpbayes.inference import (
     analyse,
     from_clamped_draws,
@@ -19,7 +20,6 @@ from dpbayes.inference import (
 from dpbayes.inference.counts import clamped_density
 from dpbayes.inference.regressions import formula_fit
 from dpbayes.stan.families import FAMILIES
-from dpbayes.stan.groups import group_data
 from dpbayes.stan.program import StanProgram
 from tests.cmdstan import NEEDS_CMDSTAN
 from tests.conftest import make_records

@@ -3,7 +3,7 @@
 import pytest
 
 import dpbayes as dpb
-from dpbayes.errors import (
+from dpbayes.core.errors import (
     BudgetError,
     DataError,
     EngineError,
@@ -16,7 +16,7 @@ from dpbayes.publication.job import WARNING
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import held
 from dpbayes.publication.resolve import resolve
-from dpbayes.synthesizer import Synthesizer
+from dpbayes.synthesis.synthesizer import Synthesizer
 from tests import releases
 
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.core.errors import ConvergenceError
 from dpbayes.engines.embedded import EmbeddedBinding
-from dpbayes.errors import ConvergenceError
 from dpbayes.mechanisms.posterior import records as on_records
 from dpbayes.mechanisms.posterior import starts as on_starts
 from tests.programs import GOOD, write

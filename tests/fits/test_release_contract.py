@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms import MECHANISMS, PureMechanism
+from dpbayes.mechanisms import MECHANISMS, ModelFreeMechanism
 from dpbayes.mechanisms.modips.mechanism import DRAWS, MODELS
 from dpbayes.privacy.accounting import stated
 
@@ -51,9 +51,9 @@ PURE = [
     (dpb.SmoothedHistogram(4.0, bins=3), ALL),
     (dpb.BetaBinomial(2.0), columns("sex")),
     (dpb.BetaBinomialMR(2.0), columns("sex")),
-    (dpb.Measured(1.0), ALL),
-    (dpb.Measured(1.0, draw="posterior"), BARE),
-    (dpb.Measured(1.0, "substitution", delta=1e-2), ALL),
+    (dpb.Marginals(1.0), ALL),
+    (dpb.Marginals(1.0, draw="posterior"), BARE),
+    (dpb.Marginals(1.0, "substitution", delta=1e-2), ALL),
     (dpb.Pegs(40.0, bins=3), ALL),
     (dpb.Pegs(0.5, of="record", records=N, bins=3, keys="schema", block=7), BARE),
     (dpb.Pegs(20.0, keys={"sex": ["region"]}), columns("sex")),
@@ -93,7 +93,7 @@ def test_every_mechanism_model_and_draw_is_covered():
     modips = [m for m, _ in PURE if m.name == "modips"]
     assert {m.model.name for m in modips} == set(MODELS)
     assert {m.draw for m in (*modips, *STAN) if m.name == "modips"} == set(DRAWS)
-    assert all(isinstance(m, PureMechanism) for m, _ in PURE)
+    assert all(isinstance(m, ModelFreeMechanism) for m, _ in PURE)
     assert all(m.needs_model for m in STAN)
 
 

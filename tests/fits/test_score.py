@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.errors import GuaranteeError, ProgramError, SchemaError
-from dpbayes.heavy import stats
+from dpbayes.core.errors import GuaranteeError, ProgramError, SchemaError
+from dpbayes.core.lazy import stats
 from dpbayes.mechanisms import Score
 from dpbayes.mechanisms.score.clipped import GRAINS, ClippedScore
 from dpbayes.mechanisms.score.rounds import Rounds

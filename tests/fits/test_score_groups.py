@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.core.errors import GuaranteeError, SchemaError
+from dpbayes.core.lazy import stats
 from dpbayes.engines import get_engine
 from dpbayes.engines.draws import stacked
-from dpbayes.errors import GuaranteeError, SchemaError
-from dpbayes.heavy import stats
 from dpbayes.mechanisms import Score
 from dpbayes.mechanisms.score.clipped import ClippedScore
 from dpbayes.mechanisms.score.grouped import GroupSums, expected_near, group_sizes, terms_of

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.studies.datasets import earnings
-from dpbayes.studies.hu_williams_savitsky import sdr
+from dpbayes.demo.earnings import earnings
+from studies.hu_williams_savitsky import sdr
 
 # One worker, which makes the fixture once.
 pytestmark = pytest.mark.xdist_group("sdr")

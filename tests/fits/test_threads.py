@@ -6,11 +6,11 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import dpbayes as dpb
+from dpbayes.core.threads import one_thread
 from dpbayes.evaluate.joint import Coded, pmse_ratio
-from dpbayes.mechanisms.measured.mechanism import FittedMeasured
+from dpbayes.mechanisms.marginals.mechanism import FittedMarginals
 from dpbayes.mechanisms.pegs import regressions
-from dpbayes.studies.runner import attempt
-from dpbayes.threads import one_thread
+from studies.runner import attempt
 
 SCHEMA = dpb.Schema.from_dict(
     {"columns": {"a": {"type": "binary"}, "b": {"type": "count", "upper": 3}}}
@@ -56,11 +56,11 @@ def test_fits_and_samples(monkeypatch):
 
         monkeypatch.setattr(where, name, watched)
 
-    watch(dpb.Measured, "fit")
-    watch(FittedMeasured, "synthetic")
-    watch(FittedMeasured, "findings")
+    watch(dpb.Marginals, "fit")
+    watch(FittedMarginals, "synthetic")
+    watch(FittedMarginals, "findings")
     settings = dpb.SamplerSettings(seed=1)
-    fit = dpb.Synthesizer(SCHEMA, dpb.Measured(1), settings=settings).fit(RECORDS)
+    fit = dpb.Synthesizer(SCHEMA, dpb.Marginals(1), settings=settings).fit(RECORDS)
     fit.sample(seed=1)
     fit.findings()
     assert seen == [("fit", 1), ("synthetic", 1), ("findings", 1)]

@@ -152,7 +152,7 @@ def test_levels_and_parts(schema):
 
 
 def test_without_a_posterior(schema, records):
-    fit = dpb.Synthesizer(schema, dpb.Measured(1.0)).fit(records)
+    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0)).fit(records)
     for ask in (fit.to_datatree, fit.summary, fit.loo, lambda: fit.plot("lipschitz")):
         with pytest.raises(dpb.GuaranteeError, match="no posterior draws"):
             ask()
@@ -203,6 +203,6 @@ def test_a_job_is_loaded_too(schema, records, tmp_path):
 
 def test_nothing_runs_in_a_notebook():
     """Names come from files: they are text there, and no markup."""
-    from dpbayes.markup import card
+    from dpbayes.core.markup import card
 
     assert "<script>" not in card("<script>", {"<script>": "<script>"})

@@ -35,6 +35,6 @@ def test_tune_takes_all_weight_where_nothing_is_at_risk(monkeypatch):
     tuned = dpb.tune(synthesizer, records, 10.0)
     assert (tuned.c1, tuned.c2) == (0.0, 1.0)
     # The posterior is then nearly the prior, whose draws make records riskier than planned.
-    monkeypatch.setattr("dpbayes.tuning.STEPS", 1)
+    monkeypatch.setattr("dpbayes.synthesis.tuning.STEPS", 1)
     with pytest.raises(dpb.GuaranteeError, match=r"no weights meet the target ε = 0\.001"):
         dpb.tune(synthesizer, records, 0.001)

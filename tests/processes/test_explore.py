@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from dpbayes.errors import EngineError, GuaranteeError, OutputError
+from dpbayes.core.errors import EngineError, GuaranteeError, OutputError
 from dpbayes.explore.server import MOST_BYTES, Site, filled
 from dpbayes.explore.worker import Worker
 

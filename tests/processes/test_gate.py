@@ -18,17 +18,17 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.core.errors import BudgetError, EngineError, LedgerError
 from dpbayes.engines.draws import one_draw
 from dpbayes.engines.recorded import RecordedEngine
-from dpbayes.errors import BudgetError, EngineError, LedgerError
-from dpbayes.fit import Fit
 from dpbayes.publication import gate
 from dpbayes.publication.gate import publish
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import Output, Work, check_output
 from dpbayes.publication.resolve import resolve
 from dpbayes.publication.terms import NO_LEDGER
-from dpbayes.release import Release
+from dpbayes.synthesis.fit import Fit
+from dpbayes.synthesis.release import Release
 from tests import releases
 from tests.conftest import make_records
 from tests.ledgers import both, only_sqlite

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpbayes as dpb
-from dpbayes.errors import BudgetError, LedgerError
+from dpbayes.core.errors import BudgetError, LedgerError
 from dpbayes.privacy.accounting import NOTHING, Budget, Loss, compose, rho_for, zcdp_epsilon
 from dpbayes.privacy.guarantee import POSTERIOR, Guarantee
 from dpbayes.publication import ledger as module
 from dpbayes.publication.database import TABLES, Database
 from dpbayes.publication.ledger import Ledger
-from dpbayes.schema.overlap import Identity
+from dpbayes.records.overlap import Identity
 from tests.ledgers import both, only_sqlite
 
 CLAIM = Guarantee("censored", Loss.bounded_range(0.1), "strict", POSTERIOR, "chain")
@@ -106,7 +106,7 @@ def test_adjacency_and_delta_of_the_budget_decide_the_cost(url):
 
 NOISY = Loss.concentrated(rho_for(1.0, 1e-9), changed=2 * rho_for(1.0, 1e-9))
 GAUSSIAN = Guarantee(
-    "measured", NOTHING, "strict", POSTERIOR, once=NOISY, delta=1e-9, rows="declared"
+    "marginals", NOTHING, "strict", POSTERIOR, once=NOISY, delta=1e-9, rows="declared"
 )
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import dpbayes as dpb
-from dpbayes.errors import OutputError
+from dpbayes.core.errors import OutputError
 from dpbayes.publication import output as module
 from dpbayes.publication.output import LOCK, check_output, check_writable, held
 from dpbayes.publication.resolve import resolve
-from dpbayes.release import Release
+from dpbayes.synthesis.release import Release
 from tests import releases
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ with held(Path(sys.argv[1])):
 CONTEND = """
 import os, sys
 from pathlib import Path
-from dpbayes.errors import OutputError
+from dpbayes.core.errors import OutputError
 from dpbayes.publication import output
 output.PATIENCE = 5.0
 out, inside, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])

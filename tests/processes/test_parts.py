@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.cluster import on_cluster
-from dpbayes.errors import DataError, EngineError
+from dpbayes.core.cluster import on_cluster
+from dpbayes.core.errors import DataError, EngineError
 
 distributed = pytest.importorskip("distributed")
 SCHEMA = dpb.Schema.from_dict(
@@ -22,7 +22,7 @@ def test_a_cluster_counts_what_one_machine_counts(tmp_path):
     records.to_parquet(tmp_path / "good.parquet", row_group_size=70)
     bad.to_csv(tmp_path / "bad.csv", index=False)
     settings = dpb.SamplerSettings(seed=1)
-    synthesizer = dpb.Synthesizer(SCHEMA, dpb.Measured(2.0), settings=settings)
+    synthesizer = dpb.Synthesizer(SCHEMA, dpb.Marginals(2.0), settings=settings)
     here = synthesizer.fit(records).sample(1, seed=2).datasets[0]
     with (
         distributed.LocalCluster(

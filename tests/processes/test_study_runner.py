@@ -13,9 +13,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dpbayes import cluster
-from dpbayes.errors import EngineError, OutputError, StudyError
-from dpbayes.studies.runner import failures, run_study
+from dpbayes.core import cluster
+from dpbayes.core.errors import EngineError, OutputError, StudyError
+from studies.runner import failures, run_study
 from tests.study import study
 
 ROOT = Path(__file__).parents[2]

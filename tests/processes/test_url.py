@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import dpbayes as dpb
 from dpbayes import Censored
-from dpbayes.errors import LedgerError
+from dpbayes.core.errors import LedgerError
 from dpbayes.publication import database
 from dpbayes.publication.database import Database
 from dpbayes.publication.ledger import Ledger

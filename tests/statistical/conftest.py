@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpbayes.evaluate import audit
-from dpbayes.schema.fingerprint import hash_of
+from dpbayes.records.fingerprint import hash_of
 
 POINTS = {}
 

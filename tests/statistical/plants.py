@@ -11,10 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 import dpbayes as dpb
-from dpbayes import synthesizer as synthesizing
 from dpbayes.engines import alike
 from dpbayes.engines.draws import make_draws, stacked
-from dpbayes.mechanisms.measured import analyses, budget, counting
+from dpbayes.mechanisms.marginals import analyses, budget, counting
 from dpbayes.mechanisms.modips import chosen, conjugate, glom, grid, regression
 from dpbayes.mechanisms.pegs import blocks, cost, gibbs, keys, samplers
 from dpbayes.mechanisms.posterior import anchored, censored, tabulated
@@ -31,6 +30,7 @@ from dpbayes.privacy.statistic import Change, Statistic
 from dpbayes.stan import model as modelling
 from dpbayes.stan.model import ColumnModel
 from dpbayes.stan.program import MULTIPLICITY
+from dpbayes.synthesis import synthesizer as synthesizing
 from tests.programs import GOOD
 
 # Of mechanisms with a posterior.
@@ -230,9 +230,9 @@ def each_statistic(monkeypatch):
 
 
 def both_tables(monkeypatch):
-    with_noise = noisy.Table.with_noise
+    with_noise = noisy.NoisyTable.with_noise
     monkeypatch.setattr(
-        noisy.Table,
+        noisy.NoisyTable,
         "with_noise",
         lambda self, counts, sizes, _, noise: with_noise(self, counts, sizes, self.epsilon, noise),
     )
@@ -367,9 +367,9 @@ def chosen_besides(monkeypatch):
 
 
 def exact_if_all_agree(monkeypatch):
-    with_noise = noisy.Table.with_noise
+    with_noise = noisy.NoisyTable.with_noise
     monkeypatch.setattr(
-        noisy.Table,
+        noisy.NoisyTable,
         "with_noise",
         lambda self, counts, sizes, loss, noise: (
             counts if counts.max() == counts.sum() else with_noise(self, counts, sizes, loss, noise)
@@ -377,7 +377,7 @@ def exact_if_all_agree(monkeypatch):
     )
 
 
-# Of ``measured``.
+# Of ``marginals``.
 
 
 def pairs_by_exact_scores(monkeypatch):
@@ -418,9 +418,9 @@ def loose_moments(monkeypatch):
 
 def _counted(monkeypatch, change):
     """``change(noisy, table, part, count)`` stands for noisy counts of a table."""
-    count = budget.Budget.counts
+    count = budget.BudgetSplit.counts
     monkeypatch.setattr(
-        budget.Budget, "counts", lambda self, table, part: change(self, table, part, count)
+        budget.BudgetSplit, "counts", lambda self, table, part: change(self, table, part, count)
     )
 
 
@@ -442,13 +442,13 @@ def all_of_it_for_each_pair(monkeypatch):
 
 
 def free_triples(monkeypatch):
-    divide = counting.Parts.of.__func__
+    divide = counting.BudgetParts.of.__func__
 
     def divided(cls, *given):
         found = divide(cls, *given)
         return replace(found, rest=found.rest + found.triples)
 
-    monkeypatch.setattr(counting.Parts, "of", classmethod(divided))
+    monkeypatch.setattr(counting.BudgetParts, "of", classmethod(divided))
 
 
 def one_move(monkeypatch):
@@ -513,12 +513,14 @@ def free_rows(monkeypatch):
 
 
 def exact_tables(monkeypatch):
-    draw = tabulated.Tables.draw
-    monkeypatch.setattr(tabulated.Tables, "draw", lambda self, on, noise: draw(self, on, SILENT))
+    draw = tabulated.AnchorTables.draw
+    monkeypatch.setattr(
+        tabulated.AnchorTables, "draw", lambda self, on, noise: draw(self, on, SILENT)
+    )
 
 
 def squared_counts(monkeypatch):
-    data = alike.Kinds.data
+    data = alike.UniqueRows.data
 
     def squared(self, given, columns):
         found = data(self, given, columns)
@@ -526,7 +528,7 @@ def squared_counts(monkeypatch):
             found[MULTIPLICITY] = found[MULTIPLICITY] ** 2
         return found
 
-    monkeypatch.setattr(alike.Kinds, "data", squared)
+    monkeypatch.setattr(alike.UniqueRows, "data", squared)
 
 
 def unclaimed_anchor(monkeypatch):

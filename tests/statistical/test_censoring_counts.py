@@ -9,8 +9,8 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.mechanisms.posterior.records import bind_stage
-from dpbayes.studies.datasets import SKEWED_MODEL, SKEWED_SCHEMA, skewed
-from dpbayes.studies.hu_williams_savitsky.censoring import PRINTED, QUANTITIES
+from studies.datasets import SKEWED_MODEL, SKEWED_SCHEMA, skewed
+from studies.hu_williams_savitsky.censoring import PRINTED, QUANTITIES
 
 DATA_SETS = 4
 COMPARED = [key for key in PRINTED if key[0] == 1 and key[3] != "censored-weighted"]

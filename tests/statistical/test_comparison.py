@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpbayes.studies.bowen_liu import comparison, comparison_1, comparison_2, fertility
-from dpbayes.studies.liu import allocation
-from dpbayes.studies.liu.bounding import BOUNDING, BOUNDS, NOT_PRIVATE
+from studies.bowen_liu import comparison, comparison_1, comparison_2, fertility
+from studies.liu import allocation
+from studies.liu.bounding import BOUNDING, BOUNDS, NOT_PRIVATE
 
 # One worker, which makes the fixtures once.
 pytestmark = [pytest.mark.statistical, pytest.mark.xdist_group("comparison")]

@@ -9,9 +9,9 @@ import dpbayes as dpb
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import stacked
 from dpbayes.engines.embedded import EmbeddedEngine
+from dpbayes.formula.groups import GroupColumn, group_data
 from dpbayes.mechanisms.posterior.coordinates import group_coordinates
 from dpbayes.stan.families import FAMILIES
-from dpbayes.stan.groups import GroupColumn, group_data
 
 N, A, B = 90, 6, 4
 SETTINGS = dpb.SamplerSettings(seed=5, draws=2000)

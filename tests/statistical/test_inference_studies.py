@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from dpbayes.inference.counts import from_synthetic_counts
-from dpbayes.studies.charest import intervals, synthesizer
-from dpbayes.studies.charest import tables as charest
-from dpbayes.studies.liu import modips_rules
-from dpbayes.studies.ours import known_draws
+from studies.charest import intervals, synthesizer
+from studies.charest import tables as charest
+from studies.liu import modips_rules
+from studies.ours import known_draws
 
 # One worker, which makes the fixtures once.
 pytestmark = [pytest.mark.statistical, pytest.mark.xdist_group("inference studies")]

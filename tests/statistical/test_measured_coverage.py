@@ -46,8 +46,8 @@ def estimates(data):
 @pytest.mark.parametrize(
     "mechanism",
     [
-        dpb.Measured(1.0, draw="posterior"),
-        dpb.Measured(1.0, "substitution", draw="posterior", delta=1e-6),
+        dpb.Marginals(1.0, draw="posterior"),
+        dpb.Marginals(1.0, "substitution", draw="posterior", delta=1e-6),
     ],
     ids=["geometric", "gaussian"],
 )

@@ -7,9 +7,9 @@ in 10^3. What the paper says and is not so here is tested, too, and marked.
 import numpy as np
 import pytest
 
-from dpbayes.studies.bowen_liu import comparison, mixed
-from dpbayes.studies.bowen_liu import comparison_3 as location
-from dpbayes.studies.bowen_liu import comparison_4 as slomag
+from studies.bowen_liu import comparison, mixed
+from studies.bowen_liu import comparison_3 as location
+from studies.bowen_liu import comparison_4 as slomag
 
 # One worker, which makes the fixtures once.
 pytestmark = [pytest.mark.statistical, pytest.mark.xdist_group("mixed studies")]

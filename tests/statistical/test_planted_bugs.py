@@ -194,26 +194,26 @@ OF_TABLES = {
     ),
     "noisy rows without noise": TableBug("n is told", plants.free_rows, dpb.Laplace(1), NOISY),
     "pairs chosen by exact scores": TableBug(
-        "one record decides which", plants.pairs_by_exact_scores, dpb.Measured(1), WIDE
+        "one record decides which", plants.pairs_by_exact_scores, dpb.Marginals(1), WIDE
     ),
     "groups from exact margins": TableBug(
-        "one record moves their ends", plants.groups_by_exact_margins, dpb.Measured(1), AGES
+        "one record moves their ends", plants.groups_by_exact_margins, dpb.Marginals(1), AGES
     ),
     "bound of kept regressions not held": TableBug(
         "a record far out is longer", plants.loose_moments,
-        dpb.Measured(1, keep=["pay ~ ill"]), BOTH,
+        dpb.Marginals(1, keep=["pay ~ ill"]), BOTH,
     ),
     "missing values counted without noise": TableBug(
-        "they are a cell like others", plants.missing_without_noise, dpb.Measured(1), AGES
+        "they are a cell like others", plants.missing_without_noise, dpb.Marginals(1), AGES
     ),
     "substitution with the norm of add/remove": TableBug(
-        "two cells move", plants.one_move, dpb.Measured(1, "substitution"), TWO
+        "two cells move", plants.one_move, dpb.Marginals(1, "substitution"), TWO
     ),
     "all of the tables' part for each pair": TableBug(
-        "three compose", plants.all_of_it_for_each_pair, dpb.Measured(50), THIRD
+        "three compose", plants.all_of_it_for_each_pair, dpb.Marginals(50), THIRD
     ),
     "tables of three columns for free": TableBug(
-        "they come on top", plants.free_triples, dpb.Measured(50), THIRD
+        "they come on top", plants.free_triples, dpb.Marginals(50), THIRD
     ),
     "columns forgotten in the cost of a sampler": TableBug(
         "each is a step", plants.free_columns, dpb.Pegs(1, keys="schema"), PAIR
@@ -256,11 +256,11 @@ SHORT = {
     "multinomial": (dpb.Modips(1, "multinomial"), ONE),
     "sequential": (dpb.Modips(1, "sequential"), LOW),
     "modips-choice": (dpb.ChosenModips(1, ("multinomial", "bernoulli"), share=0.05), ONE),
-    "measured": (dpb.Measured(1), TWO),
-    "measured, pairs": (dpb.Measured(1), WIDE),
-    "measured, δ": (dpb.Measured(1, delta=1e-3), WIDE),
-    "measured, three": (dpb.Measured(50), THIRD),
-    "measured, keep": (dpb.Measured(1, keep=["pay ~ ill"]), BOTH),
+    "marginals": (dpb.Marginals(1), TWO),
+    "measured, pairs": (dpb.Marginals(1), WIDE),
+    "measured, δ": (dpb.Marginals(1, delta=1e-3), WIDE),
+    "measured, three": (dpb.Marginals(50), THIRD),
+    "measured, keep": (dpb.Marginals(1, keep=["pay ~ ill"]), BOTH),
     "pegs": (dpb.Pegs(1, keys="schema"), PAIR),
     "pegs, order": (dpb.Pegs(1, m=1, share=0.95), TIED),
     "pegs-rs": (dpb.PegsReset(1, keys="schema"), PAIR),
@@ -474,9 +474,9 @@ HONEST: dict[str, tuple[Any, str | list[str], dict[str, Any]]] = {
     "pegs-rs": (dpb.PegsReset, ANY, {"bins": 3, "block": 3}),
     "pmi": (dpb.PerturbedImputation, ANY, {"bins": 2}),
     "marginal-bootstrap": (dpb.MarginalBootstrap, ANY, {"bins": 4}),
-    "measured": (dpb.Measured, ANY + " gone", {}),
-    "measured, δ": (dpb.Measured, ANY + " gone", {"delta": 1e-3}),
-    "measured, keep": (dpb.Measured, ["ill", "y", "kids"], {"keep": ["y ~ ill + kids"]}),
+    "marginals": (dpb.Marginals, ANY + " gone", {}),
+    "measured, δ": (dpb.Marginals, ANY + " gone", {"delta": 1e-3}),
+    "measured, keep": (dpb.Marginals, ["ill", "y", "kids"], {"keep": ["y ~ ill + kids"]}),
     "bernoulli": (dpb.Modips, ["ill"], {"model": "bernoulli"}),
     "bernoulli truncate": (
         dpb.Modips, ["ill"], {"model": "bernoulli", "out_of_range": "truncate"}),

@@ -9,8 +9,8 @@ from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.diagnostics import diagnose
 from dpbayes.engines.draws import stacked
 from dpbayes.engines.embedded import EmbeddedEngine
+from dpbayes.formula.groups import group_data
 from dpbayes.stan.families import FAMILIES
-from dpbayes.stan.groups import group_data
 
 pytestmark = pytest.mark.statistical
 

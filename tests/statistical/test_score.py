@@ -11,11 +11,11 @@ import dpbayes as dpb
 from dpbayes.engines.draws import make_draws
 from dpbayes.evaluate.exact import audit_exact
 from dpbayes.mechanisms import Score
-from dpbayes.mechanisms.posterior.tabulated import Tables
+from dpbayes.mechanisms.posterior.tabulated import AnchorTables
 from dpbayes.mechanisms.score.clipped import ClippedScore
 from dpbayes.mechanisms.score.fitted import FittedScore
 from dpbayes.mechanisms.score.hierarchical import Hierarchical
-from dpbayes.mechanisms.score.posterior import Chains
+from dpbayes.mechanisms.score.posterior import ScoreChains
 from dpbayes.mechanisms.score.rounds import Rounds
 from tests.programs import OUTCOME, UNPROVED, one_of_each_program, write
 
@@ -36,7 +36,7 @@ def quick(monkeypatch):
         simulator, point = self._simulator, self._belief.point
         return make_draws(simulator.constrained(point[None, None])), None
 
-    for made in (Chains, Hierarchical):
+    for made in (ScoreChains, Hierarchical):
         monkeypatch.setattr(made, "sample", at_mode)
 
 
@@ -102,12 +102,12 @@ def unpaid_guess(monkeypatch):
         def counts(self, values, scale):
             return np.asarray(values)
 
-    draw = Tables.draw
+    draw = AnchorTables.draw
 
     def silently(self, records, noise, held=()):
         return draw(self, records, Silent(), held)
 
-    monkeypatch.setattr(Tables, "draw", silently)
+    monkeypatch.setattr(AnchorTables, "draw", silently)
 
 
 def whitened_by_records(monkeypatch):

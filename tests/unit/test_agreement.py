@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from dpbayes.core.errors import EngineError
 from dpbayes.engines.agreement import CHECKED_DRAWS, largest_gap, require_own_draws
 from dpbayes.engines.draws import make_draws, stacked
-from dpbayes.errors import EngineError
 from tests.conftest import recording
 
 

@@ -10,9 +10,9 @@ import dpbayes as dpb
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.mechanisms.posterior.anchored import NEAR_NONE, NEAR_TABLES, distance
 from dpbayes.mechanisms.posterior.records import BoundRecords
-from dpbayes.mechanisms.posterior.stage import Problem
+from dpbayes.mechanisms.posterior.stage import PublicFacts
 from dpbayes.privacy.guarantee import SECRET_NOISE
-from dpbayes.studies.ours import anchors
+from studies.ours import anchors
 
 Y = {"y": {"type": "continuous", "lower": 0, "upper": 10}}
 MODEL = dpb.Regression("y ~ 1", "normal")
@@ -20,7 +20,7 @@ ENGINE = EmbeddedEngine()
 
 
 def facts(n, *, discrete=False, counted=True, points=None, parameters=6):
-    return Problem(n, parameters, discrete, points, covariates=4, counted=counted)
+    return PublicFacts(n, parameters, discrete, points, covariates=4, counted=counted)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.3, 1.0, 3.0, 5.0])
@@ -96,8 +96,8 @@ def test_neighbours_have_the_same_anchor():
 def test_sequences_and_two_outcomes_are_not_counted():
     schema = dpb.Schema.from_dict({"columns": {**Y, "z": Y["y"]}})
     pair = dpb.Sequence([MODEL, dpb.Regression("z ~ y", "normal")])
-    assert not Problem.of(pair.on(schema), 100).counted
-    assert Problem.of(MODEL.on(dpb.Schema.from_dict({"columns": Y})), 100).counted
+    assert not PublicFacts.of(pair.on(schema), 100).counted
+    assert PublicFacts.of(MODEL.on(dpb.Schema.from_dict({"columns": Y})), 100).counted
 
 
 def test_the_study_puts_the_default_beside_the_best():

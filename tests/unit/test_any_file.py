@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import dpbayes as dpb
 from dpbayes.cli.models import _read_priors
-from dpbayes.cluster import check_scheduler
+from dpbayes.core.cluster import check_scheduler
+from dpbayes.core.errors import DpbayesError
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.errors import DpbayesError
 from dpbayes.mechanisms.posterior.weights import FORMAT, Reference
 from dpbayes.publication.database import Database
 from dpbayes.publication.url import read_url, redact, shown
-from dpbayes.schema.overlap import Trace
+from dpbayes.records.overlap import TableSketch
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.json_data import read_json_data
 from dpbayes.stan.program import _expand, stan_directory
@@ -74,7 +74,7 @@ def test_data_of_a_check(seed, private, tmp_path):
 FILES = dpb.Schema({"a": dpb.Column("a", "categorical", levels=("x", "y", "z"))})
 TABLE = FILES.validate(pd.DataFrame({"a": ["x", "y", "z"] * 8}))
 WRITTEN = {
-    "format": FORMAT, "identity": {"program": "good"}, "trace": Trace.of(TABLE).to_dict(),
+    "format": FORMAT, "identity": {"program": "good"}, "trace": TableSketch.of(TABLE).to_dict(),
     "c1": 1.0, "c2": 0.0, "low": 0.5, "high": 2.0, "tuning": None,
     "draws": {"mu": [0.1, 0.2], "beta": [[1.0, 2.0], [3.0, 4.0]]},
 }  # fmt: skip

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpbayes as dpb
-from dpbayes.formats.catalog import FORMATS, WRITTEN, writer
-from dpbayes.formats.source import is_address
+from dpbayes.records.formats.catalog import FORMATS, WRITTEN, writer
+from dpbayes.records.formats.source import is_address
 from dpbayes.schema.domain import made_up
 from tests.fuzzing import many, said, seeds
 

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpbayes as dpb
-from dpbayes.errors import DpbayesError
+from dpbayes.core.errors import DpbayesError
 from dpbayes.explore.settings import CONTROLS, build, command
+from dpbayes.formula.formula import DataFormula, Formula
 from dpbayes.mechanisms import MECHANISMS, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.schema.domain import made_up
 from dpbayes.schema.rules import numbers_of
 from dpbayes.stan.families import FAMILIES
-from dpbayes.stan.formula import DataFormula, Formula
 from tests.fuzzing import many, numbers, said, scalars, trees, written
 
 pytestmark = pytest.mark.fuzz

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpbayes as dpb
-from dpbayes.errors import DpbayesError
+from dpbayes.core.errors import DpbayesError
 from dpbayes.stan.proof.check import prove
 from tests.fuzzing import many, scrambled, seeds
 from tests.mutants import INSERTED, TEMPTING, texts

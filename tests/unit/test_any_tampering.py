@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 import dpbayes as dpb
 from dpbayes.cli.inference import combine
-from dpbayes.errors import DpbayesError
+from dpbayes.core.errors import DpbayesError
 from dpbayes.pages.build import confidential_page, public_page
 from dpbayes.publication.ledger import Ledger
-from dpbayes.release import Release
+from dpbayes.records.overlap import Identity
 from dpbayes.report.whole import stated
 from dpbayes.schema.domain import made_up
-from dpbayes.schema.overlap import Identity
 from dpbayes.schema.table import Schema
+from dpbayes.synthesis.release import Release
 from tests.fuzzing import many, numbers, scrambled, seeds, trees
 
 pytestmark = pytest.mark.fuzz
@@ -192,4 +192,4 @@ def test_schemas_with_another_key(tree, key):
     """What is taken makes a mechanism, or says why not."""
     with contextlib.suppress(DpbayesError):
         schema = Schema.from_dict({**SCHEMA.to_dict(), key: tree})
-        dpb.Synthesizer(schema, dpb.Measured(1))
+        dpb.Synthesizer(schema, dpb.Marginals(1))

@@ -13,16 +13,16 @@ import dpbayes
 
 PACKAGE = Path(dpbayes.__file__).parent
 FLOORS = [
-    ["errors", "arrays", "files", "heavy", "cluster", "interrupts", "markup", "threads"],
+    ["core"],
     ["schema"],
-    ["formats"],
+    ["records"],
     ["privacy"],
+    ["formula"],
     ["stan"],
     ["engines"],
-    ["release"],
     ["mechanisms"],
-    ["charts", "check_charts"],
-    ["synthesizer", "fit", "kept", "choice", "totals", "tuning"],
+    ["plots"],
+    ["synthesis"],
     ["evaluate"],
     ["report"],
     ["publication"],
@@ -30,16 +30,16 @@ FLOORS = [
     ["inference"],
     ["pages"],
     ["explore"],
-    ["studies"],
+    ["demo"],
     ["cli"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 TOP = len(FLOORS)  # dpbayes/__init__.py, which is above all and imported by nobody
 # Within mechanisms: base is below the folders, of which some draw from posterior and tables.
 ROOMS = [
-    ["base", "outlook"],
+    ["base", "forecast"],
     ["posterior", "tables"],
-    ["measured", "modips", "pegs"],
+    ["marginals", "modips", "pegs"],
     ["score"],
     ["options", "__init__"],
 ]
@@ -258,15 +258,15 @@ def made_up(text, name="schema.made_up", **more):
     [
         "from dpbayes.mechanisms import Censored",
         "import dpbayes.mechanisms.base",
-        "from dpbayes import fit",
+        "from dpbayes.synthesis import fit",
         "from dpbayes import Censored",
         "import dpbayes",
         "from dpbayes.cli.app import *",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dpbayes.fit import Fit",
-        "def f():\n    from dpbayes.fit import Fit\n    return Fit",
-        "class A:\n    def f(self):\n        import dpbayes.fit as g\n        return g",
-        "from ..fit import Fit",
-        "from .. import fit",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dpbayes.cli import app",
+        "def f():\n    from dpbayes.synthesis.fit import Fit\n    return Fit",
+        "class A:\n    def f(self):\n        import dpbayes.synthesis.fit as g\n        return g",
+        "from ..synthesis.fit import Fit",
+        "from ..synthesis import fit",
         "LATER = 'dpbayes.engines.embedded:EmbeddedEngine'",
     ],
 )
@@ -277,7 +277,7 @@ def test_a_forbidden_import_is_found(text):
 @pytest.mark.parametrize(
     ("name", "text", "bad"),
     [
-        ("schema.made_up", "from dpbayes.errors import SchemaError", False),
+        ("schema.made_up", "from dpbayes.core.errors import SchemaError", False),
         ("schema.made_up", "from dpbayes.schema.columns import Column", False),
         ("schema.made_up", "from .columns import Column", False),
         ("mechanisms.tables.made_up", "from dpbayes.mechanisms.base import Mechanism", False),
@@ -286,8 +286,8 @@ def test_a_forbidden_import_is_found(text):
         ("mechanisms.tables.made_up", "from dpbayes.mechanisms import get_mechanism", True),
         ("mechanisms.base.made_up", "from dpbayes.mechanisms.tables import cells", True),
         ("mechanisms.modips.made_up", "from dpbayes.mechanisms.tables import cells", False),
-        ("cli.made_up", "from dpbayes.studies.runner import Study", False),
-        ("studies.made_up", "from dpbayes.cli import main", True),
+        ("cli.made_up", "from dpbayes.demo.run import Demo", False),
+        ("demo.made_up", "from dpbayes.cli import main", True),
     ],
 )
 def test_what_is_allowed_and_what_is_not(name, text, bad):

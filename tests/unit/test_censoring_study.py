@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 
 from dpbayes.mechanisms.posterior.risk import linear_weights
-from dpbayes.studies.datasets import SKEWED_SHAPE
-from dpbayes.studies.hu_williams_savitsky import censoring
+from studies.datasets import SKEWED_SHAPE
+from studies.hu_williams_savitsky import censoring
 
 
 @pytest.fixture(scope="module")

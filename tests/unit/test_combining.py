@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from dpbayes.errors import InferenceError
+from dpbayes.core.errors import InferenceError
 from dpbayes.inference import RULES, combine
 
 Q = np.array([1.0, 2.0, 4.0, 3.0, 2.5])

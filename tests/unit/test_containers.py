@@ -93,7 +93,7 @@ def test_services_are_shut(name):
 
 def test_the_cluster_is_on_the_loopback():
     """dpbayes refuses a scheduler elsewhere without TLS."""
-    from dpbayes.cluster import check_scheduler
+    from dpbayes.core.cluster import check_scheduler
 
     services = COMPOSE["services"]
     for name in ("scheduler", "worker"):

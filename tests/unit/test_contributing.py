@@ -1,37 +1,22 @@
-"""The house that CONTRIBUTING.md draws is the one on disk."""
+"""What CONTRIBUTING.md says of folders and files is so."""
 
 import re
 from pathlib import Path
 
 import dpbayes
+from tests.unit.test_architecture import FLOORS
 
 PACKAGE = Path(dpbayes.__file__).parent
 TEXT = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-def drawn():
-    """Folder and module names in the tree, as paths without ending."""
-    tree = TEXT[TEXT.index("<!-- tree -->") : TEXT.index("<!-- /tree -->")]
-    folder, found = "", set()
-    for line in tree.splitlines()[2:]:
-        head, names = line[:36].strip(), line[36:]
-        if names.startswith("#"):
-            continue
-        if head:
-            folder = "" if head == "(top)" else head
-        found |= {folder + name for name in names.split() if not name.endswith("/")}
-    return found
-
-
-def test_the_tree_is_the_one_on_disk():
-    paths = [p.relative_to(PACKAGE).with_suffix("") for p in PACKAGE.rglob("*.py")]
-    there = {p.as_posix() for p in paths if p.name != "__init__" and "migrations" not in p.parts}
-    assert drawn() == there
-    assert len(there) > 80
+def test_its_folders_are_those_on_disk_in_their_order():
+    named = re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)
+    assert named == [room for rooms in FLOORS for room in rooms]
 
 
 def test_files_that_it_names_are_there():
-    named = re.findall(r"`((?:dpbayes|tests|docs|stan_models)/[\w/.]+)`", TEXT)
+    named = re.findall(r"`((?:dpbayes|studies|tests|docs|stan_models)/[\w/.]+)`", TEXT)
     assert len(named) > 8
     for name in named:
         if "NAME" not in name:

@@ -22,8 +22,8 @@ from dpbayes.mechanisms.modips.regression import (
 )
 from dpbayes.mechanisms.modips.statistic_model import Spending
 from dpbayes.privacy.noise import StudyNoise
-from dpbayes.studies.bowen_liu import comparison_4 as slomag
-from dpbayes.studies.bowen_liu import mixed
+from studies.bowen_liu import comparison_4 as slomag
+from studies.bowen_liu import mixed
 
 BINARY = {"type": "binary", "levels": ["n", "y"]}
 THREE = {"type": "categorical", "levels": ["a", "b", "c"]}

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpbayes as dpb
-from dpbayes.errors import DpbayesError
-from dpbayes.formats.reader import read_coded
+from dpbayes.core.errors import DpbayesError
+from dpbayes.records.formats.reader import read_coded
 from dpbayes.schema.columns import KEYS
 from dpbayes.schema.draft import MARK, guesses, text
 from dpbayes.schema.editors import json_schema, key_descriptions

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms.measured.expected import RELATIONS
+from dpbayes.mechanisms.marginals.expected import RELATIONS
 
 
 def winner(n, d, q, epsilon, L):
@@ -20,7 +20,7 @@ def test_the_boundary_is_the_one_of_the_formula():
         epsilon, L = 10 ** rng.uniform(-3, -1.5), rng.uniform(1, 2)
         edge = np.sqrt(RELATIONS * L * n * epsilon) / (d * (d - 1) / 2)
         assert winner(n, d, 1.05 * edge, epsilon, L) == "sequence"
-        assert winner(n, d, 0.95 * edge, epsilon, L) == "measured"
+        assert winner(n, d, 0.95 * edge, epsilon, L) == "marginals"
     assert np.isclose(np.sqrt(RELATIONS), 0.8, atol=0.01)
 
 
@@ -45,8 +45,8 @@ def test_the_information_of_noisy_tables_by_simulation():
 
 
 def test_many_records_are_counted_and_many_columns_are_modelled():
-    assert dpb.expected_information(1_601, 5, 1.0).better == "measured"
-    assert dpb.expected_information(61_395, 5, 1.0).better == "measured"
+    assert dpb.expected_information(1_601, 5, 1.0).better == "marginals"
+    assert dpb.expected_information(61_395, 5, 1.0).better == "marginals"
     assert dpb.expected_information(300, 15, 1.0).better == "sequence"
     assert dpb.expected_information(10**9, 3, 3.0).measured == pytest.approx(1)
     assert dpb.expected_information(100, 3, 50.0).sequence == 1

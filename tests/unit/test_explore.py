@@ -6,7 +6,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.cli.explore import explore
-from dpbayes.errors import DpbayesError
+from dpbayes.core.errors import DpbayesError
 from dpbayes.explore.settings import CONTROLS, build, command, offered
 from dpbayes.explore.trial import Explorer
 
@@ -56,7 +56,7 @@ def test_all_else_is_refused_and_no_file_is_opened(asked, monkeypatch):
 
 def test_what_is_offered_can_be_made():
     plain = offered(SCHEMA, None)
-    assert {"measured", "laplace", "pegs"} <= set(plain)
+    assert {"marginals", "laplace", "pegs"} <= set(plain)
     assert "anchored" not in plain
     assert "beta-binomial" not in plain
     model = dpb.Regression("ill ~ 1", "bernoulli").on(SCHEMA)
@@ -70,13 +70,13 @@ def test_the_command_on_the_page_is_one_that_can_be_typed():
         "dpbayes synthesize DATA --mechanism weighted-e --epsilon 2 --c1 0.5 "
         "--adjacency substitution --accept asymptotic --schema 'my s.toml' --out OUT"
     )
-    assert "--set bins=7" in command({"mechanism": "measured", "bins": 7}, "", "strict")
+    assert "--set bins=7" in command({"mechanism": "marginals", "bins": 7}, "", "strict")
 
 
 def test_a_try_without_a_posterior():
     steps = []
     explorer = Explorer(SCHEMA, None, reference(), 300, ("--schema s.toml", "--formula f"))
-    found = explorer.run({"mechanism": "measured", "epsilon": 1, "bins": 5}, steps.append)
+    found = explorer.run({"mechanism": "marginals", "epsilon": 1, "bins": 5}, steps.append)
     assert steps[0] == "counting"
     assert len(explorer.table) == 300
     numbers = dict(found["numbers"])

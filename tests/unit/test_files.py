@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from dpbayes.files import write_whole
+from dpbayes.core.files import write_whole
 
 
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, OSError])

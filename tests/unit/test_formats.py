@@ -16,12 +16,12 @@ import pyreadstat
 import pytest
 
 import dpbayes as dpb
-from dpbayes.formats.catalog import FORMATS, WRITTEN, format_of, writer, written_as
-from dpbayes.formats.source import File
 from dpbayes.publication.room import room
+from dpbayes.records.fingerprint import content_digest
+from dpbayes.records.formats.catalog import FORMATS, WRITTEN, format_of, writer, written_as
+from dpbayes.records.formats.source import File
+from dpbayes.records.overlap import Identity
 from dpbayes.schema.domain import made_up
-from dpbayes.schema.fingerprint import content_digest
-from dpbayes.schema.overlap import Identity
 
 polars = pytest.importorskip("polars")
 SCHEMA = dpb.Schema.from_dict(

@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.stan.formula import Formula
-from dpbayes.stan.groups import GroupColumn, group_data
+from dpbayes.formula.formula import Formula
+from dpbayes.formula.groups import GroupColumn, group_data
 
 
 def test_intercept_only(schema, records):

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpbayes as dpb
-from dpbayes.errors import InferenceError
+from dpbayes.core.errors import InferenceError
+from dpbayes.formula.formula import Formula
+from dpbayes.formula.text import parse
+from dpbayes.formula.tree import text_of
 from dpbayes.inference.analysis import analyse
 from dpbayes.inference.regressions import formula_fit
-from dpbayes.stan.formula import Formula
-from dpbayes.stan.formula_text import parse
-from dpbayes.stan.formula_tree import text_of
 
 SCHEMA = dpb.Schema.from_dict(
     {

@@ -81,7 +81,7 @@ def build(tmp_path):
     def made(module=MODULE, works=WORKS):
         (package / "module.py").write_text(module)
         sources.write_text(works)
-        return formulas.build(package, sources)
+        return formulas.build((package,), sources)
 
     return made
 
@@ -99,7 +99,7 @@ def sources():
 def test_every_source_line_parses(sources):
     found = [
         reference
-        for _, text in formulas.docstrings(formulas.PACKAGE)
+        for _, text in formulas.docstrings(formulas.PACKAGES)
         for reference in formulas.references(text, sources)
     ]
     assert len(found) > 100
@@ -155,7 +155,7 @@ def test_an_item_needs_a_holder_or_a_reason(build):
 
 def test_a_page_that_differs_fails(build, tmp_path, capsys):
     build()
-    places = (tmp_path / "package", tmp_path)
+    places = ((tmp_path / "package",), tmp_path)
     assert formulas.main(["--check"], *places) == 1
     assert "run python docs/formulas.py" in capsys.readouterr().err
     assert formulas.main([], *places) == 0

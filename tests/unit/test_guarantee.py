@@ -7,7 +7,7 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.mechanisms import MECHANISMS, PosteriorMechanism, get_mechanism
-from dpbayes.mechanisms.posterior.stage import Problem
+from dpbayes.mechanisms.posterior.stage import PublicFacts
 from dpbayes.privacy.accounting import NOTHING, Loss, compose, rho_for, stated, total, zcdp_epsilon
 from dpbayes.privacy.guarantee import (
     CANDIDATE_DRAW,
@@ -24,7 +24,7 @@ ALL = [
     dpb.Laplace(5), dpb.PerturbedHistogram(5), dpb.EmpiricalBootstrap(5),
     dpb.MultinomialDirichlet(5), dpb.SmoothedHistogram(5), dpb.BetaBinomial(5),
     dpb.BetaBinomialMR(5), dpb.Modips(5), dpb.ChosenModips(5), dpb.Pegs(5), dpb.PegsReset(5),
-    dpb.PerturbedImputation(5), dpb.MarginalBootstrap(5), dpb.Measured(5),
+    dpb.PerturbedImputation(5), dpb.MarginalBootstrap(5), dpb.Marginals(5),
     dpb.Score(5),
 ]  # fmt: skip
 
@@ -40,7 +40,7 @@ def test_which_mechanisms_are_strict():
         "censored", "anchored", "beta-divergence", "laplace", "perturbed-histogram",
         "empirical-bootstrap", "multinomial-dirichlet", "smoothed-histogram", "beta-binomial",
         "beta-binomial-mr", "modips", "modips-choice", "pegs", "pegs-rs", "pmi",
-        "marginal-bootstrap", "measured", "score",
+        "marginal-bootstrap", "marginals", "score",
     }  # fmt: skip
     assert {n for n, g in claims.items() if g.basis == "none"} == {"unweighted"}
     censored = claims["censored"]
@@ -316,7 +316,7 @@ def test_window_and_weights_of_each_mechanism():
     ]  # fmt: skip
     for mechanism in stan:
         for discrete in (False, True):
-            stage = mechanism.stages(Problem(3, 2, discrete))[-1]
+            stage = mechanism.stages(PublicFacts(3, 2, discrete))[-1]
             weights = stage.weights.weighting(view).weights
             if "weighted" in mechanism.name and mechanism.name != "unweighted":
                 assert weights[0] == 1
@@ -340,7 +340,7 @@ def test_window_and_weights_of_each_mechanism():
 def test_tempering_keeps_the_range_inside_the_window():
     for epsilon in (0.1, 1.0, 5.0, 50.0):
         for discrete in (False, True):
-            (stage,) = dpb.Anchored(epsilon, "none", range=4.0).stages(Problem(10, 2, discrete))
+            (stage,) = dpb.Anchored(epsilon, "none", range=4.0).stages(PublicFacts(10, 2, discrete))
             alpha = stage.weights.weighting(View(np.zeros(10))).weights[0]
             assert alpha <= 1
             low, high = stage.window
@@ -350,7 +350,7 @@ def test_tempering_keeps_the_range_inside_the_window():
 
 def test_range_after_a_drawn_anchor_is_public_and_between_one_and_two():
     def reach(epsilon, n, parameters=2):
-        stage = dpb.Anchored(epsilon, "two-stage").stages(Problem(n, parameters, False))[-1]
+        stage = dpb.Anchored(epsilon, "two-stage").stages(PublicFacts(n, parameters, False))[-1]
         return stage.window[1] / stage.weights.alpha
 
     assert reach(0.1, 2000) == pytest.approx(2.0)  # anchor far away

@@ -13,7 +13,7 @@ from scipy import integrate, stats
 from scipy.special import expit, logit
 
 import dpbayes as dpb
-from dpbayes.errors import InferenceError
+from dpbayes.core.errors import InferenceError
 from dpbayes.inference import (
     analyse,
     combine,

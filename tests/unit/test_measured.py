@@ -10,29 +10,35 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.inference import analyse
-from dpbayes.mechanisms.measured import counting
-from dpbayes.mechanisms.measured.budget import MOVES, UNIT, Budget, concentrated_loss
-from dpbayes.mechanisms.measured.counting import Column, Counts, Measurement
-from dpbayes.mechanisms.measured.groups import make_groups
-from dpbayes.mechanisms.measured.margins import Normal, fit_shares, reconciled
-from dpbayes.mechanisms.measured.relations import Block, Target, fit_conditional, matched, softmax
+from dpbayes.mechanisms.marginals import counting
+from dpbayes.mechanisms.marginals.budget import MOVES, UNIT, BudgetSplit, concentrated_loss
+from dpbayes.mechanisms.marginals.counting import ColumnLevels, FineCounts, Measurement
+from dpbayes.mechanisms.marginals.groups import make_groups
+from dpbayes.mechanisms.marginals.margins import NormalCounts, fit_shares, reconciled
+from dpbayes.mechanisms.marginals.relations import (
+    RelationBlock,
+    Target,
+    fit_conditional,
+    match_margins,
+    softmax,
+)
 from dpbayes.privacy.accounting import rho_for
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
 from tests.asking import CELLS, RHO, SIZES, Asked, neighbours, remembered
 
-COLUMNS = [Column(2, None), Column(3, None), Column(5, np.arange(5.0))]
+COLUMNS = [ColumnLevels(2, None), ColumnLevels(3, None), ColumnLevels(5, np.arange(5.0))]
 N = 6
 
 
 def measure(records, adjacency, noise, rho=None):
-    budget = Budget(1.0, MOVES[adjacency], noise, rho)
-    return Measurement.of(Counts(records, SIZES), COLUMNS, N, budget)
+    budget = BudgetSplit(1.0, MOVES[adjacency], noise, rho)
+    return Measurement.of(FineCounts(records, SIZES), COLUMNS, N, budget)
 
 
 def claimed(adjacency, rho, *, scored):
     """What the mechanism says that a budget costs, by neighbour."""
     if rho is None:
-        loss = dpb.Measured(1.0, adjacency).loss
+        loss = dpb.Marginals(1.0, adjacency).loss
         return {"add-remove": loss.epsilon, "substitution": loss.substitution().epsilon}
     loss = concentrated_loss(rho, adjacency, counting.SCORES if scored else 0.0)
     assert (loss.epsilon, loss.substitution().epsilon) == (math.inf, math.inf)
@@ -97,7 +103,7 @@ def test_opendp_agrees_that_a_part_costs_at_most_its_rho(rho, part):
             return super()._added(values, measurement, kind)
 
     for moves in MOVES.values():
-        budget = Budget(1.0, moves, Spy(), rho)
+        budget = BudgetSplit(1.0, moves, Spy(), rho)
         norm = math.sqrt(moves)
         budget.counts(np.array([[3, 0], [2, 9]]), part)
         norm = float(moves * UNIT)
@@ -109,7 +115,7 @@ def test_opendp_agrees_that_a_part_costs_at_most_its_rho(rho, part):
 def few(columns=6, epsilon=1.0, **settings):
     """A synthesizer of columns of two levels: six and their pairs are 21 tables."""
     schema = dpb.Schema.from_dict({"columns": {f"c{i}": SCHEMA["works"] for i in range(columns)}})
-    return dpb.Synthesizer(schema, dpb.Measured(epsilon, **settings))
+    return dpb.Synthesizer(schema, dpb.Marginals(epsilon, **settings))
 
 
 def test_a_delta_is_met_and_used_up():
@@ -143,7 +149,7 @@ def test_what_delta_buys_is_the_better_of_two():
             assert (claim.epsilon, claim.loss.epsilon) == (1.0, 1.0)
             assert "noise is less by pure ε" in claim.paragraph()
     with pytest.raises(dpb.GuaranteeError, match="follows from the number of columns"):
-        dpb.Measured(1.0, delta=1e-9).guarantee()
+        dpb.Marginals(1.0, delta=1e-9).guarantee()
 
 
 @pytest.mark.parametrize("epsilon", [2e-3, 1.0, 50.0])
@@ -153,7 +159,7 @@ def test_any_delta_is_met(epsilon, delta):
     columns = {f"c{i}": SCHEMA["works"] for i in range(10)}
     for rows in (40, {"noisy": 0.1}):
         schema = dpb.Schema.from_dict({"rows": rows, "columns": columns})
-        claim = dpb.Synthesizer(schema, dpb.Measured(epsilon, delta=delta)).guarantee()
+        claim = dpb.Synthesizer(schema, dpb.Marginals(epsilon, delta=delta)).guarantee()
         assert claim.epsilon <= epsilon * (1 + 1e-9)
         if delta < 1e-3 or claim.delta == 0:  # otherwise rho buys steps of (0, delta)-DP
             assert claim.epsilon > 0.98 * epsilon
@@ -198,7 +204,7 @@ def test_the_order_of_the_records_is_in_nothing(draw):
     schema = dpb.Schema.from_dict({"columns": {"x": {**binary, "public": True}, "y": binary}})
     found = []
     for table in (records, records.iloc[np.r_[1:n, 0]], records.sample(frac=1, random_state=5)):
-        fit = dpb.Synthesizer(schema, dpb.Measured(1.0, draw=draw)).fit(table)
+        fit = dpb.Synthesizer(schema, dpb.Marginals(1.0, draw=draw)).fit(table)
         output = fit.fitted.private(StudyNoise(1))
         rows = fit.fitted.synthetic(output, n, np.random.default_rng(2))
         found.append(rows["y"].groupby(table["x"].to_numpy()).agg(["sum", "size"]).to_numpy())
@@ -234,7 +240,7 @@ def people(n=3000, seed=3):
 def fitted(epsilon=5.0, public=(), **settings):
     columns = {name: {**entry, "public": name in public} for name, entry in SCHEMA.items()}
     schema = dpb.Schema.from_dict({"columns": columns})
-    return dpb.Synthesizer(schema, dpb.Measured(epsilon, **settings)).fit(people())
+    return dpb.Synthesizer(schema, dpb.Marginals(epsilon, **settings)).fit(people())
 
 
 @pytest.mark.parametrize("public", [(), ("region", "age")])
@@ -267,7 +273,7 @@ def test_data_sets_share_one_measurement():
 def test_any_noise_gives_valid_rows(epsilon, n, draw):
     schema = dpb.Schema.from_dict({"columns": SCHEMA})
     for seed in range(3):
-        fit = dpb.Synthesizer(schema, dpb.Measured(epsilon, draw=draw)).fit(people(n))
+        fit = dpb.Synthesizer(schema, dpb.Marginals(epsilon, draw=draw)).fit(people(n))
         data = fit.sample(seed=seed).datasets[0]
         assert len(schema.validate(data)) == n
 
@@ -275,7 +281,7 @@ def test_any_noise_gives_valid_rows(epsilon, n, draw):
 @pytest.mark.parametrize("columns", [["works"], ["income"], ["works", "region"]])
 def test_few_columns(columns):
     schema = dpb.Schema.from_dict({"columns": {name: SCHEMA[name] for name in columns}})
-    fit = dpb.Synthesizer(schema, dpb.Measured(1.0)).fit(people(200))
+    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0)).fit(people(200))
     schema.validate(fit.sample(seed=1).datasets[0])
 
 
@@ -301,7 +307,7 @@ def test_a_column_that_follows_from_another():
     columns = {"word": word, "number": {"type": "count", "lower": 0, "upper": 11}}
     data = pd.DataFrame({"word": np.array(word["levels"])[number], "number": number})
     schema = dpb.Schema.from_dict({"columns": columns})
-    found = dpb.Synthesizer(schema, dpb.Measured(2.0)).fit(data).sample(seed=1).datasets[0]
+    found = dpb.Synthesizer(schema, dpb.Marginals(2.0)).fit(data).sample(seed=1).datasets[0]
     kept = found["word"].astype(str).str[1:].astype(int) - found["number"]
     assert (kept.abs() <= 1).mean() > 0.9  # numbers are in 8 groups
 
@@ -320,7 +326,7 @@ def test_sums_that_no_relation_gives(seed):
     noise = np.full((groups - 1, groups - 1), (sd * n) ** 2)
     mean = basis[x].T @ basis[x] / n + sd * rng.standard_normal(noise.shape)
     target = Target(n, mean, noise, np.full(noise.shape, 0.5))
-    block = Block(basis, target, basis[x], basis[x])
+    block = RelationBlock(basis, target, basis[x], basis[x])
     found = fit_conditional(mass, [block]).probabilities([basis[x]])
     np.testing.assert_allclose(found.mean(axis=0), mass, atol=0.02)
     assert found[np.arange(n), x].mean() > 0.4  # .16 to .43 if columns were apart
@@ -334,7 +340,7 @@ def test_many_levels():
     levels = np.array(some["levels"])
     data = {"x": rng.beta(2, 5, 4000), **{k: levels[rng.integers(120, size=4000)] for k in "ab"}}
     schema = dpb.Schema.from_dict({"columns": columns})
-    fit = dpb.Synthesizer(schema, dpb.Measured(1.0, bins=300)).fit(pd.DataFrame(data))
+    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0, bins=300)).fit(pd.DataFrame(data))
     found = fit.sample(seed=1).datasets[0]
     schema.validate(found)
     assert abs(found["x"].mean() - 2 / 7) < 0.02
@@ -343,9 +349,9 @@ def test_many_levels():
 
 
 BAD = [
-    (lambda: dpb.Measured(1, draw="best"), "must be mode or posterior"),
-    (lambda: dpb.Measured(1, delta=1.0), r"delta = 1.0 must lie in \(0, 1\)"),
-    (lambda: dpb.Measured(1, bins="sqrt"), "bins = 'sqrt' must be auto, a number, or by column"),
+    (lambda: dpb.Marginals(1, draw="best"), "must be mode or posterior"),
+    (lambda: dpb.Marginals(1, delta=1.0), r"delta = 1.0 must lie in \(0, 1\)"),
+    (lambda: dpb.Marginals(1, bins="sqrt"), "bins = 'sqrt' must be auto, a number, or by column"),
     (lambda: fitted(bins={"region": 3}), "column 'region' has levels and needs no bins"),
     (lambda: fitted(bins={"income": 5000}), "column 'income' has 5,000 levels"),
     (lambda: many({"type": "count"}), "needs a public upper bound"),
@@ -355,7 +361,7 @@ BAD = [
 
 def many(entry, count=1):
     schema = dpb.Schema.from_dict({"columns": {f"c{i}": entry for i in range(count)}})
-    return dpb.Synthesizer(schema, dpb.Measured(1.0))
+    return dpb.Synthesizer(schema, dpb.Marginals(1.0))
 
 
 @pytest.mark.parametrize(("make", "words"), BAD)
@@ -374,7 +380,10 @@ def test_smoothing_helps_and_keeps_atoms():
     for _ in range(20):
         noisy = truth + rng.laplace(0, 40 / np.sqrt(2), 40)
         found = (
-            n * fit_shares(Normal(noisy, np.eye(40) / 40.0**2), n, curve=np.ones(40, bool)).best()
+            n
+            * fit_shares(
+                NormalCounts(noisy, np.eye(40) / 40.0**2), n, curve=np.ones(40, bool)
+            ).best()
         )
         raw.append(np.mean((noisy - truth) ** 2))
         smooth.append(np.mean((found - truth) ** 2))
@@ -393,7 +402,7 @@ def test_an_empty_tail_stays_empty():
     at, off = np.arange(76) + 0.5, []
     for _ in range(4):
         noisy = truth + rng.laplace(0, 3.14 / np.sqrt(2), 76)
-        found = fit_shares(Normal(noisy, np.eye(76) / 3.14**2), 3000, curve=np.ones(76, bool))
+        found = fit_shares(NormalCounts(noisy, np.eye(76) / 3.14**2), 3000, curve=np.ones(76, bool))
         off.append(found.best() @ at / (truth @ at / 3000) - 1)
     assert abs(np.mean(off)) < 0.03
 
@@ -401,7 +410,7 @@ def test_an_empty_tail_stays_empty():
 def test_exact_counts_stay():
     counts = np.array([0.0, 500, 3, 0, 10, 900, 100, 0])
     for curve in (np.ones(8, bool), np.zeros(8, bool)):
-        found = fit_shares(Normal(counts, np.eye(8) * 100.0), 1513, curve=curve).best()
+        found = fit_shares(NormalCounts(counts, np.eye(8) * 100.0), 1513, curve=curve).best()
         np.testing.assert_allclose(1513 * found, counts, atol=0.7)
 
 
@@ -442,7 +451,7 @@ def test_the_mode_meets_the_measured_means():
     mean = (chances @ groups.basis).T @ psi / len(x)
     mass = chances.mean(axis=0)
     target = Target(2000, mean, np.zeros((3, 3)), np.full((3, 3), 1e3))
-    found = fit_conditional(mass, [Block(groups.basis, target, psi, psi)])
+    found = fit_conditional(mass, [RelationBlock(groups.basis, target, psi, psi)])
     np.testing.assert_allclose(found.weights[0][:, 1:], truth, atol=1e-4)
     np.testing.assert_allclose(found.probabilities([psi]).mean(axis=0), mass, atol=1e-6)
 
@@ -453,6 +462,6 @@ def test_matched_counts_are_met_by_few_changes():
     drawn = rng.integers(4, size=500)
     before = np.bincount(drawn, minlength=4)
     counts = np.array([200, 100, 150, 50])
-    found = matched(chances, drawn, counts, rng)
+    found = match_margins(chances, drawn, counts, rng)
     np.testing.assert_array_equal(np.bincount(found, minlength=4), counts)
     assert (found != drawn).sum() == np.maximum(before - counts, 0).sum()

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms.measured import counting, mechanism
-from dpbayes.mechanisms.measured.analyses import Analysis, Answer, Moment
-from dpbayes.mechanisms.measured.budget import UNIT, concentrated_loss
-from dpbayes.mechanisms.measured.tilting import Features, fit_tilt, settled
+from dpbayes.mechanisms.marginals import counting, mechanism
+from dpbayes.mechanisms.marginals.analyses import Analysis, Answer, Moment
+from dpbayes.mechanisms.marginals.budget import UNIT, concentrated_loss
+from dpbayes.mechanisms.marginals.tilting import Features, fit_tilt, swap_rows
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.schema.rules import numbers_of
 from tests.asking import CELLS, KNOWN, RHO, SIZES, Asked, neighbours, remembered
@@ -28,7 +28,7 @@ def tiny(adjacency, rho, monkeypatch):
     monkeypatch.setattr(counting, "fit_shares", remembered)
     monkeypatch.setattr(mechanism, "_FEWEST", 60)
     schema = dpb.Schema.from_dict({"rows": 6, "columns": TINY, "keep": TINY_KEPT[:1]})
-    measured = dpb.Measured(1.0, adjacency, keep=TINY_KEPT)
+    measured = dpb.Marginals(1.0, adjacency, keep=TINY_KEPT)
     records = pd.DataFrame({"a": ["no"] * 6, "b": ["u"] * 6, "c": [0] * 6})
     fitted = dpb.Synthesizer(schema, measured).fit(records).fitted
     fitted.rho = rho
@@ -67,7 +67,7 @@ def test_the_same_answers_cost_what_is_claimed_on_every_neighbour(adjacency, rho
 
     def ask(records, noise):
         values = {name: records[:, j].astype(float) for j, name in enumerate(TINY)}
-        fitted.counts = counting.Counts(records, SIZES, values)
+        fitted.counts = counting.FineCounts(records, SIZES, values)
         fitted.private(noise)
 
     records = CELLS[np.random.default_rng(1).integers(len(CELLS), size=6)]
@@ -192,7 +192,7 @@ def test_an_interaction_is_kept(draw, delta, keep):
     """
     records, schema = people(), schema_of(keep)
     truth, errors = coefficients(schema, records)
-    measured = dpb.Measured(3.0, draw=draw, delta=delta)
+    measured = dpb.Marginals(3.0, draw=draw, delta=delta)
     data = dpb.Synthesizer(schema, measured).fit(records).sample(seed=2).datasets[0]
     off = np.abs(coefficients(schema, data)[0] - truth) / errors
     for name in ("job", "earnings"):
@@ -207,9 +207,9 @@ def test_keep_in_the_schema_and_in_the_mechanism_are_one(tmp_path):
     schema = schema_of(KEPT[:1])
     schema.to_toml(tmp_path / "s.toml")
     assert dpb.Schema.from_toml(tmp_path / "s.toml") == schema
-    fit = dpb.Synthesizer(schema, dpb.Measured(1.0, keep=KEPT[::-1])).fit(people(60))
+    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0, keep=KEPT[::-1])).fit(people(60))
     assert fit.fitted.settings["keep"] == [KEPT[0], KEPT[2], KEPT[1]]
-    assert fit.guarantee == dpb.Synthesizer(schema_of([]), dpb.Measured(1.0)).guarantee()
+    assert fit.guarantee == dpb.Synthesizer(schema_of([]), dpb.Marginals(1.0)).guarantee()
     output = fit.fitted.private(StudyNoise(1))
     assert np.asarray(output).shape == np.asarray(fit.fitted.private(StudyNoise(2))).shape
     made = [fit.fitted.synthetic(output, 70, np.random.default_rng(2))]
@@ -225,7 +225,7 @@ def test_keep_in_the_schema_and_in_the_mechanism_are_one(tmp_path):
 def test_any_noise_gives_valid_rows(n, public, epsilon, draw):
     schema = schema_of(public=public, rules=["earnings <= age or high == 'no'"])
     records = people(400).query("earnings <= age or high == 'no' or earnings != earnings").head(n)
-    fit = dpb.Synthesizer(schema, dpb.Measured(epsilon, draw=draw)).fit(records)
+    fit = dpb.Synthesizer(schema, dpb.Marginals(epsilon, draw=draw)).fit(records)
     data = fit.sample(seed=3).datasets[0]
     assert len(schema.validate(data)) == n
     if public:
@@ -249,7 +249,7 @@ def test_the_tilt_meets_sums_and_shares():
     np.testing.assert_allclose(tilted.mean(axis=0), shares, atol=2e-4)
     assert (tilted[: n // 2, 0] == 0).all()
     drawn = np.array([rng.choice(k, p=p) for p in tilted])
-    found = settled(features, tilted, drawn, rng)
+    found = swap_rows(features, tilted, drawn, rng)
     np.testing.assert_array_equal(np.bincount(found), np.bincount(drawn))
     assert (tilted[np.arange(n), found] > 0).all()
     rows = np.arange(n)
@@ -279,20 +279,20 @@ BAD = [
 @pytest.mark.parametrize(("text", "words"), BAD)
 def test_bad_formulas(text, words):
     with pytest.raises(dpb.SchemaError, match=words):
-        dpb.Synthesizer(schema_of([text]), dpb.Measured(1.0))
+        dpb.Synthesizer(schema_of([text]), dpb.Marginals(1.0))
 
 
 def test_bad_lists_orders_and_mechanisms():
     for given in ("earnings ~ age", 3, [3]):
         with pytest.raises(dpb.SchemaError, match=r"keep = .* must be a list of formulas"):
-            dpb.Measured(1.0, keep=given)
+            dpb.Marginals(1.0, keep=given)
     circle = schema_of(["earnings ~ age + job", "age ~ earnings"])
     with pytest.raises(dpb.SchemaError, match="outcomes of each other"):
-        dpb.Synthesizer(circle, dpb.Measured(1.0))
+        dpb.Synthesizer(circle, dpb.Marginals(1.0))
     with pytest.raises(dpb.SchemaError, match="'earnings' is public and released as it is"):
-        dpb.Synthesizer(schema_of(KEPT[:1], public=["earnings"]), dpb.Measured(1.0))
+        dpb.Synthesizer(schema_of(KEPT[:1], public=["earnings"]), dpb.Marginals(1.0))
     computed = schema_of(["earnings ~ high", "age ~ high"], rules=["earnings == 2 * age"])
     with pytest.raises(dpb.SchemaError, match=r"computed by"):
-        dpb.Synthesizer(computed, dpb.Measured(1.0))
+        dpb.Synthesizer(computed, dpb.Marginals(1.0))
     with pytest.raises(dpb.SchemaError, match="'laplace' cannot keep analyses"):
         dpb.Synthesizer(schema_of(), dpb.Laplace(1.0))

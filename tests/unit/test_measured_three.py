@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms.measured import counting
-from dpbayes.mechanisms.measured.budget import Budget
-from dpbayes.mechanisms.measured.groups import Groups, merge
+from dpbayes.mechanisms.marginals import counting
+from dpbayes.mechanisms.marginals.budget import BudgetSplit
+from dpbayes.mechanisms.marginals.groups import Groups, merge
 from dpbayes.privacy.noise import StudyNoise
 
 BINARY = {"type": "binary", "levels": ["no", "yes"]}
@@ -40,11 +40,11 @@ def test_what_three_columns_say_together_is_kept_where_n_pays_for_it(draw, monke
     """Without tables of three columns nothing is left of it. Bounds are ten standard errors."""
     records, schema = interplay(20_000)
     assert agreement(records) == pytest.approx(0.8, abs=0.05)
-    fit = dpb.Synthesizer(schema, dpb.Measured(2.0, draw=draw)).fit(records)
+    fit = dpb.Synthesizer(schema, dpb.Marginals(2.0, draw=draw)).fit(records)
     found = fit.sample(accept="none", seed=1).datasets[0]
     assert agreement(found) == pytest.approx(0.8, abs=0.1)
     monkeypatch.setattr(counting, "MOST_TRIPLES", 0)
-    fit = dpb.Synthesizer(schema, dpb.Measured(2.0, draw=draw)).fit(records)
+    fit = dpb.Synthesizer(schema, dpb.Marginals(2.0, draw=draw)).fit(records)
     assert abs(agreement(fit.sample(accept="none", seed=1).datasets[0])) < 0.1
 
 
@@ -52,9 +52,9 @@ def test_few_records_do_not_pay_for_tables_of_three_columns():
     """And many do; parts are of one budget, by public facts."""
 
     def parts(n, columns, epsilon=1.0, public=0):
-        budget = Budget(epsilon, 1, StudyNoise(0))
+        budget = BudgetSplit(epsilon, 1, StudyNoise(0))
         given = [True] * public + [False] * (columns - public)
-        return counting.Parts.of([10] * columns, given, n, budget)
+        return counting.BudgetParts.of([10] * columns, given, n, budget)
 
     assert parts(1_601, 5).triples == parts(61_395, 5).triples == 0
     assert parts(10**7, 2).triples == 0

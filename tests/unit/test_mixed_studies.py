@@ -9,11 +9,11 @@ import pytest
 from scipy import optimize
 
 from dpbayes.privacy.noise import StudyNoise
-from dpbayes.studies.bowen_liu import comparison, mixed
-from dpbayes.studies.bowen_liu import comparison_3 as location
-from dpbayes.studies.bowen_liu import comparison_4 as slomag
-from dpbayes.studies.bowen_liu.firth import AT_ONCE, fit_firth
-from dpbayes.studies.coverage import BUDGET, MEASURES, summarise
+from studies.bowen_liu import comparison, mixed
+from studies.bowen_liu import comparison_3 as location
+from studies.bowen_liu import comparison_4 as slomag
+from studies.bowen_liu.firth import AT_ONCE, fit_firth
+from studies.coverage import BUDGET, MEASURES, summarise
 
 
 def design(rng, sets, n):

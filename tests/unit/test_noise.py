@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dpbayes.errors import GuaranteeError
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.privacy.noise import SecureNoise, StudyNoise, opendp
 from dpbayes.privacy.statistic import Change, Statistic, shares, truncated_cost, truncated_scale
 

@@ -6,10 +6,10 @@ import pytest
 from scipy import stats
 
 import dpbayes as dpb
-from dpbayes.check_charts import check_panels
 from dpbayes.mechanisms.posterior.predictive import Check, ecdf_difference
 from dpbayes.mechanisms.posterior.survival import kaplan_meier, left_at
-from dpbayes.stan.cells import Cells
+from dpbayes.plots.check_charts import check_panels
+from dpbayes.stan.cells import NumberCells
 from dpbayes.stan.families import FAMILIES, family_of
 from dpbayes.stan.family_text import families_in, read_family
 
@@ -18,7 +18,7 @@ WITH_ATOMS = dpb.Column("wage", "continuous", lower=0, upper=80, digits=2, atoms
 
 
 def test_cells_by_hand():
-    cells = Cells.of(WITH_ATOMS, [0, 15, 40, 80])
+    cells = NumberCells.of(WITH_ATOMS, [0, 15, 40, 80])
     expected = [[0, 0], [0, 15], [15, 15], [15, 25.5], [25.5, 25.5], [25.5, 40], [40, 80]]
     np.testing.assert_array_equal(cells.ends, expected)
     assert cells.count == 7
@@ -27,11 +27,11 @@ def test_cells_by_hand():
     values = cells.values(np.array([0.5, 1.49, 1.5, 2.0, 2.49, 3.3, 7.5]))
     np.testing.assert_allclose(values, [0, 0, 0, 7.5, 14.85, 15, 80])
     assert cells.shares.sum() == pytest.approx(1)
-    assert Cells.of(WAGE, 4).ends.tolist() == [[0, 20], [20, 40], [40, 60], [60, 80]]
+    assert NumberCells.of(WAGE, 4).ends.tolist() == [[0, 20], [20, 40], [40, 60], [60, 80]]
 
 
 def test_values_of_cells_and_back():
-    cells = Cells.of(WITH_ATOMS, 30)
+    cells = NumberCells.of(WITH_ATOMS, 30)
     rng = np.random.default_rng(1)
     numbers = rng.integers(1, cells.count + 1, 2000)
     values = cells.values(numbers + rng.uniform(-0.499, 0.499, 2000))
@@ -49,7 +49,7 @@ def test_values_of_cells_and_back():
 )  # fmt: skip
 def test_bins_that_are_refused(bins, message):
     with pytest.raises(dpb.SchemaError, match=message):
-        Cells.of(WITH_ATOMS, bins)
+        NumberCells.of(WITH_ATOMS, bins)
 
 
 def test_settings_in_the_text():

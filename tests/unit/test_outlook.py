@@ -10,10 +10,10 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.evaluate.utility import utility
-from dpbayes.mechanisms.outlook import DISTANCE, noise_share, of_posterior, urn_share
-from dpbayes.mechanisms.posterior.stage import Problem
+from dpbayes.mechanisms.forecast import DISTANCE, noise_share, of_posterior, urn_share
+from dpbayes.mechanisms.posterior.stage import PublicFacts
 from dpbayes.privacy.noise import StudyNoise
-from dpbayes.report.losses import lost, told
+from dpbayes.report.utility_warnings import lost, told
 from dpbayes.schema import Rows
 
 LEVELS = [str(k) for k in range(30)]
@@ -54,7 +54,7 @@ def test_the_least_share_of_noise_in_a_table(epsilon):
     assert least < from_nowhere(mechanism, pairs())[0]
     assert least - 0.01 < from_nowhere(mechanism, apart())[0] < least + 0.05
     assert bool(outlook.warnings) is (least >= 0.1)
-    assert all("`measured`" in text for text in outlook.warnings)
+    assert all("`marginals`" in text for text in outlook.warnings)
 
 
 def test_the_share_of_uniform_rows_of_an_urn():
@@ -94,7 +94,7 @@ def test_posteriors(schema):
     assert not dpb.Censored(5.0).outlook(schema, 5000, model).warnings
     assert not dpb.Anchored(1.0).outlook(schema, 5000, model).warnings
     assert dpb.Weighted().outlook(schema, 400, model).facts == {}  # weights follow the records
-    assert Problem.of(model, 400).parameters == model.parameters == 3
+    assert PublicFacts.of(model, 400).parameters == model.parameters == 3
 
 
 @pytest.mark.parametrize("covariates", [0, 4, 28])
@@ -134,7 +134,7 @@ def test_records_per_parameter_that_an_anchor_needs(covariates, anchor, family, 
 def test_noise_of_measured_is_that_of_its_counts(schema):
     records = pd.DataFrame({"a": pairs().a, "b": pairs().b})
     for epsilon in (2.0, 0.1):
-        mechanism = dpb.Measured(epsilon)
+        mechanism = dpb.Marginals(epsilon)
         fit = dpb.Synthesizer(TWO, mechanism).fit(records)
         facts = mechanism.outlook(TWO, 200, None).facts
         assert fit.fitted.private(StudyNoise(1)).sd == facts["noise sd in a pair's cell"]
@@ -152,7 +152,7 @@ def test_noise_of_statistics_is_the_same_for_all_records():
     )
     outlook = mechanism.outlook(TWO, 200, None)
     assert outlook.facts["noise"] == worst
-    assert "`measured`" in outlook.warnings[0]
+    assert "`marginals`" in outlook.warnings[0]
     assert (
         not dpb.Modips(5.0, "bernoulli")
         .outlook(dpb.Schema.from_dict({"columns": {"x": {"type": "binary"}}}), 500, None)
@@ -185,7 +185,7 @@ def test_it_is_said_before_the_records_are_used_and_in_the_release(tmp_path, mon
     assert said[0] == said[1]
     job = dpb.Job((dpb.Synthesizer(TWO, dpb.Laplace(1.0)),), tmp_path / "out")
     notes = job.run(pairs(), lambda _: None).release.notes
-    assert said[0].startswith(f"warning: {notes[0]} `measured`")
+    assert said[0].startswith(f"warning: {notes[0]} `marginals`")
     statement = json.loads((tmp_path / "out/release/guarantee.json").read_text())
     assert statement["notes"] == list(notes)
     noisy = dpb.Synthesizer(dpb.Schema(TWO.columns, Rows.parse("noisy")), dpb.Laplace(1.0))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbayes.schema import overlap
-from dpbayes.schema.overlap import KEPT, Sketch, Trace, largest_share, sketches, tells_apart
+from dpbayes.records import overlap
+from dpbayes.records.overlap import KEPT, Sketch, TableSketch, largest_share, sketches, tells_apart
 
 SALT = "ab" * 32
 elements = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=40)
@@ -65,22 +65,22 @@ def test_views_know_a_table_with_other_columns():
 
 def test_a_trace_holds_no_value_and_comes_back():
     records = table(50)
-    trace = Trace.of(records)
+    trace = TableSketch.of(records)
     text = json.dumps(trace.to_dict())
     assert not [value for value in records["y"] if f"{value:.6f}"[:6] in text]
-    again = Trace.from_dict(json.loads(text))
+    again = TableSketch.from_dict(json.loads(text))
     for other, share in ((records, 1.0), (records[:20], 1.0), (table(50, 2), 0.0)):
         assert again.share(other) == trace.share(other) == share
-    assert Trace.of(records).to_dict() != trace.to_dict()
+    assert TableSketch.of(records).to_dict() != trace.to_dict()
 
 
 def test_where_rows_tell_nobody_apart_only_the_same_table_counts():
     """Two surveys of a yes and a no agree in most rows, whoever answered."""
     yes = pd.DataFrame({"x": [1] * 300 + [0] * 700})
-    trace = Trace.of(yes)
+    trace = TableSketch.of(yes)
     assert trace.share(yes[::-1]) == 1.0
     assert trace.share(pd.DataFrame({"x": [1] * 305 + [0] * 695})) == 0.0
-    assert trace.share(yes[:0]) == Trace.of(yes[:0]).share(yes[:0]) == 0.0
+    assert trace.share(yes[:0]) == TableSketch.of(yes[:0]).share(yes[:0]) == 0.0
 
 
 def test_thresholds_leave_room_for_chance():

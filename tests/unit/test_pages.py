@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 import dpbayes as dpb
 from dpbayes.cli.app import app
-from dpbayes.errors import DataError, DpbayesError, InferenceError
+from dpbayes.core.errors import DataError, DpbayesError, InferenceError
 from dpbayes.pages import figures
 from dpbayes.pages.build import confidential_page, public_page
-from dpbayes.pages.comparison import Question
-from dpbayes.pages.page import Page, Section, Table, marked, shown
+from dpbayes.pages.comparison import PageTopic
+from dpbayes.pages.page import Page, PageTable, Section, marked, shown
 
 EVIL = "<script>alert('x')</script>"
 COLUMNS = {
@@ -47,7 +47,7 @@ def out(tmp_path_factory):
     """A release of a whole table, with what its report leaves behind."""
     folder = tmp_path_factory.mktemp("pages") / "out"
     schema = dpb.Schema.from_dict(RULE)
-    synthesizer = dpb.Synthesizer(schema, dpb.Measured(2.0))
+    synthesizer = dpb.Synthesizer(schema, dpb.Marginals(2.0))
     dpb.Job((synthesizer,), folder).run(people())
     return folder
 
@@ -81,7 +81,7 @@ class Read(HTMLParser):
 
 
 def question(**more):
-    return Question(dpb.Schema.from_dict(RULE), people(), **more)
+    return PageTopic(dpb.Schema.from_dict(RULE), people(), **more)
 
 
 def test_both_pages_are_whole_and_load_nothing(out):
@@ -193,7 +193,7 @@ def test_cells(value, text):
 
 def test_whatever_is_in_it_is_text():
     page = Page(EVIL, [(EVIL, EVIL)], [Section(EVIL, [EVIL], [EVIL],
-                tables=[Table(EVIL, [EVIL], [[EVIL, EVIL]])])], warnings=[EVIL])  # fmt: skip
+                tables=[PageTable(EVIL, [EVIL], [[EVIL, EVIL]])])], warnings=[EVIL])  # fmt: skip
     assert "script" not in Read(page.html()).tags
 
 
@@ -214,7 +214,7 @@ def test_many_levels_have_a_bar_each_and_the_rare_ones_one_together():
 
 def test_texts_are_escaped_and_code_is_marked():
     assert marked("run `a <b>` & go") == "run <code>a &lt;b&gt;</code> &amp; go"
-    table = Table("t", ["a", "b", "c"], [["x", None, 1], ["y", float("nan"), 2]]).filled()
+    table = PageTable("t", ["a", "b", "c"], [["x", None, 1], ["y", float("nan"), 2]]).filled()
     assert list(table.head) == ["a", "c"]
     assert table.rows == [["x", 1], ["y", 2]]
 

@@ -13,14 +13,15 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.errors import BudgetError, DataError, LedgerError
-from dpbayes.mechanisms.measured import mechanism as measured
+from dpbayes.core.errors import BudgetError, DataError, LedgerError
+from dpbayes.mechanisms.marginals import mechanism as measured
 from dpbayes.privacy.accounting import Loss
+from dpbayes.records import chunked_overlap as parted_overlap
+from dpbayes.records import overlap
+from dpbayes.records.chunked_overlap import identity_of
+from dpbayes.records.chunks import Chunks, table_of
+from dpbayes.records.fingerprint import content_digest
 from dpbayes.report import report
-from dpbayes.schema import overlap, parted_overlap
-from dpbayes.schema.fingerprint import content_digest
-from dpbayes.schema.parted_overlap import identity_of
-from dpbayes.schema.parts import Parts, table_of
 from tests.cli.in_process import dpbayes
 
 duckdb = pytest.importorskip("duckdb")
@@ -61,11 +62,11 @@ def records():
 
 def cut(frame, size):
     """The same in parts of ``size`` rows."""
-    return Parts.of(lambda: (frame.iloc[i : i + size] for i in range(0, len(frame), size)))
+    return Chunks.of(lambda: (frame.iloc[i : i + size] for i in range(0, len(frame), size)))
 
 
 def fitted(given, schema=SCHEMA, **settings):
-    return dpb.Synthesizer(schema, dpb.Measured(3.0, **settings), settings=SETTINGS).fit(given)
+    return dpb.Synthesizer(schema, dpb.Marginals(3.0, **settings), settings=SETTINGS).fit(given)
 
 
 def counts(fit):
@@ -119,7 +120,7 @@ def test_noisy_numbers_of_rows_and_public_columns():
 def test_whether_there_is_a_record_decides_nothing_where_rows_are_noisy():
     schema = dpb.Schema.from_dict({**TREE, "rows": {"noisy": 0.2}})
     none = records().head(0)
-    for given in (none, Parts.of(lambda: []), Parts.of(lambda: [none, none])):
+    for given in (none, Chunks.of(lambda: []), Chunks.of(lambda: [none, none])):
         fit = fitted(given, schema)
         assert fit.sample(1, seed=2).datasets[0].columns.tolist() == list(COLUMNS)
         assert identity_of(given, fit.task.table).known(SALT).empty
@@ -229,7 +230,7 @@ def test_parts_are_refused_as_the_whole_is(what, show_values):
 @pytest.fixture
 def job(tmp_path):
     def made(schema=SCHEMA, **options):
-        measured = dpb.Synthesizer(schema, dpb.Measured(1.0))
+        measured = dpb.Synthesizer(schema, dpb.Marginals(1.0))
         return dpb.Job((measured,), tmp_path / "out", **options)
 
     return made
@@ -243,7 +244,7 @@ def ledger(tmp_path):
 
 
 def test_nothing_is_paid_for_records_that_do_not_fit(job, ledger, monkeypatch):
-    monkeypatch.setattr(measured.FittedMeasured, "private", lambda *_: pytest.fail("it was drawn"))
+    monkeypatch.setattr(measured.FittedMarginals, "private", lambda *_: pytest.fail("it was drawn"))
     given = cut(BAD["a bound, in the last part"], 100)
     with pytest.raises(DataError, match="1 of 240 rows are outside"):
         job(ledger=ledger, dataset="people").run(given, print)
@@ -354,7 +355,7 @@ def test_records_that_change_while_they_are_read(tmp_path):
     with pytest.raises(DataError, match="the records changed"):
         fit.fitted.counts.margins()
     rows = [records(), records(), records().head(N - 1)]
-    less = fitted(Parts.of(lambda: [rows.pop(0)]))
+    less = fitted(Chunks.of(lambda: [rows.pop(0)]))
     less.fitted.counts.margins()
     with pytest.raises(DataError, match="the records changed"):
         less.fitted.counts.margins()

@@ -15,7 +15,7 @@ from dpbayes.mechanisms.pegs.cost import Grain, Sampler, alpha_for, step_loss
 from dpbayes.mechanisms.pegs.gibbs import cells_of, layout_of
 from dpbayes.mechanisms.pegs.keys import (
     Key,
-    Layout,
+    KeyLayout,
     mutual_information,
     nearest,
     noisy_information,
@@ -157,7 +157,7 @@ def test_a_delta_never_buys_less(epsilon, delta):
         assert found.epsilon <= epsilon * (1 + 1e-9)
 
 
-LAYOUT = Layout(tuple(LEVELS), tuple(LEVELS.values()))
+LAYOUT = KeyLayout(tuple(LEVELS), tuple(LEVELS.values()))
 
 
 def test_a_budget_needs_a_number_of_records():
@@ -203,7 +203,7 @@ def test_public_columns_tie_the_number_of_records():
 
 def test_the_hash_is_the_same_everywhere():
     """Numbers of another run on another machine; and no column or level is without effect."""
-    where = Layout(("age", "sex", "zip", "Größe"), (18, 3, 16, 4))
+    where = KeyLayout(("age", "sex", "zip", "Größe"), (18, 3, 16, 4))
     codes = np.array([[0, 0, 0, 0], [17, 2, 15, 3], [4, 1, 9, 2], [4, 1, 9, 3], [5, 1, 9, 2]])
     assert Key(where, 0, (), 16).of(codes).tolist() == HASHES
     assert Key(where, 0, (1,), 1).of(codes).tolist() == [
@@ -223,7 +223,7 @@ HASHES = [22438, 57047, 58689, 23314, 58689]  # by Python's own whole numbers
 
 
 def test_rows_of_a_table_are_apart():
-    where = Layout(tuple("abc"), (3, 4, 5))
+    where = KeyLayout(tuple("abc"), (3, 4, 5))
     codes = np.array([(i, j, k) for i in range(3) for j in range(4) for k in range(5)])
     key = Key(where, 2, (1, 0), 1)
     assert sorted(set(key.of(codes))) == list(range(12))
@@ -255,7 +255,7 @@ def test_noise_of_the_order_follows_public_numbers_only():
             self.scales.append((np.shape(values), scale))
             return super().counts(values, scale)
 
-    where = Layout(tuple("abc"), (2, 3, 4))
+    where = KeyLayout(tuple("abc"), (2, 3, 4))
     for adjacency, factor in (("add-remove", 1), ("substitution", 2)):
         Spy.scales = []
         noisy_information(where, np.zeros((7, 3), dtype=np.int64), 0.5, adjacency, Spy(1))
@@ -362,7 +362,7 @@ def test_diversity_claims_nothing():
 
 def test_imputation_finds_the_regression():
     """Against its own gradient: nothing moves the penalised likelihood, and probabilities fit."""
-    where = Layout(tuple("abc"), (2, 3, 4))
+    where = KeyLayout(tuple("abc"), (2, 3, 4))
     rng = np.random.default_rng(2)
     b, c = rng.integers(0, 3, 5000), rng.integers(0, 4, 5000)
     a = (rng.random(5000) < 1 / (1 + np.exp(1 - b))).astype(int)
@@ -376,7 +376,7 @@ def test_imputation_finds_the_regression():
 @pytest.mark.statistical
 def test_levels_come_in_their_shares():
     """A chi-squared test of 60,000 draws for each of 6 rows, at 1e-4 together."""
-    where = Layout(tuple("ab"), (3, 2))
+    where = KeyLayout(tuple("ab"), (3, 2))
     rng = np.random.default_rng(3)
     codes = np.column_stack([rng.integers(0, 3, 40), rng.integers(0, 2, 40)])
     keys = nearest(where, 1, 0)

@@ -23,7 +23,7 @@ from dpbayes.mechanisms.pegs.blocks import (
 from dpbayes.mechanisms.pegs.cost import Sampler, alpha_for, step_loss
 from dpbayes.mechanisms.pegs.keys import (
     Key,
-    Layout,
+    KeyLayout,
     informative,
     mutual_information,
     nearest,
@@ -38,7 +38,7 @@ BIG = 20_000  # records beside which one more is next to nothing
 
 
 def layout(*sizes):
-    return Layout(NAMES[: len(sizes)], sizes)
+    return KeyLayout(NAMES[: len(sizes)], sizes)
 
 
 def log_probability(records, keys, alpha, seed, block, *, reset):

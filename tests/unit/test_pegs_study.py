@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpbayes.errors import DataError
+from dpbayes.core.errors import DataError
 from dpbayes.mechanisms import Pegs, PegsReset, PerturbedImputation
 from dpbayes.mechanisms.pegs.gibbs import layout_of
 from dpbayes.mechanisms.pegs.public import PublicRecords
-from dpbayes.studies.park_ghosh import cases, chains, maps, orderings, real, study
-from dpbayes.studies.park_ghosh.cases import CASES
-from dpbayes.studies.park_ghosh.discharges import COMBINATIONS, SIZES, discharges
-from dpbayes.studies.park_ghosh.orderings import ORDERINGS, READINGS
+from studies.park_ghosh import cases, chains, maps, orderings, real, study
+from studies.park_ghosh.cases import CASES
+from studies.park_ghosh.discharges import COMBINATIONS, SIZES, discharges
+from studies.park_ghosh.orderings import ORDERINGS, READINGS
 
 MADE_UP = CASES["discharges"]
 SCHEMA = MADE_UP.schema

@@ -5,13 +5,13 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.errors import DpbayesError, GuaranteeError
+from dpbayes.core.errors import DpbayesError, GuaranteeError
 from dpbayes.planning.plan import make_plan
 from dpbayes.planning.population import Population, invented
 from dpbayes.planning.trial import try_out
 from dpbayes.schema import Rows
-from dpbayes.studies import datasets
-from dpbayes.totals import for_total
+from dpbayes.synthesis.totals import for_total
+from studies import datasets
 
 SMALL = dpb.Schema.from_dict(
     {
@@ -36,14 +36,14 @@ def of(mechanism, **more):
 @pytest.mark.parametrize("adjacency", ["add-remove", "substitution"])
 @pytest.mark.parametrize("delta", [None, 1e-6])
 @pytest.mark.parametrize(
-    "mechanism", [dpb.Laplace, dpb.Measured, dpb.EmpiricalBootstrap, dpb.MultinomialDirichlet]
+    "mechanism", [dpb.Laplace, dpb.Marginals, dpb.EmpiricalBootstrap, dpb.MultinomialDirichlet]
 )
 def test_a_total_is_kept_and_nearly_spent(mechanism, delta, adjacency):
     found = for_total(of(mechanism(1.0, adjacency)), 2.0, 5, delta)
     claim = found.guarantee().for_datasets(5, delta)
     spent = claim.epsilon if adjacency == "add-remove" else claim.epsilon_substitution
     assert 2.0 * (1 - 1e-6) < spent <= 2.0
-    if mechanism is dpb.Measured:
+    if mechanism is dpb.Marginals:
         assert found.mechanism.epsilon == 2.0  # paid once
     elif delta is None:
         assert np.isclose(found.mechanism.epsilon, 0.4)
@@ -114,7 +114,7 @@ def test_what_it_expects_of_measured_comes_true_on_other_records():
     )
     shuffled = records.sample(frac=1, random_state=1)
     halves = shuffled.iloc[::2], shuffled.iloc[1::2]
-    for mechanism in (dpb.Measured(1.0), dpb.Laplace(1.0)):
+    for mechanism in (dpb.Marginals(1.0), dpb.Laplace(1.0)):
         foreseen, found = (
             try_out(mechanism, Population.of(confidential, half), 800, 3) for half in halves
         )

@@ -7,8 +7,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
 import dpbayes as dpb
-from dpbayes import charts
 from dpbayes.pages import figures
+from dpbayes.plots import charts
 from dpbayes.report.report import png
 
 

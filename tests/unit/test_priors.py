@@ -2,8 +2,8 @@
 
 import pytest
 
+from dpbayes.core.errors import EngineError
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.errors import EngineError
 from dpbayes.stan.program import StanProgram
 from dpbayes.stan.proof.check import prove
 from tests.programs import BLOCKS, GOOD, write

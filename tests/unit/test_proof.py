@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import dpbayes as dpb
+from dpbayes.core.errors import ProgramError
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedEngine
-from dpbayes.errors import ProgramError
 from dpbayes.stan.program import StanProgram
 from dpbayes.stan.proof.check import check_constants, prove, refuse_broken, rows_in
 from dpbayes.stan.proof.functions import ELEMENTWISE, IN_PLACE_OF

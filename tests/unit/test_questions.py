@@ -269,7 +269,7 @@ def test_a_column_may_be_missing_throughout():
     for name, column in columns.items():
         schema = dpb.Schema.from_dict({"rows": 4, "columns": {name: column}})
         data = pd.DataFrame({name: [None] * 4}, dtype=object)
-        found = audit_exact(dpb.Synthesizer(schema, dpb.Measured(1)), data)
+        found = audit_exact(dpb.Synthesizer(schema, dpb.Marginals(1)), data)
         assert not found.violated
         assert found.neighbours > 2
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from dpbayes.errors import InferenceError
+from dpbayes.core.errors import InferenceError
 from dpbayes.inference import RULES, analyse, combine
 from dpbayes.inference.analysis import ReleasedData, of_one, share_posterior
 from dpbayes.inference.coverage import COVERED, uncovered
@@ -126,7 +126,7 @@ def test_every_interval_that_no_rule_covers_says_so():
                 found = analyse(release, mean)
             assert found.notes[0] in repr(found)
             assert "Not covered" in found._repr_html_()
-    assert "draw = mode" in uncovered("measured", {"draw": "mode"})
+    assert "draw = mode" in uncovered("marginals", {"draw": "mode"})
     assert uncovered(None, {}) is None
     assert uncovered("modips", {"nested": 1}) is None
     assert uncovered("modips", {"ridge": {}}) is None
@@ -177,7 +177,7 @@ def test_a_mixture_needs_large_data_sets():
         return data["y"].mean(), data["y"].var() / len(data)
 
     def notes(n, count=20):
-        release = ReleasedData(frames[:count], "measured", "strict", {"public_rows": n})
+        release = ReleasedData(frames[:count], "marginals", "strict", {"public_rows": n})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return analyse(release, mean, "mixture").notes
@@ -202,10 +202,10 @@ def test_a_rule_for_other_data_sets_is_not_quietly_taken():
         return " ".join([*found.notes, *(str(w.message) for w in caught)])
 
     for rule in ("modips", "rubin", "raab"):
-        assert "share one measurement: intervals come out too short" in said("measured", rule)
-        assert "Use rule 'modips'" not in said("measured", rule)
+        assert "share one measurement: intervals come out too short" in said("marginals", rule)
+        assert "Use rule 'modips'" not in said("marginals", rule)
     for rule in (None, "reiter2002", "mixture"):
-        assert said("measured", rule) == ""
+        assert said("marginals", rule) == ""
     assert "noise of its own: intervals come out too long" in said("modips", "mixture")
     assert "Use rule 'modips'" in said("modips", "rubin")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpbayes.studies.findings import Cases, Finding, judged, verdicts, within
+from studies.findings import Cases, StudyFinding, judged, verdicts, within
 
 DOCS = Path(__file__).parents[2] / "docs"
 SPEC = importlib.util.spec_from_file_location("results", DOCS / "results.py")
@@ -47,7 +47,7 @@ def test_whatever_holds_could_fail(name):
     for finding in results.FINDINGS[name]:
         assert finding.judge(cases)[0] != "open", finding.where
         for what, test in finding.parts.items():
-            part = Finding("", "", {what: test})
+            part = StudyFinding("", "", {what: test})
             if part.judge(cases)[0] == "held":
                 verdicts = {part.judge(other)[0] for other in tables}
                 assert "not" in verdicts, (finding.where, what)
@@ -66,10 +66,10 @@ def test_verdicts():
         "no": lambda c: [c.get("rmse", method="a") > 0, c.get("rmse") > 0],
     }
     made = [
-        Finding("1", "both", parts),
-        Finding("2", "none", {"no": parts["no"]}),
-        Finding("3", "all", {"yes": parts["yes"]}),
-        Finding("4", "not run", {"open": lambda c: c.get("rmse", method="c") > 0}),
+        StudyFinding("1", "both", parts),
+        StudyFinding("2", "none", {"no": parts["no"]}),
+        StudyFinding("3", "all", {"yes": parts["yes"]}),
+        StudyFinding("4", "not run", {"open": lambda c: c.get("rmse", method="c") > 0}),
     ]
     found = judged(tuple(made), table)
     assert list(found["verdict"]) == ["half", "not", "held", "open"]

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpbayes as dpb
-from dpbayes.errors import DataError
-from dpbayes.formats.catalog import FORMATS, WRITTEN, writer
+from dpbayes.core.errors import DataError
+from dpbayes.records.formats.catalog import FORMATS, WRITTEN, writer
 from tests.fuzzing import many
 
 is_number = pd.api.types.is_numeric_dtype

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.mechanisms import MECHANISMS, PureMechanism
+from dpbayes.mechanisms import MECHANISMS, ModelFreeMechanism
 from dpbayes.mechanisms.modips.grid import GRIDDED
 from dpbayes.mechanisms.modips.mechanism import MODELS
 from dpbayes.mechanisms.pegs.gibbs import Gibbs
@@ -40,9 +40,9 @@ CASES = [
     (dpb.SmoothedHistogram(1.0), ALL),
     (dpb.BetaBinomial(1.0), ("sex",)),
     (dpb.BetaBinomialMR(1.0), ("sex",)),
-    (dpb.Measured(1.0), ALL),
-    (dpb.Measured(1.0, "substitution"), ("sex",)),
-    (dpb.Measured(1.0, "substitution", delta=0.01), ALL),
+    (dpb.Marginals(1.0), ALL),
+    (dpb.Marginals(1.0, "substitution"), ("sex",)),
+    (dpb.Marginals(1.0, "substitution", delta=0.01), ALL),
     (dpb.Pegs(1.0, bins=3), ALL),
     (dpb.Pegs(1.0, bins=3, keys="schema", block=4), ALL),
     (dpb.PegsReset(1.0, "substitution", bins=3, m=1), ALL),
@@ -97,7 +97,7 @@ def prepared(case, rows, records):
 
 
 def test_every_mechanism_model_and_draw_is_covered():
-    pure = {name for name, kind in MECHANISMS.items() if issubclass(kind, PureMechanism)}
+    pure = {name for name, kind in MECHANISMS.items() if issubclass(kind, ModelFreeMechanism)}
     assert {m.name for m, _ in CASES} == pure
     modips = [m for m, _ in CASES if m.name == "modips"]
     assert {m.model.name for m in modips} == set(MODELS)

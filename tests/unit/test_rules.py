@@ -9,7 +9,7 @@ import pyarrow
 import pytest
 
 import dpbayes as dpb
-from dpbayes.errors import DataError, SchemaError
+from dpbayes.core.errors import DataError, SchemaError
 from dpbayes.publication.room import width
 from dpbayes.schema.domain import made_up
 from dpbayes.schema.rules import LONGEST, Rule
@@ -262,14 +262,14 @@ def test_records_of_one_person():
     tree = {"rows": 100, "cluster": {"column": "id", "most": 3}, "columns": columns}
     schema = dpb.Schema.from_dict(tree)
     assert schema.to_dict() == dpb.Schema.from_dict(schema.to_dict()).to_dict()
-    synthesizer = dpb.Synthesizer(schema, dpb.Measured(0.5))
+    synthesizer = dpb.Synthesizer(schema, dpb.Marginals(0.5))
     records = pd.DataFrame({"id": [1, 1, 1, 2], "x": [0, 1, 0, 1]})
     claim = synthesizer.fit(records).sample(2, seed=1).guarantee
     assert claim.epsilon == 0.5
     assert claim.epsilon_person == 1.5
     assert claim.to_dict()["epsilon_person"] == 1.5
     assert "at most 3 records: for all of them together it is ε = 1.5" in claim.paragraph()
-    public = dpb.Synthesizer(dpb.Schema.from_dict({**tree, "rows": "public"}), dpb.Measured(0.5))
+    public = dpb.Synthesizer(dpb.Schema.from_dict({**tree, "rows": "public"}), dpb.Marginals(0.5))
     assert public.guarantee().epsilon_person == 3.0  # three records change, each for 2 ε
     noisy = dpb.Synthesizer(schema, dpb.mechanisms.get_mechanism("laplace", epsilon=0.1))
     many = noisy.guarantee().for_datasets(50, 1e-6)

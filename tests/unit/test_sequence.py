@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.formula.formula import columns_of
 from dpbayes.stan.composition import SEPARATOR, Piece, composed, entry
-from dpbayes.stan.formula import columns_of
 from dpbayes.stan.program import StanProgram
 from dpbayes.stan.proof.check import prove
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpbayes.schema.overlap import Identity, largest_share
+from dpbayes.records.overlap import Identity, largest_share
 
 SALT = "ab" * 32
 

@@ -7,8 +7,8 @@ import openpyxl
 import pytest
 
 import dpbayes as dpb
-from dpbayes.errors import DataError
-from dpbayes.formats.sheet_size import _size, check_sheets
+from dpbayes.core.errors import DataError
+from dpbayes.records.formats.sheet_size import _size, check_sheets
 
 TABLE = """<?xml version="1.0"?>
 <office:document-content xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"
@@ -63,7 +63,7 @@ def test_where_a_value_may_stand(place, tmp_path):
 
 
 def test_a_place_across_two_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("dpbayes.formats.sheet_size._BLOCK", 97)
+    monkeypatch.setattr("dpbayes.records.formats.sheet_size._BLOCK", 97)
     workbook(tmp_path / "a.xlsx", **{f"{c}{r}": 1 for c in ("A", "Z", "AB") for r in range(1, 60)})
     with zipfile.ZipFile(tmp_path / "a.xlsx") as archive:
         assert _size(archive, "xl/worksheets/sheet1.xml") == (59, 28)

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.errors import DataError, SchemaError
-from dpbayes.mechanisms.measured.structure import computed_by
+from dpbayes.core.errors import DataError, SchemaError
+from dpbayes.mechanisms.marginals.structure import computed_by
 from dpbayes.schema.domain import made_up
 
 BINARY = {"type": "binary"}
@@ -27,7 +27,7 @@ def released(tree, records, epsilon=1.0, draw="mode", seed=1):
     """A data set, which has to be valid, also as its file is read."""
     schema = dpb.Schema.from_dict(tree)
     records = pd.DataFrame(records)
-    fit = dpb.Synthesizer(schema, dpb.Measured(epsilon, draw=draw)).fit(records)
+    fit = dpb.Synthesizer(schema, dpb.Marginals(epsilon, draw=draw)).fit(records)
     data = fit.sample(seed=seed).datasets[0]
     schema.validate(data)
     text = io.StringIO(data.to_csv(index=False))
@@ -57,7 +57,7 @@ def test_what_follows_from_others_is_missing_with_them_only(more):
     columns = {"works": BINARY, "base": count(9), "total": count(18, **more)}
     schema = dpb.Schema.from_dict({"rules": ["total == base * 2"], "columns": columns})
     with pytest.raises(SchemaError, match="declare it without missing and without only_if"):
-        dpb.Synthesizer(schema, dpb.Measured(1.0))
+        dpb.Synthesizer(schema, dpb.Marginals(1.0))
 
 
 @pytest.mark.parametrize("levels", [[0, 1], [0.5, 1, -3], ["0", "1"]])
@@ -79,7 +79,7 @@ def test_public_rows_without_a_way_are_refused_before_anything_is_paid():
     good = {"x": [0.0099] * 50 + [5.001] * 50, "y": [0.01] * 50 + [5.005] * 50}
     schema = dpb.Schema.from_dict(tree)
     with pytest.raises(SchemaError, match="beside the public values of 100 records"):
-        dpb.Synthesizer(schema, dpb.Measured(1.0)).fit(pd.DataFrame(good))
+        dpb.Synthesizer(schema, dpb.Marginals(1.0)).fit(pd.DataFrame(good))
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 5.0])
@@ -131,7 +131,7 @@ def test_sums_of_sums_are_read_in_time():
             dpb.Schema.from_dict(
                 {"rules": [*rules, "c59 > 8"], "columns": {n: count(9) for n in names}}
             ),
-            dpb.Measured(1.0),
+            dpb.Marginals(1.0),
         )
     assert time.process_time() - start < 20  # it took for ever
 
@@ -216,7 +216,7 @@ def test_rules_of_public_columns_alone_refuse_no_schema():
     b = np.arange(10.0)
     records = pd.DataFrame({"a": b * 1.3, "b": b, "c": 0})
     schema.validate(
-        dpb.Synthesizer(schema, dpb.Measured(1.0)).fit(records).sample(seed=1).datasets[0]
+        dpb.Synthesizer(schema, dpb.Marginals(1.0)).fit(records).sample(seed=1).datasets[0]
     )
 
 

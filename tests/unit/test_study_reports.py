@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpbayes.studies import catalogue
-from dpbayes.studies.bowen_liu import comparison, comparison_1, comparison_2, fertility
-from dpbayes.studies.coverage import MEASURES
-from dpbayes.studies.liu import allocation, number_of_sets
-from dpbayes.studies.ours import anchored, earnings
+from studies import catalogue
+from studies.bowen_liu import comparison, comparison_1, comparison_2, fertility
+from studies.coverage import MEASURES
+from studies.liu import allocation, number_of_sets
+from studies.ours import anchored, earnings
 
 
 def test_every_study_is_listed_under_its_name_and_its_pieces_are_json():

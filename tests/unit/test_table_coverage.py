@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpbayes.studies.ours import table_coverage as study
+from studies.ours import table_coverage as study
 
 
 def test_variances_are_those_of_repeated_samples():

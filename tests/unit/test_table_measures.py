@@ -6,8 +6,8 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.evaluate.utility import interval_overlap
-from dpbayes.studies.ours import tables
-from dpbayes.studies.ours.table_measures import (
+from studies.ours import tables
+from studies.ours.table_measures import (
     Comparison,
     least_squares,
     propensity_ratio,

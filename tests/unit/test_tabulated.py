@@ -13,8 +13,8 @@ from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.mechanisms.posterior import tabulated
 from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
-from dpbayes.mechanisms.posterior.stage import Problem
-from dpbayes.mechanisms.posterior.tabulated import FEWEST_BINS, Tables, _Bins
+from dpbayes.mechanisms.posterior.stage import PublicFacts
+from dpbayes.mechanisms.posterior.tabulated import FEWEST_BINS, AnchorTables, _Bins
 from tests.unit.test_rows_of_posteriors import COLUMNS, MODELS, table
 
 X = {"x": {"type": "binary", "levels": ["u", "v"], "public": True}}
@@ -83,7 +83,7 @@ def test_changed_values_cost_twice_epsilon_and_no_more(counts_of, count):
     if count == 2:
         columns["z"] = {"type": "continuous", "lower": 0, "upper": 1, "public": True}
     formula = "y ~ x" if count == 1 else "y ~ x + z"
-    tables = Tables(0.3, count, count, FEWEST_BINS, 0.1)
+    tables = AnchorTables(0.3, count, count, FEWEST_BINS, 0.1)
     given = {"x": GIVEN, **({"z": [0.1, 0.9, 0.5]} if count == 2 else {})}
     found = {
         y: counts_of({**given, "y": list(y)}, tables, columns, formula, "public")
@@ -101,7 +101,7 @@ def test_changed_values_cost_twice_epsilon_and_no_more(counts_of, count):
 
 def test_added_records_cost_epsilon_and_their_number_shows_nowhere(counts_of):
     """All tables of up to three records, whose number of rows was declared, against one more."""
-    tables = Tables(0.3, 1, 0, FEWEST_BINS, 0.1)
+    tables = AnchorTables(0.3, 1, 0, FEWEST_BINS, 0.1)
     found = {}
     for n in range(4):
         for y in itertools.combinations_with_replacement("abc", n):
@@ -171,7 +171,7 @@ def test_every_family_has_an_anchor(monkeypatch, outcome, family):
     columns = {outcome: COLUMNS[outcome], **public}
     model = dpb.Regression(f"{outcome} ~ age + (1 | g)", family)
     on = bound(columns, model, records[list(columns)])
-    tables = Tables.of(2.0, on.problem())
+    tables = AnchorTables.of(2.0, on.problem())
     (found,) = on.log_lik(tables.draw(on, Recording()))
     assert np.isfinite(found).all()
 
@@ -196,10 +196,12 @@ def test_bins_hold_every_value_of_the_domain():
 
 
 def test_more_records_and_budget_bring_the_anchor_nearer():
-    near = [Tables.of(0.15, Problem(n, 3, False, covariates=1)) for n in (200, 2_000, 20_000)]
+    near = [
+        AnchorTables.of(0.15, PublicFacts(n, 3, False, covariates=1)) for n in (200, 2_000, 20_000)
+    ]
     assert [t.covariates for t in near] == sorted(t.covariates for t in near)
     assert [t.distance for t in near] == sorted((t.distance for t in near), reverse=True)
-    far = Tables.of(0.01, Problem(200, 3, False, covariates=30))
+    far = AnchorTables.of(0.01, PublicFacts(200, 3, False, covariates=30))
     assert (far.count, far.covariates, far.bins) == (1, 0, FEWEST_BINS)
     assert near[-1].distance > math.sqrt(3 / 20_000)
 

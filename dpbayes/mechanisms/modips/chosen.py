@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints
-from dpbayes.errors import GuaranteeError
-from dpbayes.heavy import pd
-from dpbayes.mechanisms.base import PureFitted, PureMechanism
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.errors import GuaranteeError
+from dpbayes.core.lazy import pd
+from dpbayes.mechanisms.base import ModelFreeFitted, ModelFreeMechanism
 from dpbayes.mechanisms.modips.mechanism import FittedModel, Modips
 from dpbayes.mechanisms.modips.settings import one_of
 from dpbayes.mechanisms.tables.cells import Axis, make_axis
@@ -27,7 +27,7 @@ CHOICES = ("once", "each", "average")
 
 
 @dataclass(frozen=True)
-class ChosenModips(PureMechanism):
+class ChosenModips(ModelFreeMechanism):
     """MODIPS with several models: one chosen privately, or averaged over.
 
     ``once`` chooses a model for all data sets (algorithm 1, line 1), ``each`` one for every data
@@ -49,7 +49,7 @@ class ChosenModips(PureMechanism):
     of a Kth each; the rest for a private draw, as in ``Modips``.
 
     Attributes:
-        epsilon, adjacency: as in ``PureMechanism``, of one data set.
+        epsilon, adjacency: as in ``ModelFreeMechanism``, of one data set.
         models: two names or more.
         choose: ``once``, ``each`` or ``average``.
         share: of epsilon for the choice, in (0, 1); ``average`` has none.
@@ -169,7 +169,7 @@ def tables(schema: Schema, data: pd.DataFrame) -> list[Ints]:
     return counts
 
 
-class FittedChoice(PureFitted):
+class FittedChoice(ModelFreeFitted):
     """Every model with its statistics of the records. An output is a model's number and its own.
 
     Attributes:

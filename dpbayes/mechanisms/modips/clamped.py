@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from dpbayes.errors import GuaranteeError
+from dpbayes.core.errors import GuaranteeError
+from dpbayes.mechanisms.forecast import Forecast
 from dpbayes.mechanisms.modips.settings import check_nested, one_of
-from dpbayes.mechanisms.outlook import Outlook
 from dpbayes.mechanisms.posterior.anchored import Anchored, NamedAnchor
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.censored import Censored
-from dpbayes.mechanisms.posterior.stage import Problem, Stage
+from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage
 from dpbayes.mechanisms.posterior.weights import Reference
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.schema import Schema
@@ -70,10 +70,10 @@ class ClampedModips(PosteriorMechanism):
     def check_release(self) -> None:
         self._inner().check_release()
 
-    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+    def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         return self._inner().stages(problem)
 
-    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         return self._inner().outlook(schema, rows, model)
 
     def guarantee(self) -> Guarantee:

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpbayes.arrays import Floats
-from dpbayes.heavy import pd, stats
+from dpbayes.core.arrays import Floats
+from dpbayes.core.lazy import pd, stats
 from dpbayes.mechanisms.modips.settings import positive
 from dpbayes.mechanisms.modips.statistic_model import (
     FittedStatistics,
@@ -27,7 +27,7 @@ from dpbayes.mechanisms.modips.statistic_model import (
     only_column,
 )
 from dpbayes.mechanisms.modips.units import MOST, UNITS, about_mean, whole
-from dpbayes.mechanisms.tables.cells import BinRule, Cells, check_cells, require_bounds
+from dpbayes.mechanisms.tables.cells import BinRule, TableCells, check_cells, require_bounds
 from dpbayes.mechanisms.tables.noisy import IN_ONE_CELL, draw_cells, proportions
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.statistic import Change, Statistic, same_change
@@ -169,7 +169,7 @@ class FittedPoissonGamma(Scalar):
 
 
 @dataclass(frozen=True)
-class Normal(StatisticModel):
+class NormalModel(StatisticModel):
     """One continuous column: x_i ~ Normal(μ, σ²), prior density proportional to 1/σ².
 
     Statistics: mean and variance S² (divisor n - 1), with the public number of rows for n. They
@@ -320,7 +320,7 @@ class FittedMultinomial(FittedStatistics):
         self, model: Multinomial, schema: Schema, records: pd.DataFrame, rows: int
     ) -> None:
         self.model = model
-        self.cells = cells = Cells.of(schema, rows, model.bins, model.sigma)
+        self.cells = cells = TableCells.of(schema, rows, model.bins, model.sigma)
         (counts,) = cells.counts(records)
         most = rows if schema.rows.public else math.inf
         self.statistics = [Statistic("counts", counts, IN_ONE_CELL, 0, most, integer=True)]

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints
-from dpbayes.errors import SchemaError
-from dpbayes.heavy import pd, stats
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.lazy import pd, stats
 from dpbayes.mechanisms.modips.conjugate import draw_dirichlet
 from dpbayes.mechanisms.modips.settings import positive
 from dpbayes.mechanisms.modips.statistic_model import (
@@ -29,7 +29,7 @@ from dpbayes.mechanisms.modips.units import (
     from_unit,
     whole_columns,
 )
-from dpbayes.mechanisms.tables.cells import Cells, require_bounds
+from dpbayes.mechanisms.tables.cells import TableCells, require_bounds
 from dpbayes.mechanisms.tables.noisy import IN_ONE_CELL, draw_cells
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.statistic import Change, Statistic
@@ -169,7 +169,7 @@ class FittedGlom(FittedStatistics):
     def __init__(self, model: Glom, schema: Schema, records: pd.DataFrame, rows: int) -> None:
         self.model, self.rows = model, rows
         self.numeric, levels = split_columns(schema)
-        self.cells = Cells.of(Schema({c.name: c for c in levels}), rows)
+        self.cells = TableCells.of(Schema({c.name: c for c in levels}), rows)
         (counts,) = self.cells.counts(records)
         most = rows if schema.rows.public else math.inf
         z, cell = whole_columns(self.numeric, records), self.cells.cell(records)

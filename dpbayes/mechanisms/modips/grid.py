@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbayes.arrays import Floats
-from dpbayes.heavy import special
+from dpbayes.core.arrays import Floats
+from dpbayes.core.lazy import special
 from dpbayes.mechanisms.modips.statistic_model import Scalar
 from dpbayes.mechanisms.tables.noisy import proportions
 from dpbayes.privacy.noise import Noise

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from dpbayes.errors import GuaranteeError
-from dpbayes.heavy import pd
-from dpbayes.mechanisms.base import Mechanism, PureFitted, PureMechanism
+from dpbayes.core.errors import GuaranteeError
+from dpbayes.core.lazy import pd
+from dpbayes.mechanisms.base import Mechanism, ModelFreeFitted, ModelFreeMechanism
+from dpbayes.mechanisms.forecast import INSTEAD, Forecast, ForecastWarning
 from dpbayes.mechanisms.modips.clamped import ClampedModips
-from dpbayes.mechanisms.modips.conjugate import Bernoulli, Multinomial, Normal, PoissonGamma
+from dpbayes.mechanisms.modips.conjugate import Bernoulli, Multinomial, NormalModel, PoissonGamma
 from dpbayes.mechanisms.modips.glom import Glom
 from dpbayes.mechanisms.modips.grid import GRIDDED, CellGrid
 from dpbayes.mechanisms.modips.regression import Sequential, Slomag
@@ -25,8 +26,7 @@ from dpbayes.mechanisms.modips.statistic_model import (
     Spending,
     StatisticModel,
 )
-from dpbayes.mechanisms.outlook import INSTEAD, Caution, Outlook
-from dpbayes.mechanisms.tables.cells import Cells
+from dpbayes.mechanisms.tables.cells import TableCells
 from dpbayes.privacy.accounting import Loss, check_delta, rho_for, stated
 from dpbayes.privacy.guarantee import Adjacency, Guarantee, inside
 from dpbayes.privacy.noise import Noise
@@ -35,7 +35,7 @@ from dpbayes.schema import Schema
 from dpbayes.schema.domain import made_up
 from dpbayes.stan.model import Model
 
-_MODELS = (Bernoulli, PoissonGamma, Normal, Multinomial, Glom, Slomag, Sequential)
+_MODELS = (Bernoulli, PoissonGamma, NormalModel, Multinomial, Glom, Slomag, Sequential)
 MODELS: dict[str, type[StatisticModel]] = {model.name: model for model in _MODELS}
 DROWNED = 0.3  # scale of noise, from which it is said
 SHRUNK = 0.5  # part of a usual coefficient that is lost, above which it is said
@@ -60,7 +60,7 @@ def get_model(model: str | StatisticModel, settings: Mapping[str, Any] | None) -
 
 
 @dataclass(frozen=True)
-class Modips(PureMechanism):
+class Modips(ModelFreeMechanism):
     """A private draw of a model's parameters for each data set, then predictions from it.
 
     Private draws: ``sbs`` sanitises sufficient statistics and draws from the posterior given them,
@@ -81,7 +81,7 @@ class Modips(PureMechanism):
     a grid that sanitised statistics place composes with the draw on it.
 
     Attributes:
-        epsilon, adjacency: as in ``PureMechanism``, of one private draw.
+        epsilon, adjacency: as in ``ModelFreeMechanism``, of one private draw.
         delta: above 0, for ``sbs`` with Gaussian noise; of one private draw. It pays where a record
             moves many statistics.
         model: name or StatisticModel.
@@ -215,7 +215,7 @@ class Modips(PureMechanism):
             parts = self._model.parts(schema)
             shares(parts, self.weights, f"model {self._model.name!r}")
 
-    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         """Noise of statistics, whose scale is the same whatever the records are: one made-up one.
 
         Statistics that are whole numbers are sums over n records of numbers up to 1 in their
@@ -223,7 +223,7 @@ class Modips(PureMechanism):
         takes of a usual coefficient is told in place of its noise, which it keeps small.
         """
         if self.draw != "sbs":
-            return Outlook()
+            return Forecast()
         blank = made_up(schema, 1, np.random.default_rng(0))
         fitted = self._model.fit(schema, blank, self.allotted(schema), rows)
         parts, scales = self.budget(schema, fitted), {}
@@ -231,7 +231,7 @@ class Modips(PureMechanism):
             scale = self._scale(s, parts[s.name])
             scales[s.name] = scale / rows if s.integer else scale
         name, worst = max(scales.items(), key=lambda item: item[1])
-        cells = Cells.of(schema, rows)
+        cells = TableCells.of(schema, rows)
         facts = {"cells": cells.size, "records per cell": rows / cells.size, "noise": worst}
         column, lost = max(fitted.shrunk.items(), key=lambda item: item[1], default=("", 0.0))
         facts |= {"shrunk": lost} if fitted.shrunk else {}
@@ -241,16 +241,16 @@ class Modips(PureMechanism):
                 f"other columns usually say of {column!r}: the prior of model "
                 f"{self._model.name!r} takes the rest, so that noise does not."
             )
-            return Outlook(facts, (Caution(what, INSTEAD),))
+            return Forecast(facts, (ForecastWarning(what, INSTEAD),))
         if worst < DROWNED and cells.size < MANY_CELLS * rows:
-            return Outlook(facts)
+            return Forecast(facts)
         unit = "an odds ratio of 2.7" if "coefficients" in name else "what all records amount to"
         what = (
             f"{rows:,} records are few for {cells.size:,} cells, and the statistics of model "
             f"{self._model.name!r} get ε = {stated(self.epsilon)} in {len(parts)} parts: noise "
             f"of scale {worst:.2g} in {name!r}, where 1 is {unit}."
         )
-        return Outlook(facts, (Caution(what, INSTEAD),))
+        return Forecast(facts, (ForecastWarning(what, INSTEAD),))
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedModel:
         fitted = self._model.fit(schema, records, self.allotted(schema), rows)
@@ -293,7 +293,7 @@ class Modips(PureMechanism):
         return float((statistic.unit * statistic.change[self.adjacency].l2) ** 2)
 
 
-class FittedModel(PureFitted):
+class FittedModel(ModelFreeFitted):
     """A model's statistics of the records.
 
     Attributes:

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints
-from dpbayes.errors import DataError
-from dpbayes.heavy import special
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.errors import DataError
+from dpbayes.core.lazy import special
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.statistic import Change
 

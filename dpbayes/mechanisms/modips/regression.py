@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints
-from dpbayes.errors import GuaranteeError
-from dpbayes.heavy import pd
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.errors import GuaranteeError
+from dpbayes.core.lazy import pd
 from dpbayes.mechanisms.modips.conjugate import draw_dirichlet
 from dpbayes.mechanisms.modips.glom import (
     draw_covariance,
@@ -158,7 +158,7 @@ class Logistic:
 
 
 @dataclass(frozen=True)
-class Counts:
+class DirichletColumn:
     """A column with levels and nothing before it: a Dirichlet posterior of its shares.
 
     Attributes:
@@ -251,7 +251,7 @@ class Linear:
         return pd.Series(from_unit(self.column, drawn))
 
 
-Step = Logistic | Counts | Linear
+Step = Logistic | DirichletColumn | Linear
 
 
 def ridges(steps: Sequence[Step]) -> dict[str, float]:
@@ -325,7 +325,7 @@ class Sequential(StatisticModel):
                 noise = partial(spending.variance, column.name)
                 steps.append(Logistic.of(column, list(done), self.ridge, rows, noise))
             else:
-                steps.append(Counts(column, rows if schema.rows.public else math.inf))
+                steps.append(DirichletColumn(column, rows if schema.rows.public else math.inf))
             done.append(column)
         public = [c.name for c in schema.columns.values() if c.public]
         return FittedSequence(steps, records, public)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.errors import GuaranteeError
+from dpbayes.core.errors import GuaranteeError
 
 
 def check_nested(nested: int) -> None:

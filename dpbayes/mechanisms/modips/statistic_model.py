@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats
-from dpbayes.errors import SchemaError
-from dpbayes.heavy import pd
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.lazy import pd
 from dpbayes.privacy.statistic import Statistic
 from dpbayes.schema import Column, ColumnType, Schema
 from dpbayes.schema.columns import listed

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats, Ints
+from dpbayes.core.arrays import Floats, Ints
 from dpbayes.mechanisms.tables.cells import require_bounds
 from dpbayes.schema import Column
 

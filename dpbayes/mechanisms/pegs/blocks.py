@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats, Ints
+from dpbayes.core.arrays import Floats, Ints
 from dpbayes.mechanisms.pegs.cost import Grain
-from dpbayes.mechanisms.pegs.keys import Key, Layout
+from dpbayes.mechanisms.pegs.keys import Key, KeyLayout
 from dpbayes.privacy.noise import Noise
 
 Tables = dict[int, NDArray[np.int32]]  # counts by column, shape (rows, levels)
@@ -25,7 +25,7 @@ class Conditionals(ABC):
         layout: of all columns.
     """
 
-    layout: Layout
+    layout: KeyLayout
 
     @abstractmethod
     def weights(self, column: int, codes: Ints) -> Ints:
@@ -65,7 +65,7 @@ class Counted(Conditionals):
         alpha: the same for every row.
     """
 
-    def __init__(self, layout: Layout, keys: Sequence[Key], counts: Tables, alpha: float):
+    def __init__(self, layout: KeyLayout, keys: Sequence[Key], counts: Tables, alpha: float):
         self.layout, self.counts = layout, counts
         self.keys = {key.column: key for key in keys}
         self.grains = {key.column: _grain(alpha, key.levels) for key in keys}
@@ -93,7 +93,7 @@ class Resetting(Counted):
     is drawn and whatever it is.
     """
 
-    def __init__(self, layout: Layout, keys: Sequence[Key], counts: Tables, alpha: float):
+    def __init__(self, layout: KeyLayout, keys: Sequence[Key], counts: Tables, alpha: float):
         super().__init__(layout, keys, counts, alpha)
         self.alpha = alpha
         self.visited: dict[int, Ints] = {}  # rows by column, shape (chains, length)
@@ -121,7 +121,7 @@ class Diverse(Counted):
     Source: park-ghosh-2014, eq. 3; section 3.3 diversity.
     """
 
-    def __init__(self, layout: Layout, keys: Sequence[Key], counts: Tables, diversity: float):
+    def __init__(self, layout: KeyLayout, keys: Sequence[Key], counts: Tables, diversity: float):
         super().__init__(layout, keys, counts, 1.0)
         self.table = {
             column: np.ceil(diverse(found.astype(float), diversity) * _FINE).astype(np.int64)

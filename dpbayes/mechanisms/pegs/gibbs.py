@@ -10,16 +10,16 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from dpbayes.arrays import Ints
-from dpbayes.errors import DataError, GuaranteeError, SchemaError
-from dpbayes.heavy import pd
-from dpbayes.mechanisms.base import PureFitted, PureMechanism, Task
-from dpbayes.mechanisms.outlook import NOISY, Caution, Outlook, urn_share
+from dpbayes.core.arrays import Ints
+from dpbayes.core.errors import DataError, GuaranteeError, SchemaError
+from dpbayes.core.lazy import pd
+from dpbayes.mechanisms.base import ModelFreeFitted, ModelFreeMechanism, Task
+from dpbayes.mechanisms.forecast import NOISY, Forecast, ForecastWarning, urn_share
 from dpbayes.mechanisms.pegs.blocks import Conditionals, draw_blocks
 from dpbayes.mechanisms.pegs.cost import Grain, Kind, Sampler, alpha_for
-from dpbayes.mechanisms.pegs.keys import Layout
+from dpbayes.mechanisms.pegs.keys import KeyLayout
 from dpbayes.mechanisms.pegs.public import PublicRecords
-from dpbayes.mechanisms.tables.cells import MAX_CELLS, Cells
+from dpbayes.mechanisms.tables.cells import MAX_CELLS, TableCells
 from dpbayes.privacy.accounting import NOTHING, Loss, check_delta, rho_for, stated
 from dpbayes.privacy.guarantee import (
     PUBLIC_INPUTS,
@@ -42,7 +42,7 @@ _RECORDS = "records=300, say (at the command line --set records=300)"
 
 
 @dataclass(frozen=True)
-class Plan:
+class GibbsPlan:
     """What a budget buys for a data set.
 
     Attributes:
@@ -101,7 +101,7 @@ class Plan:
         return "; ".join(parts) + "."
 
 
-class Chains(PureMechanism):
+class GibbsChains(ModelFreeMechanism):
     """Base of the samplers, with a claim and without: chains from public seeds.
 
     Attributes:
@@ -117,13 +117,13 @@ class Chains(PureMechanism):
     def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
         """Distributions to draw from, of the confidential records."""
 
-    def check_layout(self, layout: Layout) -> None:
+    def check_layout(self, layout: KeyLayout) -> None:
         """Raise SchemaError or GuaranteeError where columns and settings do not go together."""
 
     def data_rows(self, schema: Schema) -> int | None:
         return schema.rows.number if self.records is None else self.records
 
-    def cells(self, schema: Schema) -> Cells:
+    def cells(self, schema: Schema) -> TableCells:
         """Levels and bins; SchemaError for a numeric column without bins, or one with one."""
         return cells_of(schema, self.bins)
 
@@ -143,7 +143,7 @@ class Chains(PureMechanism):
 
 
 @dataclass(frozen=True)
-class Gibbs(Chains):
+class Gibbs(GibbsChains):
     """Shared settings of the samplers.
 
     Attributes:
@@ -179,11 +179,11 @@ class Gibbs(Chains):
         check_delta(self.delta)
         check_shared(self)
 
-    def order_share(self, layout: Layout) -> float:
+    def order_share(self, layout: KeyLayout) -> float:
         """Part of the budget of a data set that pays for the order of the columns."""
         return 0.0
 
-    def plan(self, layout: Layout, rows: int) -> Plan:
+    def plan(self, layout: KeyLayout, rows: int) -> GibbsPlan:
         """What ε buys for a data set of ``rows`` records.
 
         Source: park-ghosh-2014, eq. 6; section 3.4.
@@ -207,7 +207,7 @@ class Gibbs(Chains):
                 f"records of {len(layout.drawn)} columns: what is drawn would be uniform. Ask "
                 "for fewer."
             )
-        return Plan(sampler, step, order, self.adjacency)
+        return GibbsPlan(sampler, step, order, self.adjacency)
 
     def _times(self, units: int) -> float:
         """ε of a data set, as a multiple of ``epsilon``."""
@@ -225,7 +225,7 @@ class Gibbs(Chains):
         plan = self.plan(layout_of(self.cells(schema)), rows)
         return replace(self._claim(plan.loss), parts=plan.words(self.block))
 
-    def outlook(self, schema: Schema, rows: int, model: Any) -> Outlook:
+    def outlook(self, schema: Schema, rows: int, model: Any) -> Forecast:
         """How many values are uniform: a step is with probability C α / (N + C α), and a row of a
         table of counts has N <= n; of a fitted distribution N = 1."""
         layout = layout_of(self.cells(schema))
@@ -235,14 +235,14 @@ class Gibbs(Chains):
         share = sum(urn_share(size, total, alpha) for size in sizes) / len(sizes)
         facts = {"α": alpha, "share of noise": share}
         if share < NOISY:
-            return Outlook(facts)
+            return Forecast(facts)
         least = "" if self.kind == "any" else "at least "
         what = (
             f"At ε = {stated(self.epsilon)} a step adds α = {alpha:.3g} to every level: {least}"
             f"{share:.0%} of all values will be uniform over their levels."
         )
-        remedy = f"`measured` pays once for all rows; or ask for fewer rows: {_RECORDS}."
-        return Outlook(facts, (Caution(what, remedy),))
+        remedy = f"`marginals` pays once for all rows; or ask for fewer rows: {_RECORDS}."
+        return Forecast(facts, (ForecastWarning(what, remedy),))
 
     def guarantee(self) -> Guarantee:
         self._require_whole()
@@ -325,7 +325,7 @@ def check_shared(mechanism: Any) -> None:
         raise GuaranteeError("seeds = reference needs reference = ...: a file of public records.")
 
 
-def cells_of(schema: Schema, bins: Mapping[str, Bins] | int | None) -> Cells:
+def cells_of(schema: Schema, bins: Mapping[str, Bins] | int | None) -> TableCells:
     """Levels and bins of every column, by public facts alone.
 
     Raises:
@@ -346,7 +346,7 @@ def cells_of(schema: Schema, bins: Mapping[str, Bins] | int | None) -> Cells:
                 f"bins of column {column.name!r}: {rule!r:.40} must be a number of bins, up to "
                 f"{MAX_CELLS:,}, or edges."
             )
-    cells = Cells.of(schema, 1, 2 if bins is None else bins)
+    cells = TableCells.of(schema, 1, 2 if bins is None else bins)
     for axis in (*cells.given, *cells.axes):
         if axis.size < 2:
             raise SchemaError(
@@ -356,14 +356,14 @@ def cells_of(schema: Schema, bins: Mapping[str, Bins] | int | None) -> Cells:
     return cells
 
 
-def layout_of(cells: Cells) -> Layout:
+def layout_of(cells: TableCells) -> KeyLayout:
     """Public columns first, then those to draw."""
     axes = (*cells.given, *cells.axes)
     names = tuple(axis.column.name for axis in axes)
-    return Layout(names, tuple(axis.size for axis in axes), len(cells.given))
+    return KeyLayout(names, tuple(axis.size for axis in axes), len(cells.given))
 
 
-class FittedGibbs(PureFitted):
+class FittedGibbs(ModelFreeFitted):
     """Levels of the n records, shape (n, columns), public columns first.
 
     Attributes:
@@ -378,7 +378,7 @@ class FittedGibbs(PureFitted):
     mechanism: Any
 
     def __init__(self, mechanism: Any, schema: Schema, records: pd.DataFrame, rows: int) -> None:
-        self.cells: Cells = mechanism.cells(schema)
+        self.cells: TableCells = mechanism.cells(schema)
         self.layout, self.rows = layout_of(self.cells), rows
         if len(records) > MOST_RECORDS:
             raise DataError(f"there are more than {MOST_RECORDS:,} records.")
@@ -437,6 +437,6 @@ class FittedGibbs(PureFitted):
         return self.cells.decode(output[:rows], rng)
 
 
-def _codes(cells: Cells, records: pd.DataFrame) -> Ints:
+def _codes(cells: TableCells, records: pd.DataFrame) -> Ints:
     axes = (*cells.given, *cells.axes)
     return np.column_stack([axis.encode(records[axis.column.name]) for axis in axes])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpbayes.errors import GuaranteeError
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms.pegs.blocks import Conditionals
 from dpbayes.mechanisms.pegs.cost import Kind
 from dpbayes.mechanisms.pegs.gibbs import FittedGibbs, Gibbs
-from dpbayes.mechanisms.pegs.keys import Layout
+from dpbayes.mechanisms.pegs.keys import KeyLayout
 from dpbayes.mechanisms.pegs.regressions import Regressed, fit_regressions
 from dpbayes.privacy.guarantee import inside
 from dpbayes.privacy.noise import Noise
@@ -48,7 +48,7 @@ class PerturbedImputation(Gibbs):
         if not inside(self.penalty, 0, 1e12):
             raise GuaranteeError(f"penalty = {self.penalty!r} must be a number above 0.")
 
-    def check_layout(self, layout: Layout) -> None:
+    def check_layout(self, layout: KeyLayout) -> None:
         width = 1 + sum(layout.sizes)
         for i in layout.drawn:
             if (width - layout.sizes[i]) * layout.sizes[i] > MOST_COEFFICIENTS:

@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints
-from dpbayes.errors import GuaranteeError, SchemaError
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.mechanisms.tables.cells import MAX_CELLS
 from dpbayes.mechanisms.tables.noisy import noisy_counts
 from dpbayes.privacy.guarantee import Adjacency
@@ -25,7 +25,7 @@ _MIX = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)  # odd, with bits all over
 
 
 @dataclass(frozen=True)
-class Layout:
+class KeyLayout:
     """Columns with levels: names and numbers of levels. Public.
 
     Attributes:
@@ -64,7 +64,7 @@ class Key:
         bits: of a hash of all the rest; where there is no rest, none.
     """
 
-    layout: Layout
+    layout: KeyLayout
     column: int
     named: tuple[int, ...]
     bits: int
@@ -117,13 +117,13 @@ def _factor(name: str) -> np.uint64:
     return np.uint64(int.from_bytes(digest, "little") | 1)
 
 
-def nearest(layout: Layout, m: int, bits: int) -> list[Key]:
+def nearest(layout: KeyLayout, m: int, bits: int) -> list[Key]:
     """Keys of the m columns that stand next to each in the schema, before it at equal distance."""
     places = np.arange(len(layout.names))
     return informative(layout, -np.abs(places[:, None] - places).astype(float), m, bits)
 
 
-def declared(layout: Layout, named: Mapping[str, Sequence[str]], bits: int) -> list[Key]:
+def declared(layout: KeyLayout, named: Mapping[str, Sequence[str]], bits: int) -> list[Key]:
     """Keys of the columns that somebody named for each.
 
     Raises:
@@ -149,7 +149,7 @@ def declared(layout: Layout, named: Mapping[str, Sequence[str]], bits: int) -> l
     return found
 
 
-def informative(layout: Layout, information: Floats, m: int, bits: int) -> list[Key]:
+def informative(layout: KeyLayout, information: Floats, m: int, bits: int) -> list[Key]:
     """Keys of the m columns with most mutual information, shape (columns, columns), with each.
 
     Source: park-ghosh-2014, section 3.2.
@@ -162,7 +162,7 @@ def informative(layout: Layout, information: Floats, m: int, bits: int) -> list[
     return found
 
 
-def pair_counts(layout: Layout, codes: Ints) -> list[Ints]:
+def pair_counts(layout: KeyLayout, codes: Ints) -> list[Ints]:
     """Records by the levels of each of ``layout.pairs``: tables of shape (levels, levels)."""
     found = []
     for i, j in layout.pairs:
@@ -172,7 +172,7 @@ def pair_counts(layout: Layout, codes: Ints) -> list[Ints]:
     return found
 
 
-def mutual_information(layout: Layout, tables: Sequence[Floats]) -> Floats:
+def mutual_information(layout: KeyLayout, tables: Sequence[Floats]) -> Floats:
     """Of each of ``layout.pairs``, in nats, shape (columns, columns); 0 for an empty table."""
     found = np.zeros((len(layout.names),) * 2)
     for (i, j), table in zip(layout.pairs, tables, strict=True):
@@ -186,7 +186,7 @@ def mutual_information(layout: Layout, tables: Sequence[Floats]) -> Floats:
 
 
 def noisy_information(
-    layout: Layout, codes: Ints, epsilon: float, adjacency: Adjacency, noise: Noise
+    layout: KeyLayout, codes: Ints, epsilon: float, adjacency: Adjacency, noise: Noise
 ) -> Floats:
     """Mutual information from noisy tables of all pairs.
 
@@ -205,7 +205,7 @@ def noisy_information(
     return mutual_information(layout, tables)
 
 
-def check_room(layout: Layout, m: int, bits: int) -> None:
+def check_room(layout: KeyLayout, m: int, bits: int) -> None:
     """Raise GuaranteeError unless tables of any m columns can be held. By public facts alone.
 
     Source: park-ghosh-2014, section 3.2.
@@ -223,7 +223,7 @@ def check_room(layout: Layout, m: int, bits: int) -> None:
     require_total(layout, sum(_cells(layout, i, m, bits) for i in layout.drawn))
 
 
-def usual(layout: Layout, bits: int) -> int:
+def usual(layout: KeyLayout, bits: int) -> int:
     """The largest m up to ``USUAL`` for which there are columns and room; 0 if there is none."""
     for m in range(min(USUAL, len(layout.names) - 1), 0, -1):
         cells = [_cells(layout, i, m, bits) for i in layout.drawn]
@@ -232,7 +232,7 @@ def usual(layout: Layout, bits: int) -> int:
     return 0
 
 
-def require_total(layout: Layout, cells: int) -> None:
+def require_total(layout: KeyLayout, cells: int) -> None:
     """Raise GuaranteeError if all tables together are too large."""
     if cells > MOST_TOTAL:
         raise GuaranteeError(
@@ -256,14 +256,14 @@ def check_keys(keys: Sequence[Key]) -> None:
         require_total(keys[0].layout, sum(key.rows * key.levels for key in keys))
 
 
-def _cells(layout: Layout, column: int, m: int, bits: int) -> int:
+def _cells(layout: KeyLayout, column: int, m: int, bits: int) -> int:
     """The most cells that the table of a column can have with m columns in its key."""
     others = sorted((layout.sizes[j] for j in layout.others(column)), reverse=True)
     tail = 2**bits if m < len(others) else 1
     return math.prod(others[:m]) * tail * layout.sizes[column]
 
 
-def _largest_m(layout: Layout, bits: int, cells: int) -> dict[int, int]:
+def _largest_m(layout: KeyLayout, bits: int, cells: int) -> dict[int, int]:
     """The largest m that fits, by column to draw; -1 where not even 0 does."""
     others = range(len(layout.names))
     return {

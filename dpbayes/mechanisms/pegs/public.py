@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbayes.formats import read_records
-from dpbayes.heavy import pd
-from dpbayes.mechanisms.base import Outside
-from dpbayes.mechanisms.posterior.weights import check_apart
+from dpbayes.core.frames import as_frame
+from dpbayes.core.lazy import pd
+from dpbayes.mechanisms.base import ReferenceData
+from dpbayes.mechanisms.posterior.weights import check_disjoint
+from dpbayes.records.formats import read_records
+from dpbayes.records.overlap import TableSketch
 from dpbayes.schema import Schema
-from dpbayes.schema.frames import as_frame
-from dpbayes.schema.overlap import Trace
 from dpbayes.schema.values import level_text
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PublicRecords(Outside):
+class PublicRecords(ReferenceData):
     """Records that are public, and chosen without the confidential ones.
 
     Statistics of them are used as they are, and rows of them start chains: no ε covers them.
@@ -41,7 +41,7 @@ class PublicRecords(Outside):
 
     def check_records(self, records: pd.DataFrame) -> None:
         instead = "(keys = noisy pays for its order, seeds = uniform need no records)"
-        check_apart(Trace.of(_texts(self.table[list(records)])), _texts(records), instead)
+        check_disjoint(TableSketch.of(_texts(self.table[list(records)])), _texts(records), instead)
 
 
 def _texts(table: pd.DataFrame) -> pd.DataFrame:

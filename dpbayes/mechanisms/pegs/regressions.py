@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints, Vector
-from dpbayes.heavy import optimize, sparse, special
+from dpbayes.core.arrays import Floats, Ints, Vector
+from dpbayes.core.lazy import optimize, sparse, special
 from dpbayes.mechanisms.pegs.blocks import Conditionals
 from dpbayes.mechanisms.pegs.cost import Grain
-from dpbayes.mechanisms.pegs.keys import Layout
+from dpbayes.mechanisms.pegs.keys import KeyLayout
 
 MOST_RECORDS = 20_000  # that a regression is fitted to
 MOST_STEPS = 100  # of the optimiser
@@ -29,7 +29,7 @@ class Regressed(Conditionals):
         alpha: the same for every row.
     """
 
-    def __init__(self, layout: Layout, coefficients: dict[int, Floats], alpha: float):
+    def __init__(self, layout: KeyLayout, coefficients: dict[int, Floats], alpha: float):
         self.layout, self.coefficients = layout, coefficients
         self.grains = {}
         for i in layout.drawn:
@@ -43,7 +43,7 @@ class Regressed(Conditionals):
         return whole(special.softmax(np.nan_to_num(logits), axis=1), grain.unit) + grain.extra
 
 
-def log_odds(layout: Layout, column: int, beta: Floats, codes: Ints) -> Floats:
+def log_odds(layout: KeyLayout, column: int, beta: Floats, codes: Ints) -> Floats:
     """Of the levels of a column, but for a constant; shape (n, levels).
 
     Args:
@@ -68,7 +68,7 @@ def whole(p: Floats, unit: int) -> Ints:
 
 
 def fit_regressions(
-    layout: Layout,
+    layout: KeyLayout,
     codes: Ints,
     penalty: float,
     only: Sequence[int] | None = None,
@@ -90,7 +90,7 @@ def fit_regressions(
     return {i: _fit(layout, i, some, penalty) for i in (layout.drawn if only is None else only)}
 
 
-def _fit(layout: Layout, column: int, codes: Ints, penalty: float) -> Floats:
+def _fit(layout: KeyLayout, column: int, codes: Ints, penalty: float) -> Floats:
     levels = layout.sizes[column]
     width = 1 + sum(layout.sizes[j] for j in layout.others(column))
     if not len(codes):
@@ -118,7 +118,7 @@ def _fit(layout: Layout, column: int, codes: Ints, penalty: float) -> Floats:
     return np.asarray(found.x.reshape(width, levels))
 
 
-def _indicators(layout: Layout, column: int, codes: Ints, width: int) -> sparse.csr_matrix:
+def _indicators(layout: KeyLayout, column: int, codes: Ints, width: int) -> sparse.csr_matrix:
     """A constant and a column for each level of each other column, shape (n, width)."""
     n = len(codes)
     places = [np.zeros(n, dtype=np.int64)]
@@ -128,7 +128,7 @@ def _indicators(layout: Layout, column: int, codes: Ints, width: int) -> sparse.
     return sparse.csr_matrix((np.ones(inside.size), inside.ravel(), ends), shape=(n, width))
 
 
-def _places(layout: Layout, column: int) -> Iterator[tuple[int, int]]:
+def _places(layout: KeyLayout, column: int) -> Iterator[tuple[int, int]]:
     """The first coefficient of each other column, and its number."""
     place = 1
     for j in layout.others(column):

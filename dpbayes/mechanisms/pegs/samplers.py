@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from dpbayes.errors import GuaranteeError, SchemaError
+from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.mechanisms.base import Mechanism
 from dpbayes.mechanisms.pegs.blocks import Conditionals, Counted, Diverse, Resetting, count_tables
 from dpbayes.mechanisms.pegs.cost import Kind
 from dpbayes.mechanisms.pegs.gibbs import (
     Bins,
-    Chains,
     FittedGibbs,
     Gibbs,
+    GibbsChains,
     Seeds,
     check_shared,
 )
 from dpbayes.mechanisms.pegs.keys import (
     MOST_BITS,
     Key,
-    Layout,
+    KeyLayout,
     check_keys,
     check_room,
     declared,
@@ -79,11 +79,11 @@ class Keyed(Gibbs):
     def noisy(self) -> bool:
         return self.keys == "noisy"
 
-    def order_share(self, layout: Layout) -> float:
+    def order_share(self, layout: KeyLayout) -> float:
         others = len(layout.names) - 1
         return self.share if self.noisy and 0 < length(self, layout) < others else 0.0
 
-    def check_layout(self, layout: Layout) -> None:
+    def check_layout(self, layout: KeyLayout) -> None:
         check_tables(self, layout)
 
     def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
@@ -120,14 +120,14 @@ def check_keyed(mechanism: Any, orders: tuple[str, ...]) -> None:
         raise GuaranteeError("keys = reference needs reference = ...: a file of public records.")
 
 
-def length(mechanism: Any, layout: Layout) -> int:
+def length(mechanism: Any, layout: KeyLayout) -> int:
     """m; by default the largest number up to ``USUAL`` for which there are columns and room."""
     if mechanism.m is not None:
         return int(mechanism.m)
     return usual(layout, mechanism.bits)
 
 
-def check_tables(mechanism: Any, layout: Layout) -> None:
+def check_tables(mechanism: Any, layout: KeyLayout) -> None:
     """Raise SchemaError or GuaranteeError unless there are such keys, and room for their tables."""
     if isinstance(mechanism.keys, Mapping):
         check_keys(declared(layout, mechanism.keys, mechanism.bits))
@@ -243,7 +243,7 @@ class MarginalBootstrap(Gibbs):
 
 
 @dataclass(frozen=True)
-class DiversePegs(Chains):
+class DiversePegs(GibbsChains):
     """``Pegs`` with entropy l-diversity in place of ε.
 
     Source: park-ghosh-2014, section 3.3 diversity.
@@ -290,7 +290,7 @@ class DiversePegs(Chains):
             '"public" or a number.'
         )
 
-    def check_layout(self, layout: Layout) -> None:
+    def check_layout(self, layout: KeyLayout) -> None:
         check_tables(self, layout)
         for i in layout.drawn:
             if self.diversity > layout.sizes[i]:
@@ -300,7 +300,7 @@ class DiversePegs(Chains):
                     f"{layout.sizes[i]}. Take l = {layout.sizes[i]} or less, or leave it out."
                 )
 
-    def plan(self, layout: Layout, rows: int) -> None:
+    def plan(self, layout: KeyLayout, rows: int) -> None:
         """No ε buys anything."""
 
     def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
-from dpbayes.errors import GuaranteeError, SchemaError
+from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
-from dpbayes.mechanisms.posterior.stage import Problem, Stage, place_window, window_width
-from dpbayes.mechanisms.posterior.tabulated import Tables
+from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage, place_window, window_width
+from dpbayes.mechanisms.posterior.tabulated import AnchorTables
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.privacy.accounting import NOTHING, Loss
 from dpbayes.privacy.guarantee import (
@@ -33,7 +33,7 @@ RANGE_TABLES = 1.5  # least around an anchor from tables: bins and cells are coa
 GROWTH = 3.0  # of epsilon from one anchor to the next
 MOST_ANCHORS = 7
 # Expected distance from the fit, in scales of a record, up to which a drawn anchor is better than
-# what else there is (`dpbayes study anchors`): than one from tables, and than none.
+# what else there is (`python -m studies anchors`): than one from tables, and than none.
 NEAR_TABLES = 0.8
 NEAR_NONE = 1.2
 NamedAnchor = Literal["auto", "two-stage", "histogram", "none"]
@@ -108,7 +108,7 @@ class Anchored(PosteriorMechanism):
     def check(self, schema: Schema, model: Model | None) -> None:
         super().check(schema, model)
         assert model is not None  # super
-        if self.anchor == "histogram" and not Problem.of(model, 1).counted:
+        if self.anchor == "histogram" and not PublicFacts.of(model, 1).counted:
             raise SchemaError(
                 "anchor = 'histogram' counts one column given public ones, and this model draws "
                 "several. Leave anchor at 'auto'."
@@ -118,12 +118,12 @@ class Anchored(PosteriorMechanism):
         if self.anchor == "histogram":
             opendp()
 
-    def taken(self, problem: Problem) -> NamedAnchor | Reference:
+    def taken(self, problem: PublicFacts) -> NamedAnchor | Reference:
         """The anchor, where it is ``auto`` one by public facts: never ``auto`` itself.
 
         A draw where it is expected near the fit. With fewer records, or less epsilon, tables of the
         outcome, if it is one and continuous, and else none: on either side the best of the three in
-        simulations, or as good as it (`dpbayes study anchors`). With ``none`` the share is not
+        simulations, or as good as it (`python -m studies anchors`). With ``none`` the share is not
         used, but claimed: the claim is made before the number of records is known.
         """
         if self.anchor != "auto":
@@ -135,13 +135,13 @@ class Anchored(PosteriorMechanism):
             return "two-stage"
         return "histogram" if tables else "none"
 
-    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+    def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         first, last = self._widths()
         anchor = self.taken(problem)
         if anchor == "none":
             return (_without_anchor(last, self.range, problem),)
         if anchor == "histogram":
-            tables = Tables.of(first, problem)
+            tables = AnchorTables.of(first, problem)
             reach = max(range_at(tables.distance), RANGE_TABLES)
             return (_stage(last, self.range or reach, tables),)
         if isinstance(anchor, Reference):
@@ -157,7 +157,7 @@ class Anchored(PosteriorMechanism):
             stages.append(_stage(width, reach, "draw"))
         return (*(replace(stage, coarse=True) for stage in stages[:-1]), stages[-1])
 
-    def anchor_needs(self, problem: Problem) -> float:
+    def anchor_needs(self, problem: PublicFacts) -> float:
         *before, _ = self.stages(problem)
         if not before:
             return 0.0
@@ -186,13 +186,13 @@ class Anchored(PosteriorMechanism):
 
 
 def _stage(
-    width: float, reach: float, anchor: Literal["none", "draw"] | Reference | Tables
+    width: float, reach: float, anchor: Literal["none", "draw"] | Reference | AnchorTables
 ) -> Stage:
     window = place_window(None, width, negative=False)
     return Stage(ConstantWeights(min(1.0, width / (2 * reach))), window, anchor=anchor)
 
 
-def _without_anchor(width: float, reach: float | None, problem: Problem) -> Stage:
+def _without_anchor(width: float, reach: float | None, problem: PublicFacts) -> Stage:
     """The log-likelihood itself; that of several columns around a public value.
 
     A sum over q columns lies q times as far from 0 as a column's, and its values apart from each
@@ -208,7 +208,7 @@ def _without_anchor(width: float, reach: float | None, problem: Problem) -> Stag
     return Stage(ConstantWeights(alpha), (middle - width / 2, middle + width / 2))
 
 
-def anchor_parts(problem: Problem) -> tuple[float, ...]:
+def anchor_parts(problem: PublicFacts) -> tuple[float, ...]:
     """Parts of epsilon1 for the anchors, each drawn around the one before; they sum to 1.
 
     Chains find the posterior wherever it is, so one anchor is enough. K points find a region
@@ -226,7 +226,7 @@ def anchor_parts(problem: Problem) -> tuple[float, ...]:
     return tuple(part / sum(parts) for part in parts)
 
 
-def distance(width: float, problem: Problem) -> float:
+def distance(width: float, problem: PublicFacts) -> float:
     """Expected distance of a draw without anchor from the fit, in scales of a record.
 
     That of one parameter is 1 / sqrt(α n): p of them are sqrt(p / (α n)) away.
@@ -236,11 +236,11 @@ def distance(width: float, problem: Problem) -> float:
     return math.sqrt(problem.parameters / (weights.alpha * problem.rows))
 
 
-def second_range(alpha: float, problem: Problem) -> float:
+def second_range(alpha: float, problem: PublicFacts) -> float:
     """Range L after an anchor drawn with tempering ``alpha``: a function of public facts only.
 
     Anchor and posterior are about sqrt(p / (alpha n)) posterior scales apart, p parameters, and
-    log ratios of records grow with that distance. In simulations (`dpbayes study anchored`) a
+    log ratios of records grow with that distance. In simulations (`python -m studies anchored`) a
     factor of 8 leaves the clamp idle for nearly all records; below 1 the clamp begins to move the
     posterior where the anchor is bad, and above 2 tempering costs more than it saves.
     """

@@ -6,12 +6,12 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import ClassVar
 
+from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.engines.base import SamplerSettings
-from dpbayes.errors import GuaranteeError, SchemaError
 from dpbayes.mechanisms.base import Mechanism, Task
-from dpbayes.mechanisms.outlook import Outlook, of_posterior
+from dpbayes.mechanisms.forecast import Forecast, of_posterior
 from dpbayes.mechanisms.posterior.fit import PosteriorFit, fit_stages
-from dpbayes.mechanisms.posterior.stage import Problem, Stage
+from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage
 from dpbayes.mechanisms.posterior.starts import SEVERAL
 from dpbayes.mechanisms.posterior.weights import ConstantWeights
 from dpbayes.schema import Schema
@@ -24,10 +24,10 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
     reproducible: ClassVar[bool] = True
 
     @abstractmethod
-    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+    def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         """Posteriors in order; data sets are drawn from the last, one draw is taken from others."""
 
-    def anchor_needs(self, problem: Problem) -> float:
+    def anchor_needs(self, problem: PublicFacts) -> float:
         """Records per parameter from which a drawn anchor is near enough; 0 without one."""
         return 0.0
 
@@ -50,11 +50,11 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
                 f"datasets = {datasets} is more than the {most} posterior draws; raise draws."
             )
 
-    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         assert model is not None  # check
-        problem = Problem.of(model, rows)
+        problem = PublicFacts.of(model, rows)
         weights = self.stages(problem)[-1].weights
-        found = Outlook()
+        found = Forecast()
         if isinstance(weights, ConstantWeights):  # others follow records
             epsilon = getattr(self, "epsilon", None)
             found = of_posterior(

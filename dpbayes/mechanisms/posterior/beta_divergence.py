@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.outlook import DISTANCE, Outlook
+from dpbayes.core.errors import GuaranteeError
+from dpbayes.mechanisms.forecast import DISTANCE, Forecast
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
-from dpbayes.mechanisms.posterior.stage import Problem, Stage, window_width
+from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage, window_width
 from dpbayes.mechanisms.posterior.weights import ConstantWeights
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import POSTERIOR, Adjacency, Guarantee, inside
@@ -66,13 +66,13 @@ class BetaDivergence(PosteriorMechanism):
                 "whose probabilities have the public bound 1; a density has none. Use anchored."
             )
 
-    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         """α n counts at most: a bounded score tells less than a log-likelihood, and nothing bounds
         the distance of a draw."""
         found = super().outlook(schema, rows, model)
         return replace(found, facts={k: v for k, v in found.facts.items() if k != DISTANCE})
 
-    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+    def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         alpha, lower, upper = self._window()
         # The scores of several columns are added up: their mean stays in the window.
         return (Stage(ConstantWeights(alpha / problem.columns), (lower, upper), self.beta - 1),)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpbayes.mechanisms.outlook import Caution, Outlook
+from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import (
-    Problem,
+    PublicFacts,
     Stage,
     WindowRule,
     check_window,
@@ -27,7 +27,7 @@ NEGLIGIBLE_INFLUENCE = (
 )
 
 # Of the paper's 2,000 records of Beta(0.5, 3) 12 % leave a window of width 5, 21 % one of width 4,
-# 41 % one of width 3 (dpbayes study censoring).
+# 41 % one of width 3 (python -m studies censoring).
 NARROW = 4.0
 
 
@@ -52,11 +52,11 @@ class _Clamped(PosteriorMechanism):
         """Where the weights come from."""
         return NO_WEIGHTS
 
-    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+    def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         window = place_window(self.window, self.width, negative=problem.discrete)
         return (Stage(self.weight_source, window),)
 
-    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         found = super().outlook(schema, rows, model)
         if self.width >= NARROW or self.weight_source is not NO_WEIGHTS:
             return found
@@ -66,7 +66,7 @@ class _Clamped(PosteriorMechanism):
         )
         remedy = "Take `anchored`, which clamps ratios to an anchor and keeps the fit at that ε."
         # Without facts: they are of a fit that is not there.
-        return Outlook(cautions=(*found.cautions, Caution(what, remedy)))
+        return Forecast(cautions=(*found.cautions, ForecastWarning(what, remedy)))
 
     def guarantee(self) -> Guarantee:
         source = self.weight_source

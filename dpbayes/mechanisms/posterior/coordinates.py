@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints, Vector
+from dpbayes.core.arrays import Floats, Ints, Vector
+from dpbayes.core.errors import EngineError
+from dpbayes.core.lazy import xr
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding
-from dpbayes.errors import EngineError
-from dpbayes.heavy import xr
+from dpbayes.formula.groups import Stacked
 from dpbayes.stan.composition import entry
-from dpbayes.stan.groups import Stacked
 from dpbayes.stan.program import MULTIPLICITY
 
 _REACH = 5.0  # what is left out must be little beside the least that records say

@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Mask, Vector
+from dpbayes.core.arrays import Mask, Vector
+from dpbayes.core.errors import ConvergenceError, ProgramError, SchemaError
+from dpbayes.core.lazy import pd, xr
+from dpbayes.core.versions import versions
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.engines.draws import count_draws, one_draw
 from dpbayes.engines.proposal import Candidates
-from dpbayes.errors import ConvergenceError, ProgramError, SchemaError
-from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Findings, Fitted, Task
 from dpbayes.mechanisms.posterior.predictive import REPLICATES as CHECKED
 from dpbayes.mechanisms.posterior.predictive import Check, replicated
-from dpbayes.mechanisms.posterior.records import BoundRecords, Neighbour, bind_stage
+from dpbayes.mechanisms.posterior.records import BoundRecords, NeighbourRecords, bind_stage
 from dpbayes.mechanisms.posterior.risk import RecordRisk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Drawn, Posterior
-from dpbayes.mechanisms.posterior.stage import Problem, Stage, Window
-from dpbayes.mechanisms.posterior.tabulated import Tables
+from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage, Window
+from dpbayes.mechanisms.posterior.tabulated import AnchorTables
 from dpbayes.mechanisms.posterior.tree import coefficients_of, datatree, group_sds_of, loo, named
 from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.noise import Noise
-from dpbayes.release import versions
 from dpbayes.schema import Column
 from dpbayes.stan.model import ColumnModel
 
@@ -38,7 +38,7 @@ FAR = 4.0  # of a draw from the unclamped fit, in its standard errors, from whic
 
 
 def fit_stages(
-    task: Task, name: str, stages_of: Callable[[Problem], tuple[Stage, ...]]
+    task: Task, name: str, stages_of: Callable[[PublicFacts], tuple[Stage, ...]]
 ) -> PosteriorFit:
     """Sample the stages of a mechanism one after the other.
 
@@ -65,7 +65,7 @@ def fit_stages(
             if stage.anchor == "draw":
                 drawn = one_draw(*next(posteriors[-1].chosen(1, task.noise, rng)))
                 before = posteriors[-1].on.candidates
-            elif isinstance(stage.anchor, Tables):
+            elif isinstance(stage.anchor, AnchorTables):
                 drawn = stage.anchor.draw(records, task.noise)
             if stage.plain:
                 posterior, what = records.unweighted_released, "unweighted fit"
@@ -154,7 +154,7 @@ class PosteriorFit(Fitted):
 
     name: str
     on: BoundRecords
-    stages_of: Callable[[Problem], tuple[Stage, ...]]
+    stages_of: Callable[[PublicFacts], tuple[Stage, ...]]
     stages: tuple[Stage, ...]
     posteriors: tuple[Posterior, ...]
     anchors: tuple[xr.DataTree | None, ...]
@@ -191,13 +191,13 @@ class PosteriorFit(Fitted):
 
     def versions(self) -> Mapping[str, str]:
         of_engine = self.on.task.engine.versions()
-        drawn = any(isinstance(stage.anchor, Tables) for stage in self.stages)
+        drawn = any(isinstance(stage.anchor, AnchorTables) for stage in self.stages)
         chosen = drawn or self.posterior.on.candidates is not None  # by OpenDP
         return {**of_engine, **(versions("opendp") if chosen else {})}
 
-    def beside(self, records: pd.DataFrame) -> Neighbour:
+    def beside(self, records: pd.DataFrame) -> NeighbourRecords:
         """Other records, as they are given to ``Synthesizer.fit``, bound to the program."""
-        return Neighbour(self.on, records)
+        return NeighbourRecords(self.on, records)
 
     def bound_stages(self, records: pd.DataFrame | None = None) -> tuple[BoundStage, ...]:
         if records is None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Vector
+from dpbayes.core.arrays import Floats, Vector
+from dpbayes.core.errors import DataError
+from dpbayes.core.lazy import pd, special, xr
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.draws import count_draws
-from dpbayes.errors import DataError
-from dpbayes.heavy import pd, special, xr
 from dpbayes.mechanisms.posterior.survival import kaplan_meier, left_at
 from dpbayes.schema import Column
 from dpbayes.stan.model import Model

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
-from dpbayes.mechanisms.posterior.stage import Problem, Stage, window_width
+from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage, window_width
 from dpbayes.mechanisms.posterior.weights import (
     PAPER_WEIGHTS,
     ConfidentialWeights,
@@ -36,7 +36,7 @@ class Unweighted(PosteriorMechanism):
     name: ClassVar[str] = "unweighted"
     summary: ClassVar[str] = "plain posterior; no differential privacy"
 
-    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+    def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         return (Stage(),)
 
     def guarantee(self) -> Guarantee:
@@ -60,7 +60,7 @@ class Weighted(PosteriorMechanism):
     name: ClassVar[str] = "weighted"
     summary: ClassVar[str] = "risk-weighted pseudo-posterior; asymptotic, local ε only"
 
-    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+    def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         return (Stage(self.weights),)
 
     def guarantee(self) -> Guarantee:
@@ -97,7 +97,7 @@ class WeightedE(PosteriorMechanism):
     def __post_init__(self) -> None:
         window_width(self.epsilon, self.adjacency)
 
-    def stages(self, problem: Problem) -> tuple[Stage, ...]:
+    def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         width = window_width(self.epsilon, self.adjacency)
         return (Stage(TruncatedWeights(self.weights, width)),)
 

@@ -14,22 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Vector
+from dpbayes.core.arrays import Floats, Vector
+from dpbayes.core.errors import EngineError, GuaranteeError
+from dpbayes.core.lazy import pd, xr
 from dpbayes.engines import SamplerSettings, get_engine
-from dpbayes.engines.alike import Kinds
+from dpbayes.engines.alike import UniqueRows
 from dpbayes.engines.base import BoundModel, by_record, log_lik_where
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.contract import check_contract, contract_defaults
 from dpbayes.engines.draws import count_draws, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedBinding
 from dpbayes.engines.proposal import Candidates, Proposer, with_rows
-from dpbayes.errors import EngineError, GuaranteeError
-from dpbayes.heavy import pd, xr
 from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.posterior.coordinates import group_coordinates
 from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
-from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, Problem, Stage
+from dpbayes.mechanisms.posterior.stage import UNWEIGHTED, PublicFacts, Stage
 from dpbayes.mechanisms.posterior.starts import climbed, independent, piloted
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.schema.domain import made_up
@@ -80,7 +80,7 @@ class BoundRecords:
             self._check()
         self.plain = self._compiled.bind({**self.data, **contract_defaults(self.size)})
 
-    def _different(self, data: dict[str, Any]) -> tuple[dict[str, Any], Kinds]:
+    def _different(self, data: dict[str, Any]) -> tuple[dict[str, Any], UniqueRows]:
         """The data with a row for each kind of record, where the program can count them.
 
         Of a user's program that has to be proved: else a mean of X over its rows, say, would tell
@@ -88,11 +88,11 @@ class BoundRecords:
         """
         program = self.model.program
         if not (program.counted and self.model.proof.proved) or self.task.engine.name == "recorded":
-            return data, Kinds.each(self.n)
+            return data, UniqueRows.each(self.n)
         names = dict.fromkeys((*with_rows(data), *self.model.proof.rows))
         given = {name: np.asarray(data[name]) for name in names if name in data}
         columns = {name: values for name, values in given.items() if len(values) == self.n}
-        kinds = Kinds.among(columns, self.n)
+        kinds = UniqueRows.among(columns, self.n)
         return kinds.data(data, columns), kinds
 
     @property
@@ -140,9 +140,9 @@ class BoundRecords:
         public = self.model.public(self.task.records, self.task.rows).iloc[::stride]
         return self.model.drawn_data(public, replicate)
 
-    def problem(self) -> Problem:
+    def problem(self) -> PublicFacts:
         """The public facts that a mechanism may use."""
-        problem, found = Problem.of(self.model, self.task.rows), self._proposer
+        problem, found = PublicFacts.of(self.model, self.task.rows), self._proposer
         if found is None:
             return problem
         return replace(problem, parameters=found.dimension, points=found.count)
@@ -367,7 +367,7 @@ def blank_data(model: Model, records: pd.DataFrame, rows: int) -> dict[str, Any]
     return {**model.blank(records, rows), **contract_defaults(rows)}
 
 
-class Neighbour(BoundRecords):
+class NeighbourRecords(BoundRecords):
     """Other records, with weights by draws of the first ones' unweighted posterior.
 
     An audit compares the two: a difference of weights is then a record's doing and no Monte Carlo

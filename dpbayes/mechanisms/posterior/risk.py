@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbayes.arrays import Mask, Vector
-from dpbayes.engines.alike import Kinds
-from dpbayes.errors import GuaranteeError
+from dpbayes.core.arrays import Mask, Vector
+from dpbayes.core.errors import GuaranteeError
+from dpbayes.engines.alike import UniqueRows
 
 LARGEST_C1 = 8.0  # of the search: beyond it nearly all weights are 0 or 1
 
@@ -38,7 +38,7 @@ class RecordRisk:
         each = zip(*((p.sensitivity, p.lipschitz, p.censored) for p in parts), strict=True)
         return cls(*(np.concatenate(values) for values in each))
 
-    def of_each(self, kinds: Kinds) -> RecordRisk:
+    def of_each(self, kinds: UniqueRows) -> RecordRisk:
         """Of every record, where this is of kinds."""
         each = kinds.each_record
         return RecordRisk(each(self.sensitivity), each(self.lipschitz), each(self.censored))

@@ -10,22 +10,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpbayes.arrays import Vector
+from dpbayes.core.arrays import Vector
+from dpbayes.core.errors import ConvergenceError
+from dpbayes.core.lazy import xr
 from dpbayes.engines import SamplerSettings
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.engines.diagnostics import Diagnostics, diagnose, load_checks
 from dpbayes.engines.draws import count_draws
 from dpbayes.engines.proposal import Candidates, Choices
-from dpbayes.errors import ConvergenceError
-from dpbayes.heavy import xr
+from dpbayes.formula.groups import COORDINATES
 from dpbayes.mechanisms.posterior.coordinates import non_centred
 from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
 from dpbayes.mechanisms.posterior.stage import Stage
 from dpbayes.mechanisms.posterior.weights import Weighting
 from dpbayes.privacy.noise import Noise
 from dpbayes.stan.composition import entry
-from dpbayes.stan.groups import COORDINATES
 
 
 @dataclass(frozen=True)

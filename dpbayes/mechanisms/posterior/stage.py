@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dpbayes.errors import GuaranteeError
-from dpbayes.mechanisms.posterior.tabulated import Tables
+from dpbayes.core.errors import GuaranteeError
+from dpbayes.mechanisms.posterior.tabulated import AnchorTables
 from dpbayes.mechanisms.posterior.weights import (
     NO_WEIGHTS,
     ConstantWeights,
@@ -24,7 +24,7 @@ WindowRule = Literal["symmetric", "negative"] | Window
 
 
 @dataclass(frozen=True)
-class Problem:
+class PublicFacts:
     """Public facts that a mechanism's settings may depend on.
 
     Attributes:
@@ -50,7 +50,7 @@ class Problem:
     counted: bool = False
 
     @classmethod
-    def of(cls, model: Model, rows: int) -> Problem:
+    def of(cls, model: Model, rows: int) -> PublicFacts:
         """Of a model whose draws are a chain's."""
         centre = sum(column.log_uniform for column in model.columns)
         covariates = sum(len(column.formula.names) for column in model.columns)
@@ -72,7 +72,7 @@ class Stage:
     weights: WeightSource = NO_WEIGHTS
     window: Window = NO_WINDOW
     divergence: float = 0.0
-    anchor: Literal["none", "draw"] | Reference | Tables = "none"
+    anchor: Literal["none", "draw"] | Reference | AnchorTables = "none"
     coarse: bool = False
 
     @property

@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Vector
+from dpbayes.core.arrays import Floats, Vector
+from dpbayes.core.lazy import xr
 from dpbayes.engines.base import SamplerSettings
 from dpbayes.engines.diagnostics import diagnose
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding
-from dpbayes.heavy import xr
-from dpbayes.mechanisms.outlook import Caution
+from dpbayes.mechanisms.forecast import ForecastWarning
 
 MANY = 20  # parameters above which Stan's first estimates of a dense metric are far off
 LONG = 500  # iterations of warm-up from which a pilot run is shorter
@@ -38,7 +38,7 @@ AGREE = 1.1  # R-hat of a pilot run, below which its chains are taken to draw fr
 CLIMBS = 30  # random points from which a mode is looked for
 WIDTH = 0.1  # of starts, in coordinates that n records tell to about 1 / sqrt(n)
 SAME = 0.1, 0.5  # log density, and any coordinate, between climbs that ended in one mode
-SEVERAL = Caution(
+SEVERAL = ForecastWarning(
     "The posterior of a mixture has several modes. Chains start at those that were found from "
     "random points, by what each is estimated to hold, and stay there: of a mode that was missed "
     "R-hat does not tell, and ε is of an exact draw.",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpbayes.arrays import Vector
-from dpbayes.heavy import pd
+from dpbayes.core.arrays import Vector
+from dpbayes.core.lazy import pd
 from dpbayes.schema import Column
 
 Curve = tuple[Vector, Vector]  # times, and the share that is left after each; the first is 0, 1

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats, Ints
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.lazy import pd, xr
 from dpbayes.engines import get_engine
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import make_draws
-from dpbayes.heavy import pd, xr
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import scale_for
 from dpbayes.schema import Column
-from dpbayes.stan.cells import Cells
+from dpbayes.stan.cells import NumberCells
 from dpbayes.stan.composition import SEPARATOR
 from dpbayes.stan.model import ColumnModel
 
 if TYPE_CHECKING:
     from dpbayes.mechanisms.posterior.records import BoundRecords
-    from dpbayes.mechanisms.posterior.stage import Problem
+    from dpbayes.mechanisms.posterior.stage import PublicFacts
 
 FEWEST_BINS, MOST_BINS = 6, 40
 NEAR = 0.25  # distance that noise may add to the anchor: bins are as many as that allows
@@ -40,7 +40,7 @@ AVERAGED = ("X", "Z")  # data of covariates that records of a cell share in thei
 
 
 @dataclass(frozen=True)
-class Tables:
+class AnchorTables:
     """Which noisy tables an anchor is made from; a function of public facts only.
 
     There is a table for each of some covariates, of the outcome's bins where the covariate is above
@@ -67,7 +67,7 @@ class Tables:
     name: ClassVar[str] = "histogram"
 
     @classmethod
-    def of(cls, epsilon: float, problem: Problem) -> Tables:
+    def of(cls, epsilon: float, problem: PublicFacts) -> AnchorTables:
         """As many as keep the noise small: 2 scale² cells p / n² adds to the squared distance."""
         n, p = problem.rows, problem.parameters
 
@@ -97,7 +97,7 @@ class Tables:
         of_record = bins.numbers(task.records[model.outcome.name])
         every = max(1, self.count * len(public) // MADE_UP)
         place = np.random.default_rng(SEED).permutation(len(public))
-        found: list[_Part] = []
+        found: list[_CellRecords] = []
         for cell in self._cells(design):
             table = np.zeros((2, bins.count), dtype=np.int64)
             # Without public columns there are as many rows as are public, not as many as records.
@@ -108,7 +108,7 @@ class Tables:
             for k in np.unique(cell):
                 members = place[cell[place] == k]
                 some = members[::every]
-                found.append(_Part(members, some, bins.made_up(noisy[k], len(some))))
+                found.append(_CellRecords(members, some, bins.made_up(noisy[k], len(some))))
         # What follows sees the made-up records and public facts.
         blank = model.blank(task.records, task.rows)
         return _mode(model, public, blank, found, held)
@@ -123,7 +123,7 @@ class Tables:
             yield (design[:, k] > design[:, k].mean()).astype(np.int64)
 
 
-class _Part(NamedTuple):
+class _CellRecords(NamedTuple):
     """Made-up records of a cell.
 
     Attributes:
@@ -141,7 +141,7 @@ def _mode(
     model: ColumnModel,
     public: pd.DataFrame,
     blank: Mapping[str, Any],
-    parts: list[_Part],
+    parts: list[_CellRecords],
     held: Sequence[str],
 ) -> xr.DataTree:
     """The mode given made-up records, each with the mean covariates of its cell.
@@ -175,7 +175,7 @@ class _Bins:
     """Public bins of an outcome: its levels, or cells between edges."""
 
     column: Column
-    cells: Cells | None
+    cells: NumberCells | None
 
     @classmethod
     def of(cls, model: ColumnModel, bins: int) -> _Bins:
@@ -189,7 +189,7 @@ class _Bins:
         low, high = float(column.lower), float(column.upper)
         if whole:  # an integer at least to a bin, wider ones further out
             edges = low + np.round(np.geomspace(1, high - low + 2, bins + 1)) - 1
-            return cls(column, Cells(tuple(np.unique(edges).tolist()), ()))
+            return cls(column, NumberCells(tuple(np.unique(edges).tolist()), ()))
         edges = np.linspace(low, high, bins + 1)
         if model.family is not None and model.family.open_at == ("lower", "upper"):
             # A density may be infinite there: of the arcsine law each bin has as much.
@@ -204,7 +204,7 @@ class _Bins:
                 kept.append(float(edge))
         return cls(
             column,
-            Cells(
+            NumberCells(
                 tuple(np.union1d([*kept, high], column.atoms).tolist()),
                 tuple(map(float, column.atoms)),
             ),

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Vector
-from dpbayes.engines.alike import Kinds
+from dpbayes.core.arrays import Vector
+from dpbayes.core.errors import DataError, ProgramError
+from dpbayes.core.lazy import pd, special, xr
+from dpbayes.engines.alike import UniqueRows
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.draws import count_draws, stacked
-from dpbayes.errors import DataError, ProgramError
-from dpbayes.heavy import pd, special, xr
+from dpbayes.formula.groups import COORDINATES, GroupColumn, correlations
 from dpbayes.mechanisms.posterior.predictive import replicates_at
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.sampled import Posterior
 from dpbayes.schema import Column
 from dpbayes.stan.composition import entry
-from dpbayes.stan.groups import COORDINATES, GroupColumn, correlations
 from dpbayes.stan.model import ColumnModel, Model
 
 MOST_VALUES = 200_000_000  # of one group, held at once: 1.6 GB
@@ -237,7 +237,7 @@ def numbers(column: Column, values: pd.Series) -> Vector:
     return np.asarray(values.cat.codes if column.levels else values, dtype=float)
 
 
-def _by_draw(each: Iterable[Vector], draws: xr.DataTree, kinds: Kinds) -> xr.DataArray:
+def _by_draw(each: Iterable[Vector], draws: xr.DataTree, kinds: UniqueRows) -> xr.DataArray:
     """Vectors of kinds of records, one for each draw, as one array of records."""
     _check_size(count_draws(draws), len(kinds.of))
     found = np.empty((count_draws(draws), len(kinds.of)))

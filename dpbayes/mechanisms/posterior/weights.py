@@ -11,20 +11,20 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from dpbayes.arrays import Mask, Vector
+from dpbayes.core.arrays import Mask, Vector
+from dpbayes.core.errors import DataError, GuaranteeError
+from dpbayes.core.files import write_whole
+from dpbayes.core.lazy import pd, xr
 from dpbayes.engines.draws import count_draws, make_draws, stacked
-from dpbayes.errors import DataError, GuaranteeError
-from dpbayes.files import write_whole
-from dpbayes.heavy import pd, xr
-from dpbayes.mechanisms.base import Outside
+from dpbayes.mechanisms.base import ReferenceData
 from dpbayes.mechanisms.posterior.risk import (
     check_scaling,
     linear_weights,
     scaled_weights,
     truncated_weights,
 )
-from dpbayes.schema.fingerprint import data_hash, hash_of
-from dpbayes.schema.overlap import SHARE, Trace
+from dpbayes.records.fingerprint import data_hash, hash_of
+from dpbayes.records.overlap import SHARE, TableSketch
 
 FORMAT = "dpbayes reference fit 2"
 REFERENCE_DRAWS = 400  # kept of a reference fit: enough for a maximum, small enough to read
@@ -134,7 +134,7 @@ class TruncatedWeights(WeightSource):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Reference(WeightSource, Outside):
+class Reference(WeightSource, ReferenceData):
     """A fit to reference data, as a weight function a(x) and as an anchor.
 
     a(x) = clip(c1 (1 - (f(x) - low) / (high - low)) + c2, 0, 1) with f(x) the largest
@@ -156,7 +156,7 @@ class Reference(WeightSource, Outside):
     low: float
     high: float
     identity: dict[str, Any]
-    trace: Trace
+    trace: TableSketch
     c1: float = 1.0
     c2: float = 0.0
     tuning: dict[str, Any] | None = None
@@ -186,7 +186,7 @@ class Reference(WeightSource, Outside):
         step = max(1, count_draws(draws) // REFERENCE_DRAWS)
         thinned = {name: stacked(draws, name)[None, ::step] for name in parameters}
         span = float(finite.min()), float(finite.max())
-        return cls(make_draws(thinned), *span, _as_json(identity), Trace.of(records))
+        return cls(make_draws(thinned), *span, _as_json(identity), TableSketch.of(records))
 
     def __repr__(self) -> str:
         drawn = {str(k): v.to_numpy() for k, v in self.draws["posterior"].data_vars.items()}
@@ -226,7 +226,7 @@ class Reference(WeightSource, Outside):
         Args:
             records: validated.
         """
-        check_apart(self.trace, records)
+        check_disjoint(self.trace, records)
 
     def save(self, path: str | Path) -> None:
         """Write as JSON."""
@@ -255,7 +255,7 @@ class Reference(WeightSource, Outside):
                 {k: np.asarray(v, dtype=float)[None] for k, v in tree["draws"].items()}
             )
             numbers = [float(tree[key]) for key in ("low", "high", "c1", "c2")]
-            identity, trace = dict(tree["identity"]), Trace.from_dict(tree["trace"])
+            identity, trace = dict(tree["identity"]), TableSketch.from_dict(tree["trace"])
         except OSError as error:
             raise DataError(f"weights file {str(path)!r}: {error.strerror}.") from None
         except (
@@ -277,8 +277,8 @@ def _as_json(identity: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def check_apart(
-    reference: Trace,
+def check_disjoint(
+    reference: TableSketch,
     records: pd.DataFrame,
     instead: str = "(anchored draws an anchor and pays for it)",
 ) -> None:
@@ -297,9 +297,9 @@ def check_apart(
         )
 
 
-def references(mechanism: Any) -> Iterator[Outside]:
+def references(mechanism: Any) -> Iterator[ReferenceData]:
     """What was made of other records among the settings of a mechanism, and of those in it."""
-    if isinstance(mechanism, Outside):
+    if isinstance(mechanism, ReferenceData):
         yield mechanism
     elif is_dataclass(mechanism):
         for one in fields(mechanism):

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints, Vector
+from dpbayes.core.arrays import Floats, Ints, Vector
 
 STEP = 0.01  # of a difference, in standard deviations of what one record says
 GRAINS = 2**20  # whole numbers that stand for the longest score

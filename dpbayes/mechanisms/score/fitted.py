@@ -8,33 +8,35 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints, Vector
+from dpbayes.core.arrays import Floats, Ints, Vector
+from dpbayes.core.errors import DpbayesError, GuaranteeError, ProgramError
+from dpbayes.core.lazy import pd, xr
+from dpbayes.core.versions import versions
 from dpbayes.engines import get_engine
-from dpbayes.engines.alike import Kinds
+from dpbayes.engines.alike import UniqueRows
 from dpbayes.engines.apart import RecordsApart
 from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.engines.embedded import EmbeddedModel
 from dpbayes.engines.one_record import bound_to
-from dpbayes.errors import DpbayesError, GuaranteeError, ProgramError
-from dpbayes.heavy import pd, xr
+from dpbayes.formula.groups import COORDINATES
 from dpbayes.mechanisms.base import Findings, Fitted, Task
 from dpbayes.mechanisms.posterior.fit import check_of, one_of
 from dpbayes.mechanisms.posterior.predictive import REPLICATES, Check
 from dpbayes.mechanisms.posterior.records import BoundRecords
-from dpbayes.mechanisms.posterior.tabulated import Tables
+from dpbayes.mechanisms.posterior.tabulated import AnchorTables
 from dpbayes.mechanisms.posterior.tree import named
 from dpbayes.mechanisms.score.clipped import ClippedScore, finite, slopes_along
 from dpbayes.mechanisms.score.grouped import (
+    GroupColumns,
     GroupSizes,
     GroupSums,
-    GroupTerm,
     group_sizes,
     grouped,
     terms_of,
 )
 from dpbayes.mechanisms.score.hierarchical import Hierarchical
 from dpbayes.mechanisms.score.inference import NoisySum, settle
-from dpbayes.mechanisms.score.posterior import Chains
+from dpbayes.mechanisms.score.posterior import ScoreChains
 from dpbayes.mechanisms.score.rounds import Rounds
 from dpbayes.mechanisms.score.simulated import (
     SEED,
@@ -44,10 +46,8 @@ from dpbayes.mechanisms.score.simulated import (
 )
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import RADIAL
-from dpbayes.release import versions
 from dpbayes.schema import Column
 from dpbayes.schema.domain import made_up
-from dpbayes.stan.groups import COORDINATES
 from dpbayes.stan.scored import NOISE
 
 SIZE, MORE = 2_000, 10_000  # simulated records, and with groups
@@ -113,7 +113,7 @@ class FittedScore(Fitted):
         records = on.model.constant_record() if task.records.empty else task.records
         columns = by_row(on.model, {**on.model.data(records, task.rows), "n": on.n}, task.rows)
         # Kinds of what the program is given of a record, and of nothing less.
-        self._kinds = kinds = Kinds.among(columns, on.n)
+        self._kinds = kinds = UniqueRows.among(columns, on.n)
         of_kinds = {name: values[kinds.rows] for name, values in columns.items()}
         self._groups_of = [
             np.asarray(of_kinds["group_index"])[:, term.columns[0]] - term.first
@@ -185,7 +185,7 @@ class FittedScore(Fitted):
             for term, of_record in zip(self._terms, self._groups_of, strict=True)
         )
         seed = int(noise.rng.integers(2**31))
-        made = Hierarchical if groups else Chains
+        made = Hierarchical if groups else ScoreChains
         chains = made(simulator, task.engine, sums[-1], groups, belief, seed)
         quiet = replace(task.settings, progress=False)  # of what is private until it is released
         for times in LONGER:  # what is paid for is released in any case: the claim needs no chain
@@ -201,7 +201,7 @@ class FittedScore(Fitted):
         epsilon = rounds.spent(rounds.table) / rounds.moves
         low, high = BINS
         bins = int(min(max(rounds.rows * epsilon / PER_BIN, low), high))
-        tables = Tables(epsilon, 1, 0, bins, 1.0)
+        tables = AnchorTables(epsilon, 1, 0, bins, 1.0)
         # A table of the outcome tells nothing of groups.
         draw = tables.draw(self._on, noise, COORDINATES if self._terms else ())
         return np.asarray(self._simulator.points_of(draw)[0])
@@ -217,7 +217,9 @@ class FittedScore(Fitted):
             score, np.asarray(told * score.unit), sd, scale * score.unit if pure else 0.0
         )
 
-    def _by_group(self, term: GroupTerm, of_record: Ints, point: Vector, noise: Noise) -> GroupSums:
+    def _by_group(
+        self, term: GroupColumns, of_record: Ints, point: Vector, noise: Noise
+    ) -> GroupSums:
         """A sum for each group of a term. A record is in one, so that only that moves with it.
 
         Args:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats, Ints, Vector
-from dpbayes.heavy import sparse
+from dpbayes.core.arrays import Floats, Ints, Vector
+from dpbayes.core.lazy import sparse
+from dpbayes.formula.groups import Stacked
 from dpbayes.mechanisms.score.clipped import ClippedScore, finite, slopes_along
 from dpbayes.mechanisms.score.inference import NoisySum
 from dpbayes.mechanisms.score.simulated import Simulator
-from dpbayes.stan.groups import Stacked
 from dpbayes.stan.model import Model
 from dpbayes.stan.scored import fixed_parameters
 
@@ -32,7 +32,7 @@ GroupSizes = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class GroupTerm:
+class GroupColumns:
     """The columns of a formula's group terms that have the same groups: C of them.
 
     Attributes:
@@ -70,7 +70,7 @@ class GroupSums:
         scale: as in ``NoisySum``, of each group by itself.
     """
 
-    term: GroupTerm
+    term: GroupColumns
     score: ClippedScore
     total: Floats
     sd: float
@@ -87,7 +87,7 @@ def group_sizes(model: Model) -> GroupSizes:
     return tuple((size, len(columns)) for size, columns in _alike(model))
 
 
-def terms_of(model: Model, design: Mapping[str, Any]) -> list[GroupTerm]:
+def terms_of(model: Model, design: Mapping[str, Any]) -> list[GroupColumns]:
     """The same with the groups of rows, from program data."""
     if not grouped(model):
         return []
@@ -98,7 +98,7 @@ def terms_of(model: Model, design: Mapping[str, Any]) -> list[GroupTerm]:
         first = stacked.part[columns[0]].start
         times = np.stack([stacked.times(t) for t in columns], axis=1)
         codes = index[:, columns[0]] - first
-        found.append(GroupTerm(columns, first + 1, size, codes, times))
+        found.append(GroupColumns(columns, first + 1, size, codes, times))
     return found
 
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Vector
+from dpbayes.core.arrays import Vector
+from dpbayes.core.lazy import xr
 from dpbayes.engines import Engine, SamplerSettings, get_engine
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.diagnostics import Diagnostics, diagnose
 from dpbayes.engines.draws import make_draws
-from dpbayes.heavy import xr
+from dpbayes.formula.groups import COORDINATES, Stacked
 from dpbayes.mechanisms.posterior.coordinates import coordinates_of, non_centred
 from dpbayes.mechanisms.score.grouped import GroupSums, expected_near
 from dpbayes.mechanisms.score.inference import Belief, NoisySum
 from dpbayes.mechanisms.score.simulated import Simulator
-from dpbayes.stan.groups import COORDINATES, Stacked
 from dpbayes.stan.scored import NOISE, scored_groups
 
 PASSES = 12  # at most, each of which tells sums to first order at a better point

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Vector
-from dpbayes.errors import EngineError
+from dpbayes.core.arrays import Floats, Vector
+from dpbayes.core.errors import EngineError
 from dpbayes.mechanisms.score.clipped import ClippedScore, finite, slopes_along
 from dpbayes.mechanisms.score.simulated import Simulator
 
@@ -38,7 +38,7 @@ class NoisySum:
     scale: float
 
 
-class Expected(NamedTuple):
+class ExpectedScores(NamedTuple):
     """What the model expects at a point.
 
     Attributes:
@@ -65,7 +65,7 @@ class Belief:
     covariance: Floats
 
 
-def expected(simulator: Simulator, score: ClippedScore, point: Vector) -> Expected:
+def expected(simulator: Simulator, score: ClippedScore, point: Vector) -> ExpectedScores:
     """By simulated records; slopes at the point itself, whose mean is 0, make the mean more exact.
 
     Raises:
@@ -79,7 +79,7 @@ def expected(simulator: Simulator, score: ClippedScore, point: Vector) -> Expect
     rows, size = simulator.rows, len(g)
     slope = np.linalg.lstsq(h, g, rcond=None)[0]
     away = g - g.mean(axis=0)
-    return Expected(
+    return ExpectedScores(
         rows * (g - h @ slope).mean(axis=0), rows * away.T @ h / size, rows * away.T @ away / size
     )
 

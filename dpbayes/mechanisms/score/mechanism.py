@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dpbayes.errors import GuaranteeError, SchemaError
+from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.mechanisms.base import NoisyMechanism, Task
-from dpbayes.mechanisms.measured.budget import MOVES
-from dpbayes.mechanisms.outlook import Caution, Outlook, of_posterior
+from dpbayes.mechanisms.forecast import Forecast, ForecastWarning, of_posterior
+from dpbayes.mechanisms.marginals.budget import MOVES
 from dpbayes.mechanisms.score.fitted import FittedScore
 from dpbayes.mechanisms.score.grouped import GroupSizes, group_sizes
 from dpbayes.mechanisms.score.rounds import TABLE, Rounds
@@ -111,7 +111,7 @@ class Score(NoisyMechanism[FittedScore]):
                 "add upper = ... (from documentation, never from the confidential data)."
             )
 
-    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         assert model is not None  # check
         groups = group_sizes(model)
         d = model.parameters - sum(count * width for count, width in groups)
@@ -122,14 +122,14 @@ class Score(NoisyMechanism[FittedScore]):
         alpha = 1 / (1 + noise**2 / rows)
         facts = of_posterior(rows, model.parameters, alpha, 1, self.epsilon).facts
         if told >= LOST:
-            return Outlook(facts)
+            return Forecast(facts)
         needed = math.ceil(rows * LOST / told)
         what = (
             f"{rows:,} records at ε = {stated(self.epsilon)} say too little of about {d} "
             "parameters for mechanism 'score': what is drawn is far from a fit to the records."
         )
         remedy = f"Take anchored, fewer terms or more ε; or about {needed:,} records are needed."
-        return Outlook(facts, (Caution(what, remedy),))
+        return Forecast(facts, (ForecastWarning(what, remedy),))
 
     def fit(self, task: Task) -> FittedScore:
         return FittedScore(task, self.rounds, self.to_dict())

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats
+from dpbayes.core.arrays import Floats
+from dpbayes.core.lazy import special, xr
 from dpbayes.engines import Engine, SamplerSettings
 from dpbayes.engines.diagnostics import Diagnostics, diagnose
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding
-from dpbayes.heavy import special, xr
 from dpbayes.mechanisms.score.grouped import GroupSums
 from dpbayes.mechanisms.score.inference import Belief, NoisySum, expected
 from dpbayes.mechanisms.score.simulated import Simulator
@@ -27,7 +27,7 @@ WARMUP = 149  # most with a metric to begin with: from 150 Stan estimates one of
 _SPREAD = 1.5  # of starting points, in the sds of the approximation
 
 
-class Chains:
+class ScoreChains:
     """Chains given a noisy sum.
 
     Simulated records come from points that the posterior is likely to hold, by an approximation.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbayes.arrays import Vector
+from dpbayes.core.arrays import Vector
 from dpbayes.mechanisms.score.clipped import GRAINS
 from dpbayes.privacy.accounting import zcdp_epsilon
 from dpbayes.privacy.statistic import scale_for

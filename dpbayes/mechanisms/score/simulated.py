@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.arrays import Floats, Ints, Vector
+from dpbayes.core.arrays import Floats, Ints, Vector
+from dpbayes.core.errors import EngineError
+from dpbayes.core.lazy import pd, xr
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedModel
 from dpbayes.engines.proposal import with_rows
-from dpbayes.errors import EngineError
-from dpbayes.heavy import pd, xr
+from dpbayes.formula.groups import COORDINATES, Stacked, neutral
 from dpbayes.mechanisms.score.clipped import finite, slopes_along
-from dpbayes.stan.groups import COORDINATES, Stacked, neutral
 from dpbayes.stan.model import Model
 from dpbayes.stan.program import MULTIPLICITY
 

@@ -8,15 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints
-from dpbayes.mechanisms.tables.noisy import FittedTable, Table, noisy_counts
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.mechanisms.tables.noisy import FittedTable, NoisyTable, noisy_counts
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.noise import Noise
 
 
 @dataclass(frozen=True)
-class EmpiricalBootstrap(Table):
+class EmpiricalBootstrap(NoisyTable):
     """Data sets from a sanitised empirical distribution, by a bootstrap or from one for all.
 
     ``resample=False`` (Liu, figure 5a): one noisy table, paid once, from which every data set is
@@ -40,7 +40,7 @@ class EmpiricalBootstrap(Table):
     p_0 before and after: the ratio of its two mixtures is at most that of these means.
 
     Attributes:
-        epsilon, adjacency, bins, sigma, out_of_range: as in ``Table``.
+        epsilon, adjacency, bins, sigma, out_of_range: as in ``NoisyTable``.
         resample: bootstrap, or one table for all.
     """
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints, Mask
-from dpbayes.errors import DataError, GuaranteeError, SchemaError
-from dpbayes.heavy import pd
+from dpbayes.core.arrays import Floats, Ints, Mask
+from dpbayes.core.errors import DataError, GuaranteeError, SchemaError
+from dpbayes.core.lazy import pd
 from dpbayes.schema import Column, Schema
 
 BIN_RULES = ("log", "sqrt", "scott")
@@ -195,7 +195,7 @@ def _given_edges(column: Column, edges: Sequence[float], lower: float, upper: fl
 
 
 @dataclass(frozen=True)
-class Cells:
+class TableCells:
     """Cells of the synthesised columns within strata of the public ones.
 
     Attributes:
@@ -213,7 +213,7 @@ class Cells:
         rows: int,
         bins: BinRule | Mapping[str, BinRule] = "sqrt",
         sigma: Mapping[str, float] | None = None,
-    ) -> Cells:
+    ) -> TableCells:
         """Axes for every column of a schema, by public rules and the public number of rows.
 
         Raises:
@@ -305,7 +305,7 @@ def check_cells(
         if not number or not 0 < value < math.inf:
             raise GuaranteeError(f"sigma of column {name!r}: {value!r} must be a number above 0.")
     schema.confidential()
-    Cells.of(schema, 1000, bins, sigma)  # any number of rows: it is not asked yet
+    TableCells.of(schema, 1000, bins, sigma)  # any number of rows: it is not asked yet
 
 
 def check_bins(bins: BinRule | Mapping[str, BinRule]) -> None:

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from dpbayes.arrays import Floats, Ints
-from dpbayes.errors import GuaranteeError
-from dpbayes.heavy import pd
-from dpbayes.mechanisms.base import PureFitted, PureMechanism
-from dpbayes.mechanisms.outlook import Outlook, noise_share, of_cells
-from dpbayes.mechanisms.tables.cells import BIN_RULES, BinRule, Cells, check_cells
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.errors import GuaranteeError
+from dpbayes.core.lazy import pd
+from dpbayes.mechanisms.base import ModelFreeFitted, ModelFreeMechanism
+from dpbayes.mechanisms.forecast import Forecast, noise_share, of_cells
+from dpbayes.mechanisms.tables.cells import BIN_RULES, BinRule, TableCells, check_cells
 from dpbayes.privacy.guarantee import Adjacency, inside
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import OUT_OF_RANGE, Change, Statistic
@@ -57,11 +57,11 @@ def noisy_counts(
 
 
 @dataclass(frozen=True)
-class Table(PureMechanism):
+class NoisyTable(ModelFreeMechanism):
     """Shared settings of tables.
 
     Attributes:
-        epsilon, adjacency: as in ``PureMechanism``.
+        epsilon, adjacency: as in ``ModelFreeMechanism``.
         bins: rule for numeric columns, or one rule by column: ``log``, ``sqrt``, ``scott``, a
             number, or edges (``cells.make_axis``).
         sigma: public standard deviations by column, for ``scott``.
@@ -96,8 +96,8 @@ class Table(PureMechanism):
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedTable:
         return FittedTable(self, schema, records, rows)
 
-    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
-        cells = Cells.of(schema, rows, self.bins, self.sigma)
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
+        cells = TableCells.of(schema, rows, self.bins, self.sigma)
         size = cells.strata * cells.size
         share = self.noise_share(cells, rows)
         least = "at least" if cells.strata == 1 else "about"
@@ -109,7 +109,7 @@ class Table(PureMechanism):
         """What noise costs where the counts move by 1."""
         return self.epsilon / IN_ONE_CELL[self.adjacency].l1
 
-    def noise_share(self, cells: Cells, rows: int) -> float:
+    def noise_share(self, cells: TableCells, rows: int) -> float:
         """Least expected share of rows that are noise, of strata that are alike."""
         return noise_share(cells.size, max(1, rows // cells.strata), self.step)
 
@@ -137,7 +137,7 @@ class Table(PureMechanism):
         return found.astype(float)
 
 
-class FittedTable(PureFitted):
+class FittedTable(ModelFreeFitted):
     """Counts by stratum and cell, shape (strata, K), of n records.
 
     Attributes:
@@ -146,12 +146,14 @@ class FittedTable(PureFitted):
         sizes: records of each stratum, shape (strata,), where n is public; otherwise None.
     """
 
-    mechanism: Table
+    mechanism: NoisyTable
     stratum: Ints | None
     sizes: Ints | None
 
-    def __init__(self, mechanism: Table, schema: Schema, records: pd.DataFrame, rows: int) -> None:
-        cells = Cells.of(schema, rows, mechanism.bins, mechanism.sigma)
+    def __init__(
+        self, mechanism: NoisyTable, schema: Schema, records: pd.DataFrame, rows: int
+    ) -> None:
+        cells = TableCells.of(schema, rows, mechanism.bins, mechanism.sigma)
         super().__init__(
             mechanism, schema, {"cells": cells.strata * cells.size, "bins": cells.to_dict()}
         )
@@ -201,7 +203,7 @@ def proportions(weights: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Laplace(Table):
+class Laplace(NoisyTable):
     """The full cross-tabulation with Laplace noise; numeric columns enter it by their bins.
 
     Noise is discrete Laplace.
@@ -216,7 +218,7 @@ class Laplace(Table):
     columns are disjoint, so epsilon is paid once.
 
     Attributes:
-        epsilon, adjacency, bins, sigma, out_of_range: as in ``Table``.
+        epsilon, adjacency, bins, sigma, out_of_range: as in ``NoisyTable``.
     """
 
     as_counts: ClassVar[bool] = True
@@ -225,7 +227,7 @@ class Laplace(Table):
 
 
 @dataclass(frozen=True)
-class PerturbedHistogram(Table):
+class PerturbedHistogram(NoisyTable):
     """A noisy histogram of the numeric columns inside each noisy cell of the others.
 
     Values are uniform inside their bin. Without columns that have levels, or without numeric ones,
@@ -241,7 +243,7 @@ class PerturbedHistogram(Table):
     are disjoint; the two compose.
 
     Attributes:
-        epsilon, adjacency, bins, sigma, out_of_range: as in ``Table``.
+        epsilon, adjacency, bins, sigma, out_of_range: as in ``NoisyTable``.
         share: of epsilon for the cells, in (0, 1).
     """
 
@@ -256,7 +258,7 @@ class PerturbedHistogram(Table):
                 f"share = {self.share!r} must lie in (0, 1): the part of epsilon for the cells."
             )
 
-    def noise_share(self, cells: Cells, rows: int) -> float:
+    def noise_share(self, cells: TableCells, rows: int) -> float:
         levels = [axis.size for axis in cells.axes if axis.edges is None]
         if len(levels) in (0, len(cells.axes)):
             return super().noise_share(cells, rows)

@@ -15,12 +15,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpbayes.arrays import Ints
-from dpbayes.errors import SchemaError
-from dpbayes.heavy import pd
-from dpbayes.mechanisms.base import PureFitted, PureMechanism
-from dpbayes.mechanisms.outlook import Outlook, of_cells, urn_share
-from dpbayes.mechanisms.tables.cells import BinRule, Cells, check_cells
+from dpbayes.core.arrays import Ints
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.lazy import pd
+from dpbayes.mechanisms.base import ModelFreeFitted, ModelFreeMechanism
+from dpbayes.mechanisms.forecast import Forecast, of_cells, urn_share
+from dpbayes.mechanisms.tables.cells import BinRule, TableCells, check_cells
 from dpbayes.privacy.guarantee import SECRET_DRAWS, Adjacency
 from dpbayes.privacy.noise import BALLS, Noise
 from dpbayes.schema import Schema
@@ -29,7 +29,7 @@ from dpbayes.stan.model import Model
 
 
 @dataclass(frozen=True)
-class Urn(PureMechanism):
+class Urn(ModelFreeMechanism):
     """Shared settings and the sampling.
 
     Attributes:
@@ -63,8 +63,8 @@ class Urn(PureMechanism):
     def check_columns(self, schema: Schema) -> None:
         check_cells(schema, self.bins, self.sigma)
 
-    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Outlook:
-        cells = Cells.of(schema, rows, self.bins, self.sigma)
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
+        cells = TableCells.of(schema, rows, self.bins, self.sigma)
         each = max(1, rows // cells.strata)  # of an urn, where strata are alike
         share = urn_share(cells.size, each, self.alpha(each))
         what = "{} of the rows will be uniform over them"
@@ -74,7 +74,7 @@ class Urn(PureMechanism):
         return FittedUrn(self, schema, records, rows)
 
 
-class FittedUrn(PureFitted):
+class FittedUrn(ModelFreeFitted):
     """Cells of the n records on each axis, shape (n, axes).
 
     Attributes:
@@ -88,7 +88,7 @@ class FittedUrn(PureFitted):
     places: list[Ints] | None
 
     def __init__(self, mechanism: Urn, schema: Schema, records: pd.DataFrame, rows: int) -> None:
-        cells = Cells.of(schema, rows, mechanism.bins, mechanism.sigma)
+        cells = TableCells.of(schema, rows, mechanism.bins, mechanism.sigma)
         self.cells, self.rows, self.places = cells, rows, None
         self.codes = cells.codes(records)
         sizes = [rows]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from dpbayes.errors import ProgramError
+from dpbayes.core.errors import ProgramError
 from dpbayes.stan.program import GIVEN, StanProgram, stan_directory
 from dpbayes.stan.proof import functions as stan
 from dpbayes.stan.proof.priors import improper

@@ -45,7 +45,7 @@ _ENDINGS = (*DENSITY_ENDINGS, "_cdf", "_rng", "_log")
 def _of_stan() -> frozenset[str]:
     """Names of Stan's functions, without the endings of densities and generators.
 
-    Source: `stanc --dump-stan-math-signatures` of CmdStan 2.35, and functions with any arguments.
+    They are those of `stanc --dump-stan-math-signatures` 2.35, and functions with any arguments.
     """
     path = Path(__file__).parent / "stan_functions.txt"
     return _names(path.read_text(encoding="utf-8"))

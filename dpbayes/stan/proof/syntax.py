@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbayes.errors import ProgramError
+from dpbayes.core.errors import ProgramError
 
 if TYPE_CHECKING:  # lark takes time to import: only a user's own program needs it
     from lark import Lark, Token, Tree

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from dpbayes.errors import ProgramError
+from dpbayes.core.errors import ProgramError
 from dpbayes.stan.proof import functions as stan
 from dpbayes.stan.proof.syntax import Node, every, names_in
 from dpbayes.stan.proof.types import (

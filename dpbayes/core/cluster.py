@@ -1,0 +1,148 @@
+"""A Dask cluster: who may be talked to, and work that is spread over it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from ipaddress import ip_address
+from typing import Any
+
+from dpbayes.core.errors import DpbayesError, EngineError
+
+_ADDRESS = re.compile(
+    r"(?:tcp|tls)://(?:(?P<host>[\w.-]+)|\[(?P<ip>[0-9a-fA-F:.]+)\]):(?P<port>\d{1,5})"
+)
+TIMEOUT = 10.0  # seconds to reach a scheduler
+AHEAD = 2  # parts for each worker that are on their way
+
+
+def check_scheduler(text: str) -> None:
+    """An address of this machine or by TLS: nobody on the way can talk to scheduler or workers.
+
+    Raises:
+        EngineError: it is no address (Dask takes others for files, names of backends or nothing),
+            or on another machine and without TLS.
+    """
+    found = _ADDRESS.fullmatch(text)
+    if found is None or not 0 < int(found["port"]) < 2**16:
+        raise EngineError(f"scheduler {text!r}: expected tcp://HOST:PORT or tls://HOST:PORT.")
+    host = found["host"] or found["ip"]
+    try:
+        own = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name
+        own = False
+    if own or text.startswith("tls://"):
+        return
+    raise EngineError(
+        f"--scheduler {text!r} is on another machine and does not use TLS: Dask sends Python "
+        "code, and whoever reaches the connection could run their own. Give the scheduler, its "
+        "workers and this machine certificates (https://distributed.dask.org/en/stable/tls.html) "
+        "and name it as tls://HOST:PORT, or forward its port to tcp://127.0.0.1:PORT."
+    )
+
+
+@contextmanager
+def connected(workers: int | None, scheduler: str | None, pieces: int) -> Iterator[Any]:
+    """A Dask client: of a scheduler, or of a local cluster of one-thread processes.
+
+    The local one is reached with certificates alone that are made for it and stay in memory:
+    whoever else is logged in could run code there otherwise.
+
+    Raises:
+        EngineError: Dask is not installed, or the scheduler cannot be reached.
+    """
+    try:
+        import dask
+        from distributed import Client, LocalCluster, Security
+    except ImportError:
+        raise EngineError('this runs on Dask: pip install "dpbayes[large]".') from None
+    quiet = {
+        "distributed.worker.daemon": False,
+        "distributed.admin.large-graph-warning-threshold": "1GB",
+        # Of a local cluster: no pages, as whoever is logged in could read them.
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
+    }
+    with dask.config.set(quiet):
+        if scheduler is not None:
+            try:
+                client = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
+            except TypeError:  # what Dask raises without certificates
+                raise EngineError(
+                    f"scheduler {scheduler!r} needs certificates: set distributed.comm.tls in "
+                    "Dask's configuration."
+                ) from None
+            except (OSError, TimeoutError, ValueError) as error:
+                raise EngineError(
+                    f"no Dask scheduler answers at {scheduler!r} within {TIMEOUT:g} s "
+                    f"({type(error).__name__}). Start one with `dask scheduler`, and workers with "
+                    "`dask worker ADDRESS --nthreads 1`."
+                ) from None
+            with client:
+                yield client
+            return
+        count = min(workers or os.cpu_count() or 1, pieces)
+        with (
+            LocalCluster(
+                n_workers=count,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.ERROR,
+                security=Security.temporary(),
+            ) as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
+            yield client
+
+
+@contextmanager
+def on_cluster(scheduler: str) -> Iterator[Callable[..., Iterator[Any]]]:
+    """What applies a function to parts by the workers of a cluster, for ``open_records``.
+
+    Args:
+        scheduler: its address, as ``check_scheduler`` takes it.
+    Raises:
+        EngineError: as ``check_scheduler`` and ``connected``.
+    """
+    check_scheduler(scheduler)
+    with connected(None, scheduler, 1) as client:
+
+        def spread(
+            work: Callable[..., Any], parts: Iterator[Any], beside: Sequence[Iterable[Any]]
+        ) -> Iterator[Any]:
+            return _spread(client, work, parts, beside)
+
+        yield spread
+
+
+def _spread(
+    client: Any, work: Callable[..., Any], parts: Iterator[Any], beside: Sequence[Iterable[Any]]
+) -> Iterator[Any]:
+    """Results in the order of the parts, of which a few are on their way at a time."""
+    workers = len(client.scheduler_info(n_workers=-1)["workers"])
+    if not workers:
+        raise EngineError("the Dask scheduler has no workers: start some with `dask worker`.")
+    waiting: deque[Any] = deque()
+    for part in zip(parts, *beside, strict=False):
+        waiting.append(client.submit(work, *part, pure=False))
+        if len(waiting) >= AHEAD * workers:
+            yield _result(waiting.popleft())
+    while waiting:
+        yield _result(waiting.popleft())
+
+
+def _result(future: Any) -> Any:
+    try:
+        return future.result()
+    except DpbayesError:
+        raise
+    except Exception as error:  # its words can hold values of records
+        raise EngineError(
+            f"a part could not be counted on the cluster ({type(error).__name__}). Workers need "
+            "dpbayes with the same extras, and files under the same path."
+        ) from None

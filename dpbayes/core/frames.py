@@ -1,0 +1,114 @@
+"""Frames of pandas, polars and pyarrow as plain pandas: whichever held a value, it is the same.
+
+What is recognised here decides nothing: a column becomes what the schema declares, and a value is
+a number, a boolean or a text, as it would be in a CSV file.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from typing import Any
+
+import numpy as np
+
+from dpbayes.core.errors import DataError
+from dpbayes.core.lazy import needed, pd
+
+MOST_BITS = 1024  # of a whole number that is no infinite float
+
+
+def as_frame(records: Any) -> pd.DataFrame:
+    """A data frame of numbers, booleans and text.
+
+    Args:
+        records: a data frame of pandas or polars, a table of pyarrow, or what else hands over its
+            columns by the Arrow PyCapsule interface.
+    Raises:
+        DataError: it is none.
+    """
+    if isinstance(records, pd.DataFrame):
+        frame = records
+    elif hasattr(records, "__arrow_c_stream__"):
+        frame = from_arrow(needed("pyarrow", "a frame that is not of pandas").table(records))
+    else:
+        raise DataError(
+            f"records are a {type(records).__name__}; expected a data frame of pandas, polars or "
+            "pyarrow. Files are read by dpbayes.read_records(path, schema)."
+        )
+    columns = [frame.iloc[:, place] for place in range(frame.shape[1])]
+    plain = [_plain(column) for column in columns]
+    if all(new is old for new, old in zip(plain, columns, strict=True)):
+        return frame
+    made = pd.DataFrame(dict(enumerate(plain)), index=frame.index)
+    return made.set_axis(frame.columns, axis="columns")
+
+
+def from_arrow(table: Any) -> pd.DataFrame:
+    """A pyarrow table, every column of it, whatever pandas once noted there of an index."""
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    return frame
+
+
+def shortest(column: pd.Series) -> pd.Series:
+    """Numbers of 16 or 32 bits as they are written: 0.1, and not 0.10000000149."""
+    single = np.asarray(column, dtype=np.float32)
+    numbers = single.astype(str).astype(float)
+    return pd.Series(numbers, index=column.index, name=column.name)
+
+
+def _plain(column: pd.Series) -> pd.Series:
+    """The column itself if it is plain already."""
+    kind = column.dtype
+    if isinstance(kind, np.dtype):
+        if kind.kind in "iub" or kind == np.float64:
+            return column
+        if kind.kind == "f" and kind.itemsize < 8:
+            return shortest(column)
+    elif isinstance(kind, pd.StringDtype):
+        return column
+    elif pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind):
+        array = column.to_numpy(dtype=float, na_value=np.nan)
+        numbers = pd.Series(array, index=column.index, name=column.name)
+        return shortest(numbers) if "float32" in str(kind).lower() else numbers
+    elif isinstance(kind, pd.CategoricalDtype):  # cell by cell a large table takes minutes
+        held = [*map(_cell, kind.categories.astype(object).tolist()), None]
+        plain = np.array(held, dtype=object)[column.cat.codes]
+        return pd.Series(plain, index=column.index, name=column.name, dtype=object)
+    if kind.kind == "O" and pd.api.types.infer_dtype(column, skipna=False) == "string":
+        return column
+    cells = [_cell(value) for value in column.astype(object).tolist()]
+    return pd.Series(cells, index=column.index, name=column.name, dtype=object)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str | bool):
+        return value
+    if isinstance(value, int):
+        if value.bit_length() < MOST_BITS:
+            return value
+        return math.inf if value > 0 else -math.inf
+    if isinstance(value, np.generic):
+        if isinstance(value, np.float16 | np.float32):
+            return float(str(value))
+        if not isinstance(value, np.datetime64 | np.timedelta64):
+            return value.item()
+    if pd.api.types.is_scalar(value) and pd.isna(value):
+        return None
+    if isinstance(value, decimal.Decimal):
+        return float(value)
+    if isinstance(value, datetime.datetime):  # a Timestamp of pandas, too
+        return _moment(value)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, float) else str(value)
+
+
+def _moment(value: datetime.datetime) -> str:
+    """A date where it is midnight: Stata, SPSS and pandas have days as moments."""
+    if value.tzinfo is None and value.time() == datetime.time():
+        return value.date().isoformat()
+    return value.isoformat(sep=" ")

@@ -1,5 +1,0 @@
-"""How records come in, and in which format data sets go out."""
-
-from dpbayes.formats.reader import open_records, read_records
-
-__all__ = ["open_records", "read_records"]

@@ -1,0 +1,1 @@
+"""Formulas: their text, terms and design matrices."""

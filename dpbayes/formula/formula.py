@@ -1,0 +1,288 @@
+"""Formula to design matrix and groups, from public columns and public constants only."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.lazy import pd
+from dpbayes.formula.columns import Columns, matrix_of
+from dpbayes.formula.groups import GroupColumn, group_data, ordered
+from dpbayes.formula.terms import Domain, Factors, columns_used
+from dpbayes.formula.text import parse, quoted
+from dpbayes.formula.tree import GroupTerm, Node, outcomes_in
+from dpbayes.schema import Column, Schema
+
+MOST_GROUPS = 100_000  # of a term whose groups are those of several columns together
+
+
+@dataclass(frozen=True)
+class Design:
+    """Design matrix of a formula.
+
+    Attributes:
+        outcome: name of the outcome column.
+        names: K names of the columns of X.
+        X: shape (n, K), standardised: (raw - centre) @ basis.
+        centre, basis: shapes (K,) and (K, K), public constants; see ``Formula``.
+        columns: T intercepts and slopes of group terms, in the order of ``groups.ordered``.
+        codes: for each of them shape (n,), each record's group from 0.
+        slope_X: shape (n, S), of the slopes, standardised as X.
+    """
+
+    outcome: str
+    names: tuple[str, ...]
+    X: Floats
+    centre: Floats
+    basis: Floats
+    columns: tuple[GroupColumn, ...]
+    codes: tuple[Ints, ...]
+    slope_X: Floats
+
+    @property
+    def effects(self) -> int:
+        """Number of group effects."""
+        return sum(len(column.levels) for column in self.columns)
+
+    def group_data(self, sds: tuple[float, float]) -> dict[str, Any]:
+        """Groups as the bundled programs read them; by the prior sds as in ``group_data``."""
+        return group_data(self.columns, self.codes, self.slope_X, self.X, sds)
+
+    def stan_data(self) -> dict[str, Any]:
+        """n, K, X, J, group as programs read them that know one group term, with intercepts."""
+        found = {"n": self.X.shape[0], "K": self.X.shape[1], "X": self.X, "J": self.effects}
+        return {**found, "group": self.codes[0] + 1 if self.codes else np.empty(0, dtype=np.int64)}
+
+
+class Formula:
+    """A parsed formula ``outcome ~ covariates + (1 | group)`` over a schema.
+
+    A formula is data: it is read into a tree of what is allowed (``formula_text``), which is
+    evaluated row by row (``formula_terms``). Nothing of it is run as code.
+
+    Columns of the design matrix are centred and orthonormalised, in the order of the terms, over
+    the *declared domain* of the covariates (bounds and levels in the schema, taken as uniform and
+    independent), never over the records: with sample moments one record more or less would move
+    every other record's linear predictor, and the bound of the clamp would not hold under
+    add/remove adjacency. For the same reason transforms that learn from data (center, scale, ...)
+    are refused, and splines and polynomials are made of public knots and bounds. Coefficients and
+    their priors are those of the orthonormal columns, which NUTS samples several times faster;
+    ``Fit.coefficients`` gives them in the covariates' units. Slopes of group terms are of such
+    columns too, those of each term by themselves.
+
+    Args:
+        formula: the text.
+        schema: of the columns.
+        drawn: confidential columns that may be covariates: a sequence has drawn them before, and
+            conditions on what it drew.
+
+    Attributes:
+        outcomes: one column, or time and event of ``Surv(time, event)``.
+        outcome: the first of them.
+        groups: intercepts and slopes of the group terms.
+        names, centre, basis: of the design matrix, as in ``Design``.
+
+    Raises:
+        SchemaError: a text that is no such formula; a covariate that is not public, not declared,
+            or without a public domain.
+    """
+
+    def __init__(self, formula: str, schema: Schema, drawn: Sequence[str] = ()) -> None:
+        self.text = formula
+        self._schema = schema
+        self._drawn = tuple(drawn)
+        self._where = f"formula {quoted(formula)}"
+        parsed = parse(formula)
+        self.outcomes = self._outcomes(parsed.outcome)
+        self.outcome = self.outcomes[0]
+        if () not in parsed.terms:
+            raise SchemaError(f"{self._where}: the intercept cannot be removed.")
+        self._slopes: list[Columns] = []
+        self._made_of: dict[str, set[str]] = {"slope_X": set(), "group": set()}
+        self.groups = self._grouped(parsed.groups)
+        used = {name: self._public(name) for name in columns_used(self._where, parsed.terms)}
+        self._columns = Columns(self._where, parsed.terms, used)
+        self.names = self._columns.names
+        self.centre, self.basis = self._columns.centre, self._columns.basis
+        self._made_of["X"] = set(used)
+
+    def _outcomes(self, left: Node) -> tuple[Column, ...]:
+        names = outcomes_in(left)
+        if not names:
+            raise SchemaError(
+                f"{self._where}: the left side must be a column name, or Surv(time, event) of two, "
+                "not an expression; choose a family instead of transforming the outcome."
+            )
+        found = tuple(self._schema[name] for name in names)
+        self._schema.require_plain(names, "a Stan model")
+        for outcome in found:
+            if outcome.public:
+                raise SchemaError(
+                    f"column {outcome.name!r} is public and needs no synthesis; set public = false "
+                    "if it is the confidential outcome."
+                )
+        if len(found) > 1 and found[1].type != "binary":
+            raise SchemaError(
+                f"column {found[1].name!r} is {found[1].type}; Surv(time, event) takes a binary "
+                "event, of whose two levels the second says that it was seen."
+            )
+        return found
+
+    @property
+    def event(self) -> Column | None:
+        """Of Surv(time, event); otherwise None."""
+        return self.outcomes[1] if len(self.outcomes) > 1 else None
+
+    def _grouped(self, terms: tuple[GroupTerm, ...]) -> tuple[GroupColumn, ...]:
+        found: list[GroupColumn] = []
+        for number, term in enumerate(terms):
+            levels = self._levels(term.by)
+            names: tuple[str | None, ...] = (None,) * (() in term.terms)
+            slopes = [factors for factors in term.terms if factors]
+            if slopes:
+                used = {name: self._public(name) for name in columns_used(self._where, slopes)}
+                self._made_of["slope_X"] |= set(used)
+                self._slopes.append(Columns(f"{self._where}, {term.text}", [(), *slopes], used))
+                names += self._slopes[-1].names
+            for name in names:
+                column = GroupColumn(number, name, term.by, levels, term.correlated)
+                self._check_once(column, found)
+                found.append(column)
+        return tuple(ordered(found))
+
+    def _check_once(self, column: GroupColumn, before: list[GroupColumn]) -> None:
+        if (column.slope, set(column.by)) in [(c.slope, set(c.by)) for c in before]:
+            raise SchemaError(
+                f"{self._where}: ({column.name}) stands twice among its group terms; (x | g) has "
+                "intercepts too, (0 + x | g) has none."
+            )
+
+    def _levels(self, by: tuple[str, ...]) -> tuple[str | int | float, ...]:
+        """Names of the groups: levels of a column, or all pairs of several ones'."""
+        columns = [self._public(name) for name in by]
+        self._made_of["group"] |= set(by)
+        for column in columns:
+            if not column.levels:
+                raise SchemaError(
+                    f"column {column.name!r} groups records and needs declared levels; "
+                    'give it type = "categorical".'
+                )
+        if len(columns) == 1:
+            return columns[0].levels
+        count = math.prod(len(column.levels) for column in columns)
+        if count > MOST_GROUPS:
+            raise SchemaError(
+                f"{self._where}: the levels of {':'.join(by)} make {count:,} groups, the most are "
+                f"{MOST_GROUPS:,}. Declare a column whose levels are the groups that there are."
+            )
+        levels = itertools.product(*(column.levels for column in columns))
+        return tuple(":".join(map(str, each)) for each in levels)
+
+    @property
+    def effects(self) -> int:
+        """Number of group effects."""
+        return sum(len(column.levels) for column in self.groups)
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Entries of the design, with a row a record, that are made of confidential columns."""
+        found = {name for name, of in self._made_of.items() if of & set(self._drawn)}
+        both = ("group_index",) if "group" in found else ()
+        return (*sorted(found), *both)
+
+    def _public(self, name: str) -> Column:
+        column = self._schema[name]
+        if not column.public and name not in self._drawn:
+            raise SchemaError(
+                f"column {name!r} is used as a covariate but is not public: covariates are "
+                "conditioned on and released as they are. Add public = true to its declaration "
+                "if that is true of it, or leave it out of the formula."
+            )
+        self._schema.require_plain([name], "a Stan model")
+        return column
+
+    def design(self, records: pd.DataFrame) -> Design:
+        """Build the design of validated records (n rows)."""
+        slopes = [np.empty((len(records), 0)), *(each.values(records) for each in self._slopes)]
+        return Design(
+            outcome=self.outcome.name,
+            names=self.names,
+            X=self._columns.values(records),
+            centre=self._columns.centre,
+            basis=self._columns.basis,
+            columns=self.groups,
+            codes=tuple(self._codes(column, records) for column in self.groups),
+            slope_X=np.hstack(slopes),
+        )
+
+    def _codes(self, column: GroupColumn, records: pd.DataFrame) -> Ints:
+        found = np.zeros(len(records), dtype=np.int64)
+        for name in column.by:
+            codes = np.asarray(records[name].cat.codes, dtype=np.int64)
+            found = found * len(self._schema[name].levels) + codes
+        return found
+
+
+def columns_of(formula: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The outcomes of a formula, none where its left side is something else, and what it is given.
+
+    Raises:
+        SchemaError: it is no formula.
+    """
+    parsed = parse(formula)
+    terms = [*parsed.terms, *(term for group in parsed.groups for term in group.terms)]
+    by = [name for group in parsed.groups for name in group.by]
+    used = columns_used(f"formula {quoted(formula)}", terms)
+    return outcomes_in(parsed.outcome), tuple(dict.fromkeys((*used, *by)))
+
+
+class DataFormula:
+    """A formula over tables that are public as they are: for analysts of a release.
+
+    Levels are those that a table has, unless ``C(x, levels=[...])`` names them.
+
+    Raises:
+        SchemaError: it is no formula, or has a group term.
+    """
+
+    def __init__(self, formula: str) -> None:
+        self._where = f"formula {quoted(formula)}"
+        parsed = parse(formula)
+        if parsed.groups:
+            raise SchemaError(f"{self._where}: group terms have no place in a regression.")
+        self._outcome, self._terms = parsed.outcome, parsed.terms
+        self.columns = columns_used(self._where, [*parsed.terms, (parsed.outcome,)])
+
+    def matrices(self, data: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
+        """Outcome and design of a table's n rows.
+
+        Raises:
+            SchemaError: columns that are not there, or hold other values than the formula needs.
+        """
+        missing = [name for name in self.columns if name not in data.columns]
+        if missing:
+            raise SchemaError(f"{self._where}: there is no column {missing[0]!r}.")
+        domains, table = {}, {}
+        for name in self.columns:
+            values = data[name]
+            if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
+                domains[name], table[name] = Domain(), values.astype(float)
+                continue
+            coded = pd.Categorical(values)
+            domains[name] = Domain(levels=tuple(coded.categories))
+            table[name] = pd.Series(coded, index=data.index)
+        records = pd.DataFrame(table, index=data.index)
+        factors = Factors(self._where, self._terms, domains)
+        design = matrix_of(factors.formula(), factors.table(records))
+        plain = pd.DataFrame(design.astype(float))
+        outcome = pd.Series(factors.numbers(self._outcome, records), index=data.index)
+        if not np.isfinite(plain.to_numpy()).all() or not np.isfinite(outcome).all():
+            raise SchemaError(f"{self._where} is not finite, or a value is missing.")
+        return outcome, plain

@@ -1,0 +1,402 @@
+"""What the factors of a formula are worth, row by row.
+
+A row's value is a function of that row and of public constants. What would learn from the other
+rows is not here: there is no mean, no maximum of a column, and no quantile for a knot. Functions
+work on one value at a time, so that a table gives what its rows give one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import legendre
+
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.lazy import formulaic, interpolate, pd
+from dpbayes.formula.tree import (
+    Binary,
+    Call,
+    Items,
+    LevelName,
+    Name,
+    Node,
+    Number,
+    Signed,
+    Term,
+    names_in,
+    text_of,
+)
+from dpbayes.schema.values import level_text
+
+MOST_KNOTS = 100
+MOST_DEGREE = 10
+FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
+    "I": lambda x: x,
+    "log": np.log,
+    "log1p": np.log1p,
+    "exp": np.exp,
+    "sqrt": np.sqrt,
+    "abs": np.abs,
+    "sin": np.sin,
+    "cos": np.cos,
+}
+_ARITHMETIC: dict[str, Callable[[Floats, Floats], Any]] = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "**": np.power,
+    "%": np.mod, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
+    "==": np.equal, "!=": np.not_equal,
+}  # fmt: skip
+_OF_CONSTANTS: dict[str, Callable[..., Any]] = {"min": min, "max": max}
+_BASES = ("bs", "cr", "poly")
+# Names of other languages' transforms, all of which take something from the whole column.
+_LEARN = (
+    "center", "scale", "standardize", "rescale", "hashed", "lag", "cc", "te", "mean", "median",
+    "std", "var", "sum", "cumsum", "rank", "quantile", "cut", "qcut", "ns", "s",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What is public of a column.
+
+    Attributes:
+        levels: in order; none of a column of numbers.
+        bounds: of a column of numbers, if they are known.
+    """
+
+    levels: tuple[Any, ...] = ()
+    bounds: tuple[float, float] | None = None
+
+
+class Factors:
+    """The factors of terms over columns with public domains, checked; they can be evaluated.
+
+    Args:
+        where: how messages begin.
+        terms: as ``parse`` gives them, checked by ``columns_used``.
+        domains: of those columns.
+        total: records are confidential, and none is refused: what has no value gets a public one.
+
+    Methods raise SchemaError where a factor does not fit its columns.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        terms: Iterable[Term],
+        domains: Mapping[str, Domain],
+        *,
+        total: bool = False,
+    ) -> None:
+        self._where = where
+        self._total = total
+        self._terms = list(terms)
+        self._domains = domains
+        self._nodes = {text_of(f): f for f in dict.fromkeys(f for t in self._terms for f in t)}
+
+    def table(self, records: pd.DataFrame) -> pd.DataFrame:
+        """The columns that factors stand for: numbers, or categoricals with their levels.
+
+        Args:
+            records: n rows with the columns of the domains, numbers or categoricals.
+        """
+        found = {}
+        with np.errstate(all="ignore"):  # what is not finite is refused by whom it is for
+            for text, node in self._nodes.items():
+                for name, values in self._columns(text, node, records).items():
+                    found[name] = values
+        return pd.DataFrame(found, index=records.index)
+
+    def numbers(self, node: Node, records: pd.DataFrame) -> Floats:
+        """A numeric expression for each record: shape (n,)."""
+        with np.errstate(all="ignore"):
+            values = np.asarray(self._value(node, records), dtype=float)
+        return np.broadcast_to(values, (len(records),)).copy()
+
+    def formula(self) -> Any:
+        """Of the columns of ``table``: formulaic only looks them up, and codes their levels."""
+        terms = []
+        for term in self._terms:
+            products: list[tuple[str, ...]] = [()]
+            for factor in term:
+                names = self._names(factor)
+                products = [(*product, name) for product in products for name in names]
+            terms += [
+                formulaic.parser.types.Term(
+                    [formulaic.parser.types.Factor(name, eval_method="lookup") for name in product]
+                    or [formulaic.parser.types.Factor("1", eval_method="literal")]
+                )
+                for product in products
+            ]
+        return formulaic.Formula(terms)
+
+    def _names(self, factor: Node) -> list[str]:
+        text = text_of(factor)
+        if isinstance(factor, Call) and factor.name in _BASES:
+            return [f"{text}[{k}]" for k in range(1, self._width(factor) + 1)]
+        return [text]
+
+    def _fail(self, why: str) -> SchemaError:
+        return SchemaError(f"{self._where}: {why}.")
+
+    def _columns(self, text: str, node: Node, records: pd.DataFrame) -> dict[str, Any]:
+        if isinstance(node, Call) and node.name in _BASES:
+            basis = self._basis(node, records)
+            return {f"{text}[{k}]": basis[:, k - 1] for k in range(1, basis.shape[1] + 1)}
+        named = node.arguments[0] if isinstance(node, Call) and node.name == "C" else node
+        if isinstance(named, Name) and (self._domains[named.value].levels or named is not node):
+            return {text: self._levels(node, named.value, records)}
+        return {text: self.numbers(node, records)}
+
+    def _levels(self, node: Node, column: str, records: pd.DataFrame) -> Any:
+        """A column as a categorical, in the order of its levels or of those that C() gives."""
+        levels = self._domains[column].levels
+        given = dict(node.named).get("levels") if isinstance(node, Call) else None
+        if not isinstance(given, Items):
+            if not levels:
+                raise self._fail(
+                    f"{text_of(node)} needs levels: declare them in the schema, or write "
+                    f"C({column}, levels=[...])"
+                )
+            return pd.Categorical(records[column], categories=list(levels), ordered=True)
+        wanted = [self._constant(item) for item in given.items]
+        known = {level_text(level): level for level in levels}
+        texts = [level_text(level) for level in wanted]
+        if len(set(texts)) != len(texts) or set(known) - set(texts):
+            raise self._fail(
+                f"{text_of(node)}: expected every level of column {column!r}, each once"
+            )
+        if levels:
+            order = [known.get(text, text) for text in texts]
+            return pd.Categorical(records[column], categories=order, ordered=True)
+        if any(isinstance(level, str) for level in wanted):
+            raise self._fail(f"{text_of(node)}: column {column!r} holds numbers, not text")
+        whole = {level: int(level) if level.is_integer() else level for level in wanted}
+        values = records[column].astype(float).map(whole)
+        if self._total:
+            values = values.fillna(next(iter(whole.values())))
+        if values.isna().any():
+            raise self._fail(f"{text_of(node)}: column {column!r} has other values than these")
+        return pd.Categorical(values, categories=list(whole.values()), ordered=True)
+
+    def _constant(self, node: Node) -> Any:
+        """A level, or a finite number that is made of constants."""
+        if isinstance(node, LevelName):
+            return node.value
+        value = float(np.asarray(self._value(node, None), dtype=float))
+        if not np.isfinite(value):
+            raise self._fail(f"{text_of(node)} is not a finite number")
+        return value
+
+    def _value(self, node: Node, records: Any) -> Any:
+        """Numbers: shape (n,), or one for a constant."""
+        match node:
+            case Number():
+                return np.float64(node.value)
+            case Name(column):
+                if self._domains[column].levels:
+                    raise self._fail(
+                        f"column {column!r} has levels and is used as a number; compare it with "
+                        f"one, as in I({column} == 'a')"
+                    )
+                return records[column].to_numpy(dtype=float)
+            case Signed(sign, operand):
+                value = self._value(operand, records)
+                return np.negative(value) if sign == "-" else value
+            case Binary("==" | "!=" as sign, Name(column), LevelName() | Number() as level) if (
+                self._domains[column].levels
+            ):
+                equal = self._is_level(column, level_text(self._constant(level)), records)
+                return np.asarray(equal if sign == "==" else ~equal, dtype=float)
+            case Binary(sign, left, right):
+                pair = self._value(left, records), self._value(right, records)
+                return np.asarray(_ARITHMETIC[sign](*pair), dtype=float)
+            case Call(name, arguments) if name in _OF_CONSTANTS:
+                return np.float64(_OF_CONSTANTS[name](*map(self._constant, arguments)))
+            case Call(name, (argument,)) if name in FUNCTIONS:
+                return FUNCTIONS[name](np.ascontiguousarray(self._value(argument, records)))
+        raise self._fail(f"{text_of(node)} is not a number")
+
+    def _is_level(self, column: str, level: str, records: pd.DataFrame) -> Any:
+        known = {level_text(one): one for one in self._domains[column].levels}
+        if level not in known:
+            raise self._fail(f"{level!r} is not a level of column {column!r}")
+        return (records[column] == known[level]).to_numpy(dtype=bool)
+
+    def _settings(self, node: Call) -> dict[str, Any]:
+        """Settings of a basis: constants, and lists of them."""
+        found: dict[str, Any] = {}
+        for key, value in node.named:
+            if isinstance(value, Items):
+                found[key] = [self._constant(item) for item in value.items]
+            else:
+                found[key] = self._constant(value)
+        return found
+
+    def _degree(self, node: Call) -> int:
+        given = self._settings(node).get("degree")
+        if len(node.arguments) == 2:
+            given = self._constant(node.arguments[1])
+        degree = 3 if given is None and node.name == "bs" else given
+        if not isinstance(degree, int | float) or degree not in range(1, MOST_DEGREE + 1):
+            raise self._fail(f"{text_of(node)}: the degree must be from 1 to {MOST_DEGREE}")
+        return int(degree)
+
+    def _width(self, node: Call) -> int:
+        """Number of columns of a basis."""
+        knots = self._settings(node).get("knots", ())
+        if node.name == "poly":
+            return self._degree(node)
+        return len(knots) + (self._degree(node) if node.name == "bs" else 1)
+
+    def _bounds(self, node: Call) -> tuple[float, float]:
+        """Of a basis: those of the formula, or else of the column that it is of."""
+        settings = self._settings(node)
+        argument = node.arguments[0]
+        known = self._domains[argument.value].bounds if isinstance(argument, Name) else None
+        low, high = (
+            settings.get(key, None if known is None else known[i])
+            for i, key in enumerate(("lower", "upper"))
+        )
+        if not isinstance(low, float | int) or not isinstance(high, float | int) or not low < high:
+            raise self._fail(
+                f"{text_of(node)} needs public bounds: lower=... below upper=... of its argument"
+            )
+        return float(low), float(high)
+
+    def _basis(self, node: Call, records: pd.DataFrame) -> Floats:
+        """Columns of a basis at the argument's values: shape (n, width)."""
+        low, high = self._bounds(node)
+        values = self.numbers(node.arguments[0], records)
+        if self._total:
+            values = np.clip(np.where(np.isnan(values), low, values), low, high)
+        if not ((values >= low) & (values <= high)).all():
+            raise self._fail(
+                f"{text_of(node)}: its argument leaves the bounds {low:g} and {high:g}; widen "
+                "lower=... and upper=..."
+            )
+        if node.name == "poly":
+            centred = 2 * ((values - low) / (high - low)) - 1
+            return np.asarray(legendre.legvander(centred, self._degree(node))[:, 1:])
+        knots = self._settings(node).get("knots")
+        inner = np.asarray(knots if isinstance(knots, list) else [], dtype=object)
+        if knots is None or len(inner) > MOST_KNOTS or any(isinstance(k, str) for k in inner):
+            raise self._fail(
+                f"{text_of(node)} needs public knots, knots=[...], at most {MOST_KNOTS} numbers; "
+                "none are taken from the records"
+            )
+        ends = np.array([low, *inner.astype(float), high])
+        scaled = (ends - low) / (high - low)
+        if not (np.diff(scaled) > 0).all():
+            raise self._fail(f"{text_of(node)}: knots must rise from above lower to below upper")
+        values = np.clip((values - low) / (high - low), 0, 1)
+        return (
+            _b_spline(values, scaled, self._degree(node))
+            if node.name == "bs"
+            else _natural_spline(values, scaled)
+        )
+
+
+def columns_used(where: str, terms: Iterable[Term]) -> list[str]:
+    """Names of the columns that terms are made of.
+
+    Args:
+        where: how messages begin.
+        terms: as ``parse`` gives them.
+    Raises:
+        SchemaError: a factor of what no formula may use.
+    """
+    found: dict[str, None] = {}
+    for factor in dict.fromkeys(factor for term in terms for factor in term):
+        check(where, factor)
+        found |= dict.fromkeys(names_in(factor))
+    return list(found)
+
+
+def check(where: str, node: Node) -> None:
+    """Raise SchemaError unless a factor is made of what a formula may use."""
+    match node:
+        case Name() | Number():
+            return
+        case Signed(_, operand):
+            return check(where, operand)
+        case Binary(sign, left, right):
+            compares = sign in ("==", "!=") and isinstance(left, Name)
+            parts = (left,) if compares and isinstance(right, LevelName) else (left, right)
+            if sign not in _ARITHMETIC:
+                raise SchemaError(f"{where}: {sign!r} stands between terms, not inside a call.")
+            for part in parts:
+                check(where, part)
+            return
+        case Call():
+            return _check_call(where, node)
+        case LevelName(value):
+            raise SchemaError(
+                f"{where}: the text {value!r} stands where no level is named; levels are compared "
+                "with, as in I(group == 'a'), or listed, as in C(group, levels=['a', 'b'])."
+            )
+    raise SchemaError(f"{where}: {text_of(node)} stands where no list is read.")
+
+
+def _check_call(where: str, node: Call) -> None:
+    name, arguments, named = node.name, node.arguments, dict(node.named)
+    known = (*FUNCTIONS, *_OF_CONSTANTS, "C", *_BASES)
+    if name not in known:
+        why = "learns constants from the records; w" if name in _LEARN else "is not known. W"
+        raise SchemaError(
+            f"{where}: {name}() {why}rite public constants, for example I((age - 40) / 10). A "
+            f"formula may use {', '.join(known)}."
+        )
+    settings = {
+        "C": ("levels",), "bs": ("knots", "degree", "lower", "upper"),
+        "cr": ("knots", "lower", "upper"), "poly": ("degree", "lower", "upper"),
+    }.get(name, ())  # fmt: skip
+    if extra := [key for key in named if key not in settings]:
+        may = f"it has {', '.join(settings)}" if settings else "it has none"
+        raise SchemaError(f"{where}: {name}() has no setting {extra[0]!r}; {may}.")
+    if name in _OF_CONSTANTS:
+        _check_constants(where, name, arguments)
+        if len(arguments) < 2:
+            raise SchemaError(f"{where}: {name}() takes at least two constants.")
+    elif len(arguments) != 1 and not (name == "poly" and len(arguments) == 2):
+        raise SchemaError(f"{where}: {name}() takes one argument, found {len(arguments)}.")
+    else:
+        _check_constants(where, name, (*arguments[1:], *named.values()))
+        check(where, arguments[0])
+    if name == "C" and not isinstance(arguments[0], Name):
+        raise SchemaError(f"{where}: C() takes a column, found {text_of(arguments[0])}.")
+    if name == "C" and not isinstance(named.get("levels", Items(())), Items):
+        raise SchemaError(f"{where}: C(): levels = [...] is a list.")
+
+
+def _check_constants(where: str, name: str, nodes: Iterable[Node]) -> None:
+    for node in nodes:
+        for part in node.items if isinstance(node, Items) else (node,):
+            used = next(names_in(part), None)
+            if used is not None:
+                raise SchemaError(
+                    f"{where}: {name}() takes constants here, found column {used!r}: what is "
+                    "made of all records learns from them."
+                )
+            if not isinstance(part, LevelName) or name in _OF_CONSTANTS:
+                check(where, part)
+
+
+def _b_spline(values: Floats, knots: Floats, degree: int) -> Floats:
+    """B-splines on [0, 1] without the first, which the intercept stands for."""
+    ends = np.concatenate([np.repeat(knots[0], degree), knots, np.repeat(knots[-1], degree)])
+    found = interpolate.BSpline.design_matrix(values, ends, degree).toarray()
+    return np.asarray(found[:, 1:])
+
+
+def _natural_spline(values: Floats, knots: Floats) -> Floats:
+    """Cubic splines that are straight at both ends, by truncated powers.
+
+    Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, eq. 5.4 and 5.5.
+    """
+    last = knots[-1]
+    above = np.clip(values[:, None] - knots[:-1], 0, None) ** 3 / (last - knots[:-1])
+    return np.column_stack([values, above[:, :-1] - above[:, -1:]])

@@ -1,0 +1,1 @@
+"""Confidential records: reading, recognising and comparing them."""

@@ -1,0 +1,137 @@
+"""Every format by its name: what is read by which ending, and what is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpbayes.core.errors import DataError, OutputError
+from dpbayes.core.lazy import pd
+from dpbayes.records.formats import coded, columnar, delimited, excel, labelled
+from dpbayes.records.formats.base import Format
+from dpbayes.records.formats.source import File, is_address
+from dpbayes.schema import Schema
+
+
+def _write_csv(frame: pd.DataFrame, schema: Schema) -> bytes:
+    return frame.to_csv(index=False).encode()
+
+
+CSV = "csv"
+SAME = "same"  # as the records came in
+FORMATS = {
+    CSV: Format(
+        "CSV",
+        (".csv", ".tsv", ".tab", ".txt", ".dat", ".asc", ""),
+        ("separator", "decimal", "encoding"),
+        delimited.read,
+        delimited.parts,
+        _write_csv,
+    ),
+    "parquet": Format(
+        "Parquet",
+        (".parquet", ".pq"),
+        (),
+        columnar.read_parquet,
+        columnar.parquet_parts,
+        columnar.write_parquet,
+        columnar.check_arrow,
+    ),
+    "feather": Format(
+        "Feather",
+        (".feather", ".arrow", ".ipc"),
+        (),
+        columnar.read_feather,
+        columnar.feather_parts,
+        columnar.write_feather,
+        columnar.check_arrow,
+    ),
+    "excel": Format("Excel", (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), ("sheet",), excel.read),
+    "stata": Format(
+        "Stata",
+        (".dta",),
+        ("encoding",),
+        labelled.read_stata,
+        None,
+        coded.write_stata,
+        coded.check_stata,
+    ),
+    "spss": Format(
+        "SPSS",
+        (".sav", ".zsav", ".por"),
+        ("encoding",),
+        labelled.read_spss,
+        None,
+        coded.write_spss,
+        coded.check_spss,
+    ),
+    "sas": Format(
+        "SAS",
+        (".sas7bdat", ".xpt"),
+        ("encoding", "catalog"),
+        labelled.read_sas,
+    ),
+}
+WRITTEN = tuple(name for name, one in FORMATS.items() if one.written)
+_OTHERS = {  # what people have besides, and what to do with it
+    (".rds", ".rda", ".rdata"): "in R: arrow::write_parquet(table, 'FILE.parquet')",
+    (".json", ".jsonl", ".ndjson", ".xml", ".html"): "make a table of it, and save that as CSV",
+    (".pkl", ".pickle", ".joblib"): "in Python: frame.to_parquet('FILE.parquet')",
+    (".h5", ".hdf", ".hdf5", ".mat", ".orc", ".avro"): "save it as Parquet",
+    (".doc", ".docx", ".pdf"): "copy the table into a workbook, or save it as CSV",
+    (".db", ".sqlite", ".sqlite3"): "name it sqlite:///FILE, with --query",
+    (".duckdb",): "name it duckdb:///FILE, with --query",
+    (".mdb", ".accdb"): "export the table as CSV",
+    (".sas7bcat",): "it has labels alone; name the .sas7bdat file, with --catalog",
+}
+
+
+def format_of(file: File, told: str | None = None) -> Format:
+    """The format of a file, by its ending unless it is told.
+
+    Raises:
+        DataError: it is not read.
+    """
+    if told is not None:
+        if told not in FORMATS:
+            raise DataError(
+                f"file_format = {told!r} (--input-format): expected one of {', '.join(FORMATS)}."
+            )
+        return FORMATS[told]
+    for one in FORMATS.values():
+        if file.ending in one.endings:
+            return one
+    remedy = next((do for endings, do in _OTHERS.items() if file.ending in endings), None)
+    known = ", ".join(ending for one in FORMATS.values() for ending in one.endings if ending)
+    raise DataError(
+        f"{file.where}: files {file.ending} are not read"
+        + (f"; {remedy}." if remedy else ".")
+        + f" Read are {known}, and databases by their address; --input-format says what a file "
+        "with another ending is."
+    )
+
+
+def written_as(asked: str, source: str, told: str | None = None) -> str:
+    """The name of a format that is written; that of ``source`` for ``same``.
+
+    Raises:
+        OutputError: it is not written. DataError: there is no such file.
+    """
+    if asked != SAME:
+        return asked
+    kind = None if is_address(source) else format_of(File.of(Path(source)), told)
+    for name in WRITTEN:
+        if FORMATS[name] is kind:
+            return name
+    raise OutputError(
+        f"data sets are not written as {kind.title if kind else 'a database'}; take one of "
+        f"{', '.join(WRITTEN)} (--format)."
+    )
+
+
+def writer(name: str) -> Format:
+    """A format that is written. OutputError if it is not."""
+    if name not in WRITTEN:
+        raise OutputError(
+            f"format = {name!r} (--format): data sets are written as one of {', '.join(WRITTEN)}."
+        )
+    return FORMATS[name]

@@ -1,0 +1,127 @@
+"""Data sets as Stata and SPSS files: levels as codes with labels, columns with theirs.
+
+All labels are the schema's.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from dpbayes.core.errors import OutputError
+from dpbayes.core.lazy import needed, pd
+from dpbayes.schema import Column, Schema
+
+MOST = 2_147_483_620  # in four bytes of a Stata file; above are its missing values
+_LABEL = {"Stata": 32_000, "SPSS": 120}  # bytes of a value label
+MEASURES = {"ordinal": "ordinal", "continuous": "scale", "count": "scale"}
+
+
+def write_stata(frame: pd.DataFrame, schema: Schema) -> bytes:
+    """Version 118, which Stata 14 and later read."""
+    stream = io.BytesIO()
+    labels: dict[Any, dict[float, str]] = dict(_labels(frame, schema))
+    _coded(frame, schema).to_stata(
+        stream,
+        write_index=False,
+        version=118,
+        value_labels=labels,
+        variable_labels=_titles(frame, schema),
+    )
+    return stream.getvalue()
+
+
+def write_spss(frame: pd.DataFrame, schema: Schema) -> bytes:
+    """``.sav``; made in memory, as nothing may be on a disk before it is paid for."""
+    handle = os.memfd_create("release")
+    with open(handle, "rb") as stream:
+        needed("pyreadstat", "an SPSS file").write_sav(
+            _coded(frame, schema),
+            f"/proc/self/fd/{handle}",
+            column_labels=_titles(frame, schema),
+            variable_value_labels=_labels(frame, schema),
+            variable_measure={
+                name: MEASURES.get(schema[name].type, "nominal") for name in map(str, frame)
+            },
+        )
+        return stream.read()
+
+
+def check_stata(schema: Schema) -> None:
+    """Raise OutputError for names or labels that Stata does not take."""
+    _check(schema, "Stata", write_stata)
+
+
+def check_spss(schema: Schema) -> None:
+    """Raise OutputError for names or labels that SPSS does not take, or where none is made."""
+    needed("pyreadstat", "an SPSS file")
+    if not hasattr(os, "memfd_create"):
+        raise OutputError(
+            "SPSS files are made on Linux alone, where they need no disk before they are paid for. "
+            "Take stata (--format): SPSS reads it, labels and all."
+        )
+    _check(schema, "SPSS", write_spss)
+
+
+def _check(schema: Schema, title: str, write: Callable[[pd.DataFrame, Schema], bytes]) -> None:
+    """A row of public constants can be written, so that every data set can."""
+    for column in schema.columns.values():
+        if any(len(str(level).encode()) > _LABEL[title] for level in column.levels):
+            raise OutputError(
+                f"column {column.name!r}: {title} takes labels of at most {_LABEL[title]} bytes. "
+                "Shorten its levels, or take csv (--format)."
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of a name that would be changed
+            try:
+                write(column.released(column.constant(1)).to_frame(), schema)
+            except Exception as error:  # of pandas and pyreadstat, about public names
+                raise OutputError(
+                    f"column {column.name!r} cannot be written for {title} "
+                    f"({type(error).__name__}): it takes names of letters, digits and _ alone, up "
+                    "to 32 of them, and no words of its own. Rename it, or take csv (--format)."
+                ) from None
+
+
+def _codes(column: Column) -> dict[object, int]:
+    """Code of each level: the level itself if all are whole numbers, else 1, 2, ... in order."""
+    whole = all(isinstance(level, int) and abs(level) <= MOST for level in column.levels)
+    return {level: int(level) if whole else at for at, level in enumerate(column.levels, 1)}
+
+
+def _coded(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+    """Numbers, of types that follow the schema alone."""
+    coded = {}
+    for name in map(str, frame):
+        column, values = schema[name], frame[name]
+        kind: Any = "int32"
+        if column.type == "date":  # text, as in other formats
+            coded[name] = values.astype(object).where(values.notna(), "").astype(str)
+            continue
+        if column.levels:
+            values = values.astype(object).map(_codes(column))
+        elif column.type != "count" or column.upper is None or column.upper > MOST:
+            kind = "float64"
+        if column.optional:
+            kind, values = "float64", values.astype("Float64")  # which has a way to be missing
+        coded[name] = values.astype(kind)
+    return pd.DataFrame(coded)
+
+
+def _titles(frame: pd.DataFrame, schema: Schema) -> dict[Any, str]:
+    """Labels of columns that have one."""
+    labels = {name: schema[name].label for name in map(str, frame)}
+    return {name: label for name, label in labels.items() if label is not None}
+
+
+def _labels(frame: pd.DataFrame, schema: Schema) -> dict[str, dict[float, str]]:
+    """Those of levels that are no whole numbers."""
+    found: dict[str, dict[float, str]] = {}
+    for name in map(str, frame):
+        codes = _codes(schema[name])
+        if any(level != code or isinstance(level, bool) for level, code in codes.items()):
+            found[name] = {code: str(level) for level, code in codes.items()}
+    return found

@@ -1,0 +1,433 @@
+"""CSV and its kin: what was not told is recognised, from the header where that is possible.
+
+Separator: the one that finds most declared names in the header, then most names; a space by the
+former only. Encoding: a byte order mark, or UTF-8, or Windows-1252. A decimal comma is taken where
+numbers can be read in no other way; where they can, the file is refused until it is told. A wrong
+guess fits no schema.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import csv
+import importlib
+import io
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, TextIO
+
+from dpbayes.core.errors import DataError, refused
+from dpbayes.core.lazy import pd
+from dpbayes.records.chunks import Part
+from dpbayes.records.formats.base import FoundParts, Reading, RecordsRead, Size
+from dpbayes.records.formats.names import check_names, may_be_empty
+from dpbayes.records.formats.source import File
+from dpbayes.schema import Schema
+from dpbayes.schema.values import NO_FIELD
+
+LONGEST = 2**22  # characters of the row of names, before it is split
+BLOCK = 2**20  # characters read at once
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "|"}
+Numeric = dict[str, list[str]]  # columns of numbers, and codes in them that are none
+_ESCAPES = (
+    *(b"+AAo-1", b"1\\n1", b"1\\x0a1", b"1\\u000a1", b"~\n1", b"\x1b$B0!\n\x1b(B", b"\x0e0\n\x0f"),
+)
+_MARKS = {  # longer ones first: that of UTF-32 begins with that of UTF-16
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_TOLD = re.compile(r'"?sep=(.)"?\r?\n?', re.IGNORECASE)  # a first line that Excel understands
+_COMMA = r"\s*[+-]?\d*,\d+(?:[eE][+-]?\d+)?\s*"
+_POINT = r"\s*[+-]?\d*\.\d+(?:[eE][+-]?\d+)?\s*"
+_THOUSANDS = r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*"
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    """What a CSV file looks like.
+
+    Attributes:
+        encoding: a codec's name.
+        skipped: lines before the header, 0 or 1.
+        separator: one character.
+        header: names of the columns.
+        rows: number of records, once the whole file was looked at.
+    """
+
+    encoding: str
+    skipped: int
+    separator: str
+    header: list[str]
+    rows: int = 0
+
+    @contextlib.contextmanager
+    def text(self, file: File) -> Iterator[TextIO]:
+        """The file from its header on."""
+        with _text(file, self.encoding) as stream:
+            for _ in range(self.skipped):
+                stream.readline()
+            yield stream
+
+
+def read(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
+    """Text columns, no types guessed. Messages repeat nothing of what is in the file.
+
+    Raises:
+        DataError: an empty file, an encoding that does not fit, duplicate names of columns, a row
+            with more or fewer fields than the header, an empty line between records of several
+            columns, decimal marks that do not agree.
+    """
+    layout = _regular(file, how, schema)
+    marks = Marks(file.where, how, layout)
+    (frame,) = _frames(file, layout, None)
+    numeric = _numeric(frame, schema) if marks.sought else {}
+    marks.see(frame, numeric)
+    decimal = marks.decided()
+    return RecordsRead(frame if decimal == "." else pointed(frame, numeric), _said(layout, decimal))
+
+
+def parts(file: File, how: Reading, schema: Schema, size: Size) -> FoundParts:
+    """The same in parts, after a pass that recognises it and finds what ``read`` would refuse."""
+    layout = _regular(file, how, schema)
+    marks = Marks(file.where, how, layout)
+    if marks.sought:
+        for frame in _frames(file, layout, size.rows):
+            marks.see(frame, _numeric(frame, schema))
+    decimal = marks.decided()
+
+    def begun() -> Iterator[Part]:
+        for frame in _frames(file, layout, size.rows):
+            yield TextChunk(frame if decimal == "." else pointed(frame, _numeric(frame, schema)))
+
+    return FoundParts(begun, layout.header, _said(layout, decimal))
+
+
+class TextChunk:
+    """A part that was read; what is shown of it holds no value."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self._frame = frame
+
+    def __call__(self) -> pd.DataFrame:
+        return self._frame
+
+
+def _said(layout: FileLayout, decimal: str) -> str:
+    mark = SEPARATORS.get(layout.separator, repr(layout.separator))
+    if len(layout.header) == 1 and " " in layout.header[0]:
+        mark += " (one column: if spaces separate fields, --separator space)"
+    text = {"utf-8-sig": "UTF-8", "cp1252": "Windows-1252"}.get(layout.encoding, layout.encoding)
+    return f"separator {mark}, decimal mark {decimal!r}, {text}"
+
+
+def _regular(file: File, how: Reading, schema: Schema | None) -> FileLayout:
+    """The layout of a file whose text is of one encoding, and whose rows are as long as its header.
+
+    Raises:
+        DataError: as ``read``.
+    """
+    for encoding in _encodings(file, how):
+        unread = f"{file.where} cannot be read as {encoding} text"
+        with contextlib.suppress(UnicodeError), refused(DataError, unread, but=UnicodeError):
+            return _checked(file, encoding, how, schema)
+    if how.encoding is not None:
+        raise DataError(f"{file.where} is not {how.encoding} text; give another --encoding.")
+    raise DataError(
+        f"{file.where} is neither UTF-8 nor Windows-1252 text. If it is text, give its --encoding; "
+        "if not, name its format by the ending or --input-format."
+    )
+
+
+def _encodings(file: File, how: Reading) -> list[str]:
+    """Those to try."""
+    if how.encoding is not None:
+        try:
+            name = codecs.lookup(how.encoding).name
+            "".encode(name)  # some are no encodings of text
+            keeps = _keeps_lines(name)
+        except (LookupError, ValueError):
+            raise DataError(
+                f"encoding = {how.encoding!r} is not known; examples: utf-8, latin-1, cp1252, "
+                "cp850, utf-16, shift_jis."
+            ) from None
+        if not keeps:
+            raise DataError(f"encoding = {how.encoding!r} can make several lines of one.")
+        return ["utf-8-sig" if name == "utf-8" else name]
+    with file.opened() as stream:
+        start = stream.read(4)
+    for mark, name in _MARKS.items():
+        if start.startswith(mark):
+            return [name]
+    return ["utf-8-sig", "cp1252"]
+
+
+def _keeps_lines(encoding: str) -> bool:
+    """Whether the ends of lines are those of the bytes: no escape makes or hides one.
+
+    So it is where each byte is a character, and where these samples have as many as in ASCII.
+    """
+    name = encoding.replace("-", "_")
+    if name.startswith(("utf_16", "utf_32")):
+        return True
+    with contextlib.suppress(ImportError):
+        if hasattr(importlib.import_module(f"encodings.{name}"), "decoding_table"):
+            return True
+    return all(
+        line.decode(encoding, "replace").count("\n") == line.count(b"\n") for line in _ESCAPES
+    )
+
+
+@contextlib.contextmanager
+def _text(file: File, encoding: str) -> Iterator[TextIO]:
+    with file.opened() as stream:
+        yield io.TextIOWrapper(stream, encoding=encoding, newline="")
+
+
+def _checked(file: File, encoding: str, how: Reading, schema: Schema | None) -> FileLayout:
+    reader = None
+    try:
+        layout = _layout(file, encoding, how, schema)
+        with layout.text(file) as stream:
+            # Strict: text after a closing quotation mark is an error.
+            reader = csv.reader(stream, delimiter=layout.separator, strict=True)
+            return replace(layout, rows=_counted(file, reader, layout, schema))
+    except csv.Error as error:  # such as a field of more than 131,072 characters
+        line = 1 if reader is None else reader.line_num
+        raise DataError(f"{file.where} is not a regular CSV file: line {line}: {error}.") from None
+
+
+def _counted(file: File, reader: Any, layout: FileLayout, schema: Schema | None) -> int:
+    """Number of records, from a reader of ``csv`` that stands at the header.
+
+    A record whose values are all missing has to count: where n is public, dropping it would tell
+    that they are. In one column its line is empty, so each line is a record. In several columns it
+    has separators: an empty line is none, and only some at the end of a file are passed over.
+    """
+    width = len(next(reader))
+    rows = first_empty = 0
+    line = reader.line_num + layout.skipped
+    for row in reader:
+        before, line = line, reader.line_num + layout.skipped
+        if schema is not None and line > before + 1:
+            _check_breaks(file, layout, schema, row, before + 1)
+        if not row and width > 1:
+            first_empty = first_empty or line
+            continue
+        if first_empty:
+            _refuse_empty_line(file, first_empty)
+        fields = max(1, len(row))
+        # pandas would take a first field too many for the rows' names, and shift the others.
+        if fields != width:
+            raise DataError(
+                f"{file.where} is not a regular CSV file: line {line} has {fields} fields, the "
+                f"header has {width}" + ("." if width > 1 else "; give its --separator.")
+            )
+        rows += 1
+    if first_empty and may_be_empty(schema):
+        _refuse_empty_line(file, first_empty)
+    if width == 1 and may_be_empty(schema):
+        _check_last_line(file, layout)
+    return rows
+
+
+def _check_last_line(file: File, layout: FileLayout) -> None:
+    """Raise DataError if the last line has no end.
+
+    Whoever writes lines like that leaves no trace of a last record that is empty.
+    """
+    last = ""
+    with layout.text(file) as stream:
+        for block in iter(lambda: stream.read(BLOCK), ""):
+            last = block[-1]
+    if last not in ("\n", "\r"):
+        raise DataError(
+            f"{file.where}: its last line has no end. A last record without a value would leave no "
+            "trace in a file of one column that is written so: end every line."
+        )
+
+
+def _check_breaks(
+    file: File, layout: FileLayout, schema: Schema, row: Sequence[str], line: int
+) -> None:
+    """Raise DataError if a field that is no declared level goes over several lines.
+
+    Where it opens with a stray quotation mark, it holds all records up to the next such mark.
+    """
+    for name, field in zip(layout.header, row, strict=False):
+        column = schema.columns.get(name.strip())
+        if ("\n" in field or "\r" in field) and (column is None or field not in column.levels):
+            raise DataError(
+                f"{file.where}: line {line}: a field of column {name!r} goes over several lines "
+                "and is no declared level. If it begins with a stray quotation mark, it holds "
+                "other records. Leave the column out of the file, or mend the mark."
+            )
+
+
+def _refuse_empty_line(file: File, line: int) -> NoReturn:
+    raise DataError(
+        f"{file.where}: line {line} is empty. If it is a record without any value, write its "
+        "separators; if it is none, remove the line."
+    )
+
+
+def _layout(file: File, encoding: str, how: Reading, schema: Schema | None) -> FileLayout:
+    with _text(file, encoding) as stream:
+        first = stream.readline(LONGEST)
+    if len(first) == LONGEST:
+        raise DataError(f"{file.where}: its first line has {LONGEST:,} characters or more.")
+    told = _TOLD.fullmatch(first)
+    separator = _separator(how.separator) or (told.group(1) if told else None)
+    declared = set() if schema is None else set(schema.columns)
+    best = FileLayout(encoding, int(bool(told)), separator or ",", [])
+    score = (-1, -1)
+    failure = None
+    for candidate in [separator] if separator else [*SEPARATORS, " "]:
+        layout = FileLayout(encoding, best.skipped, candidate, [])
+        try:
+            with layout.text(file) as stream:
+                header = next(csv.reader(stream, delimiter=candidate), [])
+        except csv.Error as error:
+            failure = failure or error
+            continue
+        fields = len(header) if candidate in SEPARATORS or separator else 0  # " " if declared
+        found = (len(declared.intersection(name.strip() for name in header)), fields)
+        if found > score:
+            best, score = FileLayout(encoding, best.skipped, candidate, header), found
+    if failure is not None and len(best.header) < 2:
+        raise failure
+    if not best.header:
+        raise DataError(f"{file.where} is empty.")
+    if any("\0" in name for name in best.header):
+        raise DataError(
+            f"{file.where} is not text: it has zero bytes. If it is UTF-16, give --encoding utf-16."
+        )
+    check_names(file.where, best.header, "its first line")
+    return best
+
+
+def _separator(told: str | None) -> str | None:
+    if told is None:
+        return None
+    names = {"tab": "\t", r"\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
+    separator = names.get(told, told)
+    if len(separator) != 1 or separator in '"\r\n\0':
+        raise DataError(f"separator = {told!r} must be one character, or tab.")
+    return separator
+
+
+def _frames(file: File, layout: FileLayout, rows: int | None) -> Iterator[pd.DataFrame]:
+    """A file whose rows have as many fields as the header; all at once if ``rows`` is None."""
+    try:
+        with layout.text(file) as stream, _reader(stream, layout) as reader:
+            read = 0
+            frame = _next(reader, rows)
+            while frame is not None:
+                read += len(frame)
+                yield frame
+                frame = None if rows is None else _next(reader, rows)
+        if read != layout.rows:  # pandas and csv do not agree on where records end
+            raise DataError(f"{file.where} is not a regular CSV file: its lines do not end alike.")
+    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+        raise DataError(f"{file.where} is not a regular CSV file: {error}.") from None
+
+
+def _reader(stream: TextIO, layout: FileLayout) -> Any:
+    # What "NA" is depends on the schema: it can be a level. NaN is not a number.
+    return pd.read_csv(
+        stream,
+        sep=layout.separator,
+        dtype=str,
+        names=layout.header,
+        header=0,
+        index_col=False,
+        keep_default_na=False,
+        na_values=list(NO_FIELD),
+        skip_blank_lines=len(layout.header) > 1,  # of one column they are records
+        iterator=True,
+    )
+
+
+def _next(reader: Any, rows: int | None) -> pd.DataFrame | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            found: pd.DataFrame = reader.read(rows)
+        except StopIteration:
+            return None
+    return found
+
+
+class Marks:
+    """Decimal marks of the numbers in a file: what parts of it show, and what follows.
+
+    Where a comma separates fields, a decimal comma has to be told.
+    """
+
+    def __init__(self, where: str, how: Reading, layout: FileLayout) -> None:
+        if how.decimal not in (None, ".", ","):
+            raise DataError(f"decimal = {how.decimal!r} must be . or , (--decimal).")
+        self._where, self._told, self._header = where, how.decimal, layout.header
+        self.sought = how.decimal == "," or (how.decimal is None and layout.separator != ",")
+        self._commas: set[str] = set()
+        self._points: set[str] = set()
+        self._clear = False  # a comma that marks no thousands
+
+    def see(self, frame: pd.DataFrame, numeric: Numeric) -> None:
+        """Look at some rows, in columns of numbers."""
+        for name, codes in numeric.items():
+            fields = frame[name][~frame[name].isin(codes)]
+            commas = fields.str.fullmatch(_COMMA, na=False)
+            if commas.any():
+                self._commas.add(name)
+                self._clear |= bool((commas & ~fields.str.fullmatch(_THOUSANDS, na=False)).any())
+            if fields.str.fullmatch(_POINT, na=False).any():
+                self._points.add(name)
+
+    def decided(self) -> str:
+        """The decimal mark. DataError where marks are mixed, or may be of thousands."""
+        if not self.sought or (self._told is None and not self._commas):
+            return "."
+        if mixed := [name for name in self._header if name in self._points]:
+            raise DataError(
+                f"{self._where}: numbers with a comma, and in column "
+                f"{self._header.index(mixed[0]) + 1} with a point. Write all with one decimal "
+                "mark, and without marks of thousands."
+            )
+        if self._told is None and not self._clear:
+            raise DataError(
+                f"{self._where}: every comma in a number has three digits behind it: decimal mark, "
+                "or mark of thousands? Say --decimal , in the first case; remove them in the "
+                "second."
+            )
+        return ","
+
+
+def pointed(frame: pd.DataFrame, numeric: Numeric) -> pd.DataFrame:
+    """Decimal points in place of commas."""
+    changed = {}
+    for name, codes in numeric.items():
+        found = frame[name].str.fullmatch(_COMMA, na=False) & ~frame[name].isin(codes)
+        if found.any():
+            points = frame[name].str.replace(",", ".", regex=False)
+            changed[name] = frame[name].where(~found, points)
+    return frame.assign(**changed)
+
+
+def _numeric(frame: pd.DataFrame, schema: Schema | None) -> Numeric:
+    """Columns of numbers: as declared, or by their look where there is no schema yet."""
+    if schema is not None:
+        numbers = {
+            name: list(column.missing)
+            for name, column in schema.columns.items()
+            if column.type != "date" and not any(isinstance(one, str) for one in column.levels)
+        }
+        return {name: numbers[name] for name in map(str, frame) if name in numbers}
+    number = rf"{_COMMA}|{_POINT}|\s*[+-]?\d+\s*"
+    looks = [name for name in map(str, frame) if frame[name].dropna().str.fullmatch(number).all()]
+    return {name: [] for name in looks}

@@ -1,0 +1,79 @@
+"""Workbooks of Excel and LibreOffice: one sheet, with one row of names above the records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpbayes.core.errors import DataError
+from dpbayes.core.lazy import needed, pd
+from dpbayes.records.formats.base import Reading, RecordsRead
+from dpbayes.records.formats.names import check_ends, check_names
+from dpbayes.records.formats.sheet_size import check_sheets
+from dpbayes.records.formats.source import File, parsed
+from dpbayes.schema import Schema
+
+
+def read(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
+    """``.xlsx``, ``.xlsm``, ``.xlsb``, ``.xls``, ``.ods``; formulas have the values last computed.
+
+    An empty row above the last cell is a record whose values are missing.
+
+    Raises:
+        DataError: a sheet is too large; several have cells and none is named; a header that is
+            merged, or of several rows; a schema by which the last record may have no cell.
+    """
+    check_ends(file.where, schema)
+    calamine = needed("python_calamine", file.where)
+    with file.seekable() as stream, parsed(file.where):
+        check_sheets(stream, file.where)
+        try:
+            book = calamine.load_workbook(stream)
+            name, rows, merged = _sheet(file, book, how.sheet)
+        except calamine.PasswordError:
+            raise DataError(f"{file.where} has a password; save it without.") from None
+        except calamine.CalamineError:
+            raise DataError(
+                f"{file.where} cannot be read: damaged, no workbook, or written in a way that is "
+                "not understood. Save it anew, or as CSV."
+            ) from None
+    header, *records = rows
+    names = [str(cell).strip() for cell in header]
+    _check_merged(file, merged)
+    check_names(file.where, names, f"the first row of sheet {name!r}")
+    width = range(len(names))
+    cells = {at: [None if row[at] == "" else row[at] for row in records] for at in width}
+    frame = pd.DataFrame({at: pd.Series(cells[at], dtype=object) for at in width})
+    return RecordsRead(frame.set_axis(names, axis="columns"), f"sheet {name!r}")
+
+
+def _sheet(file: File, book: Any, told: str | None) -> tuple[str, list[list[Any]], Any]:
+    """Name, rows from the header on, and merged ranges of the sheet to read."""
+    if told is not None and told not in book.sheet_names:
+        raise DataError(
+            f"{file.where} has no sheet {told!r} (--sheet); it has "
+            f"{', '.join(map(repr, book.sheet_names))}."
+        )
+    filled = {}
+    for name in [told] if told is not None else book.sheet_names:
+        sheet = book.get_sheet_by_name(name)
+        if sheet.start is not None:  # it has cells
+            filled[name] = sheet
+    if not filled:
+        raise DataError(f"{file.where} is empty.")
+    if len(filled) > 1:
+        raise DataError(
+            f"{file.where} has several sheets: {', '.join(map(repr, filled))}. Name one by --sheet."
+        )
+    name, sheet = next(iter(filled.items()))
+    rows = sheet.to_python(skip_empty_area=True)  # above and left of the table
+    top = (sheet.start or (0, 0))[0]
+    merged = [one for one in sheet.merged_cell_ranges or () if one[0][0] <= top <= one[1][0]]
+    return name, rows, merged
+
+
+def _check_merged(file: File, merged: list[Any]) -> None:
+    if merged:
+        raise DataError(
+            f"{file.where}: the row of names has merged cells. Write one name above each column, "
+            "in one row, and unmerge."
+        )

@@ -1,0 +1,55 @@
+"""Names of columns, as any format may have them, and of tables."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from dpbayes.core.errors import DataError
+from dpbayes.schema import Schema
+
+TABLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)?")  # of a database
+MOST_COLUMNS = 50_000
+NO_SELECT = "query (--query) must be a SELECT, or a table's name."
+
+
+def may_be_empty(schema: Schema | None) -> bool:
+    """A record may have no value at all, as every declared column may be missing."""
+    return schema is not None and all(column.optional for column in schema.columns.values())
+
+
+def check_ends(where: str, schema: Schema | None) -> None:
+    """Raise DataError if records may be missing throughout, in a format that loses them at its end.
+
+    It asks the schema alone: whether the last record is such a one must decide nothing.
+    """
+    if may_be_empty(schema):
+        raise DataError(
+            f"{where}: every column of the schema may be missing, and a last record without any "
+            "value leaves no trace in such a file: n would tell of it. Save the records as CSV."
+        )
+
+
+def check_names(where: str, names: Sequence[str], place: str) -> None:
+    """Raise DataError if two columns have one name, which is not repeated; or they are too many.
+
+    Args:
+        where: the file.
+        place: of the names in it.
+    """
+    if len(names) > MOST_COLUMNS:
+        raise DataError(f"{where}: {len(names):,} columns; at most {MOST_COLUMNS:,} are read.")
+    counts = Counter(names)
+    repeated = [str(at) for at, name in enumerate(names, 1) if name and counts[name] > 1]
+    if repeated:  # pandas would rename them silently
+        raise DataError(
+            f"{where}: duplicate column names in {place}, columns {', '.join(repeated)}. "
+            "Rename or drop them."
+        )
+    blank = [str(at) for at, name in enumerate(names, 1) if not name]
+    if len(blank) > 1:  # one is what R and pandas put above row names
+        raise DataError(
+            f"{where}: no column names in {place} for columns {', '.join(blank)}. Write one above "
+            "each column, in one row, with no title above it and no merged cells."
+        )

@@ -1,0 +1,167 @@
+"""Databases, by an address as SQLAlchemy writes it and a query. Nothing is changed there."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+import urllib.parse
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from dpbayes.core.errors import DataError
+from dpbayes.core.frames import as_frame
+from dpbayes.core.lazy import pd, sa
+from dpbayes.records.chunks import Part
+from dpbayes.records.formats import duck
+from dpbayes.records.formats.base import FoundParts, Reading, RecordsRead, Size
+from dpbayes.records.formats.names import NO_SELECT, TABLE, check_names
+
+OPTIONS = ("query",)
+ROWS = 100_000  # at a time
+_SELECT = re.compile(r"\s*(select|with|values|table|from)\b", re.IGNORECASE)
+_WEB = ("http", "https", "ftp", "sftp", "s3", "gs", "abfs", "az", "hdfs", "file")
+
+
+def read(address: str, how: Reading) -> RecordsRead:
+    """The rows of a query, or of a table.
+
+    What a database says may hold values and is no part of a message; ``said`` of the error has it.
+
+    Raises:
+        DataError: an address that is not understood, no query, no driver, or what the database
+            refuses.
+    """
+    query = _query(address, how)
+    if is_duckdb(address):
+        with contextlib.closing(duck.batches(address, query)) as found:
+            names, *batches = found
+            return RecordsRead(as_frame(duck.frame(names, batches)), "DuckDB")
+    engine = _engine(address)
+    with contextlib.closing(_rows(engine, query)) as found:
+        names, *pages = found
+    rows = [row for page in pages for row in page]
+    return RecordsRead(_frame(names, rows), f"database ({engine.dialect.name})")
+
+
+def parts(address: str, how: Reading, size: Size) -> FoundParts:
+    """The same in parts. A query is asked again for each pass over the records."""
+    query = _query(address, how)
+    made = duck.frame if is_duckdb(address) else _frame
+    with contextlib.closing(_begun(address, query, size.rows)) as found:
+        names = next(found)
+
+    def begun() -> Iterator[Part]:
+        with contextlib.closing(_begun(address, query, size.rows)) as found:
+            next(found)
+            for page in found:
+                yield RowPage(names, page, made)
+
+    return FoundParts(begun, names)
+
+
+class RowPage:
+    """A part that was read; what is shown of it holds no value."""
+
+    def __init__(
+        self, names: list[str], rows: Any, frame: Callable[[list[str], Any], pd.DataFrame]
+    ) -> None:
+        self._names, self._rows, self._frame = names, rows, frame
+
+    def __call__(self) -> pd.DataFrame:
+        return self._frame(self._names, self._rows)
+
+
+def is_duckdb(address: str) -> bool:
+    """It is of a DuckDB file, or of none: then queries name the files that they read."""
+    return address.partition(":")[0].lower() == "duckdb"
+
+
+def _begun(address: str, query: str, rows: int) -> Generator[Any]:
+    """Names of the columns, then pages of rows."""
+    if is_duckdb(address):
+        return duck.batches(address, query, rows)
+    return _rows(_engine(address), query, rows)
+
+
+def _query(address: str, how: Reading) -> str:
+    kind = address.partition(":")[0].lower()
+    if kind in _WEB:
+        raise DataError(
+            f"an address {kind}://... is not read: copy the file to this machine, and name it. "
+            "Addresses are of databases: postgresql://USER@HOST/DATABASE."
+        )
+    if how.query is None:
+        raise DataError("a database needs --query: SELECT ..., or a table's name.")
+    return how.query
+
+
+def _rows(engine: sa.Engine, query: str, rows: int = ROWS) -> Generator[Any]:
+    """Names of the columns, then pages of rows, of which one at a time is in memory."""
+    where = f"the database ({engine.dialect.name})"
+    try:
+        with engine.connect() as connection:  # it commits nothing
+            streamed = connection.execution_options(stream_results=True, max_row_buffer=rows)
+            result = streamed.execute(sa.text(_statement(query, engine)))
+            names = list(result.keys())
+            check_names(where, names, "the result")
+            yield names
+            yield from result.partitions(rows)
+    except DataError:
+        raise
+    except Exception as error:  # drivers raise what they like
+        what = type(getattr(error, "orig", None) or error).__name__
+        refused = DataError(f"{where} refused the query, or could not be reached: {what}.")
+        raise refused.saying(str(error), "The database") from None
+    finally:
+        engine.dispose()
+
+
+def _frame(names: list[str], rows: Sequence[Any]) -> pd.DataFrame:
+    cells = {at: [row[at] for row in rows] for at in range(len(names))}
+    frame = pd.DataFrame({at: pd.Series(found, dtype=object) for at, found in cells.items()})
+    return as_frame(frame.set_axis(names, axis="columns"))
+
+
+def _engine(address: str) -> sa.Engine:
+    try:
+        url = sa.make_url(address)
+        if url.drivername == "postgresql":
+            url = url.set(drivername="postgresql+psycopg")
+            # Of a database without an encoding of its own (SQL_ASCII) it would give bytes.
+            url = url.update_query_dict({"client_encoding": "utf8", **url.query})
+        if url.get_backend_name() == "sqlite":
+            return _sqlite(url.database)
+        engine = sa.create_engine(url)
+    except (sa.exc.NoSuchModuleError, ImportError):
+        raise DataError(
+            f"no driver for {address.partition(':')[0]} is installed. For PostgreSQL: pip install "
+            "'dpbayes[postgresql]'; for others the package that SQLAlchemy names for the dialect."
+        ) from None
+    except (sa.exc.ArgumentError, ValueError):  # which would repeat a password
+        raise DataError(
+            "the address cannot be read; expected DIALECT://USER@HOST/DATABASE as SQLAlchemy "
+            "writes it. Special characters of a password are %NN (@ is %40)."
+        ) from None
+    if engine.dialect.name == "postgresql":
+        return engine.execution_options(postgresql_readonly=True)
+    return engine
+
+
+def _sqlite(database: str | None) -> sa.Engine:
+    """Open to read: SQLite would make a file that is not there."""
+    if not database or not Path(database).is_file():
+        raise DataError(f"database file {database or ''!r} does not exist.")
+    place = f"file:{urllib.parse.quote(str(Path(database).absolute()))}?mode=ro"
+    return sa.create_engine("sqlite://", creator=lambda: sqlite3.connect(place, uri=True))
+
+
+def _statement(query: str, engine: sa.Engine) -> str:
+    """SQL of a query, or of a table's name. No bind parameters: a colon is a colon."""
+    if TABLE.fullmatch(query.strip()):
+        quote = engine.dialect.identifier_preparer.quote
+        return f"SELECT * FROM {'.'.join(map(quote, query.strip().split('.')))}"
+    if not _SELECT.match(query):
+        raise DataError(NO_SELECT)
+    return query.replace(":", r"\:")

@@ -1,0 +1,1 @@
+"""From a schema, a mechanism and a model to a release."""

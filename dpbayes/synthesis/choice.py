@@ -1,0 +1,208 @@
+"""Choose among Stan programs with a part of the budget (Liu, algorithm 1, line 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpbayes.core.errors import GuaranteeError, ProgramError
+from dpbayes.core.lazy import pd, special
+from dpbayes.engines import SamplerSettings
+from dpbayes.mechanisms import Unweighted
+from dpbayes.mechanisms.posterior.fit import PosteriorFit
+from dpbayes.mechanisms.posterior.records import BoundRecords
+from dpbayes.mechanisms.posterior.stage import Window
+from dpbayes.mechanisms.posterior.weights import check_disjoint
+from dpbayes.privacy.accounting import Loss
+from dpbayes.privacy.guarantee import (
+    PUBLIC_INPUTS,
+    SECRET_NOISE,
+    Adjacency,
+    Guarantee,
+    check_epsilon,
+)
+from dpbayes.privacy.noise import Noise, SecureNoise
+from dpbayes.privacy.statistic import scale_for
+from dpbayes.records.overlap import TableSketch
+from dpbayes.schema import Rows
+from dpbayes.synthesis.synthesizer import Synthesizer, findings_of
+
+# Long enough for a thousand near-independent draws of a prior.
+POINTS = SamplerSettings(warmup=500, draws=250, seed=1)
+WINDOW = (-4.0, 4.0)
+ROWS = 1000  # that a program's scales follow where the number of rows is noisy: any public one
+CHOICE = "the choice of a program"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A program chosen privately.
+
+    Attributes:
+        index: of the candidate. Private output: it may be told once it is paid for.
+        synthesizer: the candidate, whose guarantee now includes what the choice cost.
+        scores: of all candidates; confidential.
+    """
+
+    index: int
+    synthesizer: Synthesizer[PosteriorFit]
+    scores: tuple[float, ...]
+
+
+def choose_program(
+    candidates: Sequence[Synthesizer[PosteriorFit]],
+    records: pd.DataFrame,
+    epsilon: float,
+    *,
+    reference: pd.DataFrame | None = None,
+    window: Window = WINDOW,
+    adjacency: Adjacency = "add-remove",
+    noise: Noise | None = None,
+) -> Choice:
+    """Choose a program by the exponential mechanism on a clamped log evidence.
+
+    The score of a program is log mean_s exp sum_i clip(f_i(θ_s), window), over public points θ_s:
+    draws of its prior, or of its posterior given public reference records.
+
+    Sensitivity: one record more or less changes the exponent of every θ_s by a term inside the
+    window, and so the score: differences between scores change by at most its width w.
+
+    Guarantee: strict, epsilon for ``adjacency``, paid once for all data sets: P(program)
+    proportional to exp(score epsilon / w) is w-bounded-range at scale w / epsilon, by the argument
+    of ``Censored``; a changed record costs twice as much.
+
+    It is drawn here and now, whether or not anything is released afterwards: where a ledger is
+    kept, ``Job(choose_epsilon=...)`` reserves its cost first.
+
+    Source: liu-2016, algorithm 1.
+
+    Args:
+        candidates: synthesizers of the same schema, outcome and mechanism; families or programs
+            differ.
+        records: n confidential rows.
+        epsilon: for the choice.
+        reference: public records; without them points come from the priors,
+            which are often too wide to tell programs apart.
+        window: public; log-likelihoods outside count as its ends.
+        noise: for studies; by default of a release.
+    Raises:
+        GuaranteeError: fewer than two candidates, other outcomes, the records as their own
+            reference, or a bad number.
+        ProgramError: a candidate's program is a user's, and not proved.
+    """
+    found = score_programs(candidates, records, reference=reference, window=window)
+    index = draw_choice(found, epsilon, window=window, adjacency=adjacency, noise=noise)
+    loss = choice_loss(epsilon, adjacency)
+    return Choice(index, candidates[index].having_paid(loss, CHOICE), found)
+
+
+def score_programs(
+    candidates: Sequence[Synthesizer[PosteriorFit]],
+    records: pd.DataFrame,
+    *,
+    reference: pd.DataFrame | None = None,
+    window: Window = WINDOW,
+) -> tuple[float, ...]:
+    """Scores of all candidates, as ``choose_program`` describes them. Confidential."""
+    check_candidates(candidates)
+    low, high = window
+    if not -np.inf < low < high < np.inf:
+        raise GuaranteeError(f"window = {window!r} must be two finite numbers, the smaller first.")
+    if reference is not None:
+        schema = candidates[0].schema
+        check_disjoint(TableSketch.of(schema.validate(reference)), schema.validate(records))
+    return tuple(_score(candidate, records, reference, window) for candidate in candidates)
+
+
+def draw_choice(
+    scores: Sequence[float],
+    epsilon: float,
+    *,
+    window: Window = WINDOW,
+    adjacency: Adjacency = "add-remove",
+    noise: Noise | None = None,
+) -> int:
+    """Index of the candidate that is chosen: the private output that epsilon pays for."""
+    check_epsilon(epsilon)
+    width = window[1] - window[0]
+    cost = 2 * width if adjacency == "substitution" else width
+    # The middle of the window is common to all scores of n records and cancels.
+    return (noise or SecureNoise()).select(np.array(scores), scale_for(cost, epsilon))
+
+
+def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
+    """Raise unless they can be chosen among: two or more models of one outcome, each proved.
+
+    The choice is paid for as a strict one whatever mechanism comes after it, and one word cannot be
+    given for all candidates: the guarantee of the chosen one would not say it of the others.
+
+    Raises:
+        GuaranteeError, and ProgramError for a user's program that nothing proves.
+    """
+    if len(candidates) < 2:
+        raise GuaranteeError(f"{len(candidates)} candidate(s): a choice needs at least two.")
+    declared = [candidate.schema.to_dict() for candidate in candidates]
+    modelled = [candidate.model and candidate.model.outcomes for candidate in candidates]
+    if None in modelled:
+        raise GuaranteeError("candidates differ in their model; mechanisms without one have none.")
+    if any(found != declared[0] for found in declared) or len(set(modelled)) > 1:
+        raise GuaranteeError("candidates must have the same schema and the same outcome.")
+    if len({repr(candidate.mechanism) for candidate in candidates}) > 1:
+        raise GuaranteeError("candidates must have the same mechanism: they differ in their model.")
+    for candidate in candidates:
+        model, findings = candidate.model, findings_of(candidate.model)
+        if model is not None and findings:
+            raise ProgramError(
+                f"program {model.program.name!r} is not proved to keep the contract: "
+                f"{findings[0]} A private choice takes programs that are proved."
+            )
+
+
+def choice_loss(epsilon: float, adjacency: Adjacency) -> Loss:
+    """What ``choose_program`` costs when a record is added or removed."""
+    check_epsilon(epsilon)
+    return Loss.bounded_range(epsilon / 2 if adjacency == "substitution" else epsilon)
+
+
+def choice_claim(epsilon: float, adjacency: Adjacency) -> Guarantee:
+    """What holds for the choice alone, whatever is released afterwards."""
+    loss = choice_loss(epsilon, adjacency)
+    return Guarantee("choice", loss, "strict", (PUBLIC_INPUTS, SECRET_NOISE), adjacency=adjacency)
+
+
+def _score(
+    candidate: Synthesizer[PosteriorFit],
+    records: pd.DataFrame,
+    reference: pd.DataFrame | None,
+    window: Window,
+) -> float:
+    plain = _with_public_rows(candidate.with_mechanism(Unweighted()))
+    if plain.engine.draw != "chain":  # points of the prior are public: any engine will do
+        plain = plain.with_engine("embedded")
+    on = BoundRecords(plain.task(records))
+    if reference is None:
+        points = on.blank.rebind(weights=np.zeros(on.task.rows)).sample(POINTS)
+    else:
+        task = plain.with_settings(POINTS).task(reference, allow_nonconvergence=True)
+        points = BoundRecords(task).unweighted_released.draws
+    # A point at which a density is not defined counts as the lower end for that record.
+    # The record that stands in for an empty table counts as none.
+    counts = on.present * on.kinds.counts
+    sums = [counts @ np.clip(np.nan_to_num(f, nan=window[0]), *window) for f in on.log_lik(points)]
+    return float(special.logsumexp(sums) - np.log(len(sums)))
+
+
+def _with_public_rows(candidate: Synthesizer[PosteriorFit]) -> Synthesizer[PosteriorFit]:
+    """The same where the number of rows is no private draw: nothing has paid for one here."""
+    if not candidate.schema.rows.share:
+        return candidate
+    schema = replace(candidate.schema, rows=Rows("declared", ROWS))
+    return Synthesizer(
+        schema,
+        candidate.mechanism,
+        candidate.model,
+        engine=candidate.engine,
+        settings=candidate.settings,
+    )

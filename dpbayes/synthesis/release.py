@@ -1,0 +1,155 @@
+"""What leaves the house: synthetic data sets, the claim, and how they were made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpbayes.core.errors import GuaranteeError
+from dpbayes.core.lazy import pd, xr
+from dpbayes.core.markup import card
+from dpbayes.privacy.guarantee import Guarantee
+from dpbayes.records.formats.catalog import CSV, writer
+from dpbayes.schema import Schema
+
+STATEMENT = "guarantee.json"
+POSTERIOR = "posterior.csv"
+
+
+@dataclass(frozen=True, repr=False)
+class Release:
+    """Synthetic data sets with their guarantee; nothing else about the confidential records.
+
+    Attributes:
+        datasets: m data frames of n rows, in random row order: synthetic and public columns.
+        guarantee: for all m data sets together, without anything computed from the records.
+        program, program_sha256: the Stan program's name and hash; None where there is none.
+        program_text: of a program that dpbayes wrote; None where it was written by others.
+        versions: packages that made the release.
+        settings: public: n; formula, family, its priors, weight and window of each stage; or what
+            a mechanism without a program says of itself (alpha, bins, budget).
+        releasable: False if a seeded generator stood in for the noise of a release.
+        ledger: entry id and budget of the data set, if the release was accounted for; public.
+        schema: of the data sets.
+        notes: what public facts say against too much trust in the data sets, in sentences.
+        posterior: the posterior that all data sets were drawn from, as ArviZ reads it, where a
+            mechanism releases it: ``score``.
+    """
+
+    datasets: tuple[pd.DataFrame, ...]
+    guarantee: Guarantee
+    program: str | None
+    program_sha256: str | None
+    versions: Mapping[str, str]
+    settings: Mapping[str, Any]
+    releasable: bool = True
+    ledger: Mapping[str, Any] | None = None
+    schema: Schema = field(default_factory=Schema)
+    program_text: str | None = None
+    notes: tuple[str, ...] = ()
+    posterior: xr.DataTree | None = None
+
+    @property
+    def levels(self) -> dict[str, tuple[Any, ...]]:
+        """Declared levels of the released columns that have some, in order; public."""
+        columns = self.schema.columns
+        names = [name for name in self.datasets[0].columns if name in columns]
+        return {name: columns[name].levels for name in names if columns[name].levels}
+
+    def files(self, file_format: str = CSV) -> dict[str, bytes]:
+        """synthetic_1.csv ... synthetic_m.csv, and guarantee.json with their hashes.
+
+        A program that dpbayes wrote is among them, as NAME.stan, and a posterior, as posterior.csv
+        with a row for each draw.
+
+        Args:
+            file_format: of the data sets, as in ``WRITTEN``; codes and labels are the schema's.
+        Raises:
+            GuaranteeError: the noise was seeded, for a study.
+            OutputError: a format that is not written.
+        """
+        kind = writer(file_format)
+        if not self.releasable:
+            raise GuaranteeError(
+                "not for release: its noise came from a seeded generator. Sample without a seed."
+            )
+        data = {
+            f"synthetic_{i}{kind.endings[0]}": kind.write(frame, self.schema)
+            for i, frame in enumerate(self.datasets, start=1)
+        }
+        if self.program_text is not None:
+            data[f"{self.program}.stan"] = self.program_text.encode()
+        if self.posterior is not None:
+            from arviz_base import dataset_to_dataframe  # slow to import
+
+            draws = dataset_to_dataframe(self.posterior["posterior"].to_dataset())
+            for place, name in enumerate(("chain", "draw")):
+                draws.insert(place, name, [at[place] for at in draws.index])
+            data[POSTERIOR] = draws.to_csv(index=False, float_format="%.8g").encode()
+        statement = {
+            **self.guarantee.to_dict(),
+            "program": self.program and {"name": self.program, "sha256": self.program_sha256},
+            "versions": dict(self.versions),
+            "settings": dict(self.settings),
+            "levels": {name: list(levels) for name, levels in self.levels.items()},
+            "notes": list(self.notes),
+            "files": {name: hashlib.sha256(content).hexdigest() for name, content in data.items()},
+        }
+        statement["accounted"] = self.ledger is not None
+        statement["ledger"] = None if self.ledger is None else dict(self.ledger)
+        text = json.dumps(statement, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return {**data, STATEMENT: text.encode()}
+
+    @staticmethod
+    def entry_of(directory: Path) -> str | None:
+        """The ledger entry of a release on disk; None unless every file is there and whole."""
+        try:
+            statement = json.loads((directory / STATEMENT).read_bytes())
+            for name, expected in statement["files"].items():
+                if hashlib.sha256((directory / name).read_bytes()).hexdigest() != expected:
+                    return None
+            return str(statement["ledger"]["entry"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def __repr__(self) -> str:
+        rows = len(self.datasets[0])
+        stamp = "" if self.releasable else "; NOT FOR RELEASE: seeded noise"
+        return f"<Release {len(self.datasets)} x {rows} rows; {self.guarantee}{stamp}>"
+
+    def _repr_html_(self) -> str:
+        about = {
+            "data sets": f"{len(self.datasets)} of {len(self.datasets[0]):,} rows",
+            "guarantee": str(self.guarantee),
+            "in the ledger": "yes" if self.ledger is not None else "no",
+            **({} if self.releasable else {"NOT FOR RELEASE": "its noise was seeded, for a study"}),
+        }
+        notes = {f"note {k}": text for k, text in enumerate(self.notes, start=1)}
+        head: str = self.datasets[0].head().to_html(index=False, border=0)
+        return card("Release", {**about, **notes}) + head
+
+
+def assemble(
+    schema: Schema, records: pd.DataFrame, synthetic: pd.DataFrame, rng: np.random.Generator
+) -> pd.DataFrame:
+    """A data set: public columns as they are, synthetic ones beside them, rows in random order.
+
+    Args:
+        records: validated, n rows, of the public columns at least.
+        synthetic: the synthesised columns; in the order of ``records`` where some are public.
+    """
+    columns = schema.columns
+    public = [name for name in columns if columns[name].public]
+    frame = pd.DataFrame({name: columns[name].released(records[name]).array for name in public})
+    for name in synthetic.columns:
+        column = columns[name]
+        frame[name] = column.released(column.rounded(synthetic[name])).array
+    order = [name for name in columns if name in frame]
+    # The order of the confidential file is not public.
+    return frame[order].iloc[rng.permutation(len(frame))].reset_index(drop=True)

@@ -1,0 +1,20 @@
+"""The studies of ``python -m studies``, by name: every ``Study`` in a module of this package."""
+
+from importlib import import_module
+from pkgutil import walk_packages
+
+import studies
+from studies.runner import Study
+
+
+def _find() -> dict[str, Study]:
+    found: dict[str, Study] = {}
+    for module in walk_packages(studies.__path__, "studies."):
+        if module.name != __name__:
+            for value in vars(import_module(module.name)).values():
+                if isinstance(value, Study):
+                    found[value.name] = value
+    return found
+
+
+STUDIES = _find()
