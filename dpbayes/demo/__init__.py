@@ -1,1 +1,1 @@
-"""The main job on real data that are shipped."""
+"""The demonstration on the records that the package contains."""

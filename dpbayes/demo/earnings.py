@@ -14,10 +14,10 @@ EARNINGS_MODEL = Regression("earnings ~ age + I(age**2) + gender + education + r
 
 
 def earnings(*, whole: bool = False) -> tuple[pd.DataFrame, Schema]:
-    """The shipped records and their schema; see data/PROVENANCE.md.
+    """Read the shipped records and their schema; see data/PROVENANCE.md.
 
     Args:
-        whole: all 61,395 records, not the sample of 1,601.
+        whole: return all 61,395 records, not the sample of 1,601.
     """
     folder = Path(str(files("dpbayes") / "data"))
     if whole:
@@ -28,5 +28,5 @@ def earnings(*, whole: bool = False) -> tuple[pd.DataFrame, Schema]:
 
 
 def alone(name: str, records: pd.DataFrame, schema: Schema) -> tuple[pd.DataFrame, Schema]:
-    """One column of records and its schema, for mechanisms that know nothing of the others."""
+    """Select one column of records and its schema, for mechanisms that use no other column."""
     return records[[name]], Schema({name: schema[name]})

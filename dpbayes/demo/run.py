@@ -1,7 +1,7 @@
 """The main job on real data: seven synthesizers on a sample of the Current Population Survey.
 
-The table's fits have a public seed, because the records are public and nothing of them is released.
-The release is of a fit of its own, whose seed nobody knows.
+Fits for the table have a public seed, because the records are public and these fits are not
+released. The release comes from a fit of its own, whose seed nobody knows.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ PRIVACY = {"strict": "strict ε-DP", "asymptotic": "asymptotic", "none": "no pri
 
 @dataclass(frozen=True)
 class Demo:
-    """Fits, releases and the table of Hu, Williams & Savitsky's Table 2, by synthesizer.
+    """Results of the demonstration, after Table 2 of Hu, Williams & Savitsky.
 
     Attributes:
-        posteriors: of the synthesizers that draw from one.
-        histogram: of earnings alone, as in the paper.
-        releases: one data set each.
-        table: measures by data and synthesizers.
+        posteriors: fits of the synthesizers that draw from a posterior, by name.
+        histogram: fit of a perturbed histogram of earnings alone, as in the paper.
+        releases: one data set of each synthesizer, by name.
+        table: measures of the data and of each synthesizer.
     """
 
     posteriors: Mapping[str, Fit[PosteriorFit]]
@@ -67,7 +67,7 @@ class Demo:
 
     @property
     def fits(self) -> dict[str, Fit[Any]]:
-        """Every synthesizer's."""
+        """Fits of all synthesizers, by name."""
         return {**self.posteriors, self.histogram.mechanism.name: self.histogram}
 
     @property
@@ -77,31 +77,31 @@ class Demo:
 
     @property
     def title(self) -> str:
-        """Model, number of records and ε."""
+        """Title with model, number of records and ε."""
         model = f"{EARNINGS_MODEL.formula}, {EARNINGS_MODEL.family} regression"
         return f"{model}, n = {self.n:,}, ε = {EPSILON:g} of each data set"
 
     @property
     def lines(self) -> list[str]:
-        """What each synthesizer guarantees for one data set."""
+        """Guarantee of each synthesizer for one data set, in words."""
         return [str(fit.guarantee) for fit in self.fits.values()]
 
     @property
     def diagnostics(self) -> dict[str, Diagnostics]:
-        """Of the chains, by synthesizer."""
+        """Convergence diagnostics of the chains, by synthesizer."""
         return {name: fit.fitted.diagnostics for name, fit in self.posteriors.items()}
 
 
 def run_demo(*, quick: bool = False, progress: bool = False, out: Path | None = None) -> Demo:
-    """Fit all synthesizers at epsilon = 5, draw one data set from each, and release one for good.
+    """Fit all synthesizers at ε = 5, draw one data set from each, and release one to a folder.
 
     Args:
-        quick: every fourth record and shorter chains, to see it work.
+        quick: use every fourth record and shorter chains, to see it work.
         progress: show progress bars.
-        out: a new folder. OUT/release is for a release by ``anchored``; OUT/confidential for what
-            is kept about its fit, the table and its figures.
+        out: a new folder. OUT/release receives a release by ``anchored``; OUT/confidential its
+            confidential report, the table and figures. None releases nothing.
     Raises:
-        OutputError: the folder holds a release already, or cannot be written.
+        OutputError: the folder already holds a release, or cannot be written.
     """
     records, schema = earnings()
     settings = SamplerSettings(progress=progress)
@@ -127,15 +127,15 @@ def _compare(records: pd.DataFrame, schema: Schema, settings: SamplerSettings) -
     for name, mechanism in POSTERIORS.items():
         posteriors[name] = base.with_mechanism(mechanism).refit(plain)
     (outcome,) = plain.synthesised
-    one, of_one = alone(outcome.name, records, schema)
-    histogram = Synthesizer(of_one, PerturbedHistogram(EPSILON)).fit(one)
+    outcome_records, outcome_schema = alone(outcome.name, records, schema)
+    histogram = Synthesizer(outcome_schema, PerturbedHistogram(EPSILON)).fit(outcome_records)
     fits: dict[str, Fit[Any]] = {**posteriors, PerturbedHistogram.name: histogram}
     releases = {name: fit.sample(seed=SEED, accept="none") for name, fit in fits.items()}
     return Demo(posteriors, histogram, releases, comparison_table(fits, releases))
 
 
 def _write(demo: Demo, output: Output) -> None:
-    """The table and two figures of all synthesizers, beside what the release keeps for itself."""
+    """Write the table and two figures of all synthesizers to the confidential folder."""
     (column,) = demo.histogram.synthesised
     original = demo.histogram.records[column.name]
     labels = {name: f"{name}\n{PRIVACY[fit.guarantee.basis]}" for name, fit in demo.fits.items()}

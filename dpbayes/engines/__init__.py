@@ -1,4 +1,4 @@
-"""Engines, by name."""
+"""The registry of engines, which compile, sample and evaluate Stan programs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dpbayes.engines.base import Engine, SamplerSettings
 
 
 class EngineEntry(NamedTuple):
-    """An engine that is imported when asked for: some need more packages, all take time to load.
+    """Registry entry of an engine, imported only on use: it is slow and may need more packages.
 
     Attributes:
-        target: ``module:class``, made without arguments.
-        summary: what it is, for `dpbayes list`.
+        target: ``module:class``, called without arguments.
+        summary: a description for `dpbayes list`.
     """
 
     target: str
@@ -42,18 +42,18 @@ ENGINES = {
 
 
 def get_engine(engine: str | Engine) -> Engine:
-    """An engine by name, or the engine itself.
+    """Return an engine given its name, or the engine itself.
 
     Raises:
-        EngineError: an unknown name, or an engine that is not installed.
+        EngineError: the name is unknown, or the engine is not installed.
     """
     if not isinstance(engine, str):
         return engine
     if engine not in ENGINES:
         raise EngineError(f"unknown engine {engine!r}; engines: {', '.join(ENGINES)}.")
     module, _, kind = ENGINES[engine].target.partition(":")
-    made: Engine = getattr(import_module(module), kind)()
-    return made
+    instance: Engine = getattr(import_module(module), kind)()
+    return instance
 
 
 __all__ = ["ENGINES", "Engine", "EngineEntry", "SamplerSettings", "get_engine"]

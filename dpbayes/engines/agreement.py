@@ -1,4 +1,4 @@
-"""A check after sampling: draws as they were written out have the density that was sampled."""
+"""A check after sampling: draws read from output have the log density that the chain reports."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from dpbayes.core.arrays import Vector
 from dpbayes.core.errors import EngineError
 from dpbayes.core.lazy import xr
 
-CHECKED_DRAWS = 5  # of each chain, from its first to its last
-# Nats that two log densities may differ by. Writing draws as text, and special functions of two
-# libraries, make about 1e-9 of a log density's own size; a wrong draw makes whole nats.
+CHECKED_DRAWS = 5  # draws checked per chain, equally spaced
+# Largest difference of two log densities, in nats. Writing draws as text and the special functions
+# of two libraries cause about 1e-9 of a log density's size; a wrong draw causes whole nats.
 MOST_ABSOLUTE = 1e-3
 MOST_RELATIVE = 1e-9
 
 
 class OtherDensityError(EngineError):
-    """Draws as written out have another log density than the chain reports."""
+    """Error: draws in the output have another log density than the chain reports."""
 
 
 def require_own_draws(
     draws: xr.DataTree, densities: Mapping[str, Callable[[xr.DataTree], Vector]], sampler: str
 ) -> None:
-    """Compare the log density that chains report with others at the values as written out.
+    """Require that draws in the output have the log densities that their chains report.
 
     A few draws of each chain are evaluated. Log densities may differ by a constant.
 
@@ -32,19 +32,19 @@ def require_own_draws(
         draws: groups posterior and sample_stats, chains and draws first.
         densities: by a name for the message, functions that give the log density with Jacobian at
             each draw of a DataTree, -inf where they reject it.
-        sampler: name and version of what has sampled, for the message.
+        sampler: name and version of the sampler, for the message.
     Raises:
-        OtherDensityError: so that the draws are not those of the posterior.
+        OtherDensityError: log densities differ, so the draws are not those of the posterior.
     """
     written = draws["posterior"].to_dataset()
     last = written.sizes["draw"] - 1
     positions = np.unique(np.linspace(0, last, CHECKED_DRAWS).round().astype(int))
-    some = xr.DataTree.from_dict({"posterior": written.isel(draw=positions)})
+    checked = xr.DataTree.from_dict({"posterior": written.isel(draw=positions)})
     reported = draws["sample_stats"]["lp"].to_numpy()[:, positions].reshape(-1)
     allowed = MOST_ABSOLUTE + MOST_RELATIVE * float(np.abs(reported).max())
     for name, density in densities.items():
-        gap = largest_gap(reported, density(some))
-        if not gap <= allowed:  # NaN is no agreement
+        gap = largest_gap(reported, density(checked))
+        if not gap <= allowed:  # NaN fails, too
             raise OtherDensityError(
                 f"{sampler} has written draws that are not those it sampled: their log density by "
                 f"{name} is another than the chain's. Nothing is released. Causes that are known: "
@@ -58,7 +58,7 @@ def require_own_draws(
 def largest_gap(reported: Vector, evaluated: Vector) -> float:
     """Largest difference between two log densities at the same points, up to a constant.
 
-    Infinite where one is not finite.
+    Infinite if any difference is not finite.
     """
     gaps = evaluated - reported
     return float(np.ptp(gaps)) if np.isfinite(gaps).all() else float("inf")

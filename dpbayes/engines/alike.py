@@ -1,8 +1,8 @@
-"""Equal records: a program evaluates each different one once, and counts those that it stands for.
+"""Unique rows: a program evaluates equal records once, with their number as a frequency weight.
 
-Which records are equal, and so how many rows a program is given, is confidential, as n is where it
-is not public. It stays with the chain: terms are clamped row by row and then counted
-(``include/pseudo_likelihood.stan``), and what is said of records is said of each of them.
+Which records are equal, and so how many rows a program is given, is confidential, as is n where it
+is not public. It stays with the sampler: a row's term is clamped first and then multiplied by its
+frequency (``include/pseudo_likelihood.stan``), and results per record are given for every record.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dpbayes.core.arrays import Ints
 from dpbayes.core.lazy import pd
 from dpbayes.stan.program import MULTIPLICITY
 
-WORTH = 0.5  # rows to records, above which all are kept: most are different
+WORTH = 0.5  # unique rows per record; above it merging saves too little, so no rows are merged
 
 
 @dataclass(frozen=True, eq=False)
 class UniqueRows:
-    """Records by kind: those of one kind are equal.
+    """A partition of n records into kinds; records of one kind are equal.
 
     Attributes:
-        of: shape (n,), the kind of each record, from 0 in the order in which kinds appear.
+        of: shape (n,), the kind of each record, from 0 in the order of first appearance.
         size: number of kinds.
     """
 
@@ -36,52 +36,52 @@ class UniqueRows:
 
     @classmethod
     def each(cls, n: int) -> UniqueRows:
-        """Each record of its own kind."""
+        """Make a partition in which each record is a kind of its own."""
         return cls(np.arange(n), n)
 
     @classmethod
     def among(cls, columns: Mapping[str, NDArray[Any]], n: int) -> UniqueRows:
-        """Equal in all columns, each with a value or row for each of n records.
+        """Partition n records by equality in all columns, each with one value or row per record.
 
-        By their bits: 0 and -0 are equal numbers, of which a program may make different terms. In
-        one row, one record's term would follow whether another is there.
+        Records are compared bit by bit: 0 and -0 are equal numbers, but a program may give them
+        different terms. Merged into one row, a record's term would depend on another's presence.
 
-        Where more than half of them are different, each is taken to be.
+        If there are more than n/2 kinds, each record becomes a kind of its own.
         """
-        of, size = np.zeros(n, dtype=np.int64), 1
+        kinds, size = np.zeros(n, dtype=np.int64), 1
         for values in columns.values():
-            for one in values.reshape(n, -1).T:
-                codes, found = pd.factorize(_bits(one))
-                of, pairs = pd.factorize(of * len(found) + codes)
+            for column in values.reshape(n, -1).T:
+                codes, levels = pd.factorize(_bits(column))
+                kinds, pairs = pd.factorize(kinds * len(levels) + codes)
                 size = len(pairs)
                 if size > WORTH * n:
                     return cls.each(n)
-        return cls(of, size)
+        return cls(kinds, size)
 
     @cached_property
     def rows(self) -> Ints:
-        """Shape (size,), the first record of each kind."""
-        found = np.empty(self.size, dtype=np.int64)
-        found[self.of[::-1]] = np.arange(len(self.of))[::-1]
-        return found
+        """Index of the first record of each kind, shape (size,)."""
+        first = np.empty(self.size, dtype=np.int64)
+        first[self.of[::-1]] = np.arange(len(self.of))[::-1]
+        return first
 
     @cached_property
     def counts(self) -> Ints:
-        """Shape (size,), the records of each kind."""
+        """Number of records of each kind, shape (size,)."""
         return np.bincount(self.of, minlength=self.size)
 
     def data(self, data: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        """Program data with a row for each kind, and how many records it stands for."""
+        """Reduce program data to one row per kind, with its multiplicity."""
         if self.size == len(self.of):
             return dict(data)
-        each = {name: values[self.rows] for name, values in columns.items()}
-        return {**data, **each, "n": self.size, MULTIPLICITY: self.counts}
+        unique = {name: values[self.rows] for name, values in columns.items()}
+        return {**data, **unique, "n": self.size, MULTIPLICITY: self.counts}
 
     def each_record(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values of kinds, shape (size,), record by record: shape (n,)."""
+        """Expand values by kind, shape (size,), to values by record, shape (n,)."""
         return values if self.size == len(self.of) else values[self.of]
 
 
 def _bits(values: NDArray[Any]) -> NDArray[Any]:
-    """Whole numbers that are equal where values are the same to the last bit."""
+    """Convert values to integers that are equal only if the values agree to the last bit."""
     return values.copy().view(np.int64) if values.dtype == np.float64 else values

@@ -1,4 +1,4 @@
-"""Log-likelihoods of records of which each follows its own record alone, to the last bit."""
+"""Log-likelihoods of records, each of which depends on its own record alone, to the last bit."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedModel
 from dpbayes.engines.one_record import LENGTH, RecordTask, bound_to
 from dpbayes.engines.processes import Processes, run_each
 
-# Rows of every block of a bundled program, however many records there are, of which the first and
-# the last ``LANES`` are copies: vectorised functions treat ends and a remainder differently, and
-# products with many columns by the number of rows.
+# Every block of a bundled program has this many rows, however many records there are; the first
+# and the last ``LANES`` are copies. Vectorised functions treat ends and a remainder differently,
+# and products with many columns depend on the number of rows.
 ROWS, LANES = 2048, 16
 RECORDS = ROWS - 2 * LANES
-LIMIT = 60  # seconds of CPU for a record of a user's program
-FEW = 100  # records that a user's program is given in one process
+LIMIT = 60  # seconds of CPU that a user's program may take for a record
+FEW = 100  # records of a user's program for which another parallel process is worthwhile
 
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Some rows of a program, and of a bundled one copies of the first around them.
+    """A block of rows bound to a program; a bundled program has copies of the first around them.
 
     Attributes:
-        bound: the program with them.
-        rows: which of its rows they are.
+        bound: the program with the rows and copies.
+        rows: the rows of ``bound`` that are no copies.
     """
 
     bound: EmbeddedBinding
@@ -47,41 +47,42 @@ class RowBlock:
     def of(
         cls, model: EmbeddedModel, data: StanData, columns: Mapping[str, NDArray[Any]], rows: Ints
     ) -> RowBlock:
-        """The records ``rows`` of the columns that have a value for each, ``RECORDS`` at most.
+        """Bind the records ``rows``, at most ``RECORDS``, of columns with a value for each record.
 
-        A user's program may read all rows, and gets no copies, and as many as there are.
+        A user's program may read all rows, so it gets exactly these rows and no copies.
         """
         inside, filled = slice(0, len(rows)), rows
         if model.program.bundled:
             inside, filled = slice(LANES, LANES + len(rows)), np.full(ROWS, rows[0])
             filled[inside] = rows
-        some = {key: values[filled] for key, values in columns.items()}
-        return cls(bound_to(model, data, some, len(filled)), inside)
+        block_columns = {key: values[filled] for key, values in columns.items()}
+        return cls(bound_to(model, data, block_columns, len(filled)), inside)
 
     @property
     def size(self) -> int:
-        """How many rows there are."""
+        """Number of rows without copies."""
         return int(self.rows.stop - self.rows.start)
 
     def log_lik_at(self, points: Floats, *, strict: bool = False) -> Iterator[Vector]:
-        """For each of S unconstrained points, shape (S, d), f of the rows."""
+        """Yield log_lik of the rows at each of S unconstrained points, shape (S, d)."""
         return (f[self.rows] for f in self.bound.log_lik_at(points, strict=strict))
 
 
 class RecordsApart:
-    """Records that a program is given apart from each other.
+    """Records whose log-likelihoods a program evaluates without influence on each other.
 
-    A bundled program is given blocks of them. Any other program is given one record at a time, in a
-    process that has seen no other (``one_record``), so that no other record can have a part in what
-    it says, whatever the program is. Where it does not take the record, or fails in any way, it
-    says NaN.
+    A bundled program is given blocks of records. Any other program is given one record at a time,
+    in a process that has seen no other (``one_record``), so that no other record can affect the
+    result, whatever the program does. The result is NaN where the program rejects the record or
+    fails in any way.
 
     Args:
-        data: of the program, without a confidential value.
-        columns: in place of entries of ``data``, with a value or row for each of n records.
-        n: how many there are.
+        model: the program.
+        data: data of the program, without a confidential value.
+        columns: entries that replace those of ``data``, with a value or row for each of n records.
+        n: number of records.
     Raises:
-        EngineError: a user's program, where the system has no ``fork``.
+        EngineError: the program is a user's, and the system has no ``fork``.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class RecordsApart:
         ]
 
     def log_lik_at(self, points: Floats) -> Iterator[Vector]:
-        """For each of S unconstrained points, shape (S, d), f of the records, shape (n,)."""
+        """Yield log_lik, shape (n,), at each of S unconstrained points, shape (S, d)."""
         if self.n == 0:
             yield from np.empty((len(points), 0))
         elif self._model.program.bundled:
@@ -111,7 +112,7 @@ class RecordsApart:
             yield from self._alone(points).T
 
     def _alone(self, points: Floats) -> Floats:
-        """f of each record at each point, shape (n, S)."""
+        """Evaluate log_lik of each record at each point for a user's program, shape (n, S)."""
         cores = os.cpu_count() or 1
         shares = np.array_split(np.arange(self.n), min(cores, -(-self.n // FEW)))
         job = RecordTask(self._model.program, self._data, points, LIMIT)
@@ -119,11 +120,12 @@ class RecordsApart:
         def run(number: int, processes: Processes) -> Floats:
             return self._run(job, shares[number], processes)
 
-        found = run_each(run, range(len(shares)), cores)
-        return np.concatenate([found[number] for number in range(len(shares))])
+        log_liks = run_each(run, range(len(shares)), cores)
+        return np.concatenate([log_liks[number] for number in range(len(shares))])
 
     def _run(self, job: RecordTask, share: Ints, processes: Processes) -> Floats:
-        """The same for some records."""
+        """Evaluate some records in one process, shape (records, S)."""
+        # With -P, and without "" in the path, no file of the current folder replaces a module.
         process = processes.start(
             [sys.executable, "-P", "-m", one_record.__name__],
             stdin=subprocess.PIPE,
@@ -140,19 +142,20 @@ class RecordsApart:
                     text = pickle.dumps(sent)
                     pipe.write(LENGTH.pack(len(text)) + text)
 
+        # Sent from a thread: if both pipes were full, the two processes would wait for each other.
         with process, ThreadPoolExecutor(1) as beside:
             sending = beside.submit(send)
             assert process.stdout is not None
-            told = process.stdout.read()
+            output = process.stdout.read()
             process.wait()
-        found = np.frombuffer(told)
-        if len(found) != len(share) * len(job.points):  # the process itself reads no record
+        log_lik = np.frombuffer(output)
+        if len(log_lik) != len(share) * len(job.points):  # no record's fault: it reads none
             raise EngineError(
                 f"the process that gives {job.program.name}.stan one record after the other ended "
                 f"with code {process.returncode}."
             )
         sending.result()
-        return found.reshape(len(share), -1)
+        return log_lik.reshape(len(share), -1)
 
     def _record(self, i: int) -> dict[str, NDArray[Any]]:
         return {key: values[i : i + 1] for key, values in self._columns.items()}

@@ -1,4 +1,4 @@
-"""What an engine is: compile a program, bind data, sample, and evaluate at given draws."""
+"""The engine interface: compile a program, bind data, sample, and evaluate at given draws."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ StanData = Mapping[str, Any]
 
 # The model's switches, set by the engine for each task and by nobody else.
 _SWITCHES = ("emit", "emit_y_rep")
-# log_lik values written, read or held at once by an engine that works in blocks of draws.
+# Most log_lik values that an engine working in blocks of draws writes, reads or holds at once.
 BLOCK_VALUES = 4_000_000
-LONG = 50_000  # rows of a data entry that become text at once
-# Entries of a bundled program that have a value or row a record.
+LONG = 50_000  # rows of a data entry that are converted to text at once
+# Entries of a bundled program that have one value or row per record.
 BY_RECORD = (
     "y", "X", "Z", "group", "group_index", "slope_X", "weights", "anchor", MULTIPLICITY,
 )  # fmt: skip
@@ -41,10 +41,11 @@ class SamplerSettings:
 
     Attributes:
         chains: number of chains; at least 2, or convergence cannot be judged.
-        warmup, draws: iterations per chain before and after adaptation. Where chains of the
-            embedded engine begin near the posterior, with a metric (``BoundRecords``: above 20,000
-            records, or with a dense metric of more than 20 parameters), a tenth of warmup, but 100
-            to 149 of it; in the second case, after a pilot run of a quarter.
+        warmup, draws: iterations per chain for adaptation, and after it. Chains of the embedded
+            engine that begin near the posterior with a metric (``BoundRecords``: above 20,000
+            records, or with a dense metric of more than 20 parameters) take a tenth of warmup, at
+            least 100 and at most 149 iterations; in the second case, after a pilot run of a
+            quarter.
         seed: a whole number, 0 or above, for studies and tests. None takes one from the operating
             system, as a release must: whoever knows the seed can undo the randomness.
         parallel_chains: chains run at once; None for as many as there are cores.
@@ -100,19 +101,19 @@ class Engine(Protocol):
     Attributes:
         name: as in ``get_engine``.
         draw: where draws come from: a Markov ``chain``, which has to converge, or public
-            ``candidates``, of which one is chosen. Models of the latter have a ``proposer`` and
-            their bindings are told the points with ``among`` (``candidates.CandidatesEngine``).
+            ``candidates``, of which one is chosen. Models of the latter have a ``proposer``, and
+            ``among`` gives their bindings the points (``candidates.CandidatesEngine``).
     """
 
     name: str
     draw: Draw
 
     def versions(self) -> dict[str, str]:
-        """Of the packages and programs that draw, by name."""
+        """Versions of the packages and programs that draw, by name."""
         ...
 
     def compile(self, program: StanProgram) -> CompiledModel:
-        """Compile once; bind data as often as needed.
+        """Compile a program once; data can then be bound to it as often as needed.
 
         Raises:
             ProgramError: a syntax or type error, with the compiler's message.
@@ -121,7 +122,7 @@ class Engine(Protocol):
 
 
 class CompiledModel(Protocol):
-    """A compiled program."""
+    """A compiled program without data."""
 
     def bind(self, data: StanData) -> BoundModel:
         """Bind data without the switches ``emit`` and ``emit_y_rep``, which the engine sets."""
@@ -132,22 +133,22 @@ M = TypeVar("M", bound=CompiledModel)
 
 
 class CompilesOnce(ABC, Generic[M]):
-    """Base of engines that keep what they have compiled, for all models and fits that use them."""
+    """Base class of engines that cache compiled programs for all models and fits that use them."""
 
     def __init__(self) -> None:
         self._compiled: dict[StanProgram, M] = {}
 
     @abstractmethod
     def translate(self, program: StanProgram) -> M:
-        """Compile a program that this engine has not seen; raises as ``Engine.compile``."""
+        """Compile a program that is not in the cache; raises the errors of ``Engine.compile``."""
 
     def compile(self, program: StanProgram) -> M:
-        """The compiled program; each is compiled once."""
-        found = self._compiled.get(program)
-        if found is None:
-            # Two threads may come here with one program: both go on with the same model.
-            found = self._compiled.setdefault(program, self.translate(program))
-        return found
+        """Return the compiled program; each program is compiled once."""
+        compiled = self._compiled.get(program)
+        if compiled is None:
+            # Two threads may both compile a program; setdefault gives them the same model.
+            compiled = self._compiled.setdefault(program, self.translate(program))
+        return compiled
 
 
 class BoundModel(Protocol):
@@ -158,18 +159,18 @@ class BoundModel(Protocol):
     """
 
     def rebind(self, **changes: Any) -> BoundModel:
-        """The same with some data changed; the rest is not encoded again."""
+        """Change some data entries; the others are not encoded again."""
         ...
 
     def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
-        """Posterior draws with groups ``posterior`` and ``sample_stats``.
+        """Draw from the posterior; the result has groups ``posterior`` and ``sample_stats``.
 
-        ``starts``: chain c starts at draw c of it; None for random points as in ``random_points``.
+        Chain c starts at draw c of ``starts``; None starts at points as of ``random_points``.
         """
         ...
 
     def random_points(self, count: int, seed: int, width: float = 2.0) -> xr.DataTree:
-        """``count`` points with unconstrained coordinates uniform on (-width, width).
+        """Draw ``count`` points with unconstrained coordinates uniform on (-width, width).
 
         Stan's own initial values have a width of 2.
         """
@@ -185,35 +186,36 @@ class BoundModel(Protocol):
     def log_lik(self, draws: xr.DataTree, *, strict: bool = False) -> Iterator[Vector]:
         """Record log-likelihoods draw by draw, in order: S arrays of shape (n,).
 
-        NaN where the program rejects the point; with ``strict`` an EngineError. What decides a
-        release takes no NaN of all records: which points are rejected may hang on one of them.
+        NaN where the program rejects the point; with ``strict`` an EngineError. Computations that
+        decide a release must use ``strict``: a single record may cause the rejection, and NaN for
+        all records would reveal it.
         """
         ...
 
     def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
-        """One posterior predictive replicate at one draw: shape (n,)."""
+        """Draw one posterior predictive replicate at one draw: shape (n,)."""
         ...
 
     def blocks(self) -> Iterator[tuple[slice, BoundModel]]:
-        """The records in blocks, with a binding for the ``log_lik`` of each.
+        """Split the records into blocks, each with a binding that evaluates its ``log_lik``.
 
-        Whoever goes through them one after the other, with all draws, needs memory for one.
+        Evaluating all draws block by block takes memory for a single block only.
         """
         ...
 
 
 def no_replicate(program: StanProgram) -> EngineError:
-    """Where generated quantities fail. Which draw it was is private, and so is what Stan says."""
+    """Error for failing generated quantities; does not name the draw, which is private."""
     return EngineError(f"{program.name}.stan cannot generate records at the draw that was chosen.")
 
 
 def log_lik_where(
     public: BoundModel, bound: BoundModel, draws: xr.DataTree, n: int
 ) -> Iterator[Vector]:
-    """As ``bound.log_lik``, NaN where the program rejects the point with public data.
+    """Evaluate ``bound.log_lik``, with NaN where the program rejects the point with public data.
 
     Raises:
-        EngineError: it rejects a point with the records alone.
+        EngineError: the program rejects a point with the records, but not with public data.
     """
     for number in range(count_draws(draws)):
         at = one_draw(draws, number)
@@ -226,7 +228,7 @@ def log_lik_where(
 
 
 def rejected(program: StanProgram) -> EngineError:
-    """Where log_lik cannot be evaluated. What Stan says of it may be of records."""
+    """Error where log_lik cannot be evaluated, without Stan's text, which may quote records."""
     return EngineError(
         f"{program.name}.stan cannot evaluate log_lik of the records at a point at which it can "
         "evaluate that of public constants: no value of the declared domain and no number of "
@@ -235,7 +237,7 @@ def rejected(program: StanProgram) -> EngineError:
 
 
 def unfit_data(program: StanProgram, said: str) -> ProgramError:
-    """Where a program does not take its data: which entries Stan names, and not what is wrong."""
+    """Error for rejected data: names the entries that Stan mentions, and keeps its text private."""
     words = set(re.findall(r"\w+", said))
     named = ", ".join(name for name in program.declared("data") if name in words)
     where = f" ({named})" if named else ""
@@ -244,14 +246,14 @@ def unfit_data(program: StanProgram, said: str) -> ProgramError:
 
 @dataclass(frozen=True, repr=False)
 class EncodedData:
-    """A program's data, which engines read as JSON text.
+    """Data of a program, which engines read as JSON text.
 
-    Short entries are text from the start, so that a change encodes no more than it changes. Long
-    ones stay arrays, which others may hold as well, and are text while an engine reads it.
+    Short entries are stored as text, so that changing one encodes no other. Long entries stay
+    arrays, which other objects may share, and become text only while an engine reads them.
 
     Attributes:
         n: number of records.
-        entries: by name, without the switches.
+        entries: data entries by name, without the switches.
     """
 
     n: int
@@ -265,10 +267,10 @@ class EncodedData:
         """Encode data for a program.
 
         Raises:
-            ProgramError: an entry that the program declares is not given.
-            EngineError: an entry that is not numeric.
+            ProgramError: an entry that the program declares is missing.
+            EngineError: an entry is not numeric.
         """
-        if program.counted:  # each row stands for a record, if nothing else is said
+        if program.counted:  # by default each row stands for one record
             data = {MULTIPLICITY: np.ones(int(data["n"]), dtype=int), **data}
         for name in declared:
             if name not in _SWITCHES and name not in data:
@@ -280,58 +282,59 @@ class EncodedData:
         return cls(int(data["n"]), encoded)
 
     def changed(self, **changes: Any) -> EncodedData:
-        """With other values of some entries."""
+        """Replace the values of some entries."""
         encoded = {key: _encoded(key, value) for key, value in changes.items()}
         return EncodedData(self.n, {**self.entries, **encoded})
 
     def blocks(self) -> Iterator[tuple[slice, slice, EncodedData]]:
-        """The records of a bundled program in blocks, of two or more.
+        """Split the records of a bundled program into two or more blocks.
 
-        Vectorised functions treat the ends of a vector differently, and which those are hangs on
-        where it lies in memory. So that each record's results have the bits that they have among
-        all, a block comes with ``EDGE`` more on both sides, and has the remainder of n by it.
+        Vectorised functions treat the ends of a vector differently, and where these ends lie
+        depends on its place in memory. To give each record bit by bit the result that it has among
+        all records, a block has ``EDGE`` more records on both sides, and on one side further n
+        modulo ``EDGE`` records.
 
         Returns:
-            for each block its place among all records and in its data, and the data.
+            for each block: its records among all, the same records in its data, and the data.
         """
         starts = range(0, self.n - self.BLOCK + 1, self.BLOCK)
         for start in starts:
             first, last = start == 0, start == starts[-1]
             end = self.n if last else start + self.BLOCK
             rest = 0 if last else self.n % self.EDGE
-            left = 0 if first else start - self.EDGE - rest
-            right = self.n if last else end + self.EDGE + (rest if first else 0)
-            inner = slice(start - left, end - left)
-            yield slice(start, end), inner, self._of_rows(slice(left, right))
+            low = 0 if first else start - self.EDGE - rest
+            high = self.n if last else end + self.EDGE + (rest if first else 0)
+            inner = slice(start - low, end - low)
+            yield slice(start, end), inner, self._of_rows(slice(low, high))
 
     def _of_rows(self, rows: slice) -> EncodedData:
-        """Those of some of the records, more than ``LONG`` in all."""
-        some = {
+        """Select the data of some records, where there are more than ``LONG`` in all."""
+        selected = {
             key: _encoded(key, value[rows])
             for key, value in self.entries.items()
             if not isinstance(value, str) and by_record(key) and len(value) == self.n
         }
         n = len(range(*rows.indices(self.n)))
-        return EncodedData(n, {**self.entries, **some, "n": str(n)})
+        return EncodedData(n, {**self.entries, **selected, "n": str(n)})
 
     @property
     def hash(self) -> str:
-        """SHA-256 of all entries, hex."""
+        """SHA-256 of all entries, in hexadecimal."""
         return data_hash({key: np.asarray(value) for key, value in self.entries.items()})
 
     def text(self, **switches: int) -> str:
-        """All of it, with the switches."""
+        """Encode all entries and the switches as one JSON object."""
         entries = {**self.entries, **{key: str(value) for key, value in switches.items()}}
         return "{" + ",".join(f'"{key}":{_text(value)}' for key, value in entries.items()) + "}"
 
 
 def by_record(name: str) -> bool:
-    """Whether a data entry of a bundled program has a value or row a record."""
+    """Whether a data entry of a bundled program has one value or row per record."""
     return name.split(SEPARATOR, maxsplit=1)[0] in BY_RECORD
 
 
 def _encoded(key: str, value: Any) -> str | NDArray[Any]:
-    """An entry of ``EncodedData``; infinities become the strings that Stan reads as such."""
+    """Encode an entry for ``EncodedData``; infinities become the strings that Stan reads."""
     array = np.asarray(value)
     if array.dtype.kind not in "iufb":
         raise EngineError(f"data entry {key!r} is not numeric: {value!r}.")
@@ -346,7 +349,7 @@ def _encoded(key: str, value: Any) -> str | NDArray[Any]:
 
 
 def _text(value: str | NDArray[Any]) -> str:
-    """JSON of an entry. Python's numbers take five times the memory of their text."""
+    """JSON text of an entry, by blocks: Python's numbers take five times the memory of text."""
     if isinstance(value, str):
         return value
     blocks = (value[start : start + LONG] for start in range(0, len(value), LONG))

@@ -1,4 +1,4 @@
-"""The engine without chains: one of K public points is chosen by the exponential mechanism."""
+"""The engine without Markov chains: the exponential mechanism chooses one of K public points."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from dpbayes.privacy.guarantee import Draw
 from dpbayes.stan.program import MULTIPLICITY, StanProgram
 
 POINTS = 10_000
-# What a stage changes: no record's log_lik depends on it.
+# Entries that a stage changes; no record's log_lik depends on them.
 OF_TERMS = {"weights", "anchor", "clip_lower", "clip_upper", "divergence"}
 MOST_POINTS = 10_000_000  # their parameters and weights are held in memory
-UNIT = 2.0**-30  # what terms are whole multiples of, so that their sums are exact
-LOWEST = -(2.0**22)  # a log weight below it counts as it: a probability of exp(-4e6)
+UNIT = 2.0**-30  # terms are whole multiples of it, so that their sums are exact
+LOWEST = -(2.0**22)  # lower log weights are raised to it: a probability of exp(-4e6)
 
 
 class CandidatesEngine(CompilesOnce["CandidatesModel"]):
@@ -39,17 +39,16 @@ class CandidatesEngine(CompilesOnce["CandidatesModel"]):
     added or removed (the exponential mechanism over a finite public set), for every K and every
     set of candidates. No chain has to converge, and there is no seed. Terms are rounded to
     multiples of 2^-30 inside the window and summed as whole numbers, so that with a bundled
-    program no rounding is left out, and OpenDP draws from the weights exactly. A user's program may
-    give a record's term other last bits beside other records, which the multiples make 2^-30 of at
-    most: 2^-30 n in all, which its guarantee says. A score that is not a clamped log-likelihood is
-    summed by the program, with a rounding of about 1e-15 n w.
+    program the guarantee ignores no rounding, and OpenDP draws from the weights exactly. With a
+    user's program, the last bits of a record's term may depend on other records. Rounding limits
+    this to 2^-30 per record, 2^-30 n in all, which the guarantee states. A score that is not a
+    clamped log-likelihood is summed by the program, with a rounding error of about 1e-15 n w.
 
     Candidates are draws of the prior, or lie around an anchor that was paid for
-    (``proposal.Proposer``). K changes how near the draw comes to a draw of the posterior, and
-    nothing else.
+    (``proposal.Proposer``). K affects only how near the draw comes to a draw of the posterior.
 
     Args:
-        points: K.
+        points: K, the number of candidates.
     """
 
     name = "candidates"
@@ -72,7 +71,7 @@ class CandidatesEngine(CompilesOnce["CandidatesModel"]):
 
 
 class CandidatesModel:
-    """A program for candidates."""
+    """A compiled program of the candidates engine."""
 
     def __init__(self, model: EmbeddedModel, count: int) -> None:
         self._model = model
@@ -82,12 +81,12 @@ class CandidatesModel:
         return CandidatesBinding(self._model, data)
 
     def proposer(self, data: StanData, outcomes: Outcomes | None = None) -> Proposer:
-        """Of candidates for the program, from data without a confidential value."""
+        """Proposer of candidates for the program, from data without a confidential value."""
         return Proposer(self._model, data, self._count, outcomes)
 
 
 class CandidatesBinding:
-    """A program with data, evaluated by the embedded engine."""
+    """A program with data, whose draws are candidates; the embedded engine evaluates it."""
 
     def __init__(
         self,
@@ -99,48 +98,49 @@ class CandidatesBinding:
         self._model = model
         self._data = dict(data)
         self._candidates = candidates
-        self._kept = {} if kept is None else kept  # by all bindings that share them
+        self._kept = {} if kept is None else kept  # shared by bindings with the same records
 
     def rebind(self, **changes: Any) -> CandidatesBinding:
-        kept = self._kept if changes.keys() <= OF_TERMS else None
-        return CandidatesBinding(self._model, {**self._data, **changes}, kept=kept)
+        # log_lik of the records stays the same unless an entry that it depends on is changed.
+        cache = self._kept if changes.keys() <= OF_TERMS else None
+        return CandidatesBinding(self._model, {**self._data, **changes}, kept=cache)
 
     def among(self, candidates: Candidates) -> CandidatesBinding:
-        """The same, whose draws are among these points."""
+        """Bind the same program and data, with draws among these points."""
         return CandidatesBinding(self._model, self._data, candidates, self._kept)
 
     @cached_property
     def choices(self) -> Choices:
-        """The points of ``among`` with their weights.
+        """Candidate points, given by ``among``, with their log weights.
 
         Raises:
-            EngineError: without points, or where every weight is 0, which a window excludes.
+            EngineError: no points are bound, or every weight is 0, which a window excludes.
         """
-        found = self._candidates
-        if found is None:
+        candidates = self._candidates
+        if candidates is None:
             raise EngineError(
                 "the engine candidates draws from public points: bind them with among()."
             )
         low, high = float(self._data["clip_lower"]), float(self._data["clip_upper"])
-        base = found.log_prior - found.log_proposal
+        base = candidates.log_prior - candidates.log_proposal
         if math.isfinite(high - low) and not self._data.get("divergence"):
-            total = self._sums(found.points, low, high)
-            # Public, and less than LOWEST of no use: without an end it would overflow.
+            total = self._sums(candidates.points, low, high)
+            # This difference is public; values below LOWEST are useless and would overflow.
             total += np.rint(np.maximum(base - base.max(), LOWEST) / UNIT).astype(np.int64)
             log_weight = (total - total.max()) * UNIT
-        else:  # the program's own sum
+        else:  # let the program sum the terms
             no_weights = self._bound.rebind(weights=np.zeros(int(self._data["n"])))
-            summed = self._bound.log_prob(found.draws) - no_weights.log_prob(found.draws)
+            summed = self._bound.log_prob(candidates.draws) - no_weights.log_prob(candidates.draws)
             summed = np.where(np.isnan(summed), -np.inf, summed) + base
             if not np.isfinite(summed.max()):
                 raise EngineError("the likelihood is 0 or infinite at every candidate point.")
             log_weight = summed - summed.max()
-        return Choices(found, np.maximum(log_weight, LOWEST))
+        return Choices(candidates, np.maximum(log_weight, LOWEST))
 
     def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
-        """Independent draws; of the settings only chains, draws and seed are used.
+        """Draw independent points; uses only chains, draws and seed of the settings.
 
-        For studies and diagnostics: what is released is chosen from ``choices``.
+        For studies and diagnostics: a release chooses from ``choices`` instead.
         """
         choices = self.choices
         rng = np.random.default_rng(settings.resolved_seed())
@@ -169,7 +169,7 @@ class CandidatesBinding:
         return self._bound.y_rep(draws, index, seed)
 
     def blocks(self) -> Iterator[tuple[slice, CandidatesBinding]]:
-        yield slice(0, int(self._data["n"])), self  # they are kept for all points
+        yield slice(0, int(self._data["n"])), self  # their blocks are cached for all points
 
     @cached_property
     def _bound(self) -> EmbeddedBinding:
@@ -187,10 +187,10 @@ class CandidatesBinding:
 
 
 class _Records:
-    """Log-likelihoods of rows in blocks, bit by bit the same in every table that holds one.
+    """Log-likelihoods of rows in blocks; a row has the same bits in every table that holds it.
 
-    A user's program may read the number of records or have a value for each under a name of its
-    own, and is given all of them at once.
+    A user's program gets all records at once: it may read their number, or have a value for each
+    under a name of its own.
     """
 
     def __init__(self, model: EmbeddedModel, data: StanData) -> None:
@@ -198,9 +198,10 @@ class _Records:
         columns = {k: v for k, v in with_rows(data).items() if k not in OF_TERMS}
         counts = np.asarray(data.get(MULTIPLICITY, np.ones(n)), dtype=np.int64)
         size = RECORDS if model.program.bundled else max(n, 1)
-        # At the points of ``sums`` it has to have a log_lik; see ``Proposer``.
+        # ``Proposer`` leaves out points where a user's program has no log_lik, so a failure at the
+        # points of ``sums`` is an error.
         self._strict = not model.program.bundled
-        self._blocks: list[tuple[RowBlock, Ints]] = []  # with how many records each row stands for
+        self._blocks: list[tuple[RowBlock, Ints]] = []  # with each row's multiplicity
         for start in range(0, n, size):
             rows = np.arange(start, min(start + size, n))
             self._blocks.append((RowBlock.of(model, data, columns, rows), counts[rows]))
@@ -208,9 +209,9 @@ class _Records:
     def sums(
         self, points: Floats, low: float, high: float, weights: Vector, anchor: Vector
     ) -> Ints:
-        """Sums over records of clip(weight (f - anchor), low, high) - low, in ``UNIT``: shape (K,).
+        """Sum clip(weight (f - anchor), low, high) - low over records, in ``UNIT``: shape (K,).
 
-        Each is between 0 and n (high - low), wherever the window lies.
+        Each sum is between 0 and n (high - low), wherever the window lies.
 
         Args:
             points: shape (K, d), unconstrained. The coordinates follow the public number of rows,
@@ -233,17 +234,18 @@ class _Records:
         return by_parts(evaluate, points)
 
     def log_lik(self, draws: xr.DataTree, *, strict: bool) -> Iterator[Vector]:
-        """As ``BoundModel.log_lik``."""
+        """Evaluate record log-likelihoods as specified in ``BoundModel.log_lik``."""
         if not self._blocks:
             return (np.empty(0) for _ in range(count_draws(draws)))
         points = self._blocks[0][0].bound.unconstrain(draws)
         fs = (block.log_lik_at(points, strict=strict) for block, _ in self._blocks)
-        each = zip(*fs, strict=True)
-        return (np.concatenate(parts) for parts in each)
+        by_point = zip(*fs, strict=True)
+        return (np.concatenate(parts) for parts in by_point)
 
 
 def _clipped(f: Vector, alpha: Vector, anchor: Vector, low: float, high: float) -> Ints:
-    """clip(alpha (f - anchor), low, high) - low in ``UNIT``; NaN is the lower end, as there."""
+    """clip(alpha (f - anchor), low, high) - low in ``UNIT``; NaN is the low end, as in Stan."""
+    # Rounding up the lower end and down the upper one keeps terms inside the window.
     ends = math.ceil(low / UNIT), math.floor(high / UNIT)
     term = np.empty(len(f))
     with np.errstate(invalid="ignore", over="ignore"):

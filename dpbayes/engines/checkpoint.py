@@ -1,4 +1,4 @@
-"""Finished chains on disk, so that a fit that was stopped goes on where it was."""
+"""Checkpoints: finished chains on disk, so that an interrupted fit can resume."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OLD = ".old-"  # between a directory's name and a number, where chains are set 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """A bound model that can sample single chains; others are too fast to need it."""
+    """A bound model that can sample single chains; others are too fast to need checkpoints."""
 
     def identity(self) -> str:
         """Hash of engine, program and data."""
@@ -42,7 +42,7 @@ class Resumable(Protocol):
         done: Callable[[int, xr.DataTree], None],
         starts: xr.DataTree | None = None,
     ) -> None:
-        """Sample some chains and hand over each as soon as it is finished, from any thread.
+        """Sample some chains and pass each to ``done`` when it has finished, from any thread.
 
         Chain c (from 0) is chain c of ``sample`` with the same settings.
         """
@@ -50,14 +50,14 @@ class Resumable(Protocol):
 
 
 class Checkpoint:
-    """Finished chains of one fit in a directory, each named by a hash of all it depends on.
+    """Finished chains of one fit in a directory, each named by a hash of all that it depends on.
 
-    Everything in it is confidential, the seed above all.
+    The directory is confidential, in particular the seed in it.
 
     Attributes:
         reused: chains that were read instead of sampled.
-        set_aside: where chains of a fit with other inputs went, in a sentence; None if there were
-            none.
+        set_aside: a sentence that says where chains of a fit with other inputs were moved; None
+            if there were none.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -69,15 +69,15 @@ class Checkpoint:
         self._lock = threading.Lock()
 
     def begin(self, inputs: Mapping[str, str], seed: int | None) -> int:
-        """The seed of the fit: that of an earlier run with the same inputs, or a new one.
+        """Begin a fit; return the seed of an earlier run with the same inputs, or a new seed.
 
         Chains of other inputs, or of another seed, are set aside: the directory is renamed to
         ``DIRECTORY.old-1``, -2, ... beside it, and a new one is begun.
 
-        A seed that somebody chose is never taken for one of the operating system's.
+        A seed that somebody chose is never reused as one from the operating system.
 
         Args:
-            inputs: a hash or description of each input, under the name that users know it by.
+            inputs: a hash or description of each input, by its name in messages.
             seed: None takes a new one from the operating system.
         Raises:
             OutputError: the directory cannot be read or renamed.
@@ -95,18 +95,18 @@ class Checkpoint:
         return entropy
 
     def _read_inputs(self) -> dict[str, Any] | None:
-        """Those of the chains on disk, and their seed; None if there are no chains.
+        """Read inputs and seed of the chains on disk; None if there are no chains.
 
-        Empty if the file is damaged, so that it counts as one of other inputs.
+        A damaged file gives an empty dictionary, so that its chains count as those of other inputs.
         """
         try:
-            found = json.loads((self._directory / _INPUTS).read_text(encoding="utf-8"))
+            inputs = json.loads((self._directory / _INPUTS).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except ValueError:
             return {}
-        whole = isinstance(found, dict) and isinstance(found.get("seed"), int)
-        return found if whole else {}
+        whole = isinstance(inputs, dict) and isinstance(inputs.get("seed"), int)
+        return inputs if whole else {}
 
     def _put_aside(self, changed: Sequence[str]) -> None:
         names = (f"{self._directory.name}{_OLD}{number}" for number in itertools.count(1))
@@ -117,7 +117,7 @@ class Checkpoint:
         )
 
     def clear(self) -> None:
-        """Remove the directory, what was set aside, and directories that this leaves empty."""
+        """Remove the directory, chains set aside, and parent directories that are then empty."""
         self._cleared = True
         old = re.compile(re.escape(self._directory.name + _OLD) + r"\d+")
         with contextlib.suppress(OSError):
@@ -130,7 +130,7 @@ class Checkpoint:
     def sample(
         self, bound: BoundModel, settings: SamplerSettings, starts: xr.DataTree | None = None
     ) -> xr.DataTree:
-        """As ``bound.sample``; chains that are on disk are read and not sampled again."""
+        """Sample like ``bound.sample``, but read chains that are on disk instead."""
         if self._cleared or not isinstance(bound, Resumable) or settings.seed is None:
             return bound.sample(settings, starts)
         relevant = {k: v for k, v in asdict(settings).items() if k not in _IDLE}
@@ -141,17 +141,17 @@ class Checkpoint:
                 for c in range(settings.chains)
             ]
         key = hash_of(bound.identity(), relevant, begin)[:32]
-        found = [self._load(self._path(key, c)) for c in range(settings.chains)]
-        missing = [c for c, draws in enumerate(found) if draws is None]
-        self.reused += len(found) - len(missing)
+        chains = [self._load(self._path(key, c)) for c in range(settings.chains)]
+        missing = [c for c, draws in enumerate(chains) if draws is None]
+        self.reused += len(chains) - len(missing)
 
         def done(chain: int, draws: xr.DataTree) -> None:
             self._save(self._path(key, chain), draws)
-            found[chain] = draws
+            chains[chain] = draws
 
         if missing:
             bound.sample_chains(settings, missing, done, starts)
-        return join_chains([draws for draws in found if draws is not None])
+        return join_chains([draws for draws in chains if draws is not None])
 
     def _path(self, key: str, chain: int) -> Path:
         return self._directory / f"{key}-{chain + 1}.nc"
@@ -164,9 +164,9 @@ class Checkpoint:
         self._write(path, netcdf(draws))
 
     def _write(self, path: Path, content: bytes) -> None:
-        """Let a file appear in one step, once it is on the disk."""
+        """Write a file atomically; it appears only once its content is on the disk."""
         try:
-            # Each with the mode: mkdir gives it to the last of several new folders only.
+            # mkdir with parents=True would give the mode to the last new folder only.
             self._directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._directory.mkdir(mode=0o700, exist_ok=True)
             write_whole(path, content, 0o600)
@@ -189,5 +189,5 @@ class Checkpoint:
         try:
             with xr.open_datatree(path, engine="h5netcdf") as tree:
                 return tree.load()
-        except (OSError, KeyError, ValueError):  # not there, or not whole: sampled again
+        except (OSError, KeyError, ValueError):  # missing or damaged: sample it again
             return None

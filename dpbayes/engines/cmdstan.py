@@ -1,4 +1,4 @@
-"""CmdStan: the reference implementation of Stan, compiled to a program of its own per model.
+"""CmdStan: the reference implementation of Stan, which compiles each model to an executable.
 
 cmdstanpy finds CmdStan and compiles. The compiled program is then run here, through CmdStan's
 command line, because data and draws are confidential: after Ctrl-C cmdstanpy 1.3 starts the
@@ -58,7 +58,7 @@ from dpbayes.stan.program import StanProgram
 # The release this was written and tested with; older ones may lack arguments used here.
 _OLDEST = (2, 35)
 _EXACT = f"%.{DIGITS}g"
-TRIED = 10  # random points, at one of which a program that the embedded engine knows has a density
+TRIED = 10  # random points; the embedded engine must find a density at one of them to be asked
 _GENERATE = ["generate_quantities", "fitted_params=points.csv"]
 
 
@@ -107,7 +107,7 @@ class CmdStanEngine(CompilesOnce["CmdStanModel"]):
         return model
 
     def executable(self, program: StanProgram, *, threads: bool) -> Path:
-        """The compiled program, from the cache if it is there.
+        """Path of the compiled program, which is compiled unless the cache holds it.
 
         Processes that want the same program at once wait for the one that compiles it.
         """
@@ -140,14 +140,14 @@ class CmdStanEngine(CompilesOnce["CmdStanModel"]):
         os.replace(built, target)
 
     def _key(self, program: StanProgram, threads: bool) -> str:
-        # A compiled program finds CmdStan's libraries by their path, so the path counts too.
+        # A compiled program finds CmdStan's libraries by their path, so the key includes it.
         settings = compiler_settings(self._home)
         identity = "\0".join((program.sha256, str(self._home), platform.machine(), settings))
         variant = "-threads" if threads else ""
         return f"{hashlib.sha256(identity.encode()).hexdigest()[:20]}-{self.version}{variant}"
 
     def _check(self, program: StanProgram) -> dict[str, Any]:
-        """What stanc says of a program: names and types, block by block."""
+        """Check a program with stanc and return the names and types of each block."""
         with tempfile.TemporaryDirectory() as directory:
             source = Path(directory) / SOURCE
             source.write_text(program.text, encoding="utf-8")
@@ -163,7 +163,7 @@ class CmdStanEngine(CompilesOnce["CmdStanModel"]):
 
 
 class CmdStanModel:
-    """A program that stanc has accepted, compiled when first needed."""
+    """A program that stanc has accepted, and its executables, compiled when first needed."""
 
     def __init__(self, engine: CmdStanEngine, program: StanProgram, info: dict[str, Any]) -> None:
         self.program = program
@@ -173,16 +173,16 @@ class CmdStanModel:
         self.sampled = (*self.parameters, *info["transformed parameters"])
         self._engine = engine
         self._executables: dict[bool, Path] = {}
-        # The embedded engine is asked by one thread at a time.
+        # Only one thread at a time uses the embedded engine.
         self.embedded_lock = threading.Lock()
 
     @functools.cached_property
     def embedded(self) -> EmbeddedModel:
-        """The same on the embedded engine; ProgramError for a program that it does not know."""
+        """This program on the embedded engine; ProgramError if that does not support it."""
         return EmbeddedEngine().compile(self.program)
 
     def executable(self, *, threads: bool) -> Path:
-        """The compiled program; the one with threads is slower, so it is a second one."""
+        """Path of the executable; a second, slower one supports threads."""
         if threads not in self._executables:
             self._executables[threads] = self._engine.executable(self.program, threads=threads)
         return self._executables[threads]
@@ -192,7 +192,7 @@ class CmdStanModel:
 
 
 class CmdStanBinding:
-    """A program with data.
+    """A CmdStan program with data.
 
     Data and output are on disk only while a method runs, in a directory that only the user can
     enter.
@@ -221,7 +221,7 @@ class CmdStanBinding:
         done: Callable[[int, xr.DataTree], None],
         starts: xr.DataTree | None = None,
     ) -> None:
-        """Each chain is a process anyway."""
+        """Sample some chains; CmdStan runs each in a process of its own anyway."""
 
         def finished(chain: int, table: Path) -> None:
             names, values = read_table(table)
@@ -249,8 +249,8 @@ class CmdStanBinding:
                 settings.resolved_seed(),
                 parallel=settings.parallel_chains or os.cpu_count() or 1,
                 threads=settings.threads_per_chain,
-                # Also where no bar is shown: a chain ends with its next line if this process,
-                # which reads it, has been killed.
+                # Needed without a bar, too: a chain ends at its next line of output once this
+                # process, which reads it, has been killed.
                 refresh=max(1, (settings.warmup + settings.draws) // 50),
                 watch=lambda chain, line: progress.lines.write(f"Chain [{chain + 1}] {line}"),
                 finished=finished,
@@ -262,10 +262,10 @@ class CmdStanBinding:
         return make_draws(_variables(names, values, self._model.sampled), stats)
 
     def _checked(self, draws: xr.DataTree) -> xr.DataTree:
-        """The draws, once their log density is that of the chains at the values written out.
+        """Return the draws if they have the log density that the chains report, or raise an error.
 
         CmdStan's own evaluation can be wrong in the same way as what it writes, so the embedded
-        engine is asked too, for every program that it can evaluate.
+        engine evaluates them too, for every program that it supports.
         """
         densities = {"the same program": self.log_prob}
         with self._model.embedded_lock:
@@ -277,16 +277,16 @@ class CmdStanBinding:
         return draws
 
     def embedded(self) -> EmbeddedBinding:
-        """The same on the embedded engine; ProgramError for a program that it does not know."""
+        """This program and its data on the embedded engine; ProgramError if not supported."""
         return EmbeddedBinding(self._model.embedded, self._data)
 
     def random_points(self, count: int, seed: int, width: float = 2.0) -> xr.DataTree:
-        # CmdStan has no command for this. Programs mean the same on the embedded engine, which
-        # takes a seed of any width.
+        # CmdStan has no command for this. Programs mean the same on the embedded engine, which also
+        # takes a seed of any size.
         with contextlib.suppress(ProgramError):
             return self.embedded().random_points(count, seed, width)
-        # A program that it does not know: each point is where a chain that stands still starts.
-        # Points that are rejected or have density 0 are drawn again, up to 100 times.
+        # Without it, each point is the start of a chain that does not move. CmdStan draws points
+        # that are rejected or have density 0 again, up to 100 times.
         arguments = ["sample", "num_warmup=0", "num_samples=1", "algorithm=fixed_param"]
         if width != 2:
             arguments += [f"init={width}"]
@@ -309,8 +309,8 @@ class CmdStanBinding:
         rejected = None if strict else np.full(self._n, np.nan)
         with self._files(emit=1, emit_y_rep=0) as folder:
             for start in range(0, len(points), block):
-                some = points[start : start + block]
-                yield from self._rows(folder, _GENERATE, names, some, "log_lik", rejected)
+                part = points[start : start + block]
+                yield from self._rows(folder, _GENERATE, names, part, "log_lik", rejected)
 
     def y_rep(self, draws: xr.DataTree, index: int, seed: int) -> NDArray[Any]:
         names, points = self._constrained(draws)
@@ -336,9 +336,9 @@ class CmdStanBinding:
         rejected: Floats | None,
         seed: int = 0,
     ) -> list[Floats]:
-        """One variable of CmdStan's output at every point.
+        """Read one variable of CmdStan's output at every point.
 
-        ``rejected`` stands where the program rejects the point; None raises an EngineError.
+        ``rejected`` is the value where the program rejects a point; None raises an EngineError.
         """
         header = ",".join(names)
         np.savetxt(folder / "points.csv", points, _EXACT, ",", header=header, comments="")
@@ -370,17 +370,17 @@ class CmdStanBinding:
 
     @contextlib.contextmanager
     def _files(self, **switches: int) -> Iterator[Path]:
-        """A private directory that holds the data, removed at the end."""
+        """Write the data to a private directory, which is removed at the end."""
         with private_folder() as folder:
             (folder / "data.json").write_text(self._data.text(**switches), encoding="utf-8")
             yield folder
 
     def _constrained(self, draws: xr.DataTree) -> tuple[list[str], Floats]:
-        """Stan's flat names of the parameters ("beta.2.1") and their values: shape (S, columns)."""
+        """Flat Stan names of the parameters ("beta.2.1") and their values: shape (S, columns)."""
         names: list[str] = []
         blocks = []
         for name in self._model.parameters:
-            if name in draws["posterior"]:  # parameters without entries are not
+            if name in draws["posterior"]:  # draws leave out parameters without entries
                 values = stacked(draws, name)
                 # Stan's order: the first index moves fastest.
                 for index in np.ndindex(*values.shape[:0:-1]):
@@ -392,7 +392,7 @@ class CmdStanBinding:
 def _chains(
     run: Run, arguments: list[str], chains: Sequence[int], starts: xr.DataTree | None = None
 ) -> tuple[list[str], Floats]:
-    """Column names and draws of some chains, counted from 0: shape (chain, draw, column)."""
+    """Run chains, counted from 0; return column names and draws: shape (chain, draw, column)."""
     calls = dict.fromkeys(chains, arguments)
     if starts is not None:
         for c in chains:
@@ -400,8 +400,8 @@ def _chains(
             values = {k: v.tolist() for k, v in variables(starts, c).items()}
             (run.folder / f"start-{c}.json").write_text(json.dumps(values), encoding="utf-8")
     tables, _ = run.tables(calls)
-    found = [read_table(table) for table in tables]
-    return found[0][0], np.stack([values for _, values in found])
+    outputs = [read_table(table) for table in tables]
+    return outputs[0][0], np.stack([values for _, values in outputs])
 
 
 def _cache_directory() -> Path:
@@ -410,7 +410,7 @@ def _cache_directory() -> Path:
 
 
 def _version_of(home: Path) -> str:
-    """CmdStan's version with all its numbers, as its makefile has it; empty if it has none."""
+    """Full version number of CmdStan from its makefile; empty if that has none."""
     with contextlib.suppress(OSError):
         text = (home / "makefile").read_text(encoding="utf-8", errors="replace")
         version = re.search(r"^CMDSTAN_VERSION\s*:=\s*(\S+)", text, re.MULTILINE)
@@ -419,6 +419,6 @@ def _version_of(home: Path) -> str:
 
 
 def _variables(names: list[str], values: Floats, wanted: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """The wanted variables among the columns of (chain, draw, column)."""
+    """Select the wanted variables from columns of shape (chain, draw, column)."""
     chosen = [k for k, name in enumerate(names) if name.split(".")[0] in wanted]
     return uncolumn([names[k] for k in chosen], values[:, :, chosen])

@@ -1,10 +1,10 @@
-"""Compiling with CmdStan: one process at a time, and files that are there whole or not at all.
+"""Compilation with CmdStan: one process at a time, and atomic writes of the shared files.
 
 Every compiled program shares two files in CmdStan's own folder, its main object and a precompiled
-header, of which there is another pair for programs with threads. CmdStan's makefile writes them
-where it reads them. A process that is killed meanwhile (the header takes half a minute) leaves a
-part of one, with which no program compiles from then on; nor does one that another process
-compiles at that time. So they are built here first, in a scratch folder, and moved.
+header; programs with threads share another such pair. CmdStan's makefile writes them directly to
+their final place. A process killed meanwhile (the header takes half a minute) leaves a truncated
+file, with which no program compiles any more; nor does a program that another process compiles at
+that time. So this module builds the files in a scratch folder first and then moves them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _THREADS = {"STAN_THREADS": "TRUE"}
 
 
 def compile_program(cmdstanpy: Any, home: Path, source: Path, *, threads: bool) -> str:
-    """Compile a Stan program; its executable is beside it.
+    """Compile a Stan program and return its executable, which lies beside the source.
 
     Args:
-        cmdstanpy: the package.
+        cmdstanpy: the imported package.
         home: CmdStan's folder.
         source: file with the program.
-        threads: for more threads than one.
+        threads: whether the program shall run with several threads.
     Raises:
         EngineError: common files are missing and CmdStan's folder cannot be written.
         ValueError: the C++ compiler failed, with what it printed.
@@ -75,10 +75,10 @@ def build_shared_files(home: Path, options: dict[str, str]) -> None:
 
 
 def _missing(home: Path, options: dict[str, str]) -> dict[str, Path]:
-    """Shared files that are not there, by their variables; none if the makefile tells no names."""
+    """Missing shared files, by makefile variable; empty if the makefile does not name them."""
     try:
         printed = _make(home, options, *(f"print-{variable}" for variable in _SHARED))
-    except ValueError:  # what is wrong is said when a program is compiled
+    except ValueError:  # compiling the program will fail, too, and report the reason
         return {}
     names = dict(re.findall(rf"^({'|'.join(_SHARED)}) = (\S+)[ \t]*$", printed, re.MULTILINE))
     paths = {variable: home / name for variable, name in names.items()}
@@ -86,7 +86,7 @@ def _missing(home: Path, options: dict[str, str]) -> dict[str, Path]:
 
 
 def compiler_settings(home: Path) -> str:
-    """Settings of the C++ compiler: the user's files for CmdStan's makefile, and optimisation."""
+    """Settings of the C++ compiler: the user's makefile settings and the optimisation level."""
     texts = [os.environ.get("O", "")]
     for path in (Path.home() / ".config" / "stan" / "make.local", home / "make" / "local"):
         with contextlib.suppress(OSError):
@@ -95,26 +95,26 @@ def compiler_settings(home: Path) -> str:
 
 
 def _make(home: Path, options: dict[str, str], *targets: str) -> str:
-    """What make prints in CmdStan's folder."""
+    """Run make in CmdStan's folder and return what it prints."""
     make = os.environ.get("MAKE", "mingw32-make" if os.name == "nt" else "make")  # as cmdstanpy
     command = [make, *(f"{key}={value}" for key, value in options.items()), *targets]
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command, cwd=home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", check=False,
         )  # fmt: skip
     except OSError as error:
         raise ValueError(f"{make}: {error.strerror}") from None
-    if done.returncode:
-        raise ValueError(done.stdout)
-    return done.stdout
+    if completed.returncode:
+        raise ValueError(completed.stdout)
+    return completed.stdout
 
 
 @contextlib.contextmanager
 def alone_in(directory: Path) -> Iterator[Path]:
-    """A scratch folder inside a folder that no other process uses meanwhile.
+    """Lock a folder against other processes and give a scratch folder inside it.
 
-    The lock ends with the process that holds it. What a process that was killed has left goes.
+    The lock ends with the process that holds it. Scratch folders of killed processes are removed.
 
     Raises:
         OSError: the folder cannot be written.
@@ -122,7 +122,7 @@ def alone_in(directory: Path) -> Iterator[Path]:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = filelock.FileLock(directory / _LOCK, mode=0o600, fallback_to_soft=False)
     with lock:
-        for left in directory.glob(f"{_SCRATCH}*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in directory.glob(f"{_SCRATCH}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=directory) as scratch:
             yield Path(scratch)

@@ -28,20 +28,20 @@ _FAILED = {
 
 
 class RejectionError(EngineError):
-    """The program itself raised an error at a point."""
+    """The Stan program itself raised an error at a point of the parameter space."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """How a compiled program is run in a folder that holds ``data.json``.
+    """Settings to run a compiled program in a folder that holds ``data.json``.
 
     Attributes:
-        executable: of the program, with threads if ``threads`` is above 1.
-        program: for messages.
-        seed, threads, refresh: as CmdStan has them.
-        parallel: chains at once.
-        watch: takes chain and line of what is printed.
-        finished: takes chain and table of each chain that has succeeded, from any thread.
+        executable: the compiled program, built with threads if ``threads`` is above 1.
+        program: the Stan program, for messages.
+        seed, threads, refresh: CmdStan's arguments.
+        parallel: number of chains run at once.
+        watch: is called with the chain and each line that it prints.
+        finished: is called with chain and table of each chain that succeeds, from any thread.
     """
 
     executable: Path
@@ -82,7 +82,7 @@ class Run:
         except OSError as error:
             raise EngineError(f"{failed}: {error}") from None
         except subprocess.CalledProcessError as error:
-            # CmdStan opens its output once the model has accepted the data.
+            # CmdStan opens its output only once the model has accepted the data.
             started = any(table.exists() for table in tables.values())
             raise self._explained(error, failed, started=started) from None
         return list(tables.values()), list(printed.values())
@@ -98,27 +98,27 @@ class Run:
     def _explained(
         self, error: subprocess.CalledProcessError, failed: str, *, started: bool
     ) -> EngineError | ProgramError:
-        said = self.named(error.stderr.strip())
-        if said.startswith("Exception: ") and not started:
-            return unfit_data(self.program, said.removeprefix("Exception: "))
-        kind = RejectionError if "Exception: " in said else EngineError
+        message = self.named(error.stderr.strip())
+        if message.startswith("Exception: ") and not started:
+            return unfit_data(self.program, message.removeprefix("Exception: "))
+        kind = RejectionError if "Exception: " in message else EngineError
         reasons = re.findall(r"^Exception: .*", error.stdout, re.MULTILINE)
-        said = "\n".join([said, *map(self.named, reasons[-1:])])
-        return kind(f"{failed}: CmdStan ended with code {error.returncode}.").saying(said)
+        message = "\n".join([message, *map(self.named, reasons[-1:])])
+        return kind(f"{failed}: CmdStan ended with code {error.returncode}.").saying(message)
 
     def named(self, message: str) -> str:
-        """A message about the cached source, told in the user's terms."""
+        """Rewrite a message about the cached source with the name of the user's program."""
         message = re.sub(r"\w+_namespace::\w+: ", "", message)
         return message.replace(f"'{SOURCE}'", f"'{self.program.name}.stan'")
 
 
 def task_failed(arguments: list[str]) -> str:
-    """What has failed, in words, by the arguments of a call."""
+    """Describe which task has failed, from the arguments of the call."""
     return _FAILED[arguments[0]]
 
 
 def read_table(path: Path) -> tuple[list[str], Floats]:
-    """Column names and rows of a Stan CSV file; comments may stand anywhere."""
+    """Read column names and rows of a Stan CSV file; comments may stand anywhere."""
     with path.open(encoding="utf-8") as lines:
         header = next(line for line in lines if not line.startswith("#"))
         # Unlike older pandas, loadtxt reads back exactly the double that was written.
@@ -133,9 +133,9 @@ def run_commands(
     watch: Callable[[int, str], Any] | None = None,
     finished: Callable[[int], Any] | None = None,
 ) -> dict[int, str]:
-    """Run commands in ``folder``, at most ``parallel`` at a time; what each printed, by number.
+    """Run commands in ``folder``, at most ``parallel`` at a time; return their output by number.
 
-    ``watch`` takes a command's number and each line, ``finished`` the number when it has succeeded.
+    ``watch`` takes a command's number and each line; ``finished`` takes the number on success.
     If one command fails, or on Ctrl-C, the rest are killed.
 
     Raises:

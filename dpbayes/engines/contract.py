@@ -1,4 +1,4 @@
-"""The contract of stan_models/README.md, checked by what a program does at random points."""
+"""Tests of a Stan program against the contract of stan_models/README.md, at random points."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from dpbayes.stan.program import CONTRACT_DATA, MULTIPLICITY, OPTIONAL_DATA, Sta
 from dpbayes.stan.proof.check import rows_in
 
 POINTS = 5
-MOVED = 100  # records that are moved to the ends of their domain, at most
-LARGEST = 1e6  # target without records: rounding is then below 1e-9 beside a clamped term
-FAR = 10.0  # unconstrained coordinates reach it at points far out
+MOVED = 100  # most records that are moved to the ends of their domain
+LARGEST = 1e6  # largest target without records: keeps rounding below 1e-9 of a clamped term
+FAR = 10.0  # largest unconstrained coordinate of points far out
 _PUBLIC_BY_NAME = ("X", "Z", "group", "group_index", "slope_X")
 
 PROPER = "that the prior is proper"  # unless the text proves it
@@ -37,7 +37,15 @@ NOT_CHECKED = (
 
 @dataclass(frozen=True)
 class ContractReport:
-    """What was checked: ``passed`` in words, ``private`` data entries, points that were usable."""
+    """Result of ``check_contract``.
+
+    Attributes:
+        program: name of the program.
+        private: names of the confidential data entries.
+        points: number of random points that were usable.
+        passed: properties that hold, in words.
+        not_checked: properties that no test covers, in words.
+    """
 
     program: str
     private: tuple[str, ...]
@@ -47,7 +55,7 @@ class ContractReport:
 
 
 def contract_defaults(n: int) -> dict[str, Any]:
-    """The contract's data with no weighting and no clamp."""
+    """Data entries of the contract for n records, without weights and without a clamp."""
     return {
         "weights": np.ones(n),
         "anchor": np.zeros(n),
@@ -57,7 +65,7 @@ def contract_defaults(n: int) -> dict[str, Any]:
 
 
 def private_entries(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Data entries taken for confidential: one value or row a record, covariates excepted."""
+    """Names of entries with one value or row per record, covariates excepted: confidential."""
     n = int(data["n"])
     public = (*CONTRACT_DATA, *OPTIONAL_DATA, *_PUBLIC_BY_NAME)
     return tuple(
@@ -78,25 +86,26 @@ def check_contract(
     threads: int = 1,
     ends: Ends | None = None,
 ) -> ContractReport:
-    """Check a program by name and by behaviour.
+    """Test whether a program declares and does what the contract demands.
 
-    At random points θ of the parameter space: target moves with weights, anchor and window as
-    Σ clip(weights (log_lik - anchor)) does, to 1e-9; with all weights 0 it does not depend on
-    confidential data; each record's log_lik depends on that record's confidential data alone, and
-    neither on its place nor on the number of records. Then
-    all records are moved to the ends of their domain, in several patterns and at points far out
-    too: the same holds, and y_rep keeps every bit.
+    At random points θ of the parameter space, target must change with weights, anchor and window
+    as Σ clip(weights (log_lik - anchor)) does, to 1e-9. With all weights 0 it must not depend on
+    confidential data. Each record's log_lik must depend on that record's confidential data alone,
+    and neither on its place nor on the number of records. Then all records are moved to the ends
+    of their domain, in several patterns and at points far out too: the same must hold, and y_rep
+    must keep every bit.
 
     Args:
         data: the program's data; contract entries may be left out.
         private: names of the confidential entries; by default every entry with one value or row
             per record except X and group.
-        threads: per chain in the fit to come. With several, a program that uses ``reduce_sum``
-            must have the same target when it is summed by blocks; this samples a few draws.
+        threads: threads per chain in the later fit. With several, a program that uses
+            ``reduce_sum`` must have the same target when summed by blocks, which samples a few
+            draws.
         ends: by confidential entry, one record's value at either end of the public domain; by
             default the smallest and the largest of the data.
     Raises:
-        ProgramError: with the line to add or to change.
+        ProgramError: the program breaks the contract; names the line to add or to change.
         DataError: the data cannot show what is to be checked.
     """
     program.check_names()
@@ -113,15 +122,17 @@ def check_contract(
     probe.check_rows(model, data)
     probe.check_places({name: data[name] for name in _by_record(program, data, names)})
     ends = ends or {name: _ends(np.asarray(data[name])) for name in names}
-    few = min(n, MOVED)
-    some = bound if few == n else model.bind({**_first(data, few), **contract_defaults(few)})
+    count = min(n, MOVED)
+    reduced = (
+        bound if count == n else model.bind({**_first(data, count), **contract_defaults(count)})
+    )
     for draws in probe.near_and_far(seed):
-        AtEnds(program, some, draws, ends, few, probe.rng).check()
+        AtEnds(program, reduced, draws, ends, count, probe.rng).check()
     return ContractReport(program.name, names, len(probe.base), _passed(", ".join(names)))
 
 
 def _passed(names: str) -> tuple[str, ...]:
-    """What was checked, in words."""
+    """Describe the properties that hold, given the names of the confidential entries."""
     return (
         "declarations of the contract are present",
         "records reach target only through pseudo_log_lik, with weights, anchor and window",
@@ -137,7 +148,7 @@ def _passed(names: str) -> tuple[str, ...]:
 def confidential_entries(
     data: Mapping[str, Any], private: Sequence[str] | None = None
 ) -> tuple[str, ...]:
-    """The confidential entries, as ``check_contract`` takes them.
+    """Return and check the names of the confidential entries for ``check_contract``.
 
     Raises:
         DataError: there are none, or the data do not have them.
@@ -161,14 +172,14 @@ def confidential_entries(
 
 @dataclass(frozen=True)
 class _Probe:
-    """A program at some points: target ``base`` with all weights 0, and record log_lik."""
+    """Values of a program at random points: target with all weights 0 (``base``), and log_lik."""
 
     program: StanProgram
     bound: BoundModel
     draws: xr.DataTree
     base: Floats  # (points,)
     log_lik: Floats  # (points, n)
-    rng: np.random.Generator
+    rng: np.random.Generator  # draws weights, anchors and changes of the data
 
     @classmethod
     def at_random_points(cls, program: StanProgram, bound: BoundModel, n: int, seed: int) -> _Probe:
@@ -198,20 +209,20 @@ class _Probe:
         return self.bound.rebind(weights=np.zeros(self.log_lik.shape[1]))
 
     def check_target(self) -> None:
-        """Target moves with weights, anchor and window as the pseudo-likelihood does."""
+        """Require that target follows weights, anchor and window as the pseudo-likelihood does."""
         n = self.log_lik.shape[1]
         weights = self.rng.uniform(0.1, 1, n)
         anchor = self.log_lik[0] + self.rng.normal(size=n)  # terms lie on both sides of it
-        # A window that bites on some terms and not on others, and is another when mirrored.
+        # This window clips some terms and not others, and is asymmetric to reveal swapped ends.
         half = float(np.median(np.abs(weights * (self.log_lik - anchor)))) or 1.0
-        one: dict[str, Any] = {}
-        several = counts_of(self.program, n, self.rng)
-        for what, anchor_, window, counts in (
-            ("weights are", np.zeros(n), (-np.inf, np.inf), one),
-            ("anchor is", anchor, (-np.inf, np.inf), one),
-            ("clamp is", anchor, (-half, half / 2), one),
-            ("multiplicity is", anchor, (-half, half / 2), several),
-            ("multiplicity is", anchor, (-np.inf, np.inf), several),
+        no_counts: dict[str, Any] = {}
+        repeated = counts_of(self.program, n, self.rng)
+        for subject, anchor_, window, counts in (
+            ("weights are", np.zeros(n), (-np.inf, np.inf), no_counts),
+            ("anchor is", anchor, (-np.inf, np.inf), no_counts),
+            ("clamp is", anchor, (-half, half / 2), no_counts),
+            ("multiplicity is", anchor, (-half, half / 2), repeated),
+            ("multiplicity is", anchor, (-np.inf, np.inf), repeated),
         ):
             changed = self.bound.rebind(
                 weights=weights,
@@ -227,14 +238,14 @@ class _Probe:
             size = np.abs(self.base) + np.abs(terms).sum(axis=1)
             if not close(moved, expected, size):
                 still = close(moved, np.zeros_like(moved), size)
-                self._refuse_target(what, still, float(moved[0]), float(expected[0]))
+                self._refuse_target(subject, still, float(moved[0]), float(expected[0]))
             if not close(np.stack(list(changed.log_lik(self.draws))), self.log_lik, 1.0):
                 raise self._broken(
-                    f"log_lik changes when the {what} changed. Emit the plain log-likelihood, "
+                    f"log_lik changes when the {subject} changed. Emit the plain log-likelihood, "
                     "unweighted and unclamped."
                 )
 
-    def _refuse_target(self, what: str, still: bool, moved: float, expected: float) -> None:
+    def _refuse_target(self, subject: str, still: bool, moved: float, expected: float) -> None:
         line = self.program.line_of(self.program.clamped, "model")
         if self.program.line_of(r"target\s*\+=\s*reduce_sum", "model"):
             line = self.program.line_of(r"\breturn\s+pseudo_log_lik", "functions") or line
@@ -245,75 +256,75 @@ class _Probe:
             )
         else:
             more = f", {MULTIPLICITY}" if self.program.counted else ""
-            given = f"log_lik_i, weights, anchor, clip_lower, clip_upper{more}"
-            right = f"target += pseudo_log_lik({given});"
+            call_arguments = f"log_lik_i, weights, anchor, clip_lower, clip_upper{more}"
+            right = f"target += pseudo_log_lik({call_arguments});"
         remedy = f"Line {line} should read:\n  {right}"
-        if what == "weights are" and not still:
+        if subject == "weights are" and not still:
             raise self._broken(
                 f"target moves by {moved:.9g} where the weighted sum of log_lik is {expected:.9g}: "
                 "target and generated quantities do not use the same log-likelihood (dropped "
                 f"constants? a likelihood term of its own? a weight used twice?). {remedy}"
             )
-        raise self._broken(f"the {what} ignored. {remedy}")
+        raise self._broken(f"the {subject} ignored. {remedy}")
 
     def check_blocks(self, threads: int, seed: int) -> None:
-        """Summed by blocks in several threads, target is what it is in one."""
+        """Require that target summed by blocks in several threads equals that of one thread."""
         settings = SamplerSettings(
             chains=POINTS - 1, warmup=0, draws=POINTS, seed=seed, threads_per_chain=threads
         )
-        other = self._broken(
+        finding = self._broken(
             f"with {threads} threads target is another: the function that reduce_sum sums must "
             "give the part of the records first..last and no other. Slice every entry with one "
             "value per record by [first:last]."
         )
         try:
             draws = self.bound.sample(settings)
-        except OtherDensityError:  # an engine that compares with one thread itself
-            raise other from None
-        one = self.bound.log_prob(draws)
-        several = draws["sample_stats"]["lp"].to_numpy().reshape(one.shape)
-        moved = several - one  # the same constant at every point
-        if not close(moved, np.full_like(moved, moved[0]), np.abs(one)):
-            raise other
+        except OtherDensityError:  # this engine has compared with one thread itself
+            raise finding from None
+        single = self.bound.log_prob(draws)
+        threaded = draws["sample_stats"]["lp"].to_numpy().reshape(single.shape)
+        moved = threaded - single  # the same constant at every point
+        if not close(moved, np.full_like(moved, moved[0]), np.abs(single)):
+            raise finding
 
     def check_rows(self, model: CompiledModel, data: Mapping[str, Any]) -> None:
-        """With all weights 0, target does not depend on the number of records."""
+        """Require that target with all weights 0 does not depend on the number of records."""
         n = int(data["n"])
         fewer = {**_first(data, n - 1), **contract_defaults(n - 1)}
-        there = model.bind({**fewer, "weights": np.zeros(n - 1)})
+        reduced = model.bind({**fewer, "weights": np.zeros(n - 1)})
         with contextlib.suppress(EngineError):
-            if _sizes(there.random_points(1, 1)) != _sizes(self.zero.random_points(1, 1)):
+            if _sizes(reduced.random_points(1, 1)) != _sizes(self.zero.random_points(1, 1)):
                 raise self._broken(
                     "the number of parameters follows the number of records. Use `rows`, the "
                     "public number, or a constant."
                 )
-        moved = self._evaluate(there.log_prob)
+        moved = self._evaluate(reduced.log_prob)
         if not close(moved, self.base, np.abs(self.base)):
             raise self._broken(
                 "with all weights 0, target still depends on the number of records (a prior or a "
                 "scale that reads n?). Use `rows`, the public number, or a constant."
             )
-        found = self._evaluate(lambda draws: np.stack(list(there.log_lik(draws))))
-        if not close(found, self.log_lik[:, :-1], np.abs(self.log_lik[:, :-1])):
+        log_lik = self._evaluate(lambda draws: np.stack(list(reduced.log_lik(draws))))
+        if not close(log_lik, self.log_lik[:, :-1], np.abs(self.log_lik[:, :-1])):
             raise self._broken(
                 "with a record less the others have another log_lik: it follows their number. Use "
                 "`rows`, the public number, or a constant."
             )
 
     def check_places(self, entries: Mapping[str, Any]) -> None:
-        """Records in another order have the log_lik that they had."""
+        """Require that reordering the records leaves the log_lik of each unchanged."""
         order = self.rng.permutation(self.log_lik.shape[1])
         moved = self.zero.rebind(**{name: np.asarray(v)[order] for name, v in entries.items()})
-        found = self._evaluate(lambda draws: np.stack(list(moved.log_lik(draws))))
-        if not close(found, self.log_lik[:, order], np.abs(self.log_lik[:, order])):
+        log_lik = self._evaluate(lambda draws: np.stack(list(moved.log_lik(draws))))
+        if not close(log_lik, self.log_lik[:, order], np.abs(self.log_lik[:, order])):
             raise self._broken(
                 "a record's log_lik follows its place among the records, which is another's when "
                 "one is gone. Take what differs from record to record from their data."
             )
 
     def check_prior(self, name: str, values: NDArray[Any]) -> None:
-        """With all weights 0, target does not depend on a confidential entry."""
-        # Half the records take one record's value: inside the declared limits, whatever they are.
+        """Require that target with all weights 0 does not depend on a confidential entry."""
+        # Half the records take another record's value, which is sure to be within declared limits.
         changed = values.copy()
         changed[self.rng.random(len(values)) < 0.5] = values[self.rng.integers(len(values))]
         if (changed == values).all():
@@ -321,26 +332,26 @@ class _Probe:
         moved = self._evaluate(self.zero.rebind(**{name: changed}).log_prob)
         if close(moved, self.base, np.abs(self.base)):
             return
-        found = self.program.private_line((name,))
+        line = self.program.private_line((name,))
         where = "Look in the model block, outside pseudo_log_lik."
-        if found is not None:
-            where = f"Remove line {found}, or use public constants in it."
+        if line is not None:
+            where = f"Remove line {line}, or use public constants in it."
         raise self._broken(
             f"with all weights 0, target still depends on the confidential {name!r}: a prior or a "
             f"likelihood term outside the clamp. {where}"
         )
 
     def check_records(self, name: str, values: NDArray[Any]) -> None:
-        """Changing one record's confidential entry moves no other record's log_lik."""
+        """Require that changing one record's confidential entry moves no other record's log_lik."""
         order = self.rng.permutation(len(values))
-        one = order[0]
-        other = next(i for i in order[1:] if np.any(values[i] != values[one]))
+        index = order[0]
+        donor = next(i for i in order[1:] if np.any(values[i] != values[index]))
         changed = values.copy()
-        changed[one] = values[other]
+        changed[index] = values[donor]
         moved = self._evaluate(
             lambda draws: np.stack(list(self.zero.rebind(**{name: changed}).log_lik(draws)))
         )
-        rest = np.arange(len(values)) != one
+        rest = np.arange(len(values)) != index
         if not close(moved[:, rest], self.log_lik[:, rest], np.abs(self.log_lik[:, rest])):
             raise self._broken(
                 f"changing {name!r} of one record moves other records' log_lik (is it centred, "
@@ -351,11 +362,11 @@ class _Probe:
         try:
             return function(self.draws)
         except (EngineError, ProgramError) as error:
-            found = self._broken("it fails when confidential values change.")
-            raise found.saying(error.said) from None
+            finding = self._broken("it fails when confidential values change.")
+            raise finding.saying(error.said) from None
 
     def near_and_far(self, seed: int) -> Iterator[xr.DataTree]:
-        """The points, and points far out at which target is finite, if there are any."""
+        """Yield the random points, then points far out where target is finite, if there are any."""
         yield self.draws
         with contextlib.suppress(EngineError):
             far = self.zero.random_points(4 * POINTS, seed, FAR)
@@ -370,7 +381,7 @@ class _Probe:
 def _by_record(
     program: StanProgram, data: Mapping[str, Any], private: Sequence[str]
 ) -> tuple[str, ...]:
-    """Entries with a value or row for each record, as far as is known: lengths may be chance."""
+    """Names of entries known to have one value or row per record; a length n may be chance."""
     known = {*private, *_PUBLIC_BY_NAME, *rows_in(program)} - set(CONTRACT_DATA)
     n = int(data["n"])
     return tuple(
@@ -382,7 +393,7 @@ def _by_record(
 
 
 def _first(data: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """The data of the first records."""
+    """Data of the first ``count`` records."""
     n = int(data["n"])
     by_row = {k: np.asarray(v)[:count] for k, v in data.items() if np.shape(v)[:1] == (n,)}
     return {**data, **by_row, "n": count}

@@ -1,4 +1,4 @@
-"""Convergence diagnostics of a fit, and the gate that they keep."""
+"""Convergence diagnostics of a fit, and the limits at which it is refused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dpbayes.core.errors import ConvergenceError
 from dpbayes.core.lazy import xr
 
 # Each pair: aim, reported when missed, and limit, at which a fit is refused. Aims for R-hat and
-# ESS: Vehtari et al. 2021, Bayesian Analysis 16(2), section 4. At the smallest ESS aimed at, R-hat
-# of well-mixed chains is itself about 1.01, so that the limit must lie above it.
+# ESS: Vehtari et al. 2021, Bayesian Analysis 16(2), section 4. Even well-mixed chains have an
+# R-hat of about 1.01 at the smallest ESS aimed at, so the limit must lie above that.
 RHAT = (1.01, 1.05)
 ESS_PER_CHAIN = (100, 50)
 EBFMI = (0.3, 0.2)  # Betancourt 2016, arXiv:1604.00695
@@ -34,8 +34,8 @@ class Diagnostics:
         worst: the parameter entry with the largest R-hat.
         divergences, treedepth_hits: transitions, of ``transitions`` after warm-up.
         min_ebfmi: smallest energy Bayesian fraction of missing information over chains.
-        problems: what is past its limit, in words; a fit with problems is refused.
-        notes: what misses its aim only.
+        problems: values past their limits, in words; a fit with problems is refused.
+        notes: values that miss their aims only, in words.
     """
 
     chains: int
@@ -52,7 +52,7 @@ class Diagnostics:
 
     @property
     def converged(self) -> bool:
-        """True if no check is past its limit."""
+        """Whether no check is past its limit."""
         return not self.problems
 
     def require(self, what: str) -> None:
@@ -66,7 +66,7 @@ class Diagnostics:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to a dictionary for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def load_checks() -> None:
 
 
 class _Mixing(NamedTuple):
-    """Of one parameter entry."""
+    """R-hat and effective sample sizes of one parameter entry."""
 
     rhat: float
     bulk: float  # effective sample sizes
@@ -95,27 +95,27 @@ def _mixing(draws: xr.DataTree, known: Collection[str]) -> dict[str, _Mixing]:
     """R-hat and effective sample sizes by entry, such as ``beta[0]``."""
     from arviz_stats.base import array_stats  # slow to import: load_checks
 
-    found = {}
+    mixing = {}
     for name, variable in draws["posterior"].data_vars.items():
         if name in known:
             continue
         values = variable.to_numpy()
         for index in np.ndindex(values.shape[2:]):
-            one = values[(slice(None), slice(None), *index)]
-            over: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
+            entry = values[(slice(None), slice(None), *index)]
+            axes: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
             with np.errstate(
                 invalid="ignore", divide="ignore"
             ):  # draws that are all the same give NaN
-                found[f"{name}{list(index)}" if index else str(name)] = _Mixing(
-                    float(array_stats.rhat(one, **over)),
-                    float(array_stats.ess(one, **over, method="bulk")),
-                    float(array_stats.ess(one, **over, method="tail", prob=(0.05, 0.95))),
+                mixing[f"{name}{list(index)}" if index else str(name)] = _Mixing(
+                    float(array_stats.rhat(entry, **axes)),
+                    float(array_stats.ess(entry, **axes, method="bulk")),
+                    float(array_stats.ess(entry, **axes, method="tail", prob=(0.05, 0.95))),
                 )
-    return found
+    return mixing
 
 
 class _Check(NamedTuple):
-    """A value that should be at or above its aim, and must be so with its limit."""
+    """A value that should reach its aim and must reach its limit."""
 
     value: float
     aim: float
@@ -123,15 +123,15 @@ class _Check(NamedTuple):
     text: str
 
 
-def _checks(found: dict[str, _Mixing], worst: str, chains: int, ebfmi: float) -> Iterator[_Check]:
-    """Those with an aim and a limit; the texts say the aim."""
-    rhat = found[worst].rhat
+def _checks(mixing: dict[str, _Mixing], worst: str, chains: int, ebfmi: float) -> Iterator[_Check]:
+    """Yield the checks that have an aim and a limit."""
+    rhat = mixing[worst].rhat
     aim, limit = RHAT
     text = f"R-hat of {worst} is {rhat:.3f} (aim below {aim:g})"
     yield _Check(-rhat, -aim, -limit, text)  # the smaller the better
     aim, limit = ESS_PER_CHAIN
     for kind in ("bulk", "tail"):
-        sizes = ((label, float(getattr(one, kind))) for label, one in found.items())
+        sizes = ((label, float(getattr(entry, kind))) for label, entry in mixing.items())
         least, ess = min(sizes, key=itemgetter(1))
         text = f"{kind} ESS of {least} is {ess:.0f} (aim {aim:g} per chain)"
         yield _Check(ess / chains, aim, limit, text)
@@ -143,13 +143,16 @@ def diagnose(draws: xr.DataTree, max_treedepth: int, known: Collection[str] = ()
     """Compute all checks for one fit.
 
     Args:
-        known: parameters that others determine; they are not looked at.
+        draws: groups posterior and sample_stats.
+        max_treedepth: cap on the doublings of a trajectory in the fit.
+        known: names of parameters that others determine; they are not checked.
     """
     from arviz_stats.base import array_stats  # slow to import: load_checks
 
     chains = int(draws["posterior"].sizes["chain"])
-    found = _mixing(draws, known)
-    worst = max(found, key=lambda label: np.nan_to_num(found[label].rhat, nan=np.inf))
+    mixing = _mixing(draws, known)
+    # Draws that never move have an R-hat of NaN, which counts as worst.
+    worst = max(mixing, key=lambda label: np.nan_to_num(mixing[label].rhat, nan=np.inf))
     stats = draws["sample_stats"]
     divergences = int(stats["diverging"].sum())
     hits = int((stats["tree_depth"] >= max_treedepth).sum())
@@ -159,23 +162,23 @@ def diagnose(draws: xr.DataTree, max_treedepth: int, known: Collection[str] = ()
     transitions = energy.size
 
     problems, notes = [], []
-    for check in _checks(found, worst, chains, ebfmi):
+    for check in _checks(mixing, worst, chains, ebfmi):
         if not check.value >= check.limit:  # NaN is a failure too
             problems.append(check.text)
         elif check.value < check.aim:
             notes.append(check.text)
     if divergences:
-        share = divergences > DIVERGENCE_SHARE * transitions
-        (problems if share else notes).append(f"{divergences} of {transitions} draws diverged")
+        too_many = divergences > DIVERGENCE_SHARE * transitions
+        (problems if too_many else notes).append(f"{divergences} of {transitions} draws diverged")
     if hits > TREEDEPTH_SHARE * transitions:
         notes.append(f"{hits} of {transitions} draws reached max_treedepth")
     return Diagnostics(
         chains=chains,
         transitions=transitions,
-        max_rhat=found[worst].rhat,
+        max_rhat=mixing[worst].rhat,
         worst=worst,
-        min_ess_bulk=min(one.bulk for one in found.values()),
-        min_ess_tail=min(one.tail for one in found.values()),
+        min_ess_bulk=min(entry.bulk for entry in mixing.values()),
+        min_ess_tail=min(entry.tail for entry in mixing.values()),
         divergences=divergences,
         treedepth_hits=hits,
         min_ebfmi=ebfmi,

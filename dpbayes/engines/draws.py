@@ -1,7 +1,7 @@
-"""Draws: DataTrees as engines make them, and arrays that are taken from them.
+"""Draws: the DataTrees that engines return, and arrays extracted from them.
 
-The group ``posterior`` has axes chain, draw, then a variable's own; ``sample_stats`` chain and
-draw. An ``index`` counts draws over (chain, draw).
+The group ``posterior`` has axes chain, draw, then a variable's own; ``sample_stats`` has axes chain
+and draw. An ``index`` counts draws over (chain, draw).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SAMPLER_STATS = {
 def make_draws(
     posterior: Mapping[str, NDArray[Any]], stats: Mapping[str, NDArray[Any]] | None = None
 ) -> xr.DataTree:
-    """DataTree from arrays with leading axes (chain, draw); arrays without entries are left out.
+    """Make a DataTree of arrays with leading axes (chain, draw); leave out empty arrays.
 
     ``stats`` are keyed by CmdStan's column names.
     """
@@ -48,7 +48,7 @@ def make_draws(
 
 
 def join_chains(chains: Sequence[xr.DataTree]) -> xr.DataTree:
-    """One DataTree of several that have a chain each."""
+    """Join DataTrees with one chain each into one DataTree."""
     number = np.arange(len(chains))
     return xr.DataTree.from_dict(
         {
@@ -60,7 +60,7 @@ def join_chains(chains: Sequence[xr.DataTree]) -> xr.DataTree:
 
 
 def netcdf(draws: xr.DataTree) -> bytes:
-    """A NetCDF file, in memory: on a full disk the HDF5 library fails without an OSError."""
+    """Encode draws as a NetCDF file in memory; on a full disk HDF5 would raise no OSError."""
     return bytes(draws.to_netcdf(None, engine="h5netcdf"))
 
 
@@ -71,13 +71,13 @@ def count_draws(draws: xr.DataTree) -> int:
 
 
 def stacked(draws: xr.DataTree, name: str) -> NDArray[Any]:
-    """One variable with chains laid end to end: shape (S, ...)."""
+    """Values of one variable with chains laid end to end: shape (S, ...)."""
     values = draws["posterior"][name].to_numpy()
     return np.asarray(values.reshape(-1, *values.shape[2:]))
 
 
 def columns(draws: xr.DataTree, names: list[str]) -> Floats:
-    """Stan's flat columns ("beta.2.1") side by side: shape (S, len(names))."""
+    """Extract Stan's flat columns ("beta.2.1") from draws: shape (S, len(names))."""
     cache: dict[str, NDArray[Any]] = {}
     out = np.empty((count_draws(draws), len(names)))
     for k, name in enumerate(names):
@@ -90,13 +90,13 @@ def columns(draws: xr.DataTree, names: list[str]) -> Floats:
 
 
 def uncolumn(names: list[str], values: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """The inverse of ``columns``: (chain, draw, column) to variables with their own axes."""
-    found: dict[str, list[tuple[tuple[int, ...], int]]] = {}
+    """Invert ``columns``: reshape (chain, draw, column) to variables with their own axes."""
+    entries_of: dict[str, list[tuple[tuple[int, ...], int]]] = {}
     for k, name in enumerate(names):
         base, *index = name.split(".")
-        found.setdefault(base, []).append((tuple(int(i) - 1 for i in index), k))
+        entries_of.setdefault(base, []).append((tuple(int(i) - 1 for i in index), k))
     out = {}
-    for base, entries in found.items():
+    for base, entries in entries_of.items():
         shape = [1 + max(axis) for axis in zip(*(at for at, _ in entries), strict=True)]
         variable = np.empty((*values.shape[:2], *shape))
         for at, k in entries:
@@ -107,13 +107,13 @@ def uncolumn(names: list[str], values: NDArray[Any]) -> dict[str, NDArray[Any]]:
 
 
 def variables(draws: xr.DataTree, index: int) -> dict[str, NDArray[Any]]:
-    """All variables at one draw, counted over chains."""
+    """Values of all variables at draw ``index``, counted over chains."""
     return {str(name): stacked(draws, str(name))[index] for name in draws["posterior"].data_vars}
 
 
 def one_draw(draws: xr.DataTree, index: int) -> xr.DataTree:
-    """Draw ``index``, counted over chains, as a tree with one chain and one draw."""
+    """Select draw ``index``, counted over chains, as a DataTree with one chain and one draw."""
     length = int(draws["posterior"].sizes["draw"])
     posterior = draws["posterior"].to_dataset()
-    one = posterior.isel(chain=[index // length], draw=[index % length])
-    return xr.DataTree.from_dict({"posterior": one})
+    selected = posterior.isel(chain=[index // length], draw=[index % length])
+    return xr.DataTree.from_dict({"posterior": selected})

@@ -1,4 +1,4 @@
-"""The default engine: stanli, the Stan language and stan-math in one wheel, no compiler."""
+"""The default engine: stanli, which interprets Stan programs and needs no compiler."""
 
 from __future__ import annotations
 
@@ -41,20 +41,21 @@ from dpbayes.records.fingerprint import hash_of
 from dpbayes.stan.program import StanProgram
 
 _SHORT = 2_000_000  # records times iterations: about a second of sampling
-_KEPT = 100_000  # records up to which each thread's evaluator is kept, beyond which one
+_KEPT = 100_000  # records up to which each thread's evaluator is cached; above, only one is
 _SILENT = {"emit": 0, "emit_y_rep": 0}
-_MODE_STEPS = 500  # of L-BFGS: a mode is wanted to about a posterior sd
-_REJECTED = 1e300  # minus the log density where there is none
-_TRIES = 100  # for each random point
+_MODE_STEPS = 500  # of L-BFGS: the mode is needed only to about a posterior sd
+_REJECTED = 1e300  # minus the log density where the program rejects the point
+_TRIES = 100  # most draws for each random point
 _AT_ONCE = 100  # points whose log_lik is evaluated in one interruptible call
-# Read by stanli wherever a model is built: leaves out a pass by which 0.24.0 gives wrong terms,
-# even of other records, where a function returns early for some (tests/engines/test_branches.py).
-# The bundled programs have no such function, and are up to twice as fast with that pass.
+# An environment variable that stanli reads when it builds a model: it skips an optimisation pass
+# with which stanli 0.24.0 gives wrong terms, even for other records, if a function returns early
+# for some of them (tests/engines/test_branches.py). The bundled programs have no such function, and
+# are up to twice as fast with that pass.
 _WRONG_WITH_BRANCHES = "STANLI_NO_PARTITION"
 
 
 class EmbeddedEngine(CompilesOnce["EmbeddedModel"]):
-    """Interprets Stan programs in process."""
+    """Interprets Stan programs in this process."""
 
     name = "embedded"
     draw: Draw = "chain"
@@ -78,7 +79,7 @@ class EmbeddedModel:
     def __init__(self, program: StanProgram, mir: str) -> None:
         self.program = program
         self.mir = mir
-        # Points and their coordinates, of log_prob; of a bundled program alone.
+        # Points last given to log_prob, and their coordinates; used for bundled programs only.
         self.last: tuple[Floats, Floats] | None = None
 
     def bind(self, data: StanData) -> EmbeddedBinding:
@@ -87,11 +88,13 @@ class EmbeddedModel:
 
 
 class EmbeddedBinding:
-    """A program with data.
+    """A program with data, evaluated and sampled by stanli.
 
     Args:
-        inner: the records whose log_lik is wanted; others are there for their sake.
-        metric: that chains begin with, inverse, shape (d,) or (d, d); None for the identity.
+        model: the program.
+        data: its data, possibly with further records around those of interest.
+        inner: the records whose log_lik is returned; the others only preserve its last bits.
+        metric: inverse metric that chains begin with, shape (d,) or (d, d); None: identity.
     """
 
     def __init__(
@@ -115,37 +118,40 @@ class EmbeddedBinding:
         return hash_of("stanli", stanli.__version__, program, self._data.hash, str(metric))
 
     def warmed(self, metric: Floats) -> EmbeddedBinding:
-        """The same, whose chains begin with a metric."""
+        """Bind the same program and data, with chains that begin with this inverse metric."""
         return EmbeddedBinding(self._model, self._data, self._inner, metric)
 
     def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:
         if not (self._model.program.bundled or self._short(settings)):
-            done: dict[int, xr.DataTree] = {}
-            self.sample_chains(settings, range(settings.chains), done.__setitem__, starts)
-            return join_chains([done[chain] for chain in range(settings.chains)])
+            finished: dict[int, xr.DataTree] = {}
+            self.sample_chains(settings, range(settings.chains), finished.__setitem__, starts)
+            return join_chains([finished[chain] for chain in range(settings.chains)])
         model = self._sampler(settings)
-        # Between iterations stanli itself hears Ctrl-C; a user's loop may never get there.
+        # stanli handles Ctrl-C only between iterations, where a loop of a user's program that does
+        # not end would never arrive.
         run = worker.run if self._model.program.bundled else interruptible(worker.run)
         inits, beside = self._inits(settings, starts, model), self._beside(settings)
         parts = []
         with SamplingProgress(settings) as progress, contextlib.redirect_stdout(progress.lines):
             how = {**arguments(settings, progress.refresh, self._metric), "parallel_chains": beside}
-            for some in self._together(settings, beside):
-                start = None if inits is None else inits[some.start : some.stop]
+            for chains in self._together(settings, beside):
+                start = None if inits is None else inits[chains.start : chains.stop]
                 stop_if_interrupted()
                 try:
-                    found = run(model, some.start + 1, {**how, "chains": len(some), "inits": start})
+                    result = run(
+                        model, chains.start + 1, {**how, "chains": len(chains), "inits": start}
+                    )
                 except RuntimeError as error:
                     raise EngineError("sampling failed.").saying(str(error)) from None
-                parts.append(found)
+                parts.append(result)
         draws, stats = zip(*parts, strict=True)
         joined = {name: np.concatenate([part[name] for part in draws]) for name in draws[0]}
         return _tree(joined, np.concatenate(stats))
 
     def _together(self, settings: SamplerSettings, beside: int | None) -> list[range]:
-        """Chains of a joint run: all, or with many records as many as run beside each other.
+        """Group the chains into joint runs: one run, or several if there are many records.
 
-        Each chain of a run but one takes memory for it all, waiting ones as well.
+        In a run each chain but one takes memory for all records, even while it waits.
         """
         most = beside or os.cpu_count() or 1
         runs = max(1, settings.chains // most) if self._n > _KEPT else 1
@@ -159,9 +165,10 @@ class EmbeddedBinding:
         done: Callable[[int, xr.DataTree], None],
         starts: xr.DataTree | None = None,
     ) -> None:
-        """Each chain in a process of its own: stanli crashes when called from several threads.
+        """Sample each chain in a process of its own: stanli crashes if several threads call it.
 
-        Short fits are one joint run, which gives the same draws and starts no processes.
+        Short fits of bundled programs are one joint run, which gives the same draws without
+        starting processes.
         """
         together = self._model.program.bundled and self._short(settings)
         if len(chains) == settings.chains and together:
@@ -180,18 +187,18 @@ class EmbeddedBinding:
 
             def run(chain: int, processes: Processes) -> None:
                 start = None if inits is None else inits[chain]
-                this = {**job, "chain": chain + 1, "start": start}
-                found = run_chain(this, processes, progress.lines.write)
-                done(chain, _tree(found["draws"], found["stats"]))
+                chain_job = {**job, "chain": chain + 1, "start": start}
+                result = run_chain(chain_job, processes, progress.lines.write)
+                done(chain, _tree(result["draws"], result["stats"]))
 
             run_each(run, chains, settings.parallel_chains or os.cpu_count() or 1)
 
     def _beside(self, settings: SamplerSettings) -> int | None:
-        """Chains beside each other in a joint run.
+        """Number of chains that a joint run samples at once.
 
-        One by one they run in the thread that calls, which has memory for gradients if it is the
-        main one: in others, such as that of a Dask worker, the process ends. stanli's own threads
-        have it. There are two chains or more.
+        Sampled one by one, chains run in the calling thread, which has memory for gradients only if
+        it is the main thread; in others, such as a Dask worker's, the process would end. stanli's
+        own threads, which it uses for two chains or more, always have this memory.
         """
         bundled = self._model.program.bundled
         if bundled and threading.current_thread() is threading.main_thread():
@@ -207,9 +214,9 @@ class EmbeddedBinding:
     ) -> list[Vector] | None:
         if starts is None:
             return None
-        if model is None:  # which records there are says nothing of a bundled program's bounds
+        if model is None:  # a bundled program has the same bounds for any records
             model = next(self.blocks())[1]._sampler(settings)
-        # Parameters without entries are not in the tree, and have to be named.
+        # Draws leave out parameters without entries, which have to be given here.
         empty = dict.fromkeys(self._model.program.declared("parameters"), np.empty(0))
         inits = []
         for c in range(settings.chains):
@@ -221,7 +228,7 @@ class EmbeddedBinding:
     def random_points(self, count: int, seed: int, width: float = 2.0) -> xr.DataTree:
         rng = np.random.default_rng(seed)
         points: list[Vector] = []
-        said = ""
+        message = ""
         with self._borrowed(emit=0) as model:
             names = names_of(model)
             for _ in range(_TRIES * count):
@@ -231,39 +238,40 @@ class EmbeddedBinding:
                     at = rng.uniform(-width, width, model.param_unc_num())
                     points.append(model.param_constrain(at))
                 except RuntimeError as error:
-                    said = str(error)
+                    message = str(error)
         if len(points) < count:
-            raise self._failed(f"at nearly all random points of width {width:g}", said)
+            raise self._failed(f"at nearly all random points of width {width:g}", message)
         return make_draws(uncolumn(names, np.stack(points)[None]))
 
     def log_prob(self, draws: xr.DataTree) -> Vector:
         with self._borrowed(emit=0) as model:
             points = columns(draws, names_of(model))
             at = self._coordinates(model, points)
-        found = np.full(len(at), -np.inf)
-        some = ~np.isnan(at).any(axis=1)
-        found[some] = self.log_density(at[some])
-        return found
+        densities = np.full(len(at), -np.inf)
+        valid = ~np.isnan(at).any(axis=1)
+        densities[valid] = self.log_density(at[valid])
+        return densities
 
     @interruptible
     def _coordinates(self, model: Any, points: Floats) -> Floats:
         """Unconstrained coordinates of constrained points, NaN where there are none.
 
-        They cost several times the density. Neighbouring data sets are compared at the same points:
-        a bundled program, whose bounds follow from no record, has the same coordinates for both.
+        They cost several times the density, so those of the last points are cached for bundled
+        programs, whose bounds depend on no record: neighbouring data sets, which are compared at
+        the same points, share them.
         """
         last = self._model.last
         if last is not None and np.array_equal(last[0], points):
             again = unconstrained(model, points[:1])
             if np.array_equal(again, last[1][:1], equal_nan=True):
                 return last[1]
-        found = unconstrained(model, points)
+        coordinates = unconstrained(model, points)
         if self._model.program.bundled:
-            self._model.last = points, found
-        return found
+            self._model.last = points, coordinates
+        return coordinates
 
     def log_density(self, points: Floats) -> Vector:
-        """As ``log_prob`` at unconstrained points of shape (S, d)."""
+        """Log density with Jacobian at unconstrained points of shape (S, d); shape (S,)."""
 
         def evaluate(part: Floats) -> Vector:
             out = np.empty(len(part))
@@ -286,12 +294,13 @@ class EmbeddedBinding:
         return float(value), np.asarray(slope)
 
     def mode(self, start: Vector | None = None, held: Sequence[str] = ()) -> Vector:
-        """Unconstrained coordinates near a mode, from a start or 0.
+        """Find unconstrained coordinates near a mode with SciPy's L-BFGS.
 
-        By SciPy's L-BFGS: Stan's gives up at the edges of a clamp, and says nothing of its way.
+        Stan's own L-BFGS gives up at the kinks of a clamp, and does not report its path.
 
         Args:
-            held: parameters that stay where they are at the start.
+            start: unconstrained coordinates, shape (d,); None for 0.
+            held: names of parameters that keep their starting values.
         """
         names = [name.partition(".")[0] for name in self.coordinates()]
         free = np.array([name not in held for name in names])
@@ -302,29 +311,29 @@ class EmbeddedBinding:
             return (-value, -slope) if np.isfinite(value) else (_REJECTED, slope)
 
         start = np.zeros(len(names)) if start is None else start
-        found = optimize.minimize(
+        optimum = optimize.minimize(
             uphill, start, jac=True, method="L-BFGS-B", options={"maxiter": _MODE_STEPS}
         )
-        return np.asarray(found.x)
+        return np.asarray(optimum.x)
 
     def coordinates(self) -> list[str]:
-        """Names of the unconstrained coordinates, as ``group_effect.3``."""
+        """Names of the unconstrained coordinates, such as ``group_effect.3``."""
         return [str(name) for name in self._steady.param_unc_names()]
 
     @functools.cached_property
     def _steady(self) -> Any:
-        """An evaluator for calls one after the other."""
+        """A cached evaluator for sequential calls."""
         return self._evaluator(emit=0)
 
     @interruptible
     def unconstrain(self, draws: xr.DataTree) -> Floats:
-        """Draws in Stan's unconstrained coordinates, shape (S, d); NaN where Stan finds none."""
+        """Map draws to unconstrained coordinates, shape (S, d); NaN where Stan finds none."""
         model = self._steady
         return unconstrained(model, columns(draws, names_of(model)))
 
     @interruptible
     def constrain(self, points: Floats) -> dict[str, NDArray[Any]]:
-        """Parameters and transformed parameters at points of shape (chain, draw, d)."""
+        """Compute parameters and transformed parameters at points of shape (chain, draw, d)."""
         model = self._steady
         names = [name for name in model.param_names(include_tp=True) if name]
         flat = points.reshape(-1, points.shape[-1])
@@ -336,11 +345,11 @@ class EmbeddedBinding:
 
     def log_lik(self, draws: xr.DataTree, *, strict: bool = False) -> Iterator[Vector]:
         if self._cut and count_draws(draws) * self._n <= BLOCK_VALUES:
-            found = np.empty((count_draws(draws), self._n))
+            log_lik = np.empty((count_draws(draws), self._n))
             for rows, bound in self.blocks():
-                for values, out in zip(bound.log_lik(draws, strict=strict), found, strict=True):
+                for values, out in zip(bound.log_lik(draws, strict=strict), log_lik, strict=True):
                     out[rows] = values
-            yield from found
+            yield from log_lik
             return
         with self._borrowed(emit=1) as model:
             at = columns(draws, names_of(model))
@@ -348,18 +357,18 @@ class EmbeddedBinding:
 
     @property
     def _cut(self) -> bool:
-        """Whether there are several blocks: a user's program may read all records at once."""
+        """Whether to use several blocks; a user's program is not cut, as it may use all records."""
         return self._model.program.bundled and self._n >= 2 * self._data.BLOCK
 
     def blocks(self) -> Iterator[tuple[slice, EmbeddedBinding]]:
         if not self._cut:
             yield slice(0, self._n), self
             return
-        for rows, inner, some in self._data.blocks():
-            yield rows, EmbeddedBinding(self._model, some, inner)
+        for rows, inner, block in self._data.blocks():
+            yield rows, EmbeddedBinding(self._model, block, inner)
 
     def log_lik_at(self, points: Floats, *, strict: bool = False) -> Iterator[Vector]:
-        """As ``log_lik`` at unconstrained points of shape (S, d)."""
+        """Evaluate ``log_lik`` at unconstrained points of shape (S, d)."""
         with self._borrowed(emit=1) as model:
             yield from self._log_lik(model, points, constrained=False, strict=strict)
 
@@ -368,11 +377,11 @@ class EmbeddedBinding:
     ) -> Iterator[Vector]:
         emit = self._slice(model, "log_lik")
         out = np.empty(model.param_num(include_tp=True, include_gq=True))
-        rng = model.new_rng(0)  # which a proved program does not use here
+        rng = model.new_rng(0)  # required here, though a proved program draws no number
 
         @interruptible
         def evaluate(part: Floats) -> list[Vector]:
-            found = []
+            values = []
             for point in part:
                 try:
                     at = model.param_unconstrain(point) if constrained else point
@@ -381,8 +390,8 @@ class EmbeddedBinding:
                     if strict:
                         raise rejected(self._model.program) from None
                     out[emit] = np.nan
-                found.append(out[emit][self._inner].copy())
-            return found
+                values.append(out[emit][self._inner].copy())
+            return values
 
         block = max(1, min(_AT_ONCE, BLOCK_VALUES // max(1, self._n)))
         for start in range(0, len(points), block):
@@ -407,7 +416,7 @@ class EmbeddedBinding:
 
     @contextlib.contextmanager
     def _borrowed(self, *, emit: int, emit_y_rep: int = 0) -> Iterator[Any]:
-        """An evaluator for one thread, kept for the next: to make one reads program and data."""
+        """Lend an evaluator to one thread and cache it: building one reads program and data."""
         idle = self._idle[emit, emit_y_rep]
         try:
             model = idle.pop()
@@ -432,12 +441,12 @@ class EmbeddedBinding:
         except RuntimeError as error:
             raise unfit_data(self._model.program, str(error)) from None
 
-    def _failed(self, where: str, said: str) -> EngineError:
+    def _failed(self, where: str, message: str) -> EngineError:
         failed = f"{self._model.program.name}.stan cannot be evaluated {where}."
-        return EngineError(failed).saying(said)
+        return EngineError(failed).saying(message)
 
     def _slice(self, model: Any, name: str) -> slice:
-        """Where an n-vector of the generated quantities stands among all columns."""
+        """Columns of a generated quantity with n entries, among all columns of the output."""
         program = self._model.program
         flat = model.param_names(include_tp=True, include_gq=True)
         count = sum(column.startswith(f"{name}.") for column in flat)

@@ -1,4 +1,4 @@
-"""One chain of the embedded engine, in a process of its own: the side that starts ``worker.py``."""
+"""Parent side of sampling one chain of the embedded engine in a process that runs ``worker.py``."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from dpbayes.engines.processes import Processes
 def run_chain(
     job: Mapping[str, Any], processes: Processes, watch: Callable[[str], Any]
 ) -> dict[str, Any]:
-    """Draws and sampler statistics of chain ``job["chain"]``, counted from 1.
+    """Sample chain ``job["chain"]``, counted from 1; return draws and sampler statistics.
 
     Args:
-        job: what ``worker.sample`` takes.
-        watch: takes lines of progress.
+        job: argument of ``worker.sample``.
+        processes: starts the process.
+        watch: is called with each line of progress.
     Raises:
         EngineError: sampling failed, or the process ended without an answer.
     """
@@ -37,28 +38,29 @@ def run_chain(
     with process:
         assert process.stdin is not None  # a pipe
         assert process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended; see its code
+        with contextlib.suppress(BrokenPipeError):  # it has ended; its exit code is reported below
             pickle.dump(job, process.stdin)
             process.stdin.flush()
         for line in process.stdout:
             if line == worker.RESULT:
-                result, said = pickle.loads(process.stdout.read())
+                result, message = pickle.loads(process.stdout.read())
                 break
             watch(line.decode())
         else:
             code = process.wait()
             raise EngineError(f"sampling failed: chain {job['chain']} ended with code {code}.")
-    if said:
-        raise EngineError("sampling failed.").saying(said)
-    found: dict[str, Any] = result
-    return found
+    if message:
+        raise EngineError("sampling failed.").saying(message)
+    chain_result: dict[str, Any] = result
+    return chain_result
 
 
 def arguments(settings: SamplerSettings, refresh: int, metric: Floats | None) -> dict[str, Any]:
-    """Of ``stanli.Model.sample``, the same for all chains.
+    """Arguments of ``stanli.Model.sample`` that all chains share.
 
     Args:
-        metric: inverse, that chains begin with.
+        refresh: iterations between lines of progress.
+        metric: inverse metric that chains begin with; None for the identity.
     """
     return {
         "seed": settings.resolved_seed(),

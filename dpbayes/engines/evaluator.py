@@ -1,6 +1,7 @@
-"""Evaluators of the embedded engine: a program with data, and its density and quantities at points.
+"""Evaluators of the embedded engine: density and quantities of a program with data, at points.
 
-``stanli`` samples from a model of its own; this is BridgeStan's, over the same library.
+``stanli`` samples from a model class of its own; evaluators are BridgeStan models over the same
+library.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from numpy.typing import NDArray
 from dpbayes.core.arrays import Floats
 from dpbayes.core.interrupts import interruptible, note
 
-_THREADED = 1000  # points from which all cores are used
-# What programs print may hold records: it goes nowhere, from all models of this process.
+_THREADED = 1000  # points from which all cores share the work
+# Programs may print records, so the output of all models of this process is discarded.
 _drop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(lambda _text, _length: None)
 stanli._lib.bs_set_print_callback(_drop, None)
 
@@ -36,20 +37,23 @@ stanli._InterruptWatch._handle = _noted
 
 
 def evaluator(mir: str, data: str) -> Any:
-    """``stanli.bridgestan_model`` without its way from text to Python's objects and back, which is
-    nine tenths of the time of a model with many records."""
+    """Build a BridgeStan model directly from JSON text.
+
+    ``stanli.bridgestan_model`` parses and encodes the data again in Python, which takes nine tenths
+    of the time of a model with many records.
+    """
     from bridgestan import StanModel  # slow to import
 
     program = json.dumps({"build_id": stanli.build_id(), "mir": mir, "name": "stanli_model"})
     whole = f'{{"__stanli":{program},{data[1:]}'
-    # With its own way to print, bridgestan would print.
+    # capture_stan_prints would replace the callback above, and print.
     model = StanModel(stanli._runtime_lib_path(), whole, capture_stan_prints=False, warn=False)
-    model.data = ""  # all records once more, kept for its repr
+    model.data = ""  # a second copy of all records, used only for its repr
     return model
 
 
 def unconstrained(model: Any, points: Floats) -> Floats:
-    """Unconstrained coordinates of points; NaN where Stan finds none."""
+    """Unconstrained coordinates of constrained points, shape (S, d); NaN where Stan finds none."""
     out = np.full((len(points), model.param_unc_num()), np.nan)
     for s, point in enumerate(points):
         with contextlib.suppress(RuntimeError):
@@ -58,13 +62,13 @@ def unconstrained(model: Any, points: Floats) -> Floats:
 
 
 def names_of(model: Any) -> list[str]:
-    """Of the parameters' entries."""
+    """Flat names of the parameters' entries."""
     return [name for name in model.param_names() if name]
 
 
 @interruptible
 def by_parts(evaluate: Callable[[Floats], NDArray[Any]], points: Floats) -> NDArray[Any]:
-    """``evaluate`` of many points, on all cores if they are many; one value for each."""
+    """Evaluate a function at points, on all cores if there are many; one value per point."""
     workers = (os.cpu_count() or 1) if len(points) >= _THREADED else 1
     with ThreadPoolExecutor(workers) as pool:
         return np.concatenate(list(pool.map(evaluate, np.array_split(points, workers))))

@@ -1,7 +1,7 @@
-"""The contract with every record at an end of its declared domain (see contract.py).
+"""Tests of the contract with every record at an end of its declared domain (see contract.py).
 
-What acts only far out, on all records at once, or by which of them is largest is not seen at
-ordinary records. The ends are public: no confidential record is looked at.
+Ordinary records do not show effects that occur only far out, for all records at once, or by which
+record is largest. The ends are public: no confidential record is used.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from dpbayes.engines.draws import count_draws
 from dpbayes.stan.program import MULTIPLICITY, StanProgram
 
 TOLERANCE = 1e-9  # relative to the size of the sums compared
-REPLICATES = 2  # points at which y_rep is compared
-RANDOM = 3  # random patterns
+REPLICATES = 2  # points where y_rep is compared
+RANDOM = 3  # number of random patterns
 Ends = Mapping[str, tuple[Any, Any]]
 
 
 def close(a: Floats, b: Floats, size: float | Floats) -> bool:
-    """Whether numbers are the same but for rounding, relative to ``size``."""
-    with np.errstate(invalid="ignore"):  # infinities that are not the same leave NaN
+    """Whether numbers are equal up to rounding, relative to ``size``."""
+    with np.errstate(invalid="ignore"):  # differences of infinities are NaN
         near = np.abs(a - b) <= TOLERANCE * np.maximum(1.0, size)
     return bool((near | (a == b) | (np.isnan(a) & np.isnan(b))).all())
 
 
 def broken(program: StanProgram, message: str) -> ProgramError:
-    """A program that breaks the contract."""
+    """Error for a program that breaks the contract."""
     return ProgramError(f"{program.name}.stan breaks the contract: {message}")
 
 
 def counts_of(program: StanProgram, n: int, rng: np.random.Generator) -> dict[str, Any]:
-    """How many records rows stand for, where a program can be told it: 1, 2 or 3."""
+    """Random multiplicities of rows, 1, 2 or 3; empty for a program that does not take them."""
     return {MULTIPLICITY: rng.integers(1, 4, n)} if program.counted else {}
 
 
 def patterns(n: int, rng: np.random.Generator) -> Iterator[NDArray[np.bool_]]:
-    """Which of n records are at the upper end and not at the lower one, shape (n,) each.
+    """Yield masks of shape (n,): True for records at the upper end, False for the lower.
 
-    All at the lower end, all at the upper one, alternating, halves, one alone, random ones.
+    All at the lower end, all at the upper, alternating, halves, a single one, random ones.
     """
     place = np.arange(n)
     lower = np.zeros(n, dtype=bool)
@@ -58,13 +58,14 @@ def patterns(n: int, rng: np.random.Generator) -> Iterator[NDArray[np.bool_]]:
 
 @dataclass(frozen=True)
 class AtEnds:
-    """A program whose records are moved to the ends of the domain, at some points.
+    """A test of a program whose records are moved to the ends of their domain.
 
     Attributes:
         bound: the program with the contract's defaults.
-        draws: the points.
+        draws: points at which the program is evaluated.
         ends: by confidential entry, one record's value at either end.
-        rng: makes patterns, weights, anchor and window.
+        n: number of records.
+        rng: draws patterns, weights, anchors and windows.
     """
 
     program: StanProgram
@@ -75,11 +76,12 @@ class AtEnds:
     rng: np.random.Generator
 
     def check(self) -> None:
-        """Compare all patterns.
+        """Test all patterns of records at the ends.
 
         Raises:
-            ProgramError: what moves that must not.
+            ProgramError: target, log_lik or y_rep moves where it must not; says which.
         """
+        # In a window of width 0 every term is 0, so that target must be the prior alone.
         closed = self.bound.rebind(clip_lower=0.0, clip_upper=0.0)
         base = closed.log_prob(self.draws)
         replicates = self._replicates(self.bound)
@@ -90,26 +92,26 @@ class AtEnds:
         lower, upper = (self._log_lik(np.full(self.n, end)) for end in (False, True))
         for at_upper in patterns(self.n, self.rng):
             changes = self._moved(at_upper)
-            there = self._evaluate(lambda c=changes: closed.rebind(**c).log_prob(self.draws))
-            if not close(there, base, np.abs(base)):
+            target = self._evaluate(lambda c=changes: closed.rebind(**c).log_prob(self.draws))
+            if not close(target, base, np.abs(base)):
                 raise broken(
                     self.program,
                     "with records at the ends of the declared domain, target depends on "
                     f"{self._names} past pseudo_log_lik: a prior, a likelihood term, a reject or "
                     "an error outside the clamp.",
                 )
-            found = self._log_lik(at_upper)
-            if not close(found, np.where(at_upper, upper, lower), _size(found)):
+            log_lik = self._log_lik(at_upper)
+            if not close(log_lik, np.where(at_upper, upper, lower), _size(log_lik)):
                 raise broken(
                     self.program,
                     "with records at the ends of the declared domain, a record's log_lik depends "
                     f"on other records' {self._names}.",
                 )
-            self._check_window(changes, base, found)
+            self._check_window(changes, base, log_lik)
             self._compare_replicates(replicates, self.bound.rebind(**changes), self._names)
 
     def _check_window(self, changes: dict[str, Any], base: Floats, log_lik: Floats) -> None:
-        """Target moves by the clamped sum of log_lik, in a window that is not symmetric."""
+        """Require that target moves by the clamped sum of log_lik, in an asymmetric window."""
         low, high = -self.rng.uniform(0.5, 2), self.rng.uniform(0.1, 0.4)
         weights = self.rng.uniform(0.1, 1, self.n)
         near = np.nan_to_num(log_lik[0], nan=0.0, posinf=0.0, neginf=0.0)
@@ -118,18 +120,18 @@ class AtEnds:
         many = counts.get(MULTIPLICITY, np.ones(self.n))
         stage = {"weights": weights, "anchor": anchor, "clip_lower": low, "clip_upper": high}
         bound = self.bound.rebind(**changes, **stage, **counts)
-        there = self._evaluate(lambda: bound.log_prob(self.draws))
+        target = self._evaluate(lambda: bound.log_prob(self.draws))
 
         def terms(f: Floats) -> Floats:
             with np.errstate(invalid="ignore", over="ignore"):
                 return np.asarray(many * np.fmin(np.fmax(weights * (f - anchor), low), high))
 
-        # A large log_lik is rounded in generated quantities and in target, each in its own way.
+        # Generated quantities and target round a large log_lik differently.
         rounding = TOLERANCE * _size(log_lik)
         slack = np.abs(terms(log_lik + rounding) - terms(log_lik - rounding)).sum(axis=1)
         expected = base + terms(log_lik).sum(axis=1)
         size = np.abs(base) + np.abs(terms(log_lik)).sum(axis=1) + slack / TOLERANCE
-        if not close(there, expected, size):
+        if not close(target, expected, size):
             raise broken(
                 self.program,
                 "with records at the ends of the declared domain, target is not the prior and the "
@@ -149,28 +151,28 @@ class AtEnds:
         return self._evaluate(lambda: np.stack(list(bound.log_lik(self.draws))))
 
     def _replicates(self, bound: BoundModel) -> list[NDArray[Any] | None]:
-        """y_rep at the first points, by the same seeds; None where it cannot be generated."""
-        found: list[NDArray[Any] | None] = []
+        """Generate y_rep at the first points with fixed seeds; None where that fails."""
+        replicates: list[NDArray[Any] | None] = []
         for index in range(min(REPLICATES, count_draws(self.draws))):
             try:
-                found.append(bound.y_rep(self.draws, index, seed=index))
+                replicates.append(bound.y_rep(self.draws, index, seed=index))
             except EngineError:
-                found.append(None)
-        return found
+                replicates.append(None)
+        return replicates
 
     def _compare_replicates(
-        self, expected: list[NDArray[Any] | None], bound: BoundModel, what: str
+        self, expected: list[NDArray[Any] | None], bound: BoundModel, cause: str
     ) -> None:
-        for here, there in zip(expected, self._replicates(bound), strict=True):
+        for reference, replicate in zip(expected, self._replicates(bound), strict=True):
             same = (
-                here is there
-                if here is None or there is None
-                else np.array_equal(here, there, equal_nan=True)
+                reference is replicate
+                if reference is None or replicate is None
+                else np.array_equal(reference, replicate, equal_nan=True)
             )
             if not same:
                 raise broken(
                     self.program,
-                    f"y_rep depends on {what}, by its values or by the random numbers that are "
+                    f"y_rep depends on {cause}, by its values or by the random numbers that are "
                     "drawn before it. Generate it from parameters and public data alone.",
                 )
 

@@ -1,12 +1,12 @@
-"""A user's program on one record after the other, each in a process of its own. Run by apart.py.
+"""Worker of apart.py: a user's program, run on each record in a process of its own.
 
-The process that compiles the program reads no record. For each it makes a copy of itself, which
-reads that record and no other, says what the program says of it, and ends. However that ends, by an
-error, a crash, or after a time, the next copy knows nothing of it.
+The process that compiles the program reads no record. For each record it forks a copy of itself,
+which reads that record and no other, writes its log-likelihoods, and ends. Whether it ends with an
+answer, an error, a crash or by a time limit, the next copy knows nothing of it.
 
 Standard input: a pickled ``RecordTask``, then records, each a length and a pickled dictionary of
-columns with one row; at the end of the input the process ends. Standard output: for each record a
-number for each point. Nothing that the program prints gets there.
+columns with one row; at the end of the input the process ends. Standard output: for each record one
+double per point. What the program prints is discarded.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedMo
 from dpbayes.stan.program import StanProgram
 
 LENGTH = struct.Struct("<q")
-MEMORY = 4 * 2**30  # bytes of addresses for a record
+MEMORY = 4 * 2**30  # bytes of address space for evaluating a record
 
 
 class RecordTask(NamedTuple):
-    """What is the same for all records. Public.
+    """Input that all records share. Public.
 
     Attributes:
-        program: the user's.
-        data: of it, without a confidential value.
-        points: unconstrained, shape (S, d).
-        limit: whole seconds of CPU for a record; one that needs more says NaN.
+        program: the user's program.
+        data: data of the program, without a confidential value.
+        points: unconstrained points, shape (S, d).
+        limit: whole seconds of CPU for a record; NaN for a record that takes longer.
     """
 
     program: StanProgram
@@ -51,29 +51,29 @@ class RecordTask(NamedTuple):
 def bound_to(
     model: EmbeddedModel, data: StanData, columns: Mapping[str, NDArray[Any]], n: int
 ) -> EmbeddedBinding:
-    """The program with n rows of the columns, in place of those entries of the data."""
+    """Bind n rows of the columns to the program, in place of those entries of the data."""
     return model.bind({**data, **columns, **contract_defaults(n), "n": n})
 
 
 def say(job: RecordTask, model: EmbeddedModel, columns: Mapping[str, NDArray[Any]]) -> Vector:
-    """f of one record at each point, NaN from the first at which the program fails for it."""
-    found = np.full(len(job.points), np.nan)
-    with contextlib.suppress(Exception):  # how it fails follows the record, and is its own score
+    """Log_lik of one record, shape (S,); NaN from the first point where the program fails."""
+    log_lik = np.full(len(job.points), np.nan)
+    with contextlib.suppress(Exception):  # a failure depends on this record alone
         bound = bound_to(model, job.data, columns, 1)
         for k, f in enumerate(bound.log_lik_at(job.points)):
-            found[k] = f[0]
-    return found
+            log_lik[k] = f[0]
+    return log_lik
 
 
 def _read(size: int) -> bytes:
-    """Of standard input, without reading ahead: what follows is for the next copy."""
-    found = b""
-    while len(found) < size:
-        more = os.read(0, size - len(found))
+    """Read from standard input, unbuffered: what follows is for the next copy."""
+    content = b""
+    while len(content) < size:
+        more = os.read(0, size - len(content))
         if not more:
-            os._exit(0)  # the end
-        found += more
-    return found
+            os._exit(0)  # the input has ended
+        content += more
+    return content
 
 
 def _receive() -> Any:
@@ -81,18 +81,18 @@ def _receive() -> Any:
 
 
 def _write(to: int, text: bytes) -> None:
-    left = memoryview(text)
-    while left:
-        left = left[os.write(to, left) :]
+    remaining = memoryview(text)
+    while remaining:
+        remaining = remaining[os.write(to, remaining) :]
 
 
 def _all_of(source: int) -> bytes:
-    """What is written there until its end."""
-    found = b""
+    """Read a pipe to its end and close it."""
+    content = b""
     while more := os.read(source, 65_536):
-        found += more
+        content += more
     os.close(source)
-    return found
+    return content
 
 
 def main() -> None:
@@ -102,7 +102,7 @@ def main() -> None:
         os.dup2(nowhere.fileno(), 1)
     import resource  # not on Windows
 
-    import bridgestan  # noqa: F401  # before there are copies, each of which would import it
+    import bridgestan  # noqa: F401  # imported here once, not by every copy
 
     job: RecordTask = _receive()
     model = EmbeddedEngine().compile(job.program)
@@ -112,20 +112,20 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             os.close(answers)
-            with contextlib.suppress(OSError):  # memory runs out here first
+            with contextlib.suppress(OSError):  # make out-of-memory kills hit this first
                 Path("/proc/self/oom_score_adj").write_text("1000")
             columns = pickle.loads(_read(*LENGTH.unpack(heading)))
-            # Its own time and memory, which others' work beside it does not use up.
+            # Limits of its own, so that work on other records cannot use up its time and memory.
             for kind, most in ((resource.RLIMIT_CPU, job.limit), (resource.RLIMIT_AS, MEMORY)):
-                with contextlib.suppress(ValueError, OSError):  # the system has none, or less
+                with contextlib.suppress(ValueError, OSError):  # no such limit, or a lower one
                     resource.setrlimit(kind, (most, most))
             _write(own, say(job, model, columns).tobytes())
             os._exit(0)
         os.close(own)
-        told, none = _all_of(source), np.full(len(job.points), np.nan).tobytes()
+        answer, no_answer = _all_of(source), np.full(len(job.points), np.nan).tobytes()
         os.waitpid(child, 0)
-        # One answer to a record, whatever became of it: how many there are is not for it to say.
-        _write(answers, told if len(told) == len(none) else none)
+        # Exactly one answer per record: the number of answers must not depend on any record.
+        _write(answers, answer if len(answer) == len(no_answer) else no_answer)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Processes that are run side by side, and that all end when one fails."""
+"""Parallel processes that all end when one of them fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Processes:
-    """Those of one call, which hold confidential data and must not outlive it."""
+    """Processes of one call, which hold confidential data and must not outlive it."""
 
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[Any]] = []
@@ -26,7 +26,7 @@ class Processes:
         """Start a command with options of ``subprocess.Popen``.
 
         Raises:
-            EngineError: the others have been ended. OSError: it cannot be started.
+            EngineError: the other processes have been ended. OSError: it cannot be started.
         """
         stop_if_interrupted()
         with self._starting:
@@ -37,8 +37,8 @@ class Processes:
         return process
 
     def end(self) -> None:
-        """Kill all, and let no other one start."""
-        with self._starting:
+        """Kill all processes and refuse to start further ones."""
+        with self._starting:  # no process can start between the mark and the kills
             self._ended = True
             for process in self._running:
                 process.kill()
@@ -47,9 +47,9 @@ class Processes:
 def run_each(
     work: Callable[[int, Processes], T], numbers: Sequence[int], parallel: int
 ) -> dict[int, T]:
-    """``work`` for each number, in at most ``parallel`` threads at a time; its results by number.
+    """Call ``work`` for each number, in at most ``parallel`` threads; return results by number.
 
-    If one fails, or on Ctrl-C, the processes of all are killed and the error is raised.
+    If a call fails, or on Ctrl-C, the processes of all calls are killed and the error is raised.
     """
     processes = Processes()
     with ThreadPoolExecutor(min(parallel, len(numbers))) as pool:

@@ -1,4 +1,4 @@
-"""A progress bar fed by the progress lines that CmdStan-shaped samplers print."""
+"""A progress bar that reads the lines of progress printed by CmdStan and stanli."""
 
 from __future__ import annotations
 
@@ -36,7 +36,12 @@ class _Lines(io.TextIOBase):
 
 
 class SamplingProgress:
-    """Context manager: ``lines`` takes the sampler's standard output, ``refresh`` its interval."""
+    """Context manager of a progress bar.
+
+    Attributes:
+        lines: a stream that takes the sampler's standard output.
+        refresh: iterations between lines of progress; 0 for none.
+    """
 
     def __init__(self, settings: SamplerSettings) -> None:
         iterations = settings.warmup + settings.draws

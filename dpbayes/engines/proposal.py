@@ -1,7 +1,7 @@
-"""Candidate points: where a private draw may fall, chosen without any confidential value.
+"""Candidate points, one of which a private draw chooses; no confidential value determines them.
 
 They are a function of the program, public data, the public number of rows, a stage's constants and
-draws that were paid for. They decide how useful a draw is; the guarantee holds for any of them.
+draws that were paid for. They affect how useful a draw is; the guarantee holds for any points.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ if TYPE_CHECKING:  # it loads the Stan interpreter
 MOST_PARAMETERS = 5
 Outcomes = Callable[[Callable[[StanData], NDArray[Any]], int], dict[str, Any]]
 SEED = 15  # public: prior draws, quasi-random points and outcomes simulated at an anchor
-TAILS = 5.0  # degrees of freedom of the t distributions
-WIDE = 0.1  # share of candidates that follow the prior, so that importance weights stay bounded
-REFERENCE = 10.0  # variance around a public anchor, in those of the stage's own posterior
-STEP = 0.1  # of differences: what it changes in one record's log-likelihood
-MOST_ROWS = 4000  # at which the information of all is measured
+TAILS = 5.0  # degrees of freedom of t distributions of candidates
+WIDE = 0.1  # share of candidates spread like the prior, so that importance weights stay bounded
+REFERENCE = 10.0  # variance around a public anchor, in stage posterior variances
+STEP = 0.1  # change of a record's log-likelihood by a step of finite differences
+MOST_ROWS = 4000  # rows from which the Fisher information of all rows is estimated
 _PRIOR_DRAWS = 4000
 _CHAINS = 4
-_SHRINK = 8  # times that a step of differences may be shortened
+_SHRINK = 8  # most times that a step of finite differences is shortened
 _NEAREST = 4  # the candidate whose distance from the anchor shows how coarse its stage was
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """K public points of the parameter space.
+    """K public points of the parameter space, with log densities of prior and proposal.
 
     Attributes:
         draws: the points as parameters, one chain of K draws.
-        points: shape (K, d), the same in the unconstrained coordinates of the public binding.
+        points: shape (K, d), the points in unconstrained coordinates of the public binding.
         log_prior, log_proposal: shape (K,), log densities there, each up to a constant.
-        tempering: weight of a record in the stage that they are for.
+        tempering: weight of a record in the stage that draws from them.
     """
 
     draws: xr.DataTree
@@ -59,17 +59,17 @@ class Candidates:
 
     @property
     def count(self) -> int:
-        """K."""
+        """Number of points, K."""
         return count_draws(self.draws)
 
     def point(self, index: int) -> xr.DataTree:
-        """One of them, as the anchor of the stage after."""
+        """Return one of the points, as the anchor of the next stage."""
         return one_draw(self.draws, index)
 
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """The scores of one private draw. Confidential, the points excepted.
+    """Log weights of one private draw among candidates. Confidential, the points excepted.
 
     Attributes:
         candidates: the public points.
@@ -88,27 +88,28 @@ class Choices:
 
     @property
     def probability(self) -> Vector:
-        """Shape (K,). Confidential."""
+        """Probability of each point, shape (K,). Confidential."""
         return np.asarray(special.softmax(self.log_weight))
 
     @property
     def effective(self) -> float:
-        """1 / sum of squared probabilities: candidates that share the posterior. Confidential."""
+        """Effective number of candidates, 1 / sum of squared probabilities. Confidential."""
         return float(1 / np.sum(self.probability**2))
 
 
 class Proposer:
-    """Makes candidates from a program with public data.
+    """Chooses candidates by a program with public data.
 
     Args:
         model: the program.
         data: its data with a public constant in place of every confidential value: a row for each
             of the public number of rows, and public covariates as they are.
-        count: K.
-        outcomes: draws confidential data; without it nothing is known around an anchor.
+        count: number of candidates, K.
+        outcomes: simulates confidential data at an anchor; without it the Fisher information there
+            counts as 0.
 
     Attributes:
-        count: K.
+        count: number of candidates, K.
         dimension: number of parameters d.
 
     Raises:
@@ -122,13 +123,14 @@ class Proposer:
         self._bundled = bundled = model.program.bundled
         self.count = count
         self._outcomes = outcomes
-        # A bundled program has independent rows, and is as fast as they are few.
+        # A bundled program has independent rows; fewer of them take less time.
         self._stride = -(-n // MOST_ROWS) if bundled else 1
-        some = _rows(data, self._stride) if bundled else data
-        self._share = int(some["n"]) / n
-        self._bound = model.bind({**some, **_plain(some, 1.0)})
-        one = _rows(data, n) if bundled else data
-        self._prior = model.bind({**one, **_plain(one, 0.0)})
+        thinned = _rows(data, self._stride) if bundled else data
+        self._share = int(thinned["n"]) / n
+        self._bound = model.bind({**thinned, **_plain(thinned, 1.0)})
+        # Records do not affect the prior, so one row is enough.
+        single_row = _rows(data, n) if bundled else data
+        self._prior = model.bind({**single_row, **_plain(single_row, 0.0)})
         self.dimension = d = self._prior.unconstrain(self._prior.random_points(1, SEED)).shape[1]
         if not 1 <= d <= MOST_PARAMETERS:
             raise EngineError(
@@ -143,23 +145,23 @@ class Proposer:
         before: Candidates | None = None,
         count: int | None = None,
     ) -> Candidates:
-        """Points for one stage.
+        """Choose the candidates of one stage.
 
-        Without an anchor they are draws of the prior. Around one they follow a t distribution
-        that is as wide as the stage's own posterior and the anchor's distance from its centre
-        together, and for a tenth of them one of the prior's width.
+        Without an anchor they are draws of the prior. Around an anchor nine tenths follow a t
+        distribution whose scale adds the variance of the stage's own posterior and that of the
+        anchor around its centre; a tenth follow a t distribution as wide as the prior.
 
         Args:
             tempering: weight of a record in the stage.
-            anchor: a draw that the stage before has paid for, or a public one.
+            anchor: a draw that the previous stage has paid for, or a public one.
             before: the candidates that the anchor was drawn from; None for a public anchor.
-            count: how many; K unless said.
+            count: number of candidates; by default K.
         """
         count = count or self.count
         drawn, points = self._of_prior
         if anchor is None:
-            some = np.random.default_rng(SEED).permutation(len(points))[:count]
-            draws, points = drawn.isel(draw=some), points[some]
+            selected = np.random.default_rng(SEED).permutation(len(points))[:count]
+            draws, points = drawn.isel(draw=selected), points[selected]
             return self._usable(draws, points, self._prior.log_density(points), tempering)
         prior = _StudentT(points.mean(axis=0), np.atleast_2d(np.cov(points.T)))
         centre = self._prior.unconstrain(anchor)[0]
@@ -182,18 +184,18 @@ class Proposer:
     def _usable(
         self, draws: xr.DataTree, points: Floats, log_proposal: Vector, tempering: float
     ) -> Candidates:
-        """Points with densities that are finite and above 0, which can be found back.
+        """Keep the points with finite positive densities that map back to coordinates.
 
-        Parameters that are all but equal where they have to be ordered have no way back from them
-        to coordinates. At points that a user's program rejects without the records, no records
-        have a log-likelihood: they are left out here, and are an error later.
+        Ordered parameters that are almost equal cannot be mapped back to unconstrained coordinates.
+        Points that a user's program rejects with public constants are left out, too; a rejection
+        that occurs later, with the records, is an error.
         """
         log_prior = self._prior.log_density(points)
-        found = np.isfinite(self._prior.unconstrain(draws)).all(axis=1)
-        found &= np.isfinite(log_prior) & np.isfinite(log_proposal)
+        usable = np.isfinite(self._prior.unconstrain(draws)).all(axis=1)
+        usable &= np.isfinite(log_prior) & np.isfinite(log_proposal)
         if not self._bundled:
-            found &= by_parts(self._accepts, points)
-        keep = np.flatnonzero(found)
+            usable &= by_parts(self._accepts, points)
+        keep = np.flatnonzero(usable)
         if not keep.size:
             raise EngineError("the program's prior density is 0 at every candidate point.")
         return Candidates(
@@ -201,18 +203,18 @@ class Proposer:
         )
 
     def _accepts(self, points: Floats) -> NDArray[np.bool_]:
-        """Whether there is a log_lik of public constants at points of shape (S, d)."""
-        found = np.ones(len(points), dtype=bool)
+        """Whether the program evaluates log_lik of public constants at points of shape (S, d)."""
+        accepted = np.ones(len(points), dtype=bool)
         for k in range(len(points)):
             try:
                 next(self._bound.log_lik_at(points[k : k + 1], strict=True))
             except EngineError:
-                found[k] = False
-        return found
+                accepted[k] = False
+        return accepted
 
     @cached_property
     def _of_prior(self) -> tuple[xr.DataTree, Floats]:
-        """Draws of the prior, and where they are."""
+        """Draws of the prior as parameters, and their unconstrained coordinates, shape (S, d)."""
         length = -(-max(self.count, _PRIOR_DRAWS) // _CHAINS)
         settings = SamplerSettings(chains=_CHAINS, draws=length, seed=SEED, metric="dense_e")
         drawn = self._prior.sample(settings)
@@ -225,8 +227,8 @@ class Proposer:
     def _information(self, anchor: xr.DataTree, centre: Vector, step: Vector) -> Floats:
         """Fisher information of the public number of rows at the anchor, shape (d, d).
 
-        From the scores of outcomes simulated there; a matrix of zeros, which spreads candidates
-        over the prior, where the program cannot simulate any.
+        Estimated from the scores of outcomes simulated there. It is a matrix of zeros, which
+        spreads candidates over the prior, if the program cannot simulate any.
         """
 
         def replicate(changes: StanData) -> NDArray[Any]:
@@ -236,11 +238,11 @@ class Proposer:
         try:
             if self._outcomes is None:
                 return np.zeros((centre.size, centre.size))
-            there = self._bound.rebind(**self._outcomes(replicate, self._stride))
+            simulated = self._bound.rebind(**self._outcomes(replicate, self._stride))
             for _ in range(_SHRINK):
                 moved = centre + np.concatenate([np.diag(step), -np.diag(step)])
-                above, below = np.split(np.stack(list(there.log_lik_at(moved))), 2)
-                # Differences of infinities are NaN.
+                above, below = np.split(np.stack(list(simulated.log_lik_at(moved))), 2)
+                # Differences of infinities are NaN, and count as no change.
                 with np.errstate(invalid="ignore"):
                     change = (above - below) / 2
                 change[~np.isfinite(change)] = 0.0
@@ -250,28 +252,29 @@ class Proposer:
                 step = step / np.maximum(large, 1.0)
         except (EngineError, ProgramError):
             return np.zeros((centre.size, centre.size))
+        # Information is additive over independent rows: those simulated stand for all.
         scores = change / step[:, None]
         return np.asarray(scores @ scores.T) / self._share
 
 
 def with_rows(data: StanData) -> dict[str, NDArray[Any]]:
-    """The data entries that have a value or row a record, in a fixed order."""
+    """Select the data entries with one value or row per record, in a fixed order."""
     n = int(data["n"])
-    found = {k: np.asarray(v) for k, v in data.items() if by_record(k)}
-    order = sorted(found, key=lambda name: BY_RECORD.index(name.split(SEPARATOR)[0]))
-    return {name: found[name] for name in order if len(found[name]) == n}
+    arrays = {k: np.asarray(v) for k, v in data.items() if by_record(k)}
+    order = sorted(arrays, key=lambda name: BY_RECORD.index(name.split(SEPARATOR)[0]))
+    return {name: arrays[name] for name in order if len(arrays[name]) == n}
 
 
 def _rows(data: StanData, stride: int) -> dict[str, Any]:
-    """Every so many of the rows."""
+    """Thin the data to every ``stride``-th row."""
     n = int(data["n"])
     by_row = with_rows(data)
-    some = {key: values[::stride] for key, values in by_row.items()}
-    return {**data, **some, "n": len(range(0, n, stride))}
+    selected = {key: values[::stride] for key, values in by_row.items()}
+    return {**data, **selected, "n": len(range(0, n, stride))}
 
 
 def _plain(data: StanData, weight: float) -> dict[str, Any]:
-    """The contract's data without anchor and window."""
+    """Data entries of the contract with equal weights, anchor 0 and no window."""
     n = int(data["n"])
     ends = {"clip_lower": -math.inf, "clip_upper": math.inf}
     return {"weights": np.full(n, weight), "anchor": np.zeros(n), **ends}
@@ -285,11 +288,12 @@ class _StudentT:
     scale: Floats
 
     def points(self, count: int) -> Floats:
-        """Quasi-random, shape (count, d)."""
+        """Quasi-random points of the distribution, shape (count, d)."""
         d = self.location.size
+        # Sobol points are balanced only in numbers that are powers of 2.
         power = max(1, math.ceil(math.log2(max(count, 1))))
         uniform = stats.qmc.Sobol(d + 1, seed=SEED).random_base2(power)[:count]
-        uniform = np.clip(uniform, 1e-12, 1 - 1e-12)
+        uniform = np.clip(uniform, 1e-12, 1 - 1e-12)  # quantiles at 0 and 1 are infinite
         normal = special.ndtri(uniform[:, :d]) @ np.linalg.cholesky(self.scale).T
         return np.asarray(
             self.location + normal / np.sqrt(stats.chi2.ppf(uniform[:, d:], TAILS) / TAILS)
@@ -300,12 +304,13 @@ class _StudentT:
 
 
 def _coarseness(away: Floats, spread: Floats) -> float:
-    """How much wider than ``spread`` the gaps between candidates are near an anchor, at least 1.
+    """Factor, at least 1, by which gaps between candidates near an anchor exceed ``spread``.
 
-    A draw cannot be nearer to where a stage's posterior is than its candidates are.
+    A draw cannot be nearer to a stage's posterior than the stage's candidates are.
 
     Args:
         away: shape (K, d), candidates less the anchor.
+        spread: shape (d, d), the covariance compared with.
     """
     distances = np.einsum("ki,ij,kj->k", away, np.linalg.inv(spread), away)
     nearest = min(_NEAREST, len(away) - 1)

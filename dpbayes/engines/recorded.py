@@ -1,4 +1,4 @@
-"""Replays stored draws: for tests without a sampler, and for fits made elsewhere."""
+"""The recorded engine, which replays stored draws: for tests, and for fits made elsewhere."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _GROUPS = ("posterior", "sample_stats", "log_likelihood", "posterior_predictive"
 
 
 class RecordedEngine:
-    """Returns recorded fits: the unweighted one, and refits in the order given.
+    """Replays recorded fits: the unweighted one, then refits in the order of the arguments.
 
     Args:
         recordings: the unweighted fit, then those with weights or a window. Each is a DataTree with
             the groups posterior, sample_stats, log_likelihood (variable log_lik, axes chain, draw,
             record: plain, unweighted) and posterior_predictive (variable y_rep, same axes, on the
-            program's scale). They are trusted: whether they are draws of what they should be cannot
-            be checked here.
+            program's scale). They are trusted: the engine cannot check that they are draws of the
+            right posterior.
 
     Raises:
-        EngineError: nothing is recorded, or a group is missing. By ``bind``: another number of
-            records, or a sequence.
+        EngineError: nothing is recorded, or a group is missing. ``bind`` raises it for another
+            number of records, or a sequence of columns.
     """
 
     name = "recorded"
@@ -57,7 +57,7 @@ class RecordedEngine:
         return self
 
     def bind(self, data: StanData) -> RecordedBinding:
-        if COLUMN in data:  # what comes later depends on what was drawn
+        if COLUMN in data:  # later columns depend on draws of earlier ones
             raise EngineError("the recorded engine replays one column, and no sequence of them.")
         for i, recording in enumerate(self.recordings):
             records = recording["log_likelihood"]["log_lik"].shape[-1]

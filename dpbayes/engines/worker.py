@@ -1,11 +1,11 @@
-"""One chain of the embedded engine in a process of its own. Run as a script by embedded_chain.py.
+"""Script that samples one chain of the embedded engine; embedded_chain.py runs it in a process.
 
-stanli samples several chains at once only within one call, which returns when all are done. Here
-each chain is a call, so that it can be kept as soon as it is done.
+stanli samples several chains at once only within one call, which returns when all have finished.
+Here each chain is a call of its own, so that it can be saved as soon as it has finished.
 
 Standard input: a pickled dictionary, then nothing until the parent ends. Standard output: lines of
-progress, the line ``RESULT``, and a pickled pair (result, error message). Nothing that the program
-prints gets there: it may hold records, and would be taken for an answer.
+progress, the line ``RESULT``, and a pickled pair (result, error message). What the program prints
+is discarded: it may contain records, and would be mistaken for an answer.
 """
 
 import contextlib
@@ -22,8 +22,9 @@ RESULT = b"RESULT\n"
 LARGE = 10_000_000  # bytes of text
 
 
-# The C interface numbers chains, which picks the random stream; Python has no argument for it. The
-# version is pinned, and the engines' contract tests compare with a joint run.
+# The C interface takes the number of a chain, which selects its random stream; stanli's Python has
+# no argument for it. This patch relies on a pinned version of stanli, and the engines' contract
+# tests compare it with a joint run.
 _begin = stanli._lib.stanli_sample_opts_init
 _of_thread = threading.local()
 
@@ -37,7 +38,7 @@ stanli._lib.stanli_sample_opts_init = _begin_numbered
 
 
 def run(model: Any, first: int, how: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Draws and statistics of ``model.sample(**how)``, its chains counted from ``first``."""
+    """Call ``model.sample(**how)``, chains counted from ``first``; return draws and statistics."""
     _of_thread.first = first
     try:
         fit = model.sample(**how)
@@ -47,27 +48,27 @@ def run(model: Any, first: int, how: dict[str, Any]) -> tuple[dict[str, Any], An
 
 
 def sampler(mir: str, data: str, *, threads: int, bundled: bool) -> Any:
-    """A model to sample from, without the text of its data if nothing will read it again.
+    """Build a model for sampling; drop the text of its data if stanli will not read it again.
 
-    stanli reads it where random numbers make transformed data, which no bundled program has, or
-    where threads are others than before.
+    stanli reads the text again if transformed data use random numbers, as in no bundled program, or
+    if the number of threads changes.
     """
     model = stanli.Model(mir=mir, data=data, threads_per_chain=threads)
     if bundled:
         model._source = None
-    if len(data) > LARGE:  # of which reading leaves more than its size to the C library
+    if len(data) > LARGE:  # parsing leaves more than this size in the C library's free list
         give_back()
     return model
 
 
 def give_back() -> None:
-    """Memory that is free already, from the C library to the system, if it is GNU's."""
+    """Return freed memory from the C library to the system, if it is GNU's library."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def sample(job: dict[str, Any]) -> dict[str, Any]:
-    """Draws and sampler statistics of chain ``job["chain"]``, counted from 1."""
+    """Sample chain ``job["chain"]``, counted from 1; return draws and sampler statistics."""
     threads = job["arguments"]["threads_per_chain"]
     model = sampler(job["mir"], job.pop("data"), threads=threads, bundled=job["bundled"])
     how = {"chains": 1, "parallel_chains": 1, "inits": job["start"], **job["arguments"]}
@@ -81,7 +82,7 @@ def _end_with_parent() -> None:
 
 
 def main() -> None:
-    """Read a job, sample, write the result."""
+    """Read a job from standard input, sample, and write the result."""
     answers = os.fdopen(os.dup(1), "w")
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)

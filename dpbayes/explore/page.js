@@ -13,9 +13,9 @@ async function ask(path, body) {
     headers: { "Content-Type": "application/json", "X-Token": token },
     body: JSON.stringify(body || {}),
   });
-  const found = await answer.json();
-  if (!answer.ok) throw new Error(found.error || answer.statusText);
-  return found;
+  const content = await answer.json();
+  if (!answer.ok) throw new Error(content.error || answer.statusText);
+  return content;
 }
 
 function make(tag, text, parent, more) {
@@ -28,13 +28,13 @@ function make(tag, text, parent, more) {
 
 function settings() {
   const mechanism = by("mechanism").value;
-  const found = { mechanism };
+  const chosen = { mechanism };
   for (const name of names) {
     const value = by(name).value;
-    if (offered[mechanism].includes(name) && value !== "") found[name] = Number(value);
+    if (offered[mechanism].includes(name) && value !== "") chosen[name] = Number(value);
   }
-  if (!by("of-adjacency").hidden) found.adjacency = by("adjacency").value;
-  return found;
+  if (!by("of-adjacency").hidden) chosen.adjacency = by("adjacency").value;
+  return chosen;
 }
 
 function controls() {
@@ -43,24 +43,24 @@ function controls() {
   by("of-adjacency").hidden = !takes.includes("epsilon");
 }
 
-function texts(parent, found, kind) {
-  for (const text of found) make("p", text, parent, { className: kind });
+function texts(parent, messages, kind) {
+  for (const text of messages) make("p", text, parent, { className: kind });
 }
 
 async function facts() {
   const number = ++latest;
-  let found;
-  try { found = await ask("/facts", settings()); } catch (error) { found = { error: error.message }; }
+  let answer;
+  try { answer = await ask("/facts", settings()); } catch (error) { answer = { error: error.message }; }
   if (number !== latest) return;
   const place = by("facts");
   place.replaceChildren();
-  if (found.error) { make("p", found.error, place, { className: "failed" }); by("run").disabled = true; return; }
+  if (answer.error) { make("p", answer.error, place, { className: "failed" }); by("run").disabled = true; return; }
   by("run").disabled = timer !== null;
-  make("p", found.guarantee, place);
-  texts(place, found.warnings, "warning");
-  if (found.facts.length) numbers(found.facts, place);
+  make("p", answer.guarantee, place);
+  texts(place, answer.warnings, "warning");
+  if (answer.facts.length) numbers(answer.facts, place);
   make("p", "The release, with these settings:", place, { className: "hint" });
-  make("code", found.command, place);
+  make("code", answer.command, place);
 }
 
 function numbers(pairs, parent) {
@@ -72,16 +72,16 @@ function numbers(pairs, parent) {
   }
 }
 
-function table(found, parent) {
+function table(content, parent) {
   const region = make("div", null, parent, { className: "wide", tabIndex: 0 });
   region.setAttribute("role", "region");
-  region.setAttribute("aria-label", found.caption);
-  const made = make("table", null, region);
-  make("caption", found.caption, made);
-  const head = make("tr", null, make("thead", null, made));
-  for (const name of found.head) make("th", name, head, { scope: "col" });
-  const body = make("tbody", null, made);
-  for (const row of found.rows) line(row, body);
+  region.setAttribute("aria-label", content.caption);
+  const element = make("table", null, region);
+  make("caption", content.caption, element);
+  const head = make("tr", null, make("thead", null, element));
+  for (const name of content.head) make("th", name, head, { scope: "col" });
+  const body = make("tbody", null, element);
+  for (const row of content.rows) line(row, body);
 }
 
 function line(row, body) {
@@ -89,24 +89,24 @@ function line(row, body) {
   row.forEach((cell, k) => make(k ? "td" : "th", cell, tr, k ? {} : { scope: "row" }));
 }
 
-function show(found) {
+function show(result) {
   const place = by("result");
   place.replaceChildren();
   by("found").hidden = false;
-  numbers(found.numbers, place);
-  texts(place, found.confidential, "warning");
-  table(found.table, place);
+  numbers(result.numbers, place);
+  texts(place, result.confidential, "warning");
+  table(result.table, place);
   const pictures = make("div", null, place, { className: "pictures" });
-  for (const one of found.pictures) {
+  for (const picture of result.pictures) {
     const figure = make("figure", null, pictures);
-    make("img", null, figure, { src: one.src, alt: one.alt, width: one.width });
-    if (one.caption) make("figcaption", one.caption, figure, { className: "hint" });
+    make("img", null, figure, { src: picture.src, alt: picture.alt, width: picture.width });
+    if (picture.caption) make("figcaption", picture.caption, figure, { className: "hint" });
   }
 }
 
-function remember(number, asked, found) {
+function remember(number, asked, result) {
   by("history").hidden = false;
-  const row = { "try": String(number), ...asked, ...Object.fromEntries(found.numbers) };
+  const row = { "try": String(number), ...asked, ...Object.fromEntries(result.numbers) };
   for (const name of Object.keys(row)) if (!columns.includes(name)) columns.push(name);
   rows.push(row);
   const head = by("history").querySelector("thead tr");
@@ -114,7 +114,7 @@ function remember(number, asked, found) {
   for (const name of columns) make("th", name, head, { scope: "col" });
   const body = by("history").querySelector("tbody");
   body.replaceChildren();
-  for (const one of rows) line(columns.map((name) => one[name] === undefined ? "" : String(one[name])), body);
+  for (const earlier of rows) line(columns.map((name) => earlier[name] === undefined ? "" : String(earlier[name])), body);
 }
 const rows = [];
 let asked = null;
@@ -128,29 +128,29 @@ function running(is) {
 }
 
 async function look() {
-  let found;
-  try { found = await ask("/state"); } catch (error) {
+  let state;
+  try { state = await ask("/state"); } catch (error) {
     running(false);
     by("status").textContent = "The server does not answer: " + error.message;
     return;
   }
-  report(found);
+  report(state);
 }
 
-function report(found) {
-  if (found.phase === "running") {
-    by("status").textContent = "Try " + found.number + ": " + found.step + ", " + found.seconds + " s.";
+function report(state) {
+  if (state.phase === "running") {
+    by("status").textContent = "Try " + state.number + ": " + state.step + ", " + state.seconds + " s.";
     return;
   }
   running(false);
-  if (found.number === seen) return;
-  seen = found.number;
-  if (found.phase === "done") {
-    by("status").textContent = "Try " + found.number + " is done.";
-    show(found.result);
-    remember(found.number, asked, found.result);
+  if (state.number === seen) return;
+  seen = state.number;
+  if (state.phase === "done") {
+    by("status").textContent = "Try " + state.number + " is done.";
+    show(state.result);
+    remember(state.number, asked, state.result);
   } else {
-    by("status").textContent = found.phase === "failed" ? "Failed: " + found.error : "Cancelled.";
+    by("status").textContent = state.phase === "failed" ? "Failed: " + state.error : "Cancelled.";
   }
 }
 

@@ -1,8 +1,8 @@
-"""The page's server: this machine alone, with a token, and nothing that names a file.
+"""The page's server: it serves this machine only, to holders of a token, and never names a file.
 
-``http.server`` of the standard library: one user on the loopback interface asks for four
-addresses, and an agency's machine needs no further package. What its documentation leaves to
-others is here: who may ask (``_refusal``), how much, and what a browser may do with the answer.
+It uses ``http.server`` of the standard library: one user on the loopback interface asks for a few
+addresses, so an agency's machine needs no further package. This module adds what that library does
+not check: who may ask (``_refusal``), how much, and what a browser may do with the answer.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from dpbayes.core.errors import DpbayesError, OutputError
 from dpbayes.explore.worker import Worker
 
 HOST = "127.0.0.1"
-MOST_BYTES = 10_000  # of a request
-SECONDS = 10  # for a request to arrive
+MOST_BYTES = 10_000  # most bytes of a request
+SECONDS = 10  # time for a request to arrive
 Facts = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class Site(ThreadingHTTPServer):
-    """What is served.
+    """The server of the page.
 
     Args:
-        page: fills the page with a nonce for its script and the token.
-        facts: of settings, at once.
-        worker: tries them.
-        port: 0 for any that is free.
+        page: renders the page, given a nonce for its script and the token.
+        facts: computes public facts of settings, without delay.
+        worker: tries settings.
+        port: port number; 0 for any that is free.
     Raises:
         OutputError: the port is taken.
     """
@@ -54,34 +54,34 @@ class Site(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """To open in a browser; as secret as the reference records."""
+        """Address to open in a browser; as secret as the reference records."""
         return f"http://{HOST}:{self.server_port}/?token={self.token}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is none; nothing is printed, as it could hold a token."""
+        """Ignore errors, such as a closed connection; a printed message could contain a token."""
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request."""
+    """Handler of one request."""
 
     server: Site
     timeout = SECONDS
     server_version, sys_version = "dpbayes", ""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: addresses hold the token."""
+        """Log nothing, because addresses contain the token."""
 
     def do_GET(self) -> None:
-        """The page."""
-        found = urlsplit(self.path)
-        token = parse_qs(found.query).get("token", [""])[0]
-        if self._refused(token, found.path, ("/",)):
+        """Serve the page."""
+        address = urlsplit(self.path)
+        token = parse_qs(address.query).get("token", [""])[0]
+        if self._refused(token, address.path, ("/",)):
             return
         nonce = secrets.token_urlsafe(16)
         self._answer(HTTPStatus.OK, self.server.page(nonce, token), "text/html", nonce)
 
     def do_POST(self) -> None:
-        """What the page asks for."""
+        """Answer the requests that the page sends."""
         site, known = self.server, ("/facts", "/start", "/state", "/cancel")
         if self._refused(self.headers.get("X-Token", ""), self.path, known):
             return
@@ -101,26 +101,26 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(status, json.dumps(answer).encode(), "application/json")
 
     def _facts(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Of settings that may still be typed: what is wrong with them is an answer, too."""
+        """Public facts of settings; an error is part of the answer, as the user may be typing."""
         try:
             return self.server.facts(asked)
         except DpbayesError as error:
             return {"error": str(error)}
 
     def _body(self) -> dict[str, Any]:
-        """The settings that are sent; ValueError for anything but a small JSON object."""
+        """Read the settings that are sent; ValueError for anything but a small JSON object."""
         if self.headers.get_content_type() != "application/json":
             raise ValueError("another type")
         length = int(self.headers.get("Content-Length", ""))
         if not 0 <= length <= MOST_BYTES:
             raise ValueError("too long")
-        found = json.loads(self.rfile.read(length))
-        if not isinstance(found, dict):
+        content = json.loads(self.rfile.read(length))
+        if not isinstance(content, dict):
             raise ValueError("no object")
-        return found
+        return content
 
     def _refused(self, token: str, path: str, known: tuple[str, ...]) -> bool:
-        """Answer a request that is not for this page, or not from it."""
+        """Refuse a request that is not for this page or not from it; True if refused."""
         status = self._refusal(token)
         if status is None and path not in known:
             status = HTTPStatus.NOT_FOUND
@@ -130,14 +130,18 @@ class Handler(BaseHTTPRequestHandler):
         return status is not None
 
     def _refusal(self, token: str) -> HTTPStatus | None:
-        """Why it is refused: another name for this machine (DNS rebinding), a page of somebody
-        else's, or no token."""
+        """Status with which to refuse a request, or None to accept it.
+
+        Refuses another host name for this machine (DNS rebinding), a page of another origin, and a
+        wrong or missing token.
+        """
         hosts = self.server.hosts
         if self.headers.get_all("Host", []) not in [[host] for host in hosts]:
             return HTTPStatus.MISDIRECTED_REQUEST
         origin = self.headers.get("Origin")
         if origin is not None and origin not in {f"http://{host}" for host in hosts}:
             return HTTPStatus.FORBIDDEN
+        # Compared in constant time: the time of an answer must not reveal the token.
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             return HTTPStatus.FORBIDDEN
         return None
@@ -163,16 +167,16 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def filled(template: Mapping[str, Any]) -> Callable[[str, str], bytes]:
-    """The page, with what it shows at first."""
+    """Make a function that renders the page, with the values that it shows at first."""
     from jinja2 import Environment  # takes time to import
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     folder = Path(__file__).parent
     text = (folder / "page.html").read_text(encoding="utf-8")
-    made = environment.from_string(text)
+    page_template = environment.from_string(text)
     script = (folder / "page.js").read_text(encoding="utf-8")
 
     def page(nonce: str, token: str) -> bytes:
-        return made.render(**template, nonce=nonce, token=token, script=script).encode()
+        return page_template.render(**template, nonce=nonce, token=token, script=script).encode()
 
     return page

@@ -1,4 +1,4 @@
-"""What a page may ask for: a mechanism and numbers. No name of a file is among them."""
+"""Settings that a page may ask for: a mechanism and numbers, never the name of a file."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SCALING = ("c1", "c2")
 
 @dataclass(frozen=True)
 class Control:
-    """A number on the page.
+    """A numeric setting on the page.
 
     Attributes:
-        name: of the setting; ``c1`` and ``c2`` are parts of ``weights``.
-        text: what it is.
-        low, high: from and to.
-        start: its value at first; None is the mechanism's own.
-        whole: a whole number.
+        name: name of the setting; ``c1`` and ``c2`` are parts of ``weights``.
+        text: label on the page.
+        low, high: smallest and largest value.
+        start: initial value; None for the mechanism's default.
+        whole: whether it must be a whole number.
     """
 
     name: str
@@ -41,11 +41,11 @@ class Control:
 
     @property
     def setting(self) -> str:
-        """The mechanism's setting that it belongs to."""
+        """Name of the mechanism's setting that the control belongs to."""
         return "weights" if self.name in SCALING else self.name
 
     def read(self, value: Any) -> float | int:
-        """The number, or GuaranteeError."""
+        """Check a value and return it as a number; GuaranteeError if it is invalid."""
         ok = inside(value, self.low - 1e-12, self.high + 1e-12)
         if not ok or (self.whole and value != int(value)):
             kind = "whole number" if self.whole else "number"
@@ -65,19 +65,19 @@ CONTROLS = (
 
 
 def takes(name: str, control: Control) -> bool:
-    """A mechanism has the setting, and weights that are risk weights."""
+    """Whether a mechanism takes the control; ``weights`` only where they are risk weights."""
     return MECHANISMS[name].takes(control.setting) and (
         control.setting != "weights" or issubclass(MECHANISMS[name], PosteriorMechanism)
     )
 
 
 def build(asked: Mapping[str, Any]) -> Mechanism[Any]:
-    """The mechanism that a page asks for.
+    """Make the mechanism that a page asks for.
 
     Args:
-        asked: ``mechanism``, ``adjacency`` and numbers by name; none for a mechanism's own.
+        asked: ``mechanism``, ``adjacency`` and numbers by name; missing ones take defaults.
     Raises:
-        GuaranteeError: anything else, or a number out of range.
+        GuaranteeError: another name is asked for, or a number is out of range.
     """
     known = {"mechanism", "adjacency", *(control.name for control in CONTROLS)}
     if not isinstance(asked, Mapping) or not set(asked) <= known:
@@ -86,32 +86,33 @@ def build(asked: Mapping[str, Any]) -> Mechanism[Any]:
     if not isinstance(name, str):
         raise GuaranteeError(f"mechanism = {name!r:.40} must be a name.")
     get_kind(name, {})
-    given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for control in CONTROLS:
         value = asked.get(control.name)
         if value is not None and takes(name, control):
-            given[control.name] = control.read(value)
+            settings[control.name] = control.read(value)
     adjacency = asked.get("adjacency")
     if adjacency is not None and MECHANISMS[name].takes("adjacency"):
         if adjacency not in ADJACENCIES:
             raise GuaranteeError(f"adjacency must be one of {', '.join(ADJACENCIES)}.")
-        given["adjacency"] = adjacency
-    scaling = {key: given.pop(key) for key in SCALING if key in given}
+        settings["adjacency"] = adjacency
+    scaling = {key: settings.pop(key) for key in SCALING if key in settings}
     if scaling:
-        given["weights"] = ConfidentialWeights(**scaling)
-    return get_mechanism(name, **given)
+        settings["weights"] = ConfidentialWeights(**scaling)
+    return get_mechanism(name, **settings)
 
 
 def offered(schema: Schema, model: Model | None) -> dict[str, list[str]]:
-    """Mechanisms that can synthesise these columns, each with the names of its controls.
+    """List mechanisms that can synthesise these columns, each with the names of its controls.
 
-    The one that the page begins with is first: strict, and what plans recommend mostly.
+    The first is the page's initial choice: strict, and the one that plans recommend most often.
     """
-    found = {}
+    controls_of = {}
     first = Marginals.name if model is None else Anchored.name
     for name in sorted(MECHANISMS, key=lambda name: name != first):
         numbers = {c.name: c.start or 10.0 for c in CONTROLS if takes(name, c)}
         needed = {key: value for key, value in numbers.items() if key == "epsilon"}
+        # Some need bins, or substitution as adjacency; one choice that works is enough.
         for more in ({}, {"bins": 10}, {"adjacency": "substitution"}):
             try:
                 mechanism = build({"mechanism": name, **needed, **more})
@@ -119,17 +120,18 @@ def offered(schema: Schema, model: Model | None) -> dict[str, list[str]]:
                 Synthesizer(schema, mechanism, over, allow_unproved=True)
             except DpbayesError:
                 continue
-            found[name] = list(numbers)
+            controls_of[name] = list(numbers)
             break
-    return found
+    return controls_of
 
 
 def command(asked: Mapping[str, Any], options: str, basis: Basis) -> str:
-    """The command that releases with these settings.
+    """Compose the command that releases with these settings.
 
     Args:
-        options: of schema and model, as they were typed.
-        basis: of the claim.
+        asked: the settings, as for ``build``.
+        options: options of schema and model, as they were typed.
+        basis: basis of the guarantee.
     """
     name = str(asked["mechanism"])
     parts = [f"dpbayes synthesize DATA --mechanism {name}"]

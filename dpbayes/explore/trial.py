@@ -1,4 +1,4 @@
-"""One try on reference records: bounds, what was clamped, and what is left of the data."""
+"""One try of settings on reference records: bounds, share clamped, and utility."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ Step = Callable[[str], None]
 
 
 class Explorer:
-    """Reference records, and what has been fitted to them.
+    """Reference records, and the mechanisms fitted to them.
 
     Args:
-        schema: of the records.
-        model: for mechanisms that draw from a posterior.
+        schema: columns of the records.
+        model: model of mechanisms that draw from a posterior.
         reference: public or earlier records.
-        rows: of the table that is to be released; by default as many as the reference has.
-        typed: options of the schema, and of the model, for the command that a page shows.
+        rows: rows of the table that is to be released; by default as many as the reference has.
+        typed: options of the schema and of the model, for the command that a page shows.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Explorer:
         self.table = reference if same else population.sample(self.rows, 0)
         self.model = model if model is None or isinstance(model, Model) else model.on(self.schema)
         self._engine = get_engine("embedded")
-        self._base: Fit[PosteriorFit] | None = None  # of which the unweighted fit is taken
+        self._base: Fit[PosteriorFit] | None = None  # its unweighted fit is reused
         self._tries = 0
 
     def synthesizer(self, asked: Mapping[str, Any]) -> Synthesizer[Any]:
-        """With the settings that a page asks for. DpbayesError if there is no such one."""
+        """Make the synthesizer that a page asks for; DpbayesError if the settings are invalid."""
         mechanism = build(asked)
         model = self.model if mechanism.needs_model else None
         return Synthesizer(
@@ -75,7 +75,7 @@ class Explorer:
         )
 
     def facts(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What public facts say of these settings: at once, without any try."""
+        """Guarantee, warnings, facts and command of settings, from public facts, without a try."""
         synthesizer = self.synthesizer(asked)
         claim, outlook = synthesizer.guarantee(), synthesizer.outlook(self.rows)
         return {
@@ -86,42 +86,43 @@ class Explorer:
         }
 
     def _options(self, synthesizer: Synthesizer[Any]) -> str:
-        """Of the schema, and of the model where it is used."""
+        """Options of the schema, and of the model if it is used, for the command."""
         schema, model = self.typed
         word = "--allow-unproved" if synthesizer.unproved else ""
         return " ".join(filter(None, (schema, model, word))) if synthesizer.model else schema
 
     def run(self, asked: Mapping[str, Any], step: Step) -> dict[str, Any]:
-        """Fit, draw one data set, and look at it beside the reference records.
+        """Fit, draw one data set, and compare it with the reference records.
 
         Args:
-            step: takes what is being done, in words.
+            asked: the settings, as for ``settings.build``.
+            step: is called with a description of each step.
         """
         synthesizer = self.synthesizer(asked)
         self._tries += 1
         fit = self._fitted(synthesizer, step)
         step("drawing a data set")
-        (made,) = fit.sample(1, accept="none", seed=self._tries).datasets
+        (synthetic,) = fit.sample(1, accept="none", seed=self._tries).datasets
         step("measuring")
-        found = fit.findings()
-        columns = [self.schema[str(name)] for name in made]
-        some = Schema({column.name: column for column in columns})
-        whole = Whole.of(some, self.table, made)
+        findings = fit.findings()
+        columns = [self.schema[str(name)] for name in synthetic]
+        drawn_schema = Schema({column.name: column for column in columns})
+        whole = Whole.of(drawn_schema, self.table, synthetic)
         measures = self._measures(fit, whole)
-        one, two = distances(some, self.table, made)
-        _, usual = between_samples(self.population, some, self.rows, 0)
+        single, pairs = distances(drawn_schema, self.table, synthetic)
+        _, usual = between_samples(self.population, drawn_schema, self.rows, 0)
         numbers: list[tuple[str, float | str]] = [
             *self._of_fit(fit),
-            ("distance, columns", one),
-            ("distance, pairs", two),
+            ("distance, columns", single),
+            ("distance, pairs", pairs),
             ("pairs, between two samples", usual),
         ]
         return {
             **self.facts(asked),
-            "confidential": [*found.warnings, *lost(measures)],
+            "confidential": [*findings.warnings, *lost(measures)],
             "numbers": [[name, shown(value)] for name, value in numbers],
             "table": _plain(_table(measures)),
-            "pictures": [*self._pictures(found), *self._distributions(whole, fit)],
+            "pictures": [*self._pictures(findings), *self._distributions(whole, fit)],
         }
 
     def _fitted(self, synthesizer: Synthesizer[Any], step: Step) -> Fit[Any]:
@@ -138,7 +139,7 @@ class Explorer:
         return synthesizer.refit(self._base)
 
     def _measures(self, fit: Fit[Any], whole: Whole) -> dict[str, dict[str, Any]]:
-        """Of each synthesised column, and as the unclamped fit draws it."""
+        """Utility of each synthesised column, and as drawn by the unclamped fit if there is one."""
         columns = {column.name: column for column in fit.synthesised}
         tables = {"synthetic_1": whole.synthetic}
         plain = fit.fitted.unclamped(np.random.default_rng(0))
@@ -157,46 +158,46 @@ class Explorer:
         }
 
     def _of_fit(self, fit: Fit[Any]) -> list[tuple[str, float | str]]:
-        """Numbers of a posterior."""
+        """Numbers that describe a posterior fit; none for other mechanisms."""
         if not isinstance(fit.fitted, PosteriorFit):
             return []
-        of = fit.fitted
-        off = of.lost()["off"]
+        fitted = fit.fitted
+        off = fitted.lost()["off"]
         return [
-            ("records clamped", f"{of.n_censored / of.on.n:.1%}"),
-            ("mean weight α", float(of.weights.mean())),
-            ("largest Lipschitz bound, unweighted", of.lipschitz_bound_unweighted),
-            ("largest Lipschitz bound, here", of.lipschitz_bound),
-            ("local ε_x = 2Δ", of.epsilon_local),
+            ("records clamped", f"{fitted.n_censored / fitted.on.n:.1%}"),
+            ("mean weight α", float(fitted.weights.mean())),
+            ("largest Lipschitz bound, unweighted", fitted.lipschitz_bound_unweighted),
+            ("largest Lipschitz bound, here", fitted.lipschitz_bound),
+            ("local ε_x = 2Δ", fitted.epsilon_local),
             ("coefficient farthest off, in se", float(off.max()) if len(off) else math.nan),
-            ("R-hat, largest", float(of.diagnostics.max_rhat)),
+            ("R-hat, largest", float(fitted.diagnostics.max_rhat)),
         ]
 
-    def _pictures(self, found: Findings) -> list[dict[str, Any]]:
-        if not found.bounds:
+    def _pictures(self, findings: Findings) -> list[dict[str, Any]]:
+        if not findings.bounds:
             return []
-        figure = charts.lipschitz_violin(found.bounds, found.epsilon, line=found.half)
+        figure = charts.lipschitz_violin(findings.bounds, findings.epsilon, line=findings.half)
         text = "Lipschitz bounds of the reference records, without weights and with these settings."
         return [_picture(Picture.of(figure, text, text))]
 
     def _distributions(self, whole: Whole, fit: Fit[Any]) -> list[dict[str, Any]]:
-        found = []
+        pictures = []
         for column in fit.synthesised[:MOST_PICTURES]:
             figure = figures.distribution(
                 column, whole.records[column.name], whole.synthetic[column.name], "reference"
             )
             text = f"Distribution of {column.name}: reference and synthetic."
-            found.append(_picture(Picture.of(figure, text, "")))
-        return found
+            pictures.append(_picture(Picture.of(figure, text, "")))
+        return pictures
 
 
 def _table(measures: Mapping[str, Mapping[str, Any]]) -> PageTable:
-    """Distances by column."""
+    """Make a table of distances by column."""
     plain = measures.get(UNCLAMPED)
     head = ["column", "distance", *(["as the unclamped fit draws it"] if plain else [])]
     rows = [
-        [name, distance(found), *([distance(plain[name])] if plain else [])]
-        for name, found in measures["synthetic_1"].items()
+        [name, distance(measure), *([distance(plain[name])] if plain else [])]
+        for name, measure in measures["synthetic_1"].items()
     ]
     return PageTable("Largest difference of cumulative shares, or of shares, by column", head, rows)
 

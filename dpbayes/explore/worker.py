@@ -1,4 +1,4 @@
-"""The process that tries settings, one at a time; to cancel a try is to end it."""
+"""The process that tries settings, one at a time; cancelling a try ends the process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PATIENCE = 5.0  # seconds for a process to end
 
 @dataclass
 class State:
-    """What a page is told.
+    """State of the last try, as a page shows it.
 
     Attributes:
         phase: ``idle``, ``running``, ``done``, ``failed`` or ``cancelled``.
-        number: of the try, from 1.
-        step: what is being done.
-        since: seconds of ``time.monotonic`` at which it began.
-        result, error: of a try that ended.
+        number: number of the try, from 1.
+        step: description of the present step.
+        since: seconds of ``time.monotonic`` at which the try began.
+        result, error: result or error message of a try that has ended.
     """
 
     phase: str = "idle"
@@ -39,7 +39,7 @@ class State:
     error: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to a dictionary for JSON."""
         return {
             "phase": self.phase,
             "number": self.number,
@@ -51,10 +51,11 @@ class State:
 
 
 class Worker:
-    """Tries in a process of its own.
+    """Runs tries in a process of its own.
 
     Args:
-        make: a function at the top of a module, and its arguments: what gives an ``Explorer``.
+        make: a module-level function that makes an ``Explorer``.
+        arguments: its arguments.
     """
 
     def __init__(self, make: Callable[..., Explorer], *arguments: Any) -> None:
@@ -65,12 +66,12 @@ class Worker:
         self._there: Connection | None = None
 
     def state(self) -> dict[str, Any]:
-        """Of the last try."""
+        """State of the last try, for JSON."""
         with self._lock:
             return self._state.to_dict()
 
     def start(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin a try. EngineError if one is running."""
+        """Begin a try; EngineError if one is running."""
         with self._lock:
             if self._state.phase == "running":
                 raise EngineError("a try is running: cancel it first.")
@@ -85,7 +86,7 @@ class Worker:
             return self._state.to_dict()
 
     def cancel(self) -> dict[str, Any]:
-        """End a try, and what was kept of earlier ones."""
+        """Cancel the running try; this also drops the fit that earlier tries share."""
         with self._lock:
             if self._state.phase == "running":
                 self._state.phase, self._state.step = "cancelled", ""
@@ -98,10 +99,10 @@ class Worker:
             self._end()
 
     def _begin(self) -> None:
-        self._there, here = _spawn.Pipe()
-        process = _spawn.Process(target=_serve, args=(here, self._make, self._arguments))
+        self._there, connection = _spawn.Pipe()
+        process = _spawn.Process(target=_serve, args=(connection, self._make, self._arguments))
         process.start()
-        here.close()
+        connection.close()
         self._process = process
 
     def _end(self) -> None:
@@ -114,40 +115,42 @@ class Worker:
             self._there = None
 
     def _listen(self, there: Connection, state: State) -> None:
-        """Keep what the process says of one try."""
+        """Store the messages of the process about one try."""
         while True:
             try:
-                kind, found = there.recv()
+                kind, content = there.recv()
             except (EOFError, OSError, TypeError):  # ended; TypeError: closed while it waited
-                kind, found = "failed", "the process that tried it has ended."
+                kind, content = "failed", "the process that tried it has ended."
             with self._lock:
                 if state.phase != "running":
                     return
                 if kind == "step":
-                    state.step = found
+                    state.step = content
                     continue
                 state.phase, state.step = kind, ""
-                state.result = found if kind == "done" else None
-                state.error = found if kind == "failed" else ""
+                state.result = content if kind == "done" else None
+                state.error = content if kind == "failed" else ""
             return
 
 
-def _serve(here: Connection, make: Callable[..., Explorer], arguments: tuple[Any, ...]) -> None:
-    """In the process: tries until the other end closes."""
+def _serve(
+    connection: Connection, make: Callable[..., Explorer], arguments: tuple[Any, ...]
+) -> None:
+    """Run tries in the process until the other end of the connection closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the page's server ends it
     explorer: Explorer | None = None
     while True:
         try:
-            asked = here.recv()
+            asked = connection.recv()
         except EOFError:
             return
         try:
             if explorer is None:
-                here.send(("step", "reading the reference records"))
+                connection.send(("step", "reading the reference records"))
                 explorer = make(*arguments)
-            answer = "done", explorer.run(asked, lambda text: here.send(("step", text)))
+            answer = "done", explorer.run(asked, lambda text: connection.send(("step", text)))
         except DpbayesError as error:
             answer = "failed", str(error)  # type: ignore[assignment]
         except Exception as error:
             answer = "failed", f"{type(error).__name__}: {error}"  # type: ignore[assignment]
-        here.send(answer)
+        connection.send(answer)

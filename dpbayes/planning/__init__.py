@@ -1,1 +1,1 @@
-"""What to expect of a release, before anything is spent: costs, accuracy, a recommendation."""
+"""Plans of a release before any budget is spent: costs, accuracy, a recommendation."""

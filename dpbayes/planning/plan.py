@@ -1,4 +1,4 @@
-"""What each mechanism would cost for a schema, what to expect of it, and which one to take."""
+"""Plans: the cost and expected accuracy of each mechanism for a schema, and a recommendation."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from dpbayes.synthesis.totals import for_total
 EPSILONS = (0.1, 0.5, 1.0, 3.0)
 RUNS = 3
 MOST_RUNS = 1000
-CLEAR = 2.0  # standard errors between two mechanisms that are told apart
+CLEAR = 2.0  # standard errors from which two mechanisms count as different
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ExpectedRelease:
-    """Of a mechanism whose data sets together cost a total.
+    """Expected cost and quality of a mechanism whose data sets together cost a given total.
 
     Attributes:
         total: ε of all data sets together, for one record added or removed.
-        epsilon: the mechanism's, of one data set.
-        claim: of all data sets together.
-        outlook: by public facts.
-        accuracy: as tried; None for posteriors, whose outlook has a bound.
+        epsilon: the mechanism's ε, which covers one data set.
+        claim: guarantee of all data sets together.
+        outlook: forecast from public facts.
+        accuracy: result of trials; None for posteriors, whose outlook has a bound.
     """
 
     total: float
@@ -49,15 +49,15 @@ class ExpectedRelease:
 
 @dataclass(frozen=True)
 class Plan:
-    """What was found for a schema.
+    """Expected releases for a schema, by mechanism, and the mechanisms that cannot be used.
 
     Attributes:
-        rows: of the records.
-        tried: rows of the tables that mechanisms were tried on.
-        source: of these tables, in words.
-        sampling: distance of another sample of as many rows.
-        expected: by mechanism, one entry for each total.
-        refused: why other mechanisms are not among them.
+        rows: number of confidential records.
+        tried: number of rows of the tables that mechanisms were tried on.
+        source: origin of these tables, in words.
+        sampling: distance between two samples of as many rows, for comparison.
+        expected: releases by mechanism, one for each total.
+        refused: reasons why the other mechanisms cannot be used.
     """
 
     rows: int
@@ -68,38 +68,41 @@ class Plan:
     refused: dict[str, str]
 
     def posterior(self, total: float) -> str | None:
-        """Of the mechanisms that draw from the model's posterior, the one to take at a total: least
-        is said against it, and a draw is nearest to the fit."""
-        found = {
-            name: (len(one.outlook.warnings), one.outlook.facts[DISTANCE])
+        """Recommend a mechanism that draws from the model's posterior, for a total ε.
+
+        It has the fewest warnings and, among equals, draws nearest to the fit. None if there is no
+        such mechanism.
+        """
+        ranks = {
+            name: (len(expected.outlook.warnings), expected.outlook.facts[DISTANCE])
             for name, entries in self.expected.items()
-            for one in entries
-            if one.total == total and DISTANCE in one.outlook.facts
+            for expected in entries
+            if expected.total == total and DISTANCE in expected.outlook.facts
         }
-        return min(found, key=lambda name: found[name]) if found else None
+        return min(ranks, key=lambda name: ranks[name]) if ranks else None
 
     def recommended(self, total: float) -> tuple[str, str]:
-        """The mechanism to take at a total, and why; by pairs of columns, as they were tried.
+        """Recommend a mechanism for a total ε, by trials of pairs of columns, and give the reason.
 
         Raises:
-            GuaranteeError: none can synthesise the table.
+            GuaranteeError: no mechanism can synthesise the table.
         """
-        found = {
-            name: one.accuracy
+        accuracies = {
+            name: expected.accuracy
             for name, entries in self.expected.items()
-            for one in entries
-            if one.total == total and one.accuracy is not None
+            for expected in entries
+            if expected.total == total and expected.accuracy is not None
         }
-        if not found:
+        if not accuracies:
             raise GuaranteeError("no mechanism can synthesise a table of these columns.")
-        order = sorted(found, key=lambda name: found[name].two)
-        best, first = order[0], found[order[0]]
+        order = sorted(accuracies, key=lambda name: accuracies[name].two)
+        best, first = order[0], accuracies[order[0]]
         reason = (
             f"pairs of columns are {first.two:.3f} from the table at ε = {stated(total)} "
             f"({self.sampling.two:.3f} for another sample without any privacy)"
         )
         if len(order) > 1:
-            second = found[order[1]]
+            second = accuracies[order[1]]
             spread = math.hypot(first.se, second.se)
             alike = second.two - first.two < CLEAR * spread
             how = "not told apart from" if alike else "next best:"
@@ -121,19 +124,20 @@ def make_plan(
 ) -> Plan:
     """Try every strict mechanism on reference records, or on people made up from the schema.
 
-    No confidential record is needed, and nothing is spent. Mechanisms have their defaults.
+    No confidential record is needed, and nothing is spent. Mechanisms have their default settings.
 
     Args:
-        rows: of the confidential table: public, or a number that may stand for it.
+        schema: columns of the confidential table.
+        rows: number of confidential records if it is public, or a number that may stand for it.
         totals: ε of all data sets together, for one record added or removed.
         datasets, delta: as in ``Fit.sample``.
         reference: public or earlier records; without them tables are made up
             (``population.invented``).
-        model: adds the mechanisms that draw from its posterior, by their outlook.
-        runs: of every mechanism, on other tables with other noise.
-        say: takes a line for each mechanism that is being tried.
+        model: adds the mechanisms that draw from its posterior, with their forecasts.
+        runs: number of trials of every mechanism, each with another table and other noise.
+        say: is called with the name of each mechanism before it is tried.
     Raises:
-        SchemaError, DataError, GuaranteeError: wrong arguments.
+        SchemaError, DataError, GuaranteeError: an argument is invalid.
     """
     check_room(rows, len(schema.columns), datasets)
     if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= MOST_RUNS:
@@ -149,22 +153,22 @@ def make_plan(
         if not kind.takes("epsilon"):
             continue
         say(name)
-        found = []
+        entries = []
         try:
             for total in totals:
-                made = _made(kind, schema, over, total, datasets, delta)
-                outlook = made.outlook(rows)
+                synthesizer = _made(kind, schema, over, total, datasets, delta)
+                outlook = synthesizer.outlook(rows)
                 accuracy = None
-                if isinstance(made.mechanism, ModelFreeMechanism):
-                    accuracy = try_out(made.spent, population, tried, runs)
-                setting: Any = made.mechanism
-                claim = made.guarantee().for_datasets(datasets, delta)
-                found.append(ExpectedRelease(total, setting.epsilon, claim, outlook, accuracy))
+                if isinstance(synthesizer.mechanism, ModelFreeMechanism):
+                    accuracy = try_out(synthesizer.spent, population, tried, runs)
+                setting: Any = synthesizer.mechanism
+                claim = synthesizer.guarantee().for_datasets(datasets, delta)
+                entries.append(ExpectedRelease(total, setting.epsilon, claim, outlook, accuracy))
         except DpbayesError as error:
             small = str(error).startswith("epsilon")  # a part of the total, which is named
             refused[name] = f"at ε = {stated(total)}: {error}" if small else str(error)
             continue
-        expected[name] = found
+        expected[name] = entries
     source = "people made up from the schema" if reference is None else "of the reference records"
     return Plan(rows, tried, source, of_sampling(population, tried, runs), expected, refused)
 
@@ -172,7 +176,8 @@ def make_plan(
 def _made(
     kind: Any, schema: Schema, model: Any, total: float, datasets: int, delta: float | None
 ) -> Synthesizer[Any]:
-    """A synthesizer whose data sets together cost ``total``; GuaranteeError if it is not strict."""
+    """Make a synthesizer whose data sets cost ``total`` together; GuaranteeError if not strict."""
+    # A mechanism with a delta of its own takes it as a setting, others in the accounting.
     own = {"delta": delta} if delta and kind.takes("delta") else {}
     modelled = kind.needs_model
     mechanism = kind(epsilon=total, **own)

@@ -1,4 +1,4 @@
-"""Tables to try mechanisms on: reference records, or people made up from a schema."""
+"""Tables for trials of mechanisms: reference records, or people made up from a schema."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dpbayes.schema.domain import made_up
 from dpbayes.schema.rows import Rows
 
 COMMON = 0.3  # squared loading of every column on a factor that all of them share
-SKEW = (1.5, 4.0)  # of the beta distribution of numbers between their bounds
+SKEW = (1.5, 4.0)  # parameters of the beta distribution of numbers between their bounds
 SPECIAL = 0.1  # share of each atom, and of missing values
-MOST = 20_000  # rows of a trial: with more, noise does less
+MOST = 20_000  # most rows of a trial; in larger tables noise matters less
 
 
 @dataclass(frozen=True)
 class Population:
-    """What samples of records are drawn from. Public, or made up.
+    """A population to draw samples of records from: public records, or made-up people.
 
     Attributes:
-        schema: of the records.
-        reference: as it was read, or None for people who are made up.
+        schema: columns and rules of the records.
+        reference: the reference records as read, or None for made-up people.
     """
 
     schema: Schema
@@ -33,7 +33,7 @@ class Population:
 
     @classmethod
     def of(cls, schema: Schema, reference: pd.DataFrame | None) -> Population:
-        """DataError where reference records do not fit the schema, or there are none."""
+        """Make a population; DataError if reference records do not fit the schema, or are none."""
         plain = Schema(schema.columns, Rows(), schema.rules, schema.identifiers)
         if reference is None:
             return cls(plain)
@@ -41,28 +41,28 @@ class Population:
         return cls(plain, reference)
 
     def sample(self, rows: int, seed: int) -> pd.DataFrame:
-        """``rows`` valid records; of fewer reference records some are there several times."""
+        """Draw ``rows`` valid records, with replacement only if the reference has fewer."""
         return self._drawn(rows, seed, again=False)
 
     def another(self, rows: int, seed: int) -> pd.DataFrame:
-        """A sample as if there were many more people: of reference records a bootstrap."""
+        """Draw a sample as from a much larger population: a bootstrap of the reference records."""
         return self._drawn(rows, seed, again=True)
 
     def _drawn(self, rows: int, seed: int, *, again: bool) -> pd.DataFrame:
         rng = np.random.default_rng([seed, rows])
         if self.reference is None:
             return invented(self.schema, rows, rng)
-        there = len(self.reference)
-        some = rng.choice(there, rows, replace=again or rows > there)
-        return self.reference.iloc[some].reset_index(drop=True)
+        available = len(self.reference)
+        positions = rng.choice(available, rows, replace=again or rows > available)
+        return self.reference.iloc[positions].reset_index(drop=True)
 
 
 def invented(schema: Schema, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-    """People made up: skewed columns that hang together by one normal factor.
+    """Make up people with skewed columns that are correlated through one normal factor.
 
     Levels have shares in proportion to 1, 1/2, 1/3, ... in their order, numbers a beta distribution
-    over the declared range. Two columns have a correlation of about 0.3 on the normal scale. Where
-    the schema has rules that tie columns together they are uniform and independent instead.
+    over the declared range. Two columns have a correlation of about 0.3 on the normal scale. If the
+    schema has rules that tie columns together, columns are uniform and independent instead.
     """
     for column in schema.columns.values():
         if not column.levels and column.upper is None:
@@ -75,16 +75,16 @@ def invented(schema: Schema, rows: int, rng: np.random.Generator) -> pd.DataFram
         columns = schema.columns.items()
         return pd.DataFrame({name: column.released(valid[name]) for name, column in columns})
     factor = rng.standard_normal(rows)
-    found = {}
+    synthetic = {}
     for name, column in schema.columns.items():
         own = rng.standard_normal(rows)
         place = special.ndtr(np.sqrt(COMMON) * factor + np.sqrt(1 - COMMON) * own)
-        found[name] = _values(column, place, rng)
-    return pd.DataFrame(found)
+        synthetic[name] = _values(column, place, rng)
+    return pd.DataFrame(synthetic)
 
 
 def _values(column: Column, place: Floats, rng: np.random.Generator) -> pd.Series:
-    """Of a column by places in its distribution, from 0 to 1."""
+    """Make values of a column from quantile levels between 0 and 1."""
     if column.levels:
         shares = 1 / np.arange(1, len(column.levels) + 1)
         codes = np.searchsorted(np.cumsum(shares / shares.sum())[:-1], place)

@@ -1,4 +1,4 @@
-"""A mechanism tried on a table that is public or made up, with noise from a seed."""
+"""Trials of a mechanism on a table that is public or made up, with noise from a seed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from dpbayes.report.whole import Whole, tables_of
 from dpbayes.schema import Schema
 from dpbayes.synthesis.synthesizer import Synthesizer
 
-SEEDS = 1000  # between the seeds of populations and of noise
+SEEDS = 1000  # offset between the seeds of populations and those of noise
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How far synthetic rows are from the table they were made of.
+    """Distances between synthetic rows and the table they were made from.
 
     Attributes:
         one, two: mean total variation distance of single columns, and of pairs of them, numbers in
             ten bins of their declared range: means over runs.
-        se: standard error of ``two``; NaN of a single run.
+        se: standard error of ``two``; NaN for a single run.
     """
 
     one: float
@@ -37,11 +37,11 @@ class Accuracy:
 
     @classmethod
     def of(cls, found: Floats) -> Accuracy:
-        """Of distances by run, shape (runs, 2)."""
-        one, two = found.mean(axis=0)
+        """Summarise distances by run, shape (runs, 2)."""
+        single, pairs = found.mean(axis=0)
         runs = len(found)
         se = found[:, 1].std(ddof=1) / np.sqrt(runs) if runs > 1 else np.nan
-        return cls(float(one), float(two), float(se))
+        return cls(float(single), float(pairs), float(se))
 
 
 def try_out(
@@ -51,26 +51,26 @@ def try_out(
     runs: int,
     between: Callable[[], None] = lambda: None,
 ) -> Accuracy:
-    """Synthesise a table of ``rows`` records, anew in each run.
+    """Synthesise a table of ``rows`` records in each run, and measure the distances.
 
     Args:
-        between: is called before every run: it may raise, to end the work.
+        between: is called before every run; it may raise an error to end the trial.
     Raises:
         DpbayesError: the mechanism cannot synthesise such a table.
     """
     synthesizer = Synthesizer(population.schema, mechanism)
-    found = []
+    by_run = []
     for run in range(runs):
         between()
         table = population.sample(rows, run)
         fit = synthesizer.fit(table)
-        (made,) = fit.sample(1, seed=SEEDS + run).datasets
-        found.append(distances(population.schema, table, made))
-    return Accuracy.of(np.array(found))
+        (synthetic,) = fit.sample(1, seed=SEEDS + run).datasets
+        by_run.append(distances(population.schema, table, synthetic))
+    return Accuracy.of(np.array(by_run))
 
 
 def of_sampling(population: Population, rows: int, runs: int) -> Accuracy:
-    """The same for two samples of the population, as a yardstick: no privacy, no model."""
+    """Measure distances between two samples of the population, as a yardstick without privacy."""
     return Accuracy.of(
         np.array([between_samples(population, population.schema, rows, run) for run in range(runs)])
     )
@@ -79,20 +79,21 @@ def of_sampling(population: Population, rows: int, runs: int) -> Accuracy:
 def between_samples(
     population: Population, schema: Schema, rows: int, run: int
 ) -> tuple[float, float]:
-    """Distances, over the columns of ``schema``, of two samples that have nothing in common."""
-    one, two = (population.another(rows, seed) for seed in (run, SEEDS + run))
-    return distances(schema, one, two)
+    """Measure distances between two independent samples over the columns of ``schema``."""
+    first, second = (population.another(rows, seed) for seed in (run, SEEDS + run))
+    return distances(schema, first, second)
 
 
 def distances(schema: Schema, table: pd.DataFrame, made: pd.DataFrame) -> tuple[float, float]:
-    """Mean total variation distance of single columns, and of pairs, where some of it is drawn.
+    """Mean total variation distance of columns, and of pairs, that are not wholly public.
 
-    A single column has no pair: its own distance stands for it.
+    If there is no such pair, the distance of columns stands for that of pairs.
     """
     tables = tables_of(Whole.of(schema, table, made))
+    # Public columns are copied, not drawn: their distance of 0 says nothing about a mechanism.
     public = [schema[name].public for name in tables.names]
-    one, two = (
+    single, pairs = (
         total_variation(tables, k)[~np.array(list(map(all, combinations(public, k))), dtype=bool)]
         for k in (1, 2)
     )
-    return float(one.mean()), float(two.mean() if two.size else one.mean())
+    return float(single.mean()), float(pairs.mean() if pairs.size else single.mean())

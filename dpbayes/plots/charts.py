@@ -1,5 +1,7 @@
-"""Figures for the confidential side. Colours are safe for colour-blind readers; lines and labels
-carry the same information in grey."""
+"""Figures for the confidential side.
+
+Colours are safe for colour-blind readers; lines and labels carry the same information in grey.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ from dpbayes.schema import Column
 # Okabe & Ito's palette and Tol's wine, in an order that also separates in grey.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255")
 LINES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2, 2, 2)))
-CELLS = 4_000  # of a density of more values than these
-MOST_BARS = 100  # of one series
-LARGE = 10_000  # numbers on an axis that need a mark between thousands
-TICKS = 60  # characters of all labels below bars
+CELLS = 4_000  # values beyond which a density is computed from counts in as many cells
+MOST_BARS = 100  # most bars of one series
+LARGE = 10_000  # numbers on an axis that need a thousands separator
+TICKS = 60  # characters of all labels below bars together, so that they do not overlap
 DATA = "#333333"
 
 
@@ -38,30 +40,30 @@ def _axes(ax: Axes | None, width: float) -> tuple[Figure, Axes]:
 
 
 def clean(ax: Axes) -> None:
-    """Axes without a frame above and at the right."""
+    """Remove the frame above and at the right of axes, and draw grids below the data."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_axisbelow(True)
 
 
 def spell(ax: Axes) -> None:
-    """Large numbers below the axis as people write them, without a factor at its end."""
+    """Label large numbers on the x axis in full, with thousands separators, not with a factor."""
     if max(map(abs, ax.get_xlim())) >= LARGE:
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.xaxis.set_major_formatter("{x:,.0f}")
 
 
 def mark(figure: Figure, text: str) -> Figure:
-    """The figure with a small line at its lower edge: whose eyes it is for, n and ε."""
+    """Add a small line of text, such as ``confidential_mark``, at the figure's lower edge."""
     figure.supxlabel(text, x=0.995, ha="right", fontsize=7, color="0.4")
     return figure
 
 
 def confidential_mark(n: int, claim: Mapping[str, Any]) -> str:
-    """What a figure of the confidential side says of itself.
+    """Compose the text that marks a figure as confidential, with n and ε.
 
     Args:
-        n: records.
-        claim: ``Guarantee.to_dict``.
+        n: number of records.
+        claim: the guarantee, as ``Guarantee.to_dict`` gives it.
     """
     epsilon, basis, change = claim["epsilon"], claim["basis"], "add/remove"
     if epsilon is None:
@@ -81,18 +83,18 @@ def lipschitz_violin(
     *,
     line: str = "ε/2",
 ) -> Figure:
-    """Violins of Lipschitz bounds, one per synthesizer; dashed line at epsilon/2.
+    """Draw violins of Lipschitz bounds, one per synthesizer, and a dashed line at epsilon/2.
 
     Args:
-        bounds: by label: of each record (``fit.fitted.lipschitz``), or of each Monte Carlo
-            replicate.
+        bounds: by label, the bounds of all records (``fit.fitted.lipschitz``), or of all Monte
+            Carlo replicates.
         epsilon: target; None draws no line.
         ax: axes to draw on.
-        line: what the dashed line is called.
+        line: label of the dashed line.
     Returns:
         the figure. Confidential: bounds are computed from the records.
     """
-    values = {label: np.asarray(found, dtype=float) for label, found in bounds.items()}
+    values = {label: np.asarray(by_record, dtype=float) for label, by_record in bounds.items()}
     figure, ax = _axes(ax, width=1.6 + 1.35 * max(2, len(values)))
     if epsilon is not None:
         ax.axhline(epsilon / 2, color="black", linestyle="--", linewidth=1)
@@ -110,7 +112,7 @@ def lipschitz_violin(
 def _violins(
     ax: Axes, groups: Mapping[str, Floats], colours: Mapping[str, str], *, maxima: bool
 ) -> None:
-    """A violin with quartiles for each group; with its largest value if ``maxima``."""
+    """Draw a violin with quartiles for each group; mark its largest value if ``maxima``."""
     for position, (name, values) in enumerate(groups.items()):
         if np.ptp(values) > 0:  # a density needs spread
             violin = ax.violinplot(values, [position], widths=0.85, showextrema=False)
@@ -132,24 +134,27 @@ def _violins(
 
 
 def _colours(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each label: a mechanism's own, the same in every figure, by its place in the
-    registry; the next free one where it is taken, and for labels of something else."""
-    order, found = list(MECHANISMS), dict[str, str]()
+    """Choose a colour for each label.
+
+    A mechanism has the same colour in every figure, by its place in the registry. If that is taken,
+    and for labels of anything else, the next free colour is used.
+    """
+    order, colours = list(MECHANISMS), dict[str, str]()
     for label in names:
         name = label.split("\n")[0]
         first = order.index(name) if name in MECHANISMS else 0
         ring = [COLOURS[(first + k) % len(COLOURS)] for k in range(len(COLOURS))]
-        free = [colour for colour in ring if colour not in found.values()]
-        found[label] = (free or ring)[0]
-    return found
+        free = [colour for colour in ring if colour not in colours.values()]
+        colours[label] = (free or ring)[0]
+    return colours
 
 
 def _styles(names: Mapping[str, Any]) -> dict[str, Any]:
-    """Colour and line of each label; the data are dark and solid."""
-    found: dict[str, Any] = {"data": (DATA, "-")}
+    """Choose colour and line style of each label; data are dark and solid."""
+    styles: dict[str, Any] = {"data": (DATA, "-")}
     for name, colour in _colours(name for name in names if name != "data").items():
-        found[name] = colour, LINES[COLOURS.index(colour)]
-    return {name: found[name] for name in names}
+        styles[name] = colour, LINES[COLOURS.index(colour)]
+    return {name: styles[name] for name in names}
 
 
 def violin_panels(
@@ -157,12 +162,12 @@ def violin_panels(
     label: str,
     lines: Mapping[str, float] | None = None,
 ) -> Figure:
-    """Violins side by side in panels with one scale, each with a dashed line.
+    """Draw violins side by side in panels that share a scale, each with a dashed line.
 
     Args:
-        panels: by title: values by group, such as one per Monte Carlo replicate.
-        label: of the values.
-        lines: height of the dashed line by panel.
+        panels: by title, values by group, such as one per Monte Carlo replicate.
+        label: label of the values.
+        lines: height of the dashed line by panel; None draws no line.
     """
     names = list(dict.fromkeys(name for values in panels.values() for name in values))
     down = -(-len(panels) // 2)
@@ -189,12 +194,13 @@ def density_overlay(
     synthetic: Mapping[str, pd.Series],
     ax: Axes | None = None,
 ) -> Figure:
-    """The confidential outcome next to synthetic ones: densities, or shares of levels.
+    """Draw the confidential outcome next to synthetic ones, as densities or shares of levels.
 
     Args:
         column: declaration of the outcome.
-        original: shape (n,).
-        synthetic: by label.
+        original: confidential values, shape (n,).
+        synthetic: synthetic values by label.
+        ax: axes to draw on.
     """
     figure, ax = _axes(ax, width=7.2)
     every = {"data": original, **synthetic}
@@ -214,7 +220,7 @@ def density_overlay(
 
 
 def _label(column: Column, series: Mapping[str, pd.Series]) -> str:
-    """A column's name, and how much of it is missing."""
+    """Label a column with its title and, if it is optional, its shares of missing values."""
     if not column.optional:
         return column.title
     shares = ", ".join(f"{values.isna().mean():.0%} of {name}" for name, values in series.items())
@@ -224,11 +230,12 @@ def _label(column: Column, series: Mapping[str, pd.Series]) -> str:
 def density_lines(
     curves: Mapping[str, tuple[Floats, Floats]], label: str, ax: Axes | None = None
 ) -> Figure:
-    """Densities as lines; that of the data is filled.
+    """Draw densities as lines; that of the data is filled.
 
     Args:
-        curves: by label: points and densities, such as ``density`` gives.
-        label: of the outcome.
+        curves: by label, points and densities as ``density`` returns them.
+        label: label of the outcome.
+        ax: axes to draw on.
     """
     figure, ax = _axes(ax, width=7.2)
     for name, (colour, line) in _styles(curves).items():
@@ -248,7 +255,7 @@ def density_lines(
 def density_panels(
     column: Column, original: pd.Series, synthetic: Mapping[str, pd.Series], across: int = 4
 ) -> Figure:
-    """``density_overlay`` with a panel for each synthetic outcome, the label above it."""
+    """Draw a ``density_overlay`` for each synthetic outcome, in panels titled with its label."""
     down = -(-len(synthetic) // across)
     figure = Figure(figsize=(2.7 * across, 2.5 * down), dpi=150, layout="constrained")
     axes = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
@@ -263,14 +270,14 @@ def density_panels(
         lowest = number + across >= len(synthetic)
         ax.tick_params(labelbottom=lowest)
         ax.set_xlabel(column.title if lowest else "")
-    axes[0].autoscale(axis="y")  # each panel had fixed the scale that all share
+    axes[0].autoscale(axis="y")  # each panel has fixed the shared scale
     axes[0].set_ylim(bottom=0)
     _one_legend(figure, list(axes[: len(synthetic)]))
     return figure
 
 
 def _one_legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """The legend that axes share, above all of them."""
+    """Replace the legends of axes by a single one above them all."""
     for ax in axes:
         legend = ax.get_legend()
         assert legend is not None
@@ -285,7 +292,7 @@ MOST_PANELS = 12
 def density_overlays(
     columns: Sequence[Column], original: pd.DataFrame, synthetic: Mapping[str, pd.DataFrame]
 ) -> Figure:
-    """``density_overlay`` for several columns, one panel each; the first twelve of them."""
+    """Draw a ``density_overlay`` for each column in a panel, for the first twelve columns."""
     shown = list(columns)[:MOST_PANELS]
     across = min(2, len(shown))
     down = -(-len(shown) // across)
@@ -300,10 +307,14 @@ def density_overlays(
 
 
 def density(values: Floats, column: Column) -> tuple[Floats, Floats]:
-    """Kernel density on the declared range, reflected at the bounds so that no mass leaves it."""
+    """Estimate a kernel density, reflected at the declared bounds so that no mass leaves them.
+
+    Returns:
+        points and densities, shape (400,) each.
+    """
     assert column.lower is not None
     assert column.upper is not None
-    # From here on the range shown: the declared one can be far wider than the values.
+    # Shows only the range of the values: the declared one can be far wider.
     top = min(column.upper, values.max(initial=column.lower) * 1.1)
     x = np.linspace(column.lower, top, 400)
     if len(values) < 2 or np.ptp(values) == 0:
@@ -314,7 +325,7 @@ def density(values: Floats, column: Column) -> tuple[Floats, Floats]:
 
 
 def _kernel(values: Floats) -> stats.gaussian_kde:
-    """By Scott's rule; of many values by their counts in cells, which is a thousand times less."""
+    """Kernel density by Scott's rule; bins many values, which takes a thousandth of the work."""
     if len(values) <= CELLS:
         return stats.gaussian_kde(values)
     counts, edges = np.histogram(values, CELLS)
@@ -338,22 +349,22 @@ def _shares(ax: Axes, column: Column, series: Mapping[str, pd.Series], colours: 
     ax.set_ylabel("share of records" if wide == 1 else f"share of records by {wide:,} values")
 
 
-Shares = tuple[list[str], dict[str, Floats], int]  # names, heights by label, values of each bar
+Shares = tuple[list[str], dict[str, Floats], int]  # bar names, heights by label, values per bar
 
 
 def _level_shares(column: Column, series: Mapping[str, pd.Series]) -> Shares:
-    """A bar for each level, the first of them where there are very many."""
+    """Compute a bar for each level, up to the first ``MOST_BARS``."""
     levels = [str(level) for level in column.levels[:MOST_BARS]]
-    found: dict[str, Floats] = {}
+    heights_by_label: dict[str, Floats] = {}
     for label, values in series.items():
         shares = values.astype(str).value_counts(normalize=True)
         heights = [float(shares.get(level, 0.0)) for level in levels]
-        found[label] = np.array(heights, dtype=np.float64)
-    return levels, found, 1
+        heights_by_label[label] = np.array(heights, dtype=np.float64)
+    return levels, heights_by_label, 1
 
 
 def _count_shares(column: Column, series: Mapping[str, pd.Series]) -> Shares:
-    """A bar for each whole number, or for classes of as many of them as keep the bars few."""
+    """Compute a bar for each whole number, or for classes of several, so that bars stay few."""
     values = {label: s.to_numpy(dtype=np.int64) for label, s in series.items()}
     low = int(column.lower or 0)
     if not sum(map(len, values.values())):
@@ -361,11 +372,11 @@ def _count_shares(column: Column, series: Mapping[str, pd.Series]) -> Shares:
     top = max(int(np.quantile(np.concatenate(list(values.values())), 0.995)), low + 1)
     wide = -(-(top - low + 1) // MOST_BARS)
     bars = (top - low) // wide + 1
-    names = [column.shown(low + k * wide) for k in range(bars)]  # of the lowest in each
-    found: dict[str, Floats] = {}
+    names = [column.shown(low + k * wide) for k in range(bars)]  # named after the lowest value
+    heights: dict[str, Floats] = {}
     for label, numbers in values.items():
         place = (numbers - low) // wide
         inside = place[(place >= 0) & (place < bars)]
         counts = np.bincount(inside, minlength=bars)
-        found[label] = np.asarray(counts / max(len(numbers), 1), dtype=np.float64)
-    return names, found, wide
+        heights[label] = np.asarray(counts / max(len(numbers), 1), dtype=np.float64)
+    return names, heights, wide

@@ -1,4 +1,4 @@
-"""Figures of posterior predictive checks. Confidential."""
+"""Figures of posterior predictive checks. They are confidential."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from dpbayes.mechanisms.posterior.survival import kaplan_meier
 from dpbayes.plots.charts import COLOURS, clean
 from dpbayes.schema import Column
 
-MOST_PANELS = 6  # columns
+MOST_PANELS = 6  # most columns that are shown
 _BARS = 40
 _RECORDS: dict[str, Any] = {"color": "black", "linewidth": 1.6}
 _REPLICATE: dict[str, Any] = {"color": COLOURS[0], "linewidth": 0.7, "alpha": 0.5}
 
 
 def check_panels(check: Check) -> Figure:
-    """Per column, the first six: a hanging rootogram (Kleiber & Zeileis 2016), and residuals.
+    """Draw a hanging rootogram (Kleiber & Zeileis 2016) and residuals of the first six columns.
 
-    Bars hang from the roots of expected numbers: where the model holds they end near 0. Residuals
-    are shown as the difference of their distribution function from the uniform one, in a band. Of
-    durations whose event need not be seen the Kaplan-Meier curve stands in place of the rootogram.
+    Bars hang from the roots of expected numbers: if the model holds, they end near 0. Residuals are
+    shown as the difference of their distribution function from the uniform one, with a band.
+    Durations that may be censored have a Kaplan-Meier curve instead of the rootogram.
     """
     shown = check.columns[:MOST_PANELS]
     figure = Figure(figsize=(10, 3.2 * len(shown)), dpi=120, layout="constrained")
@@ -36,7 +36,7 @@ def check_panels(check: Check) -> Figure:
         if column.name in check.events:
             _survival(left, column, check)
         else:
-            drawn = [one[column.name] for one in check.replicates]
+            drawn = [replicate[column.name] for replicate in check.replicates]
             _rootogram(left, column, check.observed[column.name], drawn)
         if column.name in check.residuals:
             _differences(right, check.residuals[column.name])
@@ -46,20 +46,20 @@ def check_panels(check: Check) -> Figure:
 
 
 def _numbers(column: Column, values: Sequence[pd.Series]) -> tuple[list[Floats], list[str]]:
-    """How many records are in each bar, and the bars' names."""
+    """Count the records in each bar, by sample, and name the bars."""
     if column.levels:
         names = [str(level) for level in column.levels[:_BARS]]
-        found = [one.astype(str).value_counts() for one in values]
-        return [np.asarray([float(one.get(k, 0)) for k in names]) for one in found], names
-    every = [np.asarray(one, dtype=float) for one in values]
+        counts = [sample.astype(str).value_counts() for sample in values]
+        return [np.asarray([float(sample.get(k, 0)) for k in names]) for sample in counts], names
+    arrays = [np.asarray(sample, dtype=float) for sample in values]
     low = float(column.lower or 0)
-    high = max(float(one.max()) for one in every)
+    high = max(float(sample.max()) for sample in arrays)
     wide = (high - low) / _BARS or 1.0
     if column.whole:
         wide = float(np.ceil(wide))
     edges = low + wide * np.arange(int(np.ceil((high - low) / wide)) + 2)
     names = [f"{edge:.3g}" for edge in edges[:-1]]
-    return [np.histogram(one, edges)[0].astype(float) for one in every], names
+    return [np.histogram(sample, edges)[0].astype(float) for sample in arrays], names
 
 
 def _rootogram(ax: Axes, column: Column, observed: pd.Series, drawn: Sequence[pd.Series]) -> None:
@@ -67,7 +67,7 @@ def _rootogram(ax: Axes, column: Column, observed: pd.Series, drawn: Sequence[pd
     expected = np.sqrt(np.mean(counts[1:], axis=0))
     roots = np.sqrt(counts[0])
     place = np.arange(len(names))
-    ax.use_sticky_edges = False  # bars that hang below 0 do not end in the axis
+    ax.use_sticky_edges = False  # else bars that hang below 0 end in the axis
     ax.bar(place, roots, bottom=expected - roots, color="0.8", edgecolor="0.4", linewidth=0.5)
     ax.plot(place, expected, color=COLOURS[0], marker="o", markersize=3, label="expected")
     ax.axhline(0, color="black", linewidth=1)
@@ -81,13 +81,19 @@ def _rootogram(ax: Axes, column: Column, observed: pd.Series, drawn: Sequence[pd
 
 def _survival(ax: Axes, time: Column, check: Check) -> None:
     event = check.events[time.name]
-    for number, one in enumerate([*check.replicates, check.observed]):
-        at, left = kaplan_meier(time, event, one)
-        last = max(float(one[time.name].max()), float(at[-1]))
+    for number, table in enumerate([*check.replicates, check.observed]):
+        times, surviving = kaplan_meier(time, event, table)
+        last = max(float(table[time.name].max()), float(times[-1]))
         records = number == len(check.replicates)
         style = _RECORDS if records else _REPLICATE
         label = "records" if records else "replicates" if number == 0 else None
-        ax.step(np.append(at, last), np.append(left, left[-1]), where="post", label=label, **style)
+        ax.step(
+            np.append(times, last),
+            np.append(surviving, surviving[-1]),
+            where="post",
+            label=label,
+            **style,
+        )
     ax.set_ylim(0, 1.02)
     ax.set_xlabel(time.title)
     ax.set_ylabel(f"share without {event.name} (Kaplan-Meier)")

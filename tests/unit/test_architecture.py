@@ -186,10 +186,9 @@ def test_every_file_belongs_to_a_floor():
     assert inside | {"__init__"} == set(ROOM)
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name])
-def test_imports_come_from_the_floors_above(name):
+def test_imports_come_from_the_floors_above():
     """Those for type checkers and inside functions too."""
-    assert not forbidden(ALL[name], ALL)
+    assert [line for name, module in ALL.items() if name for line in forbidden(module, ALL)] == []
 
 
 def test_imports_have_no_circle():
@@ -214,12 +213,20 @@ def lines(module: Module, node: ast.FunctionDef) -> int:
     return node.end_lineno - first + 1
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_functions_and_files_are_short(name):
-    module = ALL[name]
-    assert len(module.text.splitlines()) <= LONGEST_FILE
-    long = {n: lines(module, node) for n, node in functions(module)}
-    assert {n: length for n, length in long.items() if length > LONGEST_FUNCTION} == {}
+def test_functions_and_files_are_short():
+    files = {name: len(module.text.splitlines()) for name, module in ALL.items()}
+    assert {name: length for name, length in files.items() if length > LONGEST_FILE} == {}
+    each = {n: lines(module, node) for module in ALL.values() for n, node in functions(module)}
+    assert {name: length for name, length in each.items() if length > LONGEST_FUNCTION} == {}
+
+
+def test_a_class_name_is_defined_once():
+    defined: dict[str, list[str]] = {}
+    for name, module in ALL.items():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef):
+                defined.setdefault(node.name, []).append(name)
+    assert {name: places for name, places in defined.items() if len(places) > 1} == {}
 
 
 def asks_which_noise(module: Module) -> bool:
@@ -235,9 +242,9 @@ def asks_which_noise(module: Module) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name.startswith("mechanisms")])
-def test_mechanisms_ask_not_which_noise_they_have(name):
-    assert not asks_which_noise(ALL[name])
+def test_mechanisms_ask_not_which_noise_they_have():
+    mechanisms = {name: module for name, module in ALL.items() if name.startswith("mechanisms")}
+    assert [name for name, module in mechanisms.items() if asks_which_noise(module)] == []
 
 
 def test_public_names_exist():
