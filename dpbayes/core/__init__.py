@@ -1,1 +1,1 @@
-"""What everything may use."""
+"""Helpers without dependencies on the rest of the package, which all other modules may use."""

@@ -1,4 +1,4 @@
-"""A Dask cluster: who may be talked to, and work that is spread over it."""
+"""Dask clusters: safe scheduler addresses, connections, and work spread over the workers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _ADDRESS = re.compile(
     r"(?:tcp|tls)://(?:(?P<host>[\w.-]+)|\[(?P<ip>[0-9a-fA-F:.]+)\]):(?P<port>\d{1,5})"
 )
 TIMEOUT = 10.0  # seconds to reach a scheduler
-AHEAD = 2  # parts for each worker that are on their way
+AHEAD = 2  # parts for each worker that are submitted before their results are awaited
 
 
 def check_scheduler(text: str) -> None:
-    """An address of this machine or by TLS: nobody on the way can talk to scheduler or workers.
+    """Accept only addresses on this machine or with TLS, which nobody in between can misuse.
 
     Raises:
-        EngineError: it is no address (Dask takes others for files, names of backends or nothing),
-            or on another machine and without TLS.
+        EngineError: the text is no such address (Dask would read others as a file, the name of a
+            backend or nothing), or it is on another machine and without TLS.
     """
-    found = _ADDRESS.fullmatch(text)
-    if found is None or not 0 < int(found["port"]) < 2**16:
+    address = _ADDRESS.fullmatch(text)
+    if address is None or not 0 < int(address["port"]) < 2**16:
         raise EngineError(f"scheduler {text!r}: expected tcp://HOST:PORT or tls://HOST:PORT.")
-    host = found["host"] or found["ip"]
+    host = address["host"] or address["ip"]
     try:
         own = host == "localhost" or ip_address(host).is_loopback
     except ValueError:  # a name
@@ -47,11 +47,15 @@ def check_scheduler(text: str) -> None:
 
 @contextmanager
 def connected(workers: int | None, scheduler: str | None, pieces: int) -> Iterator[Any]:
-    """A Dask client: of a scheduler, or of a local cluster of one-thread processes.
+    """Connect a Dask client to a scheduler, or to a local cluster of one-thread processes.
 
-    The local one is reached with certificates alone that are made for it and stay in memory:
-    whoever else is logged in could run code there otherwise.
+    The local cluster accepts only temporary certificates that stay in memory: otherwise other users
+    of the machine could run code there.
 
+    Args:
+        workers: processes of a local cluster; by default one for each core.
+        scheduler: address of a scheduler; None for a local cluster.
+        pieces: number of parts of the work, which limits the processes of a local cluster.
     Raises:
         EngineError: Dask is not installed, or the scheduler cannot be reached.
     """
@@ -63,7 +67,7 @@ def connected(workers: int | None, scheduler: str | None, pieces: int) -> Iterat
     quiet = {
         "distributed.worker.daemon": False,
         "distributed.admin.large-graph-warning-threshold": "1GB",
-        # Of a local cluster: no pages, as whoever is logged in could read them.
+        # A local cluster serves no web pages: other users of the machine could read them.
         "distributed.scheduler.http.routes": [],
         "distributed.worker.http.routes": [],
     }
@@ -102,10 +106,10 @@ def connected(workers: int | None, scheduler: str | None, pieces: int) -> Iterat
 
 @contextmanager
 def on_cluster(scheduler: str) -> Iterator[Callable[..., Iterator[Any]]]:
-    """What applies a function to parts by the workers of a cluster, for ``open_records``.
+    """Provide a function that applies another to parts on a cluster, for ``open_records``.
 
     Args:
-        scheduler: its address, as ``check_scheduler`` takes it.
+        scheduler: address of the scheduler, see ``check_scheduler``.
     Raises:
         EngineError: as ``check_scheduler`` and ``connected``.
     """
@@ -123,7 +127,7 @@ def on_cluster(scheduler: str) -> Iterator[Callable[..., Iterator[Any]]]:
 def _spread(
     client: Any, work: Callable[..., Any], parts: Iterator[Any], beside: Sequence[Iterable[Any]]
 ) -> Iterator[Any]:
-    """Results in the order of the parts, of which a few are on their way at a time."""
+    """Yield results in the order of the parts, with a few parts submitted at a time."""
     workers = len(client.scheduler_info(n_workers=-1)["workers"])
     if not workers:
         raise EngineError("the Dask scheduler has no workers: start some with `dask worker`.")

@@ -1,4 +1,4 @@
-"""Errors. Each message names the argument or column, what was found, and the remedy."""
+"""Errors. Each message names the argument or column, the value at fault, and the remedy."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,14 +9,19 @@ class DpbayesError(Exception):
     """Base of all errors that a user can mend.
 
     Attributes:
-        said: what a Stan program or a database said of it in its own words, which may hold values
-            of records. Confidential, and no part of the message.
+        said: original message of Stan or a database, which may repeat values of records.
+            Confidential, and no part of the error's own message.
     """
 
     said = ""
 
     def saying(self, said: str, who: str = "Stan") -> Self:
-        """The same, with others' own words beside a message that says where they are."""
+        """Attach the original message of Stan or a database, and mention it in the error's own.
+
+        Args:
+            said: the original message; empty text changes nothing.
+            who: its author.
+        """
         self.said = said.strip()
         if self.said:
             self.args = (
@@ -27,7 +32,7 @@ class DpbayesError(Exception):
 
 
 class SchemaError(DpbayesError):
-    """The schema is wrong or says too little."""
+    """The schema is wrong or incomplete."""
 
 
 class DataError(DpbayesError):
@@ -63,25 +68,26 @@ class BudgetError(LedgerError):
 
 
 class StudyError(DpbayesError):
-    """A Monte Carlo study is asked for what it cannot do, or all of it failed."""
+    """A Monte Carlo study has impossible settings, or all its runs failed."""
 
 
 class InferenceError(DpbayesError):
-    """Estimates that cannot be combined, or a model that does not fit a release."""
+    """Estimates cannot be combined, or a model does not fit a release."""
 
 
 @contextlib.contextmanager
 def refused(
     kind: type[DpbayesError], message: str, but: type[BaseException] = DpbayesError
 ) -> Iterator[None]:
-    """Turn whatever the block raises over bad input into an error of ours.
+    """Replace any error that bad input raises in the block by one of dpbayes.
 
-    Readers, codecs and parsers raise what they like, panics of Rust too, which are no Exception.
-    Their words are dropped, as they may repeat values; the name of the error is kept.
+    Readers, codecs and parsers raise errors of any type, even panics of Rust, which are no
+    Exception. Their messages are dropped, as they may repeat values; the error's type is named.
 
     Args:
-        message: what is wrong and what to do, without the point at its end.
-        but: errors that are left as they are, beside ours and those that end a program.
+        kind: type of the error that is raised.
+        message: what is wrong and what to do, without the final full stop.
+        but: errors that pass unchanged, besides those of dpbayes and those that end a program.
     """
     try:
         yield

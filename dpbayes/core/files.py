@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic file writes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Let a file appear in one step, once it is on the disk.
+    """Write a file atomically: it appears once all of its content is on the disk.
 
     Args:
-        mode: of the file, less what the user's mask takes away.
+        path: file to create or replace.
+        content: all of its bytes.
+        mode: permissions of the file, reduced by the user's umask.
     Raises:
-        OSError: nothing is left of it; nor after Ctrl-C.
+        OSError: the file cannot be written; no partial file is left, nor after Ctrl-C.
     """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:

@@ -1,7 +1,7 @@
-"""Frames of pandas, polars and pyarrow as plain pandas: whichever held a value, it is the same.
+"""Conversion of pandas, polars and pyarrow frames to pandas, with the same values from each.
 
-What is recognised here decides nothing: a column becomes what the schema declares, and a value is
-a number, a boolean or a text, as it would be in a CSV file.
+Types that are recognised here decide nothing: the schema declares what a column is. A value becomes
+a number, a boolean or a text, as it would be read from a CSV file.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 from dpbayes.core.errors import DataError
 from dpbayes.core.lazy import needed, pd
 
-MOST_BITS = 1024  # of a whole number that is no infinite float
+MOST_BITS = 1024  # whole numbers with fewer bits fit into a float
 
 
 def as_frame(records: Any) -> pd.DataFrame:
-    """A data frame of numbers, booleans and text.
+    """Convert records to a data frame of numbers, booleans and text.
 
     Args:
-        records: a data frame of pandas or polars, a table of pyarrow, or what else hands over its
-            columns by the Arrow PyCapsule interface.
+        records: data frame of pandas or polars, table of pyarrow, or any other object with the
+            Arrow PyCapsule interface.
     Raises:
-        DataError: it is none.
+        DataError: ``records`` is none of these.
     """
     if isinstance(records, pd.DataFrame):
         frame = records
@@ -41,25 +41,25 @@ def as_frame(records: Any) -> pd.DataFrame:
     plain = [_plain(column) for column in columns]
     if all(new is old for new, old in zip(plain, columns, strict=True)):
         return frame
-    made = pd.DataFrame(dict(enumerate(plain)), index=frame.index)
-    return made.set_axis(frame.columns, axis="columns")
+    converted = pd.DataFrame(dict(enumerate(plain)), index=frame.index)
+    return converted.set_axis(frame.columns, axis="columns")
 
 
 def from_arrow(table: Any) -> pd.DataFrame:
-    """A pyarrow table, every column of it, whatever pandas once noted there of an index."""
+    """Convert all columns of a pyarrow table; an index that pandas noted in it is ignored."""
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     return frame
 
 
 def shortest(column: pd.Series) -> pd.Series:
-    """Numbers of 16 or 32 bits as they are written: 0.1, and not 0.10000000149."""
+    """Convert floats of 16 or 32 bits by their shortest text: 0.1, not 0.10000000149."""
     single = np.asarray(column, dtype=np.float32)
     numbers = single.astype(str).astype(float)
     return pd.Series(numbers, index=column.index, name=column.name)
 
 
 def _plain(column: pd.Series) -> pd.Series:
-    """The column itself if it is plain already."""
+    """Convert a column to numbers, booleans and text; a plain column is returned as it is."""
     kind = column.dtype
     if isinstance(kind, np.dtype):
         if kind.kind in "iub" or kind == np.float64:
@@ -72,7 +72,7 @@ def _plain(column: pd.Series) -> pd.Series:
         array = column.to_numpy(dtype=float, na_value=np.nan)
         numbers = pd.Series(array, index=column.index, name=column.name)
         return shortest(numbers) if "float32" in str(kind).lower() else numbers
-    elif isinstance(kind, pd.CategoricalDtype):  # cell by cell a large table takes minutes
+    elif isinstance(kind, pd.CategoricalDtype):  # by category: cell by cell can take minutes
         held = [*map(_cell, kind.categories.astype(object).tolist()), None]
         plain = np.array(held, dtype=object)[column.cat.codes]
         return pd.Series(plain, index=column.index, name=column.name, dtype=object)
@@ -108,7 +108,7 @@ def _cell(value: Any) -> Any:
 
 
 def _moment(value: datetime.datetime) -> str:
-    """A date where it is midnight: Stata, SPSS and pandas have days as moments."""
+    """Format midnight as a date, because Stata, SPSS and pandas store days as moments."""
     if value.tzinfo is None and value.time() == datetime.time():
         return value.date().isoformat()
     return value.isoformat(sep=" ")

@@ -1,12 +1,12 @@
-"""Ctrl-C, SIGTERM and a closed terminal: what they end, what they let finish, and what they leave.
+"""Handling of Ctrl-C, SIGTERM and a closed terminal: what they end, and what they let finish.
 
 A handler raises KeyboardInterrupt wherever Python happens to be. In the callback of a weak
-reference, in ``__del__`` and in callbacks of compiled libraries nobody gets that error, and the
-work goes on. So a handler of ours notes the signal before it raises, and ``stop_if_interrupted``
-looks at the note before each private draw and before anything is published.
+reference, in ``__del__`` and in callbacks of compiled libraries that error is lost, and the
+work goes on. So our handler notes the signal before it raises, and ``stop_if_interrupted`` checks
+the note before each private draw and before anything is published.
 
-Only commands listen (``listen``). In other programs signals stay what they are, but none interrupts
-what has to be finished once it has begun (``uninterrupted``).
+Only commands install handlers (``listen``). Other programs keep their own, but no signal interrupts
+work that has to be finished once it has begun (``uninterrupted``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-WAIT = 0.05  # seconds, before a signal is looked at again that came during an import
+WAIT = 0.05  # seconds until a signal that came during an import is handled again
 SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
@@ -36,12 +36,12 @@ SIGNALS = tuple(
 
 @dataclass
 class _State:
-    """Of this process.
+    """State of signal handling in this process.
 
     Attributes:
-        first: signal that came; None before.
-        raising: one that comes raises KeyboardInterrupt.
-        finished: what the command is for is done, such as a release.
+        first: first signal that arrived; None before.
+        raising: whether a signal raises KeyboardInterrupt.
+        finished: whether the command has done its work, such as a release.
     """
 
     first: signal.Signals | None = None
@@ -53,9 +53,9 @@ _state = _State()
 
 
 def listen() -> None:
-    """Note each signal, and raise KeyboardInterrupt in the main thread, so that all is closed.
+    """Install handlers that note a signal and raise KeyboardInterrupt in the main thread.
 
-    Those that the caller ignores, as ``nohup`` does, are ignored.
+    Signals that the parent process ignores, as ``nohup`` does, stay ignored.
     """
     _state.first, _state.raising, _state.finished = None, True, False
     for number in SIGNALS if _in_main_thread() else ():
@@ -66,28 +66,29 @@ def listen() -> None:
 
 
 def first_signal() -> signal.Signals | None:
-    """The first that came since this process listens."""
+    """Return the first signal since ``listen``; None if there was none."""
     return _state.first
 
 
 def note(number: int) -> None:
-    """Remember a signal that another handler got, if this process listens."""
+    """Note a signal that another handler received, if this process listens."""
     if _listening():
         _state.first = _state.first or signal.Signals(number)
 
 
 def stop_if_interrupted() -> None:
-    """Raise KeyboardInterrupt if a signal came, whatever became of the error that it raised."""
+    """Raise KeyboardInterrupt if a signal arrived, even if the error that it raised was lost."""
     if _state.first is not None and _state.raising and _listening():
         raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def uninterrupted(*, look: bool = True) -> Iterator[None]:
-    """A block that no signal ends: one that comes meanwhile raises KeyboardInterrupt after it.
+    """Protect a block from signals: one that arrives meanwhile raises KeyboardInterrupt after it.
 
     Args:
-        look: raise before the block if one came already; False for what cleans up after an error.
+        look: raise before and after the block if a signal has arrived; False for cleaning up after
+            an error.
     """
     if not _in_main_thread():
         yield
@@ -107,19 +108,19 @@ def uninterrupted(*, look: bool = True) -> Iterator[None]:
 
 
 def finish() -> None:
-    """What the command is for is done: from here on signals end it early, and change no code."""
+    """Declare the command's work done: later signals may end it early, with the same exit code."""
     if _listening():
         _state.finished, _state.raising = True, False
 
 
 def finished() -> bool:
-    """``finish`` was called since this process listens."""
+    """Tell whether ``finish`` was called since ``listen``."""
     return _state.finished
 
 
 @contextlib.contextmanager
 def breakable() -> Iterator[None]:
-    """A block that a signal ends by KeyboardInterrupt although the command has finished."""
+    """Let a signal end the block by KeyboardInterrupt although the command has finished."""
     _state.raising = True
     try:
         stop_if_interrupted()
@@ -129,9 +130,9 @@ def breakable() -> Iterator[None]:
 
 
 def leave(code: int) -> None:
-    """End the process with what is registered for its end, and without waiting for threads.
+    """End the process with its exit handlers, but without waiting for threads.
 
-    One may be in a Stan program that does not end.
+    A thread may be running a Stan program that never ends.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -140,13 +141,13 @@ def leave(code: int) -> None:
 
 
 def ignore() -> None:
-    """From here to the end of the process no signal changes its exit code."""
+    """Ignore all signals until the process ends, so that none changes its exit code."""
     for number in SIGNALS if _in_main_thread() else ():
         signal.signal(number, signal.SIG_IGN)
 
 
 def _listening() -> bool:
-    """Some handler is ours, and stanli has at most that of Ctrl-C."""
+    """Tell whether any handler is ours; stanli replaces at most that of Ctrl-C."""
     return any(signal.getsignal(number) is _handle for number in SIGNALS)
 
 
@@ -165,10 +166,10 @@ def _again(_number: int, frame: FrameType | None) -> None:
 
 
 def _interrupt(frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, if not now then soon.
+    """Raise KeyboardInterrupt, now or after a running import.
 
-    Not within an import: it would leave half a module, or a lock that nobody opens again, for which
-    other threads then wait for ever.
+    Within an import it could leave half a module, or a lock that is never released and for which
+    other threads wait for ever.
     """
     if not _state.raising:
         return
@@ -194,7 +195,7 @@ def _importing(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def _later() -> Iterator[None]:
-    """Ctrl-C after the block in place of within it, for programs that do not listen."""
+    """Postpone Ctrl-C to the end of the block, for programs that do not listen."""
     before = signal.getsignal(signal.SIGINT)
     came: list[int] = []
     if callable(before):
@@ -209,11 +210,11 @@ def _later() -> Iterator[None]:
 
 
 def interruptible(function: Callable[P, T]) -> Callable[P, T]:
-    """The function in a thread of its own, for which the main thread waits.
+    """Run a function in a thread of its own while the main thread waits, so that Ctrl-C works.
 
-    Python hears a signal only where it runs itself: a Stan loop without an end would keep Ctrl-C
-    waiting for ever. After it the thread is left to itself, and ends with the process; what the
-    main thread holds is cleaned up in good order. Other threads call the function directly.
+    Python handles a signal only between its own instructions: an endless loop in Stan would block
+    Ctrl-C for ever. After Ctrl-C the thread goes on until the process ends, and the main thread
+    cleans up as usual. Other threads than the main one call the function directly.
     """
 
     @functools.wraps(function)
@@ -241,9 +242,9 @@ def interruptible(function: Callable[P, T]) -> Callable[P, T]:
 
 @contextlib.contextmanager
 def private_folder() -> Iterator[Path]:
-    """A temporary folder that only the user can enter, removed at the end.
+    """Create a temporary folder that only the user can enter, and remove it at the end.
 
-    If Ctrl-C or SIGTERM comes while it is removed, the rest goes when the process ends.
+    If Ctrl-C or SIGTERM interrupts the removal, the rest is removed when the process ends.
     """
     folder = tempfile.mkdtemp(prefix="dpbayes-")
     remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Libraries that take long to import, loaded when first used.
+"""Lazy imports of libraries that load slowly.
 
-``dpbayes --help``, ``list`` and errors in options and schemas need none of them. Modules say
-``from dpbayes.core.lazy import pd`` where they would say ``import pandas as pd``.
+``dpbayes --help``, ``list`` and errors in options and schemas need none of them. Modules write
+``from dpbayes.core.lazy import pd`` instead of ``import pandas as pd``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
 
     class _Waiting:
-        """A module that is imported when an attribute is asked for."""
+        """Module that is imported when one of its attributes is first used."""
 
         def __init__(self, name):
             self._name = name
@@ -39,13 +39,14 @@ else:
 
 
 def needed(name: str, what: str, extra: str = "files") -> Any:
-    """A module of an extra.
+    """Import a module that is installed with an extra of dpbayes.
 
     Args:
-        name: of the module.
-        what: asks for it.
+        name: name of the module.
+        what: feature that needs it, for the message.
+        extra: name of the extra.
     Raises:
-        DataError: it is not installed.
+        DataError: the module is not installed.
     """
     try:
         return importlib.import_module(name)

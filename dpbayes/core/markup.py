@@ -1,4 +1,4 @@
-"""What objects look like in a notebook."""
+"""HTML of objects for notebooks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 
 
 def card(title: str, rows: Mapping[str, str]) -> str:
-    """A small table with a title; every text is escaped."""
+    """Format a small HTML table with a title; all text is escaped."""
     cells = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th>'
         f'<td style="text-align:left">{escape(text)}</td></tr>'

@@ -1,8 +1,8 @@
-"""Linear algebra in one thread.
+"""Linear algebra in a single thread.
 
-Our matrices are small: threads of BLAS wait for each other far longer than they compute, and each
+The matrices here are small: BLAS threads wait for each other far longer than they compute, and each
 waits by spinning. Two fits on two cores took 30 times as long as in one thread each
-(benchmarks/README.md). Chains, studies and parts of records run side by side instead.
+(benchmarks/README.md). Chains, studies and parts of records run in parallel instead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from threadpoolctl import threadpool_limits
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """BLAS has one thread meanwhile: around what computes, as ``with`` or above a function."""
-    importlib.import_module("scipy.linalg")  # it has a BLAS of its own, which must be loaded
+    """Limit BLAS to one thread; usable in ``with`` or as a decorator."""
+    # SciPy has a BLAS of its own, and only libraries that are loaded can be limited.
+    importlib.import_module("scipy.linalg")
     with threadpool_limits(1, user_api="blas"):
         yield

@@ -6,11 +6,11 @@ import importlib.metadata
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Installed versions by package."""
-    found = {}
+    """Return the installed version of each package, or ``unknown``."""
+    installed = {}
     for package in packages:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+            installed[package] = "unknown"
+    return installed

@@ -1,1 +1,1 @@
-"""Formulas: their text, terms and design matrices."""
+"""Formulas: their text, terms, group effects and design matrices."""

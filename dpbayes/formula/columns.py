@@ -1,4 +1,4 @@
-"""Columns of a design matrix, standardised over the declared domain of what they are made of."""
+"""Columns of a design matrix, standardised over the declared domain of the covariates."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from dpbayes.formula.terms import Domain, Factors
 from dpbayes.formula.tree import Term
 from dpbayes.schema import Column
 
-_DOMAIN_POINTS = 4096
-_LARGEST = 1e140  # of a term: its square is a number
+_DOMAIN_POINTS = 4096  # size of the fixed sample that stands for the declared domain
+_LARGEST = 1e140  # largest value of a term: its square still fits into a float
 
 
 class Columns:
     """Columns of terms, centred and orthonormalised in their order over the declared domain.
 
-    The domain is that of bounds and levels in the schema, taken as uniform and independent.
+    The domain is given by bounds and levels in the schema, taken as uniform and independent.
 
     Args:
-        where: how messages begin.
-        terms: as ``parse`` gives them, the intercept among them, checked by ``columns_used``.
-        used: the columns that they use.
+        where: beginning of messages.
+        terms: terms from ``parse``, including the intercept, checked by ``columns_used``.
+        used: the columns that the terms use, by name.
 
     Attributes:
-        names: K names.
-        centre, basis: shapes (K,) and (K, K), public constants: (raw - centre) @ basis.
+        names: names of the K columns.
+        centre, basis: public constants, shapes (K,) and (K, K): values are (raw - centre) @ basis.
 
     Raises:
-        SchemaError: a term that is not finite or too large inside the domain, or depends on others.
+        SchemaError: a term is not finite or too large inside the domain, or depends on others.
     """
 
     def __init__(self, where: str, terms: Iterable[Term], used: Mapping[str, Column]) -> None:
@@ -41,7 +41,7 @@ class Columns:
         domains = {name: _domain(column) for name, column in used.items()}
         factors = Factors(where, terms, domains)
         matrix = matrix_of(factors.formula(), factors.table(_domain_sample(used)))
-        # That a confidential value is refused would tell of it.
+        # With confidential covariates no value may be refused: the error would disclose it.
         self._total = not all(column.public for column in used.values())
         self._factors = Factors(where, terms, domains, total=self._total)
         self._spec = matrix.model_spec
@@ -67,12 +67,14 @@ class Columns:
                 f"{self._where}: term {name!r} is constant or a linear combination of the "
                 "terms before it; leave it out."
             )
+        # QR leaves the signs open: each column keeps the direction of its term.
         return centre, np.linalg.inv(triangle) * np.sign(np.diag(triangle))
 
     def values(self, records: pd.DataFrame) -> Floats:
-        """Of validated records: shape (n, K).
+        """Return the standardised columns of validated records, shape (n, K).
 
-        Of confidential columns every record of the domain has values: 0 where they are not finite.
+        With confidential columns, values that are not finite or too large become 0, so that no
+        record of the domain is refused.
 
         Raises:
             DataError: a term of public columns is not finite for some records.
@@ -83,8 +85,9 @@ class Columns:
             raw = matrix.drop(columns="Intercept").to_numpy(dtype=float)
         if self._total:
             with np.errstate(all="ignore"):
-                found = _times(raw - self.centre, self.basis)
-            return np.where(np.abs(found) < _LARGEST, found, 0.0)  # no NaN is below it
+                standardised = _times(raw - self.centre, self.basis)
+            usable = np.abs(standardised) < _LARGEST  # False for NaN, too
+            return np.where(usable, standardised, 0.0)
         if not np.isfinite(raw).all():
             name = self.names[int(np.argmin(np.isfinite(raw).all(axis=0)))]
             raise DataError(f"{self._where}: term {name!r} is not finite for some records.")
@@ -92,25 +95,28 @@ class Columns:
 
 
 def matrix_of(spec: Any, table: pd.DataFrame) -> Any:
-    """Of the columns that ``Factors.table`` made: terms are products of them, and no code."""
-    with np.errstate(all="ignore"):  # what is not finite is refused afterwards
+    """Build the model matrix from the columns of ``Factors.table``; terms are products of them.
+
+    No text of a formula is evaluated as code.
+    """
+    with np.errstate(all="ignore"):  # callers check that values are finite
         return formulaic.model_matrix(spec, table, na_action="ignore", context={})
 
 
 def _times(rows: Floats, basis: Floats) -> Floats:
-    """rows @ basis of an upper triangle, summed in one order whatever the number of rows.
+    """Multiply rows by an upper triangular basis, in an order that never depends on the rows.
 
-    A library's product sums in blocks of its own choice: one record more could move the last bit
-    of others' values.
+    A library's product sums in blocks of its own choice: with one record more, the values of other
+    records could change in the last bit.
     """
-    found = np.zeros_like(rows)
+    product = np.zeros_like(rows)
     for j in range(len(basis)):
-        found[:, j:] += rows[:, j : j + 1] * basis[j, j:]
-    return found
+        product[:, j:] += rows[:, j : j + 1] * basis[j, j:]
+    return product
 
 
 def _domain(column: Column) -> Domain:
-    """What is public of a covariate."""
+    """Return the public domain of a covariate: its levels or its bounds."""
     return Domain(column.levels, None if column.levels else _bounds(column))
 
 
@@ -123,7 +129,7 @@ def _bounds(column: Column) -> tuple[float, float]:
 
 
 def _domain_sample(columns: Mapping[str, Column]) -> pd.DataFrame:
-    """A fixed sample of the declared domain of some columns: the same in every run."""
+    """Draw a sample of the declared domain of columns with a fixed seed: equal in every run."""
     rng = np.random.default_rng(0)
     sample = {}
     for name, column in columns.items():

@@ -1,4 +1,4 @@
-"""Formula to design matrix and groups, from public columns and public constants only."""
+"""Formulas, and their design matrices and groups, from public columns and constants only."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from dpbayes.formula.text import parse, quoted
 from dpbayes.formula.tree import GroupTerm, Node, outcomes_in
 from dpbayes.schema import Column, Schema
 
-MOST_GROUPS = 100_000  # of a term whose groups are those of several columns together
+MOST_GROUPS = 100_000  # most groups of a term that combines the levels of several columns
 
 
 @dataclass(frozen=True)
 class Design:
-    """Design matrix of a formula.
+    """Design matrix and groups of a formula for n records.
 
     Attributes:
         outcome: name of the outcome column.
-        names: K names of the columns of X.
-        X: shape (n, K), standardised: (raw - centre) @ basis.
-        centre, basis: shapes (K,) and (K, K), public constants; see ``Formula``.
+        names: names of the K columns of X.
+        X: standardised columns, shape (n, K): (raw - centre) @ basis.
+        centre, basis: public constants, shapes (K,) and (K, K); see ``Formula``.
         columns: T intercepts and slopes of group terms, in the order of ``groups.ordered``.
-        codes: for each of them shape (n,), each record's group from 0.
-        slope_X: shape (n, S), of the slopes, standardised as X.
+        codes: group of each record, from 0, for each of these columns; arrays of shape (n,).
+        slope_X: covariates of the slopes, standardised like X, shape (n, S).
     """
 
     outcome: str
@@ -52,45 +52,50 @@ class Design:
         return sum(len(column.levels) for column in self.columns)
 
     def group_data(self, sds: tuple[float, float]) -> dict[str, Any]:
-        """Groups as the bundled programs read them; by the prior sds as in ``group_data``."""
+        """Return the groups as program data of the bundled programs; see ``groups.group_data``.
+
+        Args:
+            sds: prior standard deviations of coefficients and of the intercept.
+        """
         return group_data(self.columns, self.codes, self.slope_X, self.X, sds)
 
     def stan_data(self) -> dict[str, Any]:
-        """n, K, X, J, group as programs read them that know one group term, with intercepts."""
-        found = {"n": self.X.shape[0], "K": self.X.shape[1], "X": self.X, "J": self.effects}
-        return {**found, "group": self.codes[0] + 1 if self.codes else np.empty(0, dtype=np.int64)}
+        """Return n, K, X, J, group for programs with at most one group term, of intercepts."""
+        data = {"n": self.X.shape[0], "K": self.X.shape[1], "X": self.X, "J": self.effects}
+        return {**data, "group": self.codes[0] + 1 if self.codes else np.empty(0, dtype=np.int64)}
 
 
 class Formula:
     """A parsed formula ``outcome ~ covariates + (1 | group)`` over a schema.
 
-    A formula is data: it is read into a tree of what is allowed (``formula_text``), which is
-    evaluated row by row (``formula_terms``). Nothing of it is run as code.
+    A formula is data: ``text.py`` reads it into a tree of allowed constructs, which ``terms.py``
+    evaluates row by row. None of it is run as code.
 
     Columns of the design matrix are centred and orthonormalised, in the order of the terms, over
     the *declared domain* of the covariates (bounds and levels in the schema, taken as uniform and
     independent), never over the records: with sample moments one record more or less would move
     every other record's linear predictor, and the bound of the clamp would not hold under
     add/remove adjacency. For the same reason transforms that learn from data (center, scale, ...)
-    are refused, and splines and polynomials are made of public knots and bounds. Coefficients and
-    their priors are those of the orthonormal columns, which NUTS samples several times faster;
-    ``Fit.coefficients`` gives them in the covariates' units. Slopes of group terms are of such
-    columns too, those of each term by themselves.
+    are refused, and splines and polynomials use public knots and bounds. Coefficients and their
+    priors belong to the orthonormal columns, which NUTS samples several times faster;
+    ``Fit.coefficients`` converts them to the covariates' units. Covariates of slopes in group terms
+    are standardised in the same way, separately for each term.
 
     Args:
-        formula: the text.
-        schema: of the columns.
+        formula: text of the formula.
+        schema: declaration of the columns.
         drawn: confidential columns that may be covariates: a sequence has drawn them before, and
-            conditions on what it drew.
+            conditions on the drawn values.
 
     Attributes:
+        text: text of the formula.
         outcomes: one column, or time and event of ``Surv(time, event)``.
-        outcome: the first of them.
+        outcome: the first of the outcomes.
         groups: intercepts and slopes of the group terms.
-        names, centre, basis: of the design matrix, as in ``Design``.
+        names, centre, basis: as in ``Design``.
 
     Raises:
-        SchemaError: a text that is no such formula; a covariate that is not public, not declared,
+        SchemaError: the text is not such a formula, or a covariate is not public, not declared,
             or without a public domain.
     """
 
@@ -120,28 +125,29 @@ class Formula:
                 f"{self._where}: the left side must be a column name, or Surv(time, event) of two, "
                 "not an expression; choose a family instead of transforming the outcome."
             )
-        found = tuple(self._schema[name] for name in names)
+        outcomes = tuple(self._schema[name] for name in names)
         self._schema.require_plain(names, "a Stan model")
-        for outcome in found:
+        for outcome in outcomes:
             if outcome.public:
                 raise SchemaError(
                     f"column {outcome.name!r} is public and needs no synthesis; set public = false "
                     "if it is the confidential outcome."
                 )
-        if len(found) > 1 and found[1].type != "binary":
+        if len(outcomes) > 1 and outcomes[1].type != "binary":
+            event = outcomes[1]
             raise SchemaError(
-                f"column {found[1].name!r} is {found[1].type}; Surv(time, event) takes a binary "
+                f"column {event.name!r} is {event.type}; Surv(time, event) takes a binary "
                 "event, of whose two levels the second says that it was seen."
             )
-        return found
+        return outcomes
 
     @property
     def event(self) -> Column | None:
-        """Of Surv(time, event); otherwise None."""
+        """Event column of Surv(time, event); None for other formulas."""
         return self.outcomes[1] if len(self.outcomes) > 1 else None
 
     def _grouped(self, terms: tuple[GroupTerm, ...]) -> tuple[GroupColumn, ...]:
-        found: list[GroupColumn] = []
+        columns: list[GroupColumn] = []
         for number, term in enumerate(terms):
             levels = self._levels(term.by)
             names: tuple[str | None, ...] = (None,) * (() in term.terms)
@@ -153,9 +159,9 @@ class Formula:
                 names += self._slopes[-1].names
             for name in names:
                 column = GroupColumn(number, name, term.by, levels, term.correlated)
-                self._check_once(column, found)
-                found.append(column)
-        return tuple(ordered(found))
+                self._check_once(column, columns)
+                columns.append(column)
+        return tuple(ordered(columns))
 
     def _check_once(self, column: GroupColumn, before: list[GroupColumn]) -> None:
         if (column.slope, set(column.by)) in [(c.slope, set(c.by)) for c in before]:
@@ -165,7 +171,7 @@ class Formula:
             )
 
     def _levels(self, by: tuple[str, ...]) -> tuple[str | int | float, ...]:
-        """Names of the groups: levels of a column, or all pairs of several ones'."""
+        """Return the names of groups: the levels of a column, or all combinations of several."""
         columns = [self._public(name) for name in by]
         self._made_of["group"] |= set(by)
         for column in columns:
@@ -183,7 +189,7 @@ class Formula:
                 f"{MOST_GROUPS:,}. Declare a column whose levels are the groups that there are."
             )
         levels = itertools.product(*(column.levels for column in columns))
-        return tuple(":".join(map(str, each)) for each in levels)
+        return tuple(":".join(map(str, combination)) for combination in levels)
 
     @property
     def effects(self) -> int:
@@ -192,10 +198,11 @@ class Formula:
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """Entries of the design, with a row a record, that are made of confidential columns."""
-        found = {name for name, of in self._made_of.items() if of & set(self._drawn)}
-        both = ("group_index",) if "group" in found else ()
-        return (*sorted(found), *both)
+        """Names of the program data, one row per record, that depend on confidential columns."""
+        drawn = set(self._drawn)
+        confidential = {name for name, sources in self._made_of.items() if sources & drawn}
+        indices = ("group_index",) if "group" in confidential else ()
+        return (*sorted(confidential), *indices)
 
     def _public(self, name: str) -> Column:
         column = self._schema[name]
@@ -210,7 +217,7 @@ class Formula:
 
     def design(self, records: pd.DataFrame) -> Design:
         """Build the design of validated records (n rows)."""
-        slopes = [np.empty((len(records), 0)), *(each.values(records) for each in self._slopes)]
+        slopes = [columns.values(records) for columns in self._slopes]
         return Design(
             outcome=self.outcome.name,
             names=self.names,
@@ -219,22 +226,24 @@ class Formula:
             basis=self._columns.basis,
             columns=self.groups,
             codes=tuple(self._codes(column, records) for column in self.groups),
-            slope_X=np.hstack(slopes),
+            slope_X=np.hstack([np.empty((len(records), 0)), *slopes]),
         )
 
     def _codes(self, column: GroupColumn, records: pd.DataFrame) -> Ints:
-        found = np.zeros(len(records), dtype=np.int64)
+        combined = np.zeros(len(records), dtype=np.int64)
         for name in column.by:
             codes = np.asarray(records[name].cat.codes, dtype=np.int64)
-            found = found * len(self._schema[name].levels) + codes
-        return found
+            combined = combined * len(self._schema[name].levels) + codes
+        return combined
 
 
 def columns_of(formula: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The outcomes of a formula, none where its left side is something else, and what it is given.
+    """Return the columns of a formula: its outcomes, and those on its right side.
+
+    The outcomes are empty if the left side is neither a column nor ``Surv(time, event)``.
 
     Raises:
-        SchemaError: it is no formula.
+        SchemaError: the text is not a formula.
     """
     parsed = parse(formula)
     terms = [*parsed.terms, *(term for group in parsed.groups for term in group.terms)]
@@ -244,12 +253,12 @@ def columns_of(formula: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 class DataFormula:
-    """A formula over tables that are public as they are: for analysts of a release.
+    """A formula over public tables, for analysts of a release.
 
-    Levels are those that a table has, unless ``C(x, levels=[...])`` names them.
+    Levels are those that occur in a table, unless ``C(x, levels=[...])`` names them.
 
     Raises:
-        SchemaError: it is no formula, or has a group term.
+        SchemaError: the text is not a formula, or has a group term.
     """
 
     def __init__(self, formula: str) -> None:
@@ -261,10 +270,10 @@ class DataFormula:
         self.columns = columns_used(self._where, [*parsed.terms, (parsed.outcome,)])
 
     def matrices(self, data: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
-        """Outcome and design of a table's n rows.
+        """Build the outcome and the design matrix of a table's n rows.
 
         Raises:
-            SchemaError: columns that are not there, or hold other values than the formula needs.
+            SchemaError: a column is missing, or holds other values than the formula needs.
         """
         missing = [name for name in self.columns if name not in data.columns]
         if missing:

@@ -1,8 +1,8 @@
-"""Group effects of a formula as the bundled programs read them: stacked columns.
+"""Group effects of a formula as program data of the bundled programs: stacked columns.
 
-A column is one intercept or slope of a group term, with an effect for each of its groups. Columns
-stand behind each other, slopes first, then intercepts, those with most groups last. Names of data
-and what they are for: stan_models/include/group_data.stan and group_effects.stan. All of it is
+A column is one intercept or slope of a group term, with an effect for each of its groups. The
+effects of all columns form one vector: slopes first, then intercepts, those with most groups last.
+stan_models/include/group_data.stan and group_effects.stan explain the names of data. All of it is
 public: groups and covariates, no outcome.
 """
 
@@ -17,10 +17,10 @@ import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints, Vector
 
-LKJ = 2.0  # prior of a term's correlations: its determinant to the power LKJ - 1
-# Of the sampler; group_sd, group_correlation and group_effect say it in the model's.
+LKJ = 2.0  # prior density of a term's correlation matrix: its determinant to the power LKJ - 1
+# Parameters that the sampler uses in place of group_sd, group_correlation and group_effect.
 COORDINATES = ("group_raw", "group_sd_raw", "group_partial")
-_RIDGE = 1e-9  # of cross products of covariates, relative: there is always an inverse
+_RIDGE = 1e-9  # relative; makes the cross products of covariates invertible
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class GroupColumn:
     Attributes:
         term: number of the term in the formula, from 0.
         slope: name of the covariate's column, or None for an intercept.
-        by: columns of the table whose values together are a group.
+        by: columns of the table whose combined values define a group.
         levels: names of its groups.
-        correlated: with the other columns of its term.
+        correlated: whether its effects are correlated with those of other columns of its term.
     """
 
     term: int
@@ -43,35 +43,37 @@ class GroupColumn:
 
     @property
     def name(self) -> str:
-        """As ``x | a:b``."""
+        """Name of the column, such as ``x | a:b``."""
         return f"{self.slope or '1'} | {':'.join(self.by)}"
 
 
 def ordered(columns: list[GroupColumn]) -> list[GroupColumn]:
-    """As they are stacked."""
+    """Sort columns into the order of the stack: slopes, then intercepts by number of groups."""
     slopes = [column for column in columns if column.slope is not None]
     intercepts = [column for column in columns if column.slope is None]
     return [*slopes, *sorted(intercepts, key=lambda column: len(column.levels))]
 
 
 def stack(columns: Sequence[GroupColumn], codes: Sequence[Ints], slope_X: Floats) -> dict[str, Any]:
-    """Program data of columns in the order of ``ordered``.
+    """Convert group columns to program data.
 
     Args:
-        codes: for each column shape (n,), each record's group from 0.
-        slope_X: shape (n, S), what slopes are multiplied by.
+        columns: T columns in the order of ``ordered``.
+        codes: group of each record, from 0, for each column; arrays of shape (n,).
+        slope_X: covariates of the slopes, shape (n, S).
     """
     sizes = [len(column.levels) for column in columns]
     first = np.cumsum([0, *sizes])
     rows: list[tuple[int, ...]] = []
     shapes: list[float] = []
     for t, column in enumerate(columns):
-        same = [s for s, c in enumerate(columns[:t]) if column.correlated and c.term == column.term]
-        width = sum(c.term == column.term for c in columns)
-        before = (same[0] + 1, same[-1] + 1) if same else (1, 0)
+        term = column.term
+        others = [s for s, c in enumerate(columns[:t]) if column.correlated and c.term == term]
+        width = sum(c.term == term for c in columns)
+        before = (others[0] + 1, others[-1] + 1) if others else (1, 0)
         rows.append((first[t] + 1, first[t + 1], *before, len(shapes)))
-        # Of LKJ by partial correlations: Beta on (-1, 1), the more columns the wider.
-        shapes += [LKJ + (width - 2 - k) / 2 for k in range(len(same))]
+        # Under LKJ, partial correlations are independent Beta variables on (-1, 1).
+        shapes += [LKJ + (width - 2 - k) / 2 for k in range(len(others))]
     n, T = len(slope_X), len(columns)
     index = np.array([code + first[t] + 1 for t, code in enumerate(codes)], dtype=np.int64)
     return {
@@ -93,22 +95,22 @@ def group_data(
     X: Floats,
     sds: tuple[float, float] = (1.0, 1.0),
 ) -> dict[str, Any]:
-    """All that a bundled program reads of groups, but for what their records say.
+    """Return all program data of groups for a bundled program, except those that use outcomes.
 
     Args:
         columns, codes, slope_X: as in ``stack``.
-        X: shape (n, K), design matrix.
-        sds: by the prior, of coefficients and of the intercept.
+        X: design matrix, shape (n, K).
+        sds: prior standard deviations of coefficients and of the intercept.
     """
-    found = stack(columns, codes, slope_X)
-    return {**found, **Stacked({**found, "X": X}).coordinates(*sds)}
+    data = stack(columns, codes, slope_X)
+    return {**data, **Stacked({**data, "X": X}).coordinates(*sds)}
 
 
 def neutral(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Coordinates of group effects in which nothing is known: non-centred.
+    """Return coordinates of group effects that use no information: non-centred ones.
 
     Args:
-        data: of ``group_data``; only shapes are read.
+        data: result of ``group_data``, of which only shapes are used.
     """
     zero = ("group_mean", "group_free", "group_apart", "slope_part")
     return {
@@ -119,16 +121,16 @@ def neutral(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Stacked:
-    """Sums over records of stacked columns.
+    """Stacked group columns with sums over their records.
 
     Args:
-        data: of ``stack``, and X.
-        count: shape (n,), how many records each row stands for.
+        data: result of ``stack``, and X.
+        count: number of records that each row stands for, shape (n,).
 
     Attributes:
-        part: for each column its place among the effects, a slice.
+        part: slice of each column in the vector of effects.
         slopes: number of columns that are slopes.
-        width: number of effects.
+        width: number J of effects.
     """
 
     def __init__(self, data: Mapping[str, Any], count: Any = 1) -> None:
@@ -143,31 +145,32 @@ class Stacked:
 
     @property
     def last(self) -> int:
-        """The last column where that is one of intercepts, otherwise the number of columns."""
+        """Index of the last column if it has intercepts, otherwise the number of columns."""
         return len(self.part) - (len(self.part) > self.slopes)
 
     def times(self, t: int) -> Vector:
-        """Shape (n,), what effects of column t are multiplied by."""
+        """Return the covariate by which effects of column t are multiplied, shape (n,)."""
         return self._slope_X[:, t] if t < self.slopes else np.ones(self._n)
 
     def sums(self, t: int, values: Vector) -> Vector:
-        """Of values, shape (n,), by group of column t."""
+        """Sum values, shape (n,), by group of column t."""
         start, stop = self.part[t].start, self.part[t].stop
         values = values * self._count
-        found = np.bincount(self._index[:, t] - start, values, minlength=stop - start)
-        return found.astype(float)
+        totals = np.bincount(self._index[:, t] - start, values, minlength=stop - start)
+        return totals.astype(float)
 
     def intercept_of(self, t: int) -> int | None:
-        """The column of intercepts of the groups that slope t is for, if there is one."""
+        """Return the column of intercepts with the groups of slope t; None without one."""
         own = self._index[:, t] - self.part[t].start
+        groups = self.part[t].stop - self.part[t].start
         for s in range(self.slopes, len(self.part)):
-            same = self.part[s].stop - self.part[s].start == self.part[t].stop - self.part[t].start
-            if same and (self._index[:, s] - self.part[s].start == own).all():
+            as_many = self.part[s].stop - self.part[s].start == groups
+            if as_many and (self._index[:, s] - self.part[s].start == own).all():
                 return s
         return None
 
     def centre(self, t: int) -> Vector:
-        """Mean of a slope's covariate by group, where the groups have intercepts; otherwise 0."""
+        """Return means of a slope's covariate by group; 0 if the groups have no intercepts."""
         if self.intercept_of(t) is None:
             return np.zeros(self.part[t].stop - self.part[t].start)
         count = np.maximum(self.sums(t, np.ones(self._n)), 1)
@@ -175,43 +178,47 @@ class Stacked:
 
     @cached_property
     def own(self) -> list[Vector]:
-        """For each column shape (n,): ``times``, less ``centre``."""
-        found = [self.times(t) for t in range(len(self.part))]
+        """Centred covariate of each column, ``times`` minus ``centre``; arrays of shape (n,)."""
+        covariates = [self.times(t) for t in range(len(self.part))]
         for t in range(self.slopes):
-            found[t] = found[t] - self.centre(t)[self._index[:, t] - self.part[t].start]
-        return found
+            covariates[t] = covariates[t] - self.centre(t)[self._index[:, t] - self.part[t].start]
+        return covariates
 
     @cached_property
     def squares(self) -> list[Vector]:
-        """For each column the sums of squares of ``own`` by group; 1 where there are none."""
-        found = [self.sums(t, own**2) for t, own in enumerate(self.own)]
-        return [np.where(one > 0, one, 1.0) for one in found]
+        """Sums of squares of ``own`` by group, for each column; 1 in place of 0."""
+        sums = [self.sums(t, own**2) for t, own in enumerate(self.own)]
+        return [np.where(squares > 0, squares, 1.0) for squares in sums]
 
     def mean(self, t: int, values: Vector) -> Vector:
-        """Coefficient of a column's own covariate in values, shape (n,), by group."""
+        """Regress values, shape (n,), on the covariate of column t; one coefficient per group."""
         return self.sums(t, self.own[t] * values) / self.squares[t]
 
     def others(self, t: int, effects: Floats) -> Floats:
-        """What effects of the other columns add to the estimates of column t.
+        """Return the contribution of the other columns' effects to the estimates of column t.
 
-        Of those that come later only as much as is nested within its groups: the rest is not in
-        doubt.
+        Of later columns only the share that is nested within its groups is counted.
 
         Args:
-            effects: shape (J, levels).
+            t: index of the column.
+            effects: effects of all columns, shape (J, levels).
         Returns:
-            Shape (groups of t, levels).
+            Contributions by group of column t, shape (groups of t, levels).
         """
-        found = np.zeros((self.part[t].stop - self.part[t].start, effects.shape[1]))
+        contribution = np.zeros((self.part[t].stop - self.part[t].start, effects.shape[1]))
         for s in range(len(self.part) if t >= self.slopes else self.slopes):
             if s != t:
                 added = self.times(s) * effects[self._index[:, s]].T
                 share = self._nested(t, s)[1] if s > t >= self.slopes else 1.0
-                found += (np.array([self.mean(t, one) for one in added]) * share).T
-        return found
+                contribution += (np.array([self.mean(t, values) for values in added]) * share).T
+        return contribution
 
     def pairs(self, t: int, s: int) -> tuple[Ints, Ints, Vector]:
-        """The part of column s in the estimates of column t: rows, columns, values, by row."""
+        """Return coefficients of column s in the estimates of column t as a sparse matrix.
+
+        Returns:
+            Rows (groups of t), columns (groups of s) and values, sorted by row.
+        """
         width = self.part[s].stop - self.part[s].start
         code = (self._index[:, t] - self.part[t].start) * width
         code += self._index[:, s] - self.part[s].start
@@ -221,7 +228,7 @@ class Stacked:
         return row, column, total / self.squares[t][row]
 
     def slope_part(self) -> Floats:
-        """Shape (K, Q): coefficients of X in what effects of slopes add to linear predictors."""
+        """Return coefficients of X in the slopes' part of linear predictors, shape (K, Q)."""
         width = self.part[self.slopes - 1].stop if self.slopes else 0
         cross = np.zeros((self._X.shape[1], width))
         if not cross.size:
@@ -236,7 +243,11 @@ class Stacked:
         return np.asarray(np.linalg.solve(square, cross))
 
     def coordinates(self, coefficient_sd: float, intercept_sd: float) -> dict[str, Any]:
-        """What of the coordinates of effects hangs on groups and covariates alone."""
+        """Return the coordinates of effects that depend on groups and covariates alone.
+
+        Args:
+            coefficient_sd, intercept_sd: prior standard deviations.
+        """
         X, T, last = self._X, len(self.part), self.last
         mean = np.zeros((self.width, X.shape[1]))
         for t in range(self.slopes, T):
@@ -248,8 +259,8 @@ class Stacked:
         for t in range(self.slopes):
             explained = X @ slope_part[:, self.part[t]].sum(axis=1)
             explained -= explained.mean()
-            whole = self.times(t) - self.times(t).mean()
-            ratio = (explained @ explained) / max(whole @ whole, 1e-300)
+            centred = self.times(t) - self.times(t).mean()
+            ratio = (explained @ explained) / max(centred @ centred, 1e-300)
             free[t] = min(ratio, 1.0) * coefficient_sd**2
         before = self.part[-1].start if T else 0
         return {
@@ -259,43 +270,43 @@ class Stacked:
             "group_apart": self._apart(before),
             **self._overlap(),
             "Q": slope_part.shape[1],
-            "slope_part": np.zeros_like(slope_part),  # non-centred; chains get the one found here
+            "slope_part": np.zeros_like(slope_part),  # non-centred; chains get the computed one
         }
 
     def _apart(self, before: int) -> Floats:
-        """Shape (D, T): of the effects of intercepts nested within a group, in its mean."""
-        found = np.zeros((before, len(self.part)))
+        """Return variances in the means of groups from intercepts nested in them, shape (D, T)."""
+        variances = np.zeros((before, len(self.part)))
         for t in range(self.slopes, self.last):
             for s in range(t + 1, len(self.part)):
-                found[self.part[t], s] = self._nested(t, s)[0]
-        return found
+                variances[self.part[t], s] = self._nested(t, s)[0]
+        return variances
 
     def _nested(self, t: int, s: int) -> tuple[Vector, Vector]:
-        """Variance of the means by group of t of effects of s with variance 1, and a share.
+        """Return the variance that effects of s add to means by group of t, and a nested share.
 
-        The share is how much of those effects' differences is nested within groups of t: 1 where
-        each is of one group, near 0 in crossed designs. The variance is less what all groups have
-        in common, and less what is not nested.
+        Effects of s have variance 1. The share of their differences that is nested within groups of
+        t is 1 if each effect belongs to one group, and near 0 in crossed designs. The variance
+        excludes what all groups have in common and what is not nested.
         """
         row, column, value = self.pairs(t, s)
         groups = self.part[t].stop - self.part[t].start
         width = self.part[s].stop - self.part[s].start
         alone = np.bincount(row, value**2, minlength=groups)
-        some = max(int((alone > 0).sum()), 1)
+        involved = max(int((alone > 0).sum()), 1)
         together = np.bincount(column, value, minlength=width)
-        common = (together @ together - alone.sum()) / max(some * (some - 1), 1)
+        common = (together @ together - alone.sum()) / max(involved * (involved - 1), 1)
         count = self.sums(s, np.ones(self._n))
         size = self.sums(t, np.ones(self._n))
-        centred = value - (together / some)[column]
+        centred = value - (together / involved)[column]
         along = np.bincount(row, size[row] * value * centred, minlength=groups)
         inside = along**2 / np.maximum(size, 1)
-        whole = np.bincount(row, count[column] * centred**2, minlength=groups)
-        share = np.divide(inside, whole, out=np.zeros(groups), where=whole > 0)
+        spread = np.bincount(row, count[column] * centred**2, minlength=groups)
+        share = np.divide(inside, spread, out=np.zeros(groups), where=spread > 0)
         share = np.minimum(share, 1.0)
         return np.maximum(alone - common, 0) * share, share
 
     def _overlap(self) -> dict[str, Any]:
-        """The columns before in the estimates of each, as a sparse matrix of J rows."""
+        """Return coefficients of earlier columns in each column's estimates, sparse with J rows."""
         rows, columns, values = [np.empty(0, int)], [np.empty(0, int)], [np.empty(0)]
         for t in range(1, len(self.part)):
             for s in range(t):
@@ -316,16 +327,17 @@ class Stacked:
 
 
 def correlations(partial: Floats, column: Ints) -> dict[tuple[int, int], Vector]:
-    """Correlations of columns, from draws of their partial correlations.
+    """Convert draws of partial correlations of columns to correlations.
 
     Args:
-        partial: shape (S, P), those of each column with columns before it, given those between.
-        column: ``group_column``.
+        partial: S draws, shape (S, P): partial correlations of each column with earlier columns of
+            its term, given those in between.
+        column: ``group_column`` of the program data.
     Returns:
-        For pairs of columns, numbers from 0, shape (S,).
+        Draws of the correlation, shape (S,), by pair of column indices from 0.
     """
-    factor: dict[tuple[int, int], Vector] = {}  # of the correlation matrix, by Cholesky
-    found = {}
+    factor: dict[tuple[int, int], Vector] = {}  # Cholesky factor of the correlation matrix
+    by_pair = {}
     for t, (_, _, first, last, before) in enumerate(np.asarray(column).tolist()):
         left = np.ones(len(partial))
         for k, s in enumerate(range(first - 1, last)):
@@ -333,9 +345,9 @@ def correlations(partial: Floats, column: Ints) -> dict[tuple[int, int], Vector]
             left = left * np.sqrt(1 - partial[:, before + k] ** 2)
         factor[t, t] = left
         for s in range(first - 1, last):
-            both = range(first - 1, s + 1)
-            found[s, t] = sum(
-                (factor[t, k] * factor[s, k] for k in both if (s, k) in factor),
+            shared = range(first - 1, s + 1)
+            by_pair[s, t] = sum(
+                (factor[t, k] * factor[s, k] for k in shared if (s, k) in factor),
                 np.zeros(len(partial)),
             )
-    return found
+    return by_pair

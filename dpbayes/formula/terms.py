@@ -1,8 +1,8 @@
-"""What the factors of a formula are worth, row by row.
+"""Evaluation of the factors of a formula, row by row.
 
-A row's value is a function of that row and of public constants. What would learn from the other
-rows is not here: there is no mean, no maximum of a column, and no quantile for a knot. Functions
-work on one value at a time, so that a table gives what its rows give one by one.
+A row's value is a function of that row and of public constants. Nothing here learns from other
+rows: there is no mean or maximum of a column, and no quantile for a knot. Functions work on one
+value at a time, so that a table gives the same values as its rows one by one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ARITHMETIC: dict[str, Callable[[Floats, Floats], Any]] = {
 }  # fmt: skip
 _OF_CONSTANTS: dict[str, Callable[..., Any]] = {"min": min, "max": max}
 _BASES = ("bs", "cr", "poly")
-# Names of other languages' transforms, all of which take something from the whole column.
+# Transforms known from other software, all of which compute something from the whole column.
 _LEARN = (
     "center", "scale", "standardize", "rescale", "hashed", "lag", "cc", "te", "mean", "median",
     "std", "var", "sum", "cumsum", "rank", "quantile", "cut", "qcut", "ns", "s",
@@ -60,11 +60,11 @@ _LEARN = (
 
 @dataclass(frozen=True)
 class Domain:
-    """What is public of a column.
+    """Public domain of a column.
 
     Attributes:
-        levels: in order; none of a column of numbers.
-        bounds: of a column of numbers, if they are known.
+        levels: levels in order; empty for a column of numbers.
+        bounds: lower and upper bound of a column of numbers, if known.
     """
 
     levels: tuple[Any, ...] = ()
@@ -72,15 +72,16 @@ class Domain:
 
 
 class Factors:
-    """The factors of terms over columns with public domains, checked; they can be evaluated.
+    """Factors of terms, which can be evaluated over columns with public domains.
 
     Args:
-        where: how messages begin.
-        terms: as ``parse`` gives them, checked by ``columns_used``.
-        domains: of those columns.
-        total: records are confidential, and none is refused: what has no value gets a public one.
+        where: beginning of messages.
+        terms: terms from ``parse``, checked by ``columns_used``.
+        domains: domains of the columns, by name.
+        total: never refuse a value, for confidential records: values outside a domain are replaced
+            by public ones.
 
-    Methods raise SchemaError where a factor does not fit its columns.
+    Methods raise SchemaError if a factor does not fit its columns.
     """
 
     def __init__(
@@ -98,26 +99,26 @@ class Factors:
         self._nodes = {text_of(f): f for f in dict.fromkeys(f for t in self._terms for f in t)}
 
     def table(self, records: pd.DataFrame) -> pd.DataFrame:
-        """The columns that factors stand for: numbers, or categoricals with their levels.
+        """Evaluate all factors: columns of numbers, or categoricals with their levels.
 
         Args:
             records: n rows with the columns of the domains, numbers or categoricals.
         """
-        found = {}
-        with np.errstate(all="ignore"):  # what is not finite is refused by whom it is for
+        columns = {}
+        with np.errstate(all="ignore"):  # callers check that values are finite
             for text, node in self._nodes.items():
                 for name, values in self._columns(text, node, records).items():
-                    found[name] = values
-        return pd.DataFrame(found, index=records.index)
+                    columns[name] = values
+        return pd.DataFrame(columns, index=records.index)
 
     def numbers(self, node: Node, records: pd.DataFrame) -> Floats:
-        """A numeric expression for each record: shape (n,)."""
+        """Evaluate a numeric expression for each record: shape (n,)."""
         with np.errstate(all="ignore"):
             values = np.asarray(self._value(node, records), dtype=float)
         return np.broadcast_to(values, (len(records),)).copy()
 
     def formula(self) -> Any:
-        """Of the columns of ``table``: formulaic only looks them up, and codes their levels."""
+        """Return a formulaic formula, which only looks up columns of ``table`` and codes levels."""
         terms = []
         for term in self._terms:
             products: list[tuple[str, ...]] = [()]
@@ -152,17 +153,17 @@ class Factors:
         return {text: self.numbers(node, records)}
 
     def _levels(self, node: Node, column: str, records: pd.DataFrame) -> Any:
-        """A column as a categorical, in the order of its levels or of those that C() gives."""
+        """Return a column as a categorical, its levels in declared order or in that of C()."""
         levels = self._domains[column].levels
-        given = dict(node.named).get("levels") if isinstance(node, Call) else None
-        if not isinstance(given, Items):
+        listed = dict(node.named).get("levels") if isinstance(node, Call) else None
+        if not isinstance(listed, Items):
             if not levels:
                 raise self._fail(
                     f"{text_of(node)} needs levels: declare them in the schema, or write "
                     f"C({column}, levels=[...])"
                 )
             return pd.Categorical(records[column], categories=list(levels), ordered=True)
-        wanted = [self._constant(item) for item in given.items]
+        wanted = [self._constant(item) for item in listed.items]
         known = {level_text(level): level for level in levels}
         texts = [level_text(level) for level in wanted]
         if len(set(texts)) != len(texts) or set(known) - set(texts):
@@ -174,16 +175,16 @@ class Factors:
             return pd.Categorical(records[column], categories=order, ordered=True)
         if any(isinstance(level, str) for level in wanted):
             raise self._fail(f"{text_of(node)}: column {column!r} holds numbers, not text")
-        whole = {level: int(level) if level.is_integer() else level for level in wanted}
-        values = records[column].astype(float).map(whole)
+        by_value = {level: int(level) if level.is_integer() else level for level in wanted}
+        values = records[column].astype(float).map(by_value)
         if self._total:
-            values = values.fillna(next(iter(whole.values())))
+            values = values.fillna(next(iter(by_value.values())))
         if values.isna().any():
             raise self._fail(f"{text_of(node)}: column {column!r} has other values than these")
-        return pd.Categorical(values, categories=list(whole.values()), ordered=True)
+        return pd.Categorical(values, categories=list(by_value.values()), ordered=True)
 
     def _constant(self, node: Node) -> Any:
-        """A level, or a finite number that is made of constants."""
+        """Evaluate a level, or an expression of constants to a finite number."""
         if isinstance(node, LevelName):
             return node.value
         value = float(np.asarray(self._value(node, None), dtype=float))
@@ -192,7 +193,7 @@ class Factors:
         return value
 
     def _value(self, node: Node, records: Any) -> Any:
-        """Numbers: shape (n,), or one for a constant."""
+        """Evaluate a numeric expression: shape (n,), or a single number for a constant."""
         match node:
             case Number():
                 return np.float64(node.value)
@@ -221,39 +222,39 @@ class Factors:
         raise self._fail(f"{text_of(node)} is not a number")
 
     def _is_level(self, column: str, level: str, records: pd.DataFrame) -> Any:
-        known = {level_text(one): one for one in self._domains[column].levels}
+        known = {level_text(declared): declared for declared in self._domains[column].levels}
         if level not in known:
             raise self._fail(f"{level!r} is not a level of column {column!r}")
         return (records[column] == known[level]).to_numpy(dtype=bool)
 
     def _settings(self, node: Call) -> dict[str, Any]:
-        """Settings of a basis: constants, and lists of them."""
-        found: dict[str, Any] = {}
+        """Evaluate the settings of a basis: constants, and lists of constants."""
+        settings: dict[str, Any] = {}
         for key, value in node.named:
             if isinstance(value, Items):
-                found[key] = [self._constant(item) for item in value.items]
+                settings[key] = [self._constant(item) for item in value.items]
             else:
-                found[key] = self._constant(value)
-        return found
+                settings[key] = self._constant(value)
+        return settings
 
     def _degree(self, node: Call) -> int:
-        given = self._settings(node).get("degree")
+        requested = self._settings(node).get("degree")
         if len(node.arguments) == 2:
-            given = self._constant(node.arguments[1])
-        degree = 3 if given is None and node.name == "bs" else given
+            requested = self._constant(node.arguments[1])
+        degree = 3 if requested is None and node.name == "bs" else requested
         if not isinstance(degree, int | float) or degree not in range(1, MOST_DEGREE + 1):
             raise self._fail(f"{text_of(node)}: the degree must be from 1 to {MOST_DEGREE}")
         return int(degree)
 
     def _width(self, node: Call) -> int:
-        """Number of columns of a basis."""
+        """Return the number of columns of a basis."""
         knots = self._settings(node).get("knots", ())
         if node.name == "poly":
             return self._degree(node)
         return len(knots) + (self._degree(node) if node.name == "bs" else 1)
 
     def _bounds(self, node: Call) -> tuple[float, float]:
-        """Of a basis: those of the formula, or else of the column that it is of."""
+        """Return the bounds of a basis: from the formula, or else from its column's domain."""
         settings = self._settings(node)
         argument = node.arguments[0]
         known = self._domains[argument.value].bounds if isinstance(argument, Name) else None
@@ -268,7 +269,7 @@ class Factors:
         return float(low), float(high)
 
     def _basis(self, node: Call, records: pd.DataFrame) -> Floats:
-        """Columns of a basis at the argument's values: shape (n, width)."""
+        """Evaluate the columns of a basis at the argument's values: shape (n, width)."""
         low, high = self._bounds(node)
         values = self.numbers(node.arguments[0], records)
         if self._total:
@@ -301,23 +302,23 @@ class Factors:
 
 
 def columns_used(where: str, terms: Iterable[Term]) -> list[str]:
-    """Names of the columns that terms are made of.
+    """Return the names of the columns that terms use, and check their factors.
 
     Args:
-        where: how messages begin.
-        terms: as ``parse`` gives them.
+        where: beginning of messages.
+        terms: terms from ``parse``.
     Raises:
-        SchemaError: a factor of what no formula may use.
+        SchemaError: a factor uses something that no formula may use.
     """
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for factor in dict.fromkeys(factor for term in terms for factor in term):
         check(where, factor)
-        found |= dict.fromkeys(names_in(factor))
-    return list(found)
+        names |= dict.fromkeys(names_in(factor))
+    return list(names)
 
 
 def check(where: str, node: Node) -> None:
-    """Raise SchemaError unless a factor is made of what a formula may use."""
+    """Raise SchemaError if a factor uses something that no formula may use."""
     match node:
         case Name() | Number():
             return
@@ -386,14 +387,14 @@ def _check_constants(where: str, name: str, nodes: Iterable[Node]) -> None:
 
 
 def _b_spline(values: Floats, knots: Floats, degree: int) -> Floats:
-    """B-splines on [0, 1] without the first, which the intercept stands for."""
+    """Evaluate B-splines on [0, 1] without the first, which the intercept replaces."""
     ends = np.concatenate([np.repeat(knots[0], degree), knots, np.repeat(knots[-1], degree)])
-    found = interpolate.BSpline.design_matrix(values, ends, degree).toarray()
-    return np.asarray(found[:, 1:])
+    basis = interpolate.BSpline.design_matrix(values, ends, degree).toarray()
+    return np.asarray(basis[:, 1:])
 
 
 def _natural_spline(values: Floats, knots: Floats) -> Floats:
-    """Cubic splines that are straight at both ends, by truncated powers.
+    """Evaluate natural cubic splines, linear beyond the end knots, by truncated powers.
 
     Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, eq. 5.4 and 5.5.
     """

@@ -1,7 +1,7 @@
-"""The text of a formula, read into a tree and split into terms. Nothing of it is ever run.
+"""Parser of formulas: text to tree and terms. No part of the text is ever run as code.
 
-A formula is input: it may come from a stranger. Only what is listed here is a formula, and what
-is computed of it is computed by ``formula_terms`` from the tree, never by Python from the text.
+A formula is input that may come from a stranger. Only the constructs below are accepted, and
+``terms.py`` computes values from the tree; Python never evaluates the text.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from dpbayes.formula.tree import (
     text_of,
 )
 
-LONGEST = 100_000  # characters of a formula
+LONGEST = 100_000  # most characters of a formula
 MOST_TERMS = 5_000
-MOST_STEPS = 150  # operators, brackets and calls of one summand: trees stay shallow
-MOST_ITEMS = 10_000  # of a list
-_SHOWN = 120  # characters of a formula in a message
+MOST_STEPS = 150  # most operators, brackets and calls of one summand: trees stay shallow
+MOST_ITEMS = 10_000  # most items of a list
+_SHOWN = 120  # most characters of a formula in a message
 _GROUPS = "(1 | group)"
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -49,7 +49,7 @@ _TOKEN = re.compile(
 
 
 def quoted(formula: str) -> str:
-    """A formula as messages show it."""
+    """Quote a formula for messages, shortened if it is long."""
     return repr(formula if len(formula) <= _SHOWN else formula[:_SHOWN] + "...")
 
 
@@ -57,7 +57,7 @@ def parse(formula: str) -> Parsed:
     """Read ``outcome ~ covariates + (1 | group)``.
 
     Raises:
-        SchemaError: it is not such a formula.
+        SchemaError: the text is not such a formula.
     """
     if not isinstance(formula, str):
         raise SchemaError(f"formula = {formula!r} must be text, for example 'y ~ 1'.")
@@ -69,14 +69,14 @@ def parse(formula: str) -> Parsed:
 
 
 class _FormulaReader:
-    """Reads one formula by precedence climbing."""
+    """Parser of one formula, by precedence climbing."""
 
     def __init__(self, text: str, where: str) -> None:
         self._where = where
         self._tokens = list(self._split(text))
         self._at = 0
         self._steps = 0
-        self._inside = 0  # brackets around the present place
+        self._inside = 0  # depth of calls around the current token
 
     def _fail(self, why: str) -> NoReturn:
         raise SchemaError(f"{self._where}: {why}.")
@@ -84,27 +84,27 @@ class _FormulaReader:
     def _split(self, text: str) -> Iterator[tuple[str, str]]:
         place, end = 0, len(text.rstrip())
         while place < end:
-            found = _TOKEN.match(text, place)
-            if found is None:
+            token = _TOKEN.match(text, place)
+            if token is None:
                 rest = text[place:].lstrip()
                 self._fail(
                     f"{rest[0]!r} at character {len(text) - len(rest) + 1} has no place in a "
                     "formula; a column of another name stands in backticks, `like this`"
                 )
-            kind = str(found.lastgroup)
-            yield kind, found[kind]
-            place = found.end()
+            kind = str(token.lastgroup)
+            yield kind, token[kind]
+            place = token.end()
 
     def _next(self) -> tuple[str, str]:
         return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "its end")
 
     def _here(self) -> str:
-        """The next token, for a message."""
+        """Describe the next token for a message."""
         kind, text = self._next()
         return text if kind == "end" else repr(text)
 
     def _take(self, *signs: str) -> str | None:
-        """The next token if it is one of these signs."""
+        """Consume and return the next token if it is one of these signs; None otherwise."""
         kind, text = self._next()
         if kind != "sign" or text not in signs:
             return None
@@ -146,7 +146,10 @@ class _FormulaReader:
         return Parsed(outcome, self._sum(rest, ((),)), groups)
 
     def _summands(self) -> Iterator[tuple[str, Node]]:
-        """The right side, at whose level there may be many."""
+        """Yield the summands of the right side with their signs.
+
+        They are read in a loop, not by recursion, because a formula may have thousands.
+        """
         sign = self._take("+", "-") or "+"
         while True:
             self._steps = 0
@@ -157,7 +160,7 @@ class _FormulaReader:
             sign = after
 
     def _expression(self, binds: int = 0) -> Node:
-        """What binds at least as tightly."""
+        """Read an expression whose operators all have at least the precedence ``binds``."""
         sign = self._take("+", "-")
         if sign:
             self._step()
@@ -262,25 +265,25 @@ class _FormulaReader:
     def _sum(
         self, summands: list[tuple[str, Node]], start: tuple[Term, ...] = ()
     ) -> tuple[Term, ...]:
-        """Terms after additions and removals, in their order."""
-        found = {_key(term): term for term in start}
+        """Return the terms after additions and removals, in their order."""
+        terms = {_key(term): term for term in start}
         for sign, node in summands:
             none = node == Number("0")  # + 0 is - 1
             added = (sign == "+") is not none
             for term in ((),) if none else self._terms(node):
                 if added:
-                    found.setdefault(_key(term), term)
-                elif found.pop(_key(term), None) is None:
-                    self._fail(f"{_said(term)!r} is taken away and is not there")
-            self._count(len(found))
-        return tuple(found.values())
+                    terms.setdefault(_key(term), term)
+                elif terms.pop(_key(term), None) is None:
+                    self._fail(f"{_term_text(term)!r} is taken away and is not there")
+            self._count(len(terms))
+        return tuple(terms.values())
 
     def _count(self, number: int) -> None:
         if number > MOST_TERMS:
             self._fail(f"there are more than {MOST_TERMS:,} terms")
 
     def _terms(self, node: Node) -> tuple[Term, ...]:
-        """What a part of the right side stands for, by the rules of Wilkinson and Rogers."""
+        """Expand a part of the right side into terms, by the rules of Wilkinson and Rogers."""
         match node:
             case Number("1"):
                 return ((),)
@@ -295,13 +298,13 @@ class _FormulaReader:
                 return self._once((*first, *second, *self._products(first, second)))
             case Binary("/", left, right):
                 first, second = self._terms(left), self._terms(right)
-                whole = tuple(dict.fromkeys(factor for term in first for factor in term))
-                return self._once((*first, *self._products((whole,), second)))
+                factors = tuple(dict.fromkeys(factor for term in first for factor in term))
+                return self._once((*first, *self._products((factors,), second)))
             case Binary("**", left, Number(text)) if text in map(str, range(1, 11)):
-                first = found = self._terms(left)
+                first = terms = self._terms(left)
                 for _ in range(int(text) - 1):
-                    found = self._once((*found, *self._products(found, first)))
-                return found
+                    terms = self._once((*terms, *self._products(terms, first)))
+                return terms
             case Group():
                 self._fail(f"a group term {_GROUPS} is added to the others, with +")
             case Number(text):
@@ -320,15 +323,15 @@ class _FormulaReader:
         return self._once(tuple(tuple(dict.fromkeys((*a, *b))) for a in left for b in right))
 
     def _once(self, terms: tuple[Term, ...]) -> tuple[Term, ...]:
-        found: dict[frozenset[Node], Term] = {}
+        distinct: dict[frozenset[Node], Term] = {}
         for term in terms:
-            found.setdefault(_key(term), term)
-        self._count(len(found))
-        return tuple(found.values())
+            distinct.setdefault(_key(term), term)
+        self._count(len(distinct))
+        return tuple(distinct.values())
 
 
 def _summed(node: Node) -> Iterator[tuple[str, Node]]:
-    """The summands of a sum with their signs."""
+    """Yield the summands of a sum with their signs."""
     match node:
         case Binary("+" | "-" as last, left, right):
             yield from _summed(left)
@@ -340,7 +343,7 @@ def _summed(node: Node) -> Iterator[tuple[str, Node]]:
 
 
 def _only_crossed(node: Node) -> bool:
-    """Made of columns with : and / alone."""
+    """Tell whether a node consists only of columns, : and /."""
     match node:
         case Binary(":" | "/", left, right):
             return _only_crossed(left) and _only_crossed(right)
@@ -351,5 +354,5 @@ def _key(term: Term) -> frozenset[Node]:
     return frozenset(term)
 
 
-def _said(term: Term) -> str:
+def _term_text(term: Term) -> str:
     return ":".join(map(text_of, term)) or "1"

@@ -1,4 +1,4 @@
-"""The tree that the text of a formula is read into (``formula_text``), and what it says again."""
+"""Syntax tree of a formula, which ``text.py`` builds, and its conversion back to text."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# How tightly an operator binds; in a formula and inside a call alike.
+# Precedence of operators, the same in a formula and inside a call.
 BINDS = {
     **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 1),
     **dict.fromkeys(("+", "-"), 2),
     **dict.fromkeys(("*", "/", "%"), 3),
     ":": 4, "**": 6, "^": 6,
 }  # fmt: skip
-SIGN = 5  # a leading + or -
+SIGN = 5  # precedence of a leading + or -
 
 
 @dataclass(frozen=True)
 class Number:
-    """A finite constant as it was written."""
+    """A finite constant, with its text as written."""
 
     text: str
 
@@ -58,7 +58,7 @@ class Signed:
 
 @dataclass(frozen=True)
 class Binary:
-    """Two operands and what stands between them."""
+    """Two operands and the operator between them."""
 
     sign: str
     left: Node
@@ -67,7 +67,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class Call:
-    """A function with its arguments."""
+    """A function call with its arguments."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -76,7 +76,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Group:
-    """What each group has of its own: ``(1 | column)``, ``(x || a/b)``."""
+    """A group term as written: ``(1 | column)``, ``(x || a/b)``."""
 
     terms: Node
     by: Node
@@ -84,18 +84,18 @@ class Group:
 
 
 Node = Number | LevelName | Name | Items | Signed | Binary | Call | Group
-Term = tuple[Node, ...]  # factors; none of the intercept
+Term = tuple[Node, ...]  # factors; the intercept has none
 
 
 @dataclass(frozen=True)
 class GroupTerm:
-    """A group term of one grouping; ``a/b`` makes two.
+    """A group term with a single grouping; ``a/b`` stands for two.
 
     Attributes:
-        text: as it was written.
-        terms: what each group has of its own; () is an intercept.
-        by: columns whose values together are a group.
-        correlated: an intercept and slopes of a group with each other.
+        text: text as written.
+        terms: terms with an effect in each group; () is an intercept.
+        by: columns whose combined values define a group.
+        correlated: whether the intercept and slopes of a group are correlated.
     """
 
     text: str
@@ -106,12 +106,12 @@ class GroupTerm:
 
 @dataclass(frozen=True)
 class Parsed:
-    """A formula in its parts.
+    """A formula, split into its parts.
 
     Attributes:
         outcome: left side.
-        terms: of the right side without group terms; () is the intercept.
-        groups: the group terms.
+        terms: terms of the right side without group terms; () is the intercept.
+        groups: group terms.
     """
 
     outcome: Node
@@ -120,7 +120,12 @@ class Parsed:
 
 
 def text_of(node: Node, binds: int = 0) -> str:
-    """A node as it would be written; names of columns of the design are made of it."""
+    """Write a node as text, which also names columns of the design.
+
+    Args:
+        node: the node.
+        binds: precedence of the surrounding operator, for parentheses.
+    """
     match node:
         case Number(text):
             return text
@@ -131,23 +136,23 @@ def text_of(node: Node, binds: int = 0) -> str:
         case Items(items):
             return f"[{', '.join(map(text_of, items))}]"
         case Signed(sign, operand):
-            said, own = f"{sign}{text_of(operand, SIGN)}", SIGN
+            written, own = f"{sign}{text_of(operand, SIGN)}", SIGN
         case Binary(sign, left, right):
             own = BINDS[sign]
             power = sign == "**"
-            said = f"{text_of(left, own + power)} {sign} {text_of(right, own + (not power))}"
+            written = f"{text_of(left, own + power)} {sign} {text_of(right, own + (not power))}"
         case Call(name, arguments, named):
-            said = ", ".join(
+            written = ", ".join(
                 [*map(text_of, arguments), *(f"{key}={text_of(value)}" for key, value in named)]
             )
-            return f"{name}({said})"
+            return f"{name}({written})"
         case Group(terms, by, correlated):
             return f"({text_of(terms)} {'|' if correlated else '||'} {text_of(by)})"
-    return f"({said})" if own < binds else said
+    return f"({written})" if own < binds else written
 
 
 def outcomes_in(left: Node) -> tuple[str, ...]:
-    """Columns of a left side: one, time and event of Surv(time, event), or none."""
+    """Return the columns of a left side: one, time and event of Surv(time, event), or none."""
     match left:
         case Name(value):
             return (value,)
@@ -157,7 +162,7 @@ def outcomes_in(left: Node) -> tuple[str, ...]:
 
 
 def names_in(node: Node) -> Iterator[str]:
-    """Columns that a node uses."""
+    """Yield the names of the columns that a node uses."""
     match node:
         case Name(value):
             yield value

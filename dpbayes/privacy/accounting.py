@@ -1,4 +1,4 @@
-"""What draws cost, and what they cost together."""
+"""Privacy losses, their composition, and budgets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from dpbayes.core.errors import GuaranteeError
 
 Composition = Literal["pure", "zCDP", "mixed"]
-_LEAST_RHO = 1e-12  # below it ε alone buys more
+_LEAST_RHO = 1e-12  # a smaller rho is worth less than the same budget in pure ε
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Loss:
     """Privacy loss of one output, or of several together, when a record is added or removed.
 
     Attributes:
-        plain: epsilon of those that are pure, summed.
-        rho: of all, zero-concentrated.
-        changed: the loss where one record's values change, if that is known to be less than by
-            group privacy (twice epsilon, four times rho).
-        rest: rho of those that are not pure.
+        plain: sum of the epsilons of the pure outputs.
+        rho: sum of the zCDP parameters of all outputs.
+        changed: the loss when one record's values change, if it is known to be smaller than group
+            privacy gives (twice epsilon, four times rho).
+        rest: sum of the zCDP parameters of the outputs that are not pure.
     """
 
     plain: float
@@ -36,36 +36,36 @@ class Loss:
 
     @property
     def epsilon(self) -> float:
-        """Pure; infinite where there is none."""
+        """Pure epsilon; infinite if an output has none."""
         return math.inf if self.rest else self.plain
 
     @classmethod
     def pure(cls, epsilon: float, changed: float | None = None) -> Loss:
-        """An epsilon-DP output, which is epsilon**2 / 2-zCDP.
+        """Loss of an epsilon-DP output, which is epsilon**2 / 2-zCDP.
 
         Source: bun-steinke-2016.
 
         Args:
-            changed: its epsilon where one record's values change.
+            changed: epsilon when one record's values change, if known.
         """
         other = None if changed is None else cls.pure(changed)
         return cls(epsilon, epsilon**2 / 2, other)
 
     @classmethod
     def concentrated(cls, rho: float, changed: float | None = None) -> Loss:
-        """A rho-zCDP output without an epsilon at delta = 0.
+        """Loss of a rho-zCDP output without an epsilon at delta = 0.
 
         Source: bun-steinke-2016.
 
         Args:
-            changed: its rho where one record's values change.
+            changed: rho when one record's values change, if known.
         """
         other = None if changed is None else cls.concentrated(changed)
         return cls(0.0, rho, other, rho)
 
     @classmethod
     def bounded_range(cls, width: float) -> Loss:
-        """One exact draw from a density whose log changes by a term in an interval of ``width``.
+        """Loss of an exact draw whose log density changes by a term in an interval of ``width``.
 
         Guarantee: pure width-DP, and rho = width**2 / 8, because the log density ratio itself has
         range ``width``.
@@ -75,17 +75,17 @@ class Loss:
         return cls(width, width**2 / 8)
 
     def plus(self, other: Loss, count: int = 1) -> Loss:
-        """The loss of this output and ``count`` others."""
+        """Return the loss of this output together with ``count`` others."""
         return total([(self, 1), (other, count)])
 
     def scaled(self, factor: float) -> Loss:
-        """The loss of the same mechanism at ``factor`` times its epsilon."""
+        """Return the loss of the same mechanism at ``factor`` times its epsilon."""
         changed = self.changed and self.changed.scaled(factor)
         square = factor**2
         return Loss(factor * self.plain, square * self.rho, changed, square * self.rest)
 
     def substitution(self) -> Loss:
-        """The loss when one record is changed: at most one removed and one added."""
+        """Return the loss when one record is changed: at most one removed and one added."""
         return self.changed or Loss(2 * self.plain, 4 * self.rho, rest=4 * self.rest)
 
 
@@ -93,21 +93,21 @@ NOTHING = Loss(0.0, 0.0)
 
 
 def total(losses: Iterable[tuple[Loss, int]]) -> Loss:
-    """The loss of independent outputs: each loss with how many have it."""
-    found = [(loss, count) for loss, count in losses if count]
+    """Sum the losses of independent outputs, given as pairs of a loss and a number of outputs."""
+    counted = [(loss, count) for loss, count in losses if count]
     changed = None
-    if any(loss.changed for loss, _ in found):
-        changed = total((loss.substitution(), count) for loss, count in found)
+    if any(loss.changed for loss, _ in counted):
+        changed = total((loss.substitution(), count) for loss, count in counted)
     return Loss(
-        math.fsum(count * loss.plain for loss, count in found),
-        math.fsum(count * loss.rho for loss, count in found),
+        math.fsum(count * loss.plain for loss, count in counted),
+        math.fsum(count * loss.rho for loss, count in counted),
         changed,
-        math.fsum(count * loss.rest for loss, count in found),
+        math.fsum(count * loss.rest for loss, count in counted),
     )
 
 
 def check_delta(delta: float) -> float:
-    """``delta`` as a float; 0 asks for pure DP. GuaranteeError outside [0, 1)."""
+    """Return ``delta`` as a float; 0 asks for pure DP. GuaranteeError outside [0, 1)."""
     ok = isinstance(delta, int | float) and not isinstance(delta, bool)
     if not ok or not 0 <= delta < 1:
         raise GuaranteeError(
@@ -127,22 +127,22 @@ def compose(losses: Iterable[tuple[Loss, int]], delta: float = 0.0) -> tuple[flo
     Source: mcsherry-2009; bowen-liu-2020, theorem 2.2; liu-2016, section 2.1; bun-steinke-2016.
 
     Args:
-        losses: each loss with how many outputs have it.
-        delta: 0 for pure composition.
+        losses: pairs of a loss and the number of outputs that have it.
+        delta: δ of the total; 0 for pure composition.
     """
     spent = total(losses)
-    found: list[tuple[float, Composition]] = [(spent.epsilon, "pure")]
+    bounds: list[tuple[float, Composition]] = [(spent.epsilon, "pure")]
     if check_delta(delta) > 0 and math.isfinite(spent.rho):
-        found.append((zcdp_epsilon(spent.rho, delta), "zCDP"))
+        bounds.append((zcdp_epsilon(spent.rho, delta), "zCDP"))
         if spent.rest and spent.plain:
-            found.append((spent.plain + zcdp_epsilon(spent.rest, delta), "mixed"))
-    return min(found)
+            bounds.append((spent.plain + zcdp_epsilon(spent.rest, delta), "mixed"))
+    return min(bounds)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Smallest epsilon found such that rho-zCDP implies (epsilon, delta)-DP; an upper bound.
 
-    By Rényi orders 1.01 to 1e5, through dp-accounting.
+    Computed by dp-accounting over Rényi orders from 1.01 to 1e5.
 
     Source: canonne-kamath-steinke-2020, proposition 12; bowen-liu-2020, definition 2.5; eq. 2.3.
     """
@@ -159,9 +159,9 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 @lru_cache(maxsize=64)
 def rho_for(epsilon: float, delta: float) -> float:
-    """The largest rho found such that rho-zCDP implies (epsilon, delta)-DP.
+    """Largest rho found such that rho-zCDP implies (epsilon, delta)-DP; a lower bound.
 
-    A lower bound; 0 if there is none.
+    It is 0 if there is none.
     """
     low, high = 0.0, epsilon  # rho-zCDP costs more than rho at any delta below 1/2
     while high - low > 1e-9 * high and high > _LEAST_RHO:
@@ -178,20 +178,20 @@ ROUNDING = 1e-12
 
 
 def stated(loss: float) -> str:
-    """A loss or a bound with four digits, rounded up: a statement never says less than is lost.
+    """Format a loss with four digits, rounded up, so that no statement understates it.
 
-    Every ε, ρ and δ that people read goes through here.
+    Every ε, ρ and δ that people read is formatted here.
     """
     return _four_digits(loss, decimal.ROUND_CEILING)
 
 
 def stated_left(left: float) -> str:
-    """What is left of a budget, with four digits and rounded down: never more than there is."""
+    """Format the rest of a budget with four digits, rounded down, so that it is not overstated."""
     return _four_digits(left, decimal.ROUND_FLOOR)
 
 
 def _four_digits(amount: float, rounding: str) -> str:
-    # Ten digits first: of an amount of four digits a binary fraction misses the last ones.
+    # Ten digits first: 0.1 is 0.1000000000000000055 in binary, which would round up to 0.1001.
     if not math.isfinite(amount) or amount <= 0:
         return f"{amount:.4g}"
     written = decimal.Context(prec=10).create_decimal_from_float(amount)
@@ -200,12 +200,12 @@ def _four_digits(amount: float, rounding: str) -> str:
 
 @dataclass(frozen=True)
 class Budget:
-    """A bound on what all outputs together may cost.
+    """Bound on the total loss of all outputs.
 
     Attributes:
-        epsilon: above 0.
-        delta: 0 for pure ε-DP.
-        spent: what they cost so far.
+        epsilon: total ε that may be spent, above 0.
+        delta: δ of the total; 0 for pure ε-DP.
+        spent: total loss so far.
     """
 
     epsilon: float
@@ -213,13 +213,13 @@ class Budget:
     spent: Loss
 
     def admits(self, loss: Loss) -> bool:
-        """True if the total stays within the budget with ``loss`` added."""
-        total = compose([(self.spent, 1), (loss, 1)], self.delta)[0]
-        return total <= self.epsilon * (1 + ROUNDING)
+        """Tell whether the total stays within the budget when ``loss`` is added."""
+        epsilon = compose([(self.spent, 1), (loss, 1)], self.delta)[0]
+        return epsilon <= self.epsilon * (1 + ROUNDING)
 
     def largest_count(self, once: Loss, each: Loss, most: int) -> int:
-        """The largest m <= ``most`` such that ``once`` and m times ``each`` fit."""
-        low, high = 0, most + 1  # fits, does not
+        """Return the largest m <= ``most`` such that ``once`` plus m times ``each`` fits."""
+        low, high = 0, most + 1  # bisection: low fits, high does not
         while high - low > 1:
             middle = (low + high) // 2
             fits = self.admits(once.plus(each, middle))
@@ -227,7 +227,7 @@ class Budget:
         return low
 
     def largest_factor(self, loss: Loss) -> float:
-        """The largest factor in [0, 1], rounded down to 1e-4, at which ``loss`` scaled fits."""
+        """Return the largest factor in [0, 1], rounded down to 1e-4, such that scaled loss fits."""
         low, high = 0, 10_000
         if self.admits(loss):
             return 1.0

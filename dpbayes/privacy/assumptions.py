@@ -1,4 +1,4 @@
-"""What a guarantee assumes of a user's Stan program, or does not claim because of it."""
+"""Assumptions that a guarantee makes about a user's Stan program, and claims that it omits."""
 
 CUSTOM_PROGRAM = (
     "the user's Stan program passed the contract check at random points only; that each record's "

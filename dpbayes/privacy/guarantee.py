@@ -1,4 +1,4 @@
-"""The privacy claim, apart from the code that earns it."""
+"""Privacy guarantee of a release: epsilon, its basis and assumptions, as numbers and in words."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Basis = Literal["strict", "asymptotic", "none"]
 Adjacency = Literal["add-remove", "substitution"]
 BASES = ("strict", "asymptotic", "none")  # from the strongest
 ADJACENCIES = ("add-remove", "substitution")
-MOST_DATASETS = 100_000  # of one release
-EPSILONS = (1e-3, 50.0)  # from and to, of one data set
+MOST_DATASETS = 100_000  # largest number of data sets in one release
+EPSILONS = (1e-3, 50.0)  # smallest and largest epsilon of one data set
 
 EXACT_DRAW = (
     "each synthetic data set uses one exact draw of the posterior; MCMC draws are approximate, and "
@@ -48,9 +48,9 @@ NEAR_INDEPENDENT = (
     "as independent of each other: a release has no more of them than the chains' effective sample "
     "size"
 )
-POSTERIOR = (PUBLIC_INPUTS, PROPER_PRIOR)  # what every posterior's claim rests on
-# How a data set's parameters are drawn, and what that asks of the reader. Other outputs than
-# posterior draws say among their assumptions where their random numbers come from.
+POSTERIOR = (PUBLIC_INPUTS, PROPER_PRIOR)  # assumptions behind every draw from a posterior
+# How a data set's parameters are drawn; DRAWS has the assumptions that follow. Outputs other than
+# posterior draws state the source of their random numbers among their own assumptions.
 Draw = Literal["chain", "candidates"]
 RowsKind = Literal["public", "declared", "noisy"]
 ROWS: dict[RowsKind, str] = {
@@ -67,13 +67,16 @@ DRAWS: dict[Draw | None, tuple[str, ...]] = {
 
 
 def inside(value: object, low: float, high: float) -> bool:
-    """A number strictly between two others; text, lists and truth values are none."""
+    """True for a number strictly between ``low`` and ``high``; False for anything else.
+
+    A boolean is not a number here.
+    """
     ok = isinstance(value, int | float) and not isinstance(value, bool)
     return ok and low < value < high  # type: ignore[operator]
 
 
 def check_epsilon(epsilon: float) -> float:
-    """``epsilon`` as a float, or GuaranteeError unless it lies in ``EPSILONS``."""
+    """Return ``epsilon`` as a float; raise GuaranteeError unless it lies in ``EPSILONS``."""
     low, high = EPSILONS
     ok = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
     if not ok or not low <= epsilon <= high:
@@ -86,14 +89,14 @@ def check_epsilon(epsilon: float) -> float:
 
 
 def _typed(value: object) -> str:
-    """As somebody typed it: a computed number without the digits of its rounding errors."""
+    """Format a value as the user typed it: without the rounding digits of a computed number."""
     text = repr(value)
     return f"{value:.12g}" if isinstance(value, float) and len(text) > 14 else text
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What holds for a release, and on what grounds.
+    """Privacy guarantee of a release: the loss, its basis and the assumptions behind it.
 
     Source: hu-williams-savitsky, definition 1; liu-2016, definition 1; bowen-liu-2020,
     definition 2.1; eq. 2.1; charest-2011, eq. 1; park-ghosh-2014, section 2.2.
@@ -105,17 +108,17 @@ class Guarantee:
             n grows, with no finite-sample bound; ``none``.
         more: further assumptions, which the code cannot check (``assumptions`` has them all).
         draw: how parameters are drawn from a posterior, or None where there is none.
-        once: loss paid once however many data sets there are, for ``once_for``.
+        once: loss paid once, whatever the number of data sets, for ``once_for``.
         adjacency: the neighbour relation that the user's epsilon is meant for.
         weights: where the record weights come from: ``constant``, ``reference``, ``confidential``.
         datasets: number of synthetic data sets that epsilon pays for.
-        nested: data sets made of each private draw; only the first of them costs.
-        delta: at which ε is stated: 0 for pure ε-DP; otherwise losses compose by the smaller of
-            pure and zCDP. A mechanism's own claim has the δ that its epsilon is meant at.
-        rows: what is public of the number of records (``schema.Rows``).
-        parts: sentences on what a data set's loss is made of, or on what has no claim.
+        nested: data sets made from each private draw; only the first of them costs.
+        delta: δ at which ε is stated: 0 for pure ε-DP; otherwise losses compose by the smaller of
+            pure and zCDP. A mechanism's own claim has the δ that its epsilon is meant for.
+        rows: how the number of records becomes public (``schema.Rows``).
+        parts: sentences on the components of a data set's loss, or on what has no claim.
         cluster: declared largest number of records of one person.
-        guessed: what of the schema was read off records, and confirmed by nobody.
+        guessed: schema entries that were read off records and that nobody has confirmed.
     """
 
     mechanism: str
@@ -137,62 +140,63 @@ class Guarantee:
 
     @property
     def holds_for(self) -> Adjacency:
-        """The neighbours that what is published protects.
+        """Neighbour relation under which the published output is protected.
 
-        Where the number of records is told, two data sets that differ in it can be told apart:
-        neighbours have the same number, and one record's confidential values differ.
+        If the number of records is public, data sets of different size can be told apart. Then
+        neighbours have the same number of records and differ in one record's confidential values.
         """
         return "substitution" if self.rows == "public" else "add-remove"
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the claim rests on and the code cannot check."""
-        found = (*DRAWS[self.draw], *self.more, ROWS[self.rows])
-        return tuple(dict.fromkeys(found))  # noise of an anchor and of a choice among points is one
+        """Assumptions of the claim that the code cannot check, each once."""
+        sentences = (*DRAWS[self.draw], *self.more, ROWS[self.rows])
+        # An anchor and a choice among points state the same assumption about noise.
+        return tuple(dict.fromkeys(sentences))
 
     @property
     def draws(self) -> int:
-        """Private draws that are paid for."""
-        return -(-self.datasets // self.nested)
+        """Number of private draws that are paid for."""
+        return -(-self.datasets // self.nested)  # rounded up
 
     @property
     def epsilon(self) -> float:
-        """Total when one record is added or removed."""
+        """Total ε when one record is added or removed."""
         return self._total()[0]
 
     @property
     def epsilon_substitution(self) -> float:
-        """Total when one record's confidential values change, at the same n and public columns."""
+        """Total ε when one record's confidential values change; n and public columns stay fixed."""
         return self._substitution()[0]
 
     @property
     def epsilon_person(self) -> float:
-        """Total when all records of one person change as ``holds_for`` has it.
+        """Total ε when all records of one person change under the relation ``holds_for``.
 
-        By group privacy: k records cost k times epsilon, and k**2 times rho (Bun & Steinke, 2016,
-        proposition 27).
+        Group privacy gives it: k records cost k times epsilon, and k**2 times rho (Bun & Steinke,
+        2016, proposition 27).
         """
         losses = [(self.once, 1), (self.each, self.draws)]
-        if self.holds_for == "substitution":
+        if self.holds_for == "substitution":  # first, as group privacy scales this relation's loss
             losses = [(loss.substitution(), count) for loss, count in losses]
         return compose([(loss.scaled(self.cluster), m) for loss, m in losses], self.delta)[0]
 
     @property
     def epsilon_setting(self) -> float:
-        """The mechanism's epsilon: of one data set, by its adjacency."""
+        """The epsilon that the mechanism is set to: for one data set, under ``adjacency``."""
         loss = self.once.plus(self.each)
         chosen = loss.substitution() if self.adjacency == "substitution" else loss
         return compose([(chosen, 1)], self.delta)[0]
 
     @property
     def composition(self) -> Composition:
-        """The rule behind the epsilon of the chosen adjacency."""
+        """Composition rule that gives the epsilon under ``adjacency``."""
         chosen = self._total() if self.adjacency == "add-remove" else self._substitution()
         return chosen[1]
 
     @property
     def loss(self) -> Loss:
-        """Of all data sets together."""
+        """Loss of all data sets together."""
         return self.once.plus(self.each, self.draws)
 
     def _total(self) -> tuple[float, Composition]:
@@ -202,11 +206,11 @@ class Guarantee:
         return compose([(self.loss.substitution(), 1)], self.delta)
 
     def for_datasets(self, m: int, delta: float | None = None) -> Guarantee:
-        """The guarantee of m data sets.
+        """Return the guarantee of m data sets.
 
         Args:
-            m: from 1 to ``MOST_DATASETS``.
-            delta: at which ε is stated; by default as in this guarantee.
+            m: number of data sets, from 1 to ``MOST_DATASETS``.
+            delta: δ at which ε is stated; by default that of this guarantee.
         Raises:
             GuaranteeError: m or delta is out of range, or there is no ε at this delta.
         """
@@ -235,43 +239,43 @@ class Guarantee:
                 'guarantee will do: accept="none" (--accept none).'
             )
         if BASES.index(self.basis) > BASES.index(accept):
-            what = (
+            reason = (
                 "gives no differential privacy"
                 if self.basis == "none"
                 else "is private only asymptotically, with no ε for a finite number of records"
             )
             raise GuaranteeError(
-                f"mechanism {self.mechanism!r} (weights: {self.weights}) {what}. Choose a strict "
+                f"mechanism {self.mechanism!r} (weights: {self.weights}) {reason}. Choose a strict "
                 "mechanism (censored, anchored), or say that the weaker claim will do: "
                 f'accept="{self.basis}" (--accept {self.basis}).'
             )
 
     def with_guesses(self, guessed: str) -> Guarantee:
-        """No claim, where a schema's entries were read off records; unchanged if none were."""
+        """Withdraw the claim if schema entries were read off records; unchanged if none were."""
         if not guessed:
             return self
         return replace(self, guessed=guessed, basis="none", each=Loss.pure(math.inf))
 
     def assuming(self, *more: str) -> Guarantee:
-        """With further assumptions."""
+        """Return the guarantee with further assumptions."""
         return replace(self, more=(*self.more, *more))
 
     @property
     def holding(self) -> float:
-        """ε for the neighbours of ``holds_for``."""
+        """Total ε under the neighbour relation ``holds_for``."""
         return self.epsilon if self.holds_for == "add-remove" else self.epsilon_substitution
 
     def drawn_by(self, draw: Draw) -> Guarantee:
-        """The same where parameters are drawn otherwise."""
+        """Return the guarantee for another way of drawing parameters; unchanged without draws."""
         return self if self.draw is None else replace(self, draw=draw)
 
     def having_paid(self, loss: Loss, what: str) -> Guarantee:
-        """With a loss that is paid once besides, for ``what``."""
+        """Return the guarantee with a further loss that is paid once, for ``what``."""
         what = f"{self.once_for} and {what}" if self.once.epsilon else what
         return replace(self, once=self.once.plus(loss), once_for=what)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: an infinite epsilon, which JSON lacks, becomes null, with basis to match."""
+        """Return all entries for JSON; an infinite epsilon, which JSON lacks, becomes None."""
         return {
             "mechanism": self.mechanism,
             "basis": self.basis,
@@ -303,11 +307,11 @@ class Guarantee:
         }
 
     def to_json(self) -> str:
-        """The tree of ``to_dict`` as text."""
+        """Return ``to_dict`` as JSON text."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     def __str__(self) -> str:
-        """One line."""
+        """Return the claim in one line."""
         return f"{self.mechanism}: {self._claim()}"
 
     def _claim(self) -> str:
@@ -316,15 +320,15 @@ class Guarantee:
         sets = f", {self.datasets} data sets" if self.datasets > 1 else ""
         if not math.isfinite(self.holding):
             return f"asymptotic only, no ε promised for a finite number of records{sets}"
-        both = f"{self._both()}{self._at_delta()}{sets}"
+        numbers = f"{self._both()}{self._at_delta()}{sets}"
         if self.basis == "asymptotic":
-            return f"target {both}; asymptotic, not ε-DP"
+            return f"target {numbers}; asymptotic, not ε-DP"
         how = {"candidates": "among public points", "chain": "for an exact draw", None: ""}
         kind = "(ε, δ)" if self.delta else "ε"
-        return f"{both}; strict {kind}-DP {how[self.draw]}".rstrip()
+        return f"{numbers}; strict {kind}-DP {how[self.draw]}".rstrip()
 
     def _both(self) -> str:
-        """Both numbers, the one that holds for what is published first."""
+        """State ε for both neighbour relations, that of ``holds_for`` first."""
         if self.holds_for == "add-remove":
             return (
                 f"ε = {stated(self.epsilon)} (add/remove), "
@@ -339,7 +343,7 @@ class Guarantee:
         return f" at δ = {stated(self.delta)}" if self.delta else ""
 
     def lines(self) -> tuple[str, str, str]:
-        """Three lines for the screen, the number first; ``paragraph`` has all of it."""
+        """Summarise the guarantee in three lines for the screen, ε first; see ``paragraph``."""
         change = "is added or removed" if self.holds_for == "add-remove" else "is changed"
         if self.basis == "none":
             first = "No differential privacy."
@@ -349,20 +353,22 @@ class Guarantee:
             first = f"ε = {stated(self.holding)} when one record {change} "
             first += f"(δ = {stated(self.delta)})"
             first += "." if self.basis == "strict" else ", as a target that holds asymptotically."
-        more = ""
+        addition = ""
         if self.basis == "strict" and self.holds_for == "substitution":
-            more = f"; at a fixed number of records one more or less is ε = {stated(self.epsilon)}"
+            addition = (
+                f"; at a fixed number of records one more or less is ε = {stated(self.epsilon)}"
+            )
         if self.basis == "strict" and self.cluster > 1:
-            more += f"; all records of one person, at most {self.cluster}, are ε = "
-            more += f"{stated(self.epsilon_person)}"
+            addition += f"; all records of one person, at most {self.cluster}, are ε = "
+            addition += f"{stated(self.epsilon_person)}"
         sets = "1 data set" if self.datasets == 1 else f"{self.datasets} data sets"
         how = {"candidates": ", among public points", "chain": ", for an exact draw", None: ""}
-        second = f"{self.basis.capitalize()}{how[self.draw]}: {sets} by {self.mechanism}{more}."
+        second = f"{self.basis.capitalize()}{how[self.draw]}: {sets} by {self.mechanism}{addition}."
         third = f"It rests on {len(self.assumptions)} assumptions: guarantee.json says them."
         return first, second, third
 
     def paragraph(self) -> str:
-        """A paragraph for people who read the release."""
+        """State the guarantee in full, for readers of the release."""
         if self.guessed:
             return (
                 f"The synthesizer {self.mechanism!r} gives no differential privacy guarantee here: "
@@ -382,9 +388,9 @@ class Guarantee:
             if self.once.epsilon and not self.each.rho:
                 claim += f"It is paid once, for {self.once_for}, however many data sets there are. "
             elif self.once.epsilon:
-                once, each = map(amount, (self.once, self.each))
-                claim += f"Of it {once} (add/remove) is paid once, for {self.once_for}, and {each} "
-                claim += "per private draw. "
+                paid_once, per_draw = map(amount, (self.once, self.each))
+                claim += f"Of it {paid_once} (add/remove) is paid once, for {self.once_for}, and "
+                claim += f"{per_draw} per private draw. "
             if self.loss.rest:
                 claim += (
                     f"It is ρ-zCDP (zero-concentrated) with {amount(self.loss)} (add/remove), "
@@ -429,7 +435,7 @@ class Guarantee:
 
 
 def amount(loss: Loss) -> str:
-    """A loss in words: its ε, or ρ where there is no ε at δ = 0."""
+    """State a loss: its ε, or its ρ where there is no ε at δ = 0."""
     return f"ρ = {stated(loss.rho)}" if loss.rest else f"ε = {stated(loss.epsilon)}"
 
 

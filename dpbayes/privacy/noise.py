@@ -1,8 +1,8 @@
-"""Random numbers that privacy rests on.
+"""Random numbers on which privacy rests.
 
 ``SecureNoise`` is for releases: OpenDP's samplers, which are exact in floating point, and whole
-numbers from the operating system. ``StudyNoise`` has the same distributions from a seeded NumPy
-generator, for studies and tests; what is made with it is not for release.
+numbers from the operating system. ``StudyNoise`` draws from the same distributions with a seeded
+NumPy generator, for studies and tests; its output must not be released.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from numpy.typing import ArrayLike, NDArray
 from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.interrupts import stop_if_interrupted
 
-BALLS = 2**30  # of an urn, for one record
-_GRAIN = 2**62  # equally likely numbers behind a draw
-_AT_ONCE = 16  # proposals of radial noise that are drawn together
+BALLS = 2**30  # balls of an urn that stand for one record
+_GRAIN = 2**62  # number of equally likely outcomes behind a Poisson draw
+_AT_ONCE = 16  # proposals of radial noise that are drawn in one call
 
 
 @lru_cache(maxsize=1)
 def _tails() -> Ints:
-    """How many of ``_GRAIN`` numbers give k or more, in ascending order: k from large to 1."""
+    """Count the numbers below ``_GRAIN`` that give k or more; in ascending order, so k falls to 1.
+
+    Entries that would be 0 are left out.
+    """
     terms = 30  # 1/e is at least its series up to the odd power 29; 30! is above 2^107
     inverse = [Fraction(1, math.factorial(j)) for j in range(terms)]
     least = sum(-f if j % 2 else f for j, f in enumerate(inverse))
@@ -38,14 +41,14 @@ def _tails() -> Ints:
 
 
 def _norm(k: NDArray[Any]) -> int:
-    """The Euclidean norm of whole numbers, rounded up."""
+    """Euclidean norm of whole numbers, rounded up."""
     square = int(sum(k * k))
     root = math.isqrt(square)
     return root + (root * root < square)
 
 
 def _happens(gamma: Fraction) -> bool:
-    """True with probability exp(-gamma) exactly, for gamma of 0 or more.
+    """Return True with probability exactly exp(-gamma), for gamma of 0 or more.
 
     Source: canonne-kamath-steinke-2020, algorithm 1.
     """
@@ -60,12 +63,12 @@ def _happens(gamma: Fraction) -> bool:
 
 
 class Noise(ABC):
-    """Where random numbers come from.
+    """Source of random numbers for mechanisms.
 
     Attributes:
-        name: what a release says of it.
-        releasable: True where the numbers are fit for a release.
-        rng: for what is computed from private output; nothing private rests on it.
+        name: name of the source, recorded in a release.
+        releasable: whether output that uses these numbers may be released.
+        rng: generator for post-processing of private output; no privacy rests on it.
     """
 
     name: ClassVar[str]
@@ -74,37 +77,37 @@ class Noise(ABC):
 
     @abstractmethod
     def counts(self, values: ArrayLike, scale: float) -> Ints:
-        """Whole numbers plus discrete Laplace noise, P(k) proportional to exp(-|k| / scale)."""
+        """Add discrete Laplace noise to whole numbers: P(k) proportional to exp(-|k| / scale)."""
 
     @abstractmethod
     def gaussian(self, values: ArrayLike, scale: float) -> Ints:
-        """Whole numbers plus discrete Gaussian noise, P(k) proportional to exp(-k^2 / 2 scale^2).
+        """Add discrete Gaussian noise to whole numbers: P(k) proportional to exp(-k^2 / 2 scale^2).
 
-        Guarantee: d^2 / (2 scale^2)-zCDP where d bounds the L2 norm of what a neighbour changes in
-        all values together, which are whole numbers.
+        Guarantee: d^2 / (2 scale^2)-zCDP, where d bounds the L2 norm of the change of all values,
+        which are whole numbers, between neighbours.
 
         Source: canonne-kamath-steinke-2020, theorem 4.
         """
 
     @abstractmethod
     def radial(self, values: ArrayLike, scale: float) -> Ints:
-        """Whole numbers plus noise k with P(k) proportional to exp(-r(k) / scale).
+        """Add noise k to whole numbers, with P(k) proportional to exp(-r(k) / scale).
 
         r(k) is the Euclidean norm of all entries together, rounded up to a whole number.
 
-        Guarantee: d / scale where d, a whole number, bounds the L2 norm of what a neighbour changes
-        in the values: r moves by at most d, and its normalising constant by nothing.
+        Guarantee: epsilon = d / scale, where d, a whole number, bounds the L2 norm of the change of
+        the values between neighbours: r changes by at most d, the normalising constant not at all.
 
         Source: chaudhuri-monteleoni-2009, algorithm 1; hardt-talwar-2010.
         """
 
     @abstractmethod
     def reals(self, values: ArrayLike, scale: float) -> Floats:
-        """Numbers plus Laplace noise of a scale."""
+        """Add Laplace noise to real numbers: density proportional to exp(-|x| / scale)."""
 
     @abstractmethod
     def select(self, scores: ArrayLike, scale: float) -> int:
-        """An index by the exponential mechanism: P(i) proportional to exp(scores[i] / scale).
+        """Draw an index by the exponential mechanism: P(i) proportional to exp(scores[i] / scale).
 
         Source: mcsherry-talwar-2007; liu-2016, definition 4; bowen-liu-2020, definition 2.4;
         eq. 2.2.
@@ -112,14 +115,15 @@ class Noise(ABC):
 
     @abstractmethod
     def below(self, ends: ArrayLike) -> NDArray[Any]:
-        """For each end, a whole number that is uniform on 0 .. end - 1."""
+        """Draw for each end a whole number that is uniform on 0 .. end - 1."""
 
     def inside(
         self, values: ArrayLike, scale: float, lower: float, upper: float, *, integer: bool
     ) -> NDArray[Any]:
-        """Values in a range plus Laplace noise, drawn again until the sum lies in the range.
+        """Add Laplace noise to values in a range, redrawn until the sum lies in the range.
 
-        The normalising constant depends on the values: ``statistic.truncated_cost`` has the cost.
+        The normalising constant depends on the values; ``statistic.truncated_cost`` computes the
+        privacy loss.
         """
         draw = self.counts if integer else self.reals
         array = np.asarray(values)
@@ -129,10 +133,12 @@ class Noise(ABC):
         return noisy
 
     def levels(self, weights: Ints) -> Ints:
-        """A level for each row with probability proportional to its weight, exactly; shape (rows,).
+        """Draw a level for each row, with probability exactly proportional to its weight.
 
         Args:
             weights: whole numbers at or above 0, shape (rows, levels), with sums below 2^62.
+        Returns:
+            Levels from 0, shape (rows,).
         """
         ends = np.cumsum(weights, axis=1)
         ball = self.below(ends[:, -1]).astype(np.int64)
@@ -141,11 +147,12 @@ class Noise(ABC):
     def urn(
         self, codes: Ints, sizes: Sequence[int], extra: int, size: int, *, doubled: bool
     ) -> Ints:
-        """Cells of ``size`` balls drawn from an urn of records, shape (size, axes).
+        """Draw ``size`` balls from an urn of records and return their cells, shape (size, axes).
 
         Args:
-            codes: cells of the n records on each axis, shape (n, axes). Each is ``BALLS`` balls.
-            sizes: cells of each axis; all combinations hold ``extra`` balls each.
+            codes: cells of the n records on each axis, shape (n, axes); a record has ``BALLS``
+                balls.
+            sizes: number of cells on each axis; each combination of cells has ``extra`` balls.
             doubled: put every drawn ball back with ``BALLS`` more like it.
         """
         records = len(codes) * BALLS
@@ -164,27 +171,28 @@ class Noise(ABC):
             ends_of_axis = np.full(int(blank.sum()), cells_of_axis, dtype=object)
             drawn[blank, axis] = self.below(ends_of_axis).astype(np.int64)
         earlier = ((ball[again] - records - cells) // BALLS).astype(np.int64)
-        for i, j in zip(order[again], earlier, strict=True):  # a ball before, which may be one too
+        # In order, because the earlier ball may itself repeat one that was drawn before it.
+        for i, j in zip(order[again], earlier, strict=True):
             drawn[i] = drawn[j]
         return drawn
 
     def poisson(self, size: int) -> Ints:
-        """Whole numbers from Poisson(1), with no more weight in its tails than it has.
+        """Draw whole numbers from Poisson(1), rounded so that no tail has too much probability.
 
         Pr(k or more) is that of Poisson(1) rounded down to a multiple of 2^-62. So the distribution
         is known exactly, and E[exp(s k)] is at most that of Poisson(1) for s > 0 and at least that
-        for s < 0: what rests on these moments holds without a bound on the rounding.
+        for s < 0: claims that rest on these moments hold without a bound on the rounding.
         """
         drawn = self.below(np.full(size, _GRAIN)).astype(np.int64)
-        # The number of tails of which the drawn number is one.
+        # k is the number of tails {k or more} that contain the drawn number.
         return np.asarray(len(_tails()) - np.searchsorted(_tails(), drawn, side="right"))
 
 
 class SecureNoise(Noise):
-    """For releases.
+    """Exact noise from the operating system's secret random numbers, for releases.
 
-    Each draw looks first whether a signal has come: nothing is drawn for a release that somebody
-    has stopped.
+    Each draw first checks for a signal, so that nothing is drawn for a release that has been
+    interrupted.
     """
 
     name = "release"
@@ -200,11 +208,11 @@ class SecureNoise(Noise):
         return self._added(values, _opendp_gaussian(scale), int).astype(np.int64)
 
     def radial(self, values: ArrayLike, scale: float) -> Ints:
-        """By rejection, in rational numbers.
+        """Add radial noise by rejection sampling, in rational numbers.
 
-        With d entries r(k) is at least |k|_1 / sqrt d, so that discrete Laplace noise of scale
-        sqrt d times as large covers it; of it is kept what exp(-r(k) / scale) asks for. One in 2 is
-        kept for d = 4, one in 60 for d = 16, one in 500 for d = 24.
+        With d entries r(k) is at least |k|_1 / sqrt d, so that discrete Laplace noise of sqrt d
+        times the scale dominates it and serves as proposal. One proposal in 2 is accepted for
+        d = 4, one in 60 for d = 16, one in 500 for d = 24.
         """
         array = np.asarray(values, dtype=np.int64)
         wide = scale * math.sqrt(array.size) * (1 + 1e-12)
@@ -236,12 +244,12 @@ class SecureNoise(Noise):
     def below(self, ends: ArrayLike) -> NDArray[Any]:
         stop_if_interrupted()
         ends = np.asarray(ends)
-        found = [secrets.randbelow(int(end)) for end in ends.ravel()]
-        return np.array(found, dtype=object).reshape(ends.shape)
+        drawn = [secrets.randbelow(int(end)) for end in ends.ravel()]
+        return np.array(drawn, dtype=object).reshape(ends.shape)
 
 
 class StudyNoise(Noise):
-    """The same distributions, vectorised, from a seed. Not for release."""
+    """Noise of the same distributions from a seeded generator, vectorised. Not for release."""
 
     name = "numpy, seeded: not for release"
     releasable = False
@@ -259,23 +267,23 @@ class StudyNoise(Noise):
         return np.asarray(self.rng.geometric(p, shape) - self.rng.geometric(p, shape))
 
     def gaussian(self, values: ArrayLike, scale: float) -> Ints:
-        """By rejection.
+        """Add discrete Gaussian noise by rejection sampling.
 
         Source: canonne-kamath-steinke-2020, algorithm 3.
         """
         array = np.asarray(values, dtype=np.int64)
-        found, left = np.zeros(array.size, dtype=np.int64), np.arange(array.size)
+        accepted, left = np.zeros(array.size, dtype=np.int64), np.arange(array.size)
         wide = math.floor(scale) + 1
         while left.size:
             drawn = self._laplace(left.shape, wide)
             off = (np.abs(drawn) - scale**2 / wide) / scale
             taken = self.rng.random(left.size) < np.exp(-(off**2) / 2)
-            found[left[taken]] = drawn[taken]
+            accepted[left[taken]] = drawn[taken]
             left = left[~taken]
-        return array + found.reshape(array.shape)
+        return array + accepted.reshape(array.shape)
 
     def radial(self, values: ArrayLike, scale: float) -> Ints:
-        """A radius and a direction, rounded: alike for scales far above 1."""
+        """Add a random radius times a random direction, rounded; close to exact if scale >> 1."""
         array = np.asarray(values, dtype=np.int64)
         away = self.rng.standard_normal(array.shape)
         length = self.rng.gamma(array.size, scale)
@@ -293,13 +301,13 @@ class StudyNoise(Noise):
         ends = np.asarray(ends)
         if ends.size and int(ends.max()) >= 2**63:  # beyond NumPy's integers
             source = random.Random(int(self.rng.integers(2**63)))
-            found = [source.randrange(int(end)) for end in ends.ravel()]
-            return np.array(found, dtype=object).reshape(ends.shape)
+            drawn = [source.randrange(int(end)) for end in ends.ravel()]
+            return np.array(drawn, dtype=object).reshape(ends.shape)
         return np.asarray(self.rng.integers(ends.astype(np.int64)))
 
 
 def opendp() -> Any:
-    """OpenDP's prelude, which takes a second to import."""
+    """Import OpenDP's prelude, which takes a second, and return it."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")

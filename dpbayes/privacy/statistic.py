@@ -1,4 +1,4 @@
-"""Statistics of the records, and the scale of noise that a budget buys for them."""
+"""Statistics of the records, and the scale of noise that makes them private at a given ε."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ from dpbayes.privacy.noise import Noise
 
 OutOfRange = Literal["bit", "truncate"]
 OUT_OF_RANGE = ("bit", "truncate")
-RADIAL = 24  # entries up to which radial noise is drawn: beyond, too few proposals are kept
-GRAINS = 2**20  # whole numbers that stand for an L2 sensitivity
+RADIAL = 24  # most entries with radial noise: with more, too few proposals are accepted
+GRAINS = 2**20  # grid steps in one L2 sensitivity
 LEAST = 2.0**-30  # ε above which radial noise stays inside 64 bits
-_UP = 1 + 1e-12  # more than floating point can lose
-_LOST = 1e-13  # so much of a truncated cost is left to floating point
+_UP = 1 + 1e-12  # exceeds the relative rounding error of these computations
+_LOST = 1e-13  # margin for the rounding error of a truncated cost
 
 
 def scale_for(sensitivity: float, epsilon: float) -> float:
-    """Scale at which noise costs ``epsilon``, rounded up: never towards less privacy."""
+    """Scale at which Laplace noise costs ``epsilon``, rounded up: never towards less privacy."""
     return sensitivity / epsilon * _UP
 
 
 @dataclass(frozen=True)
 class Change:
-    """What one record can do to a statistic.
+    """Largest change of a statistic between neighbours.
 
-    It moves at most ``entries`` of its entries, all together by ``entries * step``: the worst for
-    ``truncated_cost``, by concavity, are steps of the same size.
+    At most ``entries`` entries change, in sum by ``entries * step``. By concavity, equal steps are
+    the worst case for ``truncated_cost``.
 
     Source: bowen-liu-2020, section 2.4; liu-2016, section 2.1.
 
     Attributes:
-        norm: bound in the L2 norm, where it is known to be below that in L1.
+        step: change of one entry.
+        entries: number of entries that change.
+        norm: bound on the change in the L2 norm, if known to be below that in L1.
     """
 
     step: float
@@ -54,30 +56,31 @@ class Change:
 
     @property
     def l2(self) -> float:
-        """Sensitivity in the L2 norm, which is at most that in L1."""
+        """Sensitivity in the L2 norm; that in L1, which bounds it, unless ``norm`` is given."""
         return self.l1 if self.norm is None else self.norm
 
 
 def same_change(step: float) -> dict[Adjacency, Change]:
-    """One entry that a record moves by ``step`` at most, added, removed or changed."""
+    """Change of one entry by at most ``step``, under either adjacency."""
     return {"add-remove": Change(step), "substitution": Change(step)}
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A function of the records that noise is added to.
+    """Statistic of the records to which noise is added.
 
-    What rests on a sum is a whole number: a sum of floating-point numbers moves by more than its
-    terms, and no bound on one record covers that. ``unit`` and ``origin``, which are public, give
-    a whole number its meaning.
+    Statistics that are sums have whole numbers as values: by rounding, a sum of floating-point
+    numbers can change by more than its terms do, which a bound on one record does not cover.
+    ``unit`` and ``origin``, which are public, convert the whole numbers.
 
     Attributes:
-        name: for messages and settings.
+        name: name in messages and settings.
         value: array of any shape; whole numbers if ``integer``.
-        change: what one record can do to ``value``, by adjacency: the sensitivity.
-        lower, upper: public range of every entry. No value has to lie inside: where the true
-            number of records is not public, sums can leave a range that follows the public one.
-        unit, origin: a value v stands for ``origin + unit * v``.
+        change: sensitivity of ``value``, by adjacency.
+        lower, upper: public range of every entry. Values may lie outside: if the true number of
+            records is not public, sums can exceed a range that is based on the public number.
+        integer: whether values are whole numbers.
+        unit, origin: a value v represents ``origin + unit * v``.
     """
 
     name: str
@@ -91,11 +94,11 @@ class Statistic:
 
     @property
     def exact(self) -> NDArray[Any]:
-        """What the value stands for, inside its range, without noise. Confidential."""
+        """The represented statistic, clipped to its range, without noise. Confidential."""
         return np.asarray(self.origin + self.unit * np.clip(self.value, self.lower, self.upper))
 
     def reach(self, adjacency: Adjacency) -> float:
-        """L1 sensitivity of what the value stands for."""
+        """L1 sensitivity of the represented statistic."""
         return self.unit * self.change[adjacency].l1
 
     def sanitised(
@@ -105,16 +108,17 @@ class Statistic:
         noise: Noise,
         out_of_range: OutOfRange = "bit",
     ) -> NDArray[Any]:
-        """What the statistic stands for, with Laplace noise at ``epsilon``, inside its range.
+        """Return the represented statistic with Laplace noise at ``epsilon``, inside its range.
 
-        ``bit`` (boundary-inflated truncation) moves what is outside to the boundary, which is
-        post-processing. ``truncate`` draws again until everything is inside. That is another
+        ``bit`` (boundary-inflated truncation) moves noisy values outside the range to its boundary,
+        which is post-processing. ``truncate`` redraws until all values are inside. That is another
         distribution, whose normalising constant depends on the records: at the plain scale it
         costs up to 2 epsilon, although the papers (Liu 2019; Bowen & Liu, section 4.1) call it
-        free. Here its scale is raised until it costs epsilon, for values inside the range; one that
-        is outside is moved to the boundary first, which brings no two values farther apart.
+        free. Here its scale is raised until it costs epsilon, for values inside the range; a value
+        outside is moved to the boundary first, which moves no two values farther apart.
 
-        Several real numbers without a range get radial noise where that is less (``_radially``).
+        Several real numbers without a range get radial noise if its variance is smaller
+        (``_radially``).
 
         Source: dwork-mcsherry-nissim-smith-2006; liu-2016, definition 2; section 5.1;
         bowen-liu-2020, definition 2.3; liu-2019.
@@ -130,7 +134,8 @@ class Statistic:
     ) -> NDArray[Any]:
         change = self.change[adjacency]
         entries = self.value.size
-        less = math.sqrt(entries + 1) * change.l2 < math.sqrt(2) * change.l1  # in sd
+        # Standard deviations per entry of radial and of Laplace noise, both times epsilon.
+        less = math.sqrt(entries + 1) * change.l2 < math.sqrt(2) * change.l1
         real = not self.integer and math.isinf(self.lower)
         if real and less and entries <= RADIAL and epsilon > LEAST:
             return self._radially(epsilon, change.l2, noise)
@@ -142,7 +147,7 @@ class Statistic:
         return noise.inside(inside, scale, self.lower, self.upper, integer=self.integer)
 
     def with_gaussian(self, rho: float, adjacency: Adjacency, noise: Noise) -> NDArray[Any]:
-        """What the statistic stands for, with discrete Gaussian noise, moved into its range.
+        """Return the represented statistic with discrete Gaussian noise, clipped to its range.
 
         Source: liu-2016, definition 3; canonne-kamath-steinke-2020, theorem 4.
 
@@ -154,35 +159,40 @@ class Statistic:
         if self.integer:
             noisy = noise.gaussian(self.value, scale_for(norm, root))
         else:
-            grain, most, whole = self._in_grains(norm)
-            noisy = grain * noise.gaussian(whole, scale_for(most, root))
+            grain, bound, multiples = self._in_grains(norm)
+            noisy = grain * noise.gaussian(multiples, scale_for(bound, root))
         return np.asarray(self.origin + self.unit * np.clip(noisy, self.lower, self.upper))
 
     def _radially(self, epsilon: float, norm: float, noise: Noise) -> Floats:
-        """With noise of density proportional to exp(-epsilon |e| / norm), on a grid."""
-        grain, most, whole = self._in_grains(norm)
-        return np.asarray(grain * noise.radial(whole, scale_for(most, epsilon)))
+        """Add noise of density proportional to exp(-epsilon |e| / norm), on a grid."""
+        grain, bound, multiples = self._in_grains(norm)
+        return np.asarray(grain * noise.radial(multiples, scale_for(bound, epsilon)))
 
     def _in_grains(self, norm: float) -> tuple[float, int, NDArray[Any]]:
-        """A unit, the L2 sensitivity in it as a whole number, and the value in it, rounded.
+        """Express the value on a grid.
 
-        Sensitivity: GRAINS, and by rounding at most sqrt(entries) more, and less than 1 by the
-        division.
+        Returns:
+            Grid step, L2 sensitivity in steps (a whole number), and the value in steps, rounded.
+            The sensitivity is GRAINS, plus at most sqrt(entries) by rounding the value, plus less
+            than 1 by rounding in the division.
         """
         grain = norm / GRAINS
-        whole = np.rint(self.value / grain).astype(np.int64)
-        return grain, GRAINS + math.isqrt(self.value.size) + 2, whole
+        multiples = np.rint(self.value / grain).astype(np.int64)
+        return grain, GRAINS + math.isqrt(self.value.size) + 2, multiples
 
 
 def truncated_cost(change: Change, width: float, scale: float, *, integer: bool) -> float:
-    """Privacy loss of Laplace noise of a scale, drawn again until it is inside a range.
+    """Privacy loss of Laplace noise that is redrawn until the noisy value is inside a range.
 
-    Each entry has density exp(-|s* - s| / scale) / Z(s), with Z(s) the chance to be inside, for s
-    inside itself. Z is log-concave and smallest at the ends of the range, so its ratio is largest
-    for a step from one.
+    For s inside the range, a noisy entry s* has density exp(-|s* - s| / scale) / Z(s), with Z(s)
+    the probability of the range. Z is log-concave and smallest at the ends of the range, so its
+    ratio between neighbours is largest for a step from an end.
 
     Args:
-        width: of the range; inf for one that is open above.
+        change: sensitivity of the value.
+        width: width of the range; inf for a range that is open above.
+        scale: scale of the Laplace noise.
+        integer: whether values and noise are whole numbers.
     """
     step = min(change.step, width)
     far = min(step, width / 2)
@@ -190,11 +200,11 @@ def truncated_cost(change: Change, width: float, scale: float, *, integer: bool)
     if integer:
         far = float(math.floor(far)) or min(1.0, width)
         q = math.exp(-1 / scale)
-    more = 1 if integer else 0
+    shift = 1 if integer else 0
 
     def inside(s: float) -> float:
-        # Proportional to Z: what lies below s and what lies above, without cancellation.
-        return -(math.expm1(-(s + more) / scale) + q * math.expm1(-(width - s) / scale))
+        # Proportional to Z: the mass below s plus the mass above, by expm1 without cancellation.
+        return -(math.expm1(-(s + shift) / scale) + q * math.expm1(-(width - s) / scale))
 
     gain = (inside(far) - inside(0.0)) / inside(0.0) if width else 0.0
     return change.entries * (step / scale + math.log1p(gain))
@@ -202,9 +212,9 @@ def truncated_cost(change: Change, width: float, scale: float, *, integer: bool)
 
 @lru_cache(maxsize=1024)
 def truncated_scale(change: Change, width: float, epsilon: float, *, integer: bool) -> float:
-    """The smallest scale found at which ``truncated_cost`` is at most ``epsilon``."""
+    """Smallest scale found at which ``truncated_cost`` is at most ``epsilon``."""
     low = change.l1 / epsilon  # costs epsilon without the normalising constant
-    high = 2 * low * _UP  # costs at most twice what noise of this scale costs: epsilon
+    high = 2 * low * _UP  # untruncated it costs epsilon / 2; truncated at most twice that
     while high > low * _UP:
         middle = math.sqrt(low * high)
         if truncated_cost(change, width, middle, integer=integer) <= epsilon - _LOST:
@@ -215,8 +225,12 @@ def truncated_scale(change: Change, width: float, epsilon: float, *, integer: bo
 
 
 def shares(names: list[str], weights: Any, what: str) -> dict[str, float]:
-    """Parts of a budget by name; equal ones by default.
+    """Split a budget into parts that sum to 1, by name; equal parts by default.
 
+    Args:
+        names: names of all parts.
+        weights: parts by name or in the order of ``names``; None for equal parts.
+        what: what needs the parts, for messages.
     Raises:
         GuaranteeError: unknown or missing names, parts that are not above 0, or a sum other than 1.
     """
@@ -244,5 +258,5 @@ def shares(names: list[str], weights: Any, what: str) -> dict[str, float]:
             f"{math.fsum(numbers) if good else 'nothing'}. They are the parts of ε for "
             f"{', '.join(names)}."
         )
-    total = math.fsum(numbers)  # at most 1e-9 away from 1
+    total = math.fsum(numbers)  # may exceed 1 by 1e-9, which would overspend the budget
     return {name: weights[name] / max(1.0, total) for name in names}

@@ -1,1 +1,1 @@
-"""Stan programs and what turns records into their data."""
+"""Stan programs, and the conversion of records into their data."""

@@ -1,4 +1,4 @@
-"""Public cells of a histogram: intervals between edges, and atoms, which are cells of no width."""
+"""Public cells of a histogram: intervals between edges, and atoms, which have no width."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MOST_CELLS = 1000
 
 @dataclass(frozen=True)
 class NumberCells:
-    """Cells of a numeric column in order, by public facts alone.
+    """Cells of a numeric column in ascending order, from public facts alone.
 
     Attributes:
-        points: ends of the intervals, in order: edges, and atoms where they cut an interval in two.
+        points: ends of the intervals in ascending order: edges, and atoms that split an interval.
         atoms: values that are cells of their own.
     """
 
@@ -30,12 +30,14 @@ class NumberCells:
 
     @classmethod
     def of(cls, column: Column, bins: Any) -> NumberCells:
-        """Those of a column with bounds.
+        """Build the cells of a column with bounds.
 
         Args:
-            bins: how many, of equal width, or their edges: the bounds are the outer ones.
+            column: numeric column with declared bounds.
+            bins: number of bins of equal width, or their edges, of which the outer ones are the
+                bounds.
         Raises:
-            SchemaError: neither, or edges that are not in order inside the bounds.
+            SchemaError: ``bins`` is neither, or its edges do not rise from bound to bound.
         """
         assert column.lower is not None  # continuous: checked by the schema
         assert column.upper is not None
@@ -58,34 +60,37 @@ class NumberCells:
 
     @cached_property
     def _number(self) -> tuple[Ints, Ints]:
-        """The cell of each point, where it is an atom, and of the interval after it; from 0."""
+        """Cell of each point if it is an atom, and cell of the interval after it; from 0."""
         before = np.concatenate([[0], np.cumsum(1 + self._is_atom)[:-1]])
         return before, before + self._is_atom
 
     @property
     def count(self) -> int:
-        """C, how many there are."""
+        """Number C of cells."""
         return len(self.points) - 1 + len(self.atoms)
 
     @cached_property
     def ends(self) -> Floats:
-        """Shape (C, 2): lower and upper end of each cell."""
-        found = np.empty((self.count, 2))
+        """Lower and upper end of each cell, shape (C, 2)."""
+        limits = np.empty((self.count, 2))
         atom, interval = self._number
         points = np.asarray(self.points)
-        found[atom[self._is_atom]] = points[self._is_atom, None]
-        found[interval[:-1]] = np.column_stack([points[:-1], points[1:]])
-        return found
+        limits[atom[self._is_atom]] = points[self._is_atom, None]
+        limits[interval[:-1]] = np.column_stack([points[:-1], points[1:]])
+        return limits
 
     @property
     def shares(self) -> Floats:
-        """Shape (C,): those of a public prior, by width; an atom's is that of a bin. Sum to 1."""
+        """Public prior shares of the cells, shape (C,), in proportion to width; they sum to 1.
+
+        An atom has the average share of an interval.
+        """
         width = np.diff(self.ends).ravel()
         bins = len(self.points) - 1
         return np.where(width > 0, width * bins / width.sum(), 1.0) / self.count
 
     def numbers(self, values: NDArray[Any]) -> Ints:
-        """Of values inside the bounds, the cell that each is in, from 1."""
+        """Return the number, from 1, of the cell that holds each value inside the bounds."""
         points = np.asarray(self.points)
         place = np.clip(np.searchsorted(points, values, side="right") - 1, 0, len(points) - 1)
         atom, interval = self._number
@@ -94,14 +99,17 @@ class NumberCells:
         return np.where(on_atom, atom[place], within).astype(np.int64) + 1
 
     def values(self, numbers: Floats) -> Floats:
-        """The inverse: 3.2 is at 0.7 of the third cell's width, from 2.5 to 3.5."""
+        """Convert cell numbers with fractions back to values; the inverse of ``numbers``.
+
+        3.2 is at 0.7 of the third cell's width, as that cell covers 2.5 to 3.5.
+        """
         cell = np.clip(np.rint(numbers), 1, self.count)
         low, high = self.ends[cell.astype(np.int64) - 1].T
         return np.asarray(low + (high - low) * np.clip(numbers - cell + 0.5, 0, 1))
 
 
 def _given(column: Column, bins: Any) -> Floats:
-    """Edges as they were given."""
+    """Check edges that the user listed and return them as floats."""
     numbers = isinstance(bins, list | tuple | np.ndarray) and all(
         isinstance(x, int | float | np.number) and not isinstance(x, bool) for x in bins
     )

@@ -1,7 +1,7 @@
-"""Stan programs of several columns put together as one that keeps the contract.
+"""Combination of the Stan programs of several columns into one that keeps the contract.
 
-Names of a column's program get its label as an ending; what the contract names is shared. The terms
-that each program gave to ``pseudo_log_lik`` are added up, and the sum is what passes it, once.
+Names in a column's program get its label as an ending; names of the contract are shared. The terms
+that each program passed to ``pseudo_log_lik`` are added up, and their sum passes it once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dpbayes.stan.program import (
 )
 from dpbayes.stan.proof.syntax import Node, Unreadable, parse
 
-SEPARATOR = "__"  # between a name and a column's label, which has none: no two names become one
+SEPARATOR = "__"  # before a column's label, which does not contain it: names stay distinct
 DIVERGENCE = "divergence"
 SHARED = (*CONTRACT_DATA, *OPTIONAL_DATA, "rows", DIVERGENCE)
-COLUMN = "of_column"  # data entry: the column that log_lik and y_rep are of, 0 for the whole record
+COLUMN = "of_column"  # data entry: column for log_lik and y_rep; 0 is log_lik of whole records
 
 _SWITCHES = ("emit", "emit_y_rep")
 _TERMS = "log_lik_i"
@@ -37,12 +37,12 @@ _RETURN = re.compile(r"return\s+pseudo_log_lik\s*\(")
 
 
 def entry(name: str, label: str) -> str:
-    """What a column's data entry or parameter is called in a sequence; a label "" changes none."""
+    """Return the name of a column's data or parameter in a sequence; a label "" changes none."""
     return name if not label or name in SHARED else f"{name}{SEPARATOR}{label}"
 
 
 class Piece(NamedTuple):
-    """A column's program and what the sequence's program says of it."""
+    """A column's program, with its label and the text of a comment about it."""
 
     label: str
     about: str
@@ -50,24 +50,24 @@ class Piece(NamedTuple):
 
 
 def contract_data(*, counted: bool) -> Iterator[str]:
-    """Lines of the contract's data, those of multiplicities where rows stand for several."""
+    """Yield the declarations of the contract's data, with multiplicities if ``counted``."""
     yield from (f"  {line}" for line in CONTRACT_DATA.values())
     if counted:
         yield f"  {MULTIPLICITY_DATA}"
 
 
 def clamped_sum(*, counted: bool) -> str:
-    """The statement by which terms of records reach target."""
-    more = f", {MULTIPLICITY}" if counted else ""
-    return f"  target += pseudo_log_lik({_TERMS}, weights, anchor, clip_lower, clip_upper{more});"
+    """Write the statement by which terms of records reach target."""
+    last = f", {MULTIPLICITY}" if counted else ""
+    return f"  target += pseudo_log_lik({_TERMS}, weights, anchor, clip_lower, clip_upper{last});"
 
 
 def composed(pieces: Sequence[Piece]) -> StanProgram:
-    """The program of a sequence.
+    """Combine the programs of columns into the program of a sequence.
 
     Raises:
-        ProgramError: a program that cannot be read, that adds to target what is not the clamped sum
-            alone, or whose functions are not those of the same name in another.
+        ProgramError: a program cannot be read, adds something besides the clamped sum to target,
+            or has a function that differs from one of the same name in another program.
     """
     columns = [PieceOfProgram(piece, number) for number, piece in enumerate(pieces, start=1)]
     scored = any(DIVERGENCE in piece.program.declared("data") for piece in pieces)
@@ -98,7 +98,7 @@ def _heading(pieces: Sequence[Piece]) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """On one line, in letters that every compiler takes."""
+    """Put text on one line, in ASCII, which every compiler accepts."""
     return " ".join(text.split()).encode("ascii", "replace").decode()
 
 
@@ -109,21 +109,21 @@ def _functions(columns: Sequence[PieceOfProgram]) -> Iterator[str]:
 
 
 def functions_of(columns: Sequence[PieceOfProgram]) -> Iterator[str]:
-    """Each function once.
+    """Yield the functions of all columns, each once.
 
     Raises:
-        ProgramError: two of one head are not the same, or two of one name where one is a user's:
-            Stan might take the one for the other.
+        ProgramError: two functions with the same head differ, or a user's function overloads one
+            of another program: Stan might call the wrong one.
     """
-    found: dict[str, tuple[str, str]] = {}  # head -> text without comments, program
+    definitions: dict[str, tuple[str, str]] = {}  # head -> text without comments, program
     owners: dict[str, StanProgram] = {}  # name -> program
     for column in columns:
         for text in column.functions():
             bare = " ".join(without_comments(text).split())
             head = bare.partition("{")[0]
             first = owners.setdefault(_name_of(text), column.program)
-            overloads = head not in found and first != column.program
-            known, owner = found.setdefault(head, (bare, column.program.name))
+            overloads = head not in definitions and first != column.program
+            known, owner = definitions.setdefault(head, (bare, column.program.name))
             if overloads and not (first.bundled and column.program.bundled):
                 known, owner = "", first.name
             if known != bare:
@@ -153,9 +153,9 @@ def _data(columns: Sequence[PieceOfProgram], *, scored: bool, counted: bool) -> 
     yield "}"
 
 
-def _block(name: str, columns: Sequence[PieceOfProgram], more: Sequence[str]) -> Iterator[str]:
+def _block(name: str, columns: Sequence[PieceOfProgram], first: Sequence[str]) -> Iterator[str]:
     yield f"{name} {{"
-    yield from more
+    yield from first
     for column in columns:
         yield from column.section(name)
     yield "}"
@@ -163,7 +163,7 @@ def _block(name: str, columns: Sequence[PieceOfProgram], more: Sequence[str]) ->
 
 def _model(columns: Sequence[PieceOfProgram], *, counted: bool) -> Iterator[str]:
     total = f"  vector[n] {_TERMS} = zeros_vector(n);  // of a record: the sum over its columns"
-    yield from (*_block("model", columns, (total,)),)[:-1]
+    yield from (*_block("model", columns, (total,)),)[:-1]  # its closing brace follows below
     yield ""
     yield clamped_sum(counted=counted)
     yield "}"
@@ -171,23 +171,24 @@ def _model(columns: Sequence[PieceOfProgram], *, counted: bool) -> Iterator[str]
 
 def _generated(columns: Sequence[PieceOfProgram]) -> Iterator[str]:
     declared = ("  vector[emit ? n : 0] log_lik;", "  vector[emit_y_rep ? n : 0] y_rep;")
-    yield from (*_block("generated quantities", columns, declared),)[:-1]
+    yield from (*_block("generated quantities", columns, declared),)[:-1]  # as in _model
     yield ""
     yield "  if (emit) log_lik = zeros_vector(n);"
     for column in columns:
-        one, k = column.label, column.number
-        log_lik, y_rep = entry("log_lik", one), entry("y_rep", one)
+        k, label = column.number, column.label
+        log_lik, y_rep = entry("log_lik", label), entry("y_rep", label)
         yield f"  if (emit && ({COLUMN} == 0 || {COLUMN} == {k})) log_lik += {log_lik};"
         yield f"  if (emit_y_rep && {COLUMN} == {k}) y_rep = to_vector({y_rep});"
     yield "}"
 
 
 class PieceOfProgram:
-    """A program with its names changed, as a part of another.
+    """A program whose names are changed so that it can be part of another.
 
     Attributes:
         shared: names that are the same in all pieces.
-        made: data that the whole program makes, and that are not declared.
+        made: data that the whole program computes, so that they are not declared as data.
+        told: functions that were written for this piece.
     """
 
     shared: tuple[str, ...] = SHARED
@@ -196,25 +197,25 @@ class PieceOfProgram:
     def __init__(self, piece: Piece, number: int) -> None:
         self.label, self.about, self.program = piece
         self.number = number
-        self.told: set[str] = set()  # functions that were written for it
+        self.told: set[str] = set()
         self._listing = piece.program.listing
         own = "emit_y_rep" if "emit_y_rep" in piece.program.declared("data") else "emit"
-        self._switch = own  # by which it writes y_rep
+        self._switch = own  # data entry that makes the program write y_rep
         changed = {*_declared(piece.program), own} - (set(self.shared) - {own})
         self._names = {name: f"{name}{SEPARATOR}{self.label}" for name in changed}
 
     @property
     def terms_into(self) -> str:
-        """The left side of the statement by which its terms go on."""
+        """Left side of the statement that passes on the terms of its records."""
         return f"{_TERMS} +="
 
     @property
     def own_switch(self) -> str:
-        """When it writes y_rep."""
+        """Stan condition under which the piece writes y_rep."""
         return f"emit_y_rep && {COLUMN} == {self.number}"
 
     def section(self, block: str) -> Iterator[str]:
-        """The inside of a block with a line that says whose it is; nothing if it is empty."""
+        """Yield the inside of a block after a comment on its column; nothing if it is empty."""
         text = self._data() if block == "data" else self._inside(block)
         if block == "model":
             text = self._with_terms()
@@ -238,32 +239,32 @@ class PieceOfProgram:
         return self._listing[slice(*self.program.span(block))]
 
     def _data(self) -> str:
-        """Its data block without what is shared."""
+        """Return the inside of the data block without shared entries and those of ``made``."""
         text = self._inside("data")
         code = without_comments(text)
-        kept, start = [], 0
-        for found in re.finditer(r";[ \t]*", code):
-            name = re.search(r"(\w+)\s*$", code[start : found.start()])
-            comment = re.compile(r"//[^\n]*").match(text, found.end())
-            end = comment.end() if comment else found.end()
+        passages, start = [], 0
+        for semicolon in re.finditer(r";[ \t]*", code):
+            name = re.search(r"(\w+)\s*$", code[start : semicolon.start()])
+            comment = re.compile(r"//[^\n]*").match(text, semicolon.end())
+            end = comment.end() if comment else semicolon.end()
             if name and name[1] in (*self.shared, *self.made):
-                kept.append("\n" if text[start:end].lstrip(" ").startswith("\n") else "")
+                passages.append("\n" if text[start:end].lstrip(" ").startswith("\n") else "")
             else:
-                kept.append(text[start:end])
+                passages.append(text[start:end])
             start = end
-        return self._renamed("".join(kept) + text[start:])
+        return self._renamed("".join(passages) + text[start:])
 
     def _renamed(self, text: str) -> str:
-        """With its own names; functions, comments and strings stay."""
+        """Replace names in Stan text by the piece's own; keep functions, comments and strings."""
 
-        def change(found: re.Match[str]) -> str:
-            called = text[found.end() :].lstrip().startswith("(")
-            return found[0] if called else self._names.get(found[0], found[0])
+        def change(token: re.Match[str]) -> str:
+            called = text[token.end() :].lstrip().startswith("(")
+            return token[0] if called else self._names.get(token[0], token[0])
 
         return _TOKEN.sub(change, text)
 
     def _with_terms(self) -> str:
-        """Its model block, where the terms of its records are added to those of the others."""
+        """Return the inside of the model block, passing on the records' terms without the clamp."""
         text = self._inside("model")
         start, end, _ = self._clamp(text)
         call = f"  {self.terms_into} {self._renamed(self._terms)};"
@@ -275,13 +276,17 @@ class PieceOfProgram:
         return self._renamed(text[:start]).rstrip(" ") + call + self._renamed(text[end:])
 
     def _clamp(self, text: str) -> tuple[int, int, tuple[str, list[str]]]:
-        """Where the statement with the clamp is, what it calls, and with which arguments."""
+        """Find the statement with the clamp: its start and end, and its function with arguments.
+
+        Raises:
+            ProgramError: the text does not have exactly one such statement.
+        """
         code = without_comments(text)
-        found = list(_CLAMP.finditer(code))
-        if len(found) == 1:
-            close, arguments = _arguments(code, found[0].end())
+        statements = list(_CLAMP.finditer(code))
+        if len(statements) == 1:
+            close, arguments = _arguments(code, statements[0].end())
             if end := re.compile(r"\s*;").match(code, close + 1):
-                return found[0].start(), end.end(), (found[0][1], arguments)
+                return statements[0].start(), end.end(), (statements[0][1], arguments)
         raise ProgramError(
             f"{self.program.name}.stan cannot be a column of a sequence: its model block needs one "
             "statement target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, "
@@ -290,36 +295,36 @@ class PieceOfProgram:
 
     @cached_property
     def _summed(self) -> str | None:
-        """The function that reduce_sum sums, if one does."""
+        """Name of the function that reduce_sum sums; None without reduce_sum."""
         called, arguments = self._clamp(self._inside("model"))[2]
         return None if called == "pseudo_log_lik" else arguments[0]
 
     @cached_property
     def _terms(self) -> str:
-        """The record log-likelihoods that its model block gives to the clamp."""
+        """Stan expression of the record log-likelihoods that the model block clamps."""
         called, arguments = self._clamp(self._inside("model"))[2]
         if called == "pseudo_log_lik":
             return arguments[0]
-        function, record, _, *given = arguments
+        function, record, _, *further = arguments
         texts = [t for t in _split(self._inside("functions")) if _name_of(t) == function]
         if len(texts) != 1:
             raise ProgramError(
                 f"{self.program.name}.stan: a sequence needs one function {function}() to take its "
                 f"terms from, found {len(texts)}."
             )
-        _, kept = _as_terms(texts[0])
-        all_given = [record, "1", "n", *given]
-        return f"{_terms_name(function)}({', '.join(all_given[place] for place in kept)})"
+        _, places = _as_terms(texts[0])
+        passed = [record, "1", "n", *further]
+        return f"{_terms_name(function)}({', '.join(passed[place] for place in places)})"
 
     def functions(self) -> Iterator[str]:
-        """Its functions with the comments before them; of the one that is summed, its terms."""
+        """Yield its functions and their comments; a summed function returns its terms instead."""
         for text in _split(self._inside("functions")):
             yield _as_terms(text)[0] if _name_of(text) == self._summed else text
 
 
 @lru_cache(maxsize=64)
 def _declared(program: StanProgram) -> frozenset[str]:
-    """Names of variables that a program declares, functions excepted."""
+    """Collect the names of variables that a program declares outside of its functions."""
     try:
         tree = parse(program.text)
     except Unreadable as error:
@@ -338,19 +343,19 @@ def _declared(program: StanProgram) -> frozenset[str]:
 
 
 def _split(block: str) -> Iterator[str]:
-    """The definitions of a functions block, each with the comments before it."""
+    """Split a functions block into definitions, each with the comments before it."""
     code = without_comments(block)
     start = depth = 0
-    for found in re.finditer(r"[{}]", code):
-        depth += 1 if found[0] == "{" else -1
+    for brace in re.finditer(r"[{}]", code):
+        depth += 1 if brace[0] == "{" else -1
         if depth == 0:
-            yield block[start : found.end()].strip("\n")
-            start = found.end()
+            yield block[start : brace.end()].strip("\n")
+            start = brace.end()
 
 
 def _name_of(function: str) -> str:
-    found = re.search(r"(\w+)\s*\(", without_comments(function))
-    return found[1] if found else ""
+    head = re.search(r"(\w+)\s*\(", without_comments(function))
+    return head[1] if head else ""
 
 
 def _terms_name(function: str) -> str:
@@ -358,35 +363,35 @@ def _terms_name(function: str) -> str:
 
 
 def _as_terms(function: str) -> tuple[str, list[int]]:
-    """A function that returns pseudo_log_lik of a block, as one that returns the terms themselves.
+    """Rewrite a function that returns pseudo_log_lik of a block of records to return the terms.
 
     Returns:
-        Its text, and which of the arguments it still takes.
+        The text, and the positions of the arguments that it still takes.
     """
     code = without_comments(function)
     name = _name_of(function)
     opened = code.index("(")
     close, parameters = _arguments(code, opened + 1)
     body = code[code.index("{", close) :]
-    while found := _RETURN.search(body):
-        end, arguments = _arguments(body, found.end())
-        body = f"{body[: found.start()]}return {arguments[0]}{body[end + 1 :]}"
+    while returned := _RETURN.search(body):
+        end, arguments = _arguments(body, returned.end())
+        body = f"{body[: returned.start()]}return {arguments[0]}{body[end + 1 :]}"
     used = set(re.findall(r"\w+", body))
-    kept = [k for k, parameter in enumerate(parameters) if parameter.split()[-1] in used]
-    head = f"  vector {_terms_name(name)}({', '.join(parameters[k] for k in kept)}) "
+    places = [k for k, parameter in enumerate(parameters) if parameter.split()[-1] in used]
+    head = f"  vector {_terms_name(name)}({', '.join(parameters[k] for k in places)}) "
     head = textwrap.fill(head, _WIDTH, subsequent_indent=" " * 6, drop_whitespace=True)
     comment = "  // log-likelihoods of the records first..last, or their scores"
-    return f"{comment}\n{head} {body}", kept
+    return f"{comment}\n{head} {body}", places
 
 
 def _arguments(code: str, start: int) -> tuple[int, list[str]]:
-    """Where a parenthesis that was opened before ``start`` closes, and what commas separate."""
-    depth, begin, found = 1, start, []
+    """Find where a parenthesis opened before ``start`` closes, and the arguments inside it."""
+    depth, begin, arguments = 1, start, []
     for position in range(start, len(code)):
         depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(code[position], 0)
         if depth == 0 or (depth == 1 and code[position] == ","):
-            found.append(" ".join(code[begin:position].split()))
+            arguments.append(" ".join(code[begin:position].split()))
             begin = position + 1
         if depth == 0:
-            return position, found
-    return len(code), found
+            return position, arguments
+    return len(code), arguments

@@ -1,4 +1,4 @@
-"""The outcome families: which Stan program, which column types, which public scaling and priors."""
+"""Outcome families: their Stan programs, column types, public scaling and default priors."""
 
 from __future__ import annotations
 
@@ -20,50 +20,48 @@ from dpbayes.stan.outcomes import decode_outcome, encode_outcome
 
 Prior = float | tuple[float, float]
 
-# Priors shared by families. Coefficients are those of columns orthonormal over the public domain
-# (formula.py), so their scale needs no data.
+# Priors shared by families. Coefficients belong to columns that are orthonormal over the public
+# domain (formula.py), so that the scale of their priors needs no data.
 _COMMON: dict[str, Prior] = {"coefficient": 1.0, "group_sd": 1.0}
 # Priors whose first entry is a location and may be negative; all other entries are scales,
 # shapes or rates and must be positive for the prior to be proper.
 _LOCATED = ("intercept", "cutpoint")
-MOST_PRIOR = 1e100  # squares of it, and of what it is a scale of, are numbers
+MOST_PRIOR = 1e100  # its square, and those of values on its scale, fit into a float
 MOST_COMPONENTS = 20
 
 
 @dataclass(frozen=True)
 class Family:
-    """An outcome family. Another one is entered with ``register_family``.
+    """An outcome family. ``register_family`` adds further ones.
 
     Attributes:
-        name: also of its Stan file, where ``program`` is not given.
-        density: for `dpbayes list`.
-        column_type: of the outcome.
+        name: name of the family, and of its Stan file unless ``program`` or ``file`` is given.
+        density: text for `dpbayes list`.
+        column_type: type of the outcome.
         scaling: how the outcome enters the program, always by declared bounds: ``range``
-            (y - lower) / (upper - lower), ``upper`` y / upper, ``none`` as it is, ``cells`` the
+            (y - lower) / (upper - lower), ``upper`` y / upper, ``none`` unscaled, ``cells`` the
             number of its cell (``NumberCells``). Record log-likelihoods are log densities on that
-            scale,
-            of cells log probabilities, which fixes what the clamp at ±epsilon/2 means; a density in
-            other units would differ by a constant.
-        priors: the defaults, passed to the program as ``prior_NAME``.
+            scale, or log probabilities of cells, which fixes what the clamp at ±epsilon/2 means; a
+            density in other units would differ by a constant.
+        priors: default priors, passed to the program as ``prior_NAME``.
         open_at: ends of the scaled outcome's range at which the density is not finite.
-        divergence: the program scores outcomes by the beta-divergence where it is asked to
-            (``switches``), for probability mass functions only, which 1 bounds publicly. Of a
-            program outside the package this is the author's claim; the contract check does not
-            try it.
-        program: a Stan file outside the package, which has to keep the contract of
+        divergence: whether the program can score outcomes by the beta-divergence (``switches``),
+            for probability mass functions only, which have the public bound 1. For a program
+            outside the package this is the author's claim; the contract check does not test it.
+        program: Stan file outside the package, which has to keep the contract of
             stan_models/README.md; None for a bundled one.
-        file: the bundled program, where it has not the family's name: one that several share.
-        constants: its data that say which of these it is.
-        settings: what may stand in parentheses after the name, with defaults: ``bins`` of
-            ``cells``; ``sigma``, a formula of the scale, None for one scale; ``components``, how
-            many, of a mixture.
-        parts: of a family of two parts, labels and families of these: the point, and the rest
+        file: bundled program that several families share, if it is not named like the family.
+        constants: program data that tell such a program which family it is.
+        settings: settings in parentheses after the name, with defaults: ``bins`` of ``cells``;
+            ``sigma``, a formula of the scale, None for one scale; ``components``, the number of
+            components of a mixture.
+        parts: labels and families of the two parts of a joined family: the point, and the rest
             (joined.py).
-        rule: how they are joined.
-        make: makes the program, where it is no file.
+        rule: how the parts are joined.
+        make: function that writes the program, if it is not a file.
 
     Raises:
-        SchemaError: scaling or divergence that outcomes of this type do not have.
+        SchemaError: scaling or divergence does not fit the type of the outcome.
     """
 
     name: str
@@ -96,11 +94,15 @@ class Family:
 
     @property
     def discrete(self) -> bool:
-        """The likelihood of a record is a probability."""
+        """True if a record's likelihood is a probability rather than a density."""
         return self.column_type != "continuous" or self.scaling == "cells"
 
     def given(self, settings: Mapping[str, Any]) -> Family:
-        """The same with some settings of its own; SchemaError for those that it does not have."""
+        """Return the family with some settings changed.
+
+        Raises:
+            SchemaError: a setting that the family does not have, or a value out of range.
+        """
         for name in settings:
             if name not in self.settings:
                 known = ", ".join(self.settings) or "none"
@@ -112,16 +114,16 @@ class Family:
                 "'~ x', without an outcome."
             )
         components = settings.get("components", 2)
-        whole = isinstance(components, int) and not isinstance(components, bool)
-        if not whole or not 2 <= components <= MOST_COMPONENTS:
+        is_integer = isinstance(components, int) and not isinstance(components, bool)
+        if not is_integer or not 2 <= components <= MOST_COMPONENTS:
             raise SchemaError(
                 f"family {self.name!r}: components = {components!r:.60} must be a whole number "
                 f"from 2 to {MOST_COMPONENTS}, from public knowledge."
             )
-        found = replace(self, settings={**self.settings, **settings})
+        with_settings = replace(self, settings={**self.settings, **settings})
         if sigma is None:
-            return found
-        return replace(found, **_with_scale(self))
+            return with_settings
+        return replace(with_settings, **_with_scale(self))
 
     def check_column(self, column: Column) -> None:
         """Raise SchemaError if the outcome's declaration does not fit the family."""
@@ -139,7 +141,7 @@ class Family:
             )
 
     def _check_points(self, column: Column) -> None:
-        """Whether the outcome has the points at which the family has mass, and no others."""
+        """Raise SchemaError unless family and declaration agree on points with probability mass."""
         if self.rule == "atoms" and not column.atoms:
             raise SchemaError(
                 f"column {column.name!r} has no atoms, which family {self.name!r} needs: values "
@@ -167,16 +169,16 @@ class Family:
 
     @property
     def keeps_atoms(self) -> bool:
-        """Atoms of a continuous outcome have probabilities of their own."""
+        """True if atoms of a continuous outcome have probabilities of their own."""
         return self.scaling == "cells" or self.rule == "atoms"
 
     def scaled_atoms(self, column: Column) -> NDArray[np.float64]:
-        """A column's atoms on the program's scale."""
+        """Return a column's atoms on the program's scale."""
         location, scale = self._affine(column)
         return (np.asarray(column.atoms, dtype=float) - location) / scale
 
     def encode(self, column: Column, values: pd.Series) -> NDArray[Any]:
-        """The outcome on the program's scale: shape (n,), float or int (levels from 1)."""
+        """Convert the outcome to the program's scale: shape (n,), float or int (levels from 1)."""
         y = encode_outcome(column, values)
         if self.scaling == "none":
             return y
@@ -186,20 +188,23 @@ class Family:
         low, high = self.support(column)
         scaled = np.asarray((np.clip(y, low, high) - location) / scale)
         if self.rule == "atoms":
+            # Exactly equal values, because the program compares outcomes with atoms by ==.
             for atom, value in zip(column.atoms, self.scaled_atoms(column), strict=True):
                 scaled[np.abs(np.asarray(y) - atom) < column.step / 2] = value
         return scaled
 
     def support(self, column: Column) -> tuple[float, float]:
-        """Ends of the values that the program is given: inside an end at which it is open.
+        """Return the range, in the column's units, to which outcomes are clipped.
 
-        A value on such an end counts as half of the column's public precision inside it, so that
-        every value of the declared domain has a density. Public, and the same for every table.
+        Where the density is not finite at an end, the range stops half of the column's public
+        precision inside it, so that every value of the declared domain has a density. The range is
+        public and the same for every table.
         """
         assert column.lower is not None  # continuous: checked by the schema
         assert column.upper is not None
         location, scale = self._affine(column)
         low, high = column.lower, column.upper
+        # nextafter, because half a step may be lost in rounding beside a large bound.
         if "lower" in self.open_at:
             low = max(low, location + column.step / 2, math.nextafter(location, math.inf))
         if "upper" in self.open_at:
@@ -208,7 +213,7 @@ class Family:
         return low, high
 
     def decode(self, column: Column, y: NDArray[Any]) -> pd.Series:
-        """Synthetic outcomes in the column's own units or levels; numbers are kept in bounds."""
+        """Convert synthetic outcomes to the column's units or levels, clipped to its bounds."""
         if self.scaling == "cells":
             y = self._cells(column).values(y)
         elif self.scaling != "none":
@@ -217,7 +222,7 @@ class Family:
         return decode_outcome(column, y)
 
     def stan_data(self, column: Column, priors: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Family constants for the program: priors and, where there are levels, their number C."""
+        """Return the family's public program data: priors, the number C of levels, switches."""
         data: dict[str, Any] = dict(self.constants) | {
             f"prior_{name}": value for name, value in self._priors(priors or {}).items()
         }
@@ -240,30 +245,34 @@ class Family:
     def switches(self) -> dict[str, float]:
         """Program data that a mechanism may change, at their defaults.
 
-        ``divergence`` is beta - 1 of the beta-divergence; 0 is the log-likelihood. A count's score
-        is summed up to ``y_upper``, its declared bound.
+        ``divergence`` is beta - 1 of the beta-divergence; 0 gives the log-likelihood. The score of
+        a count is a sum up to ``y_upper``, its declared bound.
         """
         if not self.divergence:
             return {}
         return {"divergence": 0.0, **({"y_upper": 0} if self.column_type == "count" else {})}
 
     def coordinates(self, groups: int, levels: int) -> dict[str, NDArray[np.float64]]:
-        """Program data for the way through J group effects: non-centred.
+        """Return program data for a non-centred parametrisation of J group effects.
 
-        They are those of stan_models/include/group_effects.stan. Chains get better ones
-        (mechanisms/posterior/coordinates.py), and everything else has these.
+        See stan_models/include/group_effects.stan. Chains get better coordinates
+        (mechanisms/posterior/coordinates.py); everything else uses these.
+
+        Args:
+            groups: J, the number of group effects.
+            levels: number of levels of a categorical or ordinal outcome.
         """
-        each = np.zeros((groups, levels - 1) if self.column_type == "categorical" else groups)
-        found = {"group_information": each, "group_estimate": each}
+        zeros = np.zeros((groups, levels - 1) if self.column_type == "categorical" else groups)
+        data = {"group_information": zeros, "group_estimate": zeros}
         if self.file == "ordinal":
-            found["gap_share"] = np.zeros(levels - 2)
-        return found
+            data["gap_share"] = np.zeros(levels - 2)
+        return data
 
     def _cells(self, column: Column) -> NumberCells:
         return NumberCells.of(column, self.settings["bins"])
 
     def _truncation(self, column: Column) -> dict[str, Any]:
-        """The declared bounds on the program's scale; a logarithm has none below 0."""
+        """Return the declared bounds on the program's scale; log y has no lower one at 0."""
         assert column.lower is not None  # continuous: checked by the schema
         location, scale = self._affine(column)
         low, high = ((float(end or 0) - location) / scale for end in (column.lower, column.upper))
@@ -271,7 +280,7 @@ class Family:
             return {"ends": (low, high), "truncated": 2}
         if low > 0:
             return {"ends": (math.log(low), math.log(high)), "truncated": 2}
-        return {"ends": (-1.0, math.log(high)), "truncated": 1}  # the first is not read
+        return {"ends": (-1.0, math.log(high)), "truncated": 1}  # the program ignores -1.0
 
     def _affine(self, column: Column) -> tuple[float, float]:
         assert column.lower is not None  # continuous: checked by the schema
@@ -298,7 +307,7 @@ class Family:
 
 
 def _numbers(value: Any) -> NDArray[np.float64]:
-    """What a prior was given as; nothing where it is text, a date or a table."""
+    """Convert the values of a prior to floats; an empty array if they are not numbers."""
     items = value if isinstance(value, list | tuple | np.ndarray) else (value,)
     if not all(isinstance(n, int | float | np.number) and not isinstance(n, bool) for n in items):
         return np.empty(0)
@@ -308,7 +317,7 @@ def _numbers(value: Any) -> NDArray[np.float64]:
         return np.full(len(items), np.inf)
 
 
-# Which of its families location_scale.stan is, and priors that only some of them have.
+# Data that tell location_scale.stan which family it is, and priors that only some families have.
 _SCALE: dict[str, Any] = {
     "logged": 0, "student": 0, "truncated": 0, "ends": (0.0, 1.0), "prior_nu": (2.0, 0.1),
     "prior_sigma_coefficient": 1.0,
@@ -319,7 +328,7 @@ _MIXED: dict[str, Prior] = {"least_sigma": 0.005, "share": 2.0}
 
 
 def _with_scale(family: Family) -> dict[str, Any]:
-    """What changes in a family whose scale has a formula."""
+    """Return the fields that change when the scale of a family has a formula."""
     constants = {**_SCALE, "logged": int(family.scaling == "upper"), **family.constants}
     constants.pop("censored", None)
     priors = {**family.priors, "sigma_coefficient": constants.pop("prior_sigma_coefficient")}
@@ -431,11 +440,11 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(text: str) -> Family:
-    """A family by its name, with settings in parentheses: ``histogram(bins = 20)``.
+    """Look up a family by name, with settings in parentheses: ``histogram(bins = 20)``.
 
     Raises:
         ProgramError: an unknown name.
-        SchemaError: unknown settings, or no such text.
+        SchemaError: unknown settings, or a text of another form.
     """
     name, settings = read_family(text)
     if name not in FAMILIES:
@@ -444,7 +453,7 @@ def family_of(text: str) -> Family:
 
 
 def register_family(family: Family) -> None:
-    """Enter a family of one's own; SchemaError if another one has its name."""
+    """Add a family; SchemaError if another one has its name."""
     if FAMILIES.setdefault(family.name, family) != family:
         raise SchemaError(
             f"a family {family.name!r} is there already; families: {', '.join(FAMILIES)}."

@@ -1,4 +1,4 @@
-"""A family as a user writes it: its name, and settings in parentheses, ``histogram(bins = 20)``."""
+"""Text of a family: its name, with settings in parentheses, as in ``histogram(bins = 20)``."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ _BETWEEN = re.compile(r",(?![^()]*\))")
 
 
 def read_family(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and settings, the latter as TOML writes them.
+    """Read a family's name, and its settings, which are written as in TOML.
 
     Raises:
-        SchemaError: it is not such a text.
+        SchemaError: the text is not of this form.
     """
-    found = _TEXT.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    parts = _TEXT.fullmatch(text) if isinstance(text, str) else None
+    if parts is None:
         raise SchemaError(
             f"family = {text!r:.80} is a name, with settings in parentheses where it has some: "
             "'beta', 'histogram(bins = 20)'."
         )
     try:
-        settings = tomllib.loads(f"given = {{{found[2] or ''}}}")["given"]
+        settings = tomllib.loads(f"given = {{{parts[2] or ''}}}")["given"]
     except (tomllib.TOMLDecodeError, RecursionError):
         raise SchemaError(
             f"family = {text!r:.80}: settings are written name = value, as in TOML, and separated "
             "by commas: 'histogram(bins = [0, 10, 20, 50])', 'normal(sigma = \"~ age\")'."
         ) from None
-    return found[1], settings
+    return parts[1], settings
 
 
 def families_in(text: str) -> list[str]:
-    """Families in a list that commas separate."""
+    """Split a comma-separated list of families; commas inside parentheses do not separate."""
     return _BETWEEN.split(text)

@@ -1,10 +1,10 @@
-"""Families of two parts: whether a record is at a point, and a distribution of those that are not.
+"""Families of two parts: whether a record is at a point, and a distribution of all other records.
 
-Their programs are made of the programs of both parts, each with its own coefficients and group
-effects. Names of a part's data and parameters end in its label. Which part a record belongs to is
-seen (hurdle, semicontinuous: log-likelihoods add up) or not (zero-inflated: likelihoods do). A
-censored duration has two times, of the event and of leaving: the first of them is seen, and of the
-other that it is later.
+Their programs are written from the programs of both parts, each with its own coefficients and group
+effects. Names of a part's data and parameters end in its label. The part of a record is observed
+(hurdle, semicontinuous: log-likelihoods add up) or not (zero-inflated: likelihoods add up). A
+censored duration has two times, of the event and of leaving: the earlier one is observed, and the
+other is known to be later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dpbayes.stan.families import FAMILIES, Family, register_family
 from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram
 
 _SHARED = (*CONTRACT_DATA, *OPTIONAL_DATA, "rows")
-# By rule: data, what both parts are given, the record's log-likelihood and its replicate. P and R
+# By rule: data, the outcomes of both parts, the record's log-likelihood and its replicate. P and R
 # stand for the labels of point and rest.
 _DATA = {
     "hurdle": "  array[n] int<lower=0> y;  // confidential",
@@ -72,7 +72,7 @@ _GIVEN = {
     if (y[i] < 0 && y[i] > -1) y__R[i] = -y[i];
   }""",
 }
-# The floor keeps 0 * -inf at 0.
+# A floor of -1e100, because 0 * -inf would be NaN rather than 0.
 _SEEN = """\
   // log-likelihood of records that are at a point, or not and then of the rest
   vector seen_log_lik(vector at_point, vector point, vector rest) {
@@ -107,13 +107,13 @@ _REPLICATE = {
 
 
 def named(name: str, label: str) -> str:
-    """What a part's data entry or parameter is called; a label "" changes none."""
+    """Return the name of a part's data entry or parameter; a label "" changes no name."""
     return name if not label or name in _SHARED else f"{name}{SEPARATOR}{label}"
 
 
 @lru_cache(maxsize=64)
 def joined(name: str) -> StanProgram:
-    """The program of a family of two parts."""
+    """Write the program of a family of two parts."""
     family = FAMILIES[name]
     parts = [
         _PartProgram(Piece(label, FAMILIES[part].density, StanProgram.for_family(part)), number)
@@ -127,14 +127,14 @@ def _blocks(family: Family, parts: list[_PartProgram]) -> Iterator[str]:
     rule = family.rule
     point, rest = family.parts
 
-    def said(text: str) -> str:
+    def labelled(text: str) -> str:
         return text.replace("__P", f"__{point}").replace("__R", f"__{rest}")
 
     def sections(name: str) -> Iterator[str]:
         for part in parts:
             yield from part.section(name)
 
-    terms = said(_TERMS[rule])
+    terms = labelled(_TERMS[rule])
     yield f"// {family.density}"
     yield "// Two parts: names end in the one that they belong to. Written by dpbayes."
     yield "functions {"
@@ -150,7 +150,7 @@ def _blocks(family: Family, parts: list[_PartProgram]) -> Iterator[str]:
     yield from sections("data")
     yield "}"
     yield "transformed data {"
-    yield said(_GIVEN[rule])
+    yield labelled(_GIVEN[rule])
     yield from sections("transformed data")
     yield "}"
     for name in ("parameters", "transformed parameters", "model"):
@@ -166,13 +166,13 @@ def _blocks(family: Family, parts: list[_PartProgram]) -> Iterator[str]:
     yield from sections("generated quantities")
     yield f"  if (emit) log_lik = {terms.format('log_lik')};"
     yield "  if (emit_y_rep) {"
-    yield said(_REPLICATE[rule])
+    yield labelled(_REPLICATE[rule])
     yield "  }"
     yield "}"
 
 
 class _PartProgram(PieceOfProgram):
-    """A part's program: its outcome is made of the whole one's, and its terms have a name."""
+    """Program of a part: the joined program computes its outcome and reads its terms by name."""
 
     shared = _SHARED
     made = ("y",)
@@ -187,19 +187,19 @@ class _PartProgram(PieceOfProgram):
 
 
 def levels_of(part: Family, column: Column) -> dict[str, int]:
-    """C of the part that says at which atom a record is, if at any."""
+    """Return C, the number of atoms plus one, for the part that says which atom a record has."""
     return {"C": len(column.atoms) + 1} if part.column_type == "categorical" else {}
 
 
 def part_data(family: Family, column: Column) -> dict[str, Any]:
-    """Data of both parts' programs that say which families they are, with default priors."""
+    """Return data that tell both parts' programs their families, with default priors."""
     data: dict[str, Any] = {}
     for label, name in family.parts.items():
         part = FAMILIES[name]
-        found = {**part.stan_data(column, None), **levels_of(part, column)}
+        constants = {**part.stan_data(column, None), **levels_of(part, column)}
         if family.rule == "censored":
-            found["censored"] = 1
-        data |= {named(key, label): value for key, value in found.items()}
+            constants["censored"] = 1
+        data |= {named(key, label): value for key, value in constants.items()}
     if family.rule == "atoms":
         atom = family.scaled_atoms(column)
         inside = family.encode(column, column.constant(1))
@@ -208,7 +208,7 @@ def part_data(family: Family, column: Column) -> dict[str, Any]:
 
 
 def check_event(formula: Formula, family: Family | None) -> None:
-    """Raise SchemaError unless there is an event where the family has one, and nowhere else."""
+    """Raise SchemaError unless the formula has an event exactly if the family needs one."""
     censored = family is not None and family.rule == "censored"
     if censored == (formula.event is not None):
         return
@@ -218,7 +218,7 @@ def check_event(formula: Formula, family: Family | None) -> None:
             f"that may be censored: write Surv({formula.outcome.name}, event) ~ ..., where event "
             "is a binary column, or use family weibull."
         )
-    fitting = [name for name, one in FAMILIES.items() if one.rule == "censored"]
+    fitting = [name for name, candidate in FAMILIES.items() if candidate.rule == "censored"]
     raise SchemaError(
         f"formula {quoted(formula.text)}: Surv(time, event) is for the families "
         f"{', '.join(fitting)}."
@@ -228,15 +228,22 @@ def check_event(formula: Formula, family: Family | None) -> None:
 def _enter(
     rule: Any, name: str, density: str, point: tuple[str, str], rest: tuple[str, str]
 ) -> None:
-    """Enter a family; its priors end in the label of the part, point and rest are label, family."""
+    """Register a joined family; names of its priors end in the label of the part.
+
+    Args:
+        rule: how the parts are joined.
+        name: name of the family.
+        density: text for `dpbayes list`.
+        point, rest: label and family of each part.
+    """
     parts = dict((point, rest))
-    of = FAMILIES[rest[1]]
+    outcome = FAMILIES[rest[1]]  # the rest has the outcome's type and scale
     priors = {named(k, p): v for p, f in parts.items() for k, v in FAMILIES[f].priors.items()}
     make = partial(joined, name)
     register_family(
         Family(
-            name, density, of.column_type, of.scaling, priors, of.open_at, parts=parts, rule=rule,
-            make=make,
+            name, density, outcome.column_type, outcome.scaling, priors, outcome.open_at,
+            parts=parts, rule=rule, make=make,
         )
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Data of a Stan program from a JSON file: numbers, and arrays of them."""
+"""Stan data from a JSON file: numbers, and arrays of numbers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from dpbayes.core.errors import DataError
 
-MOST_WHOLE = 2**31 - 1  # Stan's int
-_LARGEST = 2**63  # whole numbers beyond it are no array's
-_DEEPEST = 8  # dimensions
+MOST_WHOLE = 2**31 - 1  # largest int of Stan
+_LARGEST = 2**63  # whole numbers from here on do not fit into an array
+_DEEPEST = 8  # largest number of dimensions
 
 
 def read_json_data(path: str | Path | None) -> dict[str, Any]:
-    """Stan data from a JSON file; none without a file.
+    """Read Stan data from a JSON file; return no data if there is no file name.
 
     Raises:
-        DataError: no such file, no JSON object, or entries that are not numbers or rectangular
-            arrays of them.
+        DataError: no such file, no JSON object, or entries that are neither numbers nor
+            rectangular arrays of numbers.
     """
     if path is None:
         return {}
@@ -44,14 +44,14 @@ def read_json_data(path: str | Path | None) -> dict[str, Any]:
 
 
 def _shape(where: str, value: Any, depth: int = 0) -> tuple[int, ...]:
-    """Of an array of numbers; () of one number."""
+    """Check an entry and return its shape: () for a number, the lengths for nested lists."""
     if isinstance(value, int | float):
         if isinstance(value, int) and abs(value) >= _LARGEST:
             raise DataError(f"{where} holds a whole number beyond ±{_LARGEST:,}.")
         return ()
     if not isinstance(value, list):
-        found = "null" if value is None else type(value).__name__
-        raise DataError(f"{where} holds {found}; expected a number or an array of numbers.")
+        kind = "null" if value is None else type(value).__name__
+        raise DataError(f"{where} holds {kind}; expected a number or an array of numbers.")
     if depth == _DEEPEST:
         raise DataError(f"{where} has more than {_DEEPEST} dimensions.")
     shapes = {_shape(where, item, depth + 1) for item in value}

@@ -1,7 +1,7 @@
-"""A model: a program, a formula and public constants; from records to data, and back to columns.
+"""Models: a Stan program, a formula and public constants; records to data, and back to columns.
 
-A model is an input of the mechanisms that draw from a posterior. ``Regression`` and ``Program``
-say what the user wants; ``on(schema)`` checks it and gives the frozen ``Model`` that fits use.
+Mechanisms that draw from a posterior take a model. ``Regression`` and ``Program`` hold the user's
+choice; ``on(schema)`` checks it and returns the frozen ``Model`` that fits use.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from dpbayes.stan.program import StanProgram
 from dpbayes.stan.proof.check import Proof, check_constants, prove, refuse_broken
 
 _SDS = ("intercept", "cutpoint", "coefficient")
-PRIVATE = ("y",)  # data entries that hold confidential values
-Replicate = Callable[[Mapping[str, Any]], NDArray[Any]]
+PRIVATE = ("y",)  # program data that hold confidential values
+Replicate = Callable[[Mapping[str, Any]], NDArray[Any]]  # changed program data to y_rep
 
 
 class ModelChoice(Protocol):
-    """What a user gives as a model."""
+    """A user's choice of model, such as ``Regression`` or ``Program``."""
 
     def on(self, schema: Schema) -> Model:
-        """The model over a schema's columns."""
+        """Check the choice against a schema and return the model of its columns."""
         ...
 
 
 @dataclass(frozen=True)
 class Regression:
-    """A bundled program: one outcome of a family, given public covariates.
+    """A regression by a bundled program: one outcome of a family, given public covariates.
 
     Attributes:
         formula: ``"outcome ~ covariates + (1 | group)"`` over public covariates.
@@ -60,12 +60,14 @@ class Regression:
     priors: Mapping[str, Any] | None = None
 
     def on(self, schema: Schema, drawn: Sequence[str] = ()) -> ColumnModel:
-        """Check it against a schema.
+        """Check the regression against a schema and return its model.
 
         Args:
+            schema: declaration of the columns.
             drawn: confidential columns that a sequence draws before, and that may be covariates.
         Raises:
-            SchemaError, ProgramError.
+            SchemaError: the formula, the family's settings or the priors do not fit the columns.
+            ProgramError: an unknown family, or a program that breaks the contract.
         """
         program = StanProgram.for_family(self.family)  # first: formulas take time to import
         if not program.bundled:
@@ -90,10 +92,10 @@ class Regression:
 class Program:
     """A user's Stan file that keeps the contract of stan_models/README.md.
 
-    It is given n, y, K, X, J, group as the bundled programs are, the outcome unscaled.
+    The program receives n, y, K, X, J and group like the bundled programs, the outcome unscaled.
 
     Attributes:
-        file: of the program.
+        file: path of the program.
         formula: as in ``Regression``.
         constants: further *public* data of the program, or a JSON file with them.
     """
@@ -103,19 +105,22 @@ class Program:
     constants: Mapping[str, Any] | str | Path | None = None
 
     def on(self, schema: Schema, drawn: Sequence[str] = ()) -> ColumnModel:
-        """Check it against a schema, and the program's text against the contract.
+        """Check the formula against a schema, and the program's text against the contract.
 
         Args:
-            drawn: as in ``Regression``.
+            schema: declaration of the columns.
+            drawn: as in ``Regression.on``.
         Raises:
-            SchemaError, ProgramError; DataError for a bad JSON file.
+            SchemaError: the formula does not fit the columns.
+            ProgramError: the program or its constants break the contract.
+            DataError: a bad JSON file.
         """
         formula = Formula(self.formula, schema, drawn)
         check_event(formula, None)
         program = StanProgram.from_file(self.file)
         refuse_broken(program, PRIVATE)
-        given = self.constants
-        constants = dict(given if isinstance(given, Mapping) else read_json_data(given))
+        declared = self.constants
+        constants = dict(declared if isinstance(declared, Mapping) else read_json_data(declared))
         check_constants(program, PRIVATE, constants, rows_public=schema.rows.public)
         if formula.outcome.levels:
             constants.setdefault("C", len(formula.outcome.levels))
@@ -123,13 +128,14 @@ class Program:
 
 
 class Model(ABC):
-    """A program with the public facts that turn records into its data, and replicates into columns.
+    """A Stan program, and the public facts that link its data and replicates to columns.
 
     Attributes:
-        schema, program: what is modelled, and how.
+        schema: declaration of the columns.
+        program: the Stan program.
         constants: public data of the program besides n and the design.
         columns: models of single columns, in the order in which they are drawn.
-        labels: what names of their data and parameters end in; see ``composition.entry``.
+        labels: endings of the names of their data and parameters; see ``composition.entry``.
     """
 
     schema: Schema
@@ -141,55 +147,56 @@ class Model(ABC):
     @property
     @abstractmethod
     def private(self) -> tuple[str, ...]:
-        """Data entries that hold confidential values."""
+        """Names of the program data that hold confidential values."""
 
     @abstractmethod
     def data(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:
-        """Program data of validated records, entries of the contract excepted.
+        """Convert validated records to program data, without the entries of the contract.
 
         Args:
-            rows: the public number of rows, which scales of a program may follow; its ``n`` is
-                the length of vectors and nothing else.
+            records: validated records.
+            rows: public number of rows, on which scales of a program may depend; its ``n`` is only
+                the length of vectors.
         """
 
     @abstractmethod
     def ends(self) -> dict[str, tuple[Any, Any]]:
-        """Confidential program data of one record at either end of the declared domain."""
+        """Return confidential program data of one record at either end of the declared domain."""
 
     @abstractmethod
     def draw(self, public: pd.DataFrame, replicate: Replicate) -> pd.DataFrame:
-        """Synthetic columns, in the outcomes' own units or levels.
+        """Draw synthetic columns, in the outcomes' own units or levels.
 
         Args:
-            public: the public columns of the rows to be drawn; none, with an index as long.
-            replicate: gives y_rep, shape (rows,), of the program with some data changed.
+            public: public columns of the rows to be drawn; may have no column, only an index.
+            replicate: returns y_rep, shape (rows,), of the program with some data changed.
         """
 
     @abstractmethod
     def drawn_data(self, public: pd.DataFrame, replicate: Replicate) -> dict[str, Any]:
-        """Confidential program data of drawn records; arguments as for ``draw``."""
+        """Draw records and return their confidential program data; arguments as for ``draw``."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What a reference fit must share with the model that uses it; public."""
+        """Return the public facts that a reference fit must share with the model that uses it."""
 
     @abstractmethod
     def public_settings(self) -> dict[str, Any]:
-        """What an analyst may model: formula, family and priors; all public by assumption."""
+        """Return the settings for analysts: formula, family, priors; all public by assumption."""
 
     @property
     def generated(self) -> bool:
-        """dpbayes wrote the program, which is released with what was drawn by it."""
+        """True if dpbayes wrote the program, which is then released with the synthetic data."""
         return False
 
     def by_column(self) -> tuple[Mapping[str, int], ...]:
-        """Changes of program data by which log_lik is that of each column alone."""
+        """Changes of program data, one for each column, that restrict log_lik to that column."""
         return ({},)
 
     @property
     @abstractmethod
     def predictors(self) -> tuple[tuple[ColumnModel, str], ...]:
-        """Models of columns with the endings of their data and parameters, one for each part."""
+        """Pairs of a column's model and the ending of its names, one for each linear predictor."""
 
     @property
     def outcomes(self) -> tuple[Column, ...]:
@@ -198,18 +205,18 @@ class Model(ABC):
 
     @property
     def events(self) -> dict[str, Column]:
-        """By the name of a duration, the column that says whether its event was seen."""
+        """Columns that record whether an event was observed, by the name of the duration."""
         formulas = [model.formula for model in self.columns]
         return {f.outcome.name: f.event for f in formulas if f.event is not None}
 
     @property
     def parameters(self) -> int:
-        """About how many there are: of each column intercept, dispersion, coefficients, groups."""
+        """Approximate number of parameters, summed over the columns."""
         return sum(model.size for model in self.columns)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What a guarantee assumes of the program beyond what the mechanism assumes."""
+        """Assumptions about the program, besides the mechanism's own."""
         if self.program.bundled:
             return ()
         return (PROVED_PROGRAM if self.proof.proved else CUSTOM_PROGRAM,)
@@ -217,63 +224,65 @@ class Model(ABC):
     @property
     @abstractmethod
     def proof(self) -> Proof:
-        """That the program keeps the contract, as far as its text shows it."""
+        """Proof from the program's text that it keeps the contract, or what prevents it."""
 
     @property
     def discrete(self) -> bool:
-        """The likelihood of a record is a probability, so that its logarithm is at most 0."""
+        """True if a record's likelihood is a probability, so that its logarithm is at most 0."""
         return all(model.discrete for model in self.columns)
 
     @property
     def several_modes(self) -> bool:
-        """The posterior is likely to have modes that chains do not find by themselves."""
+        """True if the posterior is likely to have several modes, of which chains may miss some."""
         families = [model.family for model in self.columns]
         mixed = any(family and "components" in family.settings for family in families)
         return mixed and self.program.bundled
 
     @property
     def scored(self) -> bool:
-        """Every column's program has the beta-divergence."""
+        """True if the program of every column has the beta-divergence."""
         return all("divergence" in model.constants for model in self.columns)
 
     def blank(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:
-        """Program data in which every confidential value is a public constant.
+        """Return program data in which every confidential value is a public constant.
 
-        What is released is generated from them, and so are candidates: no record can be in it.
+        Releases and candidates are generated from these data, so that they cannot contain a record.
 
         Args:
             records: only their public columns are read.
-            rows: number of rows; that of the records where there are public columns.
+            rows: number of rows; that of the records if there are public columns.
         """
         return self.data(self._with_constants(self.public(records, rows)), rows)
 
     def public(self, records: pd.DataFrame, rows: int) -> pd.DataFrame:
-        """The public columns of records; without any, that many rows of nothing."""
+        """Return the public columns of records, or ``rows`` rows without a column."""
         names = [name for name, column in self.schema.columns.items() if column.public]
         return records[names] if names else pd.DataFrame(index=range(rows))
 
     def constant_record(self) -> pd.DataFrame:
-        """One record of public constants, for a table without any and without public columns."""
+        """Return one record of public constants, for a table without records or public columns."""
         return self._with_constants(pd.DataFrame(index=range(1)))
 
     def _with_constants(self, frame: pd.DataFrame) -> pd.DataFrame:
-        each = {c.name: c.validate(c.constant(len(frame))).array for c in self.outcomes}
-        return frame.assign(**each)
+        constants = {c.name: c.validate(c.constant(len(frame))).array for c in self.outcomes}
+        return frame.assign(**constants)
 
     def constants_at(self, index: Ints, rows: int) -> dict[str, NDArray[Any]]:
-        """Of a user's program the public data that have a value for each of the rows, at some.
+        """Select rows of the public data of a user's program that have a value for each row.
 
         Args:
-            index: which rows.
-            rows: the public number.
+            index: positions of the rows.
+            rows: public number of rows.
+        Returns:
+            Selected values by name; empty for a program of a family.
         """
         if not self.schema.rows.public or any(column.family for column in self.columns):
-            return {}  # a family's priors may be as long as there are rows
-        each = {k: np.asarray(v) for k, v in self.constants.items() if np.shape(v)[:1] == (rows,)}
-        return {name: values[index] for name, values in each.items()}
+            return {}  # priors of a family may by chance be as long as there are rows
+        by_row = {k: np.asarray(v) for k, v in self.constants.items() if np.shape(v)[:1] == (rows,)}
+        return {name: values[index] for name, values in by_row.items()}
 
     def left_out(self) -> list[str]:
-        """Declared columns that are not released: neither public nor an outcome."""
+        """List declared columns that are not released: neither public nor an outcome."""
         released = {column.name for column in self.outcomes}
         columns = self.schema.columns.values()
         return [c.name for c in columns if not c.public and c.name not in released]
@@ -281,12 +290,12 @@ class Model(ABC):
 
 @dataclass(frozen=True, eq=False)
 class ColumnModel(Model):
-    """A model of one column.
+    """Model of one column, or of a duration and its event.
 
     Attributes:
-        formula: given what.
-        family: None for a user's program.
-        scale: the formula of a scale, where it has one.
+        formula: outcome and covariates.
+        family: outcome family; None for a user's program.
+        scale: formula of the scale, if it has one.
     """
 
     schema: Schema
@@ -299,10 +308,10 @@ class ColumnModel(Model):
 
     def __post_init__(self) -> None:
         groups = self.formula.groups
-        one = len(groups) == 1 and groups[0].slope is None
-        # As the bundled programs: a family of one's own may be made like them.
+        single_intercept = len(groups) == 1 and groups[0].slope is None
+        # A registered family's program may read stacked groups like the bundled ones.
         stacked = self.family is not None and "group_index" in self.program.declared("data")
-        if groups and not one and not stacked:
+        if groups and not single_intercept and not stacked:
             raise SchemaError(
                 f"program {self.program.name!r} is given n, y, K, X, J, group, and so no more than "
                 f"one group term with intercepts, (1 | g); formula {quoted(self.formula.text)} has "
@@ -316,7 +325,7 @@ class ColumnModel(Model):
 
     @property
     def outcome(self) -> Column:
-        """The column that it draws, or the first of two."""
+        """Column that the model draws; the duration if there is an event, too."""
         return self.formula.outcome
 
     @property
@@ -329,18 +338,20 @@ class ColumnModel(Model):
 
     @property
     def size(self) -> int:
-        """About how many parameters it has."""
+        """Approximate number of parameters."""
         scale = 0 if self.scale is None else len(self.scale.names)
         cells = int(self.constants["C"]) if self.family and self.family.scaling == "cells" else 0
         parts = len(self.predictors)
-        more = 3 * (int(self.constants.get("components", 1)) - 1)  # shares, shifts, sds
-        each = 2 + len(self.formula.names) + self.formula.effects
-        return parts * each + scale + cells + more
+        mixture = 3 * (int(self.constants.get("components", 1)) - 1)  # shares, shifts, sds
+        per_part = 2 + len(self.formula.names) + self.formula.effects
+        return parts * per_part + scale + cells + mixture
 
     @property
     def log_uniform(self) -> float:
-        """Log density of the uniform distribution over the outcome's declared domain, as the
-        program has it; 0 for a count without an upper bound."""
+        """Log density of a uniform outcome over its declared domain, on the program's scale.
+
+        It is 0 for a count without an upper bound.
+        """
         column = self.outcome
         if column.levels or "C" in self.constants:
             return -math.log(len(column.levels) or self.constants["C"])
@@ -356,33 +367,34 @@ class ColumnModel(Model):
 
     @property
     def conditioned(self) -> tuple[str, ...]:
-        """Data entries made of confidential covariates, which a sequence has drawn before."""
+        """Names of program data that depend on confidential covariates, drawn in a sequence."""
         scale = () if self.scale is None or not self.scale.entries else ("Z",)
-        each = (*self.formula.entries, *scale)
-        return tuple(named(name, label) for _, label in self.predictors for name in each)
+        entries = (*self.formula.entries, *scale)
+        return tuple(named(name, label) for _, label in self.predictors for name in entries)
 
     def data(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:
         y = self.encoded(records)
         return {**self.design_data(records), "y": y, "rows": rows, **self.constants}
 
     def design_data(self, records: pd.DataFrame) -> dict[str, Any]:
-        """Program data of covariates and groups alone."""
+        """Convert the covariates and groups of records to program data."""
         design = self.formula.design(records)
         if self.family is None:
             return design.stan_data()
-        given = design.stan_data()
+        design_entries = design.stan_data()
         data: dict[str, Any] = {}
         for label, family in self._parts.items():
             levels = self.constants.get(named("C", label), 0)
             coordinates = family.coordinates(design.effects, levels)
             groups = design.group_data(self._prior_sds(label))
-            of_part = {**given, **self._scale_data(family, records), **coordinates, **groups}
-            data |= {named(name, label): value for name, value in of_part.items()}
-        # Coordinates are for the chain alone, and no confidential covariate is in those of others.
+            scale_entries = self._scale_data(family, records)
+            entries = {**design_entries, **scale_entries, **coordinates, **groups}
+            data |= {named(name, label): value for name, value in entries.items()}
+        # Coordinates only help the chain; those for others must not depend on confidential values.
         return {**data, **neutral(data)} if self.conditioned else data
 
     def _scale_data(self, family: Family, records: pd.DataFrame) -> dict[str, Any]:
-        """Covariates of the scale, for programs that have them."""
+        """Return the design of the scale's formula, for programs that read one."""
         if family.file != "location_scale":
             return {}
         Z = np.empty((len(records), 0)) if self.scale is None else self.scale.design(records).X
@@ -390,7 +402,7 @@ class ColumnModel(Model):
 
     @property
     def _parts(self) -> Mapping[str, Family]:
-        """Families of its parts by label; a family of one part has the label ""."""
+        """Families of the parts by label; a family of one part has the label ""."""
         assert self.family is not None
         return {k: FAMILIES[name] for k, name in self.family.parts.items()} or {"": self.family}
 
@@ -400,26 +412,26 @@ class ColumnModel(Model):
         return tuple((self, label) for label in labels)
 
     def _prior_sds(self, label: str) -> tuple[float, float]:
-        """Of coefficients and intercept, or about that."""
-        of = {name: self.constants.get(named(f"prior_{name}", label)) for name in _SDS}
-        located = of["cutpoint"] if of["intercept"] is None else of["intercept"]
+        """Prior standard deviations of coefficients and of the intercept or cutpoints."""
+        priors = {name: self.constants.get(named(f"prior_{name}", label)) for name in _SDS}
+        located = priors["cutpoint"] if priors["intercept"] is None else priors["intercept"]
         sd = 1.0 if located is None else float(located[1])
-        return float(1.0 if of["coefficient"] is None else of["coefficient"]), sd
+        return float(1.0 if priors["coefficient"] is None else priors["coefficient"]), sd
 
     def ends(self) -> dict[str, tuple[Any, Any]]:
-        each = {c.name: c.validate(pd.Series(ends(c), name=c.name)) for c in self.outcomes}
-        low, high = self.encoded(pd.DataFrame(each))
+        extremes = {c.name: c.validate(pd.Series(ends(c), name=c.name)) for c in self.outcomes}
+        low, high = self.encoded(pd.DataFrame(extremes))
         return {"y": (low, high)}
 
     def encoded(self, records: pd.DataFrame) -> NDArray[Any]:
-        """The outcome of records as the program reads it, shape (n,)."""
+        """Convert the outcome of records to the program's scale, shape (n,)."""
         encode = self.family.encode if self.family else encode_outcome
         y = encode(self.outcome, records[self.outcome.name])
         event = self.formula.event
         return y if event is None else with_events(event, records[event.name], y)
 
     def decoded(self, y: NDArray[Any]) -> pd.DataFrame:
-        """A replicate, shape (n,), as columns in their own units or levels."""
+        """Convert a replicate, shape (n,), to columns in their own units or levels."""
         decode = self.family.decode if self.family else decode_outcome
         event = self.formula.event
         if event is None:
@@ -453,7 +465,7 @@ class ColumnModel(Model):
         }
 
     def _support(self) -> dict[str, Any]:
-        """Values that the program is given where that is less than the declared domain."""
+        """Return the range of outcome values that the program reads, if narrower than declared."""
         if self.family is None or not self.family.open_at:
             return {}
         return {"support": list(self.family.support(self.outcome))}

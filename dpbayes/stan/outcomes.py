@@ -1,4 +1,4 @@
-"""Outcomes as the numbers that Stan programs read, and back."""
+"""Conversion of outcomes to the numbers that Stan programs read, and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpbayes.schema import Column
 
 
 def encode_outcome(column: Column, values: pd.Series) -> NDArray[Any]:
-    """A validated outcome as the numbers a Stan program reads, unscaled.
+    """Convert a validated outcome to the numbers that a Stan program reads, unscaled.
 
     Binary levels become 0 and 1 in declared order, other levels 1..C, counts int, the rest float.
     """
@@ -25,9 +25,10 @@ def encode_outcome(column: Column, values: pd.Series) -> NDArray[Any]:
 
 
 def decode_outcome(column: Column, y: NDArray[Any]) -> pd.Series:
-    """The inverse of ``encode_outcome``; numbers outside the declared bounds are set to the bound.
+    """Convert numbers of a Stan program to outcomes; the inverse of ``encode_outcome``.
 
-    Setting to the bound is post-processing by public numbers and costs no privacy.
+    Numbers outside the declared bounds are set to the bound, which is public: such post-processing
+    costs no privacy.
     """
     if column.levels:
         codes = np.asarray(np.rint(y), dtype=np.int64) - (0 if column.type == "binary" else 1)
@@ -41,10 +42,10 @@ def decode_outcome(column: Column, y: NDArray[Any]) -> pd.Series:
 
 
 def with_events(event: Column, values: pd.Series, times: NDArray[Any]) -> NDArray[np.float64]:
-    """Scaled times, below 0 where the event, the second of two levels, was not seen."""
+    """Return scaled times, negative where the event (second of two levels) was not observed."""
     return np.where(encode_outcome(event, values) == 1, times, -times)
 
 
 def events_of(event: Column, y: NDArray[Any]) -> pd.Series:
-    """The inverse: whether events were seen, by levels."""
+    """Return levels of the event from the signs of times; the inverse of ``with_events``."""
     return decode_outcome(event, np.asarray(y) > 0)

@@ -1,7 +1,7 @@
-"""A Stan program: its text with includes expanded, its hash, and the contract checked by name.
+"""Stan programs: text with includes expanded, hash, and a check of the names in the contract.
 
-What can be read off the text is checked here, so that the error can show the line to add or
-change; what the program does is checked in contract.py by running it.
+Checks of the text are here, so that an error can show the line to add or change; contract.py
+checks what the program does by running it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ CONTRACT_DATA = {
     "clip_upper": "real clip_upper;",
     "emit": "int<lower=0, upper=1> emit;",
 }
-# Declared by programs whose rows may stand for several equal records each.
+# Declared by programs in which a row may stand for several equal records.
 MULTIPLICITY = "multiplicity"
 MULTIPLICITY_DATA = f"vector<lower=0>[n] {MULTIPLICITY};  // equal records that a row stands for"
-# Declared only by programs that can leave out y_rep while they emit log_lik; and by these.
+# emit_y_rep is declared only by programs that can omit y_rep while they emit log_lik.
 OPTIONAL_DATA = ("emit_y_rep", MULTIPLICITY)
-# What a user's program is given: nobody's constants have these names.
+# Data that dpbayes passes to a user's program: constants cannot have these names.
 GIVEN = (*CONTRACT_DATA, *OPTIONAL_DATA, "y", "K", "X", "J", "group", "rows")
-# Of what may be included. A release has a hash of the text, and the compiler's messages show lines
-# of it: the records may lie beside the program.
+# Only files with these endings can be included: a file of records beside the program must not get
+# into the text, whose hash is released and whose lines the compiler's messages show.
 ENDINGS = (".stan", ".stanfunctions")
 
 _INCLUDE = re.compile(r"^[ \t]*#include[ \t]+[<\"']?([\w./-]+)[>\"']?[ \t]*$", re.MULTILINE)
-_LONGEST = 1_000_000  # letters of a program: some thousand times those of the bundled ones
+_LONGEST = 1_000_000  # most characters of a program, far more than the bundled ones have
 _DECLARATION = re.compile(
     r"(?:array\s*\[.*?\]\s*)?(?:int|real|complex|vector|row_vector|matrix|simplex|ordered|"
     r"positive_ordered|unit_vector|cov_matrix|corr_matrix|cholesky_factor_\w+|sum_to_zero_vector)"
@@ -47,7 +47,7 @@ _ASSIGNED = re.compile(r"(\w+)\s*(?:\[[^=]*\])?\s*[-+*/.]*$")
 
 
 def stan_directory() -> Path:
-    """Where the bundled programs are: inside the installed package, or beside it in a checkout."""
+    """Find the bundled programs: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).parent.parent
     for directory in (package / "stan_models", package.parent / "stan_models"):
         if (directory / "include" / "pseudo_likelihood.stan").is_file():
@@ -64,8 +64,8 @@ class StanProgram:
         source: text as written.
         text: text with includes expanded, each onto one line, so that line numbers stay the user's.
         bundled: True for the programs in stan_models/, which the tests cover.
-        listing: the same to be read: included files as they are written, with their comments.
-        pieces: programs that it was put together from.
+        listing: text for reading: included files with their own lines and comments.
+        pieces: programs from which a sequence's program was combined.
     """
 
     name: str
@@ -80,21 +80,21 @@ class StanProgram:
 
     @classmethod
     def for_family(cls, family: str) -> StanProgram:
-        """The program of a family: a bundled one, or the file that the family names.
+        """Return the program of a family: a bundled one, or the file that the family names.
 
         Raises:
             SchemaError: settings that the family does not have.
-            ProgramError: an unknown family, or a file as in ``from_file``, or without the data that
-                the family's mechanisms change.
+            ProgramError: an unknown family; a file that ``from_file`` refuses, or that does not
+                declare the data that mechanisms change.
         """
-        found = family_of(family)
-        if found.make is not None:
-            made: StanProgram = found.make()
-            return made
-        if found.program is None:
-            return cls._read(stan_directory() / f"{found.file}.stan", bundled=True)
-        program = cls.from_file(found.program)
-        for name in found.switches:
+        chosen = family_of(family)
+        if chosen.make is not None:
+            generated: StanProgram = chosen.make()
+            return generated
+        if chosen.program is None:
+            return cls._read(stan_directory() / f"{chosen.file}.stan", bundled=True)
+        program = cls.from_file(chosen.program)
+        for name in chosen.switches:
             if name not in program.declared("data"):
                 raise program._broken(
                     f"family {family!r} says that it has the beta-divergence, but its data block "
@@ -105,19 +105,19 @@ class StanProgram:
 
     @classmethod
     def for_inference(cls, name: str) -> StanProgram:
-        """A bundled program that analyses releases; the contract is not for it."""
+        """Return a bundled program for analyses of releases; the contract does not apply to it."""
         return cls._read(stan_directory() / "inference" / f"{name}.stan", bundled=True)
 
     @classmethod
     def from_file(cls, path: str | Path) -> StanProgram:
-        """A user's program, with its ``#include`` lines expanded; checked by ``check_names``."""
+        """Read a user's program, expand its ``#include`` lines, and check it by ``check_names``."""
         program = cls._read(Path(path), bundled=False)
         program.check_names()
         return program
 
     @staticmethod
     def bundled_include(name: str) -> str:
-        """Text of a bundled include."""
+        """Read the text of a bundled include."""
         return (stan_directory() / "include" / f"{name}.stan").read_text(encoding="utf-8")
 
     @classmethod
@@ -129,7 +129,7 @@ class StanProgram:
 
     @property
     def counted(self) -> bool:
-        """Its rows may stand for several equal records."""
+        """True if a row of its data may stand for several equal records."""
         return MULTIPLICITY in self.declared("data")
 
     @property
@@ -138,26 +138,26 @@ class StanProgram:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def block(self, name: str) -> str:
-        """Text of a block without comments; line breaks are kept. Empty if there is none."""
+        """Return the inside of a block without comments, with its line breaks; "" without it."""
         start, end = _block_span(without_comments(self.text), name)
         return without_comments(self.text)[start:end]
 
     def span(self, name: str) -> tuple[int, int]:
-        """Start and end of a block's inside in the listing; equal if there is none."""
+        """Return start and end of a block's inside in the listing; equal if there is no block."""
         return _block_span(without_comments(self.listing), name)
 
     def line_of(self, pattern: str, block: str | None = None) -> int | None:
-        """Number (from 1) of the first line that matches, comments ignored.
+        """Return the number (from 1) of the first line that matches, ignoring comments.
 
-        Not its text: messages name lines and do not repeat them.
+        Messages name lines by number and do not repeat their text.
         """
         text = without_comments(self.text)
         start, end = _block_span(text, block) if block else (0, len(text))
-        found = re.compile(pattern).search(text, start, end)
-        return None if found is None else text.count("\n", 0, found.start()) + 1
+        occurrence = re.compile(pattern).search(text, start, end)
+        return None if occurrence is None else text.count("\n", 0, occurrence.start()) + 1
 
     def declared(self, block: str) -> tuple[str, ...]:
-        """Names declared in a block."""
+        """Return the names declared in a block."""
         matches = (_DECLARATION.fullmatch(s) for s in _statements(self.block(block)))
         return tuple(m[1] for m in matches if m)
 
@@ -208,7 +208,7 @@ class StanProgram:
 
     @property
     def clamped(self) -> str:
-        """Pattern of the statement by which records reach target: the clamp, or a sum of it.
+        """Pattern of the statement by which records reach target: the clamp, or a sum of clamps.
 
         A function that ``reduce_sum`` sums must return nothing but ``pseudo_log_lik(...)``.
         """
@@ -222,10 +222,10 @@ class StanProgram:
         return rf"target\s*\+=\s*(?:pseudo_log_lik\s*\({blocks})"
 
     def private_line(self, private: tuple[str, ...]) -> int | None:
-        """Number of the first model statement that brings private data to target past the clamp.
+        """Return the line of the first model statement that adds private data to target unclamped.
 
-        Follows assignments in transformed data and model: a name computed from a private one
-        is private.
+        Assignments in transformed data and model are followed: a name computed from a private one
+        is private. None if there is no such statement.
         """
         tainted = set(private)
         assignments = []
@@ -250,29 +250,29 @@ class StanProgram:
         return ProgramError(f"{self.name}.stan breaks the contract: {message}")
 
 
-def _read_text(path: Path, what: str) -> str:
+def _read_text(path: Path, description: str) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ProgramError(f"{what} does not exist.") from None
+        raise ProgramError(f"{description} does not exist.") from None
     except OSError as error:
-        raise ProgramError(f"{what}: {error.strerror}.") from None
+        raise ProgramError(f"{description}: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise ProgramError(f"{what} is not UTF-8 text.") from None
-    if "\0" in text:  # where compilers take it to end
-        raise ProgramError(f"{what} is not text: it holds a NUL.")
+        raise ProgramError(f"{description} is not UTF-8 text.") from None
+    if "\0" in text:  # some compilers would stop reading here
+        raise ProgramError(f"{description} is not text: it holds a NUL.")
     return text
 
 
 def _expand(source: str, directories: tuple[Path, ...], *, whole: bool = False) -> str:
-    """The source with the text of included files: ``whole``, or each on one line."""
-    expanded: dict[Path, str] = {}  # so that a file that is included often is read once
+    """Replace includes by the text of the files, as it is if ``whole``, or else on one line."""
+    expanded: dict[Path, str] = {}  # text by file, so that each file is read once
 
     def expand(text: str, within: tuple[Path, ...]) -> str:
-        found = _INCLUDE.sub(lambda line: include(line[1], within), text)
-        if len(found) > _LONGEST:
+        content = _INCLUDE.sub(lambda line: include(line[1], within), text)
+        if len(content) > _LONGEST:
             raise ProgramError(f"the program has more than {_LONGEST:,} letters with its includes.")
-        return found
+        return content
 
     def include(name: str, within: tuple[Path, ...]) -> str:
         path = _included(name, directories)
@@ -284,7 +284,7 @@ def _expand(source: str, directories: tuple[Path, ...], *, whole: bool = False) 
         return expanded[path]
 
     text = expand(source, ())
-    if "#include" in without_comments(text):  # a compiler would look for it where it likes
+    if "#include" in without_comments(text):  # a compiler would search folders of its own
         raise ProgramError(
             "an #include stands on a line of its own: #include FILE.stan, a name of letters, "
             "digits and _ . / -"
@@ -293,10 +293,10 @@ def _expand(source: str, directories: tuple[Path, ...], *, whole: bool = False) 
 
 
 def _included(name: str, directories: tuple[Path, ...]) -> Path:
-    """The file that is meant, with no link left in its path."""
+    """Find an included file and return its path without symbolic links."""
     for directory in directories:
         path = Path(os.path.realpath(directory / name))
-        if os.path.isfile(path):  # False for names that no file can have
+        if os.path.isfile(path):  # unlike Path.is_file, False for names that no file can have
             if not path.is_relative_to(os.path.realpath(directory)):
                 raise ProgramError(
                     f"#include {name} leads out of {str(directory)!r}: put the file there itself, "
@@ -314,7 +314,7 @@ def _included(name: str, directories: tuple[Path, ...]) -> Path:
 
 
 def without_comments(text: str) -> str:
-    """Blank out comments; positions of the rest and line breaks stay as they are."""
+    """Replace comments by blanks; positions of the rest and line breaks stay as they are."""
 
     def blank(match: re.Match[str]) -> str:
         return match[0] if match[0][0] == '"' else re.sub(r"[^\n]", " ", match[0])
@@ -323,12 +323,12 @@ def without_comments(text: str) -> str:
 
 
 def _functions(block: str) -> list[tuple[str, str]]:
-    """Names and bodies of the functions in a functions block."""
-    found = []
+    """Return names and bodies of the functions in a functions block."""
+    definitions = []
     for head in re.finditer(r"\b(\w+)\s*\([^(){}]*\)\s*\{", block):
         end = _closing(block, head.end())
-        found.append((head[1], block[head.end() : end]))
-    return found
+        definitions.append((head[1], block[head.end() : end]))
+    return definitions
 
 
 def _moves_target(statement: str) -> bool:
@@ -340,17 +340,17 @@ def _statements(block: str) -> list[str]:
 
 
 def _block_span(text: str, name: str | None) -> tuple[int, int]:
-    """Start and end of a block's inside."""
+    """Return start and end of a block's inside; (0, 0) if there is no such block."""
     prefix = r"(?<!transformed )" if name in ("data", "parameters") else ""
     words = (name or "").replace(" ", r"\s+")
-    found = re.search(rf"(?<!\w){prefix}{words}\s*\{{", text)
-    if not found:
+    head = re.search(rf"(?<!\w){prefix}{words}\s*\{{", text)
+    if not head:
         return (0, 0)
-    return found.end(), _closing(text, found.end())
+    return head.end(), _closing(text, head.end())
 
 
 def _closing(text: str, start: int) -> int:
-    """Where the brace that was opened before ``start`` is closed."""
+    """Find where the brace that was opened before ``start`` closes."""
     depth = 1
     for position in range(start, len(text)):
         depth += {"{": 1, "}": -1}.get(text[position], 0)

@@ -1,9 +1,9 @@
-"""A program's prior with noisy sums of scores in place of the records.
+"""Programs of the posterior given noisy sums of scores in place of the records.
 
-The programs that are made have the parameters and the prior of the given one. ``scored`` has
-simulated records: their log-likelihoods say what the sum of scores is expected to be at a parameter
-value (``inference/noisy_score.stan``). ``scored_groups`` has a sum for each group, too, and what
-they are expected to be near a point, to first order (``inference/noisy_groups.stan``).
+They keep the parameters and the prior of the original program. ``scored`` uses simulated records,
+whose log-likelihoods give the expected sum of scores at a parameter value
+(``inference/noisy_score.stan``). ``scored_groups`` also has a sum for each group, and uses the
+expected sums near a point, to first order (``inference/noisy_groups.stan``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ DATA = """\
   vector<lower=0>[n] score__share;
   real<lower=0> score__far;
   real<lower=0> score__scale;  // of noise with density exp(-length / scale); 0: there is none"""
-# That density is a normal one whose variance is scale^2 times a chi-squared variable.
+# The density exp(-length / scale) is a normal one with variance scale^2 times a chi-squared
+# variable.
 NOISE = "score__noise"
 PARAMETER = f"  vector<lower=0>[score__scale > 0] {NOISE};"
 MODEL = """\
@@ -80,10 +81,10 @@ _OF_GROUPS = ("group_sd_raw", "group_partial", "group_raw")
 
 @lru_cache(maxsize=64)
 def scored(program: StanProgram) -> StanProgram:
-    """The program of the posterior given a noisy sum of scores.
+    """Write the program of the posterior given a noisy sum of scores.
 
     Raises:
-        ProgramError: its model block has no one statement by which records reach target.
+        ProgramError: the model block has not exactly one statement by which records reach target.
     """
     piece = _Scored(Piece("", program.name, program), 1)
     return piece.program_with((_inference("noisy_score"),), DATA, MODEL % piece.terms)
@@ -91,10 +92,10 @@ def scored(program: StanProgram) -> StanProgram:
 
 @lru_cache(maxsize=64)
 def scored_groups(program: StanProgram) -> StanProgram:
-    """The program of the posterior given noisy sums of scores, of all records and by group.
+    """Write the program of the posterior given noisy sums of scores, in total and by group.
 
     Args:
-        program: a bundled one, of which ``fixed_parameters`` are numbers and vectors.
+        program: a bundled program whose ``fixed_parameters`` are numbers and vectors.
     """
     piece = _Scored(Piece("", program.name, program), 1)
     own = "\n".join(piece.functions())
@@ -108,7 +109,7 @@ def scored_groups(program: StanProgram) -> StanProgram:
 
 
 def fixed_parameters(program: StanProgram) -> tuple[str, ...]:
-    """Parameters that are no group effects, nor say how these are spread, as they are declared."""
+    """Return the parameters in declared order, without group effects, their sds, correlations."""
     return tuple(name for name in program.declared("parameters") if name not in _OF_GROUPS)
 
 
@@ -117,18 +118,18 @@ def _inference(name: str) -> str:
 
 
 class _Scored(PieceOfProgram):
-    """A program whose names stay as they are."""
+    """A program of a single column, whose names stay unchanged."""
 
     def inside(self, block: str) -> str:
         return self._inside(block).strip("\n")
 
     @property
     def terms(self) -> str:
-        """The record log-likelihoods that its model block adds to target."""
+        """Stan expression of the record log-likelihoods that the model block clamps."""
         return self._terms
 
     def program_with(self, functions: Sequence[str], data: str, model: str) -> StanProgram:
-        """The program with other text in place of what its records add to target."""
+        """Replace the records' statement in the model block, and add functions and data."""
         program = self.program
         text = self._inside("model")
         start, end, _ = self._clamp(text)
@@ -139,5 +140,5 @@ class _Scored(PieceOfProgram):
             "model": text[:start].strip("\n") + "\n" + model + text[end:],
         }
         parts["parameters"] += f"\n{PARAMETER}"
-        whole = "\n".join(f"{name} {{\n{inside.rstrip()}\n}}" for name, inside in parts.items())
-        return StanProgram(f"{program.name}_given_scores", whole, whole, program.bundled)
+        listing = "\n".join(f"{name} {{\n{inside.rstrip()}\n}}" for name, inside in parts.items())
+        return StanProgram(f"{program.name}_given_scores", listing, listing, program.bundled)

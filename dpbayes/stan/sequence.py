@@ -1,7 +1,7 @@
-"""A sequence: columns drawn one after the other, each given those before it, under one epsilon.
+"""Sequences: columns drawn one after the other, each given those before it, under one epsilon.
 
-The log-likelihood of a record is the sum over its columns. Anchor, weights and window are of that
-sum, so that what a mechanism claims of a record holds for the whole row.
+The log-likelihood of a record is the sum over its columns. Anchor, weights and window apply to that
+sum, so that a mechanism's claim about a record covers the whole row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dpbayes.stan.model import ColumnModel, Model, Program, Regression, Replicat
 from dpbayes.stan.program import StanProgram
 from dpbayes.stan.proof.check import Proof, proof_of_pieces, refuse_broken
 
-TABLE = "model"  # of a TOML file: an array of tables, [[model]]
+TABLE = "model"  # name of an array of tables in a TOML file, [[model]]
 _KEYS = ("formula", "family", "priors", "program", "constants")
 
 
@@ -44,25 +44,26 @@ class Sequence:
     models: tuple[Regression | Program, ...]
 
     def __init__(self, models: Iterable[Regression | Program]) -> None:
-        given = tuple(models)
-        wrong = next((m for m in given if not isinstance(m, Regression | Program)), None)
-        if not given or wrong is not None:
+        listed = tuple(models)
+        wrong = next((m for m in listed if not isinstance(m, Regression | Program)), None)
+        if not listed or wrong is not None:
             raise SchemaError(
                 "a sequence is a list of Regression(formula, family) and Program(file, formula), "
-                f"found {'none' if not given else repr(wrong)}."
+                f"found {'none' if not listed else repr(wrong)}."
             )
-        object.__setattr__(self, "models", given)
+        object.__setattr__(self, "models", listed)
 
     @classmethod
     def from_toml(cls, path: str | Path, what: str = "model") -> Sequence | None:
-        """The sequence of a file's tables [[model]], in their order; None if it has none.
+        """Read the tables [[model]] of a TOML file, in their order; None if it has none.
 
-        Each has ``formula`` and ``family``, with ``priors`` if wanted; or ``program``, the file of
-        a Stan program, with ``constants``, a table or a JSON file. Files are beside the TOML file.
+        Each table has ``formula`` and ``family``, optionally with ``priors``; or ``formula`` and
+        ``program``, the file of a Stan program, optionally with ``constants``, a table or a JSON
+        file. Names of files are relative to the TOML file.
 
         Args:
-            path: of the file, which may be the schema's.
-            what: it is, for messages.
+            path: path of the file, which may be the schema's.
+            what: kind of the file, for messages.
         Raises:
             SchemaError: no such file, no TOML, or a table with other entries.
         """
@@ -74,12 +75,12 @@ class Sequence:
         return cls(_read(where, table, Path(path).parent) for table in tables)
 
     def on(self, schema: Schema) -> SequenceModel:
-        """Check it against a schema.
+        """Check the sequence against a schema and return its model.
 
         Raises:
             SchemaError: a column that has two models or none, or that is used before it is drawn;
                 otherwise as ``Regression.on`` and ``Program.on``.
-            ProgramError: as there, or programs that do not go together.
+            ProgramError: as there, or programs that cannot be combined.
         """
         _check_order([columns_of(model.formula) for model in self.models], schema)
         columns: list[ColumnModel] = []
@@ -87,13 +88,14 @@ class Sequence:
             drawn = [column.name for before in columns for column in before.outcomes]
             columns.append(model.on(schema, drawn))
         labels = _labels([column.outcome.name for column in columns])
+        # Once more than in ``Program.on``: confidential covariates are known only in a sequence.
         for column in columns:
             refuse_broken(column.program, column.private, column.conditioned)
         return SequenceModel(schema, tuple(columns), labels, _program(columns, labels))
 
 
 def _read(where: str, table: Mapping[str, Any], folder: Path) -> Regression | Program:
-    """The model that a table [[model]] describes."""
+    """Read one table [[model]]; ``where`` begins messages, ``folder`` has the files it names."""
     formula = table.get("formula")
     if not isinstance(formula, str):
         raise SchemaError(f'{where}: a [[{TABLE}]] needs formula = "column ~ covariates".')
@@ -101,32 +103,37 @@ def _read(where: str, table: Mapping[str, Any], folder: Path) -> Regression | Pr
     unknown = [key for key in table if key not in _KEYS]
     if unknown:
         raise SchemaError(f"{where}: unknown key {unknown[0]!r}; known keys: {', '.join(_KEYS)}.")
-    given = {key: table.get(key) for key in _KEYS}
-    if (given["family"] is None) == (given["program"] is None):
+    entries = {key: table.get(key) for key in _KEYS}
+    if (entries["family"] is None) == (entries["program"] is None):
         raise SchemaError(f"{where} needs either family or program.")
-    of_other = "constants" if given["program"] is None else "priors"
-    if given[of_other] is not None:
+    of_other = "constants" if entries["program"] is None else "priors"
+    if entries[of_other] is not None:
         raise SchemaError(f"{where}: a family takes priors, a program takes constants.")
     for key, kinds in (("family", str), ("program", str), ("priors", dict)):
-        if not isinstance(given[key], kinds | None):
-            raise SchemaError(f"{where}: {key} = {given[key]!r:.50} is not what it should be.")
-    if given["family"] is not None:
-        return Regression(formula, given["family"], given["priors"])
-    constants = given["constants"]
+        if not isinstance(entries[key], kinds | None):
+            raise SchemaError(f"{where}: {key} = {entries[key]!r:.50} is not what it should be.")
+    if entries["family"] is not None:
+        return Regression(formula, entries["family"], entries["priors"])
+    constants = entries["constants"]
     if isinstance(constants, str):
         constants = folder / constants
     elif not isinstance(constants, dict | None):
         raise SchemaError(f"{where}: constants are a table, or the name of a JSON file.")
-    return Program(folder / str(given["program"]), formula, constants)
+    return Program(folder / str(entries["program"]), formula, constants)
 
 
 def _check_order(models: list[tuple[tuple[str, ...], tuple[str, ...]]], schema: Schema) -> None:
-    """Every confidential column has one model, and is drawn before it is used."""
+    """Raise SchemaError unless each confidential column has one model and is drawn before use.
+
+    Args:
+        models: outcomes and used columns of each model.
+        schema: declaration of the columns.
+    """
     needs = {outcome: used for outcomes, used in models for outcome in outcomes}
     for name in needs:
-        _ = schema[name]  # it is declared
+        _ = schema[name]  # raises SchemaError if it is not declared
     if () in dict(models):
-        return  # an outcome that is no column: its own model says so
+        return  # an outcome is not a column, which its own model refuses with a better message
     drawn: set[str] = set()
     for outcomes, used in models:
         outcome = outcomes[0]
@@ -135,13 +142,13 @@ def _check_order(models: list[tuple[tuple[str, ...], tuple[str, ...]]], schema: 
         for name in used:
             if schema[name].public or name in drawn:
                 continue
-            what = f"column {name!r}, a covariate of {outcome!r},"
+            subject = f"column {name!r}, a covariate of {outcome!r},"
             if name in outcomes:
                 raise SchemaError(f"column {name!r} is a covariate of itself; leave it out.")
             if name not in needs:
                 raise SchemaError(
-                    f"{what} is confidential and no model draws it. Give it a model before that of "
-                    f"{outcome!r}, or leave it out of the formula."
+                    f"{subject} is confidential and no model draws it. Give it a model before "
+                    f"that of {outcome!r}, or leave it out of the formula."
                 )
             if circle := _path(needs, name, outcome):
                 raise SchemaError(
@@ -149,7 +156,8 @@ def _check_order(models: list[tuple[tuple[str, ...], tuple[str, ...]]], schema: 
                     f"{' ~ '.join((outcome, *circle))}. Leave a covariate out."
                 )
             raise SchemaError(
-                f"{what} is drawn after it: put the model of {name!r} before that of {outcome!r}."
+                f"{subject} is drawn after it: put the model of {name!r} before that of "
+                f"{outcome!r}."
             )
         drawn |= set(outcomes)
     left = [c.name for c in schema.columns.values() if not c.public and c.name not in needs]
@@ -161,7 +169,7 @@ def _check_order(models: list[tuple[tuple[str, ...], tuple[str, ...]]], schema: 
 
 
 def _path(needs: Mapping[str, tuple[str, ...]], start: str, end: str) -> list[str] | None:
-    """Columns from one to another, each a covariate of the one before; None if there is no way."""
+    """Find a path between columns, each a covariate of the one before; None if there is none."""
     ways, seen = [[start]], {start}
     while ways:
         way = ways.pop()
@@ -175,19 +183,19 @@ def _path(needs: Mapping[str, tuple[str, ...]], start: str, end: str) -> list[st
 
 
 def _labels(names: list[str]) -> tuple[str, ...]:
-    """Endings of Stan names, all different: the columns' own names where these will do."""
-    found: list[str] = []
+    """Return unique endings of Stan names: the columns' own names where these are valid."""
+    labels: list[str] = []
     for number, name in enumerate(names, start=1):
         plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*[A-Za-z0-9]|[A-Za-z]", name, re.ASCII)
         label = name if plain and SEPARATOR not in name else f"column{number}"
-        while label in found or (label != name and label in names):
+        while label in labels or (label != name and label in names):
             label += "x"
-        found.append(label)
-    return tuple(found)
+        labels.append(label)
+    return tuple(labels)
 
 
 def _program(columns: Iterable[ColumnModel], labels: Iterable[str]) -> StanProgram:
-    """The program of a sequence, with a line on each column's model."""
+    """Write the program of a sequence, with a comment on each column's model."""
 
     def about(model: ColumnModel) -> str:
         kind = f"{model.program.name}.stan" if model.family is None else model.family.name
@@ -199,7 +207,7 @@ def _program(columns: Iterable[ColumnModel], labels: Iterable[str]) -> StanProgr
 
 @dataclass(frozen=True, eq=False)
 class SequenceModel(Model):
-    """The model of a sequence. Data and parameters of a column end in its label."""
+    """Model of a sequence. Names of a column's data and parameters end in its label."""
 
     schema: Schema
     columns: tuple[ColumnModel, ...]
@@ -215,11 +223,11 @@ class SequenceModel(Model):
 
     @property
     def predictors(self) -> tuple[tuple[ColumnModel, str], ...]:
-        each = (
+        parts = (
             (model, part, label) for model, label in self._each() for _, part in model.predictors
         )
         return tuple(
-            (m, SEPARATOR.join((part, label)) if part else label) for m, part, label in each
+            (m, SEPARATOR.join((part, label)) if part else label) for m, part, label in parts
         )
 
     @property
@@ -257,16 +265,17 @@ class SequenceModel(Model):
         return {name: (data[name][0], data[name][1]) for name in self.private}
 
     def draw(self, public: pd.DataFrame, replicate: Replicate) -> pd.DataFrame:
-        given = public.reset_index(drop=True)  # with what was drawn, as it is released
-        drawn = pd.DataFrame(index=given.index)
+        # Later columns are drawn given the released values of earlier ones: rounded and validated.
+        table = public.reset_index(drop=True)
+        drawn = pd.DataFrame(index=table.index)
         for number, (model, label) in enumerate(self._each(), start=1):
-            design = model.design_data(given) if model.conditioned else {}
+            design = model.design_data(table) if model.conditioned else {}
             changes = {entry(name, label): design[name] for name in model.conditioned}
-            found = model.decoded(replicate({COLUMN: number, **changes}))
+            columns = model.decoded(replicate({COLUMN: number, **changes}))
             for column in model.outcomes:
-                values = column.rounded(found[column.name])
+                values = column.rounded(columns[column.name])
                 drawn[column.name] = values
-                given = given.assign(**{column.name: column.validate(values).array})
+                table = table.assign(**{column.name: column.validate(values).array})
         return drawn
 
     def drawn_data(self, public: pd.DataFrame, replicate: Replicate) -> dict[str, Any]:
@@ -279,13 +288,13 @@ class SequenceModel(Model):
         return tuple({COLUMN: number} for number in range(1, len(self.columns) + 1))
 
     def identity(self) -> dict[str, Any]:
-        each = [model.identity() for model in self.columns]
+        identities = [model.identity() for model in self.columns]
         return {
             "program": self.program.name,
             "program_sha256": self.program.sha256,
-            "formula": "; ".join(one["formula"] for one in each),
-            "constants": [one["constants"] for one in each],
-            "columns": each[0]["columns"],
+            "formula": "; ".join(identity["formula"] for identity in identities),
+            "constants": [identity["constants"] for identity in identities],
+            "columns": identities[0]["columns"],
         }
 
     def public_settings(self) -> dict[str, Any]:

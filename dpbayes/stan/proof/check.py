@@ -1,16 +1,16 @@
-"""The contract of a user's Stan program, proved from its text.
+"""Proof from the text of a user's Stan program that it keeps the contract.
 
-A program is proved if it has the shape of template.py, and each parameter a prior that is known to
-be proper (priors.py). Then, for all values of the records and of the parameters: confidential data
-reach target through the log_lik argument of the bundled ``pseudo_log_lik`` alone, once, with the
-given weights, anchor and window; entry i of it depends on record i alone, and not on the number of
-records or their order; no record can be an error at some parameter values; and y_rep depends on no
-record. This holds for a record that is changed, and for one that is added or removed with its
-public values. Not proved: that log_lik is normalised, and that no value of the declared domain and
-no number of records is an error by itself.
+A program is proved if it has the shape of template.py, and each parameter has a prior that is known
+to be proper (priors.py). Then, for all values of the records and of the parameters: confidential
+data reach target only through the log_lik argument of the bundled ``pseudo_log_lik``, once, with
+the given weights, anchor and window; entry i of that argument depends only on record i, and not on
+the number of records or their order; no record can cause an error at some parameter values; and
+y_rep depends on no record. This holds for a record that is changed, and for one that is added or
+removed with its public values. Not proved: that log_lik is normalised, and that no value of the
+declared domain and no number of records causes an error by itself.
 
-Bundled programs are not read: the tests cover them. What is not proved is no breach of the
-contract, except where a finding says so.
+Bundled programs are not read: the tests cover them. A program that is not proved does not thereby
+break the contract; a finding that shows a breach has ``broken`` set.
 """
 
 from __future__ import annotations
@@ -29,23 +29,30 @@ from dpbayes.stan.proof.template import CLAMP, Template, rows_of
 
 
 class Finding(NamedTuple):
-    """Why a program is not proved: ``broken`` for certain, or only not followed."""
+    """Reason why a program is not proved.
+
+    Attributes:
+        line: line number from 1.
+        message: the reason, as a sentence.
+        broken: True if the program breaks the contract for certain; False if this part of it is
+            only not understood.
+    """
 
     line: int
     message: str
     broken: bool
 
     def __str__(self) -> str:
-        """A sentence."""
+        """Return the line and the message as a sentence."""
         return f"line {self.line}: {self.message}"
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What the text shows.
+    """Result of the analysis of a program's text.
 
     Attributes:
-        findings: what stands against a proof, those that break the contract first.
+        findings: reasons why it is not proved, those that break the contract first.
         rows: data entries of a user's program that have a value or row for each record.
     """
 
@@ -58,7 +65,7 @@ class Proof:
 
     @property
     def broken(self) -> tuple[Finding, ...]:
-        """Findings that break the contract for certain."""
+        """Findings that show a breach of the contract for certain."""
         return tuple(finding for finding in self.findings if finding.broken)
 
 
@@ -66,44 +73,48 @@ class Proof:
 def prove(
     program: StanProgram, private: tuple[str, ...] = ("y",), drawn: tuple[str, ...] = ()
 ) -> Proof:
-    """Follow a program.
+    """Analyse a program's text.
 
     Args:
+        program: the program; a bundled one, or a copy of one, needs no proof.
         private: names of the confidential entries of the data block.
-        drawn: those of them that hold drawn values where y_rep is drawn, on which it may depend.
+        drawn: those of them that hold synthetic values while y_rep is drawn; y_rep may depend on
+            these.
     """
     if program.bundled or program.text in _bundled_texts():
         return Proof()
     try:
         tree = parse(program.text)
-        if tree != parse(program.listing):  # of which a sequence's program is made
+        # A sequence's program is combined from the listing, so that both texts must agree.
+        if tree != parse(program.listing):
             return Proof((Finding(1, "an include that is a comment, or in one.", broken=False),))
         blocks = {block.kind: block for block in tree.present}
-        found = _findings(blocks, frozenset(private), frozenset(drawn))
+        findings = _findings(blocks, frozenset(private), frozenset(drawn))
     except Unreadable as error:
         return Proof((Finding(error.line, "Stan that cannot be followed.", broken=False),))
     except RecursionError:
         return Proof((Finding(1, "expressions too deep to follow.", broken=False),))
-    return Proof(tuple(sorted(found, key=lambda finding: not finding.broken)), rows_in(program))
+    return Proof(tuple(sorted(findings, key=lambda finding: not finding.broken)), rows_in(program))
 
 
 def proof_of_pieces(program: StanProgram, pieces: Sequence[tuple[str, Proof]]) -> Proof:
-    """The proof of a sequence, whose own parts of the program dpbayes writes.
+    """Combine the proofs of a sequence's programs; dpbayes itself writes all other parts.
 
     Args:
-        pieces: of the user's programs in it, the name and what is proved of each.
+        program: program of the sequence.
+        pieces: name and proof of each of the user's programs in it.
     """
-    found = tuple(
+    findings = tuple(
         finding._replace(message=f"of {name}.stan: {finding.message}")
         for name, proof in pieces
         for finding in proof.findings
     )
-    return Proof(found, rows_in(program) if pieces and not found else ())
+    return Proof(findings, rows_in(program) if pieces and not findings else ())
 
 
 @lru_cache(maxsize=64)
 def rows_in(program: StanProgram) -> tuple[str, ...]:
-    """Data entries that have a value or row for each record; none if they cannot be read."""
+    """List the data entries with a value or row for each record; empty for an unreadable text."""
     try:
         blocks = {block.kind: block for block in parse(program.text).present}
     except (Unreadable, RecursionError):
@@ -118,21 +129,27 @@ def _findings(
     by_name: dict[str, list[Node]] = {}
     for function in functions:
         by_name.setdefault(function[1].text, []).append(function)
-    found = list(_in_functions(by_name))
-    once = {name: same[0] for name, same in by_name.items() if len(same) == 1 and name != CLAMP}
+    findings = list(_in_functions(by_name))
+    once = {
+        name: definitions[0]
+        for name, definitions in by_name.items()
+        if len(definitions) == 1 and name != CLAMP
+    }
     template = Template(once, private=private, drawn=drawn)
     template.follow(blocks)
-    found += [Finding(*finding) for finding in template.findings]
-    lines = {finding.line for finding in found}
-    found += [Finding(*prior, broken=False) for prior in improper(blocks) if prior[0] not in lines]
-    return list(dict.fromkeys(found))
+    findings += [Finding(*finding) for finding in template.findings]
+    lines = {finding.line for finding in findings}
+    findings += [
+        Finding(*prior, broken=False) for prior in improper(blocks) if prior[0] not in lines
+    ]
+    return list(dict.fromkeys(findings))
 
 
 def _in_functions(by_name: Mapping[str, list[Node]]) -> Iterator[Finding]:
-    """What stands against the user's own functions."""
+    """Yield findings about the user's own functions, which are given by name."""
     bundled = _bundled_functions()
-    for name, same in by_name.items():
-        for function in same:
+    for name, definitions in by_name.items():
+        for function in definitions:
             if function in bundled.get(name, ()):
                 continue
             line = function.line
@@ -143,7 +160,7 @@ def _in_functions(by_name: Mapping[str, list[Node]]) -> Iterator[Finding]:
                     "other function that name.",
                     broken=True,
                 )
-            elif name in bundled or stan.is_of_stan(name) or len(same) > 1:
+            elif name in bundled or stan.is_of_stan(name) or len(definitions) > 1:
                 yield Finding(
                     line, f"there is another function {name}(): give this one its own name.", False
                 )
@@ -156,19 +173,19 @@ def _in_functions(by_name: Mapping[str, list[Node]]) -> Iterator[Finding]:
 
 @cache
 def _bundled_functions() -> dict[str, list[Node]]:
-    """Definitions in all functions blocks of the bundled programs, by name."""
-    found: dict[str, list[Node]] = {}
+    """Collect the definitions in all functions blocks of the bundled programs, by name."""
+    by_name: dict[str, list[Node]] = {}
     for path in sorted(stan_directory().glob("*.stan")):
         for function in parse(StanProgram.from_file(path).text)[0].present:
-            same = found.setdefault(function[1].text, [])
-            if function not in same:
-                same.append(function)
-    return found
+            definitions = by_name.setdefault(function[1].text, [])
+            if function not in definitions:
+                definitions.append(function)
+    return by_name
 
 
 @cache
 def _bundled_texts() -> frozenset[str]:
-    """Texts of the bundled programs, of which a user may have a copy."""
+    """Collect the texts of the bundled programs, of which a user may have a copy."""
     paths = stan_directory().glob("*.stan")
     return frozenset(StanProgram.from_file(path).text for path in paths)
 
@@ -176,12 +193,14 @@ def _bundled_texts() -> frozenset[str]:
 def refuse_broken(
     program: StanProgram, private: Sequence[str] = ("y",), drawn: Sequence[str] = ()
 ) -> Proof:
-    """The proof of a program that at least does not break the contract for certain.
+    """Analyse a program, and refuse it if it breaks the contract for certain.
 
     Args:
-        private, drawn: as in ``prove``.
+        program, private, drawn: as in ``prove``.
+    Returns:
+        The proof, which may still have findings.
     Raises:
-        ProgramError: naming the lines.
+        ProgramError: the program breaks the contract; the message names the lines.
     """
     proof = prove(program, tuple(private), tuple(drawn))
     if proof.broken:
@@ -193,11 +212,12 @@ def refuse_broken(
 def check_constants(
     program: StanProgram, private: Sequence[str], constants: Iterable[str], *, rows_public: bool
 ) -> None:
-    """Raise ProgramError unless a user's constants can stand beside the data that are given.
+    """Raise ProgramError if a user's constants conflict with the data that dpbayes passes.
 
-    No constant stands in the place of such data: with another count of records one record would
-    have many times its clamped term. Where the number of records is private no constant has a
-    value for each: with one record more or less the program would not take the data.
+    Constants must not replace such data: with a different number of records, for example, one
+    record could contribute many times its clamped term. If the number of records is private, no
+    constant may have a value for each record: with one record more or less the program would not
+    accept the data.
     """
     names = set(constants)
     for name in sorted(names.intersection(GIVEN)):

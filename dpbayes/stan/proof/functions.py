@@ -1,4 +1,4 @@
-"""Stan's own functions that the proof of a user's program knows."""
+"""Stan's own functions that the proof of a user's program understands."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# These work entry by entry and are never an error: where there is no value they give NaN or
-# infinity. An error at one record's value would make the density zero there.
+# Functions that work entry by entry and never raise an error: where they have no value they return
+# NaN or infinity. An error at one record's value would make the density zero there.
 ELEMENTWISE = _names("""
     abs fabs fmin fmax square sqrt cbrt inv inv_sqrt inv_square pow exp exp2 expm1 log log2 log10
     log1m_exp log1p_exp log_inv_logit log1m_inv_logit log_diff_exp inv_logit logit inv_cloglog
     cloglog lgamma digamma erf erfc Phi_approx sin cos sinh cosh tanh floor lmultiply multiply_log
     log_sum_exp
 """)
-# With one argument these give one number of all entries.
+# Functions that, with one argument, combine all entries into one number.
 SUMMING = _names("""
     sum prod mean variance sd max min log_sum_exp norm1 norm2 distance squared_distance
     dot_product dot_self trace quantile
@@ -43,21 +43,22 @@ _ENDINGS = (*DENSITY_ENDINGS, "_cdf", "_rng", "_log")
 
 @cache
 def _of_stan() -> frozenset[str]:
-    """Names of Stan's functions, without the endings of densities and generators.
+    """Read the names of Stan's functions, without the endings of densities and generators.
 
-    They are those of `stanc --dump-stan-math-signatures` 2.35, and functions with any arguments.
+    They come from `stanc --dump-stan-math-signatures` 2.35, with functions of any arguments added.
     """
     path = Path(__file__).parent / "stan_functions.txt"
     return _names(path.read_text(encoding="utf-8"))
 
 
 def is_of_stan(name: str) -> bool:
-    """Whether Stan has a function of that name: it may choose it in place of a user's."""
+    """Tell whether Stan has a function of that name, which it may call instead of a user's."""
     ending = next((end for end in _ENDINGS if name.endswith(end)), "")
-    return not _of_stan().isdisjoint((name, name.removesuffix(ending)))
+    added_later = name.endswith(("_constrain", "_unconstrain", "_jacobian"))
+    return added_later or not _of_stan().isdisjoint((name, name.removesuffix(ending)))
 
 
-IN_PLACE_OF = {  # functions that are never an error, in place of some that may be one
+IN_PLACE_OF = {  # formulas that never raise an error, for functions that may
     "log_mix": "log_sum_exp(log(p) + f, log1m(p) + g)",
     "log1m": "log(1 - x)",
     "log1p": "log(1 + x)",

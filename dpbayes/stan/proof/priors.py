@@ -1,13 +1,14 @@
-"""Proper priors of a Stan program, proved from its text (see check.py).
+"""Proof from the text of a Stan program that its priors are proper (see check.py).
 
 A clamped likelihood is bounded, so that a flat prior on an unbounded parameter has no posterior.
-Proved is: past the clamp, target is a product of densities of the lists below, one at most for each
-parameter, whose outcome is the whole parameter; arguments are free of it, and of parameters whose
-arguments depend on it in turn; and a parameter without such a density has a bounded domain. Then
-the prior integrates to 1 at most, parameter by parameter, however narrow the domains are.
+The proof shows: apart from the clamped terms, target is a product of densities from the lists
+below, at most one for each parameter, whose outcome is the whole parameter; its arguments depend
+neither on that parameter nor, through other densities, on one that depends on it in turn; and a
+parameter without such a density has a bounded domain. Then the prior integrates to at most 1,
+parameter by parameter, however narrow the domains are.
 
-A sampling statement drops factors of the density that hang on no parameter: arguments in those have
-to be finite numbers for certain. ``target += normal_lpdf(...)`` drops none and takes any.
+A sampling statement drops factors of the density that depend on no parameter: arguments in those
+have to be finite numbers for certain. ``target += normal_lpdf(...)`` drops none and accepts any.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from dpbayes.stan.proof.functions import ADDING, DENSITY_ENDINGS, RANK
 from dpbayes.stan.proof.syntax import Node, every, names_in
 from dpbayes.stan.proof.template import CLAMP
 
-# Which arguments the factor of a density hangs on that makes it integrate to 1; the others only
-# shift it. Of von_mises, which has no end, and of others that are left out nothing is proved.
+# For each density, the positions of the arguments on which its normalising factor depends; the
+# others only shift it. Nothing is proved of densities that are left out, such as von_mises, which
+# is periodic and so has no finite integral over an unbounded parameter.
 EACH: dict[str, tuple[int, ...]] = {
     "std_normal": (), "normal": (1,), "student_t": (0, 2), "cauchy": (1,), "logistic": (1,),
     "double_exponential": (1,), "gumbel": (1,), "lognormal": (1,), "exponential": (0,),
@@ -30,12 +32,12 @@ EACH: dict[str, tuple[int, ...]] = {
     "pareto": (0, 1), "uniform": (0, 1),
 }  # fmt: skip
 TOGETHER: dict[str, tuple[int, ...]] = {"multi_normal": (1,), "multi_normal_cholesky": (1,)}
-# Of these the factors that a statement with ~ drops may be large where the density is.
+# Densities of which a statement with ~ may drop large factors.
 SHAPED = (
     "gamma", "inv_gamma", "weibull", "frechet", "chi_square", "inv_chi_square", "beta",
     "beta_proportion", "pareto", "dirichlet", "lkj_corr", "lkj_corr_cholesky",
 )  # fmt: skip
-# A density over a simplex or correlations is one over fewer numbers than there are entries.
+# Densities by type of parameter: a simplex or correlations have fewer free numbers than entries.
 OF_TYPE: dict[str, dict[str, tuple[int, ...]]] = {
     "simplex": {"dirichlet": (0,)},
     "corr_matrix": {"lkj_corr": (0,)},
@@ -46,16 +48,17 @@ OF_TYPE: dict[str, dict[str, tuple[int, ...]]] = {
     },
 }  # fmt: skip
 CONSTANT = "a constant in target, which moves no posterior and may be large: leave it out."
-# Numbers in a constant, or 0: beside a large constant a record's term is lost in rounding.
+# Ranges of numbers that may be in a constant, besides 0: next to a large constant in target a
+# record's term would be lost in rounding.
 _SMALL = 1e-3, 1e3
 _NEAR = 0.1, 10.0
-# Of these the cumulative density of such numbers is no large constant.
+# Densities whose cumulative probability at numbers in _NEAR is not a large constant.
 OF_CONSTANTS = ("normal", "std_normal", "student_t", "cauchy", "logistic", "double_exponential")
 BOUNDED = (
     "simplex", "unit_vector", "corr_matrix", "cholesky_factor_corr", "column_stochastic_matrix",
     "row_stochastic_matrix",
 )  # fmt: skip
-MANY = 9  # indices: more than any value has that a density takes
+MANY = 9  # stands for an unknown rank: more indices than any argument of a density has
 _OPERATORS = ("+", "-", "*", "/", ".*", "./", "^")
 _OF_SCALARS = ("exp", "log", "sqrt", "square", "inv", "inv_sqrt", "inv_logit", "abs", "log1p_exp")
 _OF_SCALES = (*_OF_SCALARS, "diag_pre_multiply", "quad_form_diag", "diag_matrix")
@@ -65,7 +68,15 @@ _FILLED = ("rep_vector", "rep_row_vector", "zeros_vector", "ones_vector", "ident
 
 @dataclass(frozen=True)
 class Declared:
-    """A variable as it is declared: sizes along its axes, those of arrays first."""
+    """Declaration of a variable.
+
+    Attributes:
+        type: type of the elements of arrays, as written.
+        arrays: number of array axes.
+        sizes: sizes along the axes, those of arrays first.
+        bounded: whether the domain is bounded.
+        line: line number from 1.
+    """
 
     type: str
     arrays: int
@@ -75,20 +86,21 @@ class Declared:
 
     @property
     def rank(self) -> int:
-        """How many indices pick one number."""
+        """Number of indices that pick one number."""
         return self.arrays + RANK.get(self.type, 1 + self.type.endswith(("matrix", "corr", "cov")))
 
 
 @dataclass
 class Priors:
-    """What the text says of the priors.
+    """Analysis of the priors in a program's text.
 
     Attributes:
         declared: parameters, data and other variables by name.
-        parameters, data: names; of the data those that are public and finite.
-        reads: words of the statements that a variable is assigned in.
-        functions: names of the user's own.
-        given: for each parameter with a density, those that its arguments depend on.
+        parameters: names of the parameters.
+        data: names of the public data, which are finite.
+        reads: for each variable, the words of the statements that assign it.
+        functions: names of the user's functions.
+        given: for each parameter with a density, the parameters on which its arguments depend.
         findings: lines, and what is not proved there.
     """
 
@@ -101,10 +113,11 @@ class Priors:
     findings: list[tuple[int, str]] = field(default_factory=list)
 
     def follow(self, statement: Node, loops: Mapping[str, Node]) -> None:
-        """What a statement of the model block adds to target.
+        """Analyse what a statement of the model block adds to target.
 
         Args:
-            loops: of the loops around it, from 1, the variable and where it ends.
+            statement: the statement.
+            loops: end of each loop around it, which begins at 1, by its variable.
         """
         if not _adds(statement):
             return
@@ -141,8 +154,8 @@ class Priors:
         if minus or term.kind not in ("call", "conditional_call"):
             self._unclear(term.line)
             return
-        name, given = term[0].text, term.parts[-1].present if term.parts[-1] else ()
-        parts = (*term.present[1:-1], *given)  # that of std_normal_lpdf stands alone
+        name, listed = term[0].text, term.parts[-1].present if term.parts[-1] else ()
+        parts = (*term.present[1:-1], *listed)  # that of std_normal_lpdf stands alone
         if not parts:
             self._unclear(term.line)
             return
@@ -154,7 +167,7 @@ class Priors:
             self._unclear(term.line)
 
     def _is_small(self, node: Node) -> bool:
-        """Whether it is a small number, as ``- 1 * normal_lccdf(0 | 0, 1)`` or ``log(2)``."""
+        """Tell whether an expression is a small number, as ``- 1 * normal_lccdf(0 | 0, 1)``."""
         if node.kind == "binary" and node[1].text == "*":
             return _is_number(node[0], "1") and self._is_small(node[2])
         if node.kind == "unary" and node[0].text in ("+", "-"):
@@ -162,12 +175,12 @@ class Priors:
         if node.kind not in ("call", "conditional_call"):
             return _is_usual(node)
         name = node[0].text
-        given = (*node.present[1:-1], *(node.parts[-1].present if node.parts[-1] else ()))
+        arguments = (*node.present[1:-1], *(node.parts[-1].present if node.parts[-1] else ()))
         if name == "log":
-            return bool(given) and _is_usual(given[0]) and not _is_number(given[0], "0")
+            return bool(arguments) and _is_usual(arguments[0]) and not _is_number(arguments[0], "0")
         stem, _, ending = name.rpartition("_")
         known = stem in OF_CONSTANTS and ending in ("lcdf", "lccdf")
-        return known and name not in self.functions and all(map(_is_near, given))
+        return known and name not in self.functions and all(map(_is_near, arguments))
 
     def _unclear(self, line: int) -> None:
         self.findings.append(
@@ -191,7 +204,15 @@ class Priors:
         whole: bool = False,
         cut: Sequence[Node] | None = None,
     ) -> None:
-        """A density that is added to target; ``whole``: with all its factors."""
+        """Analyse a density that is added to target.
+
+        Args:
+            outcome, name, arguments: its outcome, name without ending, and arguments.
+            loops: as in ``follow``.
+            line: line of the statement.
+            whole: the density is added with all its factors, by ``target +=``.
+            cut: bounds of a truncation; None without one.
+        """
         parameter, rank = self._outcome(outcome, loops)
         known = OF_TYPE.get(self.declared[parameter].type, {}) if parameter else {}
         own = {f"{name}_{ending}" for ending in ("lpdf", "lupdf", "log")} & self.functions
@@ -200,7 +221,7 @@ class Priors:
             return
         depends = self._parameters_in(*arguments)
         if cut is not None and (depends or self._parameters_in(*cut)):
-            self._unclear(line)  # the factor of what is cut off has no end
+            self._unclear(line)  # the truncation's normalising factor is unbounded
             return
         # With more arguments than outcomes the density would be there several times, with an empty
         # array of vectors not at all.
@@ -236,10 +257,10 @@ class Priors:
             self.given[parameter] = depends
 
     def _is_moderate(self, name: str, arguments: Sequence[Node], *, whole: bool) -> bool:
-        """Whether the density, without constant factors or with them, is of usual size."""
+        """Tell whether the density, with or without constant factors, has no extreme size."""
         if name not in SHAPED:
             return True
-        if whole:  # data are at most LARGEST (engines/contract.py)
+        if whole:  # data are at most LARGEST (engines/contract.py), so that only numbers matter
             numbers = (node for a in arguments for node in every(a) if node.kind == "number")
             return all(map(_is_usual, numbers))
         return all(
@@ -248,7 +269,10 @@ class Priors:
         )
 
     def _outcome(self, node: Node, loops: Mapping[str, Node]) -> tuple[str, int]:
-        """The parameter that an outcome is all of, and the rank of one outcome; "" for none."""
+        """Return the parameter that an outcome covers fully, and the rank of one outcome.
+
+        The name is "" if the outcome is not the whole of a parameter.
+        """
         flat = node.kind == "call" and node[0].text == "to_vector" and not self._own(node[0].text)
         if flat and node.parts[1] and len(node.parts[1].present) == 1:
             name, rank = self._outcome(node[1][0], loops)
@@ -267,16 +291,16 @@ class Priors:
                 picked.append(variable)
             elif place.kind != "all":
                 return "", 0
-        # Each loop is along an axis of its own.
-        every = sorted(picked) == sorted(loops) and len(places) <= len(declared.sizes)
-        return (name, declared.rank - len(picked)) if every else ("", 0)
+        # Each loop has to run along an axis of its own, so that every entry is covered once.
+        complete = sorted(picked) == sorted(loops) and len(places) <= len(declared.sizes)
+        return (name, declared.rank - len(picked)) if complete else ("", 0)
 
     def _own(self, name: str) -> bool:
-        """Whether a function, or an overload of one of Stan's, is the user's."""
+        """Tell whether a function is the user's, or has an overload of the user's."""
         return name in self.functions
 
     def _parameters_in(self, *nodes: Node) -> set[str]:
-        """Parameters that expressions depend on, by way of any variables."""
+        """Collect the parameters on which expressions depend, directly or through variables."""
         seen: set[str] = set()
         left = names_in(*nodes)
         while left:
@@ -286,7 +310,7 @@ class Priors:
         return seen & self.parameters
 
     def _rank(self, node: Node, loops: Mapping[str, Node]) -> int:
-        """How many indices would pick one number of a value; ``MANY`` where that is not known."""
+        """Count the indices that would pick one number of a value; ``MANY`` if unknown."""
         if node.kind == "number":
             return 0
         if node.kind == "name":
@@ -305,17 +329,17 @@ class Priors:
         if node.kind == "call" and not self._own(node[0].text) and node.parts[1]:
             if node[0].text in _NUMBERS or node[0].text.endswith(DENSITY_ENDINGS):
                 return 0
-            each = [self._rank(a, loops) for a in node.parts[1].present]
+            ranks = [self._rank(a, loops) for a in node.parts[1].present]
             filled = 1 if node[0].text in _FILLED else MANY
-            return max(each) if node[0].text in _OF_SCALARS else filled
+            return max(ranks) if node[0].text in _OF_SCALARS else filled
         if node.kind == "conditional_call" and not self._own(node[0].text):
             return 0  # a density
         return 1 if _numbers(node) else MANY
 
     def _is_scale(self, node: Node, loops: Mapping[str, Node]) -> bool:
-        """Whether a value is a finite number for certain, or hangs on a parameter directly.
+        """Tell whether a value is certainly a finite number, or depends directly on a parameter.
 
-        Then the factor that it is in is not dropped.
+        In the latter case a sampling statement keeps the factor with this value.
         """
         if node.kind == "name":
             return node[0].text in self.data | self.parameters
@@ -346,7 +370,7 @@ class Priors:
         )
 
     def _of_parameter(self, node: Node) -> bool:
-        """Whether an expression has a parameter in it, other than in an index."""
+        """Tell whether an expression contains a parameter, other than in an index."""
         if node.kind == "index":
             return self._of_parameter(node[0])
         if node.kind == "name":
@@ -363,7 +387,7 @@ def _is_number(node: Node, text: str) -> bool:
 
 
 def _is_usual(node: Node) -> bool:
-    """Whether it is 0 or a number of usual size, with or without a sign."""
+    """Tell whether a node is a number, maybe signed, that is 0 or of a size in ``_SMALL``."""
     if node.kind == "unary" and node[0].text in ("+", "-"):
         node = node[1]
     if node.kind != "number" or not _is_finite(node):
@@ -373,7 +397,7 @@ def _is_usual(node: Node) -> bool:
 
 
 def _is_near(node: Node) -> bool:
-    """Whether it is 0 or a number near 1, with or without a sign."""
+    """Tell whether a node is a number, maybe signed, that is 0 or of a size in ``_NEAR``."""
     if node.kind == "unary" and node[0].text in ("+", "-"):
         node = node[1]
     if node.kind != "number" or not _is_finite(node):
@@ -383,7 +407,13 @@ def _is_near(node: Node) -> bool:
 
 
 def _is_cut(name: str, cut: Sequence[Node] | None, arguments: Sequence[Node]) -> bool:
-    """Whether a truncation is none, or at numbers near 1 of a density that has numbers."""
+    """Tell whether there is no truncation, or one at usual numbers of a density with such numbers.
+
+    Args:
+        name: name of the density.
+        cut: bounds of the truncation; None without one.
+        arguments: arguments of the density.
+    """
     if cut is None:
         return True
     usual = all(map(_is_near, cut)) and all(map(_of_usual_numbers, arguments))
@@ -391,7 +421,7 @@ def _is_cut(name: str, cut: Sequence[Node] | None, arguments: Sequence[Node]) ->
 
 
 def _of_usual_numbers(node: Node) -> bool:
-    """Whether all that an expression reads is numbers of usual size: ``rep_vector(2, 3)``."""
+    """Tell whether an expression reads only numbers of usual size, as ``rep_vector(2, 3)``."""
     if node.kind in ("name", "index"):
         return False
     if node.kind == "call" and node[0].text in _FILLED:  # the others are sizes
@@ -400,7 +430,7 @@ def _of_usual_numbers(node: Node) -> bool:
 
 
 def _numbers(node: Node) -> bool:
-    """Whether it is a row or a column of numbers as they are written."""
+    """Tell whether a node is a row or column of literal finite numbers."""
     if node.kind == "transpose":
         node = node[0]
     items = node.parts[0].present if node.kind == "row" and node.parts[0] else ()
@@ -408,7 +438,7 @@ def _numbers(node: Node) -> bool:
 
 
 def _adds(node: Node) -> bool:
-    """Whether a statement may add to target."""
+    """Tell whether a statement may add to target."""
     if node.kind == "sampling":
         return True
     if node.kind == "assignment" and names_in(node[0]) & {"target", "jacobian"}:
@@ -420,14 +450,14 @@ def _adds(node: Node) -> bool:
 
 
 def _called(node: Node) -> bool:
-    """Whether a user's function might be called that adds to target, or the clamp."""
+    """Tell whether an expression may call the clamp, or a function that adds to target."""
     if node.kind == "call":
         return node[0].text in (CLAMP, "target") or _adds(node)
     return any(_called(part) for part in node.present)
 
 
 def _terms(node: Node, *, minus: bool = False) -> Iterator[tuple[Node, bool]]:
-    """What a sum adds up, and whether it takes it away."""
+    """Yield the terms of a sum, and whether each is subtracted."""
     if node.kind == "binary" and node[1].text in ("+", "-"):
         yield from _terms(node[0], minus=minus)
         yield from _terms(node[2], minus=minus != (node[1].text == "-"))
@@ -436,7 +466,7 @@ def _terms(node: Node, *, minus: bool = False) -> Iterator[tuple[Node, bool]]:
 
 
 def _declarations(node: Node, data: set[str]) -> Iterator[tuple[str, Declared]]:
-    """Variables that a block or statement declares."""
+    """Yield the variables that a block or statement declares; ``data`` may be their bounds."""
     if node.kind == "declaration":
         kind = node[0]
         sizes = [part.present if part else () for part in (kind.parts[0], kind.parts[3])]
@@ -454,7 +484,7 @@ def _declarations(node: Node, data: set[str]) -> Iterator[tuple[str, Declared]]:
 
 
 def _assigned_in(node: Node) -> Iterator[str]:
-    """Names of variables that a statement declares, or assigns a value or an entry to."""
+    """Yield the names of variables that a statement declares or assigns, in full or in part."""
     for part in every(node):
         if part.kind in ("declared", "assignment", "for_range", "for_each"):
             root = part[0]
@@ -464,12 +494,12 @@ def _assigned_in(node: Node) -> Iterator[str]:
 
 
 def _is_end(node: Node, data: set[str]) -> bool:
-    """Whether a limit is a finite number that hangs on no parameter."""
+    """Tell whether a bound is a finite number that depends on no parameter."""
     return _is_finite(node) or (node.kind == "name" and node[0].text in data)
 
 
 def _is_finite(node: Node) -> bool:
-    """Whether it is a number as it is written, with or without a sign."""
+    """Tell whether a node is a literal finite real number, maybe signed."""
     if node.kind == "unary" and node[0].text in ("+", "-"):
         node = node[1]
     text = node[0].text.replace("_", "") if node.kind == "number" else "i"
@@ -477,55 +507,55 @@ def _is_finite(node: Node) -> bool:
 
 
 def improper(blocks: Mapping[str, Node]) -> list[tuple[int, str]]:
-    """Lines of a program at which its prior is not proved to be proper, and why.
+    """List the lines of a program at which its prior is not proved to be proper, with reasons.
 
     Args:
-        blocks: of the program, by kind.
+        blocks: blocks of the program, by kind.
     """
-    here = Priors()
+    priors = Priors()
     for function in blocks["functions_block"].present if "functions_block" in blocks else ():
-        here.functions.add(function[1].text)
+        priors.functions.add(function[1].text)
     for kind, block in blocks.items():
         if kind == "functions_block":
             continue
-        found: dict[str, Declared] = {}
-        for name, declared in _declarations(block, here.data):
-            other = found.setdefault(name, declared)  # in another scope
+        variables: dict[str, Declared] = {}
+        for name, declared in _declarations(block, priors.data):
+            other = variables.setdefault(name, declared)  # may be from another scope
             if other.rank != declared.rank:
-                found[name] = replace(other, arrays=MANY)
+                variables[name] = replace(other, arrays=MANY)
         if kind == "data_block":
-            here.data = found.keys() - {*CONTRACT_DATA, *OPTIONAL_DATA}
+            priors.data = variables.keys() - {*CONTRACT_DATA, *OPTIONAL_DATA}
         if kind == "parameters_block":
-            here.parameters = set(found)
-            here.declared |= found
+            priors.parameters = set(variables)
+            priors.declared |= variables
         elif kind != "generated":
             for statement in block.present:
                 for name in _assigned_in(statement):
-                    here.reads.setdefault(name, set()).update(names_in(statement))
-            here.declared |= found
+                    priors.reads.setdefault(name, set()).update(names_in(statement))
+            priors.declared |= variables
     before = blocks.get("transformed_parameters")
     for statement in before.present if before else ():
         if _adds(statement):
-            here._unclear(statement.line)
+            priors._unclear(statement.line)
     for statement in blocks["model_block"].present if "model_block" in blocks else ():
-        here.follow(statement, {})
-    return [*here.findings, *_missing(here)]
+        priors.follow(statement, {})
+    return [*priors.findings, *_missing(priors)]
 
 
-def _missing(here: Priors) -> Iterator[tuple[int, str]]:
-    """Parameters without a proper prior, and those whose priors depend on each other."""
-    for name in sorted(here.parameters):
-        declared = here.declared[name]
-        if name not in here.given and not declared.bounded:
+def _missing(priors: Priors) -> Iterator[tuple[int, str]]:
+    """Yield parameters without a proper prior, and those whose priors depend on each other."""
+    for name in sorted(priors.parameters):
+        declared = priors.declared[name]
+        if name not in priors.given and not declared.bounded:
             yield (
                 declared.line,
                 f"{name} has no prior that is known to be proper: write {name} ~ normal(0, 1); or "
                 "another density of all of it, once and outside of `if`, or give it a lower and "
                 "an upper bound.",
             )
-    left = dict(here.given)
-    while free := [name for name, given in left.items() if not given & left.keys()]:
+    left = dict(priors.given)
+    while free := [name for name, dependencies in left.items() if not dependencies & left.keys()]:
         for name in free:
             del left[name]
     for name in sorted(left):
-        yield here.declared[name].line, f"the prior of {name} depends on one that depends on it."
+        yield priors.declared[name].line, f"the prior of {name} depends on one that depends on it."

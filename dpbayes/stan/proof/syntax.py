@@ -1,4 +1,4 @@
-"""A Stan program's text as a tree, by the grammar in grammar.lark."""
+"""Parser of Stan programs into syntax trees, by the grammar in grammar.lark."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:  # lark takes time to import: only a user's own program needs 
 
 @dataclass(frozen=True)
 class Node:
-    """A piece of a program: its kind, a rule of the grammar, and its parts.
+    """Node of a syntax tree: its kind, which is a rule of the grammar, and its parts.
 
-    Two nodes are equal if they say the same, wherever they stand.
+    Nodes with the same content are equal, whatever their lines.
 
     Attributes:
         kind: rule of grammar.lark, or ``word`` for a name, number, operator or string.
-        parts: the pieces of it; None where an optional one is left out.
-        text: of a word.
-        line: number from 1.
+        parts: child nodes; None for an optional one that is left out.
+        text: text of a word; empty for other kinds.
+        line: line number from 1.
     """
 
     kind: str
@@ -33,22 +33,22 @@ class Node:
     line: int = field(default=0, compare=False)
 
     def __getitem__(self, place: int) -> Node:
-        """A part that is there."""
+        """Return a part that is known to be present."""
         part = self.parts[place]
         assert part is not None
         return part
 
     @property
     def present(self) -> tuple[Node, ...]:
-        """The parts that are there."""
+        """Parts that are not left out."""
         return tuple(part for part in self.parts if part is not None)
 
 
 class Unreadable(ProgramError):
-    """The grammar does not know what the text says there.
+    """A text is outside of the grammar.
 
     Attributes:
-        line: number from 1.
+        line: line number from 1.
     """
 
     def __init__(self, line: int) -> None:
@@ -57,10 +57,10 @@ class Unreadable(ProgramError):
 
 
 def parse(text: str) -> Node:
-    """The tree of a program with its includes expanded.
+    """Parse a program whose includes are expanded.
 
     Raises:
-        Unreadable: with the line.
+        Unreadable: the text is outside of the grammar; the error has the line.
     """
     from lark.exceptions import UnexpectedInput
 
@@ -91,13 +91,13 @@ def _node(part: Tree[Token] | Token, line: int) -> Node:
 
 
 def names_in(*nodes: Node) -> set[str]:
-    """Words of statements and expressions, names among them."""
-    found = {node.text for node in nodes if node.kind == "word"}
-    return found.union(*(names_in(*node.present) for node in nodes))
+    """Collect the words of statements and expressions: names, numbers, operators, strings."""
+    names = {node.text for node in nodes if node.kind == "word"}
+    return names.union(*(names_in(*node.present) for node in nodes))
 
 
 def every(node: Node) -> Iterator[Node]:
-    """A node and all that is in it."""
+    """Yield a node and all nodes inside it."""
     yield node
     for part in node.present:
         yield from every(part)

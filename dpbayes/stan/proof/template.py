@@ -1,10 +1,10 @@
-"""The shape of a program that keeps the contract: records meet parameters entry by entry.
+"""Template of a program that keeps the contract: records meet parameters entry by entry.
 
-A statement that names no data with a value for each record may be anything: what it does is the
-same for all records. One that does is an assignment to a variable with a value for each record, of
-functions that work entry by entry and are never an error (values.py). Those reach target by
-``pseudo_log_lik``, once, and ``log_lik`` under ``if (emit)``. What stands under ``if (emit_y_rep)``
-may be anything that depends on no confidential data.
+A statement that names no data with a value for each record is unrestricted: its effect is the same
+for all records. Any other has to assign to a variable with a value for each record, by functions
+that work entry by entry and never raise an error (values.py). Such variables reach target only by
+``pseudo_log_lik``, once, and ``log_lik`` only under ``if (emit)``. Statements under
+``if (emit_y_rep)`` may do anything that depends on no confidential data.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from dpbayes.stan.proof.values import STATEMENTS, Expressions, Unclear, Value
 CLAMP = "pseudo_log_lik"
 SUMS = ("reduce_sum", "reduce_sum_static")
 CLAMP_ARGUMENTS = ("weights", "anchor", "clip_lower", "clip_upper")
-# Names of the contract, which have places of their own and stand in no expression.
+# Names of the contract: each has a fixed role in the program, and none may be in an expression.
 GIVEN = ("n", *CLAMP_ARGUMENTS, MULTIPLICITY, "emit", "emit_y_rep")
-CONFIDENTIAL = (*CLAMP_ARGUMENTS[:2], MULTIPLICITY)  # of those, what is made from the records
+CONFIDENTIAL = (*CLAMP_ARGUMENTS[:2], MULTIPLICITY)  # names in GIVEN that depend on the records
 LINES = {
     **CONTRACT_DATA,
     MULTIPLICITY: MULTIPLICITY_DATA.partition("  //")[0],
     "emit_y_rep": "int<lower=0, upper=1> emit_y_rep;",
 }
 SWITCHES = {"log_lik": "emit", "y_rep": "emit_y_rep"}
-SEPARATOR = "__"  # of a sequence: between a name and the column that it belongs to
+SEPARATOR = "__"  # in a sequence, between a name and the label of its column
 
 
 def rows_of(data: Node) -> dict[str, Node]:
-    """Declarations of a data block with a value or row for each record, by name."""
+    """Return the declarations of a data block with a value or row for each record, by name."""
     return {
         part[0].text: declaration
         for declaration in data.present
@@ -52,13 +52,13 @@ def rows_of(data: Node) -> dict[str, Node]:
 
 @cache
 def _as_given() -> dict[str, Node]:
-    """Types of the contract's data, by name."""
+    """Parse the types of the contract's data, by name."""
     (block,) = parse("data {" + " ".join(LINES.values()) + "}").present
     return {node[1][0].text: node[0] for node in block.present}
 
 
 def _is_as_given(name: str, declared: Node) -> bool:
-    """Whether a declared type is that of the contract, with the same bounds or none."""
+    """Tell whether a declared type is that of the contract, with the same bounds or none."""
     wanted = _as_given()[name]
     bounds = declared.parts[2] in (None, wanted.parts[2])
     return bounds and all(declared.parts[k] == wanted.parts[k] for k in (0, 1, 3))
@@ -70,16 +70,16 @@ def _is_word(node: Node | None, name: str) -> bool:
 
 @dataclass
 class Template(Expressions):
-    """Follows a program, block by block.
+    """Check of a program against the template, block by block.
 
     Attributes:
         private: data that hold confidential values.
-        drawn: those of them that hold drawn values where y_rep is drawn.
-        findings: lines, what is wrong, and whether that breaks the contract for certain.
+        drawn: those of them that hold synthetic values while y_rep is drawn.
+        findings: lines, problems, and whether these break the contract for certain.
         given: names of the contract that the data block declares.
-        clamps: how often pseudo_log_lik is added to target.
-        inside: how many loops and conditions the statement stands in.
-        block: kind of the block that is followed.
+        clamps: number of times that pseudo_log_lik is added to target.
+        inside: number of loops and conditions around the current statement.
+        block: kind of the current block.
     """
 
     private: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ class Template(Expressions):
     block: str = ""
 
     def follow(self, blocks: Mapping[str, Node]) -> None:
-        """Follow all blocks, by kind."""
+        """Check all blocks of a program, which are given by kind."""
         for block in blocks.values():
             for word in (node for node in every(block) if node.kind == "word"):
                 if word.text.startswith('"'):
@@ -130,14 +130,14 @@ class Template(Expressions):
             self.findings.append((node.line, message, broken))
 
     def _check_names(self, blocks: Mapping[str, Node]) -> None:
-        """Note names that the program does not declare: in a sequence they are another's."""
+        """Note names that the program does not declare: in a sequence another program may."""
         outside = [block for kind, block in blocks.items() if kind != "functions_block"]
         declared = {
             name for block in outside for node in every(block) for name in _declared_in(node)
         }
         data = blocks.get("data_block", Node(""))
-        given = {name for node in every(data) for name in _declared_in(node)}
-        for name in sorted(self.private & (declared - given)):
+        in_data = {name for node in every(data) for name in _declared_in(node)}
+        for name in sorted(self.private & (declared - in_data)):
             self._find(Node("", line=1), f"{name} is declared in the data block.")
         known = declared | {"target", *self.functions}
         for block in outside:
@@ -196,11 +196,11 @@ class Template(Expressions):
                 self.scope[name] = replace(self.scope[name], fixed=True)
 
     def of_records(self) -> set[str]:
-        """Names of what has a value for each record, or is given."""
+        """Return names of variables with a value for each record, and those of the contract."""
         return super().of_records() | {*GIVEN, *SWITCHES}
 
     def _sources(self, name: str) -> frozenset[str]:
-        """Confidential data behind a name."""
+        """Return the confidential data on which a name depends."""
         if name in CONFIDENTIAL:
             return frozenset((name,))
         return self.scope[name].sources if name in self.scope else frozenset()
@@ -212,7 +212,7 @@ class Template(Expressions):
             self.statement(node)
 
     def statement(self, node: Node) -> None:
-        """Follow a statement, and note what is not followed."""
+        """Analyse a statement, and note what cannot be followed."""
         if self.block == "generated" and node.kind == "if_else" and self._switched(node):
             return
         for part in every(node):
@@ -229,12 +229,12 @@ class Template(Expressions):
             self._find(Node("", line=error.line), error.message)
 
     def _check_construct(self, node: Node) -> None:
-        """Note what is never proved, wherever it stands but where y_rep is drawn."""
+        """Note constructs that are never proved, anywhere but where y_rep is drawn."""
         if node.kind in ("output", "profile"):
             private = any(self._sources(name) for name in names_in(node))
-            what = "depends on confidential records." if private else "cannot be followed."
+            problem = "depends on confidential records." if private else "cannot be followed."
             broken = private and node.kind == "output"
-            self._find(node, f"{STATEMENTS[node.kind]} {what}", broken=broken)
+            self._find(node, f"{STATEMENTS[node.kind]} {problem}", broken=broken)
         elif node.kind in ("call", "conditional_call"):
             name = node[0].text
             if name.endswith("_rng"):
@@ -243,7 +243,7 @@ class Template(Expressions):
                 self._find(node, f"{name}() reads or changes target.")
 
     def declare(self, node: Node) -> None:
-        """A declaration with records in it; log_lik and y_rep have one of their own."""
+        """Analyse a declaration that names records, or that of log_lik or y_rep."""
         names = [part[0].text for part in node.present[1:]]
         outputs = [name for name in names if name in SWITCHES]
         if outputs and self.block != "generated":
@@ -251,7 +251,7 @@ class Template(Expressions):
         if not outputs:
             try:
                 super().declare(node)
-            except Unclear:  # what follows is judged as if it were known
+            except Unclear:  # go on as if the value were known, to judge what follows
                 sources = frozenset[str]().union(*map(self._sources, names_in(node)))
                 for name in names:
                     self.scope.setdefault(name, Value(declared_type(node[0]), True, sources))
@@ -272,7 +272,7 @@ class Template(Expressions):
             self.scope[name] = Value("vector", True, self.private)
 
     def assign(self, node: Node) -> frozenset[str]:
-        """An assignment with records in it, of target too."""
+        """Analyse an assignment that names records, to a variable or to target."""
         if _is_word(node[0], "target"):
             called = node[2][0].text if node[2].kind == "call" else ""
             if called == CLAMP and node[1].text == "+=":
@@ -287,23 +287,23 @@ class Template(Expressions):
                 self._past_the_clamp(node, names_in(node) & self.of_records())
             return frozenset()
         name = _root(node[0])
-        whole = node[0].kind == "name"
-        if name == "y_rep" or (name == "log_lik" and not (whole and self.block == "emitting")):
+        is_whole = node[0].kind == "name"
+        if name == "y_rep" or (name == "log_lik" and not (is_whole and self.block == "emitting")):
             self._unclear(
                 node, f"{name} is assigned as a whole, under if ({SWITCHES[name]}) alone."
             )
         return super().assign(node)
 
     def _clamp(self, node: Node, call: Node) -> None:
-        """The statement by which records reach target."""
+        """Analyse the statement by which records reach target."""
         self.clamps += 1
         if self.block != "model_block" or self.inside:
             self._find(
                 node, f"{CLAMP} is added in a loop, under a condition or outside of the model."
             )
-        terms, *given = call.parts[1].present if call.parts[1] else (node,)
+        terms, *passed = call.parts[1].present if call.parts[1] else (node,)
         wanted = (*CLAMP_ARGUMENTS, MULTIPLICITY)[: 5 if MULTIPLICITY in self.given else 4]
-        if len(given) != len(wanted) or not all(map(_is_word, given, wanted)):
+        if len(passed) != len(wanted) or not all(map(_is_word, passed, wanted)):
             self._find(
                 node,
                 f"{CLAMP} is given the log-likelihoods of the records, then {', '.join(wanted)}, "
@@ -326,7 +326,7 @@ class Template(Expressions):
         )
 
     def choice(self, node: Node) -> None:
-        """An if that names records."""
+        """Analyse an if statement that names records."""
         self.inside += 1
         try:
             super().choice(node)
@@ -334,7 +334,7 @@ class Template(Expressions):
             self.inside -= 1
 
     def loop(self, node: Node) -> None:
-        """A loop that names records."""
+        """Analyse a loop that names records."""
         variable, low, high, body = node.present
         if self.block == "transformed_data" and _is_word(high, "n"):
             self._by_entry(variable.text, low, body)
@@ -345,10 +345,10 @@ class Template(Expressions):
             super().loop(node)
         finally:
             self.inside -= 1
-            self.clamps = min(self.clamps, clamps + 1)  # its body was followed several times
+            self.clamps = min(self.clamps, clamps + 1)  # its body was analysed several times
 
     def _by_entry(self, index: str, low: Node, body: Node) -> None:
-        """``for (i in 1:n) z[i] = y[i] < 0;`` in transformed data."""
+        """Analyse a loop over records in transformed data: ``for (i in 1:n) z[i] = y[i] < 0;``."""
         if not (low.kind == "number" and low[0].text == "1"):
             self._unclear(low, "a loop over the records begins at 1.")
         for node in body.present if body.kind == "block" else (body,):
@@ -364,7 +364,11 @@ class Template(Expressions):
             self.scope[name] = replace(known, sources=sources)
 
     def _of_entry(self, node: Node, index: str) -> frozenset[str]:
-        """The confidential data behind an entry that comparisons of the record's own make."""
+        """Return the confidential data in an expression of a record's own entries.
+
+        Raises:
+            Unclear: it has other parts than such entries, constants, comparisons and choices.
+        """
         if not names_in(node) & (self.of_records() | {index}):
             if self.value(node).scalar:
                 return frozenset()
@@ -389,7 +393,11 @@ class Template(Expressions):
     # Generated quantities
 
     def _switched(self, node: Node) -> bool:
-        """Follow ``if (emit)``, ``if (emit_y_rep)`` or ``if (emit || emit_y_rep)``."""
+        """Analyse ``if (emit)``, ``if (emit_y_rep)`` or ``if (emit || emit_y_rep)``.
+
+        Returns:
+            False for any other condition or with an else, which are not analysed.
+        """
         condition, *branches = node.present
         switches = _switches(condition)
         if not switches or len(branches) > 1:
@@ -403,7 +411,7 @@ class Template(Expressions):
             self.block = "emitting"
         before = dict(self.scope)
         self.nested(nodes)
-        self.scope = {  # the branch may not have been taken
+        self.scope = {  # the branch may not be taken: earlier sources remain
             name: replace(value, sources=value.sources | before[name].sources)
             for name, value in self.scope.items()
         }
@@ -411,7 +419,7 @@ class Template(Expressions):
         return True
 
     def _drawing(self, node: Node) -> None:
-        """What is done under ``if (emit_y_rep)``: it may be anything without the records."""
+        """Check the inside of ``if (emit_y_rep)``, which may do anything without the records."""
         hidden = {name for name, value in self.scope.items() if value.sources - self.drawn}
         hidden |= {"log_lik", *GIVEN} - {"n", "emit_y_rep"}
         own = {"y_rep"} | {name for part in every(node) for name in _declared_in(part)}
@@ -427,20 +435,20 @@ class Template(Expressions):
 
 
 def _declared_in(node: Node) -> tuple[str, ...]:
-    """Names that a node declares itself."""
+    """Return the names that a node itself declares."""
     declares = node.kind in ("declared", "for_range", "for_each")
     return (node[0].text,) if declares else ()
 
 
 def _root(node: Node) -> str:
-    """The variable that is assigned to, or of which some entries are."""
+    """Return the variable that an assignment changes, in full or in some entries."""
     while node.kind == "index":
         node = node[0]
     return node[0].text if node.kind == "name" else ""
 
 
 def _is_sum(node: Node, names: set[str]) -> bool:
-    """Whether it is made of numbers and some names by + and -."""
+    """Tell whether an expression consists of numbers and the given names, with + and -."""
     if node.kind == "name":
         return node[0].text in names
     if node.kind == "unary":
@@ -451,16 +459,16 @@ def _is_sum(node: Node, names: set[str]) -> bool:
 
 
 def _is_switched_size(node: Node | None, switch: str) -> bool:
-    """Whether it is ``emit ? n : 0``."""
+    """Tell whether a size is ``emit ? n : 0``, or the same with another switch."""
     if node is None or node.kind != "ternary":
         return False
-    condition, many, none = node.present
-    zero = none.kind == "number" and none[0].text == "0"
-    return _is_word(condition, switch) and _is_word(many, "n") and zero
+    condition, size, otherwise = node.present
+    zero = otherwise.kind == "number" and otherwise[0].text == "0"
+    return _is_word(condition, switch) and _is_word(size, "n") and zero
 
 
 def _is_entry(node: Node, index: str) -> bool:
-    """Whether it is ``name[i]``, or ``name[i, ...]``."""
+    """Tell whether an expression is ``name[i]`` or ``name[i, ...]``, with ``i`` the index."""
     if node.kind != "index" or node[0].kind != "name":
         return False
     place = node[1]
@@ -468,7 +476,10 @@ def _is_entry(node: Node, index: str) -> bool:
 
 
 def _switches(node: Node) -> set[str]:
-    """Which of emit and emit_y_rep an ``or`` of them asks for; none for anything else."""
+    """Return the switches, emit or emit_y_rep, in a condition that is one of them or their ``or``.
+
+    The set is empty for any other condition.
+    """
     if node.kind == "name":
         return {node[0].text} & set(SWITCHES.values())
     if node.kind == "binary" and node[1].text == "||":

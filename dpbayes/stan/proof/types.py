@@ -1,4 +1,4 @@
-"""Types of Stan values: of declarations, operators and functions."""
+"""Types of Stan values: of declarations, and of results of operators and functions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ COMPARISONS = ("||", "&&", "==", "!=", "<", "<=", ">", ">=")
 
 
 def array_type(base: str, depth: int) -> str:
-    """The type of an array of ``depth`` axes."""
+    """Return the type of an array with ``depth`` axes; "" if the type of its elements is ""."""
     return f"array[{',' * (depth - 1)}] {base}" if depth and base else base
 
 
 def split_type(name: str) -> tuple[int, str]:
-    """How many axes of arrays a type has, and of what."""
+    """Split a type into its number of array axes and the type of the elements."""
     brackets, _, base = name.rpartition(" ")
     return (brackets.count(",") + 1 if brackets else 0), base
 
 
 def indexed_type(name: str, single: Sequence[bool]) -> str:
-    """The type of an indexed value; ``single``: for each index whether it picks one entry."""
+    """Return the type of an indexed value; ``single`` tells for each index if it picks one entry.
+
+    The type is "" if it is not known.
+    """
     depth, base = split_type(name)
     left = depth - sum(single[:depth])
     places = tuple(single[depth:])
@@ -39,13 +42,13 @@ def indexed_type(name: str, single: Sequence[bool]) -> str:
 
 
 def type_of(sign: str, left: str, right: str) -> str:
-    """The type of what an operator gives of values that are the same for all records."""
+    """Return an operator's result type for values that are the same for all records, or ""."""
     scalars = ("int", "real")
     if sign in COMPARISONS:
         return "int"
     if left in scalars and right in scalars:
-        whole = left == right == "int" and sign not in ("^", ".^")
-        return "int" if whole else "real"
+        integral = left == right == "int" and sign not in ("^", ".^")
+        return "int" if integral else "real"
     if sign == "*":
         known = {
             ("matrix", "vector"): "vector", ("row_vector", "matrix"): "row_vector",
@@ -62,7 +65,7 @@ def type_of(sign: str, left: str, right: str) -> str:
 
 
 def type_of_call(name: str, types: Sequence[str]) -> str:
-    """The type of one of Stan's functions of values that are the same for all records."""
+    """Return a Stan function's result type for values that are the same for all records, or ""."""
     scalar = all(kind in ("int", "real") for kind in types)
     if name in stan.SIZES:
         return "int"
@@ -76,6 +79,8 @@ def type_of_call(name: str, types: Sequence[str]) -> str:
         return "vector"
     if name == "to_row_vector":
         return "row_vector"
+    if name == "append_col" and set(types) <= {"int", "real", "row_vector"}:
+        return "row_vector"
     if name in stan.MATRICES:
         return "matrix"
     if name == "append_row":
@@ -86,13 +91,13 @@ def type_of_call(name: str, types: Sequence[str]) -> str:
         if scalar:
             return "" if set(types) == {"int"} and name == "abs" else "real"
         containers = {kind for kind in types if kind not in ("int", "real")}
-        (one, *more) = containers
-        return one if not more and split_type(one)[0] == 0 else ""
+        (container, *others) = containers
+        return container if not others and split_type(container)[0] == 0 else ""
     return ""
 
 
 def returned_type(function: Node) -> str:
-    """The type of what a function returns; empty for nothing."""
+    """Return the declared result type of a user's function; "" for void."""
     return _unsized(function[0][0]) if function[0].present else ""
 
 
@@ -102,13 +107,13 @@ def _unsized(node: Node) -> str:
 
 
 def parameters_of(function: Node) -> list[tuple[str, str]]:
-    """Types and names of a function's arguments."""
+    """Return the types and names of a user's function's arguments."""
     listed = function.parts[2].present if function.parts[2] else ()
     return [(_unsized(argument.present[-2]), argument.present[-1].text) for argument in listed]
 
 
 def declared_type(node: Node) -> str:
-    """The type of a declaration, without sizes and bounds; simplices and the like are vectors."""
+    """Return a declared type without sizes and bounds; simplices and the like become vectors."""
     depth = len(node.parts[0].present) if node.parts[0] else 0
     base = node[1].text
     if base.endswith(("matrix", "corr", "cov")) and not base.startswith("complex"):
@@ -119,18 +124,18 @@ def declared_type(node: Node) -> str:
 
 
 def declared_sizes(node: Node) -> tuple[Node, ...]:
-    """Sizes along the axes, those of arrays first."""
+    """Return the sizes along the axes, those of arrays first."""
     return tuple(
         size for part in (node.parts[0], node.parts[3]) if part is not None for size in part.present
     )
 
 
 def is_plain(node: Node) -> bool:
-    """Whether a declared type takes any values: it has no bounds, and is no simplex or the like."""
+    """Tell whether a declared type accepts any values: no bounds, no simplex or the like."""
     return node.parts[2] is None and node[1].text in stan.RANK
 
 
 def declared_limits(node: Node) -> dict[str, Node]:
-    """Declared bounds, by ``lower``, ``upper``, ``offset`` and ``multiplier``."""
+    """Return declared bounds, by ``lower``, ``upper``, ``offset`` and ``multiplier``."""
     listed = node.parts[2].present if node.parts[2] else ()
     return {limit[0].text: limit[1] for limit in listed}

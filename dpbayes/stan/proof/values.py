@@ -1,4 +1,4 @@
-"""Values of expressions: each record's own, or the same for all records."""
+"""Analysis of expressions: is a value each record's own, or the same for all records?"""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from dpbayes.stan.proof.types import (
     type_of_call,
 )
 
-STATEMENTS = {  # that cannot be followed where records are in them
+STATEMENTS = {  # kinds of statements that cannot be followed if they name records
     "output": "print or reject", "profile": "profile", "while_loop": "while", "break_loop": "break",
     "continue_loop": "continue", "for_each": "a loop over a container",
 }  # fmt: skip
-MOST_CALLS = 1000  # of the user's functions with records, in a program
-DEEPEST = 20  # calls of the user's functions inside each other
+MOST_CALLS = 1000  # most calls of the user's functions with records in a program
+DEEPEST = 20  # deepest nesting of calls of the user's functions
 
 
 class Unclear(ProgramError):
-    """An expression that cannot be followed.
+    """An expression cannot be followed.
 
     Attributes:
-        line: its number, from 1.
-        message: why, as a sentence.
+        line: line number from 1.
+        message: the reason, as a sentence.
     """
 
     def __init__(self, line: int, message: str) -> None:
@@ -46,17 +46,17 @@ class Unclear(ProgramError):
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of a value.
+    """Facts that are known about a value.
 
     Attributes:
-        type: Stan's, as ``vector`` or ``array[,] int``; empty where it is not known.
-        by_record: entry i, or row i, belongs to record i. Otherwise it is the same for all
-            records, and their number.
-        sources: confidential data that it depends on; none unless ``by_record``.
-        sizes: of a variable, along its axes, as declared; empty where they are not known.
-        fixed: it is data or a parameter, and has the declared sizes for certain. A variable that
-            is declared empty takes any value, and so does one inside an array.
-        limits: of whole numbers in the data block the declared ``lower`` and ``upper``.
+        type: Stan type, such as ``vector`` or ``array[,] int``; empty if it is not known.
+        by_record: entry i, or row i, belongs to record i. Otherwise the value is the same for all
+            records, and for any number of them.
+        sources: confidential data on which it depends; none unless ``by_record``.
+        sizes: declared sizes of a variable along its axes; empty if they are not known.
+        fixed: the value is data or a parameter, and certainly has the declared sizes. A variable
+            that is declared empty accepts values of any size, and so does one inside an array.
+        limits: declared ``lower`` and ``upper`` bounds of whole numbers in the data block.
     """
 
     type: str
@@ -72,19 +72,19 @@ class Value:
 
     @property
     def computed(self) -> Value:
-        """What an expression keeps of it, which is no variable."""
+        """The value as a result of an expression, without facts that only variables have."""
         return replace(self, sizes=(), limits={})
 
 
 @dataclass
 class Expressions:
-    """Evaluates expressions, and follows statements that assign them.
+    """Analysis of expressions, and of statements that assign them.
 
     Attributes:
         functions: definitions of the user's functions, by name.
-        scope: what is known of variables, by name.
-        depth: how many of the user's functions are being evaluated.
-        calls: names of those that were, in all expressions.
+        scope: known facts about variables, by name.
+        depth: number of the user's functions around the current expression.
+        calls: names of the user's functions that were called with records so far.
     """
 
     functions: Mapping[str, Node]
@@ -93,10 +93,10 @@ class Expressions:
     calls: list[str] = field(default_factory=list, kw_only=True)
 
     def value(self, node: Node) -> Value:
-        """What is known of an expression.
+        """Return the known facts about an expression.
 
         Raises:
-            Unclear: what it depends on, or whether it may be an error, is not known.
+            Unclear: it is not known on what it depends, or whether it may raise an error.
         """
         kind = node.kind
         if kind == "number":
@@ -194,8 +194,8 @@ class Expressions:
         if by_record is not second.by_record or (by_record and first.type != second.type):
             self._unclear(node, "a choice between what is each record's and what is not.")
         if not by_record:
-            same = first.type if first.type == second.type else ""
-            return Value("real" if first.scalar and second.scalar and not same else same)
+            common = first.type if first.type == second.type else ""
+            return Value("real" if first.scalar and second.scalar and not common else common)
         return Value(first.type, True, first.sources | second.sources)
 
     def _call(self, node: Node) -> Value:
@@ -218,7 +218,7 @@ class Expressions:
         return self._of_records(node, name, values)
 
     def _of_records(self, node: Node, name: str, values: list[Value]) -> Value:
-        """One of Stan's functions with records among its arguments."""
+        """Analyse a call of one of Stan's functions with records among its arguments."""
         sources = frozenset[str]().union(*(value.sources for value in values))
         rows = [value for value in values if value.by_record]
         types = {value.type for value in rows}
@@ -229,10 +229,10 @@ class Expressions:
                 self._unclear(
                     node, f"{name}() of records takes vectors with a value for each, and numbers."
                 )
-            (one,) = types
-            if split_type(one)[0]:
+            (kind,) = types
+            if split_type(kind)[0]:
                 self._unclear(node, f"{name}() of records takes vectors; write to_vector(...).")
-            return Value(one, True, sources)
+            return Value(kind, True, sources)
         if name == "to_vector" and len(values) == 1:
             depth, base = split_type(values[0].type)
             if depth + stan.RANK.get(base, 2) == 1:
@@ -249,14 +249,14 @@ class Expressions:
         self._unclear(node, f"{name}() of records cannot be followed.{hint}")
 
     def _own(self, node: Node, function: Node, values: list[Value]) -> Value:
-        """A function of the user's, followed with what is known of its arguments."""
+        """Analyse a call of a user's function, from the known facts about its arguments."""
         name = node[0].text
         declared = parameters_of(function)
         exact = [kind for kind, _ in declared] == [value.type for value in values]
         if not any(value.by_record for value in values):
             return Value(returned_type(function) if exact else "")
         if not exact:
-            # Stan may have a function of that name for these types.
+            # For other types Stan may have a function of its own with that name.
             listed = ", ".join(kind for kind, _ in declared)
             self._unclear(
                 node, f"{name}() takes ({listed}) exactly; write 1.0 where a real is meant."
@@ -271,10 +271,10 @@ class Expressions:
         ):
             self._unclear(node, f"{name}() cannot be followed.")
         names = [argument for _, argument in declared]
-        given = [value.computed for value in values]
+        arguments = [value.computed for value in values]
         inside = Expressions(
             self.functions,
-            dict(zip(names, given, strict=True)),
+            dict(zip(names, arguments, strict=True)),
             depth=self.depth + 1,
             calls=self.calls,
         )
@@ -290,7 +290,7 @@ class Expressions:
         )
 
     def body(self, function: Node, body: Node) -> Value:
-        """What a function returns that ends with its one return."""
+        """Analyse the body of a user's function, which must end with its only return."""
         name, (*before, last) = function[1].text, body.present or (body,)
         for statement in before:
             if any(part.kind == "return_value" for part in every(statement)):
@@ -306,14 +306,14 @@ class Expressions:
     # Statements
 
     def of_records(self) -> set[str]:
-        """Names of what has a value for each record."""
+        """Return the names of variables with a value for each record."""
         return {name for name, value in self.scope.items() if value.by_record}
 
     def statement(self, node: Node) -> None:
-        """Follow a statement: one that names no records may be anything.
+        """Analyse a statement; one that names no records is unrestricted.
 
         Raises:
-            Unclear: one that names records, and is not followed.
+            Unclear: the statement names records and cannot be followed.
         """
         if not names_in(node) & self.of_records():
             self.of_all(node)
@@ -328,11 +328,11 @@ class Expressions:
         elif node.kind == "if_else":
             self.choice(node)
         else:
-            what = STATEMENTS.get(node.kind, "this statement")
-            self._unclear(node, f"{what} with records cannot be followed: write vectors.")
+            construct = STATEMENTS.get(node.kind, "this statement")
+            self._unclear(node, f"{construct} with records cannot be followed: write vectors.")
 
     def of_all(self, node: Node) -> None:
-        """Take in what a statement declares that is the same for all records."""
+        """Record the variables that a statement declares, which are the same for all records."""
         if node.kind == "declaration":
             for part in node.present[1:]:
                 self.scope[part[0].text] = Value(
@@ -340,14 +340,14 @@ class Expressions:
                 )
 
     def nested(self, nodes: Sequence[Node]) -> None:
-        """Follow statements whose variables end with them."""
+        """Analyse the statements of a nested block, whose variables end with it."""
         outside = dict(self.scope)
         for node in nodes:
             self.statement(node)
         self.scope = {name: self.scope[name] for name in outside}
 
     def choice(self, node: Node) -> None:
-        """An if whose condition is the same for all records."""
+        """Analyse an if statement, whose condition must be the same for all records."""
         if self.value(node[0]).by_record:
             self._unclear(node, "a condition on records: compare in transformed data.")
         before, after = dict(self.scope), [dict(self.scope)]
@@ -361,7 +361,7 @@ class Expressions:
         }
 
     def loop(self, node: Node) -> None:
-        """A loop between two numbers that are the same for all records."""
+        """Analyse a loop between two numbers, which must be the same for all records."""
         variable, low, high, body = node.present
         if names_in(low, high) & (self.of_records() | {"n"}):
             self._unclear(
@@ -372,7 +372,8 @@ class Expressions:
         if any(part.kind in ("break_loop", "continue_loop") for part in every(body)):
             self._unclear(node, "break or continue in a loop with records cannot be followed.")
         before = known = dict(self.scope)
-        for _ in range(1 + len(before)):  # until all that each variable depends on is there
+        # Repeat until no variable gains sources: one may depend on another from the round before.
+        for _ in range(1 + len(before)):
             self.scope = {**known, variable.text: Value("int")}
             self.nested((body,))
             after = {
@@ -385,7 +386,7 @@ class Expressions:
         self.scope = known
 
     def declare(self, node: Node) -> None:
-        """A declaration of a variable, of records or not, with or without a value."""
+        """Analyse a declaration of variables, with records or without, with or without values."""
         kind = declared_type(node[0])
         sizes = declared_sizes(node[0])
         limits = declared_limits(node[0])
@@ -397,24 +398,24 @@ class Expressions:
                 self._unclear(node, "a size depends on records.")
         for part in node.present[1:]:
             name = part[0].text
-            given = None if part.parts[1] is None else self.value(part.parts[1])
+            assigned = None if part.parts[1] is None else self.value(part.parts[1])
             if by_record and not is_plain(node[0]):
                 self._unclear(
                     node,
                     f"{name} has bounds, and a record outside of them would be an error: declare "
                     "it as vector[n], matrix[n, K] or array[n] without.",
                 )
-            self._check(node, name, by_record, kind, given)
+            self._check(node, name, by_record, kind, assigned)
             self.scope[name] = Value(
-                kind, by_record, given.sources if given else frozenset(),
+                kind, by_record, assigned.sources if assigned else frozenset(),
                 () if by_record else sizes,
             )  # fmt: skip
 
     def assign(self, node: Node) -> frozenset[str]:
-        """An assignment to a whole variable of records, or to some of its columns.
+        """Analyse an assignment to a whole variable of records, or to some of its columns.
 
         Returns:
-            Confidential data that the value depends on.
+            Confidential data on which the value depends.
         """
         target, sign, value = node[0], node[1].text, self.value(node[2])
         places: tuple[Node, ...] = ()
@@ -438,23 +439,23 @@ class Expressions:
         return value.sources
 
     def _check(
-        self, node: Node, name: str, by_record: bool, kind: str, given: Value | None
+        self, node: Node, name: str, by_record: bool, kind: str, assigned: Value | None
     ) -> None:
-        """Check that a variable is given what it is declared for."""
-        if given is None:
+        """Raise Unclear unless an assigned value is of the kind and type that is declared."""
+        if assigned is None:
             return
-        if given.by_record is not by_record:
+        if assigned.by_record is not by_record:
             self._unclear(
                 node,
                 f"{name} is declared with "
                 + ("" if by_record else "no ")
                 + "value for each record, and is given another kind of value.",
             )
-        if by_record and given.type != kind:
+        if by_record and assigned.type != kind:
             self._unclear(node, f"{name} is given a value of another type.")
 
     def _places(self, node: Node, places: Sequence[Node]) -> list[bool]:
-        """For each index whether it picks one entry; none depends on records."""
+        """Tell for each index whether it picks one entry; indices must not depend on records."""
         single = []
         for place in places:
             values = [self.value(part) for part in place.present if part.kind != "word"]
@@ -464,7 +465,7 @@ class Expressions:
         return single
 
     def _counts_records(self, arguments: Sequence[Node]) -> bool:
-        """Whether the last of them is the number of records: n, or the length of what has it."""
+        """Tell whether the last argument is the number of records: n, or the length of records."""
         if not arguments:
             return False
         size = arguments[-1]
@@ -472,12 +473,12 @@ class Expressions:
             return self.depth == 0
         if size.kind != "call" or size[0].text not in ("rows", "size", "num_elements"):
             return False
-        given = size.parts[1].present if size.parts[1] else ()
-        if len(given) != 1 or given[0].kind != "name":
+        operands = size.parts[1].present if size.parts[1] else ()
+        if len(operands) != 1 or operands[0].kind != "name":
             return False
-        of = self.scope.get(given[0][0].text)
+        container = self.scope.get(operands[0][0].text)
         types = ("vector",) if size[0].text == "rows" else ("vector", "array[] int", "array[] real")
-        return of is not None and of.by_record and of.type in types
+        return container is not None and container.by_record and container.type in types
 
     def _index(self, node: Node) -> Value:
         base, places = self.value(node[0]), node.present[1:]
@@ -499,10 +500,10 @@ class Expressions:
             return Value(kind, True, base.sources, (), base.limits if kind else {})
         if not by_record:
             return Value(kind, limits=base.limits)
-        (k, *more) = by_record
+        (k, *others) = by_record
         index = indices[k][0]
         inside = (
-            not more
+            not others
             and all(single[:k])
             and places[k].kind == "single"
             and index.type == "array[] int"
@@ -521,9 +522,9 @@ class Expressions:
         return Value(kind, True, index.sources, (), base.limits)
 
     def _keeps_size(self, base: Value, axis: int) -> bool:
-        """Whether a variable has as many entries along an axis as it is declared with.
+        """Tell whether a variable certainly has its declared size along an axis.
 
-        If it is declared with none along this axis no index fits, and no record.
+        A declared size of 0 along this axis does no harm: no index fits, so there is no record.
         """
         others = [size for k, size in enumerate(base.sizes) if k != axis]
         return not split_type(base.type)[0] and all(map(self._is_positive, others))
