@@ -420,7 +420,7 @@ BAD = [
     ({"share": 0}, "share = 0 must lie in"),
     ({"keys": "records"}, "can change with one record"),
     ({"keys": "reference"}, "keys = reference needs reference"),
-    ({"keys": {"a": []}, "m": 1}, "m is for keys that are looked for"),
+    ({"keys": {"a": []}, "m": 1}, "m cannot be combined with keys"),
     ({"seeds": "reference"}, "seeds = reference needs reference"),
     ({"reference": 3}, "must be PublicRecords"),
 ]

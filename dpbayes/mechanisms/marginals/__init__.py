@@ -1,1 +1,1 @@
-"""Whole tables: noisy counts, a model of them, and rows."""
+"""Synthesis of whole tables from noisy counts and a model of them."""

@@ -1,9 +1,9 @@
-"""Regressions that synthetic rows are to keep, as sums over records that one record moves little.
+"""Regressions that synthetic rows preserve, by sums over records of bounded sensitivity.
 
-Least squares and logistic regression of v(y) on x solve sum U(x) (v(y) - fitted) = 0. Given rows
-that are near the records, what is left to know is the sum of U(x) r over the records, r being v(y)
-less what the rows' own regression says: where the rows have the same sum they have, but for
-products of two errors, the same coefficients.
+Least squares and logistic regression of v(y) on x solve sum U(x) (v(y) - fitted) = 0. Let r be v(y)
+minus the fit of the synthetic rows' own regression. If synthetic rows are near the records and have
+the same sum of U(x) r, they have the same coefficients, up to products of two errors. So one noisy
+sum over the records is measured for each coefficient.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from dpbayes.schema import Column, Schema
 from dpbayes.schema.rules import Values, values_of
 
 MOST = 200  # moments of one regression
-_INSIDE = 33  # values of a bin that an outcome is averaged over
-_UNLIKE = 0.01  # of what is cut off rows: how much more or less it is of the records
-_QUANTILES, _SHORTEST = 51, 0.1  # bounds that are tried, and the least
-_RIDGE = 1e-3  # of directions that hardly any row has
-_TRIED = 1001  # values of an outcome
-_LARGEST = 1e100
-_LEAST = 1e-9  # sd of an outcome about its regression
-_ROUNDED = 1 - 1e-9  # of a bound, so that rounding stays below it
+_INSIDE = 33  # values inside a bin over which the outcome's function is averaged
+_UNLIKE = 0.01  # assumed relative difference of the clipped part between rows and records
+_QUANTILES, _SHORTEST = 51, 0.1  # number of clipping bounds that are compared, and the least one
+_RIDGE = 1e-3  # added to the terms' covariance, relative to its mean diagonal
+_TRIED = 1001  # values of an outcome by which its function is checked
+_LARGEST = 1e100  # a larger value of an outcome counts as missing
+_LEAST = 1e-9  # smallest sd or length, against division by 0
+_ROUNDED = 1 - 1e-9  # factor on the scale, so that rounding does not exceed the bound
 
 
 class Analysis:
-    """A regression ``outcome ~ covariates``, by names and terms that are public.
+    """A regression ``outcome ~ covariates`` with public terms.
 
-    The outcome is a numeric column, an expression of one, or the levels of a column but the first.
-    A record in which a value is missing is not in the regression: its moments are 0.
+    The outcome is a numeric column, an expression of one, or indicators of a column's levels except
+    the first. A record with a missing value is left out of the regression: its moments are 0.
 
     Attributes:
         text: the formula.
@@ -49,8 +49,8 @@ class Analysis:
         terms: names of the K terms.
 
     Raises:
-        SchemaError: no such formula, a column that is not declared or has no bounds, a public
-            outcome, group terms, or more moments than noise leaves anything of.
+        SchemaError: an invalid formula, a column that is not declared or has no bounds, a public
+            outcome, group terms, or more than ``MOST`` moments.
     """
 
     def __init__(self, text: str, schema: Schema) -> None:
@@ -61,11 +61,11 @@ class Analysis:
             raise SchemaError(
                 f"{self._where}: group terms are not kept; write the column as a covariate."
             )
-        left = columns_used(self._where, [(parsed.outcome,)])
+        outcome_columns = columns_used(self._where, [(parsed.outcome,)])
         self.covariates = tuple(columns_used(self._where, parsed.terms))
-        self._check(left, schema, () in parsed.terms)
-        self.outcome = schema[left[0]]
-        # No record is refused for its values: those of confidential columns never are.
+        self._check(outcome_columns, schema, () in parsed.terms)
+        self.outcome = schema[outcome_columns[0]]
+        # As confidential columns: refusing a value of a record would disclose something about it.
         self._used = {name: replace(schema[name], public=False) for name in self.covariates}
         self._columns = Columns(self._where, parsed.terms, self._used)
         self.terms = self._columns.names
@@ -81,27 +81,27 @@ class Analysis:
                 "fewer terms, or merge levels."
             )
 
-    def _check(self, left: Sequence[str], schema: Schema, intercept: bool) -> None:
-        if len(left) != 1:
+    def _check(self, outcome_columns: Sequence[str], schema: Schema, intercept: bool) -> None:
+        if len(outcome_columns) != 1:
             raise SchemaError(f"{self._where}: the left side must be of one column.")
         if not intercept:
             raise SchemaError(f"{self._where}: the intercept cannot be removed.")
         if not self.covariates:
             raise SchemaError(
-                f"{self._where} has no covariate: what one column has is kept without it."
+                f"{self._where} has no covariate: single columns are preserved anyway."
             )
-        if left[0] in self.covariates:
-            raise SchemaError(f"{self._where}: column {left[0]!r} is on both sides.")
-        for name in (*left, *self.covariates):
+        if outcome_columns[0] in self.covariates:
+            raise SchemaError(f"{self._where}: column {outcome_columns[0]!r} is on both sides.")
+        for name in (*outcome_columns, *self.covariates):
             _ = schema[name]
-        if schema[left[0]].public:
+        if schema[outcome_columns[0]].public:
             raise SchemaError(
-                f"{self._where}: column {left[0]!r} is public and released as it is; write it as "
-                "a covariate of the confidential column."
+                f"{self._where}: column {outcome_columns[0]!r} is public and released as it is; "
+                "write it as a covariate of the confidential column."
             )
 
     def _check_scores(self) -> None:
-        """What is not finite is 0 in a sum: of no use where all of it is."""
+        """Raise SchemaError if the outcome's function is constant or never finite within bounds."""
         if self.outcome.levels:
             values = np.arange(len(self.outcome.levels), dtype=float)
         else:
@@ -111,54 +111,54 @@ class Analysis:
         if np.isnan(tried).all() or (np.nanmax(tried, axis=0) == np.nanmin(tried, axis=0)).any():
             raise SchemaError(
                 f"{self._where}: the left side is the same for all values of column "
-                f"{self.outcome.name!r}, or is no number below {_LARGEST:g}."
+                f"{self.outcome.name!r}, or never a number below {_LARGEST:g}."
             )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all its columns."""
+        """Names of the outcome and the covariates."""
         return (self.outcome.name, *self.covariates)
 
     @property
     def outcomes(self) -> int:
-        """Functions of the outcome: V."""
+        """Number V of functions of the outcome."""
         return 1 if self._left is not None else len(self.outcome.levels) - 1
 
     @property
     def moments(self) -> int:
-        """Number of them, K V."""
+        """Number of moments, K V."""
         return len(self.terms) * self.outcomes
 
     def scores(self, values: Floats) -> Floats:
-        """Functions of the outcome's values as rules read them: shape (n, V), NaN for missing."""
+        """Functions of the outcome's values (``schema.rules``), shape (n, V), NaN for missing."""
         if self._left is None:
-            found = (values[:, None] == np.arange(1, self.outcomes + 1)).astype(float)
+            scores = (values[:, None] == np.arange(1, self.outcomes + 1)).astype(float)
         else:
             frame = pd.DataFrame({self.outcome.name: values_of(self.outcome, values)})
-            found = self._left.numbers(self._node, frame)[:, None]
-        there = (np.abs(found) <= _LARGEST) & ~np.isnan(values)[:, None]  # no NaN is below it
-        return np.asarray(np.where(there, found, np.nan))
+            scores = self._left.numbers(self._node, frame)[:, None]
+        valid = (np.abs(scores) <= _LARGEST) & ~np.isnan(values)[:, None]  # no NaN is below it
+        return np.asarray(np.where(valid, scores, np.nan))
 
     def level_scores(self, axis: Axis) -> Floats:
-        """Their means in each fine level of the outcome, shape (levels, V)."""
-        found = np.full((axis.size, self.outcomes), np.nan)
+        """Mean of the outcome's functions in each fine level of the outcome, shape (levels, V)."""
+        means = np.full((axis.size, self.outcomes), np.nan)
         if axis.edges is None:
-            found[: axis.valued] = self.scores(np.arange(axis.valued, dtype=float))
-            return found
+            means[: axis.valued] = self.scores(np.arange(axis.valued, dtype=float))
+            return means
         low, high, _ = axis.ranges
         parts = (np.arange(_INSIDE) + 0.5) / _INSIDE
         values = low[:, None] + np.outer(high - low, parts)
-        if axis.column.whole:  # numbers from low to high are as likely
+        if axis.column.whole:  # whole numbers from low to high are equally likely
             values = low[:, None] + np.floor(np.outer(high - low + 1, parts))
-        each = self.scores(values.ravel()).reshape(*values.shape, self.outcomes)
-        some = np.isfinite(each)
-        total = np.where(some, each, 0.0).sum(axis=1)
-        count = some.sum(axis=1)
-        found[: axis.valued] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-        return found
+        inside_scores = self.scores(values.ravel()).reshape(*values.shape, self.outcomes)
+        finite = np.isfinite(inside_scores)
+        total = np.where(finite, inside_scores, 0.0).sum(axis=1)
+        count = finite.sum(axis=1)
+        means[: axis.valued] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        return means
 
     def design(self, values: Values) -> tuple[Floats, Mask]:
-        """Terms, shape (n, K), and which rows have all covariates; others have any terms."""
+        """Terms, shape (n, K), and a mask of rows with all covariates; others are arbitrary."""
         absent = {name: np.isnan(values[name]) for name in self.covariates}
         frame = pd.DataFrame(
             {
@@ -166,30 +166,30 @@ class Analysis:
                 for name, column in self._used.items()
             }
         )
-        some = np.logical_or.reduce(list(absent.values()))
-        return self._columns.values(frame), np.asarray(~some)
+        missing = np.logical_or.reduce(list(absent.values()))
+        return self._columns.values(frame), np.asarray(~missing)
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What is asked about an analysis: for each record U(x) r, shortened to a public length.
+    """Estimating function of an analysis: U(x) r for each record, clipped to a public length.
 
-    U are the terms, of mean 0 and nearly uncorrelated with unit variance in rows that noisy counts
-    gave; r are the functions of the outcome less their regression on U, in units of its sds. A
-    record has the product shortened to at most ``bound``, by a factor that is the same for all of
-    its entries; synthetic rows have it, too, so that their sum is that of the records if they are
-    alike.
+    U are the terms, standardised to mean 0, unit variance and almost no correlation in synthetic
+    rows made from the noisy counts; r are the functions of the outcome minus their regression on U,
+    in units of its residual sds. Each record's product is clipped to length ``bound`` by one factor
+    for all its entries. Synthetic rows are clipped in the same way, so that rows and records of the
+    same distribution have the same expected sum.
 
-    Sensitivity: one record more or less moves the sum by at most ``bound``, in whole UNITs of it,
-    in the norm that noise is paid for in; a changed record by twice that.
+    Sensitivity: adding or removing a record moves the sum by at most ``bound``, in whole UNITs of
+    it and in the norm that the noise is scaled for; changing a record moves it by twice that.
 
     Attributes:
-        analysis: of K terms and V functions of the outcome.
+        analysis: the regression, with K terms and V functions of the outcome.
         centre, rotation: shapes (K,) and (K, K): U = (terms - centre) @ rotation.
-        mean, slopes: shapes (V,) and (K, V): of the regression on U.
-        spread: sds about it, shape (V,).
-        bound: of the length of U r.
-        norm: 1 or 2, in which that is.
+        mean, slopes: coefficients of the regression on U, shapes (V,) and (K, V).
+        spread: residual sds of that regression, shape (V,).
+        bound: clipping bound of the length of U r.
+        norm: 1 or 2: the norm that defines this length.
     """
 
     analysis: Analysis
@@ -203,20 +203,22 @@ class Moment:
 
     @classmethod
     def of(cls, analysis: Analysis, values: Values, n: int, norm: int, sd: float) -> Moment:
-        """From rows that are no records.
+        """Derive the moment from synthetic rows.
 
         Args:
+            values: columns of synthetic rows, shape (rows,) each.
             n: public number of records.
-            sd: of the noise in a sum, next to the bound.
+            norm: 1 or 2: the norm that the noise is scaled for.
+            sd: sd of the noise in a sum, as a multiple of the bound.
         """
-        terms, there = analysis.design(values)
+        terms, complete = analysis.design(values)
         scores = analysis.scores(values[analysis.outcome.name])
-        there &= np.isfinite(scores).all(axis=1)
+        complete &= np.isfinite(scores).all(axis=1)
         k, v = terms.shape[1], scores.shape[1]
-        if there.sum() < 2:
+        if complete.sum() < 2:
             zero = np.zeros(k), np.eye(k), np.zeros(v), np.zeros((k, v)), np.ones(v)
             return cls(analysis, *zero, float(k), norm)
-        terms, scores = terms[there], scores[there]
+        terms, scores = terms[complete], scores[complete]
         centre = terms.mean(axis=0)
         covariance = np.atleast_2d(np.cov(terms.T, bias=True))
         ridge = _RIDGE * np.diag(covariance).mean() + _LEAST
@@ -232,17 +234,17 @@ class Moment:
         return cls(analysis, centre, rotation, mean, slopes, spread, bound, norm)
 
     def covariates(self, values: Values) -> tuple[Floats, Floats]:
-        """U, shape (n, K), 0 where a covariate is missing, and what r is beyond, shape (n, V)."""
-        terms, there = self.analysis.design(values)
+        """U, shape (n, K), 0 if a covariate is missing, and the fitted outcome, shape (n, V)."""
+        terms, complete = self.analysis.design(values)
         u = _times(terms - self.centre, self.rotation)
-        u[~there] = 0.0
+        u[~complete] = 0.0
         return u, self.mean + _times(u, self.slopes)
 
     def residuals(self, u: Floats, expected: Floats, scores: Floats) -> Floats:
-        """r, shortened so that U r is no longer than the bound: shape (n, ..., V).
+        """Residuals r, clipped so that U r is no longer than the bound: shape (n, ..., V).
 
         Args:
-            u, expected: as ``covariates`` gives them.
+            u, expected: as returned by ``covariates``.
             scores: functions of the outcome, shape (n, ..., V).
         """
         r = np.where(np.isnan(scores), 0.0, (scores - expected) / self.spread)
@@ -250,29 +252,29 @@ class Moment:
         return r * np.minimum(1.0, self.bound / np.maximum(length, _LEAST))[..., None]
 
     def units(self, values: Values) -> Ints:
-        """U r of each record in UNITs of the bound, whole, at most one long: shape (n, K, V).
+        """Clipped U r of each record as whole numbers of 1/UNIT of the bound, shape (n, K, V).
 
-        Each row is made of its own record alone, to the last bit.
+        Each row depends on its own record alone, down to the last bit, as the sensitivity requires.
         """
         u, expected = self.covariates(values)
         scores = self.analysis.scores(values[self.analysis.outcome.name])
         r = self.residuals(u, expected, scores)
         parts = u[:, :, None] * r[:, None, :] * (UNIT / self.bound * _ROUNDED)
-        whole = np.where(np.isfinite(parts), np.trunc(parts), 0.0).clip(-UNIT, UNIT)
-        found = whole.astype(np.int64)
-        longer = (np.abs(found) ** self.norm).sum(axis=(1, 2)) > UNIT**self.norm
-        found[longer] = 0  # none is
-        return found
+        truncated = np.where(np.isfinite(parts), np.trunc(parts), 0.0).clip(-UNIT, UNIT)
+        entries = truncated.astype(np.int64)
+        longer = (np.abs(entries) ** self.norm).sum(axis=(1, 2)) > UNIT**self.norm
+        entries[longer] = 0  # does not happen; it makes the sensitivity hold whatever rounding does
+        return entries
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A noisy sum.
+    """Noisy sum of a moment over the records.
 
     Attributes:
-        moment: of which.
-        sums: over records, shape (K, V).
-        sd: of the noise in each.
+        moment: the moment that was summed.
+        sums: noisy sums over records, shape (K, V).
+        sd: sd of the noise in each sum.
     """
 
     moment: Moment
@@ -281,15 +283,15 @@ class Answer:
 
 
 def _any_of(column: Column) -> float:
-    """A public value, as rules read it."""
+    """A public value of a column, to stand in for missing ones."""
     return 0.0 if column.levels else require_bounds(column)[0]
 
 
 def _bound(lengths: Floats, n: int, sd: float) -> float:
-    """Of the quantiles of the rows' lengths that of the least foreseen error.
+    """Clipping bound with the smallest expected error, among quantiles of the rows' lengths.
 
-    It has two parts: noise, and what is cut off, of which rows have ``_UNLIKE`` more or less than
-    the records.
+    The error has two parts: noise, and the clipped part, which is assumed to differ between
+    synthetic rows and records by a fraction ``_UNLIKE``.
     """
     tried = np.maximum(np.quantile(lengths, np.linspace(0.5, 1.0, _QUANTILES)), _SHORTEST)
     cut = np.array([np.maximum(lengths - bound, 0.0).mean() for bound in tried])
@@ -298,7 +300,7 @@ def _bound(lengths: Floats, n: int, sd: float) -> float:
 
 
 def _length(x: Floats, norm: int) -> Floats:
-    """Along the last axis, summed in one order whatever the shape."""
+    """L1 or L2 length along the last axis, summed in one order whatever the shape."""
     total = np.zeros(x.shape[:-1])
     for j in range(x.shape[-1]):
         total += np.abs(x[..., j]) if norm == 1 else x[..., j] * x[..., j]
@@ -306,8 +308,8 @@ def _length(x: Floats, norm: int) -> Floats:
 
 
 def _times(rows: Floats, matrix: Floats) -> Floats:
-    """rows @ matrix, summed in one order whatever the number of rows."""
-    found = np.zeros((len(rows), matrix.shape[1]))
+    """Product rows @ matrix, summed in one order whatever the number of rows."""
+    product = np.zeros((len(rows), matrix.shape[1]))
     for j in range(len(matrix)):
-        found += rows[:, j : j + 1] * matrix[j]
-    return found
+        product += rows[:, j : j + 1] * matrix[j]
+    return product

@@ -1,9 +1,8 @@
-"""What is counted of the records, with noise: the only code here that sees a record.
+"""Noisy counts of the records: the only code of ``marginals`` that reads confidential records.
 
-``FineCounts`` answers questions with exact counts. ``Measurement.of`` asks them, adds noise to
-every
-answer, and decides what to ask next from noisy answers and public facts alone. All else of the
-mechanism is made of a ``Measurement``.
+``FineCounts`` returns exact counts. ``Measurement.of`` requests them, adds noise to every count,
+and decides what to count next from noisy counts and public facts alone. Everything after that is
+computed from a ``Measurement``.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ from dpbayes.records.chunks import ChunkedTable, Table
 from dpbayes.schema import Column as Declared
 from dpbayes.schema.rules import Values, numbers_of
 
-MARGINS = (0.5, 0.03)  # of a budget for margins where groups are fewest, less for each group more
-SCORES = 0.08  # for scores of pairs, where there are many
-KEEP = 0.3  # for analyses, where there are any; the other parts are of what is left
-MANY = 8  # columns from which pairs are chosen
-TRIPLES = 0.2  # of what tables have for those of three columns, where n pays for them
-MOST_TRIPLES = 20  # of six columns: of more, relations lose more than is won
-KEPT = 0.5  # error of a pair's modelled table, next to that of its noisy table
+MARGINS = (0.5, 0.03)  # share of the budget for margins at the fewest groups; less per extra group
+SCORES = 0.08  # share of the budget for scores of pairs, where pairs are chosen
+KEEP = 0.3  # share of the budget for analyses, if there are any; the other shares are of the rest
+MANY = 8  # number of columns from which on pairs are chosen by noisy scores
+TRIPLES = 0.2  # share of the tables' budget for triples of columns, where n is large enough
+MOST_TRIPLES = 20  # triples of six columns: with more, pairs lose more than triples gain
+KEPT = 0.5  # error of a pair's modelled table relative to that of its noisy table
 
-
+# Numbers of two or three columns, in increasing order.
 Some = tuple[int, ...]
 
 
@@ -58,7 +57,7 @@ class FineCounts:
     Attributes:
         codes: shape (n, columns).
         sizes: number of fine levels by column.
-        values: of columns that analyses use, as rules read them, shape (n,) each.
+        values: numbers of the columns that analyses use (``schema.rules``), shape (n,) each.
     """
 
     codes: Ints
@@ -66,38 +65,41 @@ class FineCounts:
     values: Values = field(default_factory=dict)
 
     def margins(self) -> list[Ints]:
-        """Records by fine level, of each column."""
+        """Exact counts of records by fine level, one array per column, shape (size,) each."""
         columns = enumerate(self.sizes)
         return [np.bincount(self.codes[:, j], minlength=size) for j, size in columns]
 
     def tables(self, some: Sequence[Some], of: Sequence[Ints]) -> list[Ints]:
-        """Records by groups of two or three columns, for each such choice of columns.
+        """Exact contingency tables of groups, one for each choice of two or three columns.
 
         Args:
+            some: the choices of columns.
             of: the group of each fine level, by column.
         """
         sizes = [int(groups.max(initial=0)) + 1 for groups in of]
-        found = [groups[self.codes[:, j]] for j, groups in enumerate(of)]
+        group_codes = [groups[self.codes[:, j]] for j, groups in enumerate(of)]
         tables = []
         for columns in some:
             shape = [sizes[j] for j in columns]
-            cells = found[columns[0]]
+            cells = group_codes[columns[0]]
             for j in columns[1:]:
-                cells = cells * sizes[j] + found[j]
+                cells = cells * sizes[j] + group_codes[j]
             tables.append(np.bincount(cells, minlength=math.prod(shape)).reshape(shape))
         return tables
 
     def sums(self, moments: Sequence[Moment]) -> list[Ints]:
-        """Of moments over the records, in their units."""
+        """Exact sums of moments over the records, in whole units, one array per moment."""
         return [moment.units(self.values).sum(axis=0) for moment in moments]
 
 
 @dataclass(frozen=True)
 class ChunkedCounts:
-    """The same of records in parts, added up: whole numbers, whatever the parts. Confidential.
+    """Exact counts of records that are read in chunks and added up. Confidential.
+
+    Counts are whole numbers, so that they do not depend on how records are divided into chunks.
 
     Attributes:
-        table: of which one part at a time is in memory.
+        table: records, of which one chunk at a time is in memory.
         cells: fine levels of all columns.
         used: columns that analyses use.
     """
@@ -107,19 +109,21 @@ class ChunkedCounts:
     used: Sequence[Declared]
 
     def margins(self) -> list[Ints]:
-        """As ``FineCounts``, by one pass over the records."""
+        """Return ``FineCounts.margins`` by one pass over the records."""
         return self._added(FineCounts.margins)
 
     def tables(self, some: Sequence[Some], of: Sequence[Ints]) -> list[Ints]:
-        """As ``FineCounts``, by one pass for all choices of columns."""
+        """Return ``FineCounts.tables`` by one pass over the records for all tables."""
         return self._added(FineCounts.tables, some, of)
 
     def sums(self, moments: Sequence[Moment]) -> list[Ints]:
-        """As ``FineCounts``, by one pass for all moments."""
+        """Return ``FineCounts.sums`` by one pass over the records for all moments."""
         return self._added(FineCounts.sums, moments)
 
-    def _added(self, counted: Callable[..., list[Ints]], *what: Any) -> list[Ints]:
-        parts = self.table.map(functools.partial(_counted, counted, self.cells, self.used, what))
+    def _added(self, counted: Callable[..., list[Ints]], *arguments: Any) -> list[Ints]:
+        parts = self.table.map(
+            functools.partial(_counted, counted, self.cells, self.used, arguments)
+        )
         return functools.reduce(_sum, parts)
 
 
@@ -127,10 +131,10 @@ def _counted(
     counted: Callable[..., list[Ints]],
     cells: TableCells,
     used: Sequence[Declared],
-    what: Sequence[Any],
+    arguments: Sequence[Any],
     records: pd.DataFrame,
 ) -> list[Ints]:
-    return counted(_counts(cells, used, records), *what)
+    return counted(_counts(cells, used, records), *arguments)
 
 
 def _counts(cells: TableCells, used: Sequence[Declared], records: pd.DataFrame) -> FineCounts:
@@ -138,14 +142,14 @@ def _counts(cells: TableCells, used: Sequence[Declared], records: pd.DataFrame) 
     return FineCounts(cells.codes(records), [axis.size for axis in cells.axes], values)
 
 
-def _sum(some: list[Ints], others: list[Ints]) -> list[Ints]:
-    return [a + b for a, b in zip(some, others, strict=True)]
+def _sum(counts: list[Ints], others: list[Ints]) -> list[Ints]:
+    return [a + b for a, b in zip(counts, others, strict=True)]
 
 
 def counts_of(
     table: Table, cells: TableCells, used: Sequence[Declared] = ()
 ) -> FineCounts | ChunkedCounts:
-    """Of records in memory, whose fine levels are found once, or of parts."""
+    """Exact counts of a table, held in memory as fine levels or read in chunks."""
     if isinstance(table, ChunkedTable):
         return ChunkedCounts(table, cells, used)
     return _counts(cells, used, table.frame)
@@ -153,48 +157,47 @@ def counts_of(
 
 @dataclass(frozen=True)
 class ColumnLevels:
-    """What is public of one column.
+    """Public facts about the fine levels of one column.
 
     Attributes:
-        size: of its fine levels.
-        values: a number for each of them where they are ordered, else None; NaN for the last one,
-            of missing values.
-        shares: of the fine levels where the column is public, else None.
+        size: number of fine levels.
+        values: a number for each level of an ordered column, else None; NaN for the last level
+            where it stands for missing values.
+        shares: shares of the fine levels if the column is public, else None.
         atoms: levels that are single values among bins.
     """
 
     size: int
     values: Floats | None
     shares: Floats | None = None
-
     atoms: tuple[int, ...] = ()
 
     @property
     def curve(self) -> Mask:
-        """Levels whose shares are near those of their neighbours, shape (size,)."""
+        """Mask of levels whose shares vary smoothly from one to the next, shape (size,)."""
         if self.values is None:
             return np.zeros(self.size, dtype=bool)
-        found = np.isfinite(self.values)
-        found[list(self.atoms)] = False
-        return found
+        on_curve = np.isfinite(self.values)
+        on_curve[list(self.atoms)] = False
+        return on_curve
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Noisy counts. They are what is paid for; whatever is made of them is free.
+    """All noisy counts. They alone spend the budget; everything after them is post-processing.
 
     Attributes:
         n: public number of records.
-        columns: by number.
+        columns: public facts, by column number.
         fine: noisy counts by fine level, of each column that is not public.
-        fine_sds: of the noise in them.
+        fine_sds: sd of the noise in ``fine``, by column.
         tables: noisy counts of groups, by pair of columns (i < j).
-        sd: of the noise in them.
-        coarse: groups of each column, as tables were counted.
-        triples: noisy counts of merged groups, by three columns (i < j < k), where n pays for them.
-        triple_sd: of the noise in them.
-        merged: groups of groups, of each column.
-        answers: about analyses that are to be kept.
+        sd: sd of the noise in ``tables``.
+        coarse: groups of each column, on which ``tables`` were counted.
+        triples: noisy counts of merged groups, by triple of columns (i < j < k); empty for small n.
+        triple_sd: sd of the noise in ``triples``.
+        merged: groups of each column after merging, on which ``triples`` were counted.
+        answers: noisy sums for the analyses to preserve.
     """
 
     n: int
@@ -217,7 +220,7 @@ class Measurement:
         n: int,
         budget: BudgetSplit,
     ) -> Measurement:
-        """Measure margins, then tables on groups that the noisy margins give."""
+        """Measure margins, then tables on groups that follow from the noisy margins."""
         pairs = _some(columns, 2)
         parts = BudgetParts.of(
             [c.size for c in columns], [c.shares is not None for c in columns], n, budget
@@ -225,21 +228,21 @@ class Measurement:
         margins = counts.margins()
         fine = {j: budget.counts(margins[j], part) for j, part in parts.margins.items()}
         sds = {j: budget.sd(part) for j, part in parts.margins.items()}
-        many, rest, most = len(columns) >= MANY, parts.rest, parts.most
+        many, pair_share, most = len(columns) >= MANY, parts.rest, parts.most
         groups = []
         for j, column in enumerate(columns):
-            # Each of few levels is a group of its own, whatever its share; scores ask for that.
+            # Few levels are a group each, whatever their shares; only scores use shares then.
             shares = np.full(column.size, 1 / column.size)
             if column.shares is not None:
                 shares = column.shares
             elif many or column.size > FEWEST:
-                found = reconciled(fine[j], sds[j], [])
-                shares = fit_shares(found, n, curve=column.curve).best()
+                margin = reconciled(fine[j], sds[j], [])
+                shares = fit_shares(margin, n, curve=column.curve).best()
             groups.append(make_groups(shares, column.values, most))
         exact = dict(zip(pairs, counts.tables(pairs, [g.of for g in groups]), strict=True))
         if many:
-            pairs = _chosen(exact, groups, n, budget, rest)
-        part = rest / max(1, len(pairs))
+            pairs = _chosen(exact, groups, n, budget, pair_share)
+        part = pair_share / max(1, len(pairs))
         tables = {pair: budget.counts(exact[pair], part) for pair in pairs}
         sd = budget.sd(part) if pairs else 0.0
         merged = [merge(g, parts.merged) for g in groups]
@@ -257,48 +260,48 @@ class Measurement:
         counts: FineCounts | ChunkedCounts,
         budget: BudgetSplit,
     ) -> Measurement:
-        """With answers about analyses, which have parts of a budget by their numbers of moments.
+        """Add noisy sums for analyses; each gets a share of the budget by its number of moments.
 
         Args:
-            rows: values that these noisy counts gave, which say what is asked.
+            rows: synthetic values made from these noisy counts, from which moments are derived.
         """
         sizes = np.array([analysis.moments for analysis in analyses])
         parts = (sizes / sizes.sum()).tolist()
         sds = [budget.moment_sd(part) for part in parts]
         moments = [
-            Moment.of(one, rows, self.n, budget.norm, sd)
-            for one, sd in zip(analyses, sds, strict=True)
+            Moment.of(analysis, rows, self.n, budget.norm, sd)
+            for analysis, sd in zip(analyses, sds, strict=True)
         ]
-        found = []
-        for one, sums, part, sd in zip(moments, counts.sums(moments), parts, sds, strict=True):
-            noisy = one.bound * budget.moments(sums, part)
-            found.append(Answer(one, noisy, one.bound * sd))
-        return replace(self, answers=tuple(found))
+        answers = []
+        for moment, sums, part, sd in zip(moments, counts.sums(moments), parts, sds, strict=True):
+            noisy = moment.bound * budget.moments(sums, part)
+            answers.append(Answer(moment, noisy, moment.bound * sd))
+        return replace(self, answers=tuple(answers))
 
     def about(self, name: str) -> list[Answer]:
-        """Answers about analyses of a column."""
+        """Noisy sums for the analyses whose outcome is this column."""
         return [answer for answer in self.answers if answer.moment.analysis.outcome.name == name]
 
     @cached_property
     def known(self) -> list[Shares | None]:
-        """Of the fine levels of each column, from all counts; None for public columns."""
-        found: list[Shares | None] = []
+        """Shares of each column's fine levels given all counts; None for public columns."""
+        shares: list[Shares | None] = []
         for j, column in enumerate(self.columns):
             if j not in self.fine:
-                found.append(None)
+                shares.append(None)
                 continue
             sums = _sums(j, self.coarse, self.tables, self.sd)
             counts = reconciled(self.fine[j], self.fine_sds[j], sums)
-            found.append(fit_shares(counts, self.n, curve=column.curve))
-        return found
+            shares.append(fit_shares(counts, self.n, curve=column.curve))
+        return shares
 
     @cached_property
     def groups(self) -> list[Groups]:
-        """Of each column, with its shares as they are known from all counts."""
+        """Groups of each column, with the most likely shares given all counts."""
         return self._with([group.shares if k is None else k.best() for group, k in self._both])
 
     def drawn(self, rng: np.random.Generator) -> list[Groups]:
-        """Groups with shares drawn from what is known of the population's."""
+        """Groups of each column, with population shares drawn given all counts."""
         return self._with([group.shares if k is None else k.drawn(rng) for group, k in self._both])
 
     @property
@@ -307,15 +310,15 @@ class Measurement:
 
     def _with(self, shares: list[Floats]) -> list[Groups]:
         pairs = zip(self.coarse, shares, strict=True)
-        return [Groups(group.of, found, group.values) for group, found in pairs]
+        return [Groups(group.of, column_shares, group.values) for group, column_shares in pairs]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
-        """All noisy counts, as many numbers whatever they are, for audits: 0 where none is."""
+        """All noisy counts as a vector of public length, for audits; 0 for what was not counted."""
         parts = list(self.fine.values())
-        for some, most in ((2, UNORDERED * MOST + 1), (3, MERGED + 1)):
-            for columns in _some(self.columns, some):
+        for number, most in ((2, UNORDERED * MOST + 1), (3, MERGED + 1)):
+            for columns in _some(self.columns, number):
                 room = np.zeros([min(self.columns[j].size, most) for j in columns])
-                table = (self.tables if some == 2 else self.triples).get(columns)
+                table = (self.tables if number == 2 else self.triples).get(columns)
                 if table is not None:
                     room[tuple(slice(size) for size in table.shape)] = table
                 parts.append(room.ravel())
@@ -325,15 +328,15 @@ class Measurement:
 
 @dataclass(frozen=True)
 class BudgetParts:
-    """How a budget is divided, by public facts.
+    """Shares of the budget, and sizes of tables, by public facts.
 
     Attributes:
-        margins: of each column that is not public.
-        rest: of all tables of pairs together.
-        pairs: how many there are.
-        most: groups of a column that these tables can tell apart.
-        triples: of all tables of three columns together; 0 where there are none.
-        merged: groups of a column that these can tell apart.
+        margins: share for the margin of each column that is not public.
+        rest: share for all pair tables together.
+        pairs: number of pair tables.
+        most: number of groups of a column that pair tables can tell apart.
+        triples: share for all tables of three columns together; 0 where there are none.
+        merged: number of groups of a column that tables of three columns can tell apart.
     """
 
     margins: Mapping[int, float]
@@ -347,8 +350,8 @@ class BudgetParts:
     def of(
         cls, sizes: Sequence[int], public: Sequence[bool], n: int, budget: BudgetSplit
     ) -> BudgetParts:
-        """For columns of so many fine levels, some of them public."""
-        hidden = [j for j, known in enumerate(public) if not known]
+        """Divide the budget for columns of ``sizes`` fine levels, some of which are public."""
+        hidden = [j for j, is_public in enumerate(public) if not is_public]
         pairs = math.comb(len(public), 2) - math.comb(sum(public), 2)
         for_margins = _for_margins(n, pairs, budget)
         roots = np.sqrt([sizes[j] for j in hidden])
@@ -359,21 +362,21 @@ class BudgetParts:
         if most < MOST or not 0 < triples <= MOST_TRIPLES:
             return cls(margins, rest, pairs, most, 0.0, 0)
         part = TRIPLES * rest
-        left = rest - part
-        told = told_apart(n, budget.sd(part / triples))
-        if told < MERGED or groups_for(n, budget.sd(left / pairs)) < most:
+        pair_share = rest - part
+        triple_groups = told_apart(n, budget.sd(part / triples))
+        if triple_groups < MERGED or groups_for(n, budget.sd(pair_share / pairs)) < most:
             return cls(margins, rest, pairs, most, 0.0, 0)
-        return cls(margins, left, pairs, most, part, MERGED)
+        return cls(margins, pair_share, pairs, most, part, MERGED)
 
 
 def _some(columns: Sequence[ColumnLevels], number: int) -> list[Some]:
-    """Choices of so many columns of which one is not public at least."""
-    every = itertools.combinations(range(len(columns)), number)
-    return [some for some in every if any(columns[j].shares is None for j in some)]
+    """All choices of ``number`` columns with at least one that is not public."""
+    choices = itertools.combinations(range(len(columns)), number)
+    return [choice for choice in choices if any(columns[j].shares is None for j in choice)]
 
 
 def _for_margins(n: int, pairs: int, budget: BudgetSplit) -> float:
-    """Part of the budget: relations get more of it where tables can tell more groups apart."""
+    """Share of the budget for margins: less where tables can tell more groups apart."""
     if not pairs:
         return 1.0
     most, less = MARGINS
@@ -383,14 +386,14 @@ def _for_margins(n: int, pairs: int, budget: BudgetSplit) -> float:
 def _sums(
     column: int, groups: Sequence[Groups], tables: Mapping[Some, Floats], sd: float
 ) -> list[tuple[Floats, Floats, float]]:
-    """What tables say of a column's groups."""
-    found = []
+    """Sums of pair tables over the other column: group counts, membership matrix, noise sd."""
+    sums = []
     for (a, b), table in tables.items():
         if column in (a, b):
-            other = 1 if column == a else 0
-            noise = sd * float(np.sqrt(table.shape[other]))
-            found.append((table.sum(axis=other), groups[column].member, noise))
-    return found
+            axis = 1 if column == a else 0
+            noise = sd * float(np.sqrt(table.shape[axis]))
+            sums.append((table.sum(axis=axis), groups[column].member, noise))
+    return sums
 
 
 def _chosen(
@@ -398,15 +401,15 @@ def _chosen(
     groups: Sequence[Groups],
     n: int,
     budget: BudgetSplit,
-    rest: float,
+    pair_share: float,
 ) -> list[Some]:
-    """The pairs to measure, by noisy scores: half the distance of their table from independence.
+    """Choose the pairs to measure by noisy scores: half the L1 distance from independence.
 
-    Sensitivity: 1/2 for each cell that a record changes, since what is expected of a cell is made
-    of noisy shares. In whole UNITs of 1/2, so that sums are exact.
+    Sensitivity: 1/2 for each cell that a record changes, since the expected counts follow from
+    noisy shares. Scores are summed in whole UNITs of 1/2, so that sums are exact.
 
-    So many are kept as make the error least that is foreseen: what is told by those that are left
-    out, and the noise of those that are kept.
+    The number of pairs minimises the expected error: the distance from independence of the pairs
+    that are left out, plus the noise of those that are measured.
     """
     pairs = list(exact)
     part = SCORES / len(pairs)
@@ -420,8 +423,8 @@ def _chosen(
     scores = np.array([score(pair) for pair in pairs])
     order = np.argsort(-scores)
     cells = np.array([groups[a].size * groups[b].size for a, b in pairs])[order]
-    told = np.maximum(scores[order], 0.0)
-    kept = np.arange(1, len(pairs) + 1)
-    noise = np.array([budget.sd(rest / k) for k in kept]) / np.sqrt(2)
-    error = KEPT * 0.5 * np.cumsum(cells) * noise + told.sum() - np.cumsum(told)
+    distances = np.maximum(scores[order], 0.0)
+    numbers = np.arange(1, len(pairs) + 1)
+    noise = np.array([budget.sd(pair_share / k) for k in numbers]) / np.sqrt(2)
+    error = KEPT * 0.5 * np.cumsum(cells) * noise + distances.sum() - np.cumsum(distances)
     return sorted(pairs[i] for i in order[: int(np.argmin(error)) + 1])

@@ -1,6 +1,6 @@
-"""Which of two ways to a whole table keeps more of what is in it: counts, or a sequence of models.
+"""Expected information of two ways to synthesise a whole table: counts, or a sequence of models.
 
-Public facts only: it may be asked before any record is seen, and costs nothing.
+It uses public facts only: it can be computed before any record is seen, and costs nothing.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms.marginals.groups import groups_for
 from dpbayes.privacy.guarantee import check_epsilon, inside
 
-RELATIONS = 0.65  # part of epsilon for relations, in either way; margins have the rest
-RANGE = 2.0  # of log-likelihood ratios that ``anchored`` leaves unclamped
+RELATIONS = 0.65  # share of epsilon for relations, in both ways; margins get the rest
+RANGE = 2.0  # half-width of the log-likelihood ratios that ``anchored`` does not clamp
 
 
 @dataclass(frozen=True)
 class ExpectedInformation:
-    """What is left of the information on a linear relation of two columns, from 0 to 1.
+    """Share of the information about a linear relation of two columns that privacy leaves.
 
     Attributes:
-        measured: by noisy pair tables.
-        sequence: by a tempered, clamped posterior of all columns.
+        measured: share from 0 to 1 with noisy pair tables.
+        sequence: share from 0 to 1 with a tempered, clamped posterior of all columns.
     """
 
     measured: float
@@ -31,7 +31,7 @@ class ExpectedInformation:
 
     @property
     def better(self) -> Literal["marginals", "sequence"]:
-        """Which of the two is expected to keep relations better."""
+        """Name of the way that is expected to preserve relations better."""
         return "sequence" if self.sequence > self.measured else "marginals"
 
 
@@ -52,17 +52,17 @@ def expected_information(
     width s ε that leaves ratios up to ±L free is tempered by α = s ε / (2 L), whatever n is. So a
     sequence leads where P q > √(s) √(L n ε), about 0.8 √(L n ε): many columns, few records.
 
-    It says nothing of margins, which counts keep better, of relations of three columns, or of
-    whether the models fit: a sequence brings what is known of the subject, and counts do not.
+    The comparison leaves out margins, which counts preserve better, relations of three columns,
+    and whether the models fit: a sequence can use subject knowledge, and counts cannot.
 
     Args:
         rows: n, declared.
-        columns: d, among which relations are kept.
+        columns: d, number of columns.
         epsilon: for the whole table, for one record added or removed.
-        groups: q of a column; by default as many as ``marginals`` would take.
+        groups: q, groups of a column; by default the number that ``marginals`` would use.
         range: L, 1 to 2 with a good anchor.
     Raises:
-        GuaranteeError: an argument that is no such number.
+        GuaranteeError: an argument out of range.
     """
     check_epsilon(epsilon)
     for name, value, least in (("rows", rows, 1), ("columns", columns, 2)):

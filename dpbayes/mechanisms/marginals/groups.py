@@ -1,4 +1,4 @@
-"""Coarse groups of a column's levels, made from noisy counts, and functions on them.
+"""Coarse groups of a column's levels, formed from noisy counts, and basis functions on them.
 
 Pair tables are counted on groups, and relations between columns are modelled on them. Everything
 here is computed from noisy counts and public facts.
@@ -14,9 +14,9 @@ import numpy as np
 from dpbayes.core.arrays import Floats, Ints
 
 FEWEST, MOST = 3, 8  # groups of a column
-MERGED = 5  # groups in tables of three columns
-UNORDERED = 2  # times as many where levels have no order
-_FINER = (1.0, 0.4, 0.2)  # prior sds of linear, quadratic, ... relations; the last ones alike
+MERGED = 5  # groups of a column in tables of three columns
+UNORDERED = 2  # unordered levels may have so many times as many groups
+_FINER = (1.0, 0.4, 0.2)  # prior sds of linear, quadratic and all higher-order relations
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Groups:
 
     Attributes:
         of: the group of each fine level, shape (K,), from 0.
-        shares: of the fine levels, shape (K,), at or above 0 with sum 1.
-        values: a number for each fine level where they are ordered, else None; NaN for a level
-            outside of the order, of missing values, which is a group of its own.
+        shares: shares of the fine levels, shape (K,), at or above 0 with sum 1.
+        values: a number for each fine level of an ordered column, else None; NaN for the level of
+            missing values, which is a group of its own.
     """
 
     of: Ints
@@ -41,7 +41,7 @@ class Groups:
 
     @cached_property
     def member(self) -> Floats:
-        """Shape (size, K): 1 where a group holds a level."""
+        """Membership matrix, shape (size, K): 1 where a group contains a level."""
         return np.asarray(self.of == np.arange(self.size)[:, None], dtype=float)
 
     @cached_property
@@ -51,166 +51,170 @@ class Groups:
 
     @cached_property
     def _weights(self) -> Floats:
-        """Shares above 0, by which functions are orthonormal."""
+        """Positive shares of the groups, for which the basis functions are orthonormal."""
         floor = 1e-3 / self.size
         weights = np.maximum(self.mass, floor)
         return np.asarray(weights / weights.sum())
 
     @cached_property
     def scores(self) -> Floats | None:
-        """Mean value of each group, NaN for one outside of the order."""
+        """Mean value of each group, NaN for missing values; None for unordered levels."""
         if self.values is None:
             return None
-        known = np.isfinite(self.values)
-        inside = self.member[:, known] * np.maximum(self.shares[known], 1e-9)
+        ordered = np.isfinite(self.values)
+        inside = self.member[:, ordered] * np.maximum(self.shares[ordered], 1e-9)
         mass = inside.sum(axis=1)
-        found = np.full(self.size, np.nan)
-        np.divide(inside @ self.values[known], mass, out=found, where=mass > 0)
-        return found
+        means = np.full(self.size, np.nan)
+        np.divide(inside @ self.values[ordered], mass, out=means, where=mass > 0)
+        return means
 
     @cached_property
     def basis(self) -> Floats:
         """Functions of the group, orthonormal under its shares and with mean 0: (size, size - 1).
 
-        Of ordered levels polynomials, the linear one first. Of others those that are independent
-        where effects of levels are, from frequent to rare ones.
+        Polynomials for ordered levels, the linear one first. For unordered levels, functions whose
+        coefficients are independent if the effects of levels are, from frequent to rare levels.
         """
         scores = self.scores
         root = np.sqrt(self._weights)[:, None]
         if scores is None:
             return np.asarray(self._unordered[1] / root)
-        known = np.isfinite(scores)
-        weights, inside = self._weights[known], scores[known]
+        ordered = np.isfinite(scores)
+        weights, inside = self._weights[ordered], scores[ordered]
         away = inside - weights @ inside / weights.sum()
         scaled = away / max(float(np.abs(away).max()), 1e-300)
-        columns = np.eye(self.size)[:, 1:]  # that of the last group, where it has no score
-        columns[known, : len(inside) - 1] = scaled[:, None] ** np.arange(1, len(inside))
+        # Powers of the scores replace all but the column of missing values, which have no score.
+        columns = np.eye(self.size)[:, 1:]
+        columns[ordered, : len(inside) - 1] = scaled[:, None] ** np.arange(1, len(inside))
         q, r = np.linalg.qr(root * np.column_stack([np.ones(self.size), columns]))
         return np.asarray((q * np.where(np.diag(r) < 0, -1.0, 1.0) / root)[:, 1:])
 
     @cached_property
     def _unordered(self) -> tuple[Floats, Floats]:
-        """Of independent effects of groups with sd 1, weighted by their shares and with mean 0.
+        """Principal axes of independent group effects of sd 1, weighted by shares and with mean 0.
 
         Returns:
-            Variances along their axes, shape (size - 1,), and the axes in columns.
+            Variances along the axes, shape (size - 1,), and the axes as columns.
         """
         root = np.sqrt(self._weights)
         centred = np.eye(self.size) - np.outer(root, root)
-        # 2 sets the direction of a constant apart, whose variance is 0: others have below 1.
+        # The constant has variance 0. Adding 2 separates it from the others, which have below 1.
         weighted = centred * self._weights @ centred + 2 * np.outer(root, root)
         variances, axes = np.linalg.eigh(weighted)
         return variances[-2::-1], axes[:, -2::-1]
 
     @cached_property
     def fine(self) -> Floats:
-        """``basis`` on the fine levels, shape (K, size - 1).
+        """Values of ``basis`` at the fine levels, shape (K, size - 1).
 
-        Of ordered levels a line between the mean values of neighbouring groups, moved so that its
-        mean in each group is the group's.
+        For ordered levels it is interpolated linearly between the mean values of neighbouring
+        groups, and shifted so that its mean in each group is the group's.
         """
         line = self.basis[self.of]
         if self.scores is None:
             return line
         assert self.values is not None
-        known = np.isfinite(self.values)
-        values, scores = self.values[known], self.scores[np.isfinite(self.scores)]
+        ordered = np.isfinite(self.values)
+        values, scores = self.values[ordered], self.scores[np.isfinite(self.scores)]
         if len(scores) < 2 or (np.diff(scores) <= 0).any():
             return line
         basis = self.basis[: len(scores)]
-        left = np.clip(np.searchsorted(scores, values) - 1, 0, len(scores) - 2)
+        lower = np.clip(np.searchsorted(scores, values) - 1, 0, len(scores) - 2)
         slope = np.diff(basis, axis=0) / np.diff(scores)[:, None]
-        line[known] = basis[left] + slope[left] * (values - scores[left])[:, None]
+        line[ordered] = basis[lower] + slope[lower] * (values - scores[lower])[:, None]
         inside = self.member * np.maximum(self.shares, 1e-9)
         mean = inside @ line / inside.sum(axis=1, keepdims=True)
         return np.asarray(line + (self.basis - mean)[self.of])
 
     @cached_property
     def prior_sd(self) -> Floats:
-        """Of relations along each function, next to a linear one: shape (size - 1,).
+        """Prior sd of the coefficient of each function, relative to a linear one: (size - 1,).
 
-        Effects of levels without order are as large for rare levels as for frequent ones. Along
-        functions of mean square 1 they would be far larger, and noise would be taken for them.
+        A priori the effect of an unordered level does not depend on its frequency. Equal sds for
+        all functions, which have mean square 1, would allow rare levels far larger effects, and the
+        fit would take noise for them.
         """
         if self.values is None:
             variances = self._unordered[0]
             return np.sqrt(variances / variances.mean()) if self.size > 1 else variances
         assert self.scores is not None
-        found = np.array([_FINER[min(i, len(_FINER) - 1)] for i in range(self.size - 1)])
+        sds = np.array([_FINER[min(i, len(_FINER) - 1)] for i in range(self.size - 1)])
         if self.size > 1 and not np.isfinite(self.scores[-1]):
-            found[-1] = 1.0
-        return found
+            sds[-1] = 1.0
+        return sds
 
 
 def groups_for(n: float, sd: float) -> int:
-    """How many groups tables of n records with noise of an sd can tell apart."""
+    """Number of groups that pair tables of n records with noise of this sd can tell apart."""
     return int(np.clip(round(float(np.sqrt(n / (5 * sd)))), FEWEST, MOST))
 
 
 def told_apart(n: int, sd: float) -> float:
-    """Groups of a column that tables of three columns can tell apart."""
+    """Number of groups of a column that tables of three columns can tell apart."""
     return float(np.cbrt(n / (5 * sd)))
 
 
 def merge(groups: Groups, most: int) -> Groups:
-    """Groups of groups: about ``most``, and one of missing values."""
+    """Merge groups into about ``most``, and one of missing values."""
     if most < 1 or groups.size <= most:
         return groups
     mass, scores = groups.mass, groups.scores
     if scores is None:
-        of = np.minimum(np.argsort(np.argsort(-mass, kind="stable")), most - 1)
+        group_of = np.minimum(np.argsort(np.argsort(-mass, kind="stable")), most - 1)
     else:
-        known = np.isfinite(scores)
-        of = np.full(groups.size, -1)
-        part = mass[known] / mass[known].sum()
+        ordered = np.isfinite(scores)
+        group_of = np.full(groups.size, -1)
+        part = mass[ordered] / mass[ordered].sum()
         place = np.cumsum(part) - part / 2
         equal = np.minimum((place * most).astype(np.int64), most - 1)
-        _, of[known] = np.unique(equal, return_inverse=True)
-        of[~known] = of.max() + 1
-    return Groups(of[groups.of], groups.shares, groups.values)
+        _, group_of[ordered] = np.unique(equal, return_inverse=True)
+        group_of[~ordered] = group_of.max() + 1
+    return Groups(group_of[groups.of], groups.shares, groups.values)
 
 
 def make_groups(shares: Floats, values: Floats | None, most: int) -> Groups:
-    """Groups of about equal mass of ordered levels; of others, those that are frequent and a rest.
+    """Form groups: of about equal mass for ordered levels; else frequent levels and a rest.
 
     Args:
-        shares: of K fine levels.
+        shares: shares of the K fine levels.
         values: as in ``Groups``.
-        most: groups.
+        most: number of groups to aim at.
     """
     size = len(shares)
     if size <= min(most, FEWEST):
         return Groups(np.arange(size), shares, values)
     if values is None:
         return Groups(_frequent(shares, most), shares, None)
-    known = np.isfinite(values)
-    of = np.empty(size, dtype=np.int64)
-    of[known] = _stretches(shares[known] / max(float(shares[known].sum()), 1e-300), most)
-    of[~known] = of[known].max() + 1
-    return Groups(of, shares, values)
+    ordered = np.isfinite(values)
+    group_of = np.empty(size, dtype=np.int64)
+    group_of[ordered] = _stretches(
+        shares[ordered] / max(float(shares[ordered].sum()), 1e-300), most
+    )
+    group_of[~ordered] = group_of[ordered].max() + 1
+    return Groups(group_of, shares, values)
 
 
 def _frequent(shares: Floats, most: int) -> Ints:
-    """The most frequent levels, up to twice ``most``, and a group of the rest."""
+    """Group of each level: one per frequent level, up to twice ``most``, and one of the rest."""
     order = np.argsort(-shares, kind="stable")
-    kept = np.zeros(len(shares), dtype=bool)
-    kept[order[: UNORDERED * most]] = True
-    kept &= (shares >= 0.5 / most**2) | (shares >= shares[order[min(most, len(shares)) - 1]])
-    of = np.where(kept, np.cumsum(kept) - 1, kept.sum())
-    if shares[~kept].sum() <= 0:  # a rest without mass joins the smallest group
-        of[~kept] = of[int(np.argmin(np.where(kept, shares, np.inf)))]
-    return np.asarray(of, dtype=np.int64)
+    frequent = np.zeros(len(shares), dtype=bool)
+    frequent[order[: UNORDERED * most]] = True
+    frequent &= (shares >= 0.5 / most**2) | (shares >= shares[order[min(most, len(shares)) - 1]])
+    group_of = np.where(frequent, np.cumsum(frequent) - 1, frequent.sum())
+    if shares[~frequent].sum() <= 0:  # a rest without mass joins the smallest group
+        group_of[~frequent] = group_of[int(np.argmin(np.where(frequent, shares, np.inf)))]
+    return np.asarray(group_of, dtype=np.int64)
 
 
 def _stretches(shares: Floats, most: int) -> Ints:
-    """Each level of mass 1/most or more is a group, and so is each stretch between them."""
+    """Group of each ordered level: alone if its mass is 1/most or more, else one of its stretch."""
     atom = shares >= 1 / most
-    # A level's place among equal parts of the mass between atoms.
-    of, start, number = np.zeros(len(shares), dtype=np.int64), 0, -1
+    # Stretches between such levels are divided into parts of about equal mass.
+    group_of, start, number = np.zeros(len(shares), dtype=np.int64), 0, -1
     while start < len(shares):
         if atom[start]:
             number += 1
-            of[start] = number
+            group_of[start] = number
             start += 1
             continue
         end = start
@@ -221,7 +225,7 @@ def _stretches(shares: Floats, most: int) -> Ints:
         middle = (np.cumsum(part) - part / 2) / max(part.sum(), 1e-300)
         place = np.minimum((middle * parts).astype(np.int64), parts - 1)
         _, place = np.unique(place, return_inverse=True)
-        of[start:end] = number + 1 + place
-        number = int(of[end - 1])
+        group_of[start:end] = number + 1 + place
+        number = int(group_of[end - 1])
         start = end
-    return of
+    return group_of

@@ -1,4 +1,4 @@
-"""Noisy counts of one column's levels, made into shares: reconciled, smoothed, drawn.
+"""Shares of one column's levels from noisy counts: reconciled between tables, smoothed, drawn.
 
 Everything here is computed from noisy counts and public facts.
 """
@@ -13,24 +13,24 @@ import numpy as np
 
 from dpbayes.core.arrays import Floats, Mask
 
-# Sds of the logarithm of shares, each tried: of what each level has of its own, and of a curve.
+# Candidates for the sds of log shares: of each level's own deviation, and of a smooth curve.
 _OWN = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0)
 _CURVE = (0.1, 0.3, 1.0, 3.0)
-# Their log-normal priors: medians, and the sd of the logarithm.
+# Log-normal priors of these sds: medians, and the sd of the logarithm.
 _OWN_USUAL, _CURVE_USUAL, _UNORDERED_USUAL, _SPREAD = 0.15, 0.6, 1.0, 1.5
-_ORDER = 3  # of the differences that a curve has little of: without any, it is a normal density
-_VAGUE = 20.0  # sd of the linear and the quadratic part: an empty tail is far below the rest
-_ALONE = 3.0  # sd of the logarithm of a level that stands out
-_ATOM = 4.0  # standardised residual of a level that does
-_FEW = 4  # of so many levels one may
-_SMALL = 5  # levels that are too few for a curve
-_STEPS, _SHORTEST, _CLOSE = 40, 1e-3, 1e-4  # Gauss-Newton: most steps, their least length, gain
-_LEAST = 0.05  # share at the start, next to an equal one
+_ORDER = 3  # order of the penalised differences: where they are 0, it is a normal density
+_VAGUE = 20.0  # prior sd of the linear and quadratic parts: large, as tails may be nearly empty
+_ALONE = 3.0  # prior sd of the log share of an outlying level
+_ATOM = 4.0  # standardised residual above which a level is outlying
+_FEW = 4  # at most one level in so many may be outlying
+_SMALL = 5  # fewer ordered levels than this have no curve
+_STEPS, _SHORTEST, _CLOSE = 40, 1e-3, 1e-4  # Gauss-Newton: most steps, shortest step, last gain
+_LEAST = 0.05  # smallest share at the start, relative to equal shares
 
 
 @dataclass(frozen=True)
 class NormalCounts:
-    """Counts as they are known: mean, shape (K,), and precision, shape (K, K)."""
+    """Gaussian posterior of the counts: mean, shape (K,), and precision, shape (K, K)."""
 
     mean: Floats
     precision: Floats
@@ -39,11 +39,11 @@ class NormalCounts:
 def reconciled(
     fine: Floats, sd: float, sums: Iterable[tuple[Floats, Floats, float]]
 ) -> NormalCounts:
-    """Counts with what other tables say of sums of them, by weighted least squares.
+    """Combine noisy counts of levels with noisy sums of them by weighted least squares.
 
     Args:
-        fine: shape (K,), with noise of ``sd``.
-        sums: counts of G groups of levels, which levels they hold as a matrix (G, K), noise sd.
+        fine: noisy counts of levels, shape (K,), with noise of ``sd``.
+        sums: from each other table: noisy counts of G groups, membership matrix (G, K), noise sd.
     """
     precision = np.eye(len(fine)) / sd**2
     score = fine / sd**2
@@ -55,17 +55,16 @@ def reconciled(
 
 @dataclass(frozen=True)
 class Shares:
-    """What noisy counts say of the shares of levels.
+    """Posterior of the shares of levels given noisy counts.
 
-    The logarithm of a share is normal a priori; the mode of what it is given the counts is found
-    by Gauss-Newton steps.
+    Log shares are normal a priori; their posterior mode is found by Gauss-Newton steps.
 
     Attributes:
         n: public number of records.
         mean: noisy counts, shape (K,).
-        root: of their precision, upper triangle.
-        prior: root of the covariance of the logarithms, lower triangle.
-        log: the logarithms at the mode, up to a constant, shape (K,).
+        root: root of the counts' precision, upper triangle.
+        prior: root of the prior covariance of log shares, lower triangle.
+        log: log shares at the mode, up to a constant, shape (K,).
     """
 
     n: int
@@ -79,10 +78,11 @@ class Shares:
         return shares_at(self.log)
 
     def drawn(self, rng: np.random.Generator) -> Floats:
-        """A draw of the shares in the population that n records are a sample of.
+        """Draw shares of the population from which the n records are a sample.
 
-        Of the records' shares by randomised maximum likelihood: the mode for counts and prior means
-        that are moved by errors as large as theirs (Bardsley, Solonen, Haario & Laine, 2014).
+        First the records' shares, by randomised maximum likelihood: the mode for counts and prior
+        means to which simulated errors are added (Bardsley, Solonen, Haario & Laine, 2014). Then a
+        multinomial sample of size n.
         """
         size = len(self.mean)
         moved = self.mean + np.linalg.solve(self.root, rng.standard_normal(size))
@@ -90,11 +90,11 @@ class Shares:
         return np.asarray(rng.multinomial(self.n, shares_at(log)) / self.n)
 
     def at_mode(self, start: Floats) -> tuple[Shares, float, Mask]:
-        """With the mode, log evidence by Laplace's approximation, and levels that stand out."""
+        """Find the mode, its log evidence (Laplace), and a mask of outlying levels."""
         log, value, slope = self._climbed(start, self.mean, np.zeros(len(self.mean)))
         information = slope.T @ slope + np.eye(len(log))
         evidence = -value - float(np.linalg.slogdet(information)[1]) / 2
-        # Linearised, each count next to what the others say of it.
+        # Linearised at the mode: residual of each count given all others.
         z = np.linalg.solve(self.prior, log)
         off = self.root @ (self.mean - self.n * shares_at(log)) + slope @ z
         inverse = np.linalg.inv(slope @ slope.T + np.eye(len(log)))
@@ -104,7 +104,7 @@ class Shares:
     def _climbed(
         self, start: Floats, counts: Floats, centre: Floats
     ) -> tuple[Floats, float, Floats]:
-        """Logarithms at the mode, minus the log posterior there, and the slope of the counts."""
+        """Log shares at the mode, minus the log posterior there, and the Jacobian of the counts."""
 
         def at(z: Floats) -> tuple[float, Floats, Floats]:
             shares = shares_at(self.prior @ z)
@@ -131,21 +131,23 @@ class Shares:
 
 
 def shares_at(log: Floats) -> Floats:
-    """Shares with these logarithms up to a constant."""
-    found = np.exp(log - log.max())
-    return np.asarray(found / found.sum())
+    """Shares from log shares up to a constant."""
+    exponentials = np.exp(log - log.max())
+    return np.asarray(exponentials / exponentials.sum())
 
 
 def fit_shares(found: NormalCounts, n: int, *, curve: Mask) -> Shares:
     """Shares of n records from their noisy counts.
 
-    The logarithm of a share is a smooth curve over ordered levels, whose third differences are
-    normal (Silverman, 1982), and what each level has of its own. The sds of both are those of the
-    largest evidence among a few. A level that the others cannot foresee, as a round number, is
-    left alone.
+    Log shares are the sum of a smooth curve over ordered levels, whose third differences are normal
+    (Silverman, 1982), and a deviation of each level. The sds of both have the largest evidence
+    among a few candidates. A level that the others do not predict, such as a round number, is not
+    smoothed.
 
     Args:
-        curve: levels that are on the curve, in their order, shape (K,); all others are free.
+        found: Gaussian posterior of the counts.
+        n: public number of records.
+        curve: mask of the levels on the curve, in their order, shape (K,); others are free.
     """
     size = len(found.mean)
     root = np.asarray(np.linalg.cholesky(found.precision).T)
@@ -156,35 +158,35 @@ def fit_shares(found: NormalCounts, n: int, *, curve: Mask) -> Shares:
     if curve.sum() >= _SMALL:
         *_, alone = _most_evident(start, curve, none, _OWN[:1])
         if 0 < alone.sum() <= size / _FEW:
-            other = _most_evident(start, curve, alone, _OWN)
-            chosen = other[1] if other[0] > evidence else chosen
+            with_alone = _most_evident(start, curve, alone, _OWN)
+            chosen = with_alone[1] if with_alone[0] > evidence else chosen
     return chosen
 
 
 def _most_evident(
     start: Shares, curve: Mask, alone: Mask, own: Sequence[float]
 ) -> tuple[float, Shares, Mask]:
-    """Of the priors that of the largest evidence: that, the mode, and levels that stand out."""
+    """Prior with the largest evidence: its log evidence, mode and mask of outlying levels."""
     best = -np.inf, start, alone
     free = _ALONE**2 * np.diag(alone.astype(float))
     for prior, penalty in _priors(curve, own):
         lower = np.asarray(np.linalg.cholesky(prior + free))
-        found, evidence, out = replace(start, prior=lower).at_mode(best[1].log)
+        mode, evidence, out = replace(start, prior=lower).at_mode(best[1].log)
         if evidence - penalty > best[0]:
-            best = evidence - penalty, found, out
+            best = evidence - penalty, mode, out
     return best
 
 
 def _priors(curve: Mask, sds: Sequence[float]) -> Iterator[tuple[Floats, float]]:
-    """Covariances of the logarithms, with minus the log prior of their sds."""
+    """Candidate prior covariances of log shares, with minus the log prior of their sds."""
     size, ordered = len(curve), int(curve.sum())
     own = np.eye(size)
     if ordered < _SMALL:
         for sd in sds:
             yield sd**2 * own, _unusual(sd, _UNORDERED_USUAL)
         return
-    # The pseudo-inverse of the differences' crossproduct, whose least eigenvalues are too small to
-    # be told from 0 in it.
+    # Pseudo-inverse of the differences' crossproduct, from their QR decomposition: the smallest
+    # eigenvalues of the crossproduct itself are lost to rounding.
     q, r = np.linalg.qr(np.diff(np.eye(ordered), _ORDER, axis=0).T)
     half = np.linalg.solve(r, q.T)
     inner = half.T @ half

@@ -1,4 +1,4 @@
-"""Whole tables: noisy counts, a model of the counts, synthetic rows."""
+"""Synthesis of whole tables: noisy margins and pair tables, a model of them, synthetic rows."""
 
 from __future__ import annotations
 
@@ -36,50 +36,50 @@ from dpbayes.schema.rules import numbers_of
 from dpbayes.schema.values import texts_of
 from dpbayes.stan.model import Model
 
-UNIT_BINS = 100  # whole numbers that have a bin each
-BINS = 32  # of others, for few records
-USUAL = 1600  # records times epsilon, from which on bins grow in number with their square root
-FINER = 4  # at most so many times
-WIDE = 100  # ends of a positive range whose ratio asks for bins of equal width in the logarithm
+UNIT_BINS = 100  # columns of whole numbers with up to so many values have a bin for each
+BINS = 32  # number of bins of other numeric columns, for few records
+USUAL = 1600  # records times epsilon, above which the number of bins grows with its square root
+FINER = 4  # the number of bins grows at most by this factor
+WIDE = 100  # ratio of the bounds above which bins have equal width in the logarithm
 MOST_COLUMNS = 100
 FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
-LOST = 0.5  # of the records, from which it is said
-_FEWEST, _MOST = 4000, 50_000  # rows that what is asked about analyses is made of
-BLOCK = 100_000  # rows that are made at a time
+LOST = 0.5  # noise in a column, as a share of the records, above which the forecast warns
+_FEWEST, _MOST = 4000, 50_000  # synthetic rows from which the moments of analyses are derived
+BLOCK = 100_000  # rows that are synthesised at a time
 NO_CODES: Ints = np.empty((0, 0), dtype=np.int64)
-MOST_LEVELS = (400, 1000)  # of one column, ordered and not: what is fitted in seconds
+MOST_LEVELS = (400, 1000)  # levels of an ordered and an unordered column: fitted in seconds
 
 
 @dataclass(frozen=True)
 class Marginals(ModelFreeMechanism):
     """Noisy counts of every column and of pairs of columns, and rows from a model of the counts.
 
-    Margins are counted on fine levels, pairs on coarse groups of them that the noisy margins give,
-    and where the number of rows pays for it three columns on fewer groups.
-    A log-linear model, column by column, takes the noisy counts for what they are. Epsilon is paid
-    by counting alone: data sets cost nothing more, however many.
+    Margins are counted on fine levels, pairs on coarse groups of levels that follow from the noisy
+    margins, and, where there are rows enough, triples of columns on fewer groups. A log-linear
+    model of each column given those before it is fitted to the counts and their known noise
+    variance. Only counting spends epsilon: any number of data sets costs the same.
 
     Source: mckenna-miklau-sheldon-2021; raisa-jalko-kaski-honkela-2023.
 
-    Sensitivity: a record is in one cell of each table, which ``BudgetSplit`` makes norms of.
-    Groups, choices of columns and their order follow noisy counts and the public number of rows.
+    Sensitivity: a record is in one cell of each table; ``BudgetSplit`` gives the norms. Groups,
+    choices of columns and their order follow noisy counts and the public number of rows.
 
     Guarantee: strict, by composition over the tables; no assumption on chains or on the model. At
-    delta = 0 epsilon-DP; above, the tables together are rho-zCDP with the largest rho from which
-    (epsilon, delta)-DP follows, or epsilon-DP where that leaves less noise.
+    delta = 0 it is epsilon-DP. At delta > 0 the tables together are rho-zCDP with the largest rho
+    that implies (epsilon, delta)-DP, or epsilon-DP where that needs less noise.
 
     Attributes:
-        epsilon, adjacency: as in ``ModelFreeMechanism``; of all data sets together.
-        delta: at which epsilon is meant. Above 0 noise is Gaussian if there are so many tables
-            (columns and pairs of them) that it is less for it.
+        epsilon, adjacency: as in ``ModelFreeMechanism``; they cover all data sets together.
+        delta: the delta of (epsilon, delta)-DP. Above 0 the noise is Gaussian if there are so many
+            tables (columns and pairs of columns) that Gaussian noise is the smaller one.
         bins: fine levels of numeric columns: ``auto``, a number, or one rule by column, as in
-            ``cells.make_axis``. ``auto``: up to a hundred whole numbers have one each; others 32 to
-            128 by the public number of rows, whose widths grow with the value where the bounds
-            differ by a factor of a hundred.
+            ``cells.make_axis``. ``auto``: up to a hundred whole numbers have a bin each; other
+            columns have 32 to 128 bins by the public number of rows, of widths that grow with the
+            value where the bounds differ by a factor of a hundred.
         draw: ``mode`` makes every data set as near to the records as the counts allow.
-            ``posterior`` makes each from another draw of what the counts leave open, so that
-            ``combine`` and ``analyse`` find the uncertainty by comparing them.
-        keep: formulas of regressions that rows are to keep, beside those of the schema.
+            ``posterior`` makes each data set from a new posterior draw given the counts, so that
+            ``combine`` and ``analyse`` can estimate the uncertainty by comparing data sets.
+        keep: formulas of regressions to preserve, in addition to those of the schema.
     """
 
     epsilon: float
@@ -104,10 +104,10 @@ class Marginals(ModelFreeMechanism):
         object.__setattr__(self, "keep", texts_of("keep", "formulas", self.keep))
 
     def analyses(self, schema: Schema) -> tuple[Analysis, ...]:
-        """Regressions that rows are to keep: those of the schema and its own.
+        """Regressions that synthetic rows preserve: those of the schema and of ``keep``.
 
         Raises:
-            SchemaError: as ``Analysis`` and ``drawn_after``.
+            SchemaError: a formula that ``Analysis`` refuses.
         """
         texts = dict.fromkeys((*schema.keep, *self.keep))
         return tuple(Analysis(text, schema) for text in texts)
@@ -121,7 +121,7 @@ class Marginals(ModelFreeMechanism):
         return None
 
     def rho(self, schema: Schema) -> float | None:
-        """What is spent on tables of these columns, for ``adjacency``; None for pure epsilon."""
+        """Rho to spend on the tables of these columns, for ``adjacency``; None for pure epsilon."""
         drawn = drawn_columns(schema)
         public = sum(column.public for column in drawn)
         hidden = len(drawn) - public
@@ -131,22 +131,22 @@ class Marginals(ModelFreeMechanism):
     def guarantee(self) -> Guarantee:
         if self.delta:
             raise GuaranteeError(
-                f"what delta = {stated(self.delta)} buys follows from the number of columns: ask "
-                "claim(schema), or a Synthesizer's guarantee()."
+                f"the guarantee at delta = {stated(self.delta)} depends on the number of columns: "
+                "call claim(schema), or a Synthesizer's guarantee()."
             )
         return super().guarantee()
 
     def claim(self, schema: Schema) -> Guarantee:
         rho = self.rho(schema)
         if rho is not None:
-            kept = counting.KEEP if schema.keep or self.keep else 0.0
+            keep_share = counting.KEEP if schema.keep or self.keep else 0.0
             scores = counting.SCORES if len(drawn_columns(schema)) >= counting.MANY else 0.0
-            loss = concentrated_loss(rho, self.adjacency, kept + (1 - kept) * scores)
+            loss = concentrated_loss(rho, self.adjacency, keep_share + (1 - keep_share) * scores)
             return replace(self._claim(loss), delta=self.delta)
         if not self.delta:
             return self._claim(self.loss)
-        few = f"Of so few tables noise is less by pure ε than at δ = {stated(self.delta)}."
-        return replace(self._claim(self.loss), parts=few)
+        reason = f"Of so few tables noise is less by pure ε than at δ = {stated(self.delta)}."
+        return replace(self._claim(self.loss), parts=reason)
 
     def check_columns(self, schema: Schema) -> None:
         schema.confidential()
@@ -161,7 +161,7 @@ class Marginals(ModelFreeMechanism):
             structure.spare(0, {}, NO_CODES)
 
     def axes(self, schema: Schema, rows: int) -> tuple[Axis, ...]:
-        """Fine levels of each column that is drawn, public ones first, from public facts.
+        """Fine levels of each drawn column, public columns first, computed from public facts.
 
         Raises:
             SchemaError: a count without upper bound, or too many levels. GuaranteeError: bad bins.
@@ -169,15 +169,15 @@ class Marginals(ModelFreeMechanism):
         for name in self.bins if isinstance(self.bins, Mapping) else ():
             if schema[name].levels:
                 raise GuaranteeError(f"bins: column {name!r} has levels and needs no bins.")
-        found = tuple(self._axis(column, rows) for column in drawn_columns(schema))
-        for axis in found:
+        axes = tuple(self._axis(column, rows) for column in drawn_columns(schema))
+        for axis in axes:
             most = MOST_LEVELS[values_of(axis) is None]
             if axis.size > most:
                 raise SchemaError(
-                    f"column {axis.column.name!r} has {axis.size:,} levels, of which noise leaves "
-                    f"little; up to {most:,}. Merge levels, or take fewer bins."
+                    f"column {axis.column.name!r} has {axis.size:,} levels, too many for "
+                    f"noisy counts; at most {most:,}. Merge levels, or take fewer bins."
                 )
-        return found
+        return axes
 
     def _axis(self, column: Column, rows: int) -> Axis:
         rule = self.bins
@@ -188,30 +188,30 @@ class Marginals(ModelFreeMechanism):
         return make_axis(column, auto_bins(column, rows * self.epsilon), None, 1)
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
-        """Noise of margins and of tables of pairs, beside what their cells hold in the mean."""
+        """Forecast the noise of margins and pair tables next to the mean count of their cells."""
         axes = self.axes(schema, rows)
         budget = BudgetSplit(self.epsilon, MOVES[self.adjacency], StudyNoise(0), self.rho(schema))
         public = [axis.column.public for axis in axes]
         parts = counting.BudgetParts.of([axis.size for axis in axes], public, rows, budget)
-        worst, found = 0.0, ""
+        worst, worst_column = 0.0, ""
         for j, part in parts.margins.items():
             off = FAR * axes[j].size * budget.sd(part) / rows
-            worst, found = max((worst, found), (off, axes[j].column.name))
+            worst, worst_column = max((worst, worst_column), (off, axes[j].column.name))
         facts = {"noise in a column, share of records": worst}
         cautions = []
         if worst > LOST:
-            what = (
-                f"Noise in the levels or bins of column {found!r} amounts to {worst:.0%} of the "
-                f"records at ε = {stated(self.epsilon)}: no more than its coarse shape will be "
-                "kept."
+            message = (
+                f"Noise in the levels or bins of column {worst_column!r} amounts to {worst:.0%} of "
+                f"the records at ε = {stated(self.epsilon)}: no more than its coarse shape will "
+                "be kept."
             )
-            cautions.append(ForecastWarning(what, "Take fewer bins, merge levels, or more ε."))
+            cautions.append(ForecastWarning(message, "Take fewer bins, merge levels, or more ε."))
         if parts.pairs:
             sd, cell = budget.sd(parts.rest / parts.pairs), rows / parts.most**2
             facts |= {"noise sd in a pair's cell": sd, "records in a pair's cell": cell}
             if sd > cell:
                 needed = math.ceil(sd * parts.most**2)
-                what = (
+                message = (
                     f"Each of {parts.pairs} pairs of columns has noise of sd {sd:,.0f} in cells "
                     f"that hold {cell:,.0f} records in the mean: relations between columns will be "
                     f"lost at ε = {stated(self.epsilon)}."
@@ -220,7 +220,7 @@ class Marginals(ModelFreeMechanism):
                     f"About {needed:,} records are needed, or fewer columns, more ε, or a δ "
                     "(--delta)."
                 )
-                cautions.append(ForecastWarning(what, remedy))
+                cautions.append(ForecastWarning(message, remedy))
         return Forecast(facts, tuple(cautions))
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMarginals:
@@ -231,14 +231,14 @@ class Marginals(ModelFreeMechanism):
 
 
 def drawn_columns(schema: Schema) -> list[Column]:
-    """Public columns, then those that are drawn: the others follow from them by a rule."""
+    """Public columns, then confidential ones, without those that a rule computes from others."""
     computed = computed_by(schema)
     drawn = [column for column in schema.columns.values() if column.name not in computed]
     return sorted(drawn, key=lambda column: not column.public)
 
 
 def auto_bins(column: Column, weight: float) -> BinRule:
-    """A number of bins, or their edges, from public facts.
+    """Default number of bins of a numeric column, or their edges, from public facts.
 
     Args:
         weight: public number of records times epsilon.
@@ -259,15 +259,15 @@ def auto_bins(column: Column, weight: float) -> BinRule:
 
 
 class FittedMarginals(ModelFreeFitted):
-    """The records as fine levels.
+    """Records coded as fine levels, ready to be counted with noise.
 
     Attributes:
-        cells: fine levels of all columns, public ones first; public.
-        counts: of the records; nothing else here comes from a confidential column.
-        analyses: regressions to be kept; public.
+        cells: fine levels of all columns, public columns first; public.
+        counts: exact counts of the records; nothing else here uses a confidential column.
+        analyses: regressions to preserve; public.
         given: fine levels of the public columns by record, sorted: shape (n, public columns).
         structure: rules of the schema.
-        rho: what counts are paid with, or None where that is pure epsilon; public.
+        rho: zCDP budget of the counts, or None for pure epsilon; public.
     """
 
     mechanism: Marginals
@@ -276,32 +276,37 @@ class FittedMarginals(ModelFreeFitted):
         schema = table.schema
         self.cells = TableCells((), mechanism.axes(schema, rows))
         self.structure = Structure(schema, self.cells.axes)
-        given = [axis for axis in self.cells.axes if axis.column.public]
+        public_axes = [axis for axis in self.cells.axes if axis.column.public]
         self.rho = mechanism.rho(schema)
         spent = {} if self.rho is None else {"rho": self.rho}
         self.analyses = mechanism.analyses(schema)
-        kept = {"keep": [analysis.text for analysis in self.analyses]}
-        super().__init__(mechanism, schema, {"bins": self.cells.to_dict(), **kept, **spent})
+        formulas = {"keep": [analysis.text for analysis in self.analyses]}
+        super().__init__(mechanism, schema, {"bins": self.cells.to_dict(), **formulas, **spent})
         self._after = self.structure.after(self.analyses)
         used = sorted({name for analysis in self.analyses for name in analysis.names})
         self.counts = counting.counts_of(table, self.cells, [schema[name] for name in used])
         self.rows = rows
-        # Without public columns nothing here has the length of the records. With them, rows are
-        # made in an order of their own: that of the confidential file is not public.
-        known = table.public
-        public = TableCells((), tuple(given)).codes(known) if given else NO_CODES
-        values = {a.column.name: numbers_of(a.column, known[a.column.name]) for a in given}
-        self._order = np.lexsort(list(values.values())) if given else None
+        # Without public columns nothing here may have the length of the records, which can be
+        # confidential. With them, rows are sorted: the order of the file is not public.
+        public_records = table.public
+        public = (
+            TableCells((), tuple(public_axes)).codes(public_records) if public_axes else NO_CODES
+        )
+        values = {
+            a.column.name: numbers_of(a.column, public_records[a.column.name]) for a in public_axes
+        }
+        self._order = np.lexsort(list(values.values())) if public_axes else None
         self.given = public if self._order is None else public[self._order]
         self._values = {name: value[self._order] for name, value in values.items()}
-        self._spare = None  # before anything is paid for: what it takes is public
+        # Fallback rows are found before anything is spent: they use public facts only.
+        self._spare = None
         if self.structure.bonds:
             self._spare = self.structure.spare(len(table), self._values, self.given)
         self.columns = [
             counting.ColumnLevels(
                 axis.size,
                 values_of(axis),
-                _shares(self.given[:, j], axis.size) if j < len(given) else None,
+                _shares(self.given[:, j], axis.size) if j < len(public_axes) else None,
                 () if axis.edges is None else tuple(np.flatnonzero(axis.ranges[2]).tolist()),
             )
             for j, axis in enumerate(self.cells.axes)
@@ -312,28 +317,28 @@ class FittedMarginals(ModelFreeFitted):
         budget = BudgetSplit(self.mechanism.epsilon, moves, noise, self.rho)
         if not self.analyses:
             return counting.Measurement.of(self.counts, self.columns, self.rows, budget)
-        rest = budget.of(1 - counting.KEEP)
-        found = counting.Measurement.of(self.counts, self.columns, self.rows, rest)
-        # What is asked next follows from rows of the noisy counts, the same for the same counts.
+        counts_budget = budget.of(1 - counting.KEEP)
+        measured = counting.Measurement.of(self.counts, self.columns, self.rows, counts_budget)
+        # Fixed seed: the moments to measure must be a function of the noisy counts alone.
         rows = len(self.given) or min(max(self.rows, _FEWEST), _MOST)
-        maker = self._maker(found, np.random.default_rng(1), draw=False, one=True)
+        maker = self._maker(measured, np.random.default_rng(1), draw=False, one=True)
         _, walk = self._made(maker, rows)
         assert walk is not None
-        return found.asking(self.analyses, walk.known(), self.counts, budget.of(counting.KEEP))
+        return measured.asking(self.analyses, walk.known(), self.counts, budget.of(counting.KEEP))
 
     def synthetic(
         self, output: counting.Measurement, rows: int, rng: np.random.Generator
     ) -> pd.DataFrame:
         public = self.given.shape[1]
-        # Rows beside public columns are made at once, as they are in an order.
+        # With public columns all rows are made at once, because they must match those in order.
         sizes = [rows] if public else _blocks(rows)
         maker = self._maker(
             output, rng, draw=self.mechanism.draw == "posterior", one=len(sizes) == 1
         )
-        found = pd.concat([self._block(maker, size) for size in sizes], ignore_index=True)
-        if self._order is not None:  # beside the public columns of the records again
-            found = found.iloc[np.argsort(self._order)].reset_index(drop=True)
-        return found
+        frame = pd.concat([self._block(maker, size) for size in sizes], ignore_index=True)
+        if self._order is not None:  # undo the sorting, to match the public columns of the records
+            frame = frame.iloc[np.argsort(self._order)].reset_index(drop=True)
+        return frame
 
     def _maker(
         self, output: counting.Measurement, rng: np.random.Generator, *, draw: bool, one: bool
@@ -342,7 +347,7 @@ class FittedMarginals(ModelFreeFitted):
         return RowMaker(output, order, rng, draw, one)
 
     def _made(self, maker: RowMaker, rows: int) -> tuple[Ints, Walk | None]:
-        """Fine levels of synthetic rows, and their values where anything reads them."""
+        """Fine levels of synthetic rows, and their values where rules or analyses need them."""
         walk = None
         if self.structure.bonds or self.analyses:
             walk = Walk(self.structure, rows, self._values)
@@ -350,7 +355,7 @@ class FittedMarginals(ModelFreeFitted):
         return codes, walk
 
     def _block(self, maker: RowMaker, rows: int) -> pd.DataFrame:
-        """Some rows, of which nothing but their values stays in memory."""
+        """Synthesise a block of rows; only their values stay in memory."""
         codes, walk = self._made(maker, rows)
         if walk is not None:
             return walk.frame([column.name for column in self.synthesised])
@@ -359,9 +364,9 @@ class FittedMarginals(ModelFreeFitted):
 
 
 def _blocks(rows: int) -> list[int]:
-    """Rows that are made at a time."""
-    whole, rest = divmod(rows, BLOCK)
-    return [BLOCK] * whole + [rest] * bool(rest or not whole)
+    """Sizes of the blocks in which ``rows`` synthetic rows are made."""
+    full, remainder = divmod(rows, BLOCK)
+    return [BLOCK] * full + [remainder] * bool(remainder or not full)
 
 
 def order_of(
@@ -370,32 +375,32 @@ def order_of(
     """Columns in the order of synthesis: public ones, then by number of groups and of levels.
 
     Args:
-        after: columns that come before others whatever their sizes, by the latter.
+        after: for a column, those that must come before it whatever their sizes.
     """
     sizes = [
         (-1, 0, j) if j < public else (group.size, len(group.of), j)
         for j, group in enumerate(measured.groups)
     ]
-    left = sorted(sizes)
-    found: list[int] = []
-    while left:
-        free = next(size for size in left if set(after.get(size[-1], ())) <= set(found))
-        left.remove(free)
-        found.append(free[-1])
-    return found
+    remaining = sorted(sizes)
+    order: list[int] = []
+    while remaining:
+        free = next(size for size in remaining if set(after.get(size[-1], ())) <= set(order))
+        remaining.remove(free)
+        order.append(free[-1])
+    return order
 
 
 def values_of(axis: Axis) -> Floats | None:
-    """A number for each fine level, where they are ordered."""
+    """A number for each fine level of an ordered column, NaN for missing; None for others."""
     if axis.edges is None and axis.column.type != "ordinal":
         return None
-    found = np.full(axis.size, np.nan)
+    values = np.full(axis.size, np.nan)
     if axis.edges is None:
-        found[: axis.valued] = np.arange(axis.valued)
+        values[: axis.valued] = np.arange(axis.valued)
     else:
         low, high, _ = axis.ranges
-        found[: axis.valued] = (low + high) / 2
-    return found
+        values[: axis.valued] = (low + high) / 2
+    return values
 
 
 def _shares(codes: Ints, size: int) -> Floats:

@@ -1,4 +1,4 @@
-"""What noisy tables say of a column and those before it, and functions of those by row."""
+"""Noisy sums for the model of a column given those before it, and the functions of these by row."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from dpbayes.mechanisms.marginals.relations import (
     missed_means,
 )
 
-_LEAST = 3.0  # of the logarithm of the evidence
-_MOST = 150  # functions of two columns together that a column follows from
+_LEAST = 3.0  # least gain in log evidence for which a table of three columns enters the model
+_MOST = 150  # most functions of two columns jointly in the model of a column
 
 
 @dataclass(frozen=True)
 class Parents:
-    """Columns before a column, with which tables of it were counted.
+    """Columns drawn before a column that share a noisy table with it.
 
     Attributes:
-        single: by tables of pairs.
-        double: two of them together, by tables of three columns.
-        groups, merged: of all columns, for tables of pairs and of three.
+        single: columns that share a pair table with it.
+        double: pairs of columns that share a table of three columns with it.
+        groups, merged: groups of all columns, in pair tables and in tables of three.
     """
 
     single: Sequence[int]
@@ -47,7 +47,7 @@ class Parents:
         column: int,
         before: Sequence[int],
     ) -> Parents:
-        """All there are."""
+        """All parents of a column among the columns before it."""
         merged = [
             replace(coarse, shares=group.shares)
             for coarse, group in zip(measured.merged, groups, strict=True)
@@ -63,24 +63,24 @@ class Parents:
         return cls(single, double, groups, merged)
 
     def phis(self, codes: Ints) -> list[Floats]:
-        """By block, functions by row that go on inside groups: shape (N, D)."""
+        """Functions by row that vary inside groups, by block: shape (N, D)."""
         return self._of(codes, [g.fine for g in self.groups], [m.fine for m in self.merged])
 
     def psis(self, codes: Ints) -> list[Floats]:
-        """By block, functions by row as tables of groups have them: shape (N, D)."""
+        """Functions by row that are constant inside groups, as measured, by block: shape (N, D)."""
         own = [g.basis[g.of] for g in self.groups]
         return self._of(codes, own, [m.basis[m.of] for m in self.merged])
 
     def _of(self, codes: Ints, own: Sequence[Floats], merged: Sequence[Floats]) -> list[Floats]:
-        none = np.empty((len(codes), 0))
-        found = [np.hstack([none, *(own[k][codes[:, k]] for k in self.single)])]
+        empty = np.empty((len(codes), 0))
+        blocks = [np.hstack([empty, *(own[k][codes[:, k]] for k in self.single)])]
         if self.double:
-            both = (
+            products = (
                 merged[k][codes[:, k], :, None] * merged[m][codes[:, m], None, :]
                 for k, m in self.double
             )
-            found.append(np.hstack([each.reshape(len(codes), -1) for each in both]))
-        return found
+            blocks.append(np.hstack([product.reshape(len(codes), -1) for product in products]))
+        return blocks
 
 
 def fit_relation(
@@ -93,16 +93,16 @@ def fit_relation(
     least: float,
     rng: np.random.Generator | None,
 ) -> tuple[Conditional, Parents]:
-    """How a column follows from others, and from which, fitted to synthetic rows.
+    """Fit the model of a column given its parents to synthetic rows; return the parents used.
 
-    What two columns say together is taken in where the tables of three have evidence for it beside
-    what the pairs foresee.
+    Functions of two parents jointly enter the model where a table of three columns has evidence
+    for them beyond what the pair tables predict.
 
     Args:
         codes: fine levels of the rows, shape (N, columns).
         left: as for ``Conditional.probabilities``.
-        least: sd of relations, where evidence asks for a smaller one.
-        rng: for a draw.
+        least: lower bound of the prior sd of relations, where evidence favours a smaller one.
+        rng: draws the weights if given; otherwise they are the posterior mode.
     """
     group = parents.groups[column]
     target = _pairs_target(measured, parents, column, least)
@@ -110,8 +110,8 @@ def fit_relation(
     first, *others = list(every)
     own = RelationBlock(group.basis, target, *first)
     if others:
-        found = fit_conditional(group.mass, [own], None, left)
-        block, double = _told(measured, parents, column, found, own, others[0], left)
+        pairs_fit = fit_conditional(group.mass, [own], None, left)
+        block, double = _told(measured, parents, column, pairs_fit, own, others[0], left)
         parents = replace(parents, double=double)
         if block is not None:
             return fit_conditional(group.mass, [own, block], rng, left), parents
@@ -122,33 +122,33 @@ def _told(
     measured: Measurement,
     parents: Parents,
     column: int,
-    found: Conditional,
+    pairs_fit: Conditional,
     own: RelationBlock,
     functions: tuple[Floats, Floats],
     left: Floats | None,
 ) -> tuple[RelationBlock | None, list[Some]]:
-    """The block of tables of three columns that tell more than pairs do, and their columns."""
+    """Block of the tables of three columns that improve on pair tables, and their parents."""
     group, merged = parents.groups[column], parents.merged[column]
     first = np.array([np.flatnonzero(group.of == g)[0] for g in range(group.size)])
     basis = merged.basis[merged.of[first]]
     targets = [_triple_target(measured, parents, column, pair) for pair in parents.double]
     ends = np.cumsum([target.mean.shape[1] for target in targets])[:-1]
-    parts = [np.split(each, ends, axis=1) for each in functions]
-    kept: list[tuple[float, Some, RelationBlock]] = []
+    parts = [np.split(block_functions, ends, axis=1) for block_functions in functions]
+    chosen: list[tuple[float, Some, RelationBlock]] = []
     for pair, target, psi, phi in zip(parents.double, targets, *parts, strict=True):
         block = RelationBlock(basis, target, psi, phi)
-        off = missed_means(found, [own], left, block)
+        off = missed_means(pairs_fit, [own], left, block)
         variance = (measured.n + target.noise) / measured.n**2
         scale, gain = evidence(off, variance, target.prior_sd)
         if gain > _LEAST:
             scaled = replace(target, prior_sd=scale * target.prior_sd)
-            kept.append((gain, pair, replace(block, target=scaled)))
-    kept.sort(key=lambda each: -each[0])
-    widths = np.cumsum([block.psi.shape[1] for *_, block in kept])
-    kept = [each for each, width in zip(kept, widths, strict=True) if width <= _MOST]
-    if not kept:
+            chosen.append((gain, pair, replace(block, target=scaled)))
+    chosen.sort(key=lambda candidate: -candidate[0])
+    widths = np.cumsum([block.psi.shape[1] for *_, block in chosen])
+    chosen = [candidate for candidate, width in zip(chosen, widths, strict=True) if width <= _MOST]
+    if not chosen:
         return None, []
-    blocks = [block for *_, block in kept]
+    blocks = [block for *_, block in chosen]
     target = Target(
         measured.n,
         *(
@@ -157,20 +157,20 @@ def _told(
         ),
     )
     psi, phi = (np.hstack([getattr(b, name) for b in blocks]) for name in ("psi", "phi"))
-    return RelationBlock(basis, target, psi, phi), [pair for _, pair, _ in kept]
+    return RelationBlock(basis, target, psi, phi), [pair for _, pair, _ in chosen]
 
 
 def _pairs_target(measured: Measurement, parents: Parents, column: int, least: float) -> Target:
-    """What the tables of pairs say of a column and those before it."""
-    one = parents.groups[column]
-    empty = np.empty((one.size - 1, 0))
+    """Noisy means from the pair tables of a column and its parents, with their prior."""
+    own = parents.groups[column]
+    empty = np.empty((own.size - 1, 0))
     means, noises, sds = [empty], [empty], [empty]
     for k in parents.single:
         other = parents.groups[k]
         table = measured.tables[_key(column, k)]
-        mean = one.basis.T @ (table if column < k else table.T) @ other.basis / measured.n
-        noise = measured.sd**2 * np.outer(_squares(one), _squares(other))
-        sd = np.outer(one.prior_sd, other.prior_sd)
+        mean = own.basis.T @ (table if column < k else table.T) @ other.basis / measured.n
+        noise = measured.sd**2 * np.outer(_squares(own), _squares(other))
+        sd = np.outer(own.prior_sd, other.prior_sd)
         means.append(mean)
         noises.append(noise)
         scale = evident_scale(mean, (measured.n + noise) / measured.n**2, sd)
@@ -179,20 +179,20 @@ def _pairs_target(measured: Measurement, parents: Parents, column: int, least: f
 
 
 def _triple_target(measured: Measurement, parents: Parents, column: int, pair: Some) -> Target:
-    """The same of a table of three columns, with prior sds up to a scale."""
+    """Noisy means from a table of three columns, with prior sds up to a common scale."""
     columns = (column, *pair)
     key = _key(*columns)
     table = np.transpose(measured.triples[key], [key.index(j) for j in columns])
-    one, a, b = (parents.merged[j] for j in columns)
-    mean = np.einsum("xyz,xi,yj,zk->ijk", table, one.basis, a.basis, b.basis, optimize=True)
-    size = one.size - 1
-    noise = measured.triple_sd**2 * np.outer(_squares(one), np.kron(_squares(a), _squares(b)))
-    sd = np.outer(one.prior_sd, np.kron(a.prior_sd, b.prior_sd))
+    own, a, b = (parents.merged[j] for j in columns)
+    mean = np.einsum("xyz,xi,yj,zk->ijk", table, own.basis, a.basis, b.basis, optimize=True)
+    size = own.size - 1
+    noise = measured.triple_sd**2 * np.outer(_squares(own), np.kron(_squares(a), _squares(b)))
+    sd = np.outer(own.prior_sd, np.kron(a.prior_sd, b.prior_sd))
     return Target(measured.n, mean.reshape(size, -1) / measured.n, noise, sd)
 
 
 def _squares(groups: Groups) -> Floats:
-    """Of the functions, summed over groups: what they make of noise of variance 1."""
+    """Squares of the basis, summed over groups: variance of the sums for noise of variance 1."""
     return np.asarray((groups.basis**2).sum(axis=0))
 
 

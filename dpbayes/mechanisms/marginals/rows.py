@@ -1,4 +1,4 @@
-"""Synthetic rows from noisy counts, column by column: no record is in sight."""
+"""Synthetic rows from noisy counts, column by column, without access to the records."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from dpbayes.mechanisms.marginals.relations import Conditional, draw_groups, mat
 from dpbayes.mechanisms.marginals.structure import AGAIN, Walk
 from dpbayes.mechanisms.marginals.tilting import Features, Tilt, fit_tilt, swap_rows
 
-# Of draws, which are to be right on average over relations and not near the records: no less.
+# Least prior sd of relations in posterior draws: these should be unbiased on average over relations
+# and not, as the mode, as near as possible to the records.
 _DRAWN = 0.3
 _BY = 20_000  # rows at a time
 _CELLS = 8_000_000  # rows times fine levels at a time
-_LEAST = 1e-12  # share of a level
-_BALANCING = 20  # rounds in which levels inside groups come to their shares
+_LEAST = 1e-12  # smallest share of a level
+_BALANCING = 20  # rounds of proportional fitting of levels inside a group
 
 
 def synthetic_codes(
@@ -35,15 +36,15 @@ def synthetic_codes(
     """Fine levels of synthetic rows, shape (rows, columns).
 
     Args:
-        given: fine levels of the public columns, which are the first: shape (rows, of them).
-        walk: rules that rows are to keep, and the rows' values, which it is left with.
-        spare: rows that keep them, with their levels, for those that would not.
+        given: fine levels of the public columns, which come first: shape (rows, public columns).
+        walk: rules to keep, or None; holds the values of the rows when the function returns.
+        spare: rows that keep the rules, with their levels, in the place of rows that never do.
     """
     codes = maker.rows(rows, given, walk, near=not maker.draw)
     if walk is None:
         return codes
-    # What is left of independent rows has the distribution that the rules leave. Where noise makes
-    # all that is allowed nearly impossible, levels become more and more alike.
+    # Rejection sampling: independent rows that keep the rules have the model's distribution given
+    # the rules. If noise makes allowed rows nearly impossible, draws become more and more uniform.
     for flat in np.linspace(-1, 1, AGAIN).clip(min=0):
         dead = walk.dead.copy()
         if not dead.any():
@@ -52,24 +53,24 @@ def synthetic_codes(
         codes[dead] = maker.rows(int(dead.sum()), public, again, near=False, flat=float(flat))
         walk.put(dead, again)
     assert spare is not None
-    other, levels = spare
-    dead, good = walk.dead.copy(), np.flatnonzero(~other.dead)
+    spare_walk, levels = spare
+    dead, good = walk.dead.copy(), np.flatnonzero(~spare_walk.dead)
     place = np.arange(rows) if walk.public else good[maker.rng.integers(len(good), size=rows)]
     codes[dead] = levels[place[dead]]
-    walk.replaced(dead, other, place)
+    walk.replaced(dead, spare_walk, place)
     return codes
 
 
 class RowMaker:
-    """Makes rows of a data set, by relations that are fitted beside the first of them.
+    """Synthesise the rows of a data set; relations are fitted to its first rows.
 
     Args:
-        order: of the columns; each follows from those before it.
-        draw: shares and relations are a draw of what is known of the population, and rows are
-            drawn independently; otherwise both are what is most likely of the records, and the
-            counts of levels are theirs.
-        one: all rows are made at once. Otherwise what is rounded in each block goes up or down at
-            random, so that levels too rare for a block come as often as they should in all.
+        order: order of the columns; each is drawn given those before it.
+        draw: draw shares and relations from their posterior for the population, and rows
+            independently; otherwise use the most likely shares and relations of the records, and
+            match the expected counts of levels.
+        one: all rows are made at once. Otherwise counts are rounded up or down at random in each
+            block, so that levels too rare for one block have the right frequency over all.
     """
 
     def __init__(
@@ -90,10 +91,11 @@ class RowMaker:
     def rows(
         self, size: int, given: Ints, walk: Walk | None, near: bool, flat: float = 0.0
     ) -> Ints:
-        """Fine levels, shape (size, columns); with their shares if ``near``.
+        """Draw fine levels, shape (size, columns); counts of levels match shares if ``near``.
 
         Args:
-            flat: part of the rows whose levels are all as likely.
+            given: fine levels of the public columns, shape (size, public columns).
+            flat: weight of a uniform distribution that is mixed in, from 0 to 1.
         """
         self.flat = flat
         codes = np.zeros((size, len(self.groups)), dtype=np.int64)
@@ -117,9 +119,9 @@ class RowMaker:
             if column not in self.relations:
                 alive = np.ones(rows, dtype=bool) if walk is None else ~walk.dead
                 self.relations[column] = self._relation(column, parents, codes, left, alive)
-            found, parents = self.relations[column]
+            relation, parents = self.relations[column]
             phis = parents.phis(codes)
-            chances, linear = found.probabilities(phis, left), found.linear(phis[0])
+            chances, linear = relation.probabilities(phis, left), relation.linear(phis[0])
         else:
             chances = np.tile(group.mass, (rows, 1))
             linear = np.zeros((rows, group.size - 1))
@@ -147,34 +149,38 @@ class RowMaker:
         allowed: Mask | None,
         near: bool,
     ) -> Ints:
-        """A group for each row, and a level inside it."""
+        """Draw a group for each row, and a fine level inside it."""
         rows = len(chances)
         drawn = draw_groups(chances, self.rng)
         if near:
             drawn = match_margins(chances, drawn, self._counts(group.mass, rows), self.rng)
         out = np.empty(rows, dtype=np.int64)
         for number in range(group.size):
-            here = np.flatnonzero(drawn == number)
-            open_ = None if allowed is None else allowed[here]
-            out[here] = self._inside(group, number, shares, linear[here], near, open_)
+            members = np.flatnonzero(drawn == number)
+            open_ = None if allowed is None else allowed[members]
+            out[members] = self._inside(group, number, shares, linear[members], near, open_)
         return out
 
     def _kept(
         self, column: int, answers: Sequence[Answer], fine: _Fine, walk: Walk, near: bool
     ) -> Ints:
-        """Levels of rows that are tilted towards what is known of analyses, some rows at a time."""
+        """Draw levels tilted towards the noisy sums of analyses, some rows at a time."""
         rows, values = walk.rows, walk.known()
         levels = np.repeat(np.arange(fine.size), self._counts(fine.shares, rows))
         places = self.rng.permutation(rows)
         parts = -(-rows * fine.size // _CELLS)
         out = np.empty(rows, dtype=np.int64)
         for part in range(parts):
-            here = places[part::parts]
-            some = {name: value[here] for name, value in values.items()}
-            features = Features.of(answers, some, walk.axis(column))
-            chances = fine.chances(here)
+            part_rows = places[part::parts]
+            part_values = {name: value[part_rows] for name, value in values.items()}
+            features = Features.of(answers, part_values, walk.axis(column))
+            chances = fine.chances(part_rows)
             if column not in self.tilts:
-                alive = ~walk.dead[here] if not walk.dead[here].all() else walk.dead[here]
+                alive = (
+                    ~walk.dead[part_rows]
+                    if not walk.dead[part_rows].all()
+                    else walk.dead[part_rows]
+                )
                 self.tilts[column] = fit_tilt(
                     chances[alive],
                     features.of_rows(alive),
@@ -190,13 +196,13 @@ class RowMaker:
                 counts = np.bincount(levels[part::parts], minlength=fine.size)
                 drawn = match_margins(chances, drawn, counts, self.rng)
                 drawn = swap_rows(features, chances, drawn, self.rng)
-            out[here] = drawn
+            out[part_rows] = drawn
         return out
 
     def _relation(
         self, column: int, parents: Parents, codes: Ints, left: Floats | None, alive: Mask
     ) -> tuple[Conditional, Parents]:
-        """How the column follows from others, fitted to the first rows that are ``alive``."""
+        """Fit the model of the column given its parents to the rows that are ``alive``."""
         if alive.any() and not alive.all():
             codes, left = codes[alive], None if left is None else left[alive]
         least, rng = (_DRAWN, self.rng) if self.draw else (0.0, None)
@@ -211,7 +217,7 @@ class RowMaker:
         near: bool,
         allowed: Mask | None,
     ) -> Ints:
-        """Fine levels of rows in one group: towards where the linear relation points.
+        """Draw fine levels of rows in one group, following the linear predictor inside it.
 
         Args:
             every: shares of all fine levels, above 0.
@@ -221,7 +227,7 @@ class RowMaker:
             return np.full(len(linear), levels[0])
         shares = every[levels] / every[levels].sum()
         apart = group.fine[levels] - group.basis[number]
-        if allowed is None and not apart.any():  # alike for all rows
+        if allowed is None and not apart.any():  # the same probabilities for all rows
             counts = self._counts(shares, len(linear))
             if not near:
                 counts = self.rng.multinomial(len(linear), shares)
@@ -236,7 +242,7 @@ class RowMaker:
         return np.asarray(levels[drawn])
 
     def _counts(self, shares: Floats, rows: int) -> Ints:
-        """Counts with sum ``rows`` near shares of it."""
+        """Whole numbers with sum ``rows``, as near as possible to ``rows`` times shares."""
         middle = 0.5 if self.one else self.rng.random()
         ends = np.floor(np.cumsum(shares) / shares.sum() * rows + middle).astype(np.int64)
         ends[-1] = rows
@@ -245,12 +251,13 @@ class RowMaker:
 
 @dataclass(frozen=True)
 class _Fine:
-    """Probabilities of fine levels: of groups, and inside them, as ``_inside`` draws them.
+    """Probabilities of fine levels, from those of groups and those inside groups.
 
     Attributes:
-        shares: of all fine levels, shape (K,), above 0, with sum 1.
-        mass, linear: of the groups and of functions of them, by row.
-        allowed: levels that rules leave, shape (rows, K); None if all.
+        shares: shares of all fine levels, shape (K,), above 0, with sum 1.
+        mass: probabilities of the groups, shape (rows, G).
+        linear: linear predictor by row, shape (rows, A).
+        allowed: mask of levels that rules allow, shape (rows, K); None if all.
     """
 
     group: Groups
@@ -264,19 +271,19 @@ class _Fine:
         return len(self.shares)
 
     def chances(self, rows: Ints) -> Floats:
-        """Of some rows, shape (them, K)."""
-        found = np.empty((len(rows), self.size))
+        """Probabilities of the fine levels for some rows, shape (len(rows), K)."""
+        probabilities = np.empty((len(rows), self.size))
         for number in range(self.group.size):
             levels = np.flatnonzero(self.group.of == number)
             open_ = None if self.allowed is None else self.allowed[rows]
             inside = _chances(self.group, number, self.shares, self.linear[rows], open_)
             inside /= np.maximum(inside.sum(axis=1, keepdims=True), 1e-300)
-            found[:, levels] = self.mass[rows, number, None] * inside
-        return found
+            probabilities[:, levels] = self.mass[rows, number, None] * inside
+        return probabilities
 
 
 def _left(group: Groups, allowed: Mask) -> Floats:
-    """Logarithm of the part of each group's mass that is allowed, shape (rows, groups)."""
+    """Log share of each group's mass that rules allow, shape (rows, groups)."""
     shares = np.maximum(group.shares, _LEAST)
     share = (group.member * shares / (group.member @ shares)[:, None]).T
     part = np.empty((len(allowed), group.size))
@@ -289,8 +296,8 @@ def _left(group: Groups, allowed: Mask) -> Floats:
 def _chances(
     group: Groups, number: int, every: Floats, linear: Floats, allowed: Mask | None
 ) -> Floats:
-    """Of the levels inside a group, shape (rows, them)."""
+    """Unnormalised probabilities of the levels inside a group, shape (rows, levels in it)."""
     levels = np.flatnonzero(group.of == number)
     apart = group.fine[levels] - group.basis[number]
-    found = softmax(np.log(every[levels] / every[levels].sum()) + linear @ apart.T)
-    return found if allowed is None else found * allowed[:, levels]
+    chances = softmax(np.log(every[levels] / every[levels].sum()) + linear @ apart.T)
+    return chances if allowed is None else chances * allowed[:, levels]

@@ -1,7 +1,7 @@
-"""Rules of a schema in synthetic rows: which levels a column may take beside those drawn before.
+"""Rules of a schema in synthetic rows: levels that a column may take given those drawn before it.
 
-A rule bears on the last of its columns to be drawn. Rows for which nothing is left are drawn anew.
-Everything here is public, or made of synthetic rows.
+A rule restricts the last of its columns that is drawn. Rows without an allowed level are drawn
+again. Everything here is public, or computed from synthetic rows.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from dpbayes.mechanisms.tables.cells import Axis
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.rules import CLOSE, Part, Rule, Values, values_of
 
-TRIED = 1000  # rows, before anything is drawn
-AGAIN = 50  # times that rows are drawn anew which cannot keep the rules
-_REDRAWS = 20  # of a value inside its level
-_EACH = 64  # whole numbers of a level that are tried one by one
-_NEAR = 1e-6  # of a step: a computed value is on the grid of released ones
+TRIED = 1000  # rows by which ``Structure.spare`` looks for one that keeps the rules
+AGAIN = 50  # times that rows are drawn again which cannot keep the rules
+_REDRAWS = 20  # times that a value inside its level is drawn again
+_EACH = 64  # levels of fewer whole numbers are tried number by number
+_NEAR = 1e-6  # tolerance between a computed value and the released one, in steps of its grid
 _BY = 20_000  # rows at a time
 Test = Callable[[Values], Mask]
 
 
 @dataclass(frozen=True)
 class Bond:
-    """What a rule asks of drawn columns.
+    """Condition that a rule puts on drawn columns.
 
     Attributes:
-        names: of those columns.
-        test: of their values, which rows keep it.
+        names: names of those columns.
+        test: returns, from their values, a mask of the rows that keep the rule.
     """
 
     names: frozenset[str]
@@ -44,14 +44,14 @@ class Bond:
 
 
 class Structure:
-    """Rules of a schema, for columns that are drawn.
+    """Rules of a schema, expressed for the columns that are drawn.
 
     Attributes:
-        axes: of the columns that are drawn or public, by name, in the order of their numbers.
-        computed: the others, in an order in which each follows from those before it.
+        axes: fine levels of the drawn or public columns, by name, in the order of their numbers.
+        computed: columns that a rule computes, in an order in which each follows from those before.
 
     Raises:
-        SchemaError: a column is computed from ones that may be missing, and may not itself.
+        SchemaError: a computed column may not be missing, but what it is computed from may be.
     """
 
     def __init__(self, schema: Schema, axes: Sequence[Axis]) -> None:
@@ -63,63 +63,63 @@ class Structure:
 
     @cached_property
     def points(self) -> dict[str, Floats]:
-        """Values that levels are tried by, by column: shape (levels, points)."""
+        """Representative values of each level, by column: shape (levels, points)."""
         return {name: _points(axis, self.constants) for name, axis in self.axes.items()}
 
     @cached_property
     def bonds(self) -> list[Bond]:
-        """All that rows are to keep."""
+        """All conditions on rows, except those between public columns alone."""
         schema = self.schema
         definitions = [rule.defined for rule in schema.kept]
-        found = [
+        bonds = [
             Bond(self._drawn(rule.names), self._kept(rule))
             for rule, defined in zip(schema.kept, definitions, strict=True)
             if defined is None or self.computed.get(defined[0]) is not defined[1]
         ]
         for name, part in self.computed.items():
-            found.append(Bond(self._drawn(part.names), self._inside(name)))
+            bonds.append(Bond(self._drawn(part.names), self._inside(name)))
         for name, rule in schema.asked.items():
-            found.append(Bond(self._drawn((name, *rule.names)), self._asked(name, rule)))
-        # Records keep what is between public columns alone.
+            bonds.append(Bond(self._drawn((name, *rule.names)), self._asked(name, rule)))
+        # Public columns are released as they are, so that rules among them need no synthesis.
         public = {name for name, axis in self.axes.items() if axis.column.public}
-        return [bond for bond in found if not bond.names <= public]
+        return [bond for bond in bonds if not bond.names <= public]
 
     @cached_property
     def _origins(self) -> dict[str, frozenset[str]]:
-        """Drawn columns that each computed one follows from."""
-        found: dict[str, frozenset[str]] = {}
-        for name, part in self.computed.items():  # in their order
-            found[name] = frozenset().union(*(found.get(n, {n}) for n in part.names))
-        return found
+        """Drawn columns from which each computed column follows."""
+        origins: dict[str, frozenset[str]] = {}
+        for name, part in self.computed.items():  # each after those it is computed from
+            origins[name] = frozenset().union(*(origins.get(n, {n}) for n in part.names))
+        return origins
 
     def _drawn(self, names: Iterable[str]) -> frozenset[str]:
-        """Drawn columns that these are, or are computed from."""
+        """Drawn columns among these, and those from which the others are computed."""
         return frozenset().union(*(self._origins.get(name, {name}) for name in names))
 
     def with_computed(self, values: Values) -> dict[str, Floats]:
-        """Values with those of the computed columns, at their public precision."""
-        found = dict(values)
+        """Add the computed columns to values, at their public precision."""
+        extended = dict(values)
         for name, part in self.computed.items():
-            if all(n in found for n in part.names):
-                found[name] = rounded(self.schema[name], computed(part, found))
-        return found
+            if all(n in extended for n in part.names):
+                extended[name] = rounded(self.schema[name], computed(part, extended))
+        return extended
 
     def _kept(self, rule: Rule) -> Test:
         return lambda values: rule.holds(self.with_computed(values))
 
     def _inside(self, name: str) -> Test:
-        """A computed column and what it is computed from agree, inside its bounds."""
+        """Test that a computed column is within bounds and agrees with its rule after rounding."""
         column, part = self.schema[name], self.computed[name]
         low = -np.inf if column.lower is None else column.lower
         high = np.inf if column.upper is None else column.upper
 
         def test(values: Values) -> Mask:
-            found = self.with_computed(values)
-            value = computed(part, found)
-            missing = reduce(np.logical_or, (np.isnan(found[n]) for n in part.names))
-            inside = (found[name] >= low) & (found[name] <= high) & np.isfinite(value)
+            extended = self.with_computed(values)
+            value = computed(part, extended)
+            missing = reduce(np.logical_or, (np.isnan(extended[n]) for n in part.names))
+            inside = (extended[name] >= low) & (extended[name] <= high) & np.isfinite(value)
             value = np.where(inside, value, 0.0)
-            near = np.abs(value - found[name]) <= _NEAR * column.step + CLOSE * np.abs(value)
+            near = np.abs(value - extended[name]) <= _NEAR * column.step + CLOSE * np.abs(value)
             return np.asarray(missing | (near & inside))
 
         return test
@@ -128,31 +128,31 @@ class Structure:
         open_ = bool(self.schema[name].missing)
 
         def test(values: Values) -> Mask:
-            found = self.with_computed(values)
-            asked, there = rule.true(found), ~np.isnan(found[name])
-            return np.asarray(np.where(asked, there | open_, ~there))
+            extended = self.with_computed(values)
+            required, present = rule.true(extended), ~np.isnan(extended[name])
+            return np.asarray(np.where(required, present | open_, ~present))
 
         return test
 
     def after(self, analyses: Iterable[Analysis]) -> dict[int, set[int]]:
-        """Drawn columns before each outcome of an analysis: its covariates, by their numbers.
+        """Columns to draw before each outcome of an analysis, by number: its covariates.
 
         Raises:
-            SchemaError: an outcome is computed by a rule, or analyses ask for each other's outcome
+            SchemaError: an outcome is computed by a rule, or analyses need each other's outcome
                 to be drawn first.
         """
         numbers = {name: j for j, name in enumerate(self.axes)}
-        found: dict[str, set[str]] = {}
-        for one in analyses:
-            name, before = one.outcome.name, self._drawn(one.covariates)
+        predecessors: dict[str, set[str]] = {}
+        for analysis in analyses:
+            name, before = analysis.outcome.name, self._drawn(analysis.covariates)
             if name in self.computed or name in before:
                 raise SchemaError(
-                    f"keep {one.text!r}: {name!r} is computed by a rule or makes a covariate by "
-                    "one; name analyses of the columns that the rule computes with."
+                    f"keep {analysis.text!r}: {name!r} is computed by a rule or makes a covariate "
+                    "by one; name analyses of the columns that the rule computes with."
                 )
-            found.setdefault(name, set()).update(before)
+            predecessors.setdefault(name, set()).update(before)
         try:
-            list(TopologicalSorter(found).static_order())
+            list(TopologicalSorter(predecessors).static_order())
         except CycleError as error:
             circle = ", ".join(dict.fromkeys(error.args[1]))
             raise SchemaError(
@@ -160,24 +160,26 @@ class Structure:
                 "an outcome elsewhere it has the relation already (y ~ x + z and x ~ z for "
                 "x ~ y + z)."
             ) from None
-        return {numbers[n]: {numbers[k] for k in before} for n, before in found.items()}
+        return {numbers[n]: {numbers[k] for k in before} for n, before in predecessors.items()}
 
     def spare(self, rows: int, given: Values, codes: Ints) -> tuple[Walk, Ints]:
-        """Rows that keep the rules, by public facts alone, and their levels.
+        """Rows that keep the rules, found from public facts alone, and their levels.
 
         Args:
-            rows: how many where columns are public; otherwise some that keep the rules are enough.
-            given, codes: values and levels of the public columns, shape (rows,) and (rows, them).
+            rows: number of rows if there are public columns; without, any row that keeps the rules
+                is enough.
+            given, codes: values and levels of the public columns, shapes (rows,) and
+                (rows, public columns).
         Raises:
-            SchemaError: none was found, or none beside some of the public values.
+            SchemaError: no such row was found, or none for some of the public values.
         """
         rng = np.random.default_rng(1)
         walk = Walk(self, rows if given else TRIED, given)
-        found = np.zeros((walk.rows, len(self.axes)), dtype=np.int64)
+        levels = np.zeros((walk.rows, len(self.axes)), dtype=np.int64)
         dead = np.ones(walk.rows, dtype=bool)
         for _ in range(AGAIN):
             again = walk.of(dead)
-            found[dead] = self._flat(again, codes[dead[: len(codes)]], rng)
+            levels[dead] = self._flat(again, codes[dead[: len(codes)]], rng)
             walk.put(dead, again)
             dead = walk.dead.copy()
             if not dead.any() or not (given or dead.all()):
@@ -188,46 +190,46 @@ class Structure:
                 f"no row was found{beside} that keeps the rules of the schema "
                 f"({', '.join(map(repr, self.schema.rules))}): they may exclude every one."
             )
-        return walk, found
+        return walk, levels
 
-    def _flat(self, walk: Walk, given: Ints, rng: np.random.Generator) -> Ints:
-        """Levels, each as likely as the others that rules leave."""
-        found = np.zeros((walk.rows, len(self.axes)), dtype=np.int64)
+    def _flat(self, walk: Walk, public_codes: Ints, rng: np.random.Generator) -> Ints:
+        """Draw levels uniformly among those that rules allow, shape (rows, columns)."""
+        levels = np.zeros((walk.rows, len(self.axes)), dtype=np.int64)
         for column, axis in enumerate(self.axes.values()):
             if axis.column.name in walk.values:
-                found[:, column] = given[:, column]
+                levels[:, column] = public_codes[:, column]
                 continue
             allowed = walk.allowed(column)
             weights = rng.random((walk.rows, axis.size)) * (1.0 if allowed is None else allowed)
-            found[:, column] = weights.argmax(axis=1)
-            walk.take(column, found[:, column], rng)
-        return found
+            levels[:, column] = weights.argmax(axis=1)
+            walk.take(column, levels[:, column], rng)
+        return levels
 
 
 def computed(part: Part, values: Values) -> Floats:
-    """What a part of a rule computes; not finite where it is divided by 0."""
+    """Value of a part of a rule; not finite where the rule divides by 0."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.asarray(part.value(values), dtype=float)
 
 
 def rounded(column: Column, values: Floats) -> Floats:
-    """A computed column at its public precision."""
+    """Round a computed column to its public precision."""
     return np.rint(values) if column.whole else column.rounded_numbers(values)
 
 
 def computed_by(schema: Schema) -> dict[str, Part]:
-    """Columns that a rule computes from others, and need not be drawn.
+    """Columns that a rule computes from others, so that they need not be drawn.
 
     Raises:
-        SchemaError: such a column may not be missing where what it is computed from may.
+        SchemaError: such a column may not be missing, but what it is computed from may be.
     """
-    found: dict[str, Part] = {}
+    definitions: dict[str, Part] = {}
     for rule in schema.kept:
-        if rule.defined is None or rule.defined[0] in found:
+        if rule.defined is None or rule.defined[0] in definitions:
             continue
         name, part = rule.defined
-        if name in _sources(part, found):
-            continue  # a circle: one of them is drawn
+        if name in _sources(part, definitions):
+            continue  # circular definitions: one of the columns is drawn
         column, open_ = schema[name], any(schema[n].optional for n in part.names)
         if column.only_if is not None or column.optional != open_:
             needed = "with missing = true and" if open_ else "without missing and"
@@ -235,32 +237,32 @@ def computed_by(schema: Schema) -> dict[str, Part]:
                 f"column {name!r} is computed by the rule {rule.text!r}, and missing where what it "
                 f"is computed from is: declare it {needed} without only_if."
             )
-        found[name] = part
+        definitions[name] = part
     ordered: dict[str, Part] = {}
-    while len(ordered) < len(found):
-        for name, part in found.items():
-            if name not in ordered and not (part.names & set(found)) - set(ordered):
+    while len(ordered) < len(definitions):
+        for name, part in definitions.items():
+            if name not in ordered and not (part.names & set(definitions)) - set(ordered):
                 ordered[name] = part
     return ordered
 
 
-def _sources(part: Part, found: Mapping[str, Part]) -> set[str]:
-    """Columns that a part is computed from, however far off."""
-    known: set[str] = set()
-    left = set(part.names)
-    while left:
-        name = left.pop()
-        known.add(name)
-        left |= (set(found[name].names) if name in found else set()) - known
-    return known
+def _sources(part: Part, definitions: Mapping[str, Part]) -> set[str]:
+    """Columns from which a part is computed, directly or through other computed columns."""
+    sources: set[str] = set()
+    pending = set(part.names)
+    while pending:
+        name = pending.pop()
+        sources.add(name)
+        pending |= (set(definitions[name].names) if name in definitions else set()) - sources
+    return sources
 
 
 class Walk:
-    """Rows that are being made, column by column.
+    """Partially drawn rows, which are extended column by column.
 
     Attributes:
-        values: of the columns drawn so far, as rules read them, shape (rows,) each.
-        dead: rows that can no longer keep all rules, shape (rows,).
+        values: numbers of the columns drawn so far (``schema.rules``), shape (rows,) each.
+        dead: mask of rows that can no longer keep all rules, shape (rows,).
 
     Args:
         given: values of the public columns, shape (rows,) each.
@@ -273,19 +275,19 @@ class Walk:
         self.dead: Mask = np.zeros(rows, dtype=bool)
 
     def of(self, rows: Mask) -> Walk:
-        """The same for some of the rows, with nothing drawn."""
+        """A new walk for some of the rows, with only the public columns filled in."""
         return Walk(self.structure, int(rows.sum()), {n: v[rows] for n, v in self.public.items()})
 
     def axis(self, column: int) -> Axis:
-        """Levels of a column."""
+        """Axis of a column, by its number."""
         return self.structure.axes[self._names[column]]
 
     def known(self) -> dict[str, Floats]:
-        """Values so far, with those that are computed from them."""
+        """Values drawn so far, with the columns that are computed from them."""
         return self.structure.with_computed(self.values)
 
     def put(self, rows: Mask, other: Walk) -> None:
-        """Take the rows of another walk in the place of these."""
+        """Replace the rows in the mask by the rows of another walk."""
         for name, value in other.values.items():
             if name not in self.values:
                 self.values[name] = np.full(self.rows, np.nan)
@@ -295,41 +297,41 @@ class Walk:
         self.dead[rows] = other.dead
 
     def replaced(self, rows: Mask, other: Walk, place: Ints) -> None:
-        """Take rows at these places of another walk in the place of some."""
+        """Replace the rows in the mask by rows of another walk, row i by its row ``place[i]``."""
         for name, value in self.values.items():
             self.values[name] = np.where(rows, other.values[name][place], value)
         self.dead = self.dead & ~rows
 
     def _closing(self, name: str) -> list[Bond]:
-        """What is decided by this column."""
-        known = {name, *self.values}
-        return [b for b in self.structure.bonds if name in b.names and b.names <= known]
+        """Conditions that can be tested as soon as this column is drawn."""
+        drawn = {name, *self.values}
+        return [b for b in self.structure.bonds if name in b.names and b.names <= drawn]
 
     def allowed(self, column: int) -> Mask | None:
-        """Levels of a column that keep what it decides, shape (rows, levels); None if all do.
+        """Mask of levels that can keep the rules, shape (rows, levels); None if all can.
 
-        Rows without any are dead, and may have all.
+        A row without an allowed level is marked as dead, and allowed all levels.
         """
         name = self._names[column]
         bonds = self._closing(name)
         if not bonds:
             return None
         tried = self.structure.points[name]
-        found = np.zeros((self.rows, len(tried)), dtype=bool)
+        allowed = np.zeros((self.rows, len(tried)), dtype=bool)
         for start in range(0, self.rows, _BY):
             rows = slice(start, start + _BY)
             before = {n: v[rows, None] for n, v in self.values.items()}
             for points in tried.T:
                 values = {**before, name: points[None, :]}
-                kept = reduce(np.logical_and, (bond.test(values) for bond in bonds))
-                found[rows] |= kept
-        nothing = ~found.any(axis=1)
+                valid = reduce(np.logical_and, (bond.test(values) for bond in bonds))
+                allowed[rows] |= valid
+        nothing = ~allowed.any(axis=1)
         self.dead |= nothing
-        found[nothing] = True
-        return found
+        allowed[nothing] = True
+        return allowed
 
     def take(self, column: int, codes: Ints, rng: np.random.Generator) -> None:
-        """Draw values of a column inside its levels, such that they keep what it decides."""
+        """Draw values of a column inside its levels that keep the rules it completes."""
         name = self._names[column]
         axis, bonds = self.structure.axes[name], self._closing(name)
         self.values[name] = _numbers(axis, codes, rng)
@@ -353,26 +355,27 @@ class Walk:
         return broken & ~self.dead
 
     def frame(self, columns: Sequence[str]) -> pd.DataFrame:
-        """Drawn and computed columns, as ``Axis.decode`` gives them."""
+        """Drawn and computed columns, of the types that ``Axis.decode`` returns."""
         values = self.structure.with_computed(self.values)
-        schema, found = self.structure.schema, {}
+        schema, typed_columns = self.structure.schema, {}
         for name in columns:
             typed = values_of(schema[name], values[name])
-            found[name] = typed.astype(object) if schema[name].levels else typed
-        return pd.DataFrame(found)
+            typed_columns[name] = typed.astype(object) if schema[name].levels else typed
+        return pd.DataFrame(typed_columns)
 
 
 def _numbers(axis: Axis, codes: Ints, rng: np.random.Generator) -> Floats:
-    """Values inside levels as rules read them, shape (n,)."""
+    """Draw values inside levels, as numbers (``schema.rules``), shape (n,)."""
     if axis.edges is None:
         return np.where(codes < axis.valued, codes, np.nan)
     return np.array(axis.column.rounded_numbers(axis.decode(codes, rng).to_numpy(dtype=float)))
 
 
 def _points(axis: Axis, constants: Sequence[float]) -> Floats:
-    """Values of each level, shape (levels, points): those of few, of others ends and middle.
+    """Representative values of each level, shape (levels, points).
 
-    And what rules compare with, and its neighbours on the grid.
+    All values of levels with few whole numbers; otherwise both ends and the middle. In addition
+    the constants in rules and their neighbours on the grid.
     """
     if axis.edges is None:
         points = np.arange(axis.valued, dtype=float)[:, None]

@@ -1,8 +1,9 @@
 """Exponential tilting of a column's levels, row by row, towards the sums of kept analyses.
 
 Given the columns before, level k of row i has probability proportional to p_ik exp(s_k + sum_f
-lambda_f h_f(i, k)): p is what the pair tables say, h are the moments of the analyses, s keeps the
-margin. Of all tables with these margins and sums it is the nearest to p (Csiszar, 1975).
+lambda_f h_f(i, k)): p are the probabilities of the log-linear model, h the moments of the analyses,
+and s preserves the margin. Among all tables with these margins and sums it is the one nearest to p
+in Kullback-Leibler divergence (Csiszar, 1975).
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from dpbayes.mechanisms.marginals.relations import error_drawn, evident_scale
 from dpbayes.mechanisms.tables.cells import Axis
 from dpbayes.schema.rules import Values
 
-_STEPS, _CLOSE = 60, 1e-4  # rounds of the fit, and how near shares and sums come
-_FARTHEST = 1.0  # of a step, in logarithms of probabilities
+_STEPS, _CLOSE = 60, 1e-4  # rounds of the fit, at most, and the error of the shares to end at
+_FARTHEST = 1.0  # largest change of a log probability in one step
 _EXCHANGES = 20  # rounds in which pairs of rows exchange levels
-_RARE = 1e-12  # share of a level that has none
+_RARE = 1e-12  # share below which a level counts as empty
 
 
 @dataclass(frozen=True)
 class Features:
-    """Moments of N rows whose outcome has any of K levels.
+    """Moments U r of N rows for each of the K possible levels of the outcome.
 
     Attributes:
         directions: U of each block, shape (N, K_b).
-        lengths: r of each block by level, shape (N, K).
+        lengths: r of each block, by level of the outcome, shape (N, K).
     """
 
     directions: Sequence[Floats]
@@ -38,7 +39,7 @@ class Features:
 
     @classmethod
     def of(cls, answers: Sequence[Answer], values: Values, axis: Axis) -> Features:
-        """A block for each function of the outcome in each analysis of it."""
+        """Compute one block for each function of the outcome in each of its analyses."""
         directions, lengths = [], []
         for answer in answers:
             moment = answer.moment
@@ -50,58 +51,58 @@ class Features:
         return cls(directions, lengths)
 
     def of_rows(self, rows: Mask) -> Features:
-        """Of some of them."""
+        """Restrict the moments to some rows."""
         return Features([u[rows] for u in self.directions], [r[rows] for r in self.lengths])
 
     def exponent(self, weights: Floats) -> Floats:
-        """Sum of weights times moments, shape (N, K)."""
-        found, start = np.zeros_like(self.lengths[0]), 0
+        """Sum of weights times moments, shape (N, K), for weights of shape (F,)."""
+        total, start = np.zeros_like(self.lengths[0]), 0
         for u, r in zip(self.directions, self.lengths, strict=True):
             end = start + u.shape[1]
-            found += (u @ weights[start:end])[:, None] * r
+            total += (u @ weights[start:end])[:, None] * r
             start = end
-        return found
+        return total
 
     def at(self, rows: Ints, levels: Ints) -> Floats:
-        """Moments of some rows with these levels, shape (them, F)."""
+        """Moments of some rows at these levels, shape (len(rows), F)."""
         pairs = zip(self.directions, self.lengths, strict=True)
         return np.hstack([u[rows] * r[rows, levels, None] for u, r in pairs])
 
     def means(self, chances: Floats) -> Floats:
-        """Of the moments over rows, shape (F,)."""
-        each = [
+        """Mean expected moments over rows, shape (F,), for level probabilities of shape (N, K)."""
+        block_sums = [
             u.T @ (chances * r).sum(axis=1)
             for u, r in zip(self.directions, self.lengths, strict=True)
         ]
-        return np.concatenate(each) / len(chances)
+        return np.concatenate(block_sums) / len(chances)
 
     def covariance(self, chances: Floats) -> Floats:
-        """Of the moments of one row given its covariates, on average: shape (F, F)."""
+        """Mean covariance of a row's moments given its covariates, shape (F, F)."""
         means = [(chances * r).sum(axis=1) for r in self.lengths]
         rows = []
         for i, u in enumerate(self.directions):
             row = []
             for j, w in enumerate(self.directions):
-                both = (chances * self.lengths[i] * self.lengths[j]).sum(axis=1)
-                row.append((u * (both - means[i] * means[j])[:, None]).T @ w)
+                crossed = (chances * self.lengths[i] * self.lengths[j]).sum(axis=1)
+                row.append((u * (crossed - means[i] * means[j])[:, None]).T @ w)
             rows.append(np.hstack(row))
         return np.vstack(rows) / len(chances)
 
 
 @dataclass(frozen=True)
 class Tilt:
-    """What levels are tilted by.
+    """Exponential tilt of level probabilities.
 
     Attributes:
-        weights: of the moments, shape (F,).
-        shift: of the logarithm of each level's share, shape (K,).
+        weights: coefficients lambda of the moments, shape (F,).
+        shift: s, added to the log probability of each level, shape (K,).
     """
 
     weights: Floats
     shift: Floats
 
     def of(self, chances: Floats, features: Features) -> Floats:
-        """Tilted probabilities, shape (N, K); a level that has none keeps none."""
+        """Tilted probabilities, shape (N, K); probabilities of 0 stay 0."""
         return _tilted(chances, features.exponent(self.weights) + self.shift)
 
 
@@ -114,17 +115,17 @@ def fit_tilt(
     rng: np.random.Generator | None = None,
     least: float = 0.0,
 ) -> Tilt:
-    """The mode of the weights, or a draw, given noisy sums; shifts keep the shares.
+    """Fit the tilt to noisy sums: weights at the posterior mode, or drawn; shifts keep the shares.
 
-    A priori a weight is normal about 0, where the pair tables are right, with the sd of the largest
-    evidence. As in ``fit_conditional`` the prior is stronger by what noise takes from the sums.
+    A weight is a priori normal with mean 0, which leaves the untilted model, and with the sd of the
+    largest evidence. As in ``fit_conditional`` the prior is the stronger, the noisier the sums.
 
     Args:
-        chances: untilted, shape (N, K).
-        shares: of the levels, shape (K,).
-        n: records that the sums are of.
-        rng: for a draw.
-        least: sd of the weights, where evidence asks for a smaller one.
+        chances: untilted probabilities, shape (N, K).
+        shares: shares of the levels, shape (K,).
+        n: number of records in the sums.
+        rng: draws the weights if given; otherwise they are the mode.
+        least: lower bound of the prior sd, where evidence favours a smaller one.
     """
     fit = _Fit(chances, features, shares)
     target = np.concatenate([answer.sums.T.ravel() for answer in answers]) / n
@@ -132,10 +133,10 @@ def fit_tilt(
     none = fit.balanced(np.zeros(len(target)))
     p = none.of(chances, features)
     covariance = features.covariance(p)
-    each = np.maximum(np.diag(covariance), _RARE)
+    variances = np.maximum(np.diag(covariance), _RARE)
     off = target - features.means(p)
-    sd = max(evident_scale(off, (each * n + noise) / n**2, each), least)
-    penalty = (1 + noise / (n * each)) / (n * sd**2)
+    sd = max(evident_scale(off, (variances * n + noise) / n**2, variances), least)
+    penalty = (1 + noise / (n * variances)) / (n * sd**2)
     weights = fit.climbed(target, penalty)
     if rng is not None:
         slope = n * features.covariance(fit.balanced(weights).of(chances, features))
@@ -145,20 +146,20 @@ def fit_tilt(
 
 
 class _Fit:
-    """Shifts and weights by turns: both are blocks of one concave problem."""
+    """Alternating fit of shifts and weights, which are blocks of one concave problem."""
 
     def __init__(self, chances: Floats, features: Features, shares: Floats) -> None:
         self.chances, self.features, self.shares = chances, features, shares
         self.shift = np.zeros(len(shares))
 
     def _round(self, weights: Floats) -> tuple[Floats, float]:
-        """Probabilities, and how far the levels' shares were off; shifts move towards them."""
+        """Update the shifts once; return probabilities, and the L1 error of shares before it."""
         exponent = self.features.exponent(weights)
         mean = _tilted(self.chances, exponent + self.shift).mean(axis=0)
-        some = (mean > _RARE) & (self.shares > 0)
-        self.shift[some] += np.log(self.shares[some] / mean[some])
+        present = (mean > _RARE) & (self.shares > 0)
+        self.shift[present] += np.log(self.shares[present] / mean[present])
         return _tilted(self.chances, exponent + self.shift), float(
-            np.abs(mean - self.shares)[some].sum()
+            np.abs(mean - self.shares)[present].sum()
         )
 
     def balanced(self, weights: Floats) -> Tilt:
@@ -184,37 +185,37 @@ class _Fit:
 
 
 def swap_rows(features: Features, chances: Floats, drawn: Ints, rng: np.random.Generator) -> Ints:
-    """Levels by row, exchanged between few pairs of them so that the sums are the expected ones.
+    """Exchange levels between few pairs of rows, so that the sums of moments match expected ones.
 
-    Of pairs at random those exchange that a Metropolis step would, which leaves everything else as
-    it is distributed, and that lead nearer.
+    Random pairs are exchanged if a Metropolis step accepts it, which preserves the distribution of
+    everything else, and if the exchange brings the sums nearer.
 
     Args:
-        chances: of levels by row, shape (N, K).
-        drawn: shape (N,).
+        chances: probabilities of levels by row, shape (N, K).
+        drawn: level of each row, shape (N,).
     """
-    found, rows = drawn.copy(), np.arange(len(drawn))
-    gap = len(rows) * features.means(chances) - features.at(rows, found).sum(axis=0)
+    levels, rows = drawn.copy(), np.arange(len(drawn))
+    gap = len(rows) * features.means(chances) - features.at(rows, levels).sum(axis=0)
     for _ in range(_EXCHANGES):
-        one, other = np.array_split(rng.permutation(rows)[: len(rows) // 2 * 2], 2)
-        mine, theirs = found[one], found[other]
-        change = features.at(one, theirs) + features.at(other, mine)
-        change -= features.at(one, mine) + features.at(other, theirs)
+        first, second = np.array_split(rng.permutation(rows)[: len(rows) // 2 * 2], 2)
+        mine, theirs = levels[first], levels[second]
+        change = features.at(first, theirs) + features.at(second, mine)
+        change -= features.at(first, mine) + features.at(second, theirs)
         after, before = (
-            chances[one, a] * chances[other, b] for a, b in ((theirs, mine), (mine, theirs))
+            chances[first, a] * chances[second, b] for a, b in ((theirs, mine), (mine, theirs))
         )
         nearer = change @ gap > (change**2).sum(axis=1) / 2
-        taken = np.flatnonzero(nearer & (after >= rng.random(len(one)) * before) & (after > 0))
-        left = ((gap - change[taken].cumsum(axis=0)) ** 2).sum(axis=1)
-        if not len(taken) or left.min() >= gap @ gap:
+        swapped = np.flatnonzero(nearer & (after >= rng.random(len(first)) * before) & (after > 0))
+        remaining = ((gap - change[swapped].cumsum(axis=0)) ** 2).sum(axis=1)
+        if not len(swapped) or remaining.min() >= gap @ gap:
             break
-        taken = taken[: int(np.argmin(left)) + 1]
-        found[one[taken]], found[other[taken]] = theirs[taken], mine[taken]
-        gap = gap - change[taken].sum(axis=0)
-    return found
+        swapped = swapped[: int(np.argmin(remaining)) + 1]
+        levels[first[swapped]], levels[second[swapped]] = theirs[swapped], mine[swapped]
+        gap = gap - change[swapped].sum(axis=0)
+    return levels
 
 
 def _tilted(chances: Floats, exponent: Floats) -> Floats:
-    """Probabilities times exp(exponent), with sums of 1; all 0 where all were."""
-    found = chances * np.exp(exponent - exponent.max(axis=1, keepdims=True))
-    return np.asarray(found / np.maximum(found.sum(axis=1, keepdims=True), 1e-300))
+    """Probabilities times exp(exponent), normalised by row; a row of zeros stays so."""
+    weights = chances * np.exp(exponent - exponent.max(axis=1, keepdims=True))
+    return np.asarray(weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300))

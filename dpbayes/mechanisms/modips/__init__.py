@@ -1,1 +1,1 @@
-"""Model-based private synthesis (Liu 2016)."""
+"""Model-based private synthesis (MODIPS, Liu 2016)."""

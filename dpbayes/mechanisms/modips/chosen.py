@@ -1,4 +1,4 @@
-"""Several models for MODIPS: one is chosen privately, for a release or for each data set."""
+"""MODIPS with several models: one is chosen privately, for a release or for each data set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import scale_for, shares
 from dpbayes.schema import Schema
 
-GROUPS = 5  # bins of a numeric column in the tables that models are judged by
+GROUPS = 5  # bins of a numeric column in the tables by which models are scored
 CHOICES = ("once", "each", "average")
 
 
@@ -30,31 +30,32 @@ CHOICES = ("once", "each", "average")
 class ChosenModips(ModelFreeMechanism):
     """MODIPS with several models: one chosen privately, or averaged over.
 
-    ``once`` chooses a model for all data sets (algorithm 1, line 1), ``each`` one for every data
-    set, so that inference averages over models by how well they do. ``average`` draws each data
-    set's model by public ``weights`` and asks the records nothing.
+    ``once`` chooses one model for all data sets (algorithm 1, line 1), ``each`` a model for every
+    data set, so that inference averages over models by their scores. ``average`` draws each data
+    set's model by public ``weights`` and does not use the records.
 
-    Models are judged by what noise leaves of them. Half of the choice's epsilon buys one trial data
-    set of each. A score is minus the sum, over tables of one and two columns on public groups, of
+    Models are scored with their noise. Half of the choice's epsilon is spent on one trial data set
+    of each. A score is minus the sum, over tables of one and two columns on public groups, of
     |records in a cell - trial rows in it|; the other half draws a model by the exponential
-    mechanism. The paper's criterion, minus the deviance information criterion, moves by any amount
-    when a record does.
+    mechanism. The paper's criterion, minus the deviance information criterion, has no bounded
+    sensitivity.
 
     Source: liu-2016, algorithm 1; bowen-liu-2020, section 6 averaging.
 
-    Sensitivity: trials are paid for. Given them a record is in one cell of each of P tables: added
-    or removed it moves a score by at most P, changed by at most 2 P. Scores are whole numbers.
+    Sensitivity: trials have a budget of their own. Given them, a record is in one cell of each of P
+    tables: an added or removed one moves a score by at most P, a changed one by at most 2 P. Scores
+    are whole numbers.
 
-    Guarantee: strict, by composition: ``share`` of epsilon for the choice, half of it for K trials
-    of a Kth each; the rest for a private draw, as in ``Modips``.
+    Guarantee: strict, by composition: ``share`` of epsilon for the choice, of which each of K
+    trials gets the Kth part of one half; the rest for a private draw, as in ``Modips``.
 
     Attributes:
-        epsilon, adjacency: as in ``ModelFreeMechanism``, of one data set.
+        epsilon, adjacency: as in ``ModelFreeMechanism``, for one data set.
         models: two names or more.
         choose: ``once``, ``each`` or ``average``.
-        share: of epsilon for the choice, in (0, 1); ``average`` has none.
-        weights: for ``average``: chances of the models; equal by default.
-        settings: of models, by name.
+        share: share of epsilon for the choice, in (0, 1); not used by ``average``.
+        weights: for ``average``: probabilities of the models; equal by default.
+        settings: settings of each model, by its name.
     """
 
     epsilon: float
@@ -95,41 +96,41 @@ class ChosenModips(ModelFreeMechanism):
 
     @property
     def part(self) -> float:
-        """Of epsilon, for the choice."""
+        """Share of epsilon for the choice of a model."""
         return 0.0 if self.choose == "average" else self.share
 
     def drawing(self, part: float | None = None) -> list[Modips]:
-        """Each model's mechanism, with this part of epsilon; by default what draws get."""
+        """Mechanism of each model with this share of epsilon; by default that of private draws."""
         epsilon = self.epsilon * (1 - self.part if part is None else part)
-        given = self.settings or {}
-        return [Modips(epsilon, m, self.adjacency, given.get(m)) for m in self.models]
+        settings = self.settings or {}
+        return [Modips(epsilon, m, self.adjacency, settings.get(m)) for m in self.models]
 
     def chances(self) -> Floats:
-        """For ``average``."""
+        """Probabilities of the models for ``average``, shape (models,)."""
         parts = shares(list(self.models), self.weights, "an average over models")
-        found = np.array([parts[m] for m in self.models])
-        return np.asarray(found / found.sum())
+        weights = np.array([parts[m] for m in self.models])
+        return np.asarray(weights / weights.sum())
 
     def trials(self) -> list[Modips]:
-        """The same for one trial each."""
+        """Mechanism of each model with the budget of one trial data set."""
         return self.drawing(self.part / 2 / len(self.models))
 
     @property
     def choosing(self) -> float:
-        """Epsilon of the exponential mechanism."""
+        """Epsilon of the exponential mechanism that chooses a model."""
         return self.part / 2 * self.epsilon
 
     def guarantee(self) -> Guarantee:
         draw = self._pure(self.epsilon * (1 - self.part))
-        once, each = NOTHING, draw
+        once, per_set = NOTHING, draw
         if self.part:
             trial = self._pure(self.epsilon * self.part / 2 / len(self.models))
             once = NOTHING.plus(trial, len(self.models))
             chosen = self._pure(self.choosing)
-            once, each = (
+            once, per_set = (
                 (once.plus(chosen), draw) if self.choose == "once" else (once, draw.plus(chosen))
             )
-        return replace(self._claim(each), once=once, once_for="judging models")
+        return replace(self._claim(per_set), once=once, once_for="judging models")
 
     def _pure(self, epsilon: float) -> Loss:
         if self.adjacency == "substitution":
@@ -147,34 +148,36 @@ class ChosenModips(ModelFreeMechanism):
 
 
 def axes(schema: Schema) -> list[Axis]:
-    """Public groups of every column."""
+    """Public groups of every column, by which models are scored."""
     return [make_axis(column, GROUPS, None, 1) for column in schema.columns.values()]
 
 
 def tables(schema: Schema, data: pd.DataFrame) -> list[Ints]:
-    """Counts of every confidential column, and of every pair with one."""
-    found = axes(schema)
-    codes = {axis.column.name: axis.encode(data[axis.column.name]) for axis in found}
-    wanted: list[tuple[Axis, ...]] = [(axis,) for axis in found]
-    wanted += itertools.combinations(found, 2)
+    """Counts of every confidential column, and of every pair that includes one."""
+    all_axes = axes(schema)
+    codes = {axis.column.name: axis.encode(data[axis.column.name]) for axis in all_axes}
+    choices: list[tuple[Axis, ...]] = [(axis,) for axis in all_axes]
+    choices += itertools.combinations(all_axes, 2)
     counts = []
-    for some in wanted:
-        if all(axis.column.public for axis in some):
+    for choice in choices:
+        if all(axis.column.public for axis in choice):
             continue
         place = np.zeros(len(data), dtype=np.int64)
-        for axis in some:
+        for axis in choice:
             place = place * axis.size + codes[axis.column.name]
-        size = int(np.prod([axis.size for axis in some]))
+        size = int(np.prod([axis.size for axis in choice]))
         counts.append(np.bincount(place, minlength=size))
     return counts
 
 
 class FittedChoice(ModelFreeFitted):
-    """Every model with its statistics of the records. An output is a model's number and its own.
+    """All models with their statistics of the records.
+
+    An output is the number of a model and that model's output.
 
     Attributes:
-        counts: of the records, in ``tables``.
-        public: public columns of every record; or None.
+        counts: exact counts of the records in ``tables``.
+        public: public columns of every record, or None.
     """
 
     mechanism: ChosenModips
@@ -182,8 +185,8 @@ class FittedChoice(ModelFreeFitted):
     def __init__(
         self, mechanism: ChosenModips, schema: Schema, records: pd.DataFrame, rows: int
     ) -> None:
-        def fitted(those: list[Modips]) -> list[FittedModel]:
-            return [modips.prepare(schema, records, rows) for modips in those]
+        def fitted(mechanisms: list[Modips]) -> list[FittedModel]:
+            return [modips.prepare(schema, records, rows) for modips in mechanisms]
 
         self.fits = fitted(mechanism.drawing())
         self.schema, self.rows = schema, rows
@@ -197,7 +200,7 @@ class FittedChoice(ModelFreeFitted):
         return next(self.outputs(1, noise))
 
     def outputs(self, count: int, noise: Noise) -> Iterator[tuple[int, Any]]:
-        """With trials, and a choice that is made once, of their own."""
+        """Yield outputs that share their trials, and for ``once`` the choice of the model."""
         how = self.mechanism
         scores = self._scores(noise) if how.part else []
         chosen = self._choose(scores, noise) if how.choose == "once" else None
@@ -213,16 +216,16 @@ class FittedChoice(ModelFreeFitted):
         return (self.private(noise) for _ in range(count))
 
     def _scores(self, noise: Noise) -> list[int]:
-        """Of one trial of each model."""
-        found = []
+        """Score one trial data set of each model."""
+        scores = []
         for fit in self.trials:
             data = fit.synthetic(fit.private(noise), self.rows, noise.rng)
             if self.public is not None:
                 data = pd.concat([self.public, data], axis=1)
-            made = tables(self.schema, self.schema.validate(data))
-            away = (np.abs(a - b).sum() for a, b in zip(self.counts, made, strict=True))
-            found.append(-int(sum(away)))
-        return found
+            trial_counts = tables(self.schema, self.schema.validate(data))
+            away = (np.abs(a - b).sum() for a, b in zip(self.counts, trial_counts, strict=True))
+            scores.append(-int(sum(away)))
+        return scores
 
     def _choose(self, scores: list[int], noise: Noise) -> int:
         moved = len(self.counts)

@@ -22,14 +22,14 @@ from dpbayes.stan.model import Model
 class ClampedModips(PosteriorMechanism):
     """MODIPS with a clamped posterior of a Stan program as the private draw.
 
-    Guarantee: strict, that of ``Anchored`` or ``Censored`` for each private draw, with t data sets
-    per draw.
+    Guarantee: strict; each private draw has the guarantee of ``Anchored`` or ``Censored``, with t
+    data sets per draw.
 
     Attributes:
-        epsilon, adjacency: of one private draw.
+        epsilon, adjacency: privacy loss and neighbouring relation of one private draw.
         posterior: ``anchored`` or ``censored``.
         nested: data sets t per private draw.
-        anchor, range, share: for ``anchored``.
+        anchor, range, share: as in ``Anchored``; only for that posterior.
         draw: always ``clamped``.
     """
 
@@ -59,8 +59,8 @@ class ClampedModips(PosteriorMechanism):
     def _inner(self) -> Anchored | Censored:
         if self.posterior == "censored":
             return Censored(self.epsilon, adjacency=self.adjacency)
-        given = {"anchor": self.anchor, "range": self.range, "share": self.share}
-        chosen: dict[str, Any] = {key: v for key, v in given.items() if v is not None}
+        settings = {"anchor": self.anchor, "range": self.range, "share": self.share}
+        chosen: dict[str, Any] = {key: v for key, v in settings.items() if v is not None}
         return Anchored(self.epsilon, adjacency=self.adjacency, **chosen)
 
     def check(self, schema: Schema, model: Model | None) -> None:

@@ -67,7 +67,7 @@ class Bernoulli(StatisticModel):
 
 
 class FittedBernoulli(Scalar):
-    """Count of the second level."""
+    """Statistic of ``Bernoulli``: count of the second level."""
 
     parameters = ("p",)
 
@@ -97,7 +97,7 @@ class FittedBernoulli(Scalar):
 def draw_share(
     count: ArrayLike, n: int, prior: tuple[float, float], rng: np.random.Generator
 ) -> Floats:
-    """p ~ Beta(a + count, b + n - count)."""
+    """Draw p ~ Beta(a + count, b + n - count)."""
     count = np.asarray(count)
     return np.asarray(rng.beta(prior[0] + count, prior[1] + n - count))
 
@@ -133,7 +133,7 @@ class PoissonGamma(StatisticModel):
 
 
 class FittedPoissonGamma(Scalar):
-    """Sum above the lower bound."""
+    """Statistic of ``PoissonGamma``: sum of the values minus the lower bound."""
 
     parameters = ("rate",)
 
@@ -154,8 +154,8 @@ class FittedPoissonGamma(Scalar):
         return np.asarray(rng.gamma(shape + sanitised["total"], 1 / (rate + self.rows)))
 
     def predict(self, parameters: Floats, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-        found = np.minimum(rng.poisson(np.broadcast_to(parameters, rows)), self.width)
-        return pd.DataFrame({self.column.name: self.lower + found})
+        counts = np.minimum(rng.poisson(np.broadcast_to(parameters, rows)), self.width)
+        return pd.DataFrame({self.column.name: self.lower + counts})
 
     def ranges(self) -> list[tuple[float, float]]:
         return [(0.0, float(self.width))]
@@ -202,13 +202,13 @@ class NormalModel(StatisticModel):
 def normal_statistics(values: Any, bounds: tuple[float, float], rows: int) -> list[Statistic]:
     """Mean and variance of values inside bounds, with their sensitivities.
 
-    Sensitivity: on [-1, 1] a record adds at most 1 to the sum. To remove one of n records from
-    their sum of squares about their own mean lowers it by (1 - 1/n) d², d its distance from the
-    mean of the others, so by at most 4; to change one lowers and raises it by as much, so by at
+    Sensitivity: on [-1, 1] a record adds at most 1 to the sum. Removing one of n records lowers the
+    sum of squares about the mean by (1 - 1/n) d², d being its distance from the mean of the others,
+    so by at most 4; changing one lowers it and raises it by at most as much, so that it moves by at
     most 4, too. Both hold in whole numbers (``about_mean``).
 
     Args:
-        values: shape (..., n): of many data sets at once, if wanted.
+        values: shape (..., n); leading axes are separate data sets.
         rows: the public number of records, for n.
     """
     z = whole(values, bounds)
@@ -230,14 +230,14 @@ def normal_statistics(values: Any, bounds: tuple[float, float], rows: int) -> li
 
 
 def degrees(rows: int) -> int:
-    """Degrees of freedom of a variance; one is left to a single row."""
+    """Degrees of freedom of a variance: rows - 1, but at least 1."""
     return max(rows - 1, 1)
 
 
 def draw_normal(
     mean: ArrayLike, variance: ArrayLike, n: int, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """μ and σ: σ² ~ Inv-Gamma((n-1)/2, (n-1)S²/2), μ ~ Normal(mean, σ²/n)."""
+    """Draw μ and σ: σ² ~ Inv-Gamma((n-1)/2, (n-1)S²/2), μ ~ Normal(mean, σ²/n)."""
     mean, variance = np.asarray(mean), np.asarray(variance)
     df = degrees(n)
     sigma = np.sqrt(df * variance / (2 * rng.standard_gamma(df / 2, variance.shape)))
@@ -245,7 +245,7 @@ def draw_normal(
 
 
 class FittedNormal(Scalar):
-    """Mean and variance."""
+    """Statistics of ``NormalModel``: mean and variance."""
 
     parameters = ("mu", "sigma")
 
@@ -261,8 +261,8 @@ class FittedNormal(Scalar):
     def predict(
         self, parameters: tuple[Floats, Floats], rows: int, rng: np.random.Generator
     ) -> pd.DataFrame:
-        found = rng.normal(parameters[0], parameters[1], rows)
-        return pd.DataFrame({self.column.name: np.clip(found, *self.bounds)})
+        numbers = rng.normal(parameters[0], parameters[1], rows)
+        return pd.DataFrame({self.column.name: np.clip(numbers, *self.bounds)})
 
     def ranges(self) -> list[tuple[float, float]]:
         width = self.bounds[1] - self.bounds[0]
@@ -314,7 +314,7 @@ class Multinomial(StatisticModel):
 
 
 class FittedMultinomial(FittedStatistics):
-    """Cell counts, shape (K,)."""
+    """Statistics of ``Multinomial``: cell counts, shape (K,)."""
 
     def __init__(
         self, model: Multinomial, schema: Schema, records: pd.DataFrame, rows: int
@@ -335,5 +335,5 @@ class FittedMultinomial(FittedStatistics):
 
 
 def draw_dirichlet(alpha: Floats, rng: np.random.Generator) -> Floats:
-    """Shares from Dirichlet(alpha), shape (K,); equal ones where all are too small to be drawn."""
+    """Draw shares from Dirichlet(alpha), shape (K,); equal ones if all gamma draws are 0."""
     return proportions(rng.standard_gamma(alpha))

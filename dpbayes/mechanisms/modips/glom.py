@@ -1,4 +1,4 @@
-"""The general location model: a table of the levels, normal numbers inside each cell."""
+"""General location model: a table of the levels, normal numbers inside each cell."""
 
 from __future__ import annotations
 
@@ -58,39 +58,43 @@ def moment_statistics(
     products as each cell is rounded down (``about_mean``).
 
     Args:
-        z: whole numbers (``whole_columns``), shape (n, columns). cell: of each record, shape (n,).
-        rows: the public number, which the ranges follow.
+        z: whole numbers (``whole_columns``), shape (n, columns).
+        cell: cell of each record, shape (n,).
+        cells: number of cells.
+        rows: public number of records, which determines the ranges.
     """
     sums = [cell_sums(cell, z_j, cells) for z_j in z.T]
     counts = np.bincount(cell, minlength=cells)
     held = np.flatnonzero(counts)
     most = rows * UNITS
-    found = [
+    statistics = [
         Statistic(f"sum {column.name}", s, ONE_SUM, -most, most, integer=True, unit=1 / UNITS)
         for column, s in zip(columns, sums, strict=True)
     ]
     for name, (a, b) in products(columns).items():
         total = cell_sums(cell, z[:, a] * z[:, b], cells)
         within = about_mean(counts[held], total[held], sums[a][held], sums[b][held]).sum()
-        found.append(_product(name, int(within), rows, square=a == b))
-    return found
+        statistics.append(_product(name, int(within), rows, square=a == b))
+    return statistics
 
 
 def _product(name: str, within: int, rows: int, *, square: bool) -> Statistic:
-    one = UNITS**2
+    square_unit = UNITS**2
     change: dict[Adjacency, Change] = {
-        "add-remove": Change(4 * one),
-        "substitution": Change((4 if square else 8) * one),
+        "add-remove": Change(4 * square_unit),
+        "substitution": Change((4 if square else 8) * square_unit),
     }
-    most = min(rows * one, MOST)
+    most = min(rows * square_unit, MOST)
     lower = 0 if square else -most
-    return Statistic(name, np.array(within), change, lower, most, integer=True, unit=1 / one)
+    return Statistic(
+        name, np.array(within), change, lower, most, integer=True, unit=1 / square_unit
+    )
 
 
 def draw_covariance(
     sanitised: Sanitised, columns: list[Column], df: int, rng: np.random.Generator
 ) -> Floats:
-    """Σ ~ Inv-Wishart(df, sums of squares and products), made positive definite first."""
+    """Draw Σ ~ Inv-Wishart(df, sums of products), after making these positive definite."""
     p = len(columns)
     df = max(df, p + 2)  # also with more cells than records
     matrix = np.empty((p, p))
@@ -120,7 +124,7 @@ class Glom(StatisticModel):
     Source: bowen-liu-2020, section 4.3.1.
 
     Attributes:
-        alpha: of the Dirichlet prior.
+        alpha: concentration of the Dirichlet prior in each cell.
     """
 
     alpha: float = 0.5
@@ -144,7 +148,7 @@ class Glom(StatisticModel):
 
 
 def split_columns(schema: Schema) -> tuple[list[Column], list[Column]]:
-    """Confidential numeric columns, and those with levels. SchemaError without bounds."""
+    """Confidential numeric columns, and those with levels; SchemaError without bounds."""
     columns = schema.confidential()
     numeric = [c for c in columns if not c.levels]
     for column in numeric:
@@ -164,7 +168,7 @@ def require_both_kinds(schema: Schema, model: str, instead: str) -> None:
 
 
 class FittedGlom(FittedStatistics):
-    """Counts and sums by cell, pooled products."""
+    """Statistics of ``Glom``: counts and sums by cell, pooled sums of products."""
 
     def __init__(self, model: Glom, schema: Schema, records: pd.DataFrame, rows: int) -> None:
         self.model, self.rows = model, rows

@@ -15,15 +15,16 @@ from dpbayes.mechanisms.tables.noisy import proportions
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import scale_for
 
-WIDE = 3.0  # standard deviations from the mean to the ends of a standardised grid
+WIDE = 3.0  # half-width of a standardised grid in standard deviations
 
 
 @dataclass(frozen=True)
 class CellGrid:
-    """Equal cells over public ranges of the parameters, or over sanitised ones.
+    """Grid of equal cells over public or privately estimated ranges of the parameters.
 
     Attributes:
-        middle: log densities are taken relative to it.
+        edges: edges of the cells along each parameter, shape (cells + 1,) each.
+        middle: constant that is subtracted from log densities before clipping.
     """
 
     edges: list[Floats]
@@ -31,14 +32,14 @@ class CellGrid:
 
     @classmethod
     def over(cls, ranges: list[tuple[float, float]], cells: int) -> CellGrid:
-        """``cells`` for each parameter."""
+        """Divide each range into ``cells`` cells."""
         return cls([np.linspace(low, high, cells + 1) for low, high in ranges])
 
     @classmethod
     def standard(
         cls, points: Floats, ranges: list[tuple[float, float]], cells: int
     ) -> tuple[CellGrid, float, float]:
-        """Over ``WIDE`` standard deviations about the mean of points, and the bounds A and G.
+        """Grid over the mean of points +- ``WIDE`` standard deviations, and the bounds A and G.
 
         The points stand for a multivariate normal posterior whose correlations are 0, as those of
         the models here are. Its density falls from the mean to a corner by exp(-p WIDE^2 / 2):
@@ -48,7 +49,9 @@ class CellGrid:
         Source: liu-2016, section 3.3 normal.
 
         Args:
-            points: shape (parameters, draws), from statistics that are paid for. ranges: public.
+            points: posterior draws given noisy statistics, shape (parameters, draws).
+            ranges: public range of each parameter.
+            cells: number of cells along each parameter.
         """
         edges, spread = [], 1.0
         for values, (low, high) in zip(points, ranges, strict=True):
@@ -66,16 +69,16 @@ class CellGrid:
 
     @property
     def volume(self) -> float:
-        """Of one cell."""
+        """Volume of one cell."""
         return math.prod(float(e[1] - e[0]) for e in self.edges)
 
     def midpoints(self) -> Floats:
-        """Shape (cells, parameters)."""
+        """Midpoints of the cells, shape (cells, parameters)."""
         middle = [(e[1:] + e[:-1]) / 2 for e in self.edges]
         return np.stack([m.ravel() for m in np.meshgrid(*middle, indexing="ij")], axis=1)
 
     def inside(self, cell: int, rng: np.random.Generator) -> Floats:
-        """A point that is uniform in a cell, shape (parameters,)."""
+        """Draw a point uniformly in a cell, shape (parameters,)."""
         place = np.unravel_index(cell, [len(e) - 1 for e in self.edges])
         return np.array(
             [rng.uniform(e[i], e[i + 1]) for e, i in zip(self.edges, place, strict=True)]
@@ -86,19 +89,18 @@ class CellGrid:
 
         Source: liu-2016, section 3.3 midpoint.
         """
-        found = fitted.log_density(self.midpoints())
-        found = np.where(np.isnan(found), -np.inf, found)
-        total = special.logsumexp(found)
+        logs = fitted.log_density(self.midpoints())
+        logs = np.where(np.isnan(logs), -np.inf, logs)
+        total = special.logsumexp(logs)
         if not np.isfinite(total):  # a grid that holds none of the posterior
-            return np.full(found.size, -np.inf)
-        return np.asarray(found - total - math.log(self.volume) - self.middle)
+            return np.full(logs.size, -np.inf)
+        return np.asarray(logs - total - math.log(self.volume) - self.middle)
 
 
 def sdd(fitted: Scalar, grid: CellGrid, bound: float, epsilon: float, noise: Noise) -> Floats:
-    """A cell by the exponential mechanism on log mass, then a point inside (algorithm 2).
+    """Draw a cell by the exponential mechanism on log mass, then a point inside (algorithm 2).
 
-    Log densities are cut to [-bound, bound] = [-A, A], so that A need not be true for every data
-    set: it holds.
+    Log densities are clipped to [-bound, bound] = [-A, A], so that A holds for every data set.
 
     Source: liu-2016, algorithm 2; proposition 3; mcsherry-talwar-2007.
 
@@ -114,7 +116,7 @@ def sdd(fitted: Scalar, grid: CellGrid, bound: float, epsilon: float, noise: Noi
 def sdd_mc(
     fitted: Scalar, grid: CellGrid, bound: float, epsilon: float, noise: Noise, samples: int
 ) -> Floats:
-    """Laplace noise on the logs of a histogram of posterior draws (algorithm 3).
+    """Add Laplace noise to the logs of a histogram of posterior draws (algorithm 3).
 
     Source: liu-2016, algorithm 3; proposition 4.
 
@@ -136,9 +138,9 @@ def sdd_mc(
 def sphc(
     fitted: Scalar, grid: CellGrid, bound: float, epsilon: float, noise: Noise, samples: int
 ) -> Floats:
-    """Laplace noise on the counts of a histogram of posterior draws (algorithm 4).
+    """Add Laplace noise to the counts of a histogram of posterior draws (algorithm 4).
 
-    Counts are cut at N G V, for a density of at most G = ``bound`` on cells of volume V.
+    Counts are clipped at N G V, for a density of at most G = ``bound`` on cells of volume V.
 
     Source: liu-2016, algorithm 4; proposition 5.
 
@@ -156,13 +158,13 @@ def sphc(
 
 
 def _histogram(fitted: Scalar, grid: CellGrid, samples: int, noise: Noise) -> Floats:
-    # By a generator of its own: how many numbers exact draws take must not move what comes after.
+    # A separate generator: otherwise later draws would depend on how many numbers exact draws use.
     (rng,) = noise.rng.spawn(1)
     exact = {s.name: np.full(samples, s.exact) for s in fitted.statistics}
     points = np.reshape(fitted.draw(exact, rng), (len(grid.edges), samples))
     inside = [np.clip(p, e[0], e[-1]) for p, e in zip(points, grid.edges, strict=True)]
-    found, _ = np.histogramdd(np.column_stack(inside), grid.edges)
-    return np.asarray(found.ravel())
+    counts, _ = np.histogramdd(np.column_stack(inside), grid.edges)
+    return np.asarray(counts.ravel())
 
 
 def _draw(weights: Floats, grid: CellGrid, rng: np.random.Generator) -> Floats:

@@ -37,24 +37,24 @@ from dpbayes.stan.model import Model
 
 _MODELS = (Bernoulli, PoissonGamma, NormalModel, Multinomial, Glom, Slomag, Sequential)
 MODELS: dict[str, type[StatisticModel]] = {model.name: model for model in _MODELS}
-DROWNED = 0.3  # scale of noise, from which it is said
-SHRUNK = 0.5  # part of a usual coefficient that is lost, above which it is said
-MANY_CELLS = 10  # times as many as records
+DROWNED = 0.3  # scale of noise in a statistic from which on the forecast warns
+SHRUNK = 0.5  # lost part of a usual coefficient above which the forecast warns
+MANY_CELLS = 10  # cells per record from which on the forecast warns
 DRAWS = ("sbs", *GRIDDED, "clamped")
 
 
 def get_model(model: str | StatisticModel, settings: Mapping[str, Any] | None) -> StatisticModel:
-    """A model by name and settings. GuaranteeError for unknown ones."""
+    """Model by name and settings, or the model itself; GuaranteeError for unknown ones."""
     if isinstance(model, StatisticModel):
         return model
     if not isinstance(model, str) or model not in MODELS:
         raise GuaranteeError(f"model = {model!r}: expected one of {', '.join(MODELS)}.")
     if not isinstance(settings, Mapping | None):
         raise GuaranteeError(f"settings = {settings!r}: expected a table, as in {{prior = 1}}.")
-    known = [f.name for f in fields(MODELS[model])]  # type: ignore[arg-type]  # dataclasses
+    names = [f.name for f in fields(MODELS[model])]  # type: ignore[arg-type]  # dataclasses
     for key in settings or {}:
-        if key not in known:
-            takes = f"takes {', '.join(known)}" if known else "has no settings"
+        if key not in names:
+            takes = f"takes {', '.join(names)}" if names else "has no settings"
             raise GuaranteeError(f"model {model!r} does not use {key}; it {takes}.")
     return MODELS[model](**(settings or {}))
 
@@ -63,16 +63,16 @@ def get_model(model: str | StatisticModel, settings: Mapping[str, Any] | None) -
 class Modips(ModelFreeMechanism):
     """A private draw of a model's parameters for each data set, then predictions from it.
 
-    Private draws: ``sbs`` sanitises sufficient statistics and draws from the posterior given them,
-    with Laplace noise, or Gaussian at a ``delta``; ``sdd``, ``sdd-mc`` and ``sphc`` choose a cell
-    of a grid over the parameters (``grid.py``; models with one column), which is public, or placed
-    by sanitised statistics (``standardise``). For ``clamped``, the package's own posteriors of any
-    Stan program, see ``ClampedModips``; for several models, ``ChosenModips``.
+    Private draws: ``sbs`` adds Laplace noise, or Gaussian noise at a ``delta``, to sufficient
+    statistics and draws from the posterior given them; ``sdd``, ``sdd-mc`` and ``sphc`` choose a
+    cell of a grid over the parameters (``grid.py``; models with one column), which is public, or
+    placed by noisy statistics (``standardise``). For ``clamped``, the package's own posteriors of
+    any Stan program, see ``ClampedModips``; for several models, ``ChosenModips``.
 
     Source: liu-2016, algorithm 1; proposition 1; section 3.3 sufficiency; proposition 2; figure 2;
     figure 3; figure 4; section 3.3 normal; bowen-liu-2020, section 3.2.2; figure 1.
 
-    Sensitivity: of each statistic in its model's docstring.
+    Sensitivity: see the docstring of each model for its statistics.
 
     Guarantee: strict. Statistic j gets the part w_j of epsilon (``individual``), or every statistic
     noise of scale sum_j Δ_j / epsilon (``communal``, w_j proportional to Δ_j); the parts compose to
@@ -81,21 +81,22 @@ class Modips(ModelFreeMechanism):
     a grid that sanitised statistics place composes with the draw on it.
 
     Attributes:
-        epsilon, adjacency: as in ``ModelFreeMechanism``, of one private draw.
-        delta: above 0, for ``sbs`` with Gaussian noise; of one private draw. It pays where a record
-            moves many statistics.
+        epsilon, adjacency: as in ``ModelFreeMechanism``, for one private draw.
+        delta: δ of one private draw; above 0 for ``sbs`` with Gaussian noise, which is smaller if a
+            record moves many statistics.
         model: name or StatisticModel.
-        settings: of a model given by name, such as ``{"prior": [0.5, 0.5]}``.
+        settings: settings of a model given by name, such as ``{"prior": [0.5, 0.5]}``.
         draw: ``sbs``, ``sdd``, ``sdd-mc`` or ``sphc``.
         allocation: ``individual`` or ``communal``.
         weights: parts w_j for ``individual``, in the model's order or by name; equal by default.
-        out_of_range: of noisy statistics: ``bit`` or ``truncate`` (``Statistic.sanitised``).
+        out_of_range: treatment of noisy statistics beyond their range: ``bit`` or ``truncate``
+            (``Statistic.sanitised``).
         nested: data sets t per private draw.
         bound: for the grid: A of ``sdd`` and ``sdd-mc``, G of ``sphc``.
-        cells: for the grid: of each parameter.
-        samples: posterior draws N of ``sdd-mc`` and ``sphc``.
-        standardise: for the grid: part of epsilon for sanitised statistics that it is placed by,
-            as wide as their posterior; ``bound`` is then that of a standard normal density.
+        cells: for the grid: number of cells along each parameter.
+        samples: number N of posterior draws of ``sdd-mc`` and ``sphc``.
+        standardise: for the grid: share of epsilon for noisy statistics, whose posterior determines
+            its place and width; ``bound`` is then that of a standard normal density.
     """
 
     epsilon: float
@@ -126,9 +127,9 @@ class Modips(ModelFreeMechanism):
         one_of("allocation", self.allocation, ("individual", "communal"))
         one_of("out_of_range", self.out_of_range, OUT_OF_RANGE)
         check_nested(self.nested)
-        for what, value in (("cells", self.cells), ("samples", self.samples)):
+        for setting, value in (("cells", self.cells), ("samples", self.samples)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 2:
-                raise GuaranteeError(f"{what} = {value!r} must be a whole number, at least 2.")
+                raise GuaranteeError(f"{setting} = {value!r} must be a whole number, at least 2.")
         if self.allocation == "communal" and self.weights is not None:
             raise GuaranteeError("weights are for allocation 'individual'; communal has none.")
         if check_delta(self.delta) and (self.draw != "sbs" or self.out_of_range != "bit"):
@@ -159,11 +160,11 @@ class Modips(ModelFreeMechanism):
             if self.bound is not None:
                 raise GuaranteeError("bound follows from standardise: give one of them.")
         elif self.bound is None or not 0 < self.bound < math.inf:
-            what = "the posterior density" if self.draw == "sphc" else "its absolute logarithm"
+            bounded = "the posterior density" if self.draw == "sphc" else "its absolute logarithm"
             raise GuaranteeError(
-                f"draw {self.draw!r} needs bound = ..., above 0: a public bound on {what}, chosen "
-                "without the confidential records. What exceeds it is cut off. Or standardise = "
-                "..., the part of epsilon that places the grid."
+                f"draw {self.draw!r} needs bound = ..., above 0: a public bound on {bounded}, "
+                "chosen without the confidential records. What exceeds it is cut off. Or "
+                "standardise = ..., the part of epsilon that places the grid."
             )
 
     @property
@@ -173,7 +174,7 @@ class Modips(ModelFreeMechanism):
 
     @property
     def both(self) -> bool:  # type: ignore[override]  # depends on the model here
-        """A grid's claim holds for any two data sets; a model's statistics may move alike."""
+        """True if epsilon holds for both adjacencies: for public grids, and for some models."""
         return not self.statistical or self._model.both
 
     @property
@@ -182,22 +183,22 @@ class Modips(ModelFreeMechanism):
 
     @property
     def statistical(self) -> bool:
-        """Statistics are sanitised, for a draw or to place a grid."""
+        """True if noise is added to statistics, for a draw or to place a grid."""
         return self.draw == "sbs" or self.standardise is not None
 
     @property
     def rho(self) -> float:
-        """What delta buys for statistics."""
+        """Largest rho for the statistics that implies (epsilon, delta)-DP."""
         return rho_for(self.epsilon, self.delta)
 
     @property
     def loss(self) -> Loss:
         if not self.delta:
             return super().loss
-        # Two cells move by 1 where one did: sqrt 2 in the L2 norm, so that rho doubles. Sums of
-        # numbers with a sign can move twice as far: four times rho, by group privacy.
+        # A changed record moves two cells by 1 instead of one: sqrt 2 in the L2 norm, so that rho
+        # doubles. Sums of signed numbers can move twice as far: four times rho, by group privacy.
         table = 2 if self.halves else 1
-        if self.adjacency == "substitution":  # removing moves no statistic more
+        if self.adjacency == "substitution":  # a removed record moves no statistic more
             return Loss.concentrated(self.rho / table, changed=self.rho)
         changed = table * self.rho if self.both or self.halves else None
         return Loss.concentrated(self.rho, changed=changed)
@@ -216,11 +217,12 @@ class Modips(ModelFreeMechanism):
             shares(parts, self.weights, f"model {self._model.name!r}")
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
-        """Noise of statistics, whose scale is the same whatever the records are: one made-up one.
+        """Forecast the noise of the statistics, computed with a made-up record.
 
-        Statistics that are whole numbers are sums over n records of numbers up to 1 in their
-        units; the others are coefficients of log odds, on predictors of norm up to 1. What a ridge
-        takes of a usual coefficient is told in place of its noise, which it keeps small.
+        The scale of the noise does not depend on the records. Statistics that are whole numbers are
+        sums over n records of numbers up to 1 in their units; the others are coefficients of log
+        odds, on predictors of norm up to 1. For these the shrinkage of a usual coefficient by the
+        ridge is reported instead of the noise, which the ridge keeps small.
         """
         if self.draw != "sbs":
             return Forecast()
@@ -236,68 +238,69 @@ class Modips(ModelFreeMechanism):
         column, lost = max(fitted.shrunk.items(), key=lambda item: item[1], default=("", 0.0))
         facts |= {"shrunk": lost} if fitted.shrunk else {}
         if lost > SHRUNK:
-            what = (
+            message = (
                 f"{rows:,} records at ε = {stated(self.epsilon)} leave {1 - lost:.0%} of what "
                 f"other columns usually say of {column!r}: the prior of model "
                 f"{self._model.name!r} takes the rest, so that noise does not."
             )
-            return Forecast(facts, (ForecastWarning(what, INSTEAD),))
+            return Forecast(facts, (ForecastWarning(message, INSTEAD),))
         if worst < DROWNED and cells.size < MANY_CELLS * rows:
             return Forecast(facts)
         unit = "an odds ratio of 2.7" if "coefficients" in name else "what all records amount to"
-        what = (
+        message = (
             f"{rows:,} records are few for {cells.size:,} cells, and the statistics of model "
             f"{self._model.name!r} get ε = {stated(self.epsilon)} in {len(parts)} parts: noise "
             f"of scale {worst:.2g} in {name!r}, where 1 is {unit}."
         )
-        return Forecast(facts, (ForecastWarning(what, INSTEAD),))
+        return Forecast(facts, (ForecastWarning(message, INSTEAD),))
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedModel:
         fitted = self._model.fit(schema, records, self.allotted(schema), rows)
         return FittedModel(self, schema, fitted)
 
     def allotted(self, schema: Schema) -> Spending:
-        """What a model's settings follow. Communal parts follow from them: equal ones stand in."""
+        """Budget on which a model's settings may depend; equal parts if parts are communal."""
         names = self._model.parts(schema)
         weights = self.weights if self.statistical else None
         parts = shares(names, weights, f"model {self._model.name!r}")
         return Spending(self.epsilon, parts, self.rho if self.delta else None)
 
     def budget(self, schema: Schema, fitted: FittedStatistics) -> dict[str, float]:
-        """Part of epsilon of each statistic; they sum to 1.
+        """Share of epsilon for each statistic; the shares sum to 1.
 
         Source: liu-2016, definition 5; definition 6; remark 6.
         """
-        found = fitted.statistics
+        statistics = fitted.statistics
         if self.allocation == "communal":
-            reach = {s.name: self._reach(s) for s in found}
+            reach = {s.name: self._reach(s) for s in statistics}
             return {name: value / math.fsum(reach.values()) for name, value in reach.items()}
         parts = self._model.parts(schema)
         by_part = shares(parts, self.weights, f"model {self._model.name!r}")
-        names = [fitted.part(s.name) for s in found]
+        names = [fitted.part(s.name) for s in statistics]
         return {
-            s.name: by_part[part] / names.count(part) for s, part in zip(found, names, strict=True)
+            s.name: by_part[part] / names.count(part)
+            for s, part in zip(statistics, names, strict=True)
         }
 
     def _scale(self, statistic: Statistic, part: float) -> float:
-        """Of its noise: the L1 sensitivity over epsilon, or sigma."""
+        """Scale of a statistic's noise: L1 sensitivity over its epsilon, or sigma."""
         if not self.delta:
             return statistic.reach(self.adjacency) / (part * self.epsilon)
         moved = statistic.unit * statistic.change[self.adjacency].l2
         return moved / math.sqrt(2 * part * self.rho)
 
     def _reach(self, statistic: Statistic) -> float:
-        """Parts of the budget that give every statistic one scale are proportional to it."""
+        """Weight of a statistic in a communal budget, which gives all noise one scale."""
         if not self.delta:
             return statistic.reach(self.adjacency)
         return float((statistic.unit * statistic.change[self.adjacency].l2) ** 2)
 
 
 class FittedModel(ModelFreeFitted):
-    """A model's statistics of the records.
+    """A model's statistics of the records, and their budget.
 
     Attributes:
-        budget: part of each statistic of what statistics get; empty for public grids.
+        budget: share of each statistic in the budget of statistics; empty for public grids.
     """
 
     mechanism: Modips
@@ -325,8 +328,8 @@ class FittedModel(ModelFreeFitted):
             assert how.bound is not None
             grid, bound = CellGrid.over(ranges, how.cells), how.bound
         else:
-            known = self._sanitised(how.standardise * epsilon, noise)
-            many = {name: np.full(how.samples, value) for name, value in known.items()}
+            sanitised = self._sanitised(how.standardise * epsilon, noise)
+            many = {name: np.full(how.samples, value) for name, value in sanitised.items()}
             points = np.reshape(self.model.draw(many, noise.rng), (len(ranges), how.samples))
             grid, log_bound, density = CellGrid.standard(points, ranges, how.cells)
             bound = density if how.draw == "sphc" else log_bound
@@ -335,7 +338,7 @@ class FittedModel(ModelFreeFitted):
         return GRIDDED[how.draw](self.model, grid, bound, epsilon, noise, *more)
 
     def _sanitised(self, epsilon: float, noise: Noise) -> Sanitised:
-        """Every statistic, by its part of epsilon, or of rho at a delta."""
+        """Add noise to every statistic, by its share of epsilon, or of rho at a delta."""
         how = self.mechanism
         if how.delta:
             return {

@@ -1,4 +1,4 @@
-"""Modes of ridge logistic regressions, and how far one record moves them."""
+"""Modes of ridge logistic regressions, and their sensitivity to one record."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dpbayes.core.lazy import special
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.statistic import Change
 
-GRADIENT = 1e-3  # largest norm left at a mode; its share of the sensitivity is a thousandth
-AIM = 1e-8  # norm at which the search ends
+GRADIENT = 1e-3  # largest gradient norm at a mode; adds a thousandth to the sensitivity
+AIM = 1e-8  # gradient norm at which the search ends
 NEWTON_STEPS = 1000
 BLOCK = 4096  # records whose products are summed at once
 ULP = 2.0**-52
@@ -24,9 +24,10 @@ def fit_logistic(x: Floats, y: Ints, classes: int, ridge: float) -> Floats:
 
     Two classes have one row of coefficients, more have one row each. The gradient's norm, rounding
     included (``_rounding``), is at most ``GRADIENT``, so that |B - mode| <= GRADIENT / ridge,
-    because the objective's curvature is at least ``ridge``. For every table: a Newton step s
-    shortens the gradient g, as g(B - t s) = (1 - t) g + O(t^2), so that steps that are halved until
-    they do end at the mode from anywhere; and as far as floating point goes for 10^8 records.
+    because the objective's curvature is at least ``ridge``. The search converges for every table:
+    a Newton step s shortens the gradient g, as g(B - t s) = (1 - t) g + O(t^2), so that steps that
+    are halved until they do so lead to the mode from anywhere. Floating point suffices for 10^8
+    records.
 
     Source: bowen-liu-2020, eq. 4.1; eq. 4.2; eq. 4.3.
 
@@ -51,24 +52,24 @@ def fit_logistic(x: Floats, y: Ints, classes: int, ridge: float) -> Floats:
             size /= 2
         b = b - size * step
         near = length + _rounding(x, b, classes, ridge) <= GRADIENT
-        if near and (length <= AIM or size < 1e-6):  # as near as floating point comes
+        if near and (length <= AIM or size < 1e-6):  # as near as floating point allows
             return b
-    raise DataError("a regression's mode was not found to the accuracy that its noise is made for.")
+    raise DataError("a regression did not converge to the accuracy that its noise is scaled for.")
 
 
 def _gradient(x: Floats, hot: Floats, b: Floats, ridge: float) -> tuple[Floats, Floats]:
-    """Of the objective, and the probabilities of the classes that have coefficients."""
+    """Gradient of the objective, and probabilities of the classes that have coefficients."""
     p = probabilities(x @ b.T)[:, -len(b) :]
-    away, found = p - hot, ridge * b
+    away, gradient = p - hot, ridge * b
     for i in range(0, len(x), BLOCK):
-        found += away[i : i + BLOCK].T @ x[i : i + BLOCK]
-    return found, p
+        gradient += away[i : i + BLOCK].T @ x[i : i + BLOCK]
+    return gradient, p
 
 
 def _rounding(x: Floats, b: Floats, classes: int, ridge: float) -> float:
-    """How far a computed gradient can be from the true one, in the Euclidean norm.
+    """Bound on the rounding error of a computed gradient, in the Euclidean norm.
 
-    For rows of x with norm at most 1 and u = ULP / 2, to first order, with twice that as margin.
+    It holds for rows of x with norm at most 1 and u = ULP / 2, to first order, times two as margin.
     Linear predictors are off by d u |b|, and the probabilities of a record, which change by no more
     than these, by (classes + 5) u besides; their sums over records, in blocks, by (BLOCK + number
     of blocks) u sqrt 2 per record (Higham, Accuracy and Stability of Numerical Algorithms, 2002,
@@ -96,25 +97,25 @@ def coefficient_change(
     """
     reach = 1.0 if classes == 2 else math.sqrt(2)
     root = math.sqrt(math.prod(shape))
-    one, changed = ((k * reach + 2 * GRADIENT) / ridge for k in (1, 2))
+    added, changed = ((k * reach + 2 * GRADIENT) / ridge for k in (1, 2))
     return {
-        "add-remove": Change(root * one, norm=one),
+        "add-remove": Change(root * added, norm=added),
         "substitution": Change(root * changed, norm=changed),
     }
 
 
 def probabilities(eta: Floats) -> Floats:
-    """Shape (n, classes): softmax of the rows' linear predictors, of two classes (0, eta)."""
+    """Softmax of the rows' linear predictors, (0, eta) for two classes: shape (n, classes)."""
     logits = eta if eta.shape[1] > 1 else np.hstack([np.zeros_like(eta), eta])
     return np.asarray(special.softmax(logits, axis=1))
 
 
 def _hessian(x: Floats, p: Floats, ridge: float) -> Floats:
-    """Of all coefficients, row after row."""
+    """Hessian of the objective in all coefficients, row after row."""
     rows, d = p.shape[1], x.shape[1]
-    found = np.empty((rows, d, rows, d))
+    hessian = np.empty((rows, d, rows, d))
     for r in range(rows):
         for c in range(rows):
             weight = p[:, r] * ((r == c) - p[:, c])
-            found[r, :, c, :] = (x * weight[:, None]).T @ x
-    return found.reshape(rows * d, rows * d) + ridge * np.eye(rows * d)
+            hessian[r, :, c, :] = (x * weight[:, None]).T @ x
+    return hessian.reshape(rows * d, rows * d) + ridge * np.eye(rows * d)

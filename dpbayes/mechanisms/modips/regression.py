@@ -43,30 +43,31 @@ from dpbayes.privacy.statistic import Change, Statistic
 from dpbayes.schema import Column, Schema
 
 PRIOR_COUNT = 0.5  # Dirichlet prior of a column without predictors
-RIDGES = (1e-6, 1e6)  # λ from and to; others leave nothing but noise, or nothing at all
-# Standard deviations of a usual predictor, with levels and on [-1, 1], and of what it adds to a
-# logit: 1 from a level to the other, 1 for each standard deviation.
+RIDGES = (1e-6, 1e6)  # range of λ: below it noise dominates, above it nothing is left of the data
+# Standard deviations of a usual predictor, with levels or on [-1, 1], and of its contribution to a
+# logit: 1 from one level to the other, 1 for each standard deviation.
 USUAL = {True: (0.5, 0.5), False: (0.25, 1.0)}
 
 
 def default_ridge(
     rows: int, noise: Callable[[int], float], before: list[Column], classes: int
 ) -> float:
-    """λ with the least mean squared error of a usual logit; from public numbers only.
+    """Ridge λ with the smallest mean squared error of a usual logit, from public numbers only.
 
     With r = n λ a coefficient of which the records have information I is shrunk by r / (r + I), and
     gets noise of variance (reach / r)^2 noise(d) (``coefficient_change``), which is that of a
     logit, too: a record's features have length 1. Where the logit's variance is v, its mean squared
     error v (r / (r + I))^2 + (reach / r)^2 noise(d) is least where
-    r^4 / (r + I)^3 = reach^2 noise(d) / (v I). Where little is spent a large r leaves little but
-    the prior; as epsilon grows r falls like epsilon^(-1/2). v and I are those of predictors as in
-    ``USUAL``, and outcomes of variance 0.2.
+    r^4 / (r + I)^3 = reach^2 noise(d) / (v I). At a small epsilon r is large and little but
+    the prior is left; as epsilon grows r falls like epsilon^(-1/2). v and I are those of predictors
+    as in ``USUAL``, and outcomes of variance 0.2.
 
     Args:
         rows: public number of records, for n.
-        noise: variance in one of so many coefficients, with a sensitivity of 1
-            (``Spending.variance``).
+        noise: variance of the noise in each coefficient, as a function of their number, for a
+            sensitivity of 1 (``Spending.variance``).
         before: predictors.
+        classes: number of levels of the outcome.
     """
     d = 1 + sum(max(1, len(c.levels) - 1) for c in before)
     reach_squared = 1
@@ -86,7 +87,7 @@ def default_ridge(
 
 
 def usual_information(rows: int, before: list[Column]) -> float:
-    """Of n records on a coefficient, by predictors as in ``USUAL`` and outcomes of variance 0.2."""
+    """Information of n records on a coefficient, for ``USUAL`` predictors, outcome variance 0.2."""
     scale = 0.2 * rows / (1 + len(before))  # ``features`` divides entries by the root of this
     return scale * float(np.mean([USUAL[bool(c.levels)][0] ** 2 for c in before]))
 
@@ -117,12 +118,12 @@ class Logistic:
         rows: int,
         noise: Callable[[int], float],
     ) -> Logistic:
-        """With λ given, or that of ``default_ridge`` at the noise of its coefficients."""
+        """Regression with this λ, or with that of ``default_ridge`` for the noise."""
         chosen = ridge or default_ridge(rows, noise, before, len(column.levels))
         return cls(column, before, chosen * rows, rows)
 
     def statistics(self, records: pd.DataFrame) -> list[Statistic]:
-        """Coefficients, with infinite range."""
+        """Coefficients at the mode, with infinite range."""
         classes = len(self.column.levels)
         y = records[self.column.name].cat.codes.to_numpy(dtype=np.int64)
         mode = fit_logistic(self._features(records), np.asarray(y), classes, self.ridge)
@@ -153,13 +154,13 @@ class Logistic:
 
     def _curvature(self, x: Floats, centre: Floats, row: int) -> Floats:
         p = probabilities(x @ centre.T)[:, row - len(centre)]
-        weight = p * (1 - p) * self.rows / len(x)  # as many as records, not as rows asked for
+        weight = p * (1 - p) * self.rows / len(x)  # weight of the n records, not of the rows
         return np.asarray((x * weight[:, None]).T @ x + self.ridge * np.eye(x.shape[1]))
 
 
 @dataclass(frozen=True)
 class DirichletColumn:
-    """A column with levels and nothing before it: a Dirichlet posterior of its shares.
+    """A column with levels and no predictors: a Dirichlet posterior of its shares.
 
     Attributes:
         most: public number of records, or inf.
@@ -190,7 +191,7 @@ class Linear:
     over records in whole numbers (``units.py``). With c = 1 + predictors, entries of x up to
     c^(-1/2) and an L1 norm up to c^(1/2), a record adds at most (c + 1) / 2, c^(1/2) and 1 to them
     in L1, and in L2 at most 1 each, as x is no longer than 1. Where every predictor is public, x x'
-    is too, and the first falls away. A changed record counts twice. All of it for any number of
+    is too, and needs no noise. A changed record counts twice. All of this holds for any number of
     records.
 
     Attributes:
@@ -204,7 +205,7 @@ class Linear:
 
     @property
     def public(self) -> bool:
-        """The predictors' cross-products cost nothing."""
+        """True if all predictors are public, so that their cross-products need no noise."""
         return all(c.public for c in self.before)
 
     def statistics(self, records: pd.DataFrame) -> list[Statistic]:
@@ -223,10 +224,10 @@ class Linear:
         return [Statistic(name, flat, change, -math.inf, math.inf, integer=True, unit=unit)]
 
     def _reach(self) -> int:
-        """What a record adds at most, in L1, in multiples of UNITS^-2."""
-        c, one = 1 + len(self.before), feature_size(len(self.before))
-        found = c * one * UNITS + UNITS**2
-        return found if self.public else found + one**2 * c * (c + 1) // 2
+        """Largest L1 contribution of a record, in multiples of UNITS^-2."""
+        c, size = 1 + len(self.before), feature_size(len(self.before))
+        reach = c * size * UNITS + UNITS**2
+        return reach if self.public else reach + size**2 * c * (c + 1) // 2
 
     def draw(self, sanitised: Sanitised) -> Floats:
         return np.asarray(sanitised[f"{self.column.name} products"])
@@ -234,7 +235,7 @@ class Linear:
     def predict(self, flat: Floats, frame: pd.DataFrame, rng: np.random.Generator) -> pd.Series:
         x = features(self.before, frame) / UNITS
         n, d = self.rows, x.shape[1]
-        gram = x.T @ x * (n / len(x))  # as many as records, not as rows asked for
+        gram = x.T @ x * (n / len(x))  # weight of the n records, not of the rows
         if not self.public:
             gram = np.zeros((d, d))
             gram[np.triu_indices(d)] = flat[d + 1 :]
@@ -243,9 +244,10 @@ class Linear:
         floor = max(1.0, 1e-3 * n)  # keeps noise from being divided by next to nothing
         root = vectors / np.sqrt(np.maximum(values, floor))
         centre = root @ (root.T @ flat[:d])
-        rest = flat[d] - flat[:d] @ centre
-        rest = min(max(rest, 1e-4 * n), float(n))  # a residual sd between 1% and the half-range
-        sigma = math.sqrt(rest / (2 * rng.standard_gamma(n / 2)))
+        residual = flat[d] - flat[:d] @ centre
+        # Noise may make it negative or too large: the sd is kept from 1% to 100% of the half-range.
+        residual = min(max(residual, 1e-4 * n), float(n))
+        sigma = math.sqrt(residual / (2 * rng.standard_gamma(n / 2)))
         beta = centre + sigma * root @ rng.standard_normal(d)
         drawn = x @ beta + sigma * rng.standard_normal(len(x))
         return pd.Series(from_unit(self.column, drawn))
@@ -255,18 +257,20 @@ Step = Logistic | DirichletColumn | Linear
 
 
 def ridges(steps: Sequence[Step]) -> dict[str, float]:
-    """λ by column of the steps that have one."""
+    """Ridge λ by column, of the logistic regressions."""
     return {s.column.name: s.ridge / s.rows for s in steps if isinstance(s, Logistic)}
 
 
 def shrunk(steps: Sequence[Step]) -> dict[str, float]:
-    """Part of a usual coefficient that the ridge takes, by column of the steps that have one."""
-    found = [s for s in steps if isinstance(s, Logistic)]
-    return {s.column.name: s.ridge / (s.ridge + usual_information(s.rows, s.before)) for s in found}
+    """Share of a usual coefficient that the ridge removes, by column of logistic regressions."""
+    logistic = [s for s in steps if isinstance(s, Logistic)]
+    return {
+        s.column.name: s.ridge / (s.ridge + usual_information(s.rows, s.before)) for s in logistic
+    }
 
 
 def as_levels(column: Column, codes: Ints) -> pd.Series:
-    """Codes as the categorical column that ``Schema.validate`` makes."""
+    """Convert codes to the categorical column that ``Schema.validate`` returns."""
     kind = pd.CategoricalDtype(list(column.levels), ordered=True)
     return pd.Series(pd.Categorical.from_codes(codes, dtype=kind))
 
@@ -283,11 +287,11 @@ class Sequential(StatisticModel):
 
     Source: bowen-liu-2020, section 3.2.3; chaudhuri-monteleoni-2009, algorithm 1.
 
-    With these changes. The mode gets the noise, not a posterior draw, and the posterior's spread is
-    added afterwards from synthetic predictors: no claim rests on Markov chains. The prior is
-    Normal(0, 1 / (n λ)), the one that goes with sensitivity 2 / (n λ), n the public number of rows;
-    with the variance 1 / λ of Bowen & Liu, section 4.3.2, it would be 2 / λ. The noise has
-    density proportional to exp(-n λ ε |e| / 2), on a grid (``Statistic``).
+    Changes to the paper: noise is added to the mode, not to a posterior draw, and the posterior's
+    spread is added afterwards from synthetic predictors, so that the guarantee does not depend on
+    Markov chains. The prior is Normal(0, 1 / (n λ)), which has sensitivity 2 / (n λ), n being the
+    public number of rows; with the variance 1 / λ of Bowen & Liu, section 4.3.2, it would be 2 / λ.
+    The noise has density proportional to exp(-n λ ε |e| / 2), on a grid (``Statistic``).
 
     Attributes:
         ridge: λ, public; by default ``default_ridge``.
@@ -316,34 +320,34 @@ class Sequential(StatisticModel):
     def fit(
         self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
     ) -> FittedSequence:
-        done = [c for c in schema.columns.values() if c.public]
+        predictors = [c for c in schema.columns.values() if c.public]
         steps: list[Step] = []
         for column in schema.confidential():
             if not column.levels:
-                steps.append(Linear(column, list(done), rows))
-            elif done:
+                steps.append(Linear(column, list(predictors), rows))
+            elif predictors:
                 noise = partial(spending.variance, column.name)
-                steps.append(Logistic.of(column, list(done), self.ridge, rows, noise))
+                steps.append(Logistic.of(column, list(predictors), self.ridge, rows, noise))
             else:
                 steps.append(DirichletColumn(column, rows if schema.rows.public else math.inf))
-            done.append(column)
+            predictors.append(column)
         public = [c.name for c in schema.columns.values() if c.public]
         return FittedSequence(steps, records, public)
 
 
 class FittedSequence(FittedStatistics):
-    """Statistics of every step.
+    """Statistics of every regression of ``Sequential``.
 
     Attributes:
-        public: public columns of every record, which are conditioned on; or None.
+        public: public columns of every record, on which the others are conditioned; or None.
     """
 
     def __init__(self, steps: list[Step], records: pd.DataFrame, public: list[str]) -> None:
         self.steps = steps
         self.public = records[public].reset_index(drop=True) if public else None
-        found = [(s, step.column.name) for step in steps for s in step.statistics(records)]
-        self.statistics = [s for s, _ in found]
-        self._parts = {s.name: column for s, column in found}
+        named = [(s, step.column.name) for step in steps for s in step.statistics(records)]
+        self.statistics = [s for s, _ in named]
+        self._parts = {s.name: column for s, column in named}
         self.settings = {"ridge": ridges(steps), "order": [step.column.name for step in steps]}
         self.shrunk = shrunk(steps)
 
@@ -371,7 +375,7 @@ class Slomag(StatisticModel):
     Sensitivities: sums 1 (add/remove) and 2 (substitution), squares 4 and 4, products 4 and 8
     (``moment_statistics``), coefficients as ``coefficient_change``; for any number of records.
 
-    With the changes of ``Sequential``.
+    It differs from the paper as ``Sequential`` does.
 
     Source: bowen-liu-2020, section 4.3.2.
 
@@ -401,7 +405,7 @@ class Slomag(StatisticModel):
 
 
 class FittedSlomag(FittedStatistics):
-    """Moments of the numbers, coefficients of the levels."""
+    """Statistics of ``Slomag``: moments of the numbers, coefficients for the levels."""
 
     def __init__(
         self, model: Slomag, schema: Schema, records: pd.DataFrame, rows: int, spending: Spending

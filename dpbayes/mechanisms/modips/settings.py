@@ -1,4 +1,4 @@
-"""Checks of settings that several private draws and models have."""
+"""Checks of settings that several private draws and models share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpbayes.core.errors import GuaranteeError
 
 
 def check_nested(nested: int) -> None:
-    """Raise GuaranteeError unless it is a whole number of data sets per draw."""
+    """Raise GuaranteeError unless ``nested`` is a whole number of data sets per draw."""
     if isinstance(nested, bool) or not isinstance(nested, int) or nested < 1:
         raise GuaranteeError(f"nested = {nested!r} must be a whole number, at least 1.")
 
@@ -23,11 +23,11 @@ def one_of(what: str, value: str, known: tuple[str, ...]) -> None:
 
 
 def positive(values: Any, size: int, what: str) -> tuple[float, ...]:
-    """Numbers above 0, or GuaranteeError."""
+    """Return ``size`` numbers above 0; GuaranteeError for anything else."""
     try:
-        found = tuple(float(v) for v in np.atleast_1d(values))
+        numbers = tuple(float(v) for v in np.atleast_1d(values))
     except (TypeError, ValueError, OverflowError):
-        found = ()
-    if len(found) != size or not all(0 < v < math.inf for v in found):
+        numbers = ()
+    if len(numbers) != size or not all(0 < v < math.inf for v in numbers):
         raise GuaranteeError(f"{what} = {values!r}: expected {size} number(s) above 0.")
-    return found
+    return numbers

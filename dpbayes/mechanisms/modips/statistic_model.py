@@ -1,7 +1,7 @@
-"""What a model for MODIPS is: sufficient statistics of the records, draws given them, predictions.
+"""Interface of models for MODIPS: sufficient statistics, posterior draws given them, predictions.
 
-A model does not know how its parameters are made private: noise is added to its statistics, or its
-posterior given them is put on a grid (``grid.py``).
+A model does not determine how its parameters become private: noise is added to its statistics, or
+its posterior given them is put on a grid (``grid.py``).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Sanitised = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Spending:
-    """What statistics may cost. Public, so that a model's settings may follow it.
+    """Privacy budget of the statistics; public, so that a model's settings may depend on it.
 
     Attributes:
-        epsilon: of all of them.
-        parts: of the whole, by budget (``StatisticModel.parts``).
-        rho: of all of them, where their noise is Gaussian.
+        epsilon: budget of all statistics together.
+        parts: share of each budget in the total, by name (``StatisticModel.parts``).
+        rho: zCDP budget of all statistics together, if the noise is Gaussian; else None.
     """
 
     epsilon: float
@@ -41,13 +41,13 @@ class Spending:
 
     @classmethod
     def equal(cls, epsilon: float, parts: list[str]) -> Spending:
-        """In equal parts."""
+        """Divide epsilon into equal parts."""
         return cls(epsilon, dict.fromkeys(parts, 1 / len(parts)))
 
     def variance(self, part: str, entries: int) -> float:
-        """Of the noise in one of so many real entries, with an L2 sensitivity of 1.
+        """Variance of the noise in each of ``entries`` real numbers of L2 sensitivity 1 together.
 
-        Gaussian, or radial (``Noise.radial``), whose length has a gamma distribution.
+        The noise is Gaussian, or radial (``Noise.radial``), whose length has a gamma distribution.
         """
         share = self.parts[part]
         if self.rho is not None:
@@ -56,12 +56,12 @@ class Spending:
 
 
 class FittedStatistics(ABC):
-    """A model with its statistics of the records. Confidential.
+    """A model with its exact statistics of the records. Confidential.
 
     Attributes:
-        statistics: what noise is added to; those with the same ``part`` share a budget.
-        settings: public.
-        shrunk: by column, the part of a usual relation that a prior takes; public.
+        statistics: statistics to which noise is added; those with the same ``part`` share a budget.
+        settings: settings to report; public.
+        shrunk: by column, the share of a usual coefficient that the prior removes; public.
     """
 
     statistics: list[Statistic]
@@ -69,23 +69,23 @@ class FittedStatistics(ABC):
     shrunk: Mapping[str, float] = MappingProxyType({})
 
     def part(self, name: str) -> str:
-        """Which budget a statistic belongs to."""
+        """Name of the budget to which a statistic belongs."""
         return name
 
     @abstractmethod
     def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> Any:
-        """Parameters from the posterior given sanitised statistics."""
+        """Draw parameters from the posterior given noisy statistics."""
 
     @abstractmethod
     def predict(self, parameters: Any, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-        """One data set of so many rows given parameters."""
+        """Draw one data set of ``rows`` rows given parameters."""
 
 
 class StatisticModel(ABC):
     """Base of the models. Subclasses are frozen dataclasses of public settings.
 
-    ``both``: its statistics change by no more when a record changes than when it is removed.
-    ``halves``: they change by half when a record is added or removed.
+    ``both``: a changed record moves the statistics by no more than a removed one.
+    ``halves``: an added or removed record moves them half as much as a changed one.
     ``few``: one column with few parameters (``Scalar``), which can be put on a grid.
     """
 
@@ -103,11 +103,11 @@ class StatisticModel(ABC):
     def fit(
         self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
     ) -> FittedStatistics:
-        """Statistics of validated records.
+        """Compute the statistics of validated records.
 
         Args:
             spending, rows: public; settings may depend on them, and on no other number. ``rows``
-                stands for the number of records wherever a scale or a divisor needs one.
+                replaces the number of records wherever a scale or a divisor needs it.
         """
 
     @abstractmethod
@@ -132,7 +132,7 @@ class Scalar(FittedStatistics):
 
 
 def only_column(schema: Schema, kind: ColumnType, model: str) -> Column:
-    """The one confidential column, or SchemaError."""
+    """Return the single confidential column, of type ``kind``; SchemaError otherwise."""
     columns = schema.confidential()
     if len(columns) != 1 or columns[0].type != kind:
         raise SchemaError(

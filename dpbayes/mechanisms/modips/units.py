@@ -1,9 +1,9 @@
-"""Numbers on a public unit scale, as whole numbers of which sums are exact.
+"""Fixed-point numbers on a public unit scale, whose sums are exact.
 
-A sum of floating-point numbers moves by more than the number that is added to it: by rounding, and
-by what earlier numbers were rounded to. A bound on one record does not cover that. So numbers are
-rounded to multiples of 1/UNITS of the half-width of their bounds, one by one, and everything after
-that is in whole numbers. Exact for fewer than 2^27 records, 134 million.
+Adding a record to a floating-point sum can change it by more than the record's value, because
+rounding of the other terms changes, too; a sensitivity bound does not cover that. So each number is
+rounded to a multiple of 1/UNITS of the half-width of its bounds, and all sums are of whole numbers.
+They are exact for fewer than 2^27 records, 134 million.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dpbayes.mechanisms.tables.cells import require_bounds
 from dpbayes.schema import Column
 
 _BITS = 18
-MOST = 2**62  # what a sum is cut to at most: OpenDP's noise is in 64 bits
-UNITS = 1 << _BITS  # that stand for half the width of the bounds; the default precision of columns
+MOST = 2**62  # upper limit of a sum's range: OpenDP's noise uses 64-bit integers
+UNITS = 1 << _BITS  # units in half the width of the bounds: the default precision of columns
 
 
 def whole(values: Any, bounds: tuple[float, float], one: int = UNITS) -> Ints:
-    """Numbers on [-one, one] by their public bounds, each rounded on its own."""
+    """Scale numbers from their public bounds to [-one, one], each rounded on its own."""
     lower, upper = bounds
     x = np.asarray(values, dtype=float)
     z = ((x - lower) - (upper - x)) / (upper - lower)
@@ -32,47 +32,48 @@ def whole(values: Any, bounds: tuple[float, float], one: int = UNITS) -> Ints:
 
 
 def whole_columns(columns: list[Column], records: Any) -> Ints:
-    """Numeric columns of the records, shape (n, columns)."""
-    found = [whole(records[c.name], require_bounds(c)) for c in columns]
-    return np.stack(found, axis=1)
+    """Numeric columns of the records in whole units, shape (n, columns)."""
+    arrays = [whole(records[c.name], require_bounds(c)) for c in columns]
+    return np.stack(arrays, axis=1)
 
 
 def from_unit(column: Column, values: Floats) -> Floats:
-    """Numbers on [-1, 1] back in their own units, moved into the bounds; counts are rounded."""
+    """Scale numbers on [-1, 1] back to a column's bounds, clipped; whole numbers are rounded."""
     lower, upper = require_bounds(column)
     middle, half = lower + (upper - lower) / 2, (upper - lower) / 2
-    found = np.clip(middle + half * values, lower, upper)
-    return np.round(found).astype(np.int64) if column.whole else found
+    numbers = np.clip(middle + half * values, lower, upper)
+    return np.round(numbers).astype(np.int64) if column.whole else numbers
 
 
 def features(columns: list[Column], records: Any) -> Ints:
     """Design matrix in multiples of 1/UNITS with an intercept, shape (n, d).
 
-    Numbers by their public bounds, dummies for all levels but the first. Every entry is at most
-    ``feature_size``, and a column has one entry other than 0 at most: with the intercept a row has
-    a Euclidean norm of at most UNITS, which is 1, and an L1 norm of at most 1 + columns of them.
+    Numbers are scaled by their public bounds; levels other than the first have indicators. Every
+    entry is at most ``feature_size``, and a column has at most one entry other than 0. So a row
+    with its intercept has a Euclidean norm of at most UNITS, which stands for 1, and an L1 norm of
+    at most 1 + columns of these entries.
     """
-    one = feature_size(len(columns))
-    parts = [np.full((len(records), 1), one)]
+    size = feature_size(len(columns))
+    parts = [np.full((len(records), 1), size)]
     for column in columns:
         if column.levels:
             codes = records[column.name].cat.codes.to_numpy()
-            parts.append(one * (codes[:, None] == np.arange(1, len(column.levels))))
+            parts.append(size * (codes[:, None] == np.arange(1, len(column.levels))))
         else:
-            values = whole(records[column.name], require_bounds(column), one)
+            values = whole(records[column.name], require_bounds(column), size)
             parts.append(values[:, None])
     return np.hstack(parts).astype(np.int64)
 
 
 def feature_size(columns: int) -> int:
-    """The largest whole number whose square, 1 + ``columns`` times, is at most UNITS^2."""
+    """Largest whole number whose square, times 1 + ``columns``, is at most UNITS^2."""
     return math.isqrt(UNITS**2 // (1 + columns))
 
 
 def cell_sums(cell: Ints, values: Ints, cells: int) -> Ints:
-    """Sums by cell, exact, of numbers up to UNITS^2, shape (cells,).
+    """Exact sums by cell of whole numbers up to UNITS^2, shape (cells,).
 
-    NumPy sums in floating point here: exact below 2^53, and so in two parts.
+    ``np.bincount`` sums in floating point, which is exact below 2^53: hence two parts.
     """
     high, low = (
         np.bincount(cell, part, cells).astype(np.int64)

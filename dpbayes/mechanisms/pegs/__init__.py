@@ -1,1 +1,1 @@
-"""Perturbed Gibbs samplers: each column drawn given the others, from counts with a prior."""
+"""Perturbed Gibbs samplers: each column is drawn given the others, from smoothed counts."""

@@ -1,4 +1,4 @@
-"""Building blocks, tables of counts by hash key, and the records that are drawn from them."""
+"""Conditional distributions from counts by hash key, and chains of records drawn from them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dpbayes.mechanisms.pegs.keys import Key, KeyLayout
 from dpbayes.privacy.noise import Noise
 
 Tables = dict[int, NDArray[np.int32]]  # counts by column, shape (rows, levels)
-MOST_WEIGHTS = 4_000_000  # that are held at once: chains x levels
-_FINE = 2**40  # grains of a probability without a claim
+MOST_WEIGHTS = 4_000_000  # weights held at once: chains x levels
+_FINE = 2**40  # resolution of probabilities of a sampler without guarantee
 
 
 class Conditionals(ABC):
-    """Distributions of every column given the others. Confidential.
+    """Conditional distribution of every column given the others. Confidential.
 
     Attributes:
-        layout: of all columns.
+        layout: numbers of levels of all columns.
     """
 
     layout: KeyLayout
@@ -36,33 +36,33 @@ class Conditionals(ABC):
         """
 
     def fresh(self, chains: int, length: int) -> Conditionals:
-        """The same for so many other chains of this length, with nothing visited."""
+        """Distributions for new chains of this number and length, with no row visited yet."""
         return self
 
 
 def count_tables(keys: Sequence[Key], codes: Ints) -> Tables:
-    """Records by key and level for each column, shape (rows, levels), in one pass over each.
+    """Count records by key and level for each column: tables of shape (rows, levels).
 
     Source: park-ghosh-2014, eq. 5; figure 1.
     """
-    found = {}
+    tables = {}
     for key in keys:
         cell = key.of(codes) * key.levels + codes[:, key.column]
         counts = np.bincount(cell, minlength=key.rows * key.levels).astype(np.int32)
-        found[key.column] = counts.reshape(key.rows, key.levels)
-    return found
+        tables[key.column] = counts.reshape(key.rows, key.levels)
+    return tables
 
 
 class Counted(Conditionals):
-    """Counts by key with α more at every level: (n_ij + α) / (N_j + C_i α).
+    """Counts by key plus α at every level: probabilities (n_ij + α) / (N_j + C_i α).
 
     A row without records is uniform.
 
     Source: park-ghosh-2014, eq. 4; section 3.3.
 
     Args:
-        counts: of each column, shape (rows, levels).
-        alpha: the same for every row.
+        counts: counts for each column, shape (rows, levels).
+        alpha: α, the same for every row.
     """
 
     def __init__(self, layout: KeyLayout, keys: Sequence[Key], counts: Tables, alpha: float):
@@ -85,12 +85,12 @@ def _grain(alpha: float, levels: int) -> Grain:
 
 
 class Resetting(Counted):
-    """``Counted`` where every chain finds a row as counted once, and uniform from then on.
+    """``Counted``, except that each chain reads the counts of a row once; then it is uniform.
 
     Source: park-ghosh-2014, section 3.4; figure 3.
 
-    Guarantee: that of ``cost.Sampler`` for ``reset``. Every visit notes its row, before the level
-    is drawn and whatever it is.
+    Guarantee: that of ``cost.Sampler`` for ``reset``. Every visit is recorded before the level is
+    drawn and whatever the level is.
     """
 
     def __init__(self, layout: KeyLayout, keys: Sequence[Key], counts: Tables, alpha: float):
@@ -100,15 +100,15 @@ class Resetting(Counted):
         self.visits = dict.fromkeys(self.keys, 0)
 
     def fresh(self, chains: int, length: int) -> Conditionals:
-        made = Resetting(self.layout, list(self.keys.values()), self.counts, self.alpha)
-        made.visited = {i: np.empty((chains, length), dtype=np.int64) for i in self.keys}
-        return made
+        resetting = Resetting(self.layout, list(self.keys.values()), self.counts, self.alpha)
+        resetting.visited = {i: np.empty((chains, length), dtype=np.int64) for i in self.keys}
+        return resetting
 
     def weights(self, column: int, codes: Ints) -> Ints:
         row, visit = self.keys[column].of(codes), self.visits[column]
         visited = self.visited[column]
         again = (visited[:, :visit] == row[:, None]).any(axis=1)
-        visited[:, visit] = row  # no more visits than there is room for: it would be an error
+        visited[:, visit] = row  # more visits than announced raise an IndexError
         self.visits[column] += 1
         counts = self.counts[column][row]
         counts[again] = 0
@@ -116,7 +116,7 @@ class Resetting(Counted):
 
 
 class Diverse(Counted):
-    """Counts by key with the α of each key that makes its entropy log l. No claim.
+    """Counts by key with the α of each key that makes its entropy log l. No guarantee.
 
     Source: park-ghosh-2014, eq. 3; section 3.3 diversity.
     """
@@ -124,8 +124,8 @@ class Diverse(Counted):
     def __init__(self, layout: KeyLayout, keys: Sequence[Key], counts: Tables, diversity: float):
         super().__init__(layout, keys, counts, 1.0)
         self.table = {
-            column: np.ceil(diverse(found.astype(float), diversity) * _FINE).astype(np.int64)
-            for column, found in counts.items()
+            column: np.ceil(diverse(table.astype(float), diversity) * _FINE).astype(np.int64)
+            for column, table in counts.items()
         }
 
     def weights(self, column: int, codes: Ints) -> Ints:
@@ -133,10 +133,11 @@ class Diverse(Counted):
 
 
 def diverse(counts: Floats, diversity: float) -> Floats:
-    """Probabilities (n + α)/(N + Cα), by row with the smallest α of entropy >= log l; (rows, C).
+    """Probabilities (n + α)/(N + Cα), shape (rows, C), with the smallest α of entropy >= log l.
 
-    The entropy grows with α. Bisection on a logarithmic scale, at last from above. Rows of which no
-    α up to 10^9 N is enough are uniform; so are those without records, whose α is 0.
+    The entropy grows with α, which is found by row, by bisection on a logarithmic scale that ends
+    on the upper side. Rows for which no α up to 10^9 N is enough are uniform; so are rows without
+    records, although their α is 0.
 
     Source: park-ghosh-2014, section 3.3 diversity.
 
@@ -144,12 +145,12 @@ def diverse(counts: Floats, diversity: float) -> Floats:
         diversity: l, from 1 to the number C of levels.
     """
     total = counts.sum(axis=1)
-    found = np.full(counts.shape, 1 / counts.shape[1])
-    some = total > 0
-    plain = counts[some] / total[some, None]
+    probabilities = np.full(counts.shape, 1 / counts.shape[1])
+    nonempty = total > 0
+    plain = counts[nonempty] / total[nonempty, None]
     short = _entropy(plain) < np.log(diversity)
-    found[np.flatnonzero(some)[~short]] = plain[~short]
-    todo = np.flatnonzero(some)[short]
+    probabilities[np.flatnonzero(nonempty)[~short]] = plain[~short]
+    todo = np.flatnonzero(nonempty)[short]
     if todo.size:
         n, big = counts[todo], total[todo, None]
         low, high = np.full((todo.size, 1), -30.0), np.full((todo.size, 1), np.log(1e9))
@@ -159,8 +160,8 @@ def diverse(counts: Floats, diversity: float) -> Floats:
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
         mixed = _mixed(n, big * np.exp(high))
         reached = _entropy(mixed) >= np.log(diversity)
-        found[todo[reached]] = mixed[reached]
-    return found
+        probabilities[todo[reached]] = mixed[reached]
+    return probabilities
 
 
 def _mixed(counts: Floats, alpha: Floats) -> Floats:
@@ -175,38 +176,38 @@ def _entropy(p: Floats) -> Floats:
 def draw_blocks(
     source: Conditionals, start: Ints, length: int, noise: Noise, given: Ints | None = None
 ) -> Ints:
-    """Chains of records, each drawn column by column from the one before.
+    """Draw chains of records, each column by column starting from the record before.
 
     Source: park-ghosh-2014, eq. 1; section 3.4; figure 2.
 
     Args:
         start: public seeds of the chains, shape (chains, columns).
         length: B, records of a chain.
-        given: public columns of every record, shape (chains, B, columns that stay); None without.
+        given: public columns of every record, shape (chains, B, public columns); None without.
     Returns:
-        Levels of the columns that are drawn, shape (chains, B, columns).
+        Levels of the drawn columns, shape (chains, B, drawn columns).
     """
     layout = source.layout
     most = max(1, MOST_WEIGHTS // max(layout.sizes))
     parts = []
     for first in range(0, len(start), most):
-        here = slice(first, first + most)
-        kept = None if given is None else given[here]
-        codes = start[here].copy()
+        chains = slice(first, first + most)
+        public = None if given is None else given[chains]
+        codes = start[chains].copy()
         own = source.fresh(len(codes), length)
-        parts.append(_draw_chains(own, codes, length, noise, kept))
+        parts.append(_draw_chains(own, codes, length, noise, public))
     return np.concatenate(parts)
 
 
 def _draw_chains(
-    source: Conditionals, codes: Ints, length: int, noise: Noise, given: Ints | None
+    source: Conditionals, codes: Ints, length: int, noise: Noise, public: Ints | None
 ) -> Ints:
     layout = source.layout
-    found = np.empty((len(codes), length, len(layout.drawn)), dtype=np.int64)
+    drawn = np.empty((len(codes), length, len(layout.drawn)), dtype=np.int64)
     for b in range(length):
-        if given is not None:
-            codes[:, : layout.given] = given[:, b]
+        if public is not None:
+            codes[:, : layout.given] = public[:, b]
         for i in layout.drawn:
             codes[:, i] = noise.levels(source.weights(i, codes))
-        found[:, b] = codes[:, layout.given :]
-    return found
+        drawn[:, b] = codes[:, layout.given :]
+    return drawn

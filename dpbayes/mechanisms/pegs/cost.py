@@ -1,7 +1,7 @@
-"""What one draw of a perturbed Gibbs sampler costs, what many cost, and α for a budget.
+"""Privacy loss of the draws of a perturbed Gibbs sampler, and α for a budget.
 
-A step draws one level of one column, from weights to which α was added at every level. Its log
-probability moves by ``w = log(1 + 1/α)`` at most; all losses are built of it.
+A step draws one level of one column, from weights to which α was added at every level. One record
+changes its log probability by at most ``w = log(1 + 1/α)``; all losses follow from w.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import Adjacency
 
 Kind = Literal["counts", "reset", "any"]
-GRAINS = 30  # binary digits of α, where there is room
-_ROOM = 60  # binary digits of a sum of weights: draws are in 64 bits
-_FAR = 700.0  # beyond it exp overflows; α is as small as it gets long before
+GRAINS = 30  # binary digits of α after the point, if 64 bits allow it
+_ROOM = 60  # binary digits of a sum of weights: draws use 64-bit integers
+_FAR = 700.0  # exp overflows beyond it; α reaches its smallest value long before
 
 
 def step_loss(alpha: float) -> float:
-    """w: the largest log ratio of the probabilities of one level.
+    """Loss w of a step: the largest log ratio of the probabilities of one level.
 
     With a record more, (n + 1 + α)/(N + 1 + Cα) over (n + α)/(N + Cα) is at most (1 + α)/α, and
     the probability of another level falls by (N + 1 + Cα)/(N + Cα) at most, which is less.
@@ -32,7 +32,7 @@ def step_loss(alpha: float) -> float:
 
 
 def alpha_for(step: float) -> float:
-    """The smallest α at which a step costs ``step``: 1 / (e^w - 1).
+    """Smallest α at which a step costs w = ``step``: 1 / (e^w - 1).
 
     Source: park-ghosh-2014, eq. 6.
     """
@@ -41,13 +41,14 @@ def alpha_for(step: float) -> float:
 
 @dataclass(frozen=True)
 class Sampler:
-    """What a data set is drawn by: ``units`` times ``columns`` steps that one record can move.
+    """Steps that draw a data set: ``units`` times ``columns`` of them depend on one record.
 
     Attributes:
-        kind: ``counts``: every step visits one row of a table of counts; ``reset``: so do blocks
-            of steps, which find a row as counted once only; ``any``: steps from any probabilities.
-        columns: M, drawn in turn.
-        units: records, or blocks with reset, of one data set.
+        kind: ``counts``: every step reads one row of a table of counts. ``reset``: the same, but a
+            block of steps reads the counts of a row at most once. ``any``: steps draw from
+            arbitrary probabilities.
+        columns: M, number of columns drawn in turn.
+        units: number of records, or of blocks with reset, in one data set.
     """
 
     kind: Kind
@@ -56,11 +57,11 @@ class Sampler:
 
     @property
     def steps(self) -> int:
-        """That one record can move."""
+        """Number of steps whose probabilities one record can change."""
         return self.columns * self.units
 
     def loss(self, step: float) -> Loss:
-        """Of a data set whose steps have w = ``step``.
+        """Loss of a data set whose steps have w = ``step``.
 
         ``counts``: a record is counted in one row for each column. A step visits one row; with the
         record, the log probability of its level rises and those of the others fall by the same
@@ -86,7 +87,7 @@ class Sampler:
         return Loss(pure, wide / 4, Loss(changed, wide))
 
     def step_for(self, epsilon: float, adjacency: Adjacency) -> float:
-        """w at which a data set costs ``epsilon``."""
+        """Largest w at which a data set costs ``epsilon``."""
         part = epsilon / self.steps
         if self.kind == "reset" and adjacency == "substitution":
             # (1 + u)(1 + u/2) = e^part with u = 1/α, solved without cancellation.
@@ -95,13 +96,13 @@ class Sampler:
         return part
 
     def step_for_rho(self, rho: float, adjacency: Adjacency) -> float:
-        """w at which a data set costs ``rho``."""
+        """Largest w at which a data set costs ``rho``."""
         wide = self.kind == "any" or adjacency == "substitution"
         return math.sqrt((2 if wide else 8) * rho / self.steps)
 
 
 def _entering(step: float) -> float:
-    """log(1 + 1/(2α)): what a record takes from other levels of a row that it enters."""
+    """Loss log(1 + 1/(2α)) at the other levels of a row that a record enters."""
     return math.log1p(math.expm1(step) / 2) if step < _FAR else step
 
 
@@ -111,7 +112,7 @@ class Grain:
 
     Attributes:
         unit: a power of two.
-        extra: α times unit, rounded up: never towards less privacy.
+        extra: α times unit, rounded up, which is towards more privacy.
     """
 
     unit: int
@@ -119,7 +120,7 @@ class Grain:
 
     @classmethod
     def of(cls, alpha: float, levels: int) -> Grain | None:
-        """For a table with so many levels; None if 64 bits have no room for it."""
+        """Resolution for a table with this number of levels; None if 64 bits are too few."""
         digits = min(GRAINS, _ROOM - math.ceil(math.log2(max(1.0, alpha * levels))))
         if digits < 0:
             return None

@@ -1,4 +1,4 @@
-"""What all perturbed Gibbs samplers share: settings, the budget, chains and their claim."""
+"""Base of the perturbed Gibbs samplers: settings, budget, chains and privacy guarantee."""
 
 from __future__ import annotations
 
@@ -36,19 +36,20 @@ from dpbayes.schema.rows import MOST_VALUES
 Unit = Literal["data-set", "block", "record"]
 Seeds = Literal["uniform", "reference"]
 Bins = int | Sequence[float]
-MOST_BLOCK = 10_000  # records of a block; every one is compared with those before
-MOST_RECORDS = 2**31 - 1  # of a table that is counted: sums of weights are in 64 bits
+MOST_BLOCK = 10_000  # records of a block: the row of each is compared with those visited before
+MOST_RECORDS = 2**31 - 1  # confidential records: counts are in 32 bits, sums of weights in 64
 _RECORDS = "records=300, say (at the command line --set records=300)"
 
 
 @dataclass(frozen=True)
 class GibbsPlan:
-    """What a budget buys for a data set.
+    """Noise and privacy loss of a data set for a budget.
 
     Attributes:
-        sampler: of the data set.
-        step: w of every step.
-        order: ε of the order of the columns, for ``adjacency``; 0 without.
+        sampler: number and composition of the steps that draw the data set.
+        step: w, the loss of each step.
+        order: ε spent on the order of the columns, for ``adjacency``; 0 if that is public.
+        adjacency: neighbouring relation of the budget.
     """
 
     sampler: Sampler
@@ -58,12 +59,12 @@ class GibbsPlan:
 
     @property
     def alpha(self) -> float:
-        """Added to every count, or fitted probability."""
+        """α, which is added to every count or fitted probability."""
         return alpha_for(self.step)
 
     @property
     def order_loss(self) -> Loss:
-        """Of noisy tables, which a changed record moves twice as much as an added one."""
+        """Loss of the noisy pair tables; a changed record moves them twice as much as a new one."""
         if not self.order:
             return NOTHING
         if self.adjacency == "add-remove":
@@ -72,25 +73,25 @@ class GibbsPlan:
 
     @property
     def loss(self) -> Loss:
-        """Of the data set."""
+        """Loss of the data set, including the order of its columns."""
         return self.order_loss.plus(self.records)
 
     @property
     def records(self) -> Loss:
-        """Of all its synthetic records."""
+        """Loss of all synthetic records of the data set."""
         return self.sampler.loss(self.step)
 
     def words(self, block: int) -> str:
-        """What the loss is made of."""
-        one, all_of_them = (
+        """Describe the components of the loss in words."""
+        unit_cost, total_cost = (
             f"ε = {stated(loss.epsilon)} (add/remove), "
             f"{stated(loss.substitution().epsilon)} (substitution)"
             for loss in (replace(self.sampler, units=1).loss(self.step), self.records)
         )
-        what = f"block of {block} records" if self.sampler.kind == "reset" else "synthetic record"
+        unit = f"block of {block} records" if self.sampler.kind == "reset" else "synthetic record"
         parts = [
-            f"Each {what} costs {one}",
-            f"the {self.sampler.units:,} of a data set cost {all_of_them}",
+            f"Each {unit} costs {unit_cost}",
+            f"the {self.sampler.units:,} of a data set cost {total_cost}",
         ]
         if self.order:
             order = self.order_loss
@@ -102,7 +103,7 @@ class GibbsPlan:
 
 
 class GibbsChains(ModelFreeMechanism):
-    """Base of the samplers, with a claim and without: chains from public seeds.
+    """Base of the samplers with and without a guarantee: chains that start from public seeds.
 
     Attributes:
         records, bins, reference: as in ``Gibbs``.
@@ -115,16 +116,16 @@ class GibbsChains(ModelFreeMechanism):
 
     @abstractmethod
     def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
-        """Distributions to draw from, of the confidential records."""
+        """Conditional distributions to draw from, computed from the confidential records."""
 
     def check_layout(self, layout: KeyLayout) -> None:
-        """Raise SchemaError or GuaranteeError where columns and settings do not go together."""
+        """Raise SchemaError or GuaranteeError if the settings do not fit the columns."""
 
     def data_rows(self, schema: Schema) -> int | None:
         return schema.rows.number if self.records is None else self.records
 
     def cells(self, schema: Schema) -> TableCells:
-        """Levels and bins; SchemaError for a numeric column without bins, or one with one."""
+        """Levels and bins; SchemaError for a numeric column without bins or with a single one."""
         return cells_of(schema, self.bins)
 
     def check_columns(self, schema: Schema) -> None:
@@ -144,21 +145,22 @@ class GibbsChains(ModelFreeMechanism):
 
 @dataclass(frozen=True)
 class Gibbs(GibbsChains):
-    """Shared settings of the samplers.
+    """Base of the samplers with a guarantee: their settings.
 
     Attributes:
-        epsilon: of one data set, or of what ``of`` says.
-        adjacency: what epsilon is for.
-        of: ``data-set``: α follows from the number of records; ``record`` or ``block``: ε of one
-            synthetic record, or of a block, as in the paper; a data set costs as many times ε.
-        delta: at which a data set's ε is stated; above 0, by the smaller of pure composition and
-            zCDP. ``epsilon`` of a data set is meant at it.
-        records: of a data set; by default the public number of rows.
+        epsilon: ε of one data set, or of the unit in ``of``.
+        adjacency: neighbouring relation that epsilon is meant for.
+        of: unit that ε covers. ``data-set``: α follows from the number of records. ``record`` or
+            ``block``: one synthetic record or block, as in the paper; the ε of a data set is the
+            multiple of it.
+        delta: δ at which the ε of a data set is stated, and at which ``epsilon`` of a data set is
+            meant; above 0 the smaller of pure composition and zCDP is used.
+        records: number of records of a data set; by default the public number of rows.
         block: B, records of a chain, each drawn from the one before; the first from a seed.
-        bins: of numeric columns, which have none by themselves: a number, or edges, by column.
-        seeds: of the chains: ``uniform`` over the declared levels, or rows of ``reference``.
+        bins: bins of numeric columns, which have no default: a number, or edges, by column.
+        seeds: starts of the chains: ``uniform`` over the declared levels, or rows of ``reference``.
         reference: public records.
-        kind: how the steps of a data set compose (``cost.Sampler``).
+        kind: composition of the steps of a data set (``cost.Sampler``).
     """
 
     epsilon: float
@@ -180,27 +182,28 @@ class Gibbs(GibbsChains):
         check_shared(self)
 
     def order_share(self, layout: KeyLayout) -> float:
-        """Part of the budget of a data set that pays for the order of the columns."""
+        """Share of a data set's budget that is spent on the order of the columns."""
         return 0.0
 
     def plan(self, layout: KeyLayout, rows: int) -> GibbsPlan:
-        """What ε buys for a data set of ``rows`` records.
+        """Divide ε over the steps of a data set of ``rows`` records.
 
         Source: park-ghosh-2014, eq. 6; section 3.4.
 
         Raises:
-            GuaranteeError: too little for so many.
+            GuaranteeError: ε is too little for so many records.
         """
         units = -(-rows // self.block) if self.kind == "reset" else rows
         sampler = Sampler(self.kind, len(layout.drawn), units)
         share = self.order_share(layout)
         total = self.epsilon * self._times(units)
         order, step = share * total, sampler.step_for((1 - share) * total, self.adjacency)
-        if self.delta and self.of == "data-set":  # by the smaller of pure composition and zCDP
+        # At a delta, zCDP may allow larger steps than pure composition.
+        if self.delta and self.of == "data-set":
             rho = rho_for(self.epsilon, self.delta)
-            other = sampler.step_for_rho((1 - share) * rho, self.adjacency)
-            if other > step:
-                order, step = math.sqrt(2 * share * rho), other
+            zcdp_step = sampler.step_for_rho((1 - share) * rho, self.adjacency)
+            if zcdp_step > step:
+                order, step = math.sqrt(2 * share * rho), zcdp_step
         if any(Grain.of(alpha_for(step), layout.sizes[i]) is None for i in layout.drawn):
             raise GuaranteeError(
                 f"epsilon = {stated(self.epsilon)} of a {self.of} is too little for {rows:,} "
@@ -210,7 +213,7 @@ class Gibbs(GibbsChains):
         return GibbsPlan(sampler, step, order, self.adjacency)
 
     def _times(self, units: int) -> float:
-        """ε of a data set, as a multiple of ``epsilon``."""
+        """Ratio of the ε of a data set to ``epsilon``."""
         if self.of == "data-set":
             return 1
         if self.kind == "reset":
@@ -226,8 +229,11 @@ class Gibbs(GibbsChains):
         return replace(self._claim(plan.loss), parts=plan.words(self.block))
 
     def outlook(self, schema: Schema, rows: int, model: Any) -> Forecast:
-        """How many values are uniform: a step is with probability C α / (N + C α), and a row of a
-        table of counts has N <= n; of a fitted distribution N = 1."""
+        """Forecast the share of values that are uniform draws.
+
+        A step draws uniformly with probability C α / (N + C α): N <= n in a row of a table of
+        counts, and N = 1 for a fitted distribution.
+        """
         layout = layout_of(self.cells(schema))
         alpha = self.plan(layout, rows).alpha
         total = 1 if self.kind == "any" else rows
@@ -237,12 +243,12 @@ class Gibbs(GibbsChains):
         if share < NOISY:
             return Forecast(facts)
         least = "" if self.kind == "any" else "at least "
-        what = (
+        message = (
             f"At ε = {stated(self.epsilon)} a step adds α = {alpha:.3g} to every level: {least}"
             f"{share:.0%} of all values will be uniform over their levels."
         )
         remedy = f"`marginals` pays once for all rows; or ask for fewer rows: {_RECORDS}."
-        return Forecast(facts, (ForecastWarning(what, remedy),))
+        return Forecast(facts, (ForecastWarning(message, remedy),))
 
     def guarantee(self) -> Guarantee:
         self._require_whole()
@@ -261,32 +267,33 @@ class Gibbs(GibbsChains):
             )
 
     def _claim(self, loss: Loss) -> Guarantee:
-        more: tuple[str, ...] = (PUBLIC_INPUTS, self.randomness)
+        assumptions: tuple[str, ...] = (PUBLIC_INPUTS, self.randomness)
         if self.noisy:
-            more = (*more, SECRET_NOISE)
+            assumptions = (*assumptions, SECRET_NOISE)
         if self.reference is not None:
-            more = (*more, REFERENCE)
+            assumptions = (*assumptions, REFERENCE)
         return Guarantee(
-            self.name, loss, "strict", more, adjacency=self.adjacency, delta=self.delta
+            self.name, loss, "strict", assumptions, adjacency=self.adjacency, delta=self.delta
         )
 
     @property
     def loss(self) -> Loss:
-        """Of a data set with any number of records and columns, at δ = 0."""
-        both = self.epsilon
+        """Loss of a data set with any number of records and columns, at δ = 0."""
+        substitution = self.epsilon
         if self.kind == "reset":
-            changed = None if self.adjacency == "add-remove" else both
+            changed = None if self.adjacency == "add-remove" else substitution
             return Loss.pure(self.epsilon, changed=changed)
-        if self.noisy and self.adjacency == "add-remove":  # the order is changed by two cells
-            both *= 2
-        return Loss.pure(self.epsilon, changed=both)
+        # A changed record moves two cells of each noisy pair table, an added one moves one.
+        if self.noisy and self.adjacency == "add-remove":
+            substitution *= 2
+        return Loss.pure(self.epsilon, changed=substitution)
 
     def spending(self, part: float) -> Gibbs:
         self._require_whole()
         return super().spending(part)
 
     @property
-    def randomness(self) -> str:  # type: ignore[override]  # of the draws; noise is another's
+    def randomness(self) -> str:  # type: ignore[override]  # of the draws only; noise has its own
         return SECRET_DRAWS
 
     @property
@@ -304,13 +311,15 @@ class Gibbs(GibbsChains):
 
 
 def check_shared(mechanism: Any) -> None:
-    """Raise GuaranteeError for settings that samplers with and without a claim share."""
-    for what, most in (("block", MOST_BLOCK), ("records", MOST_VALUES)):
-        value = getattr(mechanism, what)
-        if value is None and what == "records":
+    """Raise GuaranteeError for invalid settings that all samplers share."""
+    for setting, most in (("block", MOST_BLOCK), ("records", MOST_VALUES)):
+        value = getattr(mechanism, setting)
+        if value is None and setting == "records":
             continue
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise GuaranteeError(f"{what} = {value!r} must be a whole number from 1 to {most:,}.")
+            raise GuaranteeError(
+                f"{setting} = {value!r} must be a whole number from 1 to {most:,}."
+            )
     if mechanism.seeds not in get_args(Seeds):
         raise GuaranteeError(
             f"seeds = {mechanism.seeds!r} must be uniform or reference: seeds of the confidential "
@@ -326,11 +335,11 @@ def check_shared(mechanism: Any) -> None:
 
 
 def cells_of(schema: Schema, bins: Mapping[str, Bins] | int | None) -> TableCells:
-    """Levels and bins of every column, by public facts alone.
+    """Levels and bins of every column, from public facts alone.
 
     Raises:
-        SchemaError: a numeric column without bins, or one with fewer than two.
-        GuaranteeError: bins by a rule that follows the number of rows.
+        SchemaError: a numeric column without bins, or a column with fewer than two cells.
+        GuaranteeError: bins that are neither a number nor edges.
     """
     for column in schema.columns.values():
         rule = bins.get(column.name) if isinstance(bins, Mapping) else bins
@@ -357,7 +366,7 @@ def cells_of(schema: Schema, bins: Mapping[str, Bins] | int | None) -> TableCell
 
 
 def layout_of(cells: TableCells) -> KeyLayout:
-    """Public columns first, then those to draw."""
+    """Layout of the columns: public columns first, then those to draw."""
     axes = (*cells.given, *cells.axes)
     names = tuple(axis.column.name for axis in axes)
     return KeyLayout(names, tuple(axis.size for axis in axes), len(cells.given))
@@ -367,10 +376,10 @@ class FittedGibbs(ModelFreeFitted):
     """Levels of the n records, shape (n, columns), public columns first.
 
     Attributes:
-        cells, layout: public.
-        plan: what ε buys for a data set; public. None without a claim.
+        cells, layout: axes and numbers of levels; public.
+        plan: noise and loss of a data set; public. None for a sampler without guarantee.
         rows: public number of synthetic records.
-        length: of a chain, no longer than there are records.
+        length: records of a chain, at most ``rows``.
         given: public columns of every record of every chain, shape (chains, B, columns), or None.
         starts: levels of public records, from which chains start; None for uniform seeds.
     """
@@ -404,25 +413,25 @@ class FittedGibbs(ModelFreeFitted):
 
     def _given(self, codes: Ints) -> Ints:
         chains = -(-self.rows // self.length)
-        whole = np.resize(codes[:, : self.layout.given], (chains * self.length, self.layout.given))
-        return whole.reshape(chains, self.length, -1)
+        cycled = np.resize(codes[:, : self.layout.given], (chains * self.length, self.layout.given))
+        return cycled.reshape(chains, self.length, -1)
 
     def private(self, noise: Noise) -> Ints:
         source = self.mechanism.conditionals(self, noise)
         start = self._seeds(-(-self.rows // self.length), noise)
-        whole, rest = divmod(self.rows, self.length)
-        # The last chain may be shorter: nothing is drawn that is not paid for and released.
-        parts = [(slice(whole), self.length), (slice(whole, None), rest)]
-        found = []
+        full, remainder = divmod(self.rows, self.length)
+        # The last chain may be shorter, so that every draw is released and accounted for.
+        parts = [(slice(full), self.length), (slice(full, None), remainder)]
+        blocks = []
         for chains, length in parts:
             if length:
-                given = None if self.given is None else self.given[chains, :length]
-                drawn = draw_blocks(source, start[chains], length, noise, given)
-                found.append(drawn.reshape(-1, drawn.shape[2]))
-        return np.concatenate(found)
+                public = None if self.given is None else self.given[chains, :length]
+                drawn = draw_blocks(source, start[chains], length, noise, public)
+                blocks.append(drawn.reshape(-1, drawn.shape[2]))
+        return np.concatenate(blocks)
 
     def _seeds(self, chains: int, noise: Noise) -> Ints:
-        """Public: nothing private rests on them. Shape (chains, columns)."""
+        """Public start of each chain, shape (chains, columns)."""
         if self.starts is not None:
             return self.starts[noise.rng.integers(0, len(self.starts), chains)]
         return noise.rng.integers(0, self.layout.sizes, (chains, len(self.layout.sizes)))

@@ -14,26 +14,26 @@ from dpbayes.mechanisms.pegs.regressions import Regressed, fit_regressions
 from dpbayes.privacy.guarantee import inside
 from dpbayes.privacy.noise import Noise
 
-MOST_COEFFICIENTS = 1_000_000  # of one column's regression
+MOST_COEFFICIENTS = 1_000_000  # coefficients in the regression of one column
 
 
 @dataclass(frozen=True)
 class PerturbedImputation(Gibbs):
     """Perturbed multiple imputation by multinomial logistic regressions with a public ridge.
 
-    The paper's have an elastic net that cross-validation tunes.
+    The paper uses an elastic net that is tuned by cross-validation.
 
     Source: park-ghosh-2014, table 1; section 3.5.
 
-    Sensitivity: of a step log(1 + 1/α), for any two data sets: (g + α)/(1 + Cα) lies between
-    α/(1 + Cα) and (1 + α)/(1 + Cα) whatever the records are. No bound on what one record does to
-    the coefficients is needed, and none is used.
+    Sensitivity: log(1 + 1/α) for a step, for any two data sets: (g + α)/(1 + Cα) lies between
+    α/(1 + Cα) and (1 + α)/(1 + Cα) for any records. No bound on the effect of one record on the
+    coefficients is needed.
 
     Guarantee: strict, M w for each synthetic record, for both adjacencies, and for any number of
     records that change together.
 
     Attributes:
-        penalty: of squared coefficients; public.
+        penalty: ridge penalty of squared coefficients; public.
         all others: as in ``Gibbs``.
     """
 
@@ -60,6 +60,6 @@ class PerturbedImputation(Gibbs):
     def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
         assert fitted.plan is not None  # it has a claim
         if "coefficients" not in fitted.kept:
-            found = fit_regressions(fitted.layout, fitted.codes, self.penalty)
-            fitted.kept["coefficients"] = found
+            coefficients = fit_regressions(fitted.layout, fitted.codes, self.penalty)
+            fitted.kept["coefficients"] = coefficients
         return Regressed(fitted.layout, fitted.kept["coefficients"], fitted.plan.alpha)

@@ -1,4 +1,4 @@
-"""Hash keys: which row of a column's table a record belongs to, and which columns make it."""
+"""Hash keys: the row of a column's table for each record, and the choice of key columns."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from dpbayes.mechanisms.tables.noisy import noisy_counts
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.privacy.noise import Noise
 
-MOST_BITS = 16  # of the hash of the rest
-USUAL = 2  # columns of a key, where there are so many others
-MOST_TOTAL = 10 * MAX_CELLS  # of all tables together
-_MIX = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)  # odd, with bits all over
+MOST_BITS = 16  # bits of the hash of the columns outside the key
+USUAL = 2  # default number of columns in a key, if there are so many others
+MOST_TOTAL = 10 * MAX_CELLS  # cells of all tables together
+_MIX = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)  # multipliers of MurmurHash3's finaliser
 
 
 @dataclass(frozen=True)
 class KeyLayout:
-    """Columns with levels: names and numbers of levels. Public.
+    """Names and numbers of levels of the columns. Public.
 
     Attributes:
-        names, sizes: of every column, those that stay as they are first.
-        given: how many stay as they are.
+        names, sizes: names and numbers of levels, public columns first.
+        given: number of public columns, which are not drawn.
     """
 
     names: tuple[str, ...]
@@ -44,24 +44,24 @@ class KeyLayout:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Pairs of columns of which one is drawn at least."""
+        """Pairs of columns of which at least one is drawn."""
         every = itertools.combinations(range(len(self.names)), 2)
         return [(i, j) for i, j in every if j >= self.given]
 
     def others(self, column: int) -> list[int]:
-        """All columns but one."""
+        """All columns except one."""
         return [j for j in range(len(self.names)) if j != column]
 
 
 @dataclass(frozen=True)
 class Key:
-    """How the row of a column's table follows from the other columns.
+    """Function that maps the other columns of a record to a row of a column's table.
 
     Attributes:
-        layout: of all columns.
-        column: whose table it is.
-        named: columns that the row keeps apart.
-        bits: of a hash of all the rest; where there is no rest, none.
+        layout: names and numbers of levels of all columns.
+        column: number of the column that the table is for.
+        named: columns whose levels all have rows of their own.
+        bits: bits of a hash of the remaining columns, if there are any.
     """
 
     layout: KeyLayout
@@ -76,21 +76,21 @@ class Key:
 
     @property
     def tail(self) -> int:
-        """Values of the hash."""
+        """Number of values of the hash."""
         return 2**self.bits if self.rest else 1
 
     @property
     def rows(self) -> int:
-        """Of the table."""
+        """Number of rows of the table."""
         return math.prod(self.layout.sizes[j] for j in self.named) * self.tail
 
     @property
     def levels(self) -> int:
-        """C: of the column."""
+        """Number C of levels of the column."""
         return self.layout.sizes[self.column]
 
     def of(self, codes: Ints) -> Ints:
-        """Row of each record, shape (n,), from its levels, shape (n, columns): mixed radix.
+        """Row of each record, shape (n,), from its levels, shape (n, columns), by mixed radix.
 
         Source: park-ghosh-2014, section 3.2.
         """
@@ -102,11 +102,12 @@ class Key:
         return row
 
     def _hash(self, codes: Ints) -> Ints:
-        """``bits`` bits of the rest; the same on every machine, of names and level numbers only."""
+        """Hash names and level numbers of the rest to ``bits`` bits, the same on every machine."""
         total = np.zeros(len(codes), dtype=np.uint64)
         for j in self.rest:
             total += (codes[:, j].astype(np.uint64) + np.uint64(1)) * _factor(self.layout.names[j])
-        for factor in _MIX:  # the finaliser of MurmurHash3: every bit moves half of all bits
+        # The finaliser of MurmurHash3: every input bit changes about half of the output bits.
+        for factor in _MIX:
             total ^= total >> np.uint64(33)
             total *= np.uint64(factor)
         return np.asarray((total >> np.uint64(64 - self.bits)).astype(np.int64))
@@ -118,13 +119,13 @@ def _factor(name: str) -> np.uint64:
 
 
 def nearest(layout: KeyLayout, m: int, bits: int) -> list[Key]:
-    """Keys of the m columns that stand next to each in the schema, before it at equal distance."""
+    """Keys of the m nearest columns in the schema; at equal distance the earlier one first."""
     places = np.arange(len(layout.names))
     return informative(layout, -np.abs(places[:, None] - places).astype(float), m, bits)
 
 
 def declared(layout: KeyLayout, named: Mapping[str, Sequence[str]], bits: int) -> list[Key]:
-    """Keys of the columns that somebody named for each.
+    """Keys of the columns that the user named for each column.
 
     Raises:
         SchemaError: unknown or missing columns, or one in its own key.
@@ -136,7 +137,7 @@ def declared(layout: KeyLayout, named: Mapping[str, Sequence[str]], bits: int) -
             f"keys are for {', '.join(map(str, named))}; they have to be for every synthesised "
             f"column: {', '.join(drawn)}."
         )
-    found = []
+    keys = []
     for name in drawn:
         others = named[name]
         listed = isinstance(others, list | tuple) and all(isinstance(o, str) for o in others)
@@ -145,44 +146,46 @@ def declared(layout: KeyLayout, named: Mapping[str, Sequence[str]], bits: int) -
                 f"keys of column {name!r}: {others!r} must be a list of different other columns "
                 f"among {', '.join(n for n in layout.names if n != name)}."
             )
-        found.append(Key(layout, place[name], tuple(place[o] for o in others), bits))
-    return found
+        keys.append(Key(layout, place[name], tuple(place[o] for o in others), bits))
+    return keys
 
 
 def informative(layout: KeyLayout, information: Floats, m: int, bits: int) -> list[Key]:
-    """Keys of the m columns with most mutual information, shape (columns, columns), with each.
+    """Keys of the m columns with the largest mutual information with each column.
 
     Source: park-ghosh-2014, section 3.2.
     """
-    found = []
+    keys = []
     for i in layout.drawn:
         others = layout.others(i)
         order = np.argsort(-information[i, others], kind="stable")[:m]
-        found.append(Key(layout, i, tuple(others[k] for k in order), bits))
-    return found
+        keys.append(Key(layout, i, tuple(others[k] for k in order), bits))
+    return keys
 
 
 def pair_counts(layout: KeyLayout, codes: Ints) -> list[Ints]:
-    """Records by the levels of each of ``layout.pairs``: tables of shape (levels, levels)."""
-    found = []
+    """Exact pair tables for ``layout.pairs``, of shape (levels, levels) each."""
+    tables = []
     for i, j in layout.pairs:
         a, b = layout.sizes[i], layout.sizes[j]
         cells = np.bincount(codes[:, i] * b + codes[:, j], minlength=a * b)
-        found.append(cells.reshape(a, b))
-    return found
+        tables.append(cells.reshape(a, b))
+    return tables
 
 
 def mutual_information(layout: KeyLayout, tables: Sequence[Floats]) -> Floats:
-    """Of each of ``layout.pairs``, in nats, shape (columns, columns); 0 for an empty table."""
-    found = np.zeros((len(layout.names),) * 2)
+    """Mutual information of each pair in nats, shape (columns, columns); 0 for an empty table."""
+    information = np.zeros((len(layout.names),) * 2)
     for (i, j), table in zip(layout.pairs, tables, strict=True):
         total = table.sum()
         if total > 0:
             p = table / total
             apart = p.sum(axis=1, keepdims=True) * p.sum(axis=0, keepdims=True)
-            some = p > 0
-            found[i, j] = found[j, i] = float((p[some] * np.log(p[some] / apart[some])).sum())
-    return found
+            positive = p > 0
+            information[i, j] = information[j, i] = float(
+                (p[positive] * np.log(p[positive] / apart[positive])).sum()
+            )
+    return information
 
 
 def noisy_information(
@@ -190,23 +193,23 @@ def noisy_information(
 ) -> Floats:
     """Mutual information from noisy tables of all pairs.
 
-    Cells that noise alone could have filled are left out: with many cells they would make up
-    information. That is done to noisy counts, and costs nothing.
+    Cells that noise alone could have filled are set to 0: many of them would bias the information
+    upwards. This is post-processing of noisy counts, and costs nothing.
 
-    Guarantee: ``epsilon``-DP for ``adjacency``. A record is in one cell of every pair's table; each
-    has its part of epsilon.
+    Guarantee: ``epsilon``-DP for ``adjacency``. A record is in one cell of every pair table, and
+    each table gets an equal share of epsilon.
     """
     part = epsilon / len(layout.pairs)
     scale = (1 if adjacency == "add-remove" else 2) / part
     tables = []
     for counts in pair_counts(layout, codes):
-        found = noisy_counts(counts, math.inf, part, adjacency, noise, "zero").astype(float)
-        tables.append(np.where(found > scale * math.log(found.size), found, 0.0))
+        noisy = noisy_counts(counts, math.inf, part, adjacency, noise, "zero").astype(float)
+        tables.append(np.where(noisy > scale * math.log(noisy.size), noisy, 0.0))
     return mutual_information(layout, tables)
 
 
 def check_room(layout: KeyLayout, m: int, bits: int) -> None:
-    """Raise GuaranteeError unless tables of any m columns can be held. By public facts alone.
+    """Raise GuaranteeError unless tables with any m key columns fit, by public facts alone.
 
     Source: park-ghosh-2014, section 3.2.
     """
@@ -224,7 +227,7 @@ def check_room(layout: KeyLayout, m: int, bits: int) -> None:
 
 
 def usual(layout: KeyLayout, bits: int) -> int:
-    """The largest m up to ``USUAL`` for which there are columns and room; 0 if there is none."""
+    """Largest m up to ``USUAL`` for which columns and memory suffice; 0 if there is none."""
     for m in range(min(USUAL, len(layout.names) - 1), 0, -1):
         cells = [_cells(layout, i, m, bits) for i in layout.drawn]
         if max(cells) <= MAX_CELLS and sum(cells) <= MOST_TOTAL:
@@ -242,7 +245,7 @@ def require_total(layout: KeyLayout, cells: int) -> None:
 
 
 def check_keys(keys: Sequence[Key]) -> None:
-    """Raise GuaranteeError unless the tables of these keys can be held."""
+    """Raise GuaranteeError unless the tables of these keys fit in memory."""
     for key in keys:
         cells = key.rows * key.levels
         if cells > MAX_CELLS:
@@ -257,14 +260,14 @@ def check_keys(keys: Sequence[Key]) -> None:
 
 
 def _cells(layout: KeyLayout, column: int, m: int, bits: int) -> int:
-    """The most cells that the table of a column can have with m columns in its key."""
+    """Largest number of cells of a column's table with any m columns in its key."""
     others = sorted((layout.sizes[j] for j in layout.others(column)), reverse=True)
     tail = 2**bits if m < len(others) else 1
     return math.prod(others[:m]) * tail * layout.sizes[column]
 
 
 def _largest_m(layout: KeyLayout, bits: int, cells: int) -> dict[int, int]:
-    """The largest m that fits, by column to draw; -1 where not even 0 does."""
+    """Largest m that fits, by column to draw; -1 if not even m = 0 does."""
     others = range(len(layout.names))
     return {
         i: max((m for m in others if _cells(layout, i, m, bits) <= cells), default=-1)

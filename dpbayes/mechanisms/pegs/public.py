@@ -1,4 +1,4 @@
-"""Public records: where Gibbs chains may start, and which columns go together."""
+"""Public records, from which Gibbs chains may start and keys may be chosen."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dpbayes.schema.values import level_text
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PublicRecords(ReferenceData):
-    """Records that are public, and chosen without the confidential ones.
+    """Public records, which were chosen without looking at the confidential ones.
 
-    Statistics of them are used as they are, and rows of them start chains: no ε covers them.
+    Their statistics are used without noise, and their rows start chains: ε does not protect them.
 
     Attributes:
         table: rows with every column of the schema.
@@ -32,11 +32,11 @@ class PublicRecords(ReferenceData):
 
     @classmethod
     def load(cls, path: str | Path) -> PublicRecords:
-        """From a file, as ``read_records``. DataError if it cannot be read."""
+        """Read public records from a file with ``read_records``; DataError if that fails."""
         return cls(read_records(path))
 
     def validated(self, schema: Schema) -> pd.DataFrame:
-        """Declared columns, typed. DataError unless they fit the schema, and there are some."""
+        """Typed declared columns; DataError if there are no rows or they do not fit the schema."""
         return Schema(schema.columns).validate(self.table)
 
     def check_records(self, records: pd.DataFrame) -> None:
@@ -45,5 +45,5 @@ class PublicRecords(ReferenceData):
 
 
 def _texts(table: pd.DataFrame) -> pd.DataFrame:
-    """Levels and numbers as one writes them, whichever way a file was read."""
+    """Levels and numbers as text, independent of the types with which a file was read."""
     return pd.DataFrame({name: table[name].map(level_text).astype(object) for name in table})

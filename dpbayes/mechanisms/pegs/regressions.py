@@ -12,21 +12,21 @@ from dpbayes.mechanisms.pegs.blocks import Conditionals
 from dpbayes.mechanisms.pegs.cost import Grain
 from dpbayes.mechanisms.pegs.keys import KeyLayout
 
-MOST_RECORDS = 20_000  # that a regression is fitted to
-MOST_STEPS = 100  # of the optimiser
+MOST_RECORDS = 20_000  # records to which a regression is fitted
+MOST_STEPS = 100  # steps of the optimiser
 
 
 class Regressed(Conditionals):
-    """Fitted probabilities with α more at every level: (g + α) / (1 + C_i α).
+    """Fitted probabilities plus α at every level: (g + α) / (1 + C_i α).
 
-    The fit is a function of the records like any other: nothing rests on it but that every g is at
-    least 0 and that they sum to 1, which whole numbers make exact.
+    The guarantee needs only that every g is at least 0 and that they sum to 1, which holds exactly
+    because they are whole numbers; how well the regression fits does not matter.
 
     Source: park-ghosh-2014, section 3.5.
 
     Args:
-        coefficients: of each column, shape (1 + levels of the others, levels), constant first.
-        alpha: the same for every row.
+        coefficients: by column, shape (1 + levels of the others, levels), constant first.
+        alpha: α, the same for every row.
     """
 
     def __init__(self, layout: KeyLayout, coefficients: dict[int, Floats], alpha: float):
@@ -44,22 +44,22 @@ class Regressed(Conditionals):
 
 
 def log_odds(layout: KeyLayout, column: int, beta: Floats, codes: Ints) -> Floats:
-    """Of the levels of a column, but for a constant; shape (n, levels).
+    """Log probabilities of a column's levels up to a constant by row, shape (n, levels).
 
     Args:
         beta: coefficients of the column.
-        codes: levels, shape (n, columns).
+        codes: levels of all columns, shape (n, columns).
     """
-    found = np.broadcast_to(beta[0], (len(codes), beta.shape[1])).copy()
+    logits = np.broadcast_to(beta[0], (len(codes), beta.shape[1])).copy()
     for place, j in _places(layout, column):
-        found += beta[place + codes[:, j]]
-    return found
+        logits += beta[place + codes[:, j]]
+    return logits
 
 
 def whole(p: Floats, unit: int) -> Ints:
-    """Whole numbers at or above 0 near ``unit`` times p, shape (rows, C), with sum ``unit``.
+    """Round ``unit`` times p to non-negative whole numbers with sum ``unit``, shape (rows, C).
 
-    Whatever p is: ends that are no numbers, or do not grow, are mended.
+    This holds for any p: cumulative sums that are NaN, or do not increase, are corrected.
     """
     ends = np.nan_to_num(np.cumsum(p, axis=1), nan=1.0).clip(0, 1)
     ends = np.maximum.accumulate(np.floor(ends * unit), axis=1).astype(np.int64)
@@ -74,20 +74,21 @@ def fit_regressions(
     only: Sequence[int] | None = None,
     most: int = MOST_RECORDS,
 ) -> dict[int, Floats]:
-    """Coefficients of every column to draw, with a ridge; constants are free.
+    """Fit ridge regressions of every column to draw; constants are not penalised.
 
-    The paper's penalty is an elastic net, by cross-validation (section 4.3). The optimiser ends
-    after ``MOST_STEPS``.
+    The paper uses an elastic net, tuned by cross-validation (section 4.3). The optimiser stops
+    after ``MOST_STEPS`` at the latest.
 
     Source: park-ghosh-2014, section 3.5.
 
     Args:
-        penalty: the sum of squared coefficients is multiplied by half of it.
-        only: of these columns.
-        most: records; of more an evenly spread part is looked at.
+        codes: levels of all columns, shape (n, columns).
+        penalty: factor of half the sum of squared coefficients.
+        only: columns to fit; by default all that are drawn.
+        most: largest number of records; of more, an evenly spaced sample is used.
     """
-    some = codes[:: max(1, -(-len(codes) // most))]
-    return {i: _fit(layout, i, some, penalty) for i in (layout.drawn if only is None else only)}
+    sample = codes[:: max(1, -(-len(codes) // most))]
+    return {i: _fit(layout, i, sample, penalty) for i in (layout.drawn if only is None else only)}
 
 
 def _fit(layout: KeyLayout, column: int, codes: Ints, penalty: float) -> Floats:
@@ -112,14 +113,14 @@ def _fit(layout: KeyLayout, column: int, codes: Ints, penalty: float) -> Floats:
         return loss + penalty / 2 * float((beta[1:] ** 2).sum()), slope.ravel()
 
     start = np.zeros(width * levels)
-    found = optimize.minimize(
+    optimum = optimize.minimize(
         objective, start, jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS}
     )
-    return np.asarray(found.x.reshape(width, levels))
+    return np.asarray(optimum.x.reshape(width, levels))
 
 
 def _indicators(layout: KeyLayout, column: int, codes: Ints, width: int) -> sparse.csr_matrix:
-    """A constant and a column for each level of each other column, shape (n, width)."""
+    """Design matrix: a constant and an indicator of each level of the others, shape (n, width)."""
     n = len(codes)
     places = [np.zeros(n, dtype=np.int64)]
     places += [place + codes[:, j] for place, j in _places(layout, column)]
@@ -129,7 +130,7 @@ def _indicators(layout: KeyLayout, column: int, codes: Ints, width: int) -> spar
 
 
 def _places(layout: KeyLayout, column: int) -> Iterator[tuple[int, int]]:
-    """The first coefficient of each other column, and its number."""
+    """Place of the first coefficient of each other column, and the column's number."""
     place = 1
     for j in layout.others(column):
         yield place, j

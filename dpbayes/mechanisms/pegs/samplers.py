@@ -1,4 +1,4 @@
-"""Gibbs samplers on counts by hash key, with and without reset; the baseline without a key."""
+"""Gibbs samplers on counts by hash key, with and without reset, and a baseline without key."""
 
 from __future__ import annotations
 
@@ -49,17 +49,18 @@ WITHOUT_CLAIM = (
 
 @dataclass(frozen=True)
 class Keyed(Gibbs):
-    """Shared settings of samplers with a hash key.
+    """Base of the samplers with a hash key.
 
-    The key of a column are the m others that tell most of it, and a hash of the rest.
+    The key of a column consists of the m most informative other columns and a hash of the rest.
 
     Attributes:
-        keys: which m: ``noisy``, by mutual information in noisy tables of all pairs, which a
-            ``share`` of epsilon pays for; ``reference``, by that of public records; ``schema``,
-            those that stand nearest; or lists of names by column.
-        m: by default 2, or fewer where there are not so many others, or no room for their tables.
-        bits: of the hash.
-        share: of the budget of a data set, for ``noisy`` keys.
+        keys: choice of the m columns. ``noisy``: by mutual information in noisy tables of all
+            pairs, on which ``share`` of epsilon is spent; ``reference``: by mutual information in
+            public records; ``schema``: the nearest in the schema; or lists of names by column.
+        m: number of columns in a key; by default 2, or fewer if there are not so many others, or
+            no room for their tables.
+        bits: bits of the hash.
+        share: share of a data set's budget for ``noisy`` keys.
     """
 
     keys: Literal["noisy", "reference", "schema"] | ByName = "noisy"
@@ -91,17 +92,19 @@ class Keyed(Gibbs):
         if not fitted.plan.order:
             return self.blocks(*public_tables(fitted), fitted.plan.alpha)
         layout, m = fitted.layout, length(self, fitted.layout)
-        found = noisy_information(layout, fitted.codes, fitted.plan.order, self.adjacency, noise)
-        keys = informative(layout, found, m, self.bits)
+        information = noisy_information(
+            layout, fitted.codes, fitted.plan.order, self.adjacency, noise
+        )
+        keys = informative(layout, information, m, self.bits)
         return self.blocks(keys, count_tables(keys, fitted.codes), fitted.plan.alpha)
 
     def blocks(self, keys: list[Key], counts: Any, alpha: float) -> Conditionals:
-        """Distributions of all columns."""
+        """Conditional distributions of all columns from their counts by key."""
         return Counted(keys[0].layout, keys, counts, alpha)
 
 
 def check_keyed(mechanism: Any, orders: tuple[str, ...]) -> None:
-    """Raise GuaranteeError for settings of keys."""
+    """Raise GuaranteeError for invalid settings of keys."""
     m, bits, keys = mechanism.m, mechanism.bits, mechanism.keys
     if m is not None and (isinstance(m, bool) or not isinstance(m, int) or m < 0):
         raise GuaranteeError(f"m = {m!r} must be a whole number, at least 0: columns of a key.")
@@ -109,7 +112,7 @@ def check_keyed(mechanism: Any, orders: tuple[str, ...]) -> None:
         raise GuaranteeError(f"bits = {bits!r} must be a whole number from 0 to {MOST_BITS}.")
     if isinstance(keys, Mapping):
         if m is not None:
-            raise GuaranteeError("m is for keys that are looked for; here keys names columns.")
+            raise GuaranteeError("m cannot be combined with keys that name columns: leave m out.")
     elif keys not in orders:
         raise GuaranteeError(
             f"keys = {keys!r} must be {', '.join(orders)}, or lists of columns by column. The "
@@ -121,14 +124,14 @@ def check_keyed(mechanism: Any, orders: tuple[str, ...]) -> None:
 
 
 def length(mechanism: Any, layout: KeyLayout) -> int:
-    """m; by default the largest number up to ``USUAL`` for which there are columns and room."""
+    """Number m of columns in a key; by default the largest up to ``USUAL`` that fits."""
     if mechanism.m is not None:
         return int(mechanism.m)
     return usual(layout, mechanism.bits)
 
 
 def check_tables(mechanism: Any, layout: KeyLayout) -> None:
-    """Raise SchemaError or GuaranteeError unless there are such keys, and room for their tables."""
+    """Raise SchemaError or GuaranteeError unless the keys exist and their tables fit."""
     if isinstance(mechanism.keys, Mapping):
         check_keys(declared(layout, mechanism.keys, mechanism.bits))
         return
@@ -141,16 +144,16 @@ def check_tables(mechanism: Any, layout: KeyLayout) -> None:
 
 
 def public_tables(fitted: FittedGibbs) -> tuple[list[Key], Any]:
-    """Keys that are public, and the counts by them, which are made once."""
+    """Public keys, and the counts by key, which are cached."""
     if "tables" not in fitted.kept:
         keys = public_keys(fitted.mechanism, fitted)
         fitted.kept["tables"] = keys, count_tables(keys, fitted.codes)
-    found: tuple[list[Key], Any] = fitted.kept["tables"]
-    return found
+    tables: tuple[list[Key], Any] = fitted.kept["tables"]
+    return tables
 
 
 def public_keys(mechanism: Any, fitted: FittedGibbs) -> list[Key]:
-    """Keys from names, the schema or public records; any where m leaves nothing to choose."""
+    """Keys from names, the schema or public records; any if m leaves no choice."""
     layout, bits = fitted.layout, mechanism.bits
     if isinstance(mechanism.keys, Mapping):
         return declared(layout, mechanism.keys, bits)
@@ -164,17 +167,17 @@ def public_keys(mechanism: Any, fitted: FittedGibbs) -> list[Key]:
 
 @dataclass(frozen=True)
 class Pegs(Keyed):
-    """Perturbed Gibbs sampler: a record is a sweep over the columns, each drawn by its hash key.
+    """Perturbed Gibbs sampler: a record is a sweep that draws each column given its hash key.
 
     Source: park-ghosh-2014, table 1; eq. 1; eq. 2.
 
-    Sensitivity: of a step log(1 + 1/α), for a record added, removed or changed
-    (``cost.Sampler``). A record has M steps. What the steps start from, a public seed or a
-    synthetic record that was paid for, tells nothing more.
+    Sensitivity: log(1 + 1/α) for a step, for a record added, removed or changed
+    (``cost.Sampler``). A record has M steps. The start of a sweep, a public seed or a synthetic
+    record that is already accounted for, adds no loss.
 
-    Guarantee: strict, ε for both adjacencies where the keys are public; M w for each synthetic
-    record, and their sum for a data set. Noisy keys are paid for besides: with ε for add/remove a
-    changed record costs more by the order's ε.
+    Guarantee: strict, ε for both adjacencies if the keys are public: M w for each synthetic record,
+    and their sum for a data set. Noisy keys cost more: with ε for add/remove, a changed record adds
+    the ε of the order once more.
 
     Attributes are those of ``Gibbs`` and ``Keyed``, and ``diversity`` of ``DiversePegs``.
     """
@@ -195,8 +198,8 @@ class PegsReset(Keyed):
 
     Source: park-ghosh-2014, table 1; section 3.4.
 
-    Sensitivity: of one row of each column's table log(1 + 1/α); a block finds each row as counted
-    once at most (``cost.Sampler``).
+    Sensitivity: log(1 + 1/α) for one row of each column's table; a block reads the counts of a row
+    at most once (``cost.Sampler``).
 
     Guarantee: strict, M w for each block of B records, however large B is, when a record is added
     or removed; a changed record is in up to two rows of each table and costs up to
@@ -216,9 +219,9 @@ class PegsReset(Keyed):
 
 @dataclass(frozen=True)
 class MarginalBootstrap(Gibbs):
-    """Every column from its own counts with α more at every level; the baseline of the paper.
+    """Draw every column from its own counts plus α at every level; the baseline of the paper.
 
-    The paper's has no α. Here it is that of ``Pegs`` with an empty key, so that it has a claim.
+    The paper has no α here. With the α of ``Pegs`` for an empty key there is a guarantee.
 
     Source: park-ghosh-2014, table 1; mcclure-reiter-2012.
 
@@ -244,16 +247,16 @@ class MarginalBootstrap(Gibbs):
 
 @dataclass(frozen=True)
 class DiversePegs(GibbsChains):
-    """``Pegs`` with entropy l-diversity in place of ε.
+    """``Pegs`` with entropy l-diversity instead of differential privacy.
 
     Source: park-ghosh-2014, section 3.3 diversity.
 
-    Guarantee: none. α of a row follows its counts, and is 0 where they are diverse by themselves.
+    Guarantee: none. The α of a row depends on its counts, and is 0 if they are diverse enough.
 
     Attributes:
         diversity: l, from 1 to the smallest number of levels.
         records, block, bins, seeds, reference: as in ``Gibbs``.
-        keys, m, bits: as in ``Keyed``; there is no ε for noisy ones.
+        keys, m, bits: as in ``Keyed``; there is no ε for noisy keys.
     """
 
     diversity: float
@@ -301,11 +304,11 @@ class DiversePegs(GibbsChains):
                 )
 
     def plan(self, layout: KeyLayout, rows: int) -> None:
-        """No ε buys anything."""
+        """Return None: there is no budget to divide."""
 
     def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
         if "diverse" not in fitted.kept:
             keys, counts = public_tables(fitted)
             fitted.kept["diverse"] = Diverse(fitted.layout, keys, counts, self.diversity)
-        found: Conditionals = fitted.kept["diverse"]
-        return found
+        conditionals: Conditionals = fitted.kept["diverse"]
+        return conditionals

@@ -1,1 +1,1 @@
-"""Mechanisms that draw from tables of counts."""
+"""Mechanisms that draw synthetic rows from tables of counts."""

@@ -1,4 +1,4 @@
-"""The empirical distribution behind a noisy table, and what a bootstrap of the records costs."""
+"""Synthesis from a noisy empirical distribution, and the privacy loss of bootstrapping records."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from dpbayes.privacy.noise import Noise
 
 @dataclass(frozen=True)
 class EmpiricalBootstrap(NoisyTable):
-    """Data sets from a sanitised empirical distribution, by a bootstrap or from one for all.
+    """Draws from a noisy empirical distribution, of all records or of a bootstrap sample each.
 
-    ``resample=False`` (Liu, figure 5a): one noisy table, paid once, from which every data set is
-    drawn. ``resample=True`` (figure 5b): each data set has a bootstrap sample of the records, its
-    noisy table, and its own cost; so the data sets also show the sampling variability.
+    ``resample=False`` (Liu, figure 5a): one noisy table, which spends epsilon once, and from which
+    every data set is drawn. ``resample=True`` (figure 5b): each data set has its own bootstrap
+    sample of the records, noisy table and epsilon; so the data sets also show sampling variability.
 
-    The bootstrap is Poisson's: every record has Poisson(1) copies, independently. With n draws with
-    replacement, as in the paper, the number of a record's copies depends on n, and so does the
-    cost, where n may be confidential.
+    Every record has Poisson(1) copies, independently (Poisson bootstrap). With n draws with
+    replacement, as in the paper, the distribution of the number of copies, and with it the cost,
+    would depend on n, which may be confidential.
 
     Source: liu-2016, section 3.5; figure 5.
 
-    Sensitivity: of the table 1 or 2, for one copy. A bootstrap sample holds one record k times, so
-    that noise for one copy costs more than epsilon, of which the paper says nothing. With noise at
-    a loss s for one copy it is exp(s) - 1 for a record added or removed and exp(s) - exp(-s) for a
-    changed one (``bootstrap_loss``), whatever n is. The noise is scaled so that this is epsilon.
+    Sensitivity: 1 or 2 for one copy of a record in the table. A bootstrap sample holds one record k
+    times, so that noise scaled for one copy costs more than epsilon, which the paper leaves out.
+    With noise of loss s for one copy the loss is exp(s) - 1 for a record added or removed and
+    exp(s) - exp(-s) for a changed one (``bootstrap_loss``), for any n. The noise is scaled so that
+    this equals epsilon.
 
     Guarantee: strict. Let p_k be the output density given k copies of the record, all else summed
     out. p_k / p_0 lies within exp(+-k s), so that sum_k P(k) p_k, over p_0, lies between the means
@@ -41,7 +42,7 @@ class EmpiricalBootstrap(NoisyTable):
 
     Attributes:
         epsilon, adjacency, bins, sigma, out_of_range: as in ``NoisyTable``.
-        resample: bootstrap, or one table for all.
+        resample: a bootstrap sample for each data set, or one table for all.
     """
 
     resample: bool = True
@@ -53,10 +54,10 @@ class EmpiricalBootstrap(NoisyTable):
         if not self.resample:
             return super().loss
         step = copy_loss(self.epsilon, self.adjacency)
-        # The one of the chosen adjacency is epsilon, but for rounding.
+        # The loss for the chosen adjacency is epsilon exactly; computing it would add rounding.
         least, changed = (
-            self.epsilon if one == self.adjacency else bootstrap_loss(step, one)
-            for one in ("add-remove", "substitution")
+            self.epsilon if neighbour == self.adjacency else bootstrap_loss(step, neighbour)
+            for neighbour in ("add-remove", "substitution")
         )
         return Loss.pure(least, changed=changed)
 
@@ -73,31 +74,31 @@ class EmpiricalBootstrap(NoisyTable):
             return super().sanitise(fitted, noise)
         step = copy_loss(self.epsilon, self.adjacency)
         sample = bootstrap(fitted.counts, noise)
-        found = noisy_counts(sample, math.inf, step, "add-remove", noise, self.out_of_range)
-        return found.astype(float)
+        counts = noisy_counts(sample, math.inf, step, "add-remove", noise, self.out_of_range)
+        return counts.astype(float)
 
 
 def bootstrap(counts: Ints, noise: Noise) -> Ints:
-    """Counts of records by cell where every record has Poisson(1) copies, of the same shape.
+    """Draw counts by cell where every record has Poisson(1) copies; same shape as ``counts``.
 
-    The copies' distribution is Poisson's from below (``Noise.poisson``), which is all that
-    ``bootstrap_loss`` needs.
+    The sampler approximates the Poisson distribution from below (``Noise.poisson``), which is
+    enough for ``bootstrap_loss``.
     """
     cell = np.repeat(np.arange(counts.size), counts.ravel())
-    found = np.zeros(counts.size, dtype=np.int64)
-    np.add.at(found, cell, noise.poisson(cell.size))
-    return found.reshape(counts.shape)
+    copies = np.zeros(counts.size, dtype=np.int64)
+    np.add.at(copies, cell, noise.poisson(cell.size))
+    return copies.reshape(counts.shape)
 
 
 def bootstrap_loss(step: float, adjacency: Adjacency) -> float:
-    """Loss of a mechanism on a Poisson bootstrap sample of the records, for one record.
+    """Pure-DP loss, for one record, of a mechanism that is run on a Poisson bootstrap sample.
 
     Args:
-        step: its loss when one copy is added to the sample or removed.
+        step: loss of the mechanism when one copy is added to the sample or removed.
     """
     return math.expm1(step) if adjacency == "add-remove" else 2 * math.sinh(step)
 
 
 def copy_loss(epsilon: float, adjacency: Adjacency) -> float:
-    """The loss for one copy at which ``bootstrap_loss`` is ``epsilon``."""
+    """Loss for one copy at which ``bootstrap_loss`` equals ``epsilon``."""
     return math.log1p(epsilon) if adjacency == "add-remove" else math.asinh(epsilon / 2)

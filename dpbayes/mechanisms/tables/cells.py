@@ -1,4 +1,4 @@
-"""Records as cells of a table: public levels and bins, one axis per column."""
+"""Cells of a contingency table: public levels and bins, one axis per column."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from dpbayes.core.lazy import pd
 from dpbayes.schema import Column, Schema
 
 BIN_RULES = ("log", "sqrt", "scott")
-MAX_CELLS = 5_000_000  # of one table; noise for a million cells takes OpenDP seven seconds
+MAX_CELLS = 5_000_000  # in one table; noise for a million cells takes OpenDP seven seconds
 BinRule = str | int | Sequence[float]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One column cut into public cells.
+    """One column divided into public cells.
 
     Atoms of a numeric column are cells of their own among its bins; a column whose values may be
     missing has a last cell for them.
 
     Attributes:
-        column: its declaration.
-        edges: of the B bins of a numeric column, shape (B + 1,); None for levels. Bins are closed
-            on the left, the last one on both sides. Those of whole numbers lie between numbers.
+        column: declaration of the column.
+        edges: edges of the B bins of a numeric column, shape (B + 1,); None for levels. Bins are
+            closed on the left, the last one on both sides. Edges of whole numbers lie between two.
     """
 
     column: Column
@@ -38,12 +38,12 @@ class Axis:
 
     @cached_property
     def ranges(self) -> tuple[Floats, Floats, Mask]:
-        """Lower and upper ends of bins and atoms in their order, and which are atoms: (valued,)."""
+        """Lower and upper ends of bins and atoms in order, and a mask of atoms, shape (valued,)."""
         assert self.edges is not None
         low, high = self.edges[:-1], self.edges[1:]
         if self.column.whole:
             low, high = np.ceil(low), np.floor(high)
-        # A bin that holds nothing else is the atom.
+        # A bin that holds only the atom already stands for it.
         atoms = [a for a in self.column.atoms if not ((low == a) & (high == a)).any()]
         alone = np.repeat([False, True], [len(low), len(atoms)])
         low, high = np.append(low, atoms), np.append(high, atoms)
@@ -52,7 +52,7 @@ class Axis:
 
     @property
     def valued(self) -> int:
-        """Number of levels, or of bins and atoms."""
+        """Number of cells other than the one for missing values."""
         return len(self.column.levels) if self.edges is None else len(self.ranges[0])
 
     @property
@@ -62,12 +62,12 @@ class Axis:
 
     @property
     def names(self) -> list[str]:
-        """Of the cells, shape (size,)."""
+        """Names of the cells, shape (size,)."""
         missing = ["missing"] * self.column.optional
         if self.edges is None:
             return [*map(str, self.column.levels), *missing]
         ends = zip(*self.ranges[:2], strict=True)
-        named = [[self._shown(end) for end in both] for both in ends]
+        named = [[self._shown(end) for end in pair] for pair in ends]
         return [a if a == b else f"{a} to {b}" for a, b in named] + missing
 
     def _shown(self, end: float) -> str:
@@ -81,42 +81,43 @@ class Axis:
         numbers = values.to_numpy(dtype=float)
         low, _, alone = self.ranges
         place = np.searchsorted(self.edges, numbers, side="right") - 1
-        found = np.flatnonzero(~alone)[np.minimum(place, len(self.edges) - 2)]
+        cells = np.flatnonzero(~alone)[np.minimum(place, len(self.edges) - 2)]
         for cell in np.flatnonzero(alone):
-            found[numbers == low[cell]] = cell
-        return np.where(np.isnan(numbers), self.valued, found).astype(np.int64)
+            cells[numbers == low[cell]] = cell
+        return np.where(np.isnan(numbers), self.valued, cells).astype(np.int64)
 
     def decode(self, codes: Ints, rng: np.random.Generator) -> pd.Series:
-        """Levels, or numbers that are uniform inside each bin; nothing where they are missing."""
-        there = codes < self.valued
+        """Levels, or uniform draws inside bins, for cell numbers; NaN or None if missing."""
+        present = codes < self.valued
         if self.edges is None:
             levels = np.empty(self.size, dtype=object)
             levels[: self.valued] = self.column.levels
-            found = pd.Series(levels[codes], dtype=object)
+            decoded = pd.Series(levels[codes], dtype=object)
             alike = len({type(level) for level in self.column.levels}) == 1
-            return found.infer_objects() if alike and not self.column.optional else found
+            return decoded.infer_objects() if alike and not self.column.optional else decoded
         inside = np.minimum(codes, self.valued - 1)
         low, high = (end[inside] for end in self.ranges[:2])
         if not self.column.whole:
-            return pd.Series(rng.uniform(low, high)).where(there)
-        whole = self._whole(inside, rng)
-        return pd.Series(whole).where(there) if self.column.optional else pd.Series(whole)
+            return pd.Series(rng.uniform(low, high)).where(present)
+        numbers = self._whole(inside, rng)
+        return pd.Series(numbers).where(present) if self.column.optional else pd.Series(numbers)
 
     def _whole(self, cells: Ints, rng: np.random.Generator) -> Ints:
-        """Whole numbers of cells, each as likely; an atom comes from its own cell alone."""
+        """Draw whole numbers uniformly inside cells; an atom is drawn from its own cell only."""
         low, high, alone = self.ranges
         atoms = low[alone]
         within = (atoms >= low[:, None]) & (atoms <= high[:, None]) & ~alone[:, None]
-        within[within.sum(axis=1) > high - low] = False  # a bin of atoms only, of which none is
+        within[within.sum(axis=1) > high - low] = False  # a bin of atoms only has no records
         numbers = (high - low + 1 - within.sum(axis=1)).astype(np.int64)
-        found = low[cells].astype(np.int64) + rng.integers(0, numbers[cells])
-        for k, atom in enumerate(atoms):  # in their order: those at and above it move up
-            found += within[cells, k] & (found >= atom)
-        return np.asarray(found, dtype=np.int64)
+        values = low[cells].astype(np.int64) + rng.integers(0, numbers[cells])
+        # Skip the atoms in increasing order: draws at or above one move up by one.
+        for k, atom in enumerate(atoms):
+            values += within[cells, k] & (values >= atom)
+        return np.asarray(values, dtype=np.int64)
 
 
 def make_axis(column: Column, rule: BinRule, sigma: float | None, rows: int) -> Axis:
-    """Cut a column by its levels, or by a bin rule that uses public facts only.
+    """Divide a column by its levels, or by a bin rule that uses public facts only.
 
     Rules: ``log`` ceil(ln n), ``sqrt`` ceil(sqrt n), ``scott`` width 3.5 sigma n^(-1/3) with a
     public sigma, a number of bins, or their edges. n is the public number of rows.
@@ -177,21 +178,21 @@ def _count_bins(column: Column, rule: str, sigma: float | None, width: float, ro
 
 def _given_edges(column: Column, edges: Sequence[float], lower: float, upper: float) -> Floats:
     try:
-        found = np.asarray(edges, dtype=float)
+        cuts = np.asarray(edges, dtype=float)
     except (TypeError, ValueError):
-        found = np.empty(0)
-    good = found.ndim == 1 and found.size >= 2 and bool((np.diff(found) > 0).all())
-    if not good or (found[0], found[-1]) != (lower, upper):
+        cuts = np.empty(0)
+    good = cuts.ndim == 1 and cuts.size >= 2 and bool((np.diff(cuts) > 0).all())
+    if not good or (cuts[0], cuts[-1]) != (lower, upper):
         raise GuaranteeError(
             f"bins of column {column.name!r}: {edges!r} must be increasing edges from the lower "
             f"bound {lower:g} to the upper bound {upper:g}."
         )
     if not column.whole:
-        return found
-    if (found % 1 != 0).any():
-        raise GuaranteeError(f"bins of column {column.name!r}: edges of whole numbers are whole.")
-    # [a, b) and at last [a, b]: cut below each edge, and above the last.
-    return np.append(found[:-1] - 0.5, upper + 0.5)
+        return cuts
+    if (cuts % 1 != 0).any():
+        raise GuaranteeError(f"bins of column {column.name!r}: edges must be whole numbers.")
+    # Bins are [a, b), the last one [a, b]: cut below each edge, and above the last.
+    return np.append(cuts[:-1] - 0.5, upper + 0.5)
 
 
 @dataclass(frozen=True)
@@ -217,12 +218,14 @@ class TableCells:
         """Axes for every column of a schema, by public rules and the public number of rows.
 
         Raises:
-            SchemaError, GuaranteeError: as ``make_axis``; or rules that name other columns.
+            SchemaError, GuaranteeError: as raised by ``make_axis``; rules for unknown columns.
         """
-        for what, named in (("bins", bins), ("sigma", sigma or {})):
+        for setting, named in (("bins", bins), ("sigma", sigma or {})):
             for name in named if isinstance(named, Mapping) else ():
                 if schema[name].levels:
-                    raise GuaranteeError(f"{what}: column {name!r} has levels and needs no bins.")
+                    raise GuaranteeError(
+                        f"{setting}: column {name!r} has levels and needs no bins."
+                    )
 
         def axis(column: Column) -> Axis:
             rule = bins.get(column.name, "sqrt") if isinstance(bins, Mapping) else bins
@@ -234,7 +237,7 @@ class TableCells:
 
     @cached_property
     def size(self) -> int:
-        """Number K of cells in one stratum; exact, it may be beyond any memory."""
+        """Number K of cells in one stratum, as an exact integer; it may exceed any memory."""
         return math.prod(axis.size for axis in self.axes)
 
     @cached_property
@@ -245,7 +248,7 @@ class TableCells:
     def require_memory(self) -> None:
         """Raise DataError if the table has more than ``MAX_CELLS`` cells.
 
-        It does not say how many: where the number of rows is noisy, they would tell it.
+        The message leaves out their number, which would disclose the noisy number of rows.
         """
         if self.strata * self.size > MAX_CELLS:
             columns = ", ".join(axis.column.name for axis in (*self.given, *self.axes))
@@ -269,14 +272,14 @@ class TableCells:
         return _ravel(self.axes, records)
 
     def counts(self, records: pd.DataFrame) -> Ints:
-        """Records by stratum and cell, shape (strata, K)."""
+        """Exact counts of records by stratum and cell, shape (strata, K)."""
         self.require_memory()
         number = self.stratum(records) * self.size + self.cell(records)
-        found = np.bincount(number, minlength=self.strata * self.size)
-        return found.reshape(self.strata, self.size)
+        counts = np.bincount(number, minlength=self.strata * self.size)
+        return counts.reshape(self.strata, self.size)
 
     def unravel(self, cells: Ints) -> Ints:
-        """Cells on each axis, shape (n, number of axes), of cell numbers."""
+        """Split cell numbers into cells on each axis, shape (n, number of axes)."""
         return np.column_stack(np.unravel_index(cells, [axis.size for axis in self.axes]))
 
     def decode(self, codes: Ints, rng: np.random.Generator) -> pd.DataFrame:
@@ -286,7 +289,7 @@ class TableCells:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: number of levels or edges of the bins, by column."""
+        """JSON-ready number of cells, or edges of the bins, by column."""
         return {
             axis.column.name: axis.size if axis.edges is None else axis.edges.tolist()
             for axis in (*self.given, *self.axes)
@@ -296,7 +299,7 @@ class TableCells:
 def check_cells(
     schema: Schema, bins: BinRule | Mapping[str, BinRule], sigma: Mapping[str, float] | None
 ) -> None:
-    """Raise SchemaError or GuaranteeError for columns and rules that make no cells."""
+    """Raise SchemaError or GuaranteeError for columns and rules that define no cells."""
     check_bins(bins)
     if sigma is not None and not isinstance(sigma, Mapping):
         raise GuaranteeError(f"sigma = {sigma!r} must be a table by column, {{age = 12}}.")
@@ -305,7 +308,8 @@ def check_cells(
         if not number or not 0 < value < math.inf:
             raise GuaranteeError(f"sigma of column {name!r}: {value!r} must be a number above 0.")
     schema.confidential()
-    TableCells.of(schema, 1000, bins, sigma)  # any number of rows: it is not asked yet
+    # Any number of rows will do for this check; the actual one is not known yet.
+    TableCells.of(schema, 1000, bins, sigma)
 
 
 def check_bins(bins: BinRule | Mapping[str, BinRule]) -> None:

@@ -1,4 +1,4 @@
-"""Tables and histograms with Laplace noise in every cell."""
+"""Contingency tables and histograms with discrete Laplace noise in every cell."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def noisy_counts(
     noise: Noise,
     out_of_range: TableRange = "bit",
 ) -> Ints:
-    """Counts of disjoint cells with discrete Laplace noise, at or above 0.
+    """Add discrete Laplace noise to counts of disjoint cells; the result is at or above 0.
 
     Args:
         counts: shape (..., K).
-        most: public number of records, or inf where counts are not cut above.
-        out_of_range: ``zero`` and ``bit`` move negative counts to 0, and ``bit`` those above
+        most: public number of records, or inf for no upper limit.
+        out_of_range: ``zero`` and ``bit`` move negative counts to 0, and ``bit`` moves counts above
             ``most`` to it; ``truncate`` draws again (``Statistic.sanitised``).
 
     Source: dwork-mcsherry-nissim-smith-2006; bowen-liu-2020, section 3.1.1; theorem 2.2.
@@ -58,7 +58,7 @@ def noisy_counts(
 
 @dataclass(frozen=True)
 class NoisyTable(ModelFreeMechanism):
-    """Shared settings of tables.
+    """Base of the mechanisms that release a noisy table.
 
     Attributes:
         epsilon, adjacency: as in ``ModelFreeMechanism``.
@@ -101,16 +101,18 @@ class NoisyTable(ModelFreeMechanism):
         size = cells.strata * cells.size
         share = self.noise_share(cells, rows)
         least = "at least" if cells.strata == 1 else "about"
-        what = f"{least} {{}} of the rows will come from cells that hold no record, by noise alone"
-        return of_cells(size, rows, share, self.epsilon, what)
+        message = (
+            f"{least} {{}} of the rows will come from cells that hold no record, by noise alone"
+        )
+        return of_cells(size, rows, share, self.epsilon, message)
 
     @property
     def step(self) -> float:
-        """What noise costs where the counts move by 1."""
+        """Pure-DP loss when the counts change by 1 in L1."""
         return self.epsilon / IN_ONE_CELL[self.adjacency].l1
 
     def noise_share(self, cells: TableCells, rows: int) -> float:
-        """Least expected share of rows that are noise, of strata that are alike."""
+        """Expected share of rows from noise alone, at least, if all strata are of equal size."""
         return noise_share(cells.size, max(1, rows // cells.strata), self.step)
 
     def sanitise(self, fitted: FittedTable, noise: Noise) -> Floats:
@@ -118,32 +120,34 @@ class NoisyTable(ModelFreeMechanism):
         return self.with_noise(fitted.counts, fitted.sizes, self.epsilon, noise)
 
     def with_noise(self, counts: Ints, sizes: Ints | None, epsilon: float, noise: Noise) -> Floats:
-        """Noisy counts; those of two cells by one count where their sum is public.
+        """Add noise to counts; with two cells and a public sum only to one of them.
 
         Args:
-            sizes: public number of records of each stratum, if there is one.
+            sizes: public number of records of each stratum, or None.
         """
         if sizes is None:
             return self._noisy(counts, math.inf, epsilon, noise)
         two = counts.shape[1] == 2 and self.out_of_range != "zero"
         pairs = zip(counts, sizes.tolist(), strict=True)
-        found = [self._noisy(row[1:] if two else row, n, epsilon, noise) for row, n in pairs]
+        noisy = [self._noisy(row[1:] if two else row, n, epsilon, noise) for row, n in pairs]
         if two:
-            found = [np.array([n - one[0], one[0]]) for one, n in zip(found, sizes, strict=True)]
-        return np.stack(found)
+            noisy = [
+                np.array([n - first[0], first[0]]) for first, n in zip(noisy, sizes, strict=True)
+            ]
+        return np.stack(noisy)
 
     def _noisy(self, counts: Ints, most: float, epsilon: float, noise: Noise) -> Floats:
-        found = noisy_counts(counts, most, epsilon, self.adjacency, noise, self.out_of_range)
-        return found.astype(float)
+        noisy = noisy_counts(counts, most, epsilon, self.adjacency, noise, self.out_of_range)
+        return noisy.astype(float)
 
 
 class FittedTable(ModelFreeFitted):
-    """Counts by stratum and cell, shape (strata, K), of n records.
+    """Exact counts of the n records by stratum and cell, shape (strata, K).
 
     Attributes:
-        cells: public.
-        stratum: of each record, shape (n,), where public columns are released; otherwise None.
-        sizes: records of each stratum, shape (strata,), where n is public; otherwise None.
+        cells: axes of the table; public.
+        stratum: stratum number of each record, shape (n,), if there are public columns; else None.
+        sizes: number of records in each stratum, shape (strata,), if n is public; else None.
     """
 
     mechanism: NoisyTable
@@ -176,19 +180,19 @@ class FittedTable(ModelFreeFitted):
         else:
             drawn = np.empty(rows, dtype=np.int64)
             for g in np.unique(self.stratum):
-                here = np.flatnonzero(self.stratum == g)
-                drawn[here] = draw(output[g], len(here), rng)
+                members = np.flatnonzero(self.stratum == g)
+                drawn[members] = draw(output[g], len(members), rng)
         return self.cells.decode(self.cells.unravel(drawn), rng)
 
 
 def draw_cells(weights: Floats, size: int, rng: np.random.Generator) -> Ints:
-    """Cells with probabilities proportional to weights; uniform if noise left no cell."""
+    """Draw cells with probabilities proportional to weights; uniform if all weights are 0."""
     counts = rng.multinomial(size, proportions(weights))
     return rng.permutation(np.repeat(np.arange(len(weights)), counts))
 
 
 def apportion(weights: Floats, size: int, rng: np.random.Generator) -> Ints:
-    """Cells in numbers proportional to weights, rounded up or down by systematic sampling."""
+    """Draw cells in numbers proportional to weights, rounded at random by systematic sampling."""
     ends = np.cumsum(proportions(weights)) * size
     marks = np.floor(ends + rng.random())
     counts = np.diff(marks, prepend=0.0).astype(np.int64)
@@ -197,25 +201,25 @@ def apportion(weights: Floats, size: int, rng: np.random.Generator) -> Ints:
 
 
 def proportions(weights: Floats) -> Floats:
-    """Weights over their sum; equal ones where noise left nothing."""
+    """Weights divided by their sum; equal ones if all are 0."""
     total = weights.sum()
     return np.asarray(weights / total if total > 0 else np.full(len(weights), 1 / len(weights)))
 
 
 @dataclass(frozen=True)
 class Laplace(NoisyTable):
-    """The full cross-tabulation with Laplace noise; numeric columns enter it by their bins.
+    """Full cross-tabulation with Laplace noise; numeric columns enter it by their bins.
 
-    Noise is discrete Laplace.
+    The noise is discrete Laplace.
 
     Source: dwork-mcsherry-nissim-smith-2006; bowen-liu-2020, section 3.1.1.
 
     Sensitivity: 1 for add/remove, 2 for substitution (``noisy_counts``), for any number of records:
     bins and scale follow public numbers only.
 
-    Guarantee: strict. Counts plus noise of scale sensitivity / epsilon are epsilon-DP; records that
-    are written in proportion to them, as many as asked for, are post-processing. Strata of public
-    columns are disjoint, so epsilon is paid once.
+    Guarantee: strict. Counts plus noise of scale sensitivity / epsilon are epsilon-DP; synthesising
+    any number of rows in proportion to them is post-processing. Strata of public columns are
+    disjoint, so that epsilon is spent once.
 
     Attributes:
         epsilon, adjacency, bins, sigma, out_of_range: as in ``NoisyTable``.
@@ -228,10 +232,10 @@ class Laplace(NoisyTable):
 
 @dataclass(frozen=True)
 class PerturbedHistogram(NoisyTable):
-    """A noisy histogram of the numeric columns inside each noisy cell of the others.
+    """Noisy histogram of the numeric columns inside each noisy cell of the others.
 
-    Values are uniform inside their bin. Without columns that have levels, or without numeric ones,
-    there is one table and it gets the whole of epsilon.
+    Values are uniform inside their bin. If all columns have levels, or all are numeric, there is
+    only one table, which gets all of epsilon.
 
     Source: wasserman-zhou-2010; hu-williams-savitsky, section 2.3; supplement 1; bowen-liu-2020,
     eq. 3.1; section 4.3.1.
@@ -244,7 +248,7 @@ class PerturbedHistogram(NoisyTable):
 
     Attributes:
         epsilon, adjacency, bins, sigma, out_of_range: as in ``NoisyTable``.
-        share: of epsilon for the cells, in (0, 1).
+        share: share of epsilon for the cells, in (0, 1).
     """
 
     share: float = 0.5
@@ -262,9 +266,9 @@ class PerturbedHistogram(NoisyTable):
         levels = [axis.size for axis in cells.axes if axis.edges is None]
         if len(levels) in (0, len(cells.axes)):
             return super().noise_share(cells, rows)
-        # By the cells alone: what bins inside of them add follows from how records are spread.
-        each = max(1, rows // cells.strata)
-        return noise_share(math.prod(levels), each, self.share * self.step)
+        # From the cells alone: the noise of bins inside them depends on how records are spread.
+        per_stratum = max(1, rows // cells.strata)
+        return noise_share(math.prod(levels), per_stratum, self.share * self.step)
 
     def sanitise(self, fitted: FittedTable, noise: Noise) -> Floats:
         numeric = [j for j, axis in enumerate(fitted.cells.axes) if axis.edges is not None]
@@ -283,5 +287,5 @@ class PerturbedHistogram(NoisyTable):
         total = bins.sum(axis=over, keepdims=True)
         uniform = 1 / math.prod(shape[j] for j in numeric)  # where noise left no bin
         inside = np.where(total > 0, bins / np.where(total > 0, total, 1), uniform)
-        found = np.expand_dims(cells, over) * inside
-        return np.asarray(found.reshape(fitted.counts.shape))
+        weights = np.expand_dims(cells, over) * inside
+        return np.asarray(weights.reshape(fitted.counts.shape))

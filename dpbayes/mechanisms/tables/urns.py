@@ -1,8 +1,8 @@
-"""Records drawn from an urn of the confidential records and α extra ones in every cell.
+"""Urn mechanisms: rows drawn from the confidential records and α extra records in every cell.
 
-Four mechanisms of the literature are this urn: with every drawn record doubled (Pólya's urn, the
-Dirichlet-multinomial distribution) or not, over K cells or two. Draws are exact in whole numbers:
-α is rounded up to a multiple of 2^-30, and every draw is a uniform whole number.
+Four mechanisms of the literature are such urns: with every drawn record put back twice (Pólya's
+urn, the Dirichlet-multinomial distribution) or once, over K cells or two. Draws are exact: α is
+rounded up to a multiple of 2^-30, and every draw is a uniform whole number.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from dpbayes.stan.model import Model
 
 @dataclass(frozen=True)
 class Urn(ModelFreeMechanism):
-    """Shared settings and the sampling.
+    """Base of the urn mechanisms: their settings and the sampling.
 
     Attributes:
-        epsilon: of one data set; it holds for both adjacencies.
-        adjacency: what epsilon is meant for.
-        bins, sigma: of numeric columns, as in ``Table``.
+        epsilon: privacy loss of one data set; it holds for both adjacencies.
+        adjacency: neighbouring relation that epsilon is meant for.
+        bins, sigma: bins of numeric columns, as in ``NoisyTable``.
     """
 
     epsilon: float
@@ -53,7 +53,7 @@ class Urn(ModelFreeMechanism):
 
     @classmethod
     def alpha_at(cls, epsilon: float, size: int) -> float:
-        """Extra records per cell: the least, rounded up to a multiple of 2^-30."""
+        """Extra records per cell: ``least_alpha`` rounded up to a multiple of 2^-30."""
         return balls(cls.least_alpha(epsilon, size)) / BALLS
 
     def alpha(self, size: int) -> float:
@@ -65,22 +65,22 @@ class Urn(ModelFreeMechanism):
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         cells = TableCells.of(schema, rows, self.bins, self.sigma)
-        each = max(1, rows // cells.strata)  # of an urn, where strata are alike
-        share = urn_share(cells.size, each, self.alpha(each))
-        what = "{} of the rows will be uniform over them"
-        return of_cells(cells.strata * cells.size, rows, share, self.epsilon, what)
+        per_stratum = max(1, rows // cells.strata)  # as if strata were of equal size
+        share = urn_share(cells.size, per_stratum, self.alpha(per_stratum))
+        message = "{} of the rows will be uniform over them"
+        return of_cells(cells.strata * cells.size, rows, share, self.epsilon, message)
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedUrn:
         return FittedUrn(self, schema, records, rows)
 
 
 class FittedUrn(ModelFreeFitted):
-    """Cells of the n records on each axis, shape (n, axes).
+    """Cell of each of the n records on each axis, shape (n, axes).
 
     Attributes:
-        cells: public.
-        places: row numbers of the records of each stratum that has some, where public columns are
-            released; otherwise None: one urn.
+        cells: axes of the table; public.
+        places: row numbers of the records in each non-empty stratum of the public columns, which
+            have an urn each; None without public columns, for one urn.
         rows: public number of synthetic records.
     """
 
@@ -107,10 +107,10 @@ class FittedUrn(ModelFreeFitted):
     def private(self, noise: Noise) -> Ints:
         if self.places is None:
             return self._drawn(self.codes, self.rows, noise)
-        found = np.empty_like(self.codes)
+        drawn = np.empty_like(self.codes)
         for place in self.places:
-            found[place] = self._drawn(self.codes[place], len(place), noise)
-        return found
+            drawn[place] = self._drawn(self.codes[place], len(place), noise)
+        return drawn
 
     def _drawn(self, codes: Ints, size: int, noise: Noise) -> Ints:
         sizes = [axis.size for axis in self.cells.axes]
@@ -125,12 +125,12 @@ class FittedUrn(ModelFreeFitted):
 
 
 def odds(x: float) -> float:
-    """1 / (e^x - 1), for large x too."""
+    """Return 1 / (e^x - 1) without overflow for large x."""
     return math.exp(-x) / -math.expm1(-x)
 
 
 def balls(alpha: float) -> int:
-    """Balls of one cell for ``alpha`` extra records, rounded up."""
+    """Number of balls that stand for ``alpha`` extra records in a cell, rounded up."""
     return max(1, math.ceil(alpha * BALLS * (1 + 1e-12)))
 
 
@@ -144,9 +144,9 @@ class MultinomialDirichlet(Urn):
 
     Sensitivity, for any number n of records and K of cells: synthetic records of which s are in a
     cell have a probability proportional to a (a + 1) ... (a + s - 1), a = α + the cell's records.
-    To take a record out of the cell divides that by r(a, s) = (a - 1 + s) / (a - 1), which is at
+    Taking a record out of the cell divides that by r(a, s) = (a - 1 + s) / (a - 1), which is at
     least 1, and at most 1 + ñ/α since a - 1 >= α and s <= ñ. Substitution divides by one such
-    factor and multiplies by another. To remove a record divides by r(a, s) and, for the urn's
+    factor and multiplies by another. Removing a record divides by r(a, s) and, for the urn's
     total A = K α + n >= a, multiplies by r(A, ñ), which is between 1 and 1 + ñ/α, too. Each time
     the log probability moves by at most log(1 + ñ/α) = ε.
 
@@ -168,7 +168,7 @@ class MultinomialDirichlet(Urn):
 
 @dataclass(frozen=True)
 class SmoothedHistogram(Urn):
-    """The empirical distribution mixed with the uniform one over all cells.
+    """Empirical distribution mixed with the uniform one over all cells.
 
     f* = (1 - λ) f + λ / K with λ = K / (K + ñ(e^{ε/ñ} - 1)) for ñ records, which is
     (n_k + α) / (n + K α) with α = 1 / (e^{ε/ñ} - 1) where ñ = n.
@@ -196,18 +196,18 @@ class SmoothedHistogram(Urn):
         return odds(epsilon / size)
 
 
-def _require_binary(name: str, other: str, schema: Schema) -> None:
+def _require_binary(name: str, alternative: str, schema: Schema) -> None:
     columns = schema.confidential()
     if len(columns) != 1 or columns[0].type != "binary":
         raise SchemaError(
             f"{name} is for one confidential column of type binary; found "
-            f"{listed(columns)}. Take {other}."
+            f"{listed(columns)}. Take {alternative}."
         )
 
 
 @dataclass(frozen=True)
 class BetaBinomial(MultinomialDirichlet):
-    """``MultinomialDirichlet`` for one binary column. The model of ``from_synthetic_counts``.
+    """``MultinomialDirichlet`` for one binary column; the model of ``from_synthetic_counts``.
 
     Source: abowd-vilhuber-2008; charest-2011, section 2.2; bowen-liu-2020, section 3.2.1.
     """
