@@ -1,4 +1,4 @@
-"""The ``dpbayes`` command. Thin: commands read options, call the library and print."""
+"""Application ``dpbayes``: its commands read options, call the library and print."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ app = typer.Typer(
 
 
 def run_command(application: typer.Typer | None = None, name: str = "dpbayes") -> None:
-    """Run what was typed: errors that a user can mend are one message and exit code 2.
+    """Run the command line; an error that a user can mend gives one message and exit code 2.
 
     Args:
-        application: whose commands they are, in place of those of ``dpbayes``.
-        name: how it is called.
+        application: application with other commands, in place of ``dpbayes``.
+        name: name of the application, for its help.
     """
     code = run(lambda: _command(application or app, name))
     if first_signal() is not None:
@@ -53,7 +53,7 @@ def run_command(application: typer.Typer | None = None, name: str = "dpbayes") -
 
 
 def _command(application: typer.Typer, name: str) -> int:
-    """Exit code of a command; of one that a signal has ended, 128 and the signal's number."""
+    """Run a command and return its exit code; 128 plus the signal's number if a signal ended it."""
     try:
         stop_if_interrupted()
         code = _exit_code(application, name)
@@ -62,12 +62,12 @@ def _command(application: typer.Typer, name: str) -> int:
     except Exception:
         if first_signal() is None:
             raise
-        code = FAILED  # libraries turn KeyboardInterrupt into errors of theirs
-    came = first_signal()
-    if came is None or code == 0:  # it came when all was done but the report
+        code = FAILED  # libraries turn KeyboardInterrupt into their own errors
+    signal = first_signal()
+    if signal is None or code == 0:  # a signal after the work was done does not count
         return code
-    say_error(f"error: interrupted by {came.name}.")
-    return 128 + came
+    say_error(f"error: interrupted by {signal.name}.")
+    return 128 + signal
 
 
 def _exit_code(application: typer.Typer, name: str) -> int:
@@ -119,7 +119,7 @@ def list_() -> None:
             say(f"  {name:<{width}}  {text}")
 
 
-for _one in (
+for _subcommand in (
     demo,
     plan,
     explore,
@@ -132,7 +132,7 @@ for _one in (
     utility,
     report,
 ):
-    app.command()(flattened(_one))
+    app.command()(flattened(_subcommand))
 app.command("list")(list_)
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")

@@ -18,8 +18,8 @@ from dpbayes.records.formats.source import place
 from dpbayes.records.overlap import Identity
 from dpbayes.synthesis.synthesizer import Synthesizer
 
-EXCEEDED = 1  # exit code
-CANDIDATES, NEIGHBOURS = 60, 12  # by default
+EXCEEDED = 1  # exit code if the claimed ε is exceeded
+CANDIDATES, NEIGHBOURS = 60, 12  # defaults
 
 
 def audit(
@@ -44,13 +44,12 @@ def audit(
 ) -> None:
     """Search for a record that moves what is drawn by more than the mechanism's ε.
 
-    The mechanism runs on the records and on neighbours at once and is given the same random
-    answers on both. What each answer costs is worked out exactly, and what no answer pays for has
-    to be the same: settings, private outputs, synthetic rows. Of Stan programs the posteriors are
-    compared exactly, too: the largest log ratio on public points, for a record added and for a
-    record changed. There is no error rate. An audit can reject a claim, not prove it. Its output is
-    confidential, and costs nothing for that reason; a ledger notes that somebody looked. Exit code
-    1 if ε is exceeded.
+    The mechanism runs on the records and on neighbouring tables, with the same random answers. The
+    cost of each answer is computed exactly; all that no answer pays for must be equal: settings,
+    private outputs, synthetic rows. Posteriors of Stan programs are compared exactly as well: the
+    largest log ratio on public points, for a record added and for a record changed. There is no
+    error rate. An audit can reject a claim, not prove it. Its output is confidential, and therefore
+    costs nothing; a ledger records the audit. Exit code 1 if ε is exceeded.
     """
     if runs:
         from dpbayes.evaluate.audit_sampled import check_runs
@@ -88,33 +87,33 @@ def audit(
 def _answers(
     synthesizer: Synthesizer[Any], records: pd.DataFrame, neighbours: int, *, posterior: bool
 ) -> bool:
-    """True if answers with noise cost more than is claimed for them."""
-    from dpbayes.evaluate.exact import audit_exact  # the engines with it
+    """Audit the noisy answers on neighbours; true if they cost more than the claimed ε."""
+    from dpbayes.evaluate.exact import audit_exact  # imports the engines
 
-    found = audit_exact(synthesizer, records, neighbours)
-    if not posterior or found.questions or found.violated:
-        _say(found, found.record, f"{found.neighbours} neighbours tried")
-    return found.violated
+    result = audit_exact(synthesizer, records, neighbours)
+    if not posterior or result.questions or result.violated:
+        _say(result, result.record, f"{result.neighbours} neighbours tried")
+    return result.violated
 
 
 def _densities(
     synthesizer: Synthesizer[Any], records: pd.DataFrame, candidates: int, runs: int
 ) -> bool:
-    """True if a Stan program's posterior exceeds its ε."""
+    """Audit the posterior of a Stan program; true if it exceeds the claimed ε."""
     from dpbayes.evaluate.audit import audit as search
     from dpbayes.evaluate.audit_sampled import audit_sampled
 
     fit = synthesizer.fit(records, allow_nonconvergence=True)
-    found = search(fit, candidates)
-    _say(found, found.record, f"{found.candidates} tried")
+    result = search(fit, candidates)
+    _say(result, result.record, f"{result.candidates} tried")
     if not runs:
-        return found.violated
-    sampled = audit_sampled(synthesizer, records, pd.DataFrame([found.record]), runs)
+        return result.violated
+    sampled = audit_sampled(synthesizer, records, pd.DataFrame([result.record]), runs)
     say(str(sampled))
-    return found.violated or sampled.violated
+    return result.violated or sampled.violated
 
 
-def _say(found: object, record: Mapping[str, Any], tried: str) -> None:
-    say(str(found))
+def _say(result: object, record: Mapping[str, Any], tried: str) -> None:
+    say(str(result))
     values = ", ".join(f"{key} = {value}" for key, value in record.items())
     say(f"Record that did most: {values} ({tried})")

@@ -1,4 +1,4 @@
-"""``dpbayes check``: does a Stan program keep the privacy contract?"""
+"""``dpbayes check``: test whether a Stan program keeps the privacy contract."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check(
     threads: Annotated[
         int, typer.Option(min=1, help="Threads per chain: checks what reduce_sum sums.")
     ] = 1,
-    show_values: ShowValues = False,  # read where options are
+    show_values: ShowValues = False,  # used by ``flattened``
 ) -> None:
     """Check that a Stan program keeps the privacy contract: by name, text and behaviour."""
     stan = StanProgram.from_file(program)

@@ -1,4 +1,4 @@
-"""``dpbayes demo``: the main job on real data that are shipped."""
+"""``dpbayes demo``: the main job on real data that come with the package."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def demo(
     """
     from dpbayes.demo.run import run_demo  # draws figures
 
-    found = run_demo(quick=quick, progress=is_terminal(), out=out)
-    say(f"\n{found.title}\n")
-    say_table(_table(found.table))
+    result = run_demo(quick=quick, progress=is_terminal(), out=out)
+    say(f"\n{result.title}\n")
+    say_table(_table(result.table))
     say("\nGuarantee of one data set")
-    for line in found.lines:
+    for line in result.lines:
         say(f"  {line}")
     say("\nConvergence")
-    for name, diagnostics in found.diagnostics.items():
+    for name, diagnostics in result.diagnostics.items():
         say(f"  {name}: {diagnostics}")
     if out is not None:
         say_done(
@@ -49,13 +49,13 @@ def demo(
         )
 
 
-def _table(found: pd.DataFrame) -> Table:
-    """The table for a screen; names of synthesizers are broken to keep it narrow."""
+def _table(frame: pd.DataFrame) -> Table:
+    """Format the table for a screen; names of synthesizers are broken to keep it narrow."""
     table = Table(box=None, pad_edge=False, padding=(0, 0, 0, 1))
     table.add_column("")
-    for name in found.columns:
+    for name in frame.columns:
         table.add_column(name.replace("-", "-\n"), justify="right", vertical="bottom")
-    for row, values in found.iterrows():
+    for row, values in frame.iterrows():
         style = "{:.4f}" if "ECDF" in str(row) else "{:.2f}"
         cells = ["" if math.isnan(v) else style.format(v) for v in values]
         table.add_row(str(row), *cells)

@@ -1,4 +1,4 @@
-"""``dpbayes explore``: a local page on which settings are tried on reference records."""
+"""``dpbayes explore``: a local page to try settings on reference records."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def explore(
         int | None, typer.Option(help="Records of the table to be released [as many as these].")
     ] = None,
     port: Annotated[
-        int, typer.Option(help="Of 127.0.0.1 [any that is free].", min=0, max=65535)
+        int, typer.Option(help="Port of 127.0.0.1 [any free one].", min=0, max=65535)
     ] = 0,
 ) -> None:
-    """Serve a page, to this machine alone, on which mechanism and settings are tried.
+    """Serve a page, to this machine alone, to try mechanisms and settings.
 
     It shows bounds, what is clamped and what is left of the data, on REFERENCE records: public
-    ones, or an older collection. Settings that are chosen by looking at the records that are to be
-    released are a disclosure that no ε covers. The address has a token; nothing is loaded from
-    elsewhere and nothing is written. Ctrl-C ends it.
+    ones, or an older collection. Settings that are chosen by looking at the records to be released
+    are a disclosure that no ε covers. The address has a token; nothing is loaded from elsewhere and
+    nothing is written. Ctrl-C ends it.
     """
     from dpbayes.explore.server import Site, filled
     from dpbayes.explore.settings import CONTROLS, offered
@@ -52,15 +52,15 @@ def explore(
     records = source.read(reference, schema)
     choice = model.choice() if model.given else None
     typed = _typed(model)
-    here = Explorer(schema, choice, records, rows, typed)
-    found = offered(here.schema, here.model)
+    explorer = Explorer(schema, choice, records, rows, typed)
+    settings = offered(explorer.schema, explorer.model)
     about = (
         f"Reference: {len(records):,} records of {len(schema.columns)} columns; the table to be "
-        f"released has {here.rows:,}."
+        f"released has {explorer.rows:,}."
     )
-    page = filled({"offered": found, "controls": CONTROLS, "about": about})
+    page = filled({"offered": settings, "controls": CONTROLS, "about": about})
     worker = Worker(_explorer, schema, choice, records, rows, typed)
-    with Site(page, here.facts, worker, port) as site:
+    with Site(page, explorer.facts, worker, port) as site:
         say(f"Open {site.address} (Ctrl-C ends it)")
         try:
             site.serve_forever(poll_interval=0.2)
@@ -75,17 +75,17 @@ def _explorer(
     rows: int | None,
     typed: tuple[str, str],
 ) -> Explorer:
-    """In the process that tries settings."""
+    """Create the explorer inside the worker process."""
     from dpbayes.explore.trial import Explorer
 
     return Explorer(schema, choice, records, rows, typed)
 
 
 def _typed(model: ModelOptions) -> tuple[str, str]:
-    """Options of the schema, and of the model, to be typed again."""
-    found = {
+    """Command-line options of the schema and of the model, quoted to be typed again."""
+    options = {
         key: f"--{key} {shlex.quote(str(value))}"
         for key, value in vars(model).items()
         if value is not None
     }
-    return found.pop("schema"), " ".join(found.values())
+    return options.pop("schema"), " ".join(options.values())

@@ -1,4 +1,4 @@
-"""``dpbayes combine``: analyse a release."""
+"""``dpbayes combine``: fit a regression to the data sets of a release."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ def combine(
     release: Annotated[
         Path, typer.Argument(metavar="RELEASE", help="Folder with synthetic_1.csv ...")
     ],
-    formula: Annotated[str, typer.Option(help="Of released columns: 'y ~ x + C(group)'.")],
+    formula: Annotated[str, typer.Option(help="Regression on the release: 'y ~ x + C(group)'.")],
     model: Annotated[str, typer.Option(help=f"{', '.join(MODELS[:-1])} or {MODELS[-1]}.")] = "ols",
     rule: Annotated[
         str | None, typer.Option(help=f"{', '.join(RULES)}; by default that of the mechanism.")
     ] = None,
-    level: Annotated[float, typer.Option(help="Of the intervals, in (0, 1).")] = 0.95,
+    level: Annotated[float, typer.Option(help="Level of the intervals, in (0, 1).")] = 0.95,
 ) -> None:
     """Fit a regression to each data set of a release and combine the estimates.
 
-    Uses the release only. Says so beside every interval that no rule is known to cover. Of one data
-    set of a share, --formula 'y ~ 1', the interval is that of a model of the mechanism.
+    Only the release is used. Intervals that no rule is known to cover are marked. For a share in a
+    single data set, --formula 'y ~ 1', the interval is based on a model of the mechanism.
     """
-    found = read_release(release)
-    by = f"by {found.mechanism!r}"
-    if len(found.datasets) == 1 and rule is None:
+    contents = read_release(release)
+    by = f"by {contents.mechanism!r}"
+    if len(contents.datasets) == 1 and rule is None:
         with refused(InferenceError, UNFIT):
-            table = of_one(found, formula, level)
+            table = of_one(contents, formula, level)
         say(f"{formula}: 1 data set {by}, model of the mechanism\n")
         say(table.to_string(float_format=lambda v: f"{v:.4g}"))
         return
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with refused(InferenceError, UNFIT):
-            combined = analyse(found, formula_fit(formula, model, found.levels), rule)
+            combined = analyse(contents, formula_fit(formula, model, contents.levels), rule)
             table = combined.table(level)
     say(f"{model} {formula}: {combined.datasets} data sets {by}, rule {combined.rule!r}\n")
     say(table.to_string(float_format=lambda v: f"{v:.4g}"))

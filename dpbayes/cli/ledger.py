@@ -49,16 +49,16 @@ def create(
         ),
     ] = None,
 ) -> None:
-    """Give a data set its budget, in a ledger that is made if there is none.
+    """Open the account of a data set with its budget, in a ledger that is created if needed.
 
-    A budget is never raised, and a data set is known by its records, not by its file's name.
+    A budget is never raised, and a data set is recognised by its records, not by its file name.
     """
-    check_new(account, epsilon, delta, adjacency)  # a ledger for nothing is not made
+    check_new(account, epsilon, delta, adjacency)  # before a ledger file is created in vain
     opened = Ledger.create(url, overlap).add_dataset(
         account,
         epsilon,
         delta,
-        adjacency,  # type: ignore[arg-type]  # which checks the word
+        adjacency,  # type: ignore[arg-type]  # checked there
     )
     say_done(opened.statement())
 
@@ -73,35 +73,35 @@ def show(url: Url, account: AnyAccount = None) -> None:
         table.add_column(name)
     for name in ("budget ε", "δ", "spent ε", "left", *STATES):
         table.add_column(name, justify="right")
-    for one in accounts:
-        budget = one.budget
+    for dataset in accounts:
+        budget = dataset.budget
         table.add_row(
-            one.name,
-            one.adjacency,
+            dataset.name,
+            dataset.adjacency,
             stated_left(budget.epsilon),
             stated(budget.delta),
-            stated(one.spent[0]),
-            stated_left(one.left),
-            *(str(one.entries[state]) for state in STATES),
+            stated(dataset.spent[0]),
+            stated_left(dataset.left),
+            *(str(dataset.entries[state]) for state in STATES),
         )
     say_table(table)
-    if any(one.entries[state] for one in accounts for state in ("reserved", "writing")):
+    if any(dataset.entries[state] for dataset in accounts for state in ("reserved", "writing")):
         say("Unfinished entries count as spent; see `dpbayes ledger resolve`.")
 
 
 @ledger_app.command()
 def history(url: Url, account: AnyAccount = None) -> None:
     """List every entry in the order of the reservations."""
-    found = Ledger(url).history(account)
+    entries = Ledger(url).history(account)
     table = Table(box=None, pad_edge=False)
     table.add_column("number", justify="right")
-    persons = ["records"] if (found["records"] > 1).any() else []
+    persons = ["records"] if (entries["records"] > 1).any() else []
     names = ("created", "dataset", "kind", "state", "mechanism", "draws", "once", "each", *persons,
              "by", "note")  # fmt: skip
     for name in names:
         right = name in ("draws", "once", "each", "records")
         table.add_column(name, justify="right" if right else "left")
-    for number, row in found.iterrows():
+    for number, row in entries.iterrows():
         table.add_row(
             str(number), row["created"], row["dataset"], row["kind"], row["state"],
             row["mechanism"],
@@ -129,8 +129,8 @@ def resolve(
 ) -> None:
     """Finish or void releases and choices that crashed.
 
-    Void, with the cost given back, only where no data set can have been written. Finished where
-    the files are whole. Everything else stays paid.
+    An entry is void, with its cost given back, only if no data set can have been written. It is
+    finished if the files are complete. All other entries stay paid.
     """
     lines = [
         f"{item.entry.number} {item.entry.dataset} ({item.entry.id}): "
@@ -152,10 +152,10 @@ def accept(
     ],
     show_values: ShowValues = False,
 ) -> None:
-    """Take records into a data set's account, on your word as its curator.
+    """Add records to a data set's account, on your assertion as its curator.
 
-    Either they are a corrected version, about the same persons, and share the budget; or they are
-    other persons than those of data sets that they look like.
+    You assert that they are a corrected version about the same persons, and share the budget, or
+    that they are about other persons than the data sets that they resemble.
     """
     ledger = Ledger(url)
     public = Schema.from_toml(schema)

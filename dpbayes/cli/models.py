@@ -1,4 +1,4 @@
-"""Options that say what is modelled: the schema, and a model of one column or of all of them."""
+"""Options for the schema, and for a model of one column or of all confidential columns."""
 
 from __future__ import annotations
 
@@ -20,30 +20,35 @@ from dpbayes.synthesis.synthesizer import Synthesizer
 
 
 def required(field: dataclasses.Field[Any]) -> bool:
-    """Of an option: it has no default."""
+    """True if an option has no default."""
     return field.default is dataclasses.MISSING
 
 
 def require_posterior(mechanism: Mechanism[Any], *groups: Any) -> None:
-    """Raise GuaranteeError if options are given that have no use without a Stan program."""
+    """Raise GuaranteeError if options for Stan programs are set, and the mechanism needs none.
+
+    Args:
+        mechanism: the mechanism that was chosen.
+        groups: option groups, of which no option may differ from its default.
+    """
     if mechanism.needs_model:
         return
-    given = [
+    options = [
         f"--{field.name.replace('_', '-')}"
         for group in groups
         for field in dataclasses.fields(group)
         if not required(field) and getattr(group, field.name) != field.default
     ]
-    if given:
+    if options:
         raise GuaranteeError(
             f"mechanism {mechanism.name!r} synthesises every confidential column of the schema "
-            f"without a Stan program: leave out {', '.join(given)}."
+            f"without a Stan program: leave out {', '.join(options)}."
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """What is public of the records, and a model of one column or of all of them."""
+    """Options for the schema of the records, and for a model of one or all columns."""
 
     schema: Annotated[
         Path,
@@ -73,7 +78,7 @@ class ModelOptions:
 
     @property
     def given(self) -> bool:
-        """There is a model: by options, or in the schema file."""
+        """True if options or the schema file give a model."""
         named = (self.formula, self.family, self.program, self.model)
         return named != (None,) * 4 or self._sequence() is not None
 
@@ -85,7 +90,7 @@ class ModelOptions:
         *,
         allow_unproved: bool = False,
     ) -> Synthesizer[Any]:
-        """The synthesizer that the options describe."""
+        """Build the synthesizer that the options describe."""
         require_posterior(mechanism, self)
         schema = Schema.from_toml(self.schema)
         model = self.choice() if mechanism.needs_model else None
@@ -99,7 +104,7 @@ class ModelOptions:
         )
 
     def _sequence(self) -> Sequence | None:
-        """The models of a file of their own, or of the schema file."""
+        """Models from the file of --model, or from the schema file; None if it has none."""
         if self.model is None:
             return Sequence.from_toml(self.schema, "schema")
         of_one = (self.formula, self.family, self.program, self.priors, self.constants)
@@ -107,17 +112,17 @@ class ModelOptions:
             raise SchemaError(
                 "--model stands in place of --formula, --family, --priors, --program, --constants."
             )
-        found = Sequence.from_toml(self.model)
-        if found is None:
+        sequence = Sequence.from_toml(self.model)
+        if sequence is None:
             raise SchemaError(
                 f"model file {str(self.model)!r} has no table [[model]] with formula and family."
             )
-        return found
+        return sequence
 
     def choice(self) -> ModelChoice | None:
-        """The model that the options describe, if any."""
+        """Build the model that the options describe; None if they give none."""
         if self.model is not None or (self.formula, self.family, self.program) == (None,) * 3:
-            return self._sequence()  # or none: a mechanism that needs one says how to give it
+            return self._sequence()  # if None, a mechanism that needs a model tells how to give it
         if self.formula is None:
             raise SchemaError("--family and --program need --formula 'outcome ~ covariates'.")
         if self.program is None and self.family is not None:

@@ -1,4 +1,4 @@
-"""Options that commands share: groups of them, and what each group stands for.
+"""Groups of options that commands share, each with methods that use them.
 
 A command takes a group as one argument, and ``flattened`` turns its fields into options. To add an
 option, add a field here and use it in a method of its group.
@@ -43,7 +43,7 @@ from dpbayes.records.formats.source import File, is_address
 from dpbayes.schema import Schema
 from dpbayes.synthesis.synthesizer import Synthesizer
 
-LARGE = 2**27  # bytes of a file, above which it is read in parts where that will do
+LARGE = 2**27  # bytes of a file, above which it is read in chunks if the mechanism can
 RECORDS = "FILE or address of confidential records."
 Data = Annotated[str, typer.Argument(metavar="DATA", help=RECORDS)]
 Command = Callable[..., None]
@@ -54,10 +54,10 @@ ShowValues = Annotated[
 
 
 def flattened(command: Command) -> Command:
-    """The command with the fields of its option groups as parameters, which is what typer reads.
+    """Replace the option groups of a command by their fields, which typer reads as options.
 
     Args:
-        command: some of its parameters are annotated with a dataclass: a group.
+        command: command whose parameters may be annotated with a dataclass, an option group.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {
@@ -86,7 +86,7 @@ def flattened(command: Command) -> Command:
 
 
 def _parameters(group: Any) -> list[inspect.Parameter]:
-    """A group's fields, with their defaults, as parameters of a function."""
+    """Function parameters for the fields of an option group, with their defaults."""
     hints = get_type_hints(group, include_extras=True)
     return [
         inspect.Parameter(
@@ -100,7 +100,7 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
 
 
 def refuse_confidential(reference: str) -> None:
-    """Raise DataError for a file among those that a release has left as confidential."""
+    """Raise DataError if a reference file lies in the confidential folder of a release."""
     if not is_address(reference) and CONFIDENTIAL in Path(reference).resolve().parts:
         raise DataError(
             f"--reference {reference!r} lies in a folder {CONFIDENTIAL!r}: settings are chosen on "
@@ -110,20 +110,22 @@ def refuse_confidential(reference: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class InputOptions:
-    """How records are read, where their file does not say so itself."""
+    """Options for reading records, where their file does not determine them."""
 
     input_format: Annotated[
         str | None,
-        typer.Option(help=f"Of the records, if their ending does not say: {', '.join(FORMATS)}."),
+        typer.Option(help=f"Format of the records [by the file's ending]: {', '.join(FORMATS)}."),
     ] = None
     separator: Annotated[
-        str | None, typer.Option(help="CSV: one character, or tab [recognised].")
+        str | None, typer.Option(help="CSV: separator, one character or tab [detected].")
     ] = None
-    decimal: Annotated[str | None, typer.Option(help="CSV: . or , [recognised].")] = None
+    decimal: Annotated[str | None, typer.Option(help="CSV: decimal mark, . or , [detected].")] = (
+        None
+    )
     encoding: Annotated[
-        str | None, typer.Option(help="Of text: utf-8, cp1252, ... [recognised].")
+        str | None, typer.Option(help="Encoding of text: utf-8, cp1252, ... [detected].")
     ] = None
-    sheet: Annotated[str | None, typer.Option(help="Of a workbook [the only one].")] = None
+    sheet: Annotated[str | None, typer.Option(help="Sheet of a workbook [the only one].")] = None
     catalog: Annotated[str | None, typer.Option(help="SAS: file with value labels, .sas7bcat.")] = (
         None
     )
@@ -132,25 +134,25 @@ class InputOptions:
     )
 
     def read(self, source: str, schema: Schema | None = None) -> pd.DataFrame:
-        """The records, with what was recognised said on the screen."""
+        """Read the records, and print how they were read."""
         return read_records(source, schema, say=say, **self._how())
 
     def open(
         self, source: str, schema: Schema, chunk_rows: int, apply: Apply[Any] | None
     ) -> Chunks:
-        """The records in parts."""
+        """Open the records in chunks."""
         how = self._how()
         return open_records(source, schema, chunk_rows=chunk_rows, say=say, apply=apply, **how)
 
     def in_parts(self, source: str) -> bool:
-        """It is a large file of a format that is read in parts."""
+        """True for a large file of a format that can be read in chunks."""
         if is_address(source):
             return False
         kind = format_of(File.of(Path(source)), self.input_format)
         return kind.parts is not None and Path(source).stat().st_size > LARGE
 
     def coded(self, source: str) -> RecordsRead:
-        """The same, with labels beside their codes."""
+        """Read the records, with labels beside their codes."""
         return read_coded(source, say=say, **self._how())
 
     def _how(self) -> dict[str, Any]:
@@ -159,25 +161,25 @@ class InputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkOptions:
-    """Records that are read in parts, of which one at a time is in memory."""
+    """Options for reading records in chunks, of which one at a time is in memory."""
 
     chunk_rows: Annotated[
         int | None,
         typer.Option(
-            help="measured: read DATA in parts of so many rows [files above "
+            help="marginals: read DATA in parts of so many rows [files above "
             f"{LARGE // 2**20} MB: {CHUNK:,}]."
         ),
     ] = None
     scheduler: Annotated[
         str | None,
-        typer.Option(help="measured: count parts on a Dask cluster: tls://HOST:PORT."),
+        typer.Option(help="marginals: count parts on a Dask cluster: tls://HOST:PORT."),
     ] = None
 
     @contextlib.contextmanager
     def opened(
         self, source: InputOptions, data: str, synthesizer: Synthesizer[Any]
     ) -> Iterator[pd.DataFrame | Chunks]:
-        """The records, whole or in parts."""
+        """Open the records, whole or in chunks, until the block ends."""
         asked = self.chunk_rows is not None or self.scheduler is not None
         if asked and not synthesizer.mechanism.counts_parts:
             raise DataError(f"mechanism {synthesizer.mechanism.name!r}: {IN_PARTS}")
@@ -195,10 +197,10 @@ class ChunkOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MechanismOptions:
-    """A mechanism and its settings; every field but the first and last is a setting's name."""
+    """Options for a mechanism and its settings; fields but the first and last are settings."""
 
     mechanism: Annotated[
-        str | None, typer.Option(help="See `dpbayes list` [without a model: measured].")
+        str | None, typer.Option(help="See `dpbayes list` [without a model: marginals].")
     ] = None
     epsilon: Annotated[
         float | None,
@@ -242,8 +244,8 @@ class MechanismOptions:
         list[str] | None,
         typer.Option(
             metavar="FORMULA",
-            help="For measured: a regression that synthetic rows are to keep, "
-            "'earnings ~ age * gender'. May be given again, and stand in the schema.",
+            help="For marginals: a regression that synthetic rows are to keep, "
+            "'earnings ~ age * gender'. May be repeated; the schema may have some, too.",
         ),
     ] = None
     more: Annotated[
@@ -257,12 +259,13 @@ class MechanismOptions:
     ] = None
 
     def build(self, model: ModelOptions, delta: float | None = None) -> Mechanism[Any]:
-        """The mechanism that the options describe; without a model that of whole tables.
+        """Build the mechanism that the options describe; by default ``Marginals`` without a model.
 
         Args:
-            delta: of a release, for mechanisms whose epsilon is meant at one.
+            model: options of the model.
+            delta: δ of the release, for mechanisms whose ε holds at a δ.
         Raises:
-            GuaranteeError: there is a model and no mechanism for it, or as ``get_mechanism``.
+            GuaranteeError: there is a model but no mechanism, or as ``get_mechanism``.
         """
         name = self.mechanism
         if name is None:
@@ -284,7 +287,7 @@ class MechanismOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AccountOptions:
-    """Which account pays, or is told."""
+    """Options for the ledger account that pays, or records an audit."""
 
     ledger: Annotated[
         str | None, typer.Option(help="Account for it in this ledger: FILE or URL; see `ledger`.")
@@ -292,10 +295,10 @@ class AccountOptions:
     account: Annotated[
         str | None, typer.Option(help="For --ledger: the data set's account there.")
     ] = None
-    note: Annotated[str, typer.Option(help="For --ledger: what it is for.")] = ""
+    note: Annotated[str, typer.Option(help="For --ledger: note for its history.")] = ""
 
     def open(self) -> Ledger | None:
-        """The ledger, if one was named."""
+        """Open the ledger, if one was named."""
         if (self.ledger is None) != (self.account is None):
             raise LedgerError("--ledger and --account go together.")
         if self.note and self.ledger is None:
@@ -305,11 +308,11 @@ class AccountOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerOptions:
-    """The engine and how it samples."""
+    """Options for the engine and its sampler."""
 
     engine: Annotated[str, typer.Option(help="embedded, cmdstan or candidates.")] = "embedded"
     points: Annotated[
-        int | None, typer.Option(help="For --engine candidates: how many public points.")
+        int | None, typer.Option(help="For --engine candidates: number of public points.")
     ] = None
     chains: Annotated[int, typer.Option(help="Markov chains.")] = 4
     warmup: Annotated[int, typer.Option(help="Warm-up iterations (fewer after a pilot).")] = 1000
@@ -321,7 +324,7 @@ class SamplerOptions:
     ] = 1
 
     def settings(self) -> SamplerSettings:
-        """Settings of the sampler."""
+        """Build the settings of the sampler."""
         return SamplerSettings(
             chains=self.chains,
             warmup=self.warmup,
@@ -333,7 +336,7 @@ class SamplerOptions:
         )
 
     def build_engine(self) -> str | Engine:
-        """The engine, by its name unless it has settings."""
+        """Name of the engine, or the engine itself if options set its points."""
         if self.points is None:
             return self.engine
         if self.engine != "candidates":

@@ -1,4 +1,4 @@
-"""``dpbayes report``: pages of a release for people to read."""
+"""``dpbayes report``: a confidential and a public page about a release."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def report(
     holdout: Holdout = None,
     show_values: ShowValues = False,
 ) -> None:
-    """Write a page for the house, OUT/confidential/report.html, and one to publish beside the data.
+    """Write OUT/confidential/report.html for internal use, and a page to publish with the data.
 
     The first shows guarantee, utility, risk, diagnostics and how the release was made; it is
     confidential. The second, OUT/release/report.html, says nothing that guarantee.json does not.
     Both are single files that load nothing.
     """
-    # Not above: they draw figures, and matplotlib takes long to import.
+    # Imported here: they draw figures, and matplotlib takes long to import.
     from dpbayes.pages.build import PAGE, confidential_page, public_page
     from dpbayes.pages.comparison import PageTopic
     from dpbayes.publication.output import CONFIDENTIAL, RELEASE

@@ -1,4 +1,4 @@
-"""``dpbayes plan``: what each mechanism would cost, and what to expect of it."""
+"""``dpbayes plan``: costs and expected accuracy of each mechanism, without private records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # it imports every mechanism
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedOptions(ModelOptions):
-    """A schema by itself, or with models."""
+    """Options for a schema, with or without models."""
 
     schema: Annotated[Path, typer.Argument(metavar="SCHEMA.toml", help="Schema file, TOML.")]
 
@@ -48,12 +48,12 @@ def plan(
     delta: Annotated[float | None, typer.Option(help="δ at which ε is stated [0].")] = None,
     runs: Annotated[int, typer.Option(help="Tables that each mechanism is tried on.")] = 3,
 ) -> None:
-    """Say what each mechanism would cost, how accurate it is, and which one to take.
+    """Compare the cost and accuracy of mechanisms, and recommend one.
 
     No confidential record is read and nothing is spent. Mechanisms for whole tables are run on
     reference records, or on people made up from the schema, with noise that is not for release.
     Those that draw from a posterior need a model (--formula, --model, or [[model]] in the schema
-    file); what is said of them is derived from α, the number of records and of parameters.
+    file); their accuracy is derived from α and the numbers of records and parameters.
     """
     from dpbayes.planning.plan import EPSILONS, make_plan
 
@@ -64,7 +64,7 @@ def plan(
     if number is None:
         raise SchemaError("--rows N is needed: the schema file declares no number of rows.")
     totals = EPSILONS if total_epsilon is None else (total_epsilon,)
-    found = make_plan(
+    result = make_plan(
         schema,
         number,
         totals=totals,
@@ -75,16 +75,16 @@ def plan(
         runs=runs,
         say=(lambda name: say_error(f"trying {name} ...")) if is_terminal() else (lambda _: None),
     )
-    _say_accuracy(found, totals, datasets)
-    _say_costs(found, totals)
-    _say_models(found, totals)
+    _say_accuracy(result, totals, datasets)
+    _say_costs(result, totals)
+    _say_models(result, totals)
     reasons: dict[str, list[str]] = {}
-    for name, why in found.refused.items():
-        said = why.rstrip(".").replace(f"mechanism {name!r}", "the mechanism")
-        reasons.setdefault(said.removeprefix(f"{name} is "), []).append(name)
+    for name, why in result.refused.items():
+        text = why.rstrip(".").replace(f"mechanism {name!r}", "the mechanism")
+        reasons.setdefault(text.removeprefix(f"{name} is "), []).append(name)
     for reason, names in reasons.items():
         say(f"Not {', '.join(names)}: {reason}.")
-    _say_advice(found, totals, datasets)
+    _say_advice(result, totals, datasets)
 
 
 def _columns(title: str, first: Sequence[str], totals: Sequence[float]) -> Table:
@@ -96,47 +96,47 @@ def _columns(title: str, first: Sequence[str], totals: Sequence[float]) -> Table
     return table
 
 
-def _say_accuracy(found: Plan, totals: Sequence[float], datasets: int) -> None:
-    """Distances by mechanism and total."""
+def _say_accuracy(result: Plan, totals: Sequence[float], datasets: int) -> None:
+    """Print the expected distances by mechanism and total ε."""
     together = "" if datasets == 1 else f"; ε is of {datasets} data sets together"
     table = _columns(
-        f"Distance from the table, single columns / pairs (total variation; {found.tried:,} "
-        f"{found.source}{together})",
+        f"Distance from the table, single columns / pairs (total variation; {result.tried:,} "
+        f"{result.source}{together})",
         ["mechanism"],
         totals,
     )
-    for name, entries in found.expected.items():
+    for name, entries in result.expected.items():
         cells = [f"{e.accuracy.one:.3f} / {e.accuracy.two:.3f}" for e in entries if e.accuracy]
         if cells:
             table.add_row(name, *cells)
-    yardstick = f"{found.sampling.one:.3f} / {found.sampling.two:.3f}"
+    yardstick = f"{result.sampling.one:.3f} / {result.sampling.two:.3f}"
     table.add_row("(another sample, no privacy)", *[yardstick] * len(totals))
     say_table(table)
 
 
-def _say_costs(found: Plan, totals: Sequence[float]) -> None:
-    """What to set ε to, and what a changed record costs."""
+def _say_costs(result: Plan, totals: Sequence[float]) -> None:
+    """Print the ε to set for one data set, and the ε of all if one record is changed."""
     table = _columns(
         "ε to set for one data set (all of them when one record is changed)", ["mechanism"], totals
     )
-    for name, entries in found.expected.items():
+    for name, entries in result.expected.items():
         table.add_row(name, *[f"{stated_left(e.epsilon)} ({_changed(e)})" for e in entries])
     say_table(table)
 
 
-def _changed(one: ExpectedRelease) -> str:
-    loss = one.claim.epsilon_substitution
+def _changed(release: ExpectedRelease) -> str:
+    loss = release.claim.epsilon_substitution
     return f"{stated(loss)}" if math.isfinite(loss) else "no bound"
 
 
-def _say_models(found: Plan, totals: Sequence[float]) -> None:
-    """Posteriors: how many records they count, and the bound that follows."""
+def _say_models(result: Plan, totals: Sequence[float]) -> None:
+    """Print the records counted per parameter by each posterior, and a bound on the distance."""
     table = _columns(
         "Posteriors: records counted per parameter / distance of a draw from the fit, at most",
         ["mechanism"],
         totals,
     )
-    for name, entries in found.expected.items():
+    for name, entries in result.expected.items():
         facts = [entry.outlook.facts for entry in entries]
         if any(DISTANCE in f for f in facts):
             cells = [
@@ -149,20 +149,20 @@ def _say_models(found: Plan, totals: Sequence[float]) -> None:
         say("That is of tempering or noise alone: what a clip cuts comes on top; see the warnings.")
 
 
-def _say_advice(found: Plan, totals: Sequence[float], datasets: int) -> None:
-    """What to take, why, and what is said against it."""
+def _say_advice(result: Plan, totals: Sequence[float], datasets: int) -> None:
+    """Print the recommended mechanism for each total ε, with reasons and warnings."""
     say("")
-    once = False
+    paid_once = False
     for total in totals:
-        name, why = found.recommended(total)
+        name, why = result.recommended(total)
         say(f"ε = {stated(total)}: take {name}: {why}.")
-        fitted = found.posterior(total)
+        fitted = result.posterior(total)
         if fitted is not None:
             say(f"ε = {stated(total)}, with the model: take {fitted}.")
         for chosen in filter(None, (name, fitted)):
-            (one,) = (entry for entry in found.expected[chosen] if entry.total == total)
-            once = once or one.claim.each.epsilon == 0
-            for text in one.outlook.warnings:
+            (expected,) = (entry for entry in result.expected[chosen] if entry.total == total)
+            paid_once = paid_once or expected.claim.each.epsilon == 0
+            for text in expected.outlook.warnings:
                 say(f"  warning: {text}")
-    if once and datasets == 1:
+    if paid_once and datasets == 1:
         say("What is paid once serves any number of data sets (--datasets).")

@@ -1,4 +1,4 @@
-"""``dpbayes schema``: write a first draft, check what is left to do, and help editors."""
+"""``dpbayes schema``: draft and check schema files, and print their JSON Schema for editors."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def draft(
     path = out or Path(f"{name}.toml")
     if os.path.lexists(path):
         raise OutputError(f"--out {str(path)!r} exists; name a new file.")
-    found = source.coded(data)
-    guessed = guesses(found.frame, found.labels, found.titles)
+    records = source.coded(data)
+    guessed = guesses(records.frame, records.labels, records.titles)
     content = text(guessed).encode()
     with as_output_error(path, "No schema was written."):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(handle, "wb") as stream:
             stream.write(content)
-    # Without their names: in a file without a header they are a record.
+    # Names are not shown: in a file without a header they are values of a record.
     if left_out := sum(not guess.entry for guess in guessed.values()):
         say(f"Left out, with the reason in the file: {left_out} of {len(guessed)} columns.")
     say_done(
@@ -68,13 +68,13 @@ def check(
 ) -> None:
     """Check a schema file, and with --records that they fit it.
 
-    Exit code 2 if it is wrong, or has guesses left.
+    Exit code 2 if the file is wrong, or has guesses left.
     """
     declared = Schema.from_toml(schema)
     if records is not None:
-        found = source.read(records, declared)
-        declared.validate(found, show_values=show_values)
-        declared.check_cluster(found)
+        frame = source.read(records, declared)
+        declared.validate(frame, show_values=show_values)
+        declared.check_cluster(frame)
         say("The records fit the schema.")
     if declared.keep:
         Synthesizer(declared, Marginals(1))

@@ -1,7 +1,7 @@
-"""What commands print: text as it is, to a standard output that may close or fill up.
+"""Printing by commands: plain text, to a standard output that may close or fill up.
 
-A command's work can be done, and a release paid for, by the time that it prints. A reader that
-went away must not turn that into an error, a traceback or another exit code.
+When a command prints, its work may be done and a release paid for. A reader that has gone away
+must not turn that into an error, a traceback or another exit code.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from rich.table import Table
 from dpbayes.publication.url import redact
 
 FAILED = 2  # exit code: an error that a user can mend
-# Names of data sets, notes and paths are the user's: no markup, no emoji codes, no colours.
+# Names of data sets, notes and paths come from the user: rich must not interpret them.
 _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 _console = Console(**_PLAIN)
 
 
 class Stream:
-    """A text stream whose errors are kept, and not raised.
+    """Text stream that records errors instead of raising them.
 
     Args:
-        hide: passwords, as standard error may repeat what was typed.
+        stream: the stream to write to.
+        hide: hide passwords, as standard error may repeat what was typed.
 
     Attributes:
-        error: the first one; what was written since then is dropped.
-        done: what the command did, in a line, for standard error if this stream fails.
+        error: first error of the stream; later output is dropped.
+        done: line about what the command did, for standard error if this stream fails.
     """
 
     def __init__(self, stream: TextIO, *, hide: bool = False) -> None:
@@ -42,13 +43,13 @@ class Stream:
         self.done: str | None = None
 
     def write(self, text: str) -> int:
-        """As of any text stream."""
-        said = redact(text) if self._hide else text
-        self._try(lambda: self._stream.write(said))
+        """Write text, as any text stream; errors are recorded."""
+        shown = redact(text) if self._hide else text
+        self._try(lambda: self._stream.write(shown))
         return len(text)
 
     def flush(self) -> None:
-        """As of any text stream."""
+        """Flush the stream; errors are recorded."""
         self._try(self._stream.flush)
 
     def _try(self, operation: Callable[[], Any]) -> None:
@@ -67,13 +68,13 @@ class Stream:
 
 
 def run(command: Callable[[], int]) -> int:
-    """Exit code of a command with standard streams that do not raise.
+    """Run a command with standard streams that do not raise, and return its exit code.
 
-    If standard output failed, standard error has what the command did, and its code stays. If it
-    did nothing but print, a closed pipe is what the reader wanted, and a full disk is an error.
+    If standard output failed, standard error tells what the command did, and the exit code stays.
+    For a command that only prints, a closed pipe is no error, and a full disk is one.
     """
     output, errors = _guarded(sys.stdout), _guarded(sys.stderr, hide=True)
-    output.reconfigure(errors="backslashreplace")  # ε where the locale has no Greek
+    output.reconfigure(errors="backslashreplace")  # for ε if the locale has no Greek letters
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         code = command()
         output.flush()
@@ -91,19 +92,19 @@ def run(command: Callable[[], int]) -> int:
 def _guarded(stream: TextIO | None, *, hide: bool = False) -> Stream:
     if stream is not None:
         return Stream(stream, hide=hide)
-    # Closed from the start: take its number, or the next file gets it and what libraries print.
+    # Closed from the start: occupy its descriptor, or the next opened file would receive output.
     guarded = Stream(open(os.devnull, "w"))  # noqa: SIM115  # open until the process ends
     guarded.error = OSError(errno.EBADF, os.strerror(errno.EBADF))
     return guarded
 
 
 def say(text: str) -> None:
-    """Print a line as it is."""
+    """Print a line without markup or wrapping."""
     _console.print(text, soft_wrap=True)
 
 
 def say_done(text: str) -> None:
-    """Print what the command did to files or ledgers: it is said even if standard output fails."""
+    """Print what the command did to files or ledgers; ``run`` repeats it if output fails."""
     if isinstance(sys.stdout, Stream):
         sys.stdout.done = text.strip()
     say(text)
@@ -120,5 +121,5 @@ def say_error(text: str) -> None:
 
 
 def is_terminal() -> bool:
-    """People read standard output, not a file or a pipe."""
+    """True if standard output is a terminal, not a file or a pipe."""
     return _console.is_terminal

@@ -33,7 +33,7 @@ from dpbayes.synthesis.totals import for_total
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceOptions:
-    """A private choice among several families."""
+    """Options for a private choice among several families."""
 
     choose_from: Annotated[
         str | None,
@@ -46,7 +46,7 @@ class ChoiceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseOptions:
-    """What is released, and where to."""
+    """Options for the release: its folder, guarantee, size and format."""
 
     out: Annotated[Path, typer.Option(help="New directory for release/ and confidential/.")]
     accept: Annotated[
@@ -55,26 +55,27 @@ class ReleaseOptions:
     datasets: Annotated[
         int,
         typer.Option(
-            help="Number m of data sets; each is paid for, but by measured all of them once."
+            help="Number m of data sets; each costs ε, except with marginals, which pays once for "
+            "all."
         ),
     ] = 1
     delta: Annotated[
         float | None,
         typer.Option(
-            help="δ at which ε is stated, of a data set (measured, pegs ...) or of all m of them "
+            help="δ at which ε is stated, of a data set (marginals, pegs ...) or of all m of them "
             "by zCDP; 0: pure ε, plain sum [0]."
         ),
     ] = None
     total_epsilon: Annotated[
         float | None,
         typer.Option(
-            help="In place of --epsilon: of all data sets together, a choice of family included."
+            help="In place of --epsilon: ε of all data sets together, a choice of family included."
         ),
     ] = None
     rows: Annotated[
         int | None,
         typer.Option(
-            help="Rows of a data set [the schema's number]; they cost nothing but by urns and pegs."
+            help="Rows of a data set [the schema's number]; free, except with urns and pegs."
         ),
     ] = None
     allow_nonconvergence: Annotated[
@@ -85,15 +86,16 @@ class ReleaseOptions:
         bool,
         typer.Option(
             "--allow-unproved",
-            help="Give your word for a Stan program that no analysis proves; it is said.",
+            help="Assert that an unproved Stan program meets the contract; the guarantee records "
+            "this.",
         ),
     ] = False
     file_format: Annotated[
         str,
         typer.Option(
             "--format",
-            help=f"Of the data sets: {', '.join(WRITTEN)}, or same as DATA; Stata and SPSS with "
-            "value labels.",
+            help=f"Format of the data sets: {', '.join(WRITTEN)}, or same as DATA; Stata and "
+            "SPSS with value labels.",
         ),
     ] = CSV
     show_values: ShowValues = False
@@ -110,7 +112,7 @@ def synthesize(
     sampler: SamplerOptions,
     parts: ChunkOptions,
 ) -> None:
-    """Write synthetic data with their guarantee: of a whole table, or by a Bayesian model.
+    """Write synthetic data with their guarantee: a whole table, or columns of a Bayesian model.
 
     Without a model every confidential column of the schema is synthesised, by `marginals` or
     another mechanism that needs no Stan program (laplace ... in `dpbayes list`); they take --set.
@@ -119,8 +121,7 @@ def synthesize(
 
     OUT/release holds what may leave: synthetic_1.csv ... and guarantee.json. OUT/confidential
     (mode 0700) holds weights, bounds, draws, utility and figures, and must not leave. After a
-    crash the same command goes on with the chains that were finished, and with a choice that was
-    paid for.
+    crash the same command resumes with the finished chains, and with a choice that was paid for.
 
     Exit code 0 means that the release is written, even if standard output could not take this
     report; standard error then says where the release is.
@@ -132,14 +133,14 @@ def synthesize(
         mechanism = replace(mechanism, epsilon=release.total_epsilon)
     built = mechanism.build(model, release.delta)
     candidates = _candidates(built, model, choice, sampler, release.allow_unproved)
-    delta = None if built.takes("delta") else release.delta  # it states its own
+    delta = None if built.takes("delta") else release.delta  # the mechanism states its own δ
     if release.total_epsilon is not None:
         candidates = _within(candidates, release.total_epsilon, release.datasets, delta, choice)
     job = Job(
         candidates=candidates,
         out=release.out,
         datasets=release.datasets,
-        accept=release.accept,  # type: ignore[arg-type]  # which checks the word
+        accept=release.accept,  # type: ignore[arg-type]  # checked there
         delta=delta,
         rows=release.rows,
         choose_epsilon=choice.choose_epsilon,
@@ -174,7 +175,7 @@ def _candidates(
     sampler: SamplerOptions,
     allow_unproved: bool,
 ) -> tuple[Synthesizer[Any], ...]:
-    """One synthesizer, or one for each family that is to be chosen from."""
+    """Build one synthesizer, or one for each family that can be chosen."""
     require_posterior(mechanism, model, choice, sampler)
     if (choice.choose_from is None) != (choice.choose_epsilon is None):
         raise GuaranteeError("--choose-from and --choose-epsilon go together.")
@@ -188,8 +189,8 @@ def _candidates(
         models = [replace(model, family=family) for family in families_in(choice.choose_from)]
     engine, settings = sampler.build_engine(), sampler.settings()
     return tuple(
-        one.synthesizer(mechanism, engine, settings, allow_unproved=allow_unproved)
-        for one in models
+        options.synthesizer(mechanism, engine, settings, allow_unproved=allow_unproved)
+        for options in models
     )
 
 
@@ -200,11 +201,11 @@ def _within(
     delta: float | None,
     choice: ChoiceOptions,
 ) -> tuple[Synthesizer[Any], ...]:
-    """The same with the ε of a data set that keeps all of them, and the choice, in a total."""
+    """Set the ε of a data set so that all data sets and the choice cost at most ``total``."""
     asked = candidates[0]
     if choice.choose_epsilon is not None:
         loss = choice_loss(choice.choose_epsilon, asked.guarantee().adjacency)
         asked = asked.having_paid(loss, CHOICE)
     fitting: Any = for_total(asked, total, datasets, delta).mechanism
     say(f"ε = {stated(fitting.epsilon)} for each data set, {stated(total)} in all.")
-    return tuple(one.with_mechanism(fitting) for one in candidates)
+    return tuple(candidate.with_mechanism(fitting) for candidate in candidates)

@@ -1,4 +1,4 @@
-"""``dpbayes tune``: weights and an anchor from reference records."""
+"""``dpbayes tune``: choose risk weights and an anchor on reference records."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def tune(
     synthesizer = model.synthesizer(Unweighted(), settings=settings)
     records = source.read(reference, synthesizer.schema)
     synthesizer.schema.validate(records, show_values=show_values)
-    found = choose(synthesizer, records, target_epsilon)
+    weights = choose(synthesizer, records, target_epsilon)
     with as_output_error(out, "The weights were not written."):
         out.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        found.save(out)
-    assert found.tuning is not None
+        weights.save(out)
+    assert weights.tuning is not None
     say(
-        f"c1 = {found.c1:.4g}, c2 = {found.c2:.4g}: local ε_x = 2Δ = "
-        f"{stated(found.tuning['local_epsilon'])} on {found.tuning['n']:,} reference records "
+        f"c1 = {weights.c1:.4g}, c2 = {weights.c2:.4g}: local ε_x = 2Δ = "
+        f"{stated(weights.tuning['local_epsilon'])} on {weights.tuning['n']:,} reference records "
         f"(target {stated(target_epsilon)})."
     )
     say_done(f"Written: {out}")

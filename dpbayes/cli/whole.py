@@ -1,4 +1,4 @@
-"""``dpbayes risk`` and ``dpbayes utility``: a synthetic table beside the confidential records."""
+"""``dpbayes risk`` and ``dpbayes utility``: compare a synthetic table with the records."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def risk(
     figure: Drawing = None,
     show_values: ShowValues = False,
 ) -> None:
-    """What an intruder learns of single records: matches, attributes, membership.
+    """Measure what an intruder learns of single records: matches, attributes, membership.
 
-    Beside each measure stands what it is without the synthetic table, and what ε bounds it by. An
-    attack that fails proves nothing. The output is confidential.
+    Beside each measure stands its value without the synthetic table, and its bound by ε. An attack
+    that fails proves nothing. The output is confidential.
     """
     from dpbayes.pages.figures import risk as drawn
     from dpbayes.report.whole import Whole, stated
@@ -71,10 +71,10 @@ def risk(
         others,
         show_values=show_values,
     )
-    found = table(whole, names_of(keys), sensitive, bounds)
-    _say(found)
+    measures = table(whole, names_of(keys), sensitive, bounds)
+    _say(measures)
     if figure is not None:
-        _draw(drawn(found), figure, kind)
+        _draw(drawn(measures), figure, kind)
 
 
 def utility(
@@ -97,9 +97,9 @@ def utility(
     figure: Drawing = None,
     show_values: ShowValues = False,
 ) -> None:
-    """How close a synthetic table is as a whole: columns by one, two and three, pMSE, regressions.
+    """Measure how close a synthetic table is: columns by one, two and three, pMSE, regressions.
 
-    The figure has every two columns. The output is confidential.
+    The figure shows every pair of columns. The output is confidential.
     """
     from dpbayes.pages.comparison import coefficients, fitted, pair_grid
     from dpbayes.pages.figures import pairs
@@ -113,13 +113,13 @@ def utility(
         read_records(synthetic, declared),
         show_values=show_values,
     )
-    found = joint_utility(whole)
-    more = [(text, coefficients(fitted(whole, text))) for text in formula or ()]
-    more += [(text, contingency(whole, names_of(text))) for text in table or ()]
-    _say(found)
-    if found.loc[found["measure"].str.endswith(TREES), "mean"].isna().all():
+    measures = joint_utility(whole)
+    tables = [(text, coefficients(fitted(whole, text))) for text in formula or ()]
+    tables += [(text, contingency(whole, names_of(text))) for text in table or ()]
+    _say(measures)
+    if measures.loc[measures["measure"].str.endswith(TREES), "mean"].isna().all():
         say("(trees need scikit-learn: pip install 'dpbayes[analysis]')")
-    for title, rows in more:
+    for title, rows in tables:
         say(f"\n{title}\n")
         say(_text(rows))
     if figure is not None:
@@ -127,12 +127,12 @@ def utility(
 
 
 def names_of(keys: str | None) -> list[str]:
-    """Columns of an option such as ``age,sex,zip``."""
+    """Names of columns in an option such as ``age,sex,zip``."""
     return [name.strip() for name in (keys or "").split(",") if name.strip()]
 
 
 def kind_of(figure: Path | None) -> str:
-    """Format of a file to draw to. OutputError unless it is one of ``DRAWN``."""
+    """Format of a figure by its file name; OutputError unless it is one of ``DRAWN``."""
     kind = "png" if figure is None else figure.suffix.lower().removeprefix(".")
     if kind not in DRAWN:
         raise OutputError(f"--figure {str(figure)!r}: its name must end in {', '.join(DRAWN)}.")

@@ -1,1 +1,1 @@
-"""The job, the gate that a release passes, and the budget ledger."""
+"""Publication of releases: the job, the gate that a release passes, and the privacy ledger."""

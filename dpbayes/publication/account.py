@@ -1,4 +1,4 @@
-"""A data set's account: its budget, what was spent, and what a release would cost."""
+"""Account of a data set: its privacy budget, the loss spent, and the cost of a release."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee, amount
 
 @dataclass(frozen=True)
 class Account:
-    """A data set with its budget and what was spent.
+    """Data set in a ledger, with its budget and the loss spent.
 
     Attributes:
-        name: of the data set.
-        adjacency: the neighbour relation that the budget is for.
-        budget: bound and total so far of a person, by that adjacency.
-        entries: number of entries by state.
-        of_record: total so far of one record.
-        records: how many of a person there are at most, by any release so far. What a person lost
-            by earlier ones is of as many.
+        id: number of the data set in the ledger.
+        name: name of the data set.
+        adjacency: neighbour relation of the budget.
+        budget: bound on the total loss of a person, and the total so far, under that adjacency.
+        entries: number of ledger entries by state.
+        of_record: total loss so far of one record.
+        records: largest number of records of a person in any release so far; the loss of a person
+            counts so many records in all releases.
     """
 
     id: int
@@ -44,16 +45,16 @@ class Account:
 
     @property
     def spent(self) -> tuple[float, Composition]:
-        """Epsilon spent, and the rule that gave it."""
+        """ε spent at the δ of the budget, and the composition rule behind it."""
         return compose([(self.budget.spent, 1)], self.budget.delta)
 
     @property
     def left(self) -> float:
-        """Budget less what was spent; with δ > 0 later releases may fit that cost more alone."""
+        """Budget minus ε spent; with δ > 0 a release that costs more by itself may still fit."""
         return max(0.0, self.budget.epsilon - self.spent[0])
 
     def statement(self) -> str:
-        """One line for people."""
+        """Budget and ε spent and left, as a line for people."""
         spent, rule = self.spent
         at = f" at δ = {stated(self.budget.delta)} ({rule})" if self.budget.delta else ""
         return (
@@ -63,35 +64,36 @@ class Account:
         )
 
     def for_persons(self, records: int) -> Account:
-        """The account where a person has up to so many records, or more if it knows of more.
+        """Account in which a person has up to ``records`` records, or more if it has counted more.
 
-        A person loses what these lose together, by group privacy (``Guarantee.epsilon_person``).
+        The loss of a person is that of all their records, by group privacy
+        (``Guarantee.epsilon_person``).
         """
         records = max(records, self.records)
         spent = self.of_record.scaled(records)
         return replace(self, budget=replace(self.budget, spent=spent), records=records)
 
     def loss_of_record(self, loss: Loss) -> Loss:
-        """A loss under this account's adjacency."""
+        """Loss of one record under the adjacency of this account."""
         return loss.substitution() if self.adjacency == "substitution" else loss
 
     def cost(self, claim: Guarantee) -> tuple[Loss, Loss]:
-        """Losses of one person under this account's adjacency: once, and for each data set."""
+        """Losses of a person under this account's adjacency: paid once, and for each data set."""
         records = max(claim.cluster, self.records)
-        once, each = map(self.loss_of_record, (claim.once, claim.each))
-        return once.scaled(records), each.scaled(records)
+        once, per_dataset = map(self.loss_of_record, (claim.once, claim.each))
+        return once.scaled(records), per_dataset.scaled(records)
 
     def having_paid(self, loss: Loss) -> Account:
-        """The account after a loss of one record."""
+        """Account after a further loss of one record."""
         of_record = self.of_record.plus(self.loss_of_record(loss))
         return replace(self, of_record=of_record).for_persons(self.records)
 
     def refusal(self, claim: Guarantee) -> str | None:
-        """Why the budget does not admit a release, with what still fits; None if it does."""
-        if claim.cluster > self.records:  # earlier releases cost a person more, too
+        """Reason why the budget does not admit a release, and what still fits; None if it does."""
+        if claim.cluster > self.records:  # earlier releases then cost a person more, too
             return self.for_persons(claim.cluster).refusal(claim)
-        once, each = self.cost(claim)
-        cost = once.plus(each, claim.draws)
+        once, per_dataset = self.cost(claim)
+        cost = once.plus(per_dataset, claim.draws)
         if self.budget.admits(cost):
             return None
         if cost.rest and not self.budget.delta:
@@ -101,25 +103,29 @@ class Account:
                 "δ = 0. Leave out --delta. Only an account that was opened with a δ (`dpbayes "
                 "ledger create --delta`) pays for such a release."
             )
-        fits = self.budget.largest_count(once, each, claim.draws) * claim.nested
+        fits = self.budget.largest_count(once, per_dataset, claim.draws) * claim.nested
         factor = self.budget.largest_factor(cost)
-        more = [f"{fits} data set(s) at this ε"] if fits else []
+        options = [f"{fits} data set(s) at this ε"] if fits else []
         if factor:
-            # Not a multiple of epsilon: at a δ it is no multiple of the root of ρ.
-            less = replace(claim, once=claim.once.scaled(factor), each=claim.each.scaled(factor))
-            smaller = stated_left(less.epsilon_setting)
-            more.append(f"--epsilon {smaller} for {claim.datasets} data set(s)")
+            # Scale the loss, not ε: under zCDP ε at a δ is not proportional to the root of ρ.
+            reduced = replace(claim, once=claim.once.scaled(factor), each=claim.each.scaled(factor))
+            smaller = stated_left(reduced.epsilon_setting)
+            options.append(f"--epsilon {smaller} for {claim.datasets} data set(s)")
         person = f" for the {self.records} records of a person" if self.records > 1 else ""
         return (
             f"the budget does not admit this release, which costs ε = "
             f"{stated(compose([(cost, 1)], self.budget.delta)[0])}{person}. {self.statement()} "
-            + ("What still fits: " + ", or ".join(more) + "." if more else "Nothing fits any more.")
+            + (
+                "What still fits: " + ", or ".join(options) + "."
+                if options
+                else "Nothing fits any more."
+            )
         )
 
 
 def check_new(name: str, epsilon: float, delta: float, adjacency: str) -> None:
-    """Raise LedgerError or GuaranteeError for a data set that no ledger can have."""
-    # Of many releases together: the bounds on a single one are not for it.
+    """Raise LedgerError or GuaranteeError unless a new account can have these values."""
+    # The budget covers many releases: limits on the ε of a single one do not apply.
     if not 0 < epsilon < math.inf:
         raise GuaranteeError(f"epsilon = {epsilon!r} must be a finite number above 0.")
     check_delta(delta)

@@ -1,14 +1,14 @@
-"""The private choice of a program within a job: paid for before it is drawn, and kept.
+"""Private choice of a program within a job: it is paid for before it is drawn, and saved.
 
-People learn the choice from the screen, and before there is a release, which may then not come to
-be, or be given up for what was chosen. So it has an entry of its own in the ledger, that is never
-void once it is drawn. Its outcome stays in OUT/confidential until the release is there: the same
-command, repeated after a crash, goes on with the choice that was paid for.
+The choice is shown on the screen before there is a release, which may fail or be given up because
+of the choice. It therefore has a ledger entry of its own, which is never void once the choice is
+drawn. The outcome stays in OUT/confidential until the release is there: the same command, repeated
+after a crash, continues with the choice that was paid for.
 
-What a fit draws within itself (the anchor of two stages, a noisy number of rows) is otherwise:
-nobody is told of it but by the release that it becomes part of. It belongs to that release's entry,
-which is made before the release is drawn; and if there is none, because the fit failed or the
-budget was spent meanwhile, nothing of it has left, and nothing is owed.
+Private draws inside a fit (the anchor of two stages, a noisy number of rows) are different: only
+the release shows them. The release's entry pays for them and is made before the release is drawn.
+If there is no release, because the fit failed or the budget was spent meanwhile, nothing of them
+has left, and nothing is owed.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from dpbayes.records.overlap import Identity
 from dpbayes.synthesis.choice import choice_claim, draw_choice, score_programs
 from dpbayes.synthesis.synthesizer import Synthesizer
 
-SIZE = 1024  # bytes of the file, before and after: once it is there, a full disk cannot stop it
+SIZE = 1024  # bytes of the file before and after the draw: a full disk cannot stop the update
 
 
 @dataclass(frozen=True)
 class Choosing:
-    """A choice that a job is about to make, or that it made before it was stopped.
+    """Private choice that a job is about to make, or made before it was stopped.
 
     Attributes:
-        candidates: which differ in their model.
-        epsilon: of the choice, for ``adjacency``.
-        identity: of the records.
-        payment: of the choice, not yet reserved.
-        output: held by this process.
+        candidates: synthesizers that differ in their model.
+        epsilon: ε of the choice, for ``adjacency``.
+        adjacency: neighbour relation of ``epsilon``.
+        identity: identity of the records.
+        payment: ledger entry of the choice, not yet reserved.
+        output: output folder, locked by this process.
     """
 
     candidates: tuple[Synthesizer[Any], ...]
@@ -53,7 +54,7 @@ class Choosing:
 
     @cached_property
     def _place(self) -> Path:
-        """Of the outcome, by all that it depends on and by who pays."""
+        """File of the outcome, named by a hash of all inputs of the choice and of the account."""
         first = self.candidates[0]
         inputs = hash_of(
             [candidate.model and candidate.model.identity() for candidate in self.candidates],
@@ -64,18 +65,18 @@ class Choosing:
         return self.output.choice(inputs)
 
     def kept(self) -> int | None:
-        """Index of the candidate that an earlier run has chosen, if that is paid for."""
-        kept = _read(self._place)
-        if kept["index"] is None:
+        """Index of the candidate that an earlier run chose and paid for; None if there is none."""
+        saved = _read(self._place)
+        if saved["index"] is None:
             return None
         if self.payment.ledger is not None:
-            if not self.payment.ledger.paid(kept["entry"], self.payment.dataset, "choice"):
+            if not self.payment.ledger.paid(saved["entry"], self.payment.dataset, "choice"):
                 return None
-            self.payment.ledger.close(kept["entry"])
-        return int(kept["index"])
+            self.payment.ledger.close(saved["entry"])
+        return int(saved["index"])
 
     def make(self) -> int:
-        """Index of the candidate that is chosen now.
+        """Choose a candidate privately, and return its index.
 
         Raises:
             BudgetError, LedgerError, OutputError: nothing was drawn, unless the message says that
@@ -85,7 +86,7 @@ class Choosing:
         pending = {"entry": self.payment.entry, "index": None}
         persons = self.candidates[0].guarantee().cluster
         claim = replace(choice_claim(self.epsilon, self.adjacency), cluster=persons)
-        with uninterrupted():  # all of it is short
+        with uninterrupted():  # no step takes long
             self.payment.reserve(claim, self.identity, self.output.path)
             try:
                 with as_output_error(self.output.path, "Nothing was chosen."):
@@ -105,22 +106,22 @@ class Choosing:
 
 
 def outcome_of(output: Output, entry: str) -> int | None:
-    """What was chosen under an entry of the ledger; None if that was not kept."""
-    kept = (_read(path) for path in output.choices())
-    return next((found["index"] for found in kept if found["entry"] == entry), None)
+    """Index that was chosen under an entry of the ledger; None if it was not saved."""
+    saved = (_read(path) for path in output.choices())
+    return next((outcome["index"] for outcome in saved if outcome["entry"] == entry), None)
 
 
 def _read(place: Path) -> dict[str, Any]:
-    """What was kept; without an outcome if there is none, or not all of it."""
+    """Saved outcome; its index is None if there is none, or the file is incomplete."""
     try:
-        found = json.loads(place.read_bytes())
-        return {"entry": str(found["entry"]), "index": found["index"]}
+        outcome = json.loads(place.read_bytes())
+        return {"entry": str(outcome["entry"]), "index": outcome["index"]}
     except (OSError, ValueError, KeyError, TypeError):
         return {"entry": "", "index": None}
 
 
 def _write(path: Path, outcome: dict[str, Any]) -> None:
-    """In place and of one size, so that the second time takes no space that was not taken."""
+    """Write the outcome in place at a fixed size, so that the update needs no further space."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     with open(handle, "wb") as stream:
         stream.write(json.dumps(outcome).encode().ljust(SIZE))

@@ -1,4 +1,4 @@
-"""The ledger's database: SQLite or PostgreSQL, serialisable transactions, versions, messages."""
+"""Database of a ledger in SQLite or PostgreSQL: tables, serialisable transactions, errors."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from dpbayes.publication.url import read_url, shown, without_secrets
 
 T = TypeVar("T")
 
-VERSION = 1  # of the tables
-OVERLAP = 0.5  # of the smaller data set; ``Ledger.create`` may set another share
+VERSION = 1  # version of the tables
+OVERLAP = 0.5  # share of the smaller data set; ``Ledger.create`` may set another
 WAIT = 120.0  # seconds that a transaction waits for others before it gives up
-_CREATION_LOCK = 20_240_935  # any number that other programs are unlikely to take
+_CREATION_LOCK = 20_240_935  # arbitrary; other programs are unlikely to use the same
 _SERIALIZATION_FAILURES = ("40001", "40P01")
-# Refusals to connect have no code that the driver hands on.
+# The driver passes on no error code if the server refuses a connection: only the text tells why.
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
 
-# Of one record, by the adjacency of the data set's account.
+# Losses of one record, under the adjacency of the data set's account.
 LOSSES = ("once_epsilon", "once_rho", "each_epsilon", "each_rho")
 
 
 class LedgerTables:
-    """The ledger's tables, described when first asked for: SQLAlchemy is slow to load."""
+    """Tables of a ledger, defined at first use because SQLAlchemy is slow to load."""
 
     dataset: sa.Table
     fingerprint: sa.Table
@@ -41,7 +41,7 @@ class LedgerTables:
     entry: sa.Table
 
     def __getattr__(self, name: str) -> Any:
-        """A table by its name."""
+        """Table of this name."""
         tables = self._metadata.tables
         if name not in tables:
             raise AttributeError(name)
@@ -49,14 +49,14 @@ class LedgerTables:
 
     @cached_property
     def _metadata(self) -> sa.MetaData:
-        """All tables, with what their values have to keep."""
+        """Definitions of all tables with their constraints."""
         metadata = sa.MetaData()
         for describe in (_accounts, _known_records, _entries):
             describe(metadata)
         return metadata
 
     def create(self, connection: sa.Connection, overlap: float) -> None:
-        """Make all tables, with a key of this ledger's own."""
+        """Create all tables, with a new random key for the sketches."""
         self._metadata.create_all(connection)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         row = {"id": 1, "version": VERSION, "salt": secrets.token_hex(32), "overlap": overlap}
@@ -72,8 +72,8 @@ def _of_dataset(**settings: Any) -> sa.Column[Any]:
 
 
 def _accounts(metadata: sa.MetaData) -> None:
-    """Data sets with their budgets, and one row on the ledger itself."""
-    # Accounts: a data set with its budget.
+    """Define the tables of accounts, and of the ledger itself, which has one row."""
+    # One row per account: a data set with its budget.
     sa.Table(
         "dataset",
         metadata,
@@ -87,7 +87,7 @@ def _accounts(metadata: sa.MetaData) -> None:
         sa.CheckConstraint("epsilon > 0 AND delta >= 0 AND delta < 1"),
         sa.CheckConstraint("adjacency IN ('add-remove', 'substitution')"),
     )
-    # Version, key of the sketches, and the share of common rows that is refused.
+    # Version, key of the sketches, and the share of common records from which one is refused.
     sa.Table(
         "ledger",
         metadata,
@@ -102,8 +102,8 @@ def _accounts(metadata: sa.MetaData) -> None:
 
 
 def _known_records(metadata: sa.MetaData) -> None:
-    """What data sets are known by."""
-    # Records that a data set is known by, salted and hashed.
+    """Define the tables by which a ledger recognises records."""
+    # Salted hashes of whole tables.
     sa.Table(
         "fingerprint",
         metadata,
@@ -111,7 +111,7 @@ def _known_records(metadata: sa.MetaData) -> None:
         _column("value", sa.String(64), primary_key=True),
         _column("created", sa.String(40)),
     )
-    # Keyed hashes of rows, or of a column's values, to find records that data sets share.
+    # Keyed hashes of elements of a table, to find records that data sets share.
     sa.Table(
         "sketch",
         metadata,
@@ -125,12 +125,12 @@ def _known_records(metadata: sa.MetaData) -> None:
 
 
 def _entries(metadata: sa.MetaData) -> None:
-    """Releases, choices and audits: what each costs one record, who made it, how far it came."""
-    # ``datasets`` counts private draws, ``records`` is how many a person has at most.
+    """Define the table of releases, choices and audits: cost per record, author and state."""
+    # ``datasets`` counts private draws; ``records`` is the largest number of records of a person.
     sa.Table(
         "entry",
         metadata,
-        # SQLite gives the number of a deleted row again unless it counts itself.
+        # Without AUTOINCREMENT SQLite would reuse the number of a deleted row.
         _column("number", sa.Integer, primary_key=True, autoincrement=True),
         _column("id", sa.String(32), unique=True),
         _of_dataset(),
@@ -160,10 +160,10 @@ TABLES = LedgerTables()
 
 
 class Database:
-    """A place for a ledger, which may be empty.
+    """Database for a ledger, which may not exist yet.
 
     Args:
-        text: a file name, or an SQLAlchemy URL.
+        text: file name, or SQLAlchemy URL.
     """
 
     def __init__(self, text: str) -> None:
@@ -174,30 +174,30 @@ class Database:
         self._engine = _connect(self._url)
 
     def require_file(self) -> None:
-        """Raise LedgerError if it is a file that is not there; SQLite would make one."""
+        """Raise LedgerError if the file is missing, as SQLite would create it."""
         if self.file is not None and not os.path.isfile(self.file):
             raise LedgerError(
                 f"there is no ledger {self.url!r}; make one with `dpbayes ledger create`."
             )
 
     def make_file(self) -> None:
-        """Make the file, if it is one and not there, for its owner only."""
+        """Create a missing SQLite file that only its owner can read."""
         if self.file is None or os.path.exists(self.file):
             return
         try:
             os.close(os.open(self.file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
-            pass  # somebody else was faster
+            pass  # another process was faster
         except OSError as error:
             raise LedgerError(f"ledger {self.url!r}: {error.strerror}.") from None
 
     def version(self) -> int | None:
-        """Of the tables; None where there is no ledger, 0 for one of dpbayes 0.1."""
+        """Version of the tables; None if there is no ledger, 0 for a ledger of dpbayes 0.1."""
         with self.reading() as connection:
             if self.file is not None:
-                said = connection.exec_driver_sql("PRAGMA quick_check").scalar()
-                if said != "ok":
-                    raise LedgerError(_damaged(self.url, str(said)))
+                integrity = connection.exec_driver_sql("PRAGMA quick_check").scalar()
+                if integrity != "ok":
+                    raise LedgerError(_damaged(self.url, str(integrity)))
             names = sa.inspect(connection).get_table_names()
             if "alembic_version" in names:
                 return 0
@@ -207,10 +207,10 @@ class Database:
             return version
 
     def create(self, overlap: float = OVERLAP) -> None:
-        """Make the tables, unless they are there.
+        """Create the tables unless they exist.
 
         Args:
-            overlap: from which share of common records a release is refused.
+            overlap: share of common records from which a release is refused.
         """
 
         def work(connection: sa.Connection) -> None:
@@ -225,7 +225,7 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A connection that sees one state and writes nothing."""
+        """Open a connection that sees one consistent state and writes nothing."""
         deadline = time.monotonic() + WAIT
         with self._errors(), self._connection(deadline) as plain:
             connection = plain.execution_options(reads=True)
@@ -233,13 +233,14 @@ class Database:
                 yield connection
 
     def serially(self, work: Callable[[sa.Connection], T], *, tables: bool = True) -> T:
-        """Run ``work`` in one serialisable transaction, again if the database asks for it.
+        """Run ``work`` in a serialisable transaction, and repeat it if the database asks for that.
 
-        A serialisable transaction sees what was there when it took its snapshot, so that others
-        are waited for before that: their entries are then seen, and their tables are there.
+        A serialisable transaction sees the state at its snapshot. The lock is therefore taken
+        before the snapshot: the entries and tables of earlier transactions are then visible.
 
         Args:
-            tables: the ledger's tables are there to be locked.
+            work: reads and writes through the connection; it may run several times.
+            tables: true if the ledger's tables exist, and can be locked.
         """
         deadline = time.monotonic() + WAIT
         while True:
@@ -247,10 +248,10 @@ class Database:
                 with self._errors(deadline), self._connection(deadline) as connection:
                     postgresql = connection.dialect.name == "postgresql"
                     if postgresql and not tables:
-                        with connection.begin():  # the lock is the connection's, and stays
+                        with connection.begin():  # the connection keeps the lock
                             connection.exec_driver_sql(f"SELECT pg_advisory_lock({_CREATION_LOCK})")
                     with connection.begin():
-                        if postgresql and tables:  # a statement that takes no snapshot
+                        if postgresql and tables:  # LOCK takes no snapshot
                             connection.exec_driver_sql(
                                 "LOCK TABLE entry, fingerprint IN SHARE ROW EXCLUSIVE MODE"
                             )
@@ -260,7 +261,7 @@ class Database:
 
     @contextlib.contextmanager
     def _connection(self, deadline: float) -> Iterator[sa.Connection]:
-        """A connection, as soon as the server has one to give."""
+        """Open a connection, and wait if the server has too many clients."""
         while True:
             try:
                 connection = self._engine.connect()
@@ -275,9 +276,9 @@ class Database:
 
     @contextlib.contextmanager
     def _errors(self, deadline: float = 0.0) -> Iterator[None]:
-        """Errors of the database for people; ``_Again`` for those that go away, until then.
+        """Raise database errors as LedgerError; before ``deadline`` transient ones as ``_Again``.
 
-        Of a file that somebody edited, or whose bits have changed, come errors of any kind.
+        An edited or damaged file can cause errors of any type.
         """
         edited = _damaged(self.url, "it holds what no ledger does")
         try:
@@ -287,22 +288,22 @@ class Database:
             code = getattr(error.orig, "sqlstate", None)
             if code in _SERIALIZATION_FAILURES and time.monotonic() < deadline:
                 raise _Again from None
-            said = without_secrets(self._url, " ".join(str(error.orig).split()))
-            raise LedgerError(_explain(self.url, said)) from None
+            message = without_secrets(self._url, " ".join(str(error.orig).split()))
+            raise LedgerError(_explain(self.url, message)) from None
 
 
 def _is_ledger(names: Sequence[str]) -> bool:
-    """Whether a database with tables of these names holds a ledger."""
+    """True if a database with tables of these names holds a ledger."""
     return {"dataset", "entry", "ledger", "sketch", "fingerprint"} <= set(names)
 
 
 class _Again(Exception):
-    """The database asks for the transaction to be repeated."""
+    """Request of the database to repeat the transaction."""
 
 
 def _connect(url: sa.URL) -> sa.Engine:
     sqlite = url.get_backend_name() == "sqlite"
-    # Of a database without an encoding of its own (SQL_ASCII) psycopg would give bytes.
+    # Without this psycopg gives bytes for databases without an encoding (SQL_ASCII).
     server = {"connect_timeout": 10, "client_encoding": "utf8"}
     arguments = {"timeout": WAIT} if sqlite else server
     try:
@@ -322,11 +323,11 @@ def _connect(url: sa.URL) -> sa.Engine:
 
         @sa.event.listens_for(engine, "connect")
         def prepare(connection: Any, _record: Any) -> None:
-            connection.isolation_level = None  # transactions begin below, not where Python likes
+            connection.isolation_level = None  # transactions begin explicitly, below
             try:
                 connection.execute("PRAGMA foreign_keys = ON")
-                connection.execute("PRAGMA synchronous = EXTRA")  # power cuts too
-            except BaseException:  # of a damaged file: nobody else would close it
+                connection.execute("PRAGMA synchronous = EXTRA")  # survive power cuts
+            except BaseException:  # on a damaged file nobody else would close it
                 connection.close()
                 raise
 
@@ -338,26 +339,26 @@ def _connect(url: sa.URL) -> sa.Engine:
     return engine
 
 
-def _explain(url: str, said: str) -> str:
-    low = said.lower()
+def _explain(url: str, message: str) -> str:
+    low = message.lower()
     for sign, meaning in (
-        ("not a database", _damaged(url, said)),
-        ("malformed", _damaged(url, said)),
+        ("not a database", _damaged(url, message)),
+        ("malformed", _damaged(url, message)),
         ("readonly", f"no permission to write the ledger {url} or beside it."),
         ("read-only", f"no permission to write the ledger {url}."),
-        ("permission denied", f"no permission for the ledger {url}: {said}."),
+        ("permission denied", f"no permission for the ledger {url}: {message}."),
         ("unable to open", f"the ledger {url} cannot be opened: no permission or no folder."),
         ("full", f"no space left for the ledger {url}; nothing was recorded."),
-        ("disk i/o", f"the disk refuses the ledger {url} ({said}); nothing was recorded."),
+        ("disk i/o", f"the disk refuses the ledger {url} ({message}); nothing was recorded."),
         ("locked", f"the ledger {url} is busy: waited {WAIT:.0f} s for other releases."),
     ):
         if sign in low:
             return meaning
-    return f"the ledger {url} cannot be used: {said}"
+    return f"the ledger {url} cannot be used: {message}"
 
 
-def _damaged(url: str, said: str) -> str:
+def _damaged(url: str, detail: str) -> str:
     return (
-        f"the ledger {url} is damaged ({said}). Restore it from a backup, and release nothing "
+        f"the ledger {url} is damaged ({detail}). Restore it from a backup, and release nothing "
         "before: what was spent since the backup has to be entered again."
     )

@@ -1,11 +1,11 @@
-"""The release gate: account first, write where nobody looks, and let it appear in one step.
+"""Release gate: reserve the cost, write to a hidden folder, and publish by one rename.
 
 1. Reserve the cost in the ledger.
 2. Draw the data sets in memory, and make empty files of a public size in OUT/.dpbayes-ENTRY.
-3. Move the entry to ``writing``, and only then write a byte of synthetic data. From here on no
-   signal stops it: it ends with a release.
+3. Move the entry to ``writing``, and only then write synthetic data. From here on no signal
+   interrupts the work until the release is in place.
 4. Flush to disk, rename to OUT/release, move the entry to ``released``.
-5. Write the confidential report, which decides nothing any more.
+5. Write the confidential report, which no longer affects the release.
 
 A crash before 3 leaves a reserved entry, which ``resolve`` can void: no data set was written.
 A crash after 3 leaves a writing entry, which ``resolve`` finishes if the files are whole.
@@ -37,7 +37,7 @@ from dpbayes.synthesis.fit import Fit
 from dpbayes.synthesis.release import STATEMENT, Release
 
 T = TypeVar("T")
-STATEMENT_UNIT = 2**14  # bytes that the space for guarantee.json is counted in
+STATEMENT_UNIT = 2**14  # bytes: the space for guarantee.json is rounded up to a multiple
 
 
 def publish(
@@ -57,13 +57,15 @@ def publish(
     """Draw m data sets and write OUT/release, then OUT/confidential.
 
     Args:
-        out: a new folder, or one that holds no release; of this process alone meanwhile.
+        fit: the fit to draw from.
+        out: a new folder, or one that holds no release; it is locked meanwhile.
         datasets, accept, delta, rows, ledger, dataset, note, file_format: as in ``Terms``.
-        say: takes lines for people: no ledger, a confidential report that is not complete.
+        say: receives messages: there is no ledger, or the confidential report is incomplete.
     Raises:
-        GuaranteeError: weaker than ``accept``; a seed was set.
-        BudgetError: the budget does not admit it; nothing was drawn or written.
-        OutputError: in use, disk full, no permission. The message says whether the cost counts.
+        GuaranteeError: the guarantee is weaker than ``accept``, or a seed was set.
+        BudgetError: the budget does not admit the release; nothing was drawn or written.
+        OutputError: the folder is in use, the disk full, or permission is missing. The message
+            says whether the cost counts.
     """
     terms = Terms(datasets, accept, delta, rows, ledger, dataset, note, file_format)
     with held(Path(out)) as output:
@@ -73,7 +75,7 @@ def publish(
 
 
 def release_into(output: Output, fit: Fit[Any], terms: Terms, say: Say = print) -> Release:
-    """Steps 1 to 4, into a folder that is held already."""
+    """Run steps 1 to 4 of the gate in a folder that is locked already."""
     fit.check_sample(terms.datasets, accept=terms.accept, delta=terms.delta, rows=terms.rows)
     require_secret_seed(fit.task.settings)
     fit.mechanism.check_release()
@@ -113,13 +115,13 @@ def release_into(output: Output, fit: Fit[Any], terms: Terms, say: Say = print) 
 
 
 def _owed(fit: Fit[Any], terms: Terms) -> Guarantee:
-    """What the entry pays for."""
-    one = fit.guarantee if terms.owed is None else terms.owed
-    return one.for_datasets(terms.datasets, terms.delta)
+    """Guarantee that the release's ledger entry pays for."""
+    guarantee = fit.guarantee if terms.owed is None else terms.owed
+    return guarantee.for_datasets(terms.datasets, terms.delta)
 
 
 def _draw(fit: Fit[Any], terms: Terms, payment: Payment) -> Release:
-    """The data sets in memory, with what the ledger says of them."""
+    """Draw the data sets in memory, and add the public facts of the ledger entry."""
     release = fit.sample(terms.datasets, accept=terms.accept, delta=terms.delta, rows=terms.rows)
     if terms.ledger is None:
         return replace(release, guarantee=release.guarantee.assuming(UNACCOUNTED))
@@ -127,9 +129,9 @@ def _draw(fit: Fit[Any], terms: Terms, payment: Payment) -> Release:
 
 
 def _space(fit: Fit[Any], terms: Terms, files: dict[str, bytes]) -> dict[str, int]:
-    """Bytes to take on the disk for each file before anything is paid for, by public facts.
+    """Bytes to allocate for each file before the release is paid for, from public facts alone.
 
-    A noisy number of rows is no public fact yet: where it decides the size, no space is taken.
+    A noisy number of rows is not public yet: if it determines the size, nothing is allocated.
     """
     schema = fit.task.schema
     rows = terms.rows
@@ -144,11 +146,14 @@ def _space(fit: Fit[Any], terms: Terms, files: dict[str, bytes]) -> dict[str, in
 def report_into(
     output: Output, fit: Fit[Any], release: Release, say: Say = print
 ) -> Findings | None:
-    """Step 5: what the fit found, and how close the release is. Confidential.
+    """Run step 5 of the gate: write the confidential report of the fit and its utility.
 
-    It may take another fit, as risks are measured under an unclamped one, that need not exist or
-    converge. The release is there and its entry closed: what goes wrong here is told in a line, and
-    is no error. Findings are None if they could not be had.
+    It may need another fit, as risks are measured under an unclamped one, which may not exist or
+    converge. The release exists and its entry is closed: a failure here is reported in a line and
+    raises no error.
+
+    Returns:
+        Findings of the fit with warnings about utility; None if they could not be computed.
     """
 
     findings = _attempt(fit.findings, say)
@@ -161,12 +166,12 @@ def report_into(
     _attempt(lambda: output.keep(measures), say)
     if findings is None:
         return None
-    found = told(findings.warnings, json.loads(measures[UTILITY]))
-    return replace(findings, warnings=tuple(found))
+    warnings = told(findings.warnings, json.loads(measures[UTILITY]))
+    return replace(findings, warnings=tuple(warnings))
 
 
 def _attempt(work: Callable[[], T], say: Say) -> T | None:
-    """What ``work`` gives; None if it failed, or took somebody too long."""
+    """Result of ``work``; None if it failed or was interrupted."""
     try:
         with breakable():
             return work()

@@ -1,4 +1,4 @@
-"""The whole job: plan, budget, choice, fit, release. What ``dpbayes synthesize`` runs."""
+"""The whole job of ``dpbayes synthesize``: plan, budget check, choice, fit and release."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ WARNING = "warning: "
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job came to.
+    """Result of a job.
 
     Attributes:
-        release: what may leave; it is in OUT/release.
-        fit: confidential.
-        findings: confidential; None if they could not be had.
-        account: what the data set has spent and has left; None without a ledger.
+        release: the release in OUT/release, which may leave.
+        fit: the fit; confidential.
+        findings: findings of the report; confidential; None if they could not be computed.
+        account: account of the data set after the release; None without a ledger.
     """
 
     release: Release
@@ -51,22 +51,23 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """A release that is planned from public facts; ``run`` takes the records.
+    """Release that is planned from public facts; ``run`` takes the records.
 
     Attributes:
-        candidates: one synthesizer, or several to choose from by their model.
-        out: a new folder for release/ and confidential/.
+        candidates: one synthesizer, or several with different models to choose from privately.
+        out: new folder for release/ and confidential/.
         datasets, accept, delta, rows: as in ``Fit.sample``.
-        choose_epsilon: of the choice among several candidates, paid once.
-        ledger: account for the release in it, as one of data set ``dataset``.
-        note: for the ledger's history.
-        file_format: of the data sets' files, csv, parquet, feather, stata or spss.
-        allow_nonconvergence: release although chains have not converged.
+        choose_epsilon: ε of the choice among several candidates, paid once.
+        ledger: ledger that accounts for the release, in the account of ``dataset``.
+        dataset: name of the data set in the ledger; empty without a ledger.
+        note: note for the ledger's history.
+        file_format: format of the data sets: csv, parquet, feather, stata or spss.
+        allow_nonconvergence: release even if chains have not converged.
         show_values: messages about records that do not fit the schema show some of their values.
 
     Raises:
-        GuaranteeError, LedgerError, OutputError: at construction, whatever needs no record to be
-            refused.
+        GuaranteeError, LedgerError, OutputError: at construction, for all that can be refused
+            without the records.
     """
 
     candidates: tuple[Synthesizer[Any], ...]
@@ -110,7 +111,7 @@ class Job:
 
     @property
     def claim(self) -> Guarantee:
-        """For all data sets and the choice, before anything is computed from records."""
+        """Guarantee of all data sets and the choice, from public facts alone."""
         return (
             self._having_chosen(self.candidates[0])
             .guarantee()
@@ -118,17 +119,17 @@ class Job:
         )
 
     def run(self, records: pd.DataFrame | Chunks, say: Say = print) -> Outcome:
-        """Choose, fit, release. After a crash the same job goes on with the finished chains.
+        """Choose, fit and release. After a crash the same job reuses the finished chains.
 
         Args:
             records: n confidential rows with every column of the schema, in a frame or in parts.
-            say: takes lines on the way: the program chosen, chains of an earlier run, no ledger, a
-                confidential report that is not complete.
+            say: receives messages: the program chosen, chains of an earlier run, a missing ledger,
+                an incomplete confidential report.
         Raises:
             DataError, ConvergenceError, EngineError, ProgramError: as ``Synthesizer.fit``.
             BudgetError, LedgerError, OutputError: as ``publish``, and before the fit if possible.
         """
-        # Not above: it draws figures, and matplotlib takes long to import.
+        # Imported here: it draws figures, and matplotlib takes long to import.
         from dpbayes.publication.gate import release_into, report_into
 
         records = plain(records)
@@ -144,10 +145,10 @@ class Job:
             )
             _say_what_was_kept(fit, say)
             release = release_into(output, fit, self._terms(chosen), say)
-            if self.candidates[0].schema.rows.share:  # a noisy number is paid for now
+            if self.candidates[0].schema.rows.share:  # a noisy number has now been paid for
                 for text in fit.outlook.warnings:
                     say(WARNING + text)
-            # Before the report: what a fit goes on with decides about no release any more.
+            # Before the report: the release exists, so that nothing can be resumed any more.
             output.forget_choices()
             if fit.checkpoint is not None:
                 fit.checkpoint.clear()
@@ -156,32 +157,32 @@ class Job:
         return Outcome(release, fit, findings, account)
 
     def _identified(self, records: pd.DataFrame | Chunks) -> Identity:
-        """The records, found to be such that this job can be done with them."""
+        """Validate the records for this job, and return their identity."""
         schema = self.candidates[0].schema
-        found = self.candidates[0].table(records, show_values=self.show_values)
+        table = self.candidates[0].table(records, show_values=self.show_values)
         check_cluster(schema, records)  # before a choice is paid for
         public = [column.name for column in schema.columns.values() if column.public]
-        if public and self.rows not in (None, len(found)):
+        if public and self.rows not in (None, len(table)):
             raise GuaranteeError(
                 f"rows = {self.rows} (--rows): column {public[0]!r} is public and released as it "
                 "is, so there are as many rows as records. Leave rows out."
             )
         for candidate in self.candidates:
             for reference in references(candidate.mechanism):
-                reference.check_records(found.frame)
-        return identity_of(records, found)
+                reference.check_records(table.frame)
+        return identity_of(records, table)
 
     def _warnings(self, identity: Identity) -> tuple[str, ...]:
-        """What public facts say against this job; where n is among them, n and no other fact."""
+        """Warnings about this job from public facts, to which n belongs if it is public."""
         schema = self.candidates[0].schema
-        if schema.rows.share:  # noisy: not drawn yet, and not paid for
+        if schema.rows.share:  # a noisy number is not drawn yet
             return ()
-        n = len(identity.records) if schema.rows.public else 0  # a declared number stands for it
+        n = len(identity.records) if schema.rows.public else 0  # else the declared number
         outlooks = [candidate.outlook(n) for candidate in self.candidates]
-        return tuple(dict.fromkeys(text for one in outlooks for text in one.warnings))
+        return tuple(dict.fromkeys(text for outlook in outlooks for text in outlook.warnings))
 
     def _having_chosen(self, candidate: Synthesizer[Any]) -> Synthesizer[Any]:
-        """A candidate whose guarantee includes what its choice costs."""
+        """Candidate whose guarantee includes the cost of the choice."""
         if self.choose_epsilon is None:
             return candidate
         return candidate.having_paid(self._choice_loss, CHOICE)
@@ -206,7 +207,7 @@ class Job:
         )
 
     def _chosen(self, identity: Identity, output: Output, say: Say) -> Synthesizer[Any]:
-        """The candidate to fit, in a budget that admits all that is to come."""
+        """Candidate to fit, after a check that the budget admits all later costs."""
         if self.choose_epsilon is None:
             self._check_budget(identity)
             return self.candidates[0]
@@ -228,7 +229,7 @@ class Job:
         return chosen
 
     def _check_budget(self, identity: Identity, besides: Loss = NOTHING) -> None:
-        """Raise BudgetError or LedgerError before the fit, if it would be refused after it."""
+        """Raise BudgetError or LedgerError if the release would be refused after the fit."""
         if self.ledger is not None:
             claim = self.candidates[0].guarantee().for_datasets(self.datasets, self.delta)
             self.ledger.check(self.dataset, claim, identity, besides)

@@ -1,15 +1,15 @@
-"""The privacy ledger: what each data set may cost, and every release that was paid for.
+"""Privacy ledger: the budget of each data set, and every release that was paid for.
 
-It is confidential: it holds the salts that fingerprints of records are made with.
+It is confidential: it holds the salts of the fingerprints of records.
 
 An entry goes from ``reserved`` (its cost counts from here on) to ``writing`` (from here on data
 sets may exist outside memory) to ``released``. Only a reserved entry can become ``void``, which
 gives its cost back: no byte of a data set is written before the step to ``writing``, which fails
 on a void entry. A writing entry whose release cannot be found becomes ``lost``: it stays paid.
 
-The private choice of a program is an entry of its own, as people learn it before there is a
-release, and whether or not there will be one: it is ``writing`` before it is drawn, and never void
-from then on. An audit is an entry too, that costs nothing because nothing of it leaves.
+The private choice of a program has an entry of its own, because people see the choice before the
+release, and even if no release follows: the entry is ``writing`` before the choice is drawn, and
+can no longer become void. An audit has an entry too; it costs nothing, as its output never leaves.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Kind = Literal["release", "choice", "audit"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One release, choice or audit: who made it, and how far it came."""
+    """Ledger entry of a release, choice or audit: its author, process and state."""
 
     number: int
     id: str
@@ -63,14 +63,15 @@ class Entry:
 
 
 class Ledger:
-    """An existing ledger in SQLite or PostgreSQL.
+    """Existing ledger in SQLite or PostgreSQL.
 
     Every change is one serialisable transaction. SQLite needs a local disk, not a network share.
 
     Args:
-        url: a file name, or an SQLAlchemy URL such as ``postgresql://user@host/database``.
+        url: file name, or SQLAlchemy URL such as ``postgresql://user@host/database``.
     Raises:
-        LedgerError: no ledger there, no permission, damaged, or of another version.
+        LedgerError: there is no ledger, permission is missing, or the ledger is damaged or of
+            another version.
     """
 
     def __init__(self, url: str) -> None:
@@ -88,31 +89,33 @@ class Ledger:
 
     @property
     def url(self) -> str:
-        """Where it is, without a password."""
+        """File name or URL of the ledger, without a password."""
         return self._database.url
 
     @classmethod
     def create(cls, url: str, overlap: float | None = None) -> Ledger:
-        """Open a ledger, made first if there is none.
+        """Open a ledger, and create it if there is none.
 
         Args:
-            overlap: from which share of common records, of the smaller of two data sets, a release
-                of one is refused that has no account with the other; in (0, 1], and for all time.
+            url: as at construction.
+            overlap: share of common records, in (0, 1], relative to the smaller of two data sets,
+                from which a release of one is refused, as the other may have paid for the same
+                records. It cannot be changed later.
         Raises:
-            LedgerError: as at construction; it was made with another overlap.
+            LedgerError: as at construction; the ledger was created with another overlap.
         """
         if overlap is not None and not 0 < overlap <= 1:
             raise LedgerError(f"overlap = {overlap!r} must lie in (0, 1].")
         database = Database(url)
         database.make_file()
         database.create(OVERLAP if overlap is None else overlap)
-        made = cls(url)
-        if overlap is not None and overlap != made._policy.overlap:
+        ledger = cls(url)
+        if overlap is not None and overlap != ledger._policy.overlap:
             raise LedgerError(
-                f"the ledger {made.url} refuses overlaps from {made._policy.overlap:g} on; that "
-                "was settled when it was made."
+                f"the ledger {ledger.url} refuses overlaps from {ledger._policy.overlap:g} on; "
+                "that was settled when it was made."
             )
-        return made
+        return ledger
 
     def add_dataset(
         self,
@@ -121,10 +124,15 @@ class Ledger:
         delta: float = 0.0,
         adjacency: Adjacency = "add-remove",
     ) -> Account:
-        """Open an account: a bound on what all releases of a data set may cost together.
+        """Open an account with a bound on the total loss of all releases of a data set.
 
+        Args:
+            name: name of the data set.
+            epsilon: budget of all releases together, in nats.
+            delta: δ of the budget.
+            adjacency: neighbour relation of the budget.
         Raises:
-            LedgerError: the name is taken. GuaranteeError: a bad number.
+            LedgerError: the name is taken. GuaranteeError: a number is out of range.
         """
         check_new(name, epsilon, delta, adjacency)
 
@@ -151,7 +159,7 @@ class Ledger:
         return self._database.serially(work)
 
     def accounts(self) -> list[Account]:
-        """All data sets, in the order of their creation."""
+        """Accounts of all data sets, in the order of their creation."""
         with self._database.reading() as connection:
             names = connection.scalars(
                 sa.select(TABLES.dataset.c.name).order_by(TABLES.dataset.c.id)
@@ -159,12 +167,12 @@ class Ledger:
             return [self._account(connection, name) for name in names]
 
     def account(self, name: str) -> Account:
-        """One data set. Raises LedgerError if it is not there."""
+        """Account of a data set; LedgerError if there is none of this name."""
         with self._database.reading() as connection:
             return self._account(connection, name)
 
     def history(self, name: str | None = None) -> pd.DataFrame:
-        """All entries in the order in which they were reserved, whatever the clocks said."""
+        """Table of all entries in the order of their reservation, which does not rely on clocks."""
         query = (
             sa.select(TABLES.dataset.c.name.label("dataset"), TABLES.entry)
             .join(TABLES.dataset, TABLES.dataset.c.id == TABLES.entry.c.dataset_id)
@@ -174,8 +182,8 @@ class Ledger:
             self.account(name)
             query = query.where(TABLES.dataset.c.name == name)
         with self._database.reading() as connection:
-            found = connection.execute(query)
-            frame = pd.DataFrame(found.mappings().all(), columns=list(found.keys()))
+            result = connection.execute(query)
+            frame = pd.DataFrame(result.mappings().all(), columns=list(result.keys()))
         return frame.drop(columns="dataset_id").set_index("number")
 
     @cached_property
@@ -184,7 +192,7 @@ class Ledger:
             return Policy.read(connection)
 
     def _found(self, identity: Identity) -> KnownRecords:
-        """Hashed outside the lock that others wait for."""
+        """Hash the records for this ledger, outside the lock that other processes wait for."""
         return KnownRecords.of(identity, self._policy)
 
     def check(
@@ -194,21 +202,24 @@ class Ledger:
         identity: Identity | None = None,
         besides: Loss = NOTHING,
     ) -> None:
-        """Raise what ``reserve`` would raise now. Nothing is written.
+        """Raise the error that ``reserve`` would raise now, without writing anything.
 
         Args:
-            besides: a loss that will have been paid before.
+            name: name of the data set.
+            claim: guarantee of the release.
+            identity: identity of the records, if they are to be checked.
+            besides: loss that will be paid before the release.
         """
         self._check(name, claim, None if identity is None else self._found(identity), besides)
 
     def _check(
-        self, name: str, claim: Guarantee, found: KnownRecords | None, besides: Loss = NOTHING
+        self, name: str, claim: Guarantee, known: KnownRecords | None, besides: Loss = NOTHING
     ) -> None:
         self._require_strict(claim)
         with self._database.reading() as connection:
             account = self._account(connection, name)
-            if found is not None:
-                require_own(connection, account.id, found)
+            if known is not None:
+                require_own(connection, account.id, known)
         if refusal := account.having_paid(besides).refusal(claim):
             raise BudgetError(refusal)
 
@@ -222,34 +233,39 @@ class Ledger:
         note: str = "",
         kind: Kind = "release",
     ) -> None:
-        """Record what a release costs, before anything is drawn.
+        """Record the cost of a release, before anything is drawn.
 
         Args:
-            name: of the data set.
-            claim: for all data sets of the release.
-            identity: of the records.
-            entry: a new random id, 32 hex digits.
-            directory: where ``release`` will be written.
-            note: for those who read the history.
-            kind: a choice of a program is reserved likewise.
+            name: name of the data set.
+            claim: guarantee of all data sets of the release.
+            identity: identity of the records.
+            entry: new random id, 32 hex digits.
+            directory: folder in which ``release`` will be written.
+            note: note for the history.
+            kind: kind of the entry; a choice of a program is reserved in the same way.
         Raises:
-            BudgetError: it would exceed the budget. LedgerError: the records belong to another
-            data set or overlap with its, or are not this one's.
+            BudgetError: the cost exceeds the budget. LedgerError: the records belong to another
+                data set, overlap with its records, or are not those of this data set.
         """
-        found = self._found(identity)
-        self._check(name, claim, found)
+        known = self._found(identity)
+        self._check(name, claim, known)
 
         def work(connection: sa.Connection) -> Account | None:
             account = self._account(connection, name)
-            require_own(connection, account.id, found)
-            remember(connection, account.id, found, _now())
+            require_own(connection, account.id, known)
+            remember(connection, account.id, known, _now())
             if account.refusal(claim) is not None:
                 return account
-            once, each = map(account.loss_of_record, (claim.once, claim.each))
-            what = {"id": entry, "kind": kind, "state": "reserved", "mechanism": claim.mechanism}
+            once, per_dataset = map(account.loss_of_record, (claim.once, claim.each))
+            description = {
+                "id": entry,
+                "kind": kind,
+                "state": "reserved",
+                "mechanism": claim.mechanism,
+            }
             counts = {"datasets": claim.draws, "records": claim.cluster}
-            costs = {**counts, **_columns(once, each)}
-            self._insert(connection, account, {**what, **costs}, directory, note)
+            costs = {**counts, **_columns(once, per_dataset)}
+            self._insert(connection, account, {**description, **costs}, directory, note)
             return None
 
         refused = self._database.serially(work)
@@ -259,21 +275,21 @@ class Ledger:
     def record_audit(
         self, name: str, identity: Identity, mechanism: str, directory: Path, note: str = ""
     ) -> None:
-        """Note that somebody looks at the records. It costs nothing: its output is confidential.
+        """Record an audit of the records. It costs nothing, as its output is confidential.
 
         Raises:
             LedgerError: as ``reserve``.
         """
-        found = self._found(identity)
+        known = self._found(identity)
 
         def work(connection: sa.Connection) -> None:
             account = self._account(connection, name)
-            require_own(connection, account.id, found)
-            remember(connection, account.id, found, _now())
-            what = {"id": secrets.token_hex(16), "kind": "audit", "state": "released"}
+            require_own(connection, account.id, known)
+            remember(connection, account.id, known, _now())
+            description = {"id": secrets.token_hex(16), "kind": "audit", "state": "released"}
             costs = {"mechanism": mechanism, "datasets": 1, "records": 1}
             costs |= _columns(NOTHING, NOTHING)
-            self._insert(connection, account, {**what, **costs}, directory, note)
+            self._insert(connection, account, {**description, **costs}, directory, note)
 
         self._database.serially(work)
 
@@ -301,54 +317,54 @@ class Ledger:
         )
 
     def accept(self, name: str, identity: Identity) -> list[Overlap]:
-        """Take records into the account of a data set, on a curator's word.
+        """Add records to the account of a data set, on a curator's assertion.
 
-        They are a corrected version about the same persons; or other persons than those of data
-        sets that they overlap with.
+        The curator asserts that they are a corrected version about the same persons, or that they
+        are about other persons than the data sets that they overlap with.
 
         Returns:
-            Those data sets, with how much overlaps.
+            Data sets with common records, and their shares.
         Raises:
-            LedgerError: they are the very records of another data set.
+            LedgerError: they are exactly the records of another data set.
         """
-        found = self._found(identity)
+        known = self._found(identity)
 
         def work(connection: sa.Connection) -> list[Overlap]:
             account = self._account(connection, name)
-            require_own(connection, account.id, found, accepted=True)
-            remember(connection, account.id, found, _now())
-            return overlaps(connection, account.id, found)
+            require_own(connection, account.id, known, accepted=True)
+            remember(connection, account.id, known, _now())
+            return overlaps(connection, account.id, known)
 
         return self._database.serially(work)
 
     def paid(self, entry: str, name: str, kind: Kind) -> bool:
-        """True if an entry of a data set is paid for, whatever became of it."""
+        """True if a data set has this entry, in state ``writing`` or ``released``."""
         rows = self.history(name)
         rows = rows[(rows["id"] == entry) & (rows["kind"] == kind)]
         return bool(rows["state"].isin(["writing", "released"]).any())
 
     def writing(self, entry: str) -> None:
-        """From reserved to writing. Raises LedgerError if the entry was voided meanwhile."""
+        """Move an entry from reserved to writing; LedgerError if it was voided meanwhile."""
         self._move(entry, ("reserved",), "writing")
 
     def released(self, entry: str) -> None:
-        """From writing to released: it is where its readers find it."""
+        """Move an entry from writing to released: its output is complete and in place."""
         self._move(entry, ("writing",), "released")
 
     def close(self, entry: str) -> None:
-        """To released, unless it is: what a crash kept from its end."""
+        """Move an entry to released after a crash; no error if it is released already."""
         self._move(entry, ("writing", "released"), "released")
 
     def void(self, entry: str) -> None:
-        """From reserved to void: nothing was written, and the cost is given back."""
+        """Move an entry from reserved to void: nothing was written, and the cost is given back."""
         self._move(entry, ("reserved",), "void")
 
     def lost(self, entry: str) -> None:
-        """From writing to lost: paid for, and not to be had."""
+        """Move an entry from writing to lost: its output is missing, and the cost still counts."""
         self._move(entry, ("writing",), "lost")
 
     def unresolved(self) -> list[Entry]:
-        """Entries that are neither finished nor void."""
+        """Entries in state reserved or writing."""
         rows = self.history()
         rows = rows[rows["state"].isin(["reserved", "writing"])]
         names = ("id", "kind", "dataset", "state", "actor", "host", "process")
@@ -420,22 +436,22 @@ class Ledger:
 
 
 def loss_in(epsilon: float, rho: float) -> Loss:
-    """A loss from an entry's columns."""
+    """Loss from the columns of an entry; ε is infinite where only ρ of zCDP holds."""
     return Loss.concentrated(rho) if math.isinf(epsilon) else Loss(epsilon, rho)
 
 
-def _columns(once: Loss, each: Loss) -> dict[str, float]:
-    """Losses as an entry has them; epsilon is infinite where a part is not pure."""
+def _columns(once: Loss, per_dataset: Loss) -> dict[str, float]:
+    """Columns of an entry for its losses; ε is infinite if a part of the loss is not pure."""
     return {
         "once_epsilon": once.epsilon,
         "once_rho": once.rho,
-        "each_epsilon": each.epsilon,
-        "each_rho": each.rho,
+        "each_epsilon": per_dataset.epsilon,
+        "each_rho": per_dataset.rho,
     }
 
 
 def _now() -> str:
-    """For readers; nothing is decided by a clock."""
+    """Time for readers of the history; no decision depends on a clock."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 

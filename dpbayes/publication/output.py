@@ -1,10 +1,10 @@
-"""The folder OUT: held by one process at a time, private where it is confidential.
+"""Output folder OUT: locked by one process at a time, with a private confidential part.
 
-OUT/release is what may leave. OUT/confidential (mode 0700, its files 0600) must not.
-OUT/.dpbayes-ENTRY (mode 0700) is where a release is written before it appears.
+OUT/release is what may leave. OUT/confidential (mode 0700, its files 0600) must not leave.
+OUT/.dpbayes-ENTRY (mode 0700) holds a release until it is complete.
 
-Before that, OUT/confidential holds what a repeated command goes on with, and nothing else: finished
-chains, and a choice that was paid for. The confidential report comes after the release.
+Until then OUT/confidential holds only what a repeated command can resume: finished chains, and a
+choice that was paid for. The confidential report is written after the release.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dpbayes.core.lazy import filelock
 RELEASE = "release"
 CONFIDENTIAL = "confidential"
 CHECKPOINT = "checkpoint"  # inside CONFIDENTIAL while a fit runs
-SET_ASIDE = f"{CHECKPOINT}.old-"  # there too: where ``Checkpoint`` puts chains of other inputs
-CHOICE = f"{CHECKPOINT}.choice-"  # there too: a private choice, with a hash of its inputs
+SET_ASIDE = f"{CHECKPOINT}.old-"  # where ``Checkpoint`` moves chains of other inputs
+CHOICE = f"{CHECKPOINT}.choice-"  # a private choice, with a hash of its inputs
 LOCK = ".dpbayes.lock"
-ATTEMPTS = 10  # to find OUT there and to lock it, against others that make and remove it
-PATIENCE = 1.0  # seconds for the lock: one that is being given up, not one that is in use
+ATTEMPTS = 10  # to find and lock OUT while other processes create and remove it
+PATIENCE = 1.0  # seconds to wait for a lock that is about to be released
 _WORK = ".dpbayes-"
 
 
@@ -38,7 +38,7 @@ def check_writable(out: Path) -> None:
             if out.exists() and not out.is_dir():
                 raise OutputError(f"--out {str(out)!r} is a file; name a directory.")
             existing = next(p for p in (out, *out.absolute().parents) if p.is_dir())
-        except OSError as error:  # a parent that may not be entered
+        except OSError as error:  # a parent folder without permission
             raise OutputError(f"--out {str(out)!r}: {error.strerror}.") from None
         if os.access(existing, os.W_OK | os.X_OK):
             return
@@ -51,7 +51,7 @@ def check_output(out: Path) -> None:
     check_writable(out)
     with contextlib.ExitStack() as stack:
         stack.enter_context(as_output_error(out, "Choose another directory."))
-        if (out / LOCK).exists():  # of a run that goes on, whose files say nothing yet, or a crash
+        if (out / LOCK).exists():  # another run is active, or crashed
             stack.enter_context(locked(out))
         _check_contents(out)
 
@@ -78,42 +78,42 @@ def _to_go_on_with(path: Path) -> bool:
 
 
 def _of_a_fit(path: Path) -> bool:
-    """It holds finished chains, of a fit that goes on or of one that was set aside."""
+    """True for a folder of finished chains, of the current fit or of one that was set aside."""
     return path.name == CHECKPOINT or path.name.startswith(SET_ASIDE)
 
 
 @dataclass(frozen=True)
 class Output:
-    """OUT while this process alone may write to it. Made by ``held``."""
+    """Output folder that is locked by this process; ``held`` makes one."""
 
     path: Path
 
     @property
     def confidential(self) -> Path:
-        """What must not leave."""
+        """Folder of files that must not leave."""
         return self.path / CONFIDENTIAL
 
     @property
     def checkpoint(self) -> Path:
-        """Finished chains of the fit."""
+        """Folder of the finished chains of the fit."""
         return self.confidential / CHECKPOINT
 
     def choice(self, inputs: str) -> Path:
-        """Where the private choice of a program with these inputs is kept, by their hash."""
+        """File of the private choice of a program, named by a hash of its inputs."""
         return self.confidential / f"{CHOICE}{inputs[:32]}.json"
 
     def choices(self) -> list[Path]:
-        """All that were kept."""
+        """Files of all saved choices."""
         return sorted(self.confidential.glob(f"{CHOICE}*"))
 
     def forget_choices(self) -> None:
-        """Remove them: their release is there."""
+        """Remove the saved choices once their release exists."""
         for path in self.choices():
             path.unlink(missing_ok=True)
         _remove_if_empty(self.confidential)
 
     def make_confidential(self) -> None:
-        """The folder for what must not leave, for its owner only.
+        """Create the confidential folder, which only its owner can read.
 
         Raises:
             OSError, OutputError: as ``protect``.
@@ -122,12 +122,12 @@ class Output:
         self.protect()
 
     def keep(self, files: Mapping[str, bytes]) -> None:
-        """Write confidential files, whole ones only.
+        """Write confidential files; an incomplete one is removed.
 
         Args:
             files: contents by name.
         Raises:
-            OSError, OutputError: as ``protect``; the disk is full.
+            OSError, OutputError: as ``protect``, or the disk is full.
         """
         self.make_confidential()
         for name, content in files.items():
@@ -141,7 +141,7 @@ class Output:
                 raise
 
     def protect(self) -> None:
-        """Bring what is confidential to mode 0700, its files to 0600.
+        """Set confidential folders to mode 0700 and their files to 0600.
 
         Raises:
             OutputError: as ``check_output``: others could read what will be written.
@@ -152,12 +152,12 @@ class Output:
 
 @contextlib.contextmanager
 def held(out: Path) -> Iterator[Output]:
-    """OUT for this process alone, made if need be, until the block ends.
+    """Lock OUT for this process until the block ends, and create it if needed.
 
-    Folders that were made for it are removed again where nothing was written to them.
+    Folders that were created for it are removed again if they stay empty.
 
     Raises:
-        OutputError: another run writes there, or it cannot take a new release.
+        OutputError: another run writes there, or the folder cannot take a new release.
     """
     check_writable(out)
     output = Output(out)
@@ -173,25 +173,25 @@ def _make_and_lock(out: Path, cleanup: contextlib.ExitStack) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         try:
             for folder in _missing(out):
-                with contextlib.suppress(FileExistsError):  # somebody else was faster
+                with contextlib.suppress(FileExistsError):  # another process was faster
                     folder.mkdir(0o755)
                     cleanup.callback(_remove_if_empty, folder)
             cleanup.enter_context(locked(out))
             return
-        except FileNotFoundError:  # whoever had it removed the folder just now, as below
+        except FileNotFoundError:  # another process removed the folder just now
             if attempt == ATTEMPTS:
                 raise
 
 
 @contextlib.contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """No other process writes to OUT, which exists, until the block ends.
+    """Lock an existing OUT for this process until the block ends.
 
-    The operating system ends the lock with its process, so that a killed run stands in nobody's
-    way. The file goes with the lock.
+    The operating system ends the lock with its process, so that a killed run blocks nobody. The
+    lock file is removed with the lock.
 
     Raises:
-        OutputError: another process has the lock. OSError: it cannot be had at all.
+        OutputError: another process has the lock. OSError: the file system refuses a lock.
     """
     lock = filelock.FileLock(out / LOCK, timeout=PATIENCE, mode=0o600, fallback_to_soft=False)
     try:
@@ -204,8 +204,8 @@ def locked(out: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # The file goes while the lock is held: whoever waits for it sees that it has no name any
-        # more, and starts over with a new one (filelock looks at st_nlink). Windows removes no
+        # Remove the file while the lock is held: a waiting process sees that it has no name any
+        # more (filelock checks st_nlink), and starts over with a new file. Windows cannot remove an
         # open file; there filelock removes it afterwards.
         with contextlib.suppress(OSError):
             os.unlink(lock.lock_file)
@@ -213,7 +213,7 @@ def locked(out: Path) -> Iterator[None]:
 
 
 def _missing(folder: Path) -> list[Path]:
-    """The folder and those above it that are not there, the highest first."""
+    """Missing folders among ``folder`` and its parents, the highest first."""
     return [path for path in (folder, *folder.parents) if not path.exists()][::-1]
 
 
@@ -223,29 +223,31 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _check_confidential(out: Path) -> list[Path]:
-    """What is in OUT/confidential, itself first; all of it is this user's, and nothing a link.
+    """Check that OUT/confidential and all in it belong to this user, and that nothing is a link.
 
+    Returns:
+        The folder and all paths in it; empty if there is none.
     Raises:
-        OutputError: whoever made the link, or owns the folder, could read what will be written.
+        OutputError: whoever made a link, or owns a folder, could read what will be written.
     """
     confidential = out / CONFIDENTIAL
     if not os.path.lexists(confidential):
         return []
     _check_own(out, confidential, folder=True)
-    found = [confidential, *sorted(confidential.rglob("*"))]
-    for path in found[1:]:
+    paths = [confidential, *sorted(confidential.rglob("*"))]
+    for path in paths[1:]:
         _check_own(out, path, folder=path.parent == confidential and _of_a_fit(path))
-    return found
+    return paths
 
 
 def _check_own(out: Path, path: Path, *, folder: bool) -> None:
-    found = path.lstat()
+    status = path.lstat()
     wrong = None
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         wrong = "a symbolic link"
-    elif folder and not stat.S_ISDIR(found.st_mode):
+    elif folder and not stat.S_ISDIR(status.st_mode):
         wrong = "not a directory"
-    elif hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+    elif hasattr(os, "geteuid") and status.st_uid != os.geteuid():
         wrong = "another user's"
     if wrong is not None:
         raise OutputError(
@@ -256,11 +258,11 @@ def _check_own(out: Path, path: Path, *, folder: bool) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """OUT/.dpbayes-ENTRY: a release until it appears.
+    """Hidden folder OUT/.dpbayes-ENTRY, which holds a release until it is complete.
 
     Attributes:
-        out: the folder that it will appear in.
-        entry: of the ledger, or a random name without one.
+        out: folder in which the release will appear.
+        entry: id of the ledger entry, or a random name without a ledger.
     """
 
     out: Path
@@ -268,20 +270,20 @@ class Work:
 
     @property
     def release(self) -> Path:
-        """What may leave, once it is accounted for."""
+        """Folder of the release, which may leave once it is paid for."""
         return self.path / RELEASE
 
     @property
     def path(self) -> Path:
-        """The folder, for its owner only."""
+        """Path of the hidden folder, which only its owner can read."""
         return self.out / f"{_WORK}{self.entry}"
 
     def allocate(self, sizes: Mapping[str, int]) -> None:
-        """Make empty files with space on the disk: a full disk is noticed before it costs.
+        """Allocate files on the disk, so that a full disk is noticed before payment.
 
         Args:
-            sizes: bytes by name. They follow public facts only: whoever looks at the folder may
-                see them, although nothing is paid for yet.
+            sizes: bytes by name. They depend on public facts only: anybody may see them, although
+                nothing is paid for yet.
         """
         self.path.mkdir(mode=0o700)
         self.release.mkdir(0o755)
@@ -294,7 +296,7 @@ class Work:
                 os.close(handle)
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Fill the allocated files, and wait until the disk has them."""
+        """Write the allocated files, and flush them to the disk."""
         for name, content in files.items():
             with (self.release / name).open("r+b") as stream:
                 stream.write(content)
@@ -309,14 +311,14 @@ class Work:
         self.discard()
 
     def discard(self) -> None:
-        """Remove what is left of it."""
+        """Remove the hidden folder."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 def _flush(path: Path) -> None:
-    """To the disk, so that a power cut cannot undo it."""
+    """Flush a file or folder to the disk, so that a power cut cannot undo it."""
     if os.name == "nt" and path.is_dir():
-        return  # Windows has no handle for it
+        return  # Windows has no handles of folders
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -326,7 +328,7 @@ def _flush(path: Path) -> None:
 
 @contextlib.contextmanager
 def as_output_error(out: Path, meaning: str) -> Iterator[None]:
-    """Errors of the file system as an OutputError that ends with what they mean."""
+    """Raise errors of the file system as an OutputError that ends with ``meaning``."""
     try:
         yield
     except OSError as error:

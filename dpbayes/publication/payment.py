@@ -1,4 +1,4 @@
-"""One entry in the ledger, from its reservation to its end."""
+"""Payment for a release or a choice: one ledger entry, from its reservation to its end."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from dpbayes.records.overlap import Identity
 
 @dataclass(frozen=True)
 class Payment:
-    """An entry step by step; without a ledger nothing is kept.
+    """Ledger entry that is moved from state to state; without a ledger nothing is recorded.
 
     Attributes:
-        ledger: account for it there, as one of data set ``dataset``.
-        note: for the ledger's history.
-        kind: what is paid for.
-        entry: its id; a random name without a ledger.
+        ledger: ledger with the account, or None.
+        dataset: name of the data set in the ledger.
+        note: note for the ledger's history.
+        kind: kind of the entry.
+        entry: id of the entry; a random name without a ledger.
     """
 
     ledger: Ledger | None
@@ -34,20 +35,20 @@ class Payment:
 
     @property
     def reminder(self) -> str:
-        """For errors after the cost has begun to count."""
+        """Sentence for error messages after the cost has begun to count; empty without a ledger."""
         if self.ledger is None:
             return ""
         return f" The cost counts: entry {self.entry}, `dpbayes ledger resolve`."
 
     def reserve(self, claim: Guarantee, identity: Identity, out: Path) -> None:
-        """The cost of ``claim`` counts from here on."""
+        """Reserve the cost of ``claim``, which counts from here on."""
         if self.ledger is not None:
             self.ledger.reserve(
                 self.dataset, claim, identity, self.entry, out.absolute(), self.note, self.kind
             )
 
     def public(self) -> Mapping[str, Any] | None:
-        """What a release says of it."""
+        """Public facts of the entry for guarantee.json; None without a ledger."""
         if self.ledger is None:
             return None
         account = self.ledger.account(self.dataset)
@@ -59,15 +60,15 @@ class Payment:
         }
 
     def writing(self) -> None:
-        """It is not given back from here on."""
+        """Move the entry to ``writing``: the cost is not given back from here on."""
         if self.ledger is not None:
             self.ledger.writing(self.entry)
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
-        """What fails in here may follow from a private draw: the cost counts from then on.
+        """Count the cost if the block fails, as the failure may depend on a private draw.
 
-        Signals follow from none.
+        A signal does not depend on one.
         """
         try:
             yield
@@ -80,13 +81,19 @@ class Payment:
             raise
 
     def void(self) -> None:
-        """Give it back, if possible."""
+        """Give the cost back, if possible."""
         if self.ledger is not None:
-            with contextlib.suppress(LedgerError):  # then it stays reserved, and counts
+            with contextlib.suppress(LedgerError):  # the entry stays reserved, and counts
                 self.ledger.void(self.entry)
 
     def released(self, where: str) -> None:
-        """What was paid for is ``where`` its readers find it."""
+        """Close the entry, as its output is in place.
+
+        Args:
+            where: where the output is, for the error message.
+        Raises:
+            LedgerError: the ledger could not be written; the cost counts.
+        """
         if self.ledger is None:
             return
         try:

@@ -1,8 +1,8 @@
-"""Whose records these are: a ledger knows data sets by content, not by a file's name.
+"""Recognition of records in a ledger, which identifies data sets by content, not by file name.
 
-Digests find the very same table again, whatever the order of its rows and columns. Sketches find
-tables that share records: an edited file, a part of one, one with a column more. The ledger holds
-neither records nor hashes that could be compared without its key.
+Digests recognise the same table, whatever the order of its rows and columns. Sketches recognise
+tables that share records: an edited file, a part of one, one with a further column. The ledger
+holds neither records nor hashes that could be compared without its key.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from dpbayes.records.overlap import Identity, Known, Sketch, largest_share
 
 @dataclass(frozen=True)
 class Policy:
-    """What a ledger does about data sets with common records.
+    """Settings of a ledger for data sets with common records.
 
     Attributes:
-        salt: of the sketches, hex.
-        overlap: the share of the smaller of two data sets from which a release is refused.
+        salt: key of the sketches, hex.
+        overlap: share of common records, relative to the smaller of two data sets, from which a
+            release is refused.
     """
 
     salt: str
@@ -31,18 +32,18 @@ class Policy:
 
     @classmethod
     def read(cls, connection: sa.Connection) -> Policy:
-        """That of a ledger."""
+        """Read the settings of a ledger."""
         row = connection.execute(sa.select(TABLES.ledger)).one()
-        bytes.fromhex(row.salt)  # of a ledger that was not edited
+        bytes.fromhex(row.salt)  # fails if the ledger was edited
         return cls(row.salt, float(row.overlap))
 
 
 @dataclass(frozen=True, eq=False)
 class KnownRecords(Known):
-    """Records as a ledger looks for them. Hashing takes a while, and is for no transaction.
+    """Hashed records, to be looked up in a ledger. Hashing is slow, and precedes a transaction.
 
     Attributes:
-        overlap: the ledger's.
+        overlap: as in ``Policy``.
     """
 
     overlap: float
@@ -55,11 +56,11 @@ class KnownRecords(Known):
 
 @dataclass(frozen=True)
 class Overlap:
-    """Another data set with some of the same records.
+    """Another data set with common records.
 
     Attributes:
-        name: of the data set.
-        share: common records, of the smaller of the two.
+        name: name of the data set.
+        share: common records as a share of the smaller of the two.
     """
 
     name: str
@@ -72,11 +73,13 @@ class Overlap:
 def require_own(
     connection: sa.Connection, account: int, found: KnownRecords, *, accepted: bool = False
 ) -> None:
-    """Raise LedgerError unless the account stands for these records, or may take them in.
+    """Raise LedgerError unless the records belong to the account, or may be added to it.
 
     Args:
-        account: of the data set.
-        accepted: a curator says that they may be taken in, whatever they resemble.
+        connection: connection to the ledger.
+        account: id of the data set.
+        found: the hashed records.
+        accepted: true if a curator asserts that they may be added, whatever they resemble.
     """
     known = {
         (row.dataset_id, row.value) for row in connection.execute(sa.select(TABLES.fingerprint))
@@ -94,7 +97,7 @@ def require_own(
     same = owners(found.given) + owners(found.declared)
     if found.empty or account in same:
         return
-    # Few declared columns can agree by chance, rows that tell records apart hardly ever.
+    # Tables with few declared columns can agree by chance; rows that tell records apart hardly can.
     certain = owners(found.given) if found.telling else []
     if others := certain if accepted else same:
         raise LedgerError(
@@ -126,7 +129,7 @@ def require_own(
 
 
 def overlaps(connection: sa.Connection, account: int, found: KnownRecords) -> list[Overlap]:
-    """Other data sets that have records in common with these, the largest share first."""
+    """Other data sets with records in common with these, the largest share first."""
     shares: dict[str, float] = {}
     query = (
         sa.select(TABLES.dataset.c.name, TABLES.sketch)
@@ -137,12 +140,12 @@ def overlaps(connection: sa.Connection, account: int, found: KnownRecords) -> li
         sketch = Sketch.from_bytes(row.kind, row.size, row.hashes)
         share = largest_share(found.sketches, [sketch])
         shares[row.name] = max(share, shares.get(row.name, 0.0))
-    found_in = [Overlap(name, share) for name, share in shares.items() if share > 0]
-    return sorted(found_in, key=lambda overlap: -overlap.share)
+    shared = [Overlap(name, share) for name, share in shares.items() if share > 0]
+    return sorted(shared, key=lambda overlap: -overlap.share)
 
 
 def remember(connection: sa.Connection, account: int, found: KnownRecords, now: str) -> None:
-    """Take records into an account, if it does not know them yet in every respect."""
+    """Add the digests and sketches of records to an account, unless it has them."""
     table = TABLES.fingerprint
     salt = connection.scalar(sa.select(TABLES.dataset.c.salt).where(TABLES.dataset.c.id == account))
     assert salt is not None

@@ -1,4 +1,4 @@
-"""What becomes of releases that a crash left unfinished."""
+"""Resolution of ledger entries that a crash left unfinished."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpbayes.synthesis.release import Release
 
 @dataclass(frozen=True)
 class Resolution:
-    """What became of an unfinished entry: its new state, or None if it was left alone."""
+    """Outcome for an unfinished entry: its new state, or None if it was left alone, and why."""
 
     entry: Entry
     state: str | None
@@ -27,13 +27,17 @@ class Resolution:
 def resolve(ledger: Ledger, entry: str | None = None) -> list[Resolution]:
     """Finish or void what crashed releases and choices left behind.
 
-    ``reserved`` becomes ``void``: its writer asks the ledger before the first byte, or before the
-    draw of a choice, and is refused from now on. ``writing`` becomes ``released`` if all files are
-    there and whole, or if a choice was kept; otherwise ``lost``: paid for, because nobody can prove
-    that they were not seen.
+    ``reserved`` becomes ``void``: its process asks the ledger before it writes the first byte, or
+    draws a choice, and is refused from now on. ``writing`` becomes ``released`` if all files are
+    complete, or if a choice was saved; otherwise ``lost``: the cost counts, because nobody can
+    prove that the data were not seen.
 
     Args:
-        entry: treat this one even if its process seems to run, or ran on another computer.
+        ledger: the ledger.
+        entry: id of an entry to resolve even if its process seems to run, or ran on another
+            computer; by default all entries are resolved whose process has ended here.
+    Raises:
+        LedgerError: the entry is not among the unfinished ones.
     """
     unresolved = ledger.unresolved()
     if entry is not None:
@@ -47,7 +51,7 @@ def _resolve(ledger: Ledger, entry: Entry, *, forced: bool) -> Resolution:
     if not forced and (reason := _why_not(entry)):
         return Resolution(entry, None, reason)
     work = Work(entry.directory, entry.id)
-    if entry.state == "reserved":  # without the lock: a writer that is only slow is stopped too
+    if entry.state == "reserved":  # no lock is needed: this stops a slow writer too
         ledger.void(entry.id)
         work.discard()
         return Resolution(entry, "void", "nothing had been written; the cost was given back")
@@ -64,7 +68,7 @@ def _resolve(ledger: Ledger, entry: Entry, *, forced: bool) -> Resolution:
 
 
 def _why_not(entry: Entry) -> str | None:
-    """Why an entry is left alone unless it is named."""
+    """Reason to leave an entry alone unless the user names it; None if there is none."""
     again = f"to treat it all the same: --entry {entry.id}"
     if entry.host != socket.gethostname():
         return f"made on {entry.host}: resolve it there, or {again}"
@@ -76,7 +80,7 @@ def _why_not(entry: Entry) -> str | None:
 
 
 def _finish(ledger: Ledger, entry: Entry, work: Work) -> Resolution:
-    """Decide a writing entry: released if its files are whole, otherwise lost."""
+    """Close a writing entry: released if its files are complete, otherwise lost."""
     release = entry.directory / RELEASE
     if Release.entry_of(release) != entry.id:
         if Release.entry_of(work.release) != entry.id:
@@ -95,7 +99,7 @@ def _finish(ledger: Ledger, entry: Entry, work: Work) -> Resolution:
 
 
 def _finish_choice(ledger: Ledger, entry: Entry) -> Resolution:
-    """Its outcome is for the command that goes on with it; the cost counts in any case."""
+    """Close the entry of a choice: released if its outcome was saved, otherwise lost."""
     if outcome_of(Output(entry.directory), entry.id) is None:
         ledger.lost(entry.id)
         return Resolution(entry, "lost", "its outcome was not kept; the cost counts")

@@ -1,8 +1,8 @@
-"""How large a data set's file can become, from public facts alone.
+"""Upper bound on the size of a data set's file, from public facts alone.
 
-Space is taken on the disk before a release is paid for, so that a full disk costs nothing. The size
-of a file must then say nothing about its values: anybody may see it, and the entry can still be
-given back.
+Disk space is allocated before a release is paid for, so that a full disk costs nothing. The size
+of a file must then not depend on its values: anybody may see it, and the cost can still be given
+back.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Iterable
 from dpbayes.records.formats.catalog import CSV
 from dpbayes.schema import Column
 
-NUMBER = 25  # bytes of the longest text of a 64-bit number, with some to spare
-NAME = 20  # bytes that a directive of a format becomes at most, for each of its own
+NUMBER = 25  # bytes: the longest text of a 64-bit number, with a margin
+NAME = 20  # bytes of a formatted date for each byte of its format, at most
 LINE_END = 2
-COLUMN = 4096  # bytes that other formats note of a column
-AROUND = 65536  # and of a file
+COLUMN = 4096  # bytes of metadata on a column in binary formats
+AROUND = 65536  # bytes of metadata on a file in binary formats
 
 
 def room(columns: Iterable[Column], rows: int, file_format: str = CSV) -> int:
-    """Bytes that a file with these columns has at most.
+    """Largest size in bytes of a file with these columns.
 
-    A value takes fewer bytes in the other formats than as text; around the values they have what
-    they note of each column, its label and levels among it.
+    In binary formats a value takes fewer bytes than as text; they add metadata on each column, such
+    as its label and levels.
     """
     columns = list(columns)
     around = 0 if file_format == CSV else AROUND + sum(map(_noted, columns))
@@ -33,10 +33,10 @@ def room(columns: Iterable[Column], rows: int, file_format: str = CSV) -> int:
 
 
 def width(column: Column) -> int:
-    """Bytes of the widest declared value."""
+    """Bytes of the widest value of a column, as text."""
     if column.levels:
         return max(_quoted(str(level)) for level in column.levels)
-    if column.format is not None:  # a name of a month, and the rest of it as it stands
+    if column.format is not None:  # directives such as the name of a month; other characters stay
         return NAME * len(column.format.encode()) + 2
     return NUMBER
 
@@ -47,5 +47,5 @@ def _noted(column: Column) -> int:
 
 
 def _quoted(text: str) -> int:
-    """Bytes of a text in quotes, those inside doubled."""
+    """Bytes of a text in quotation marks, with those inside doubled."""
     return len(text.encode()) + text.count('"') + 2

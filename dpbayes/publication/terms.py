@@ -1,4 +1,4 @@
-"""What is agreed on before a release: how much of a fit, at which cost, and who pays."""
+"""Terms of a release: number of data sets, guarantee, and the account that pays."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ UNACCOUNTED = (
 
 @dataclass(frozen=True)
 class Terms:
-    """How much of a fit is released, and which account pays.
+    """Terms of a release: what is drawn from a fit, and which account pays.
 
     Attributes:
         datasets, accept, delta, rows: as in ``Fit.sample``.
-        ledger: account for the release in it, as one of data set ``dataset``.
-        note: for the ledger's history.
-        file_format: of the data sets' files.
-        owed: what the release's entry pays for, of one data set; by default all of the fit's
-            guarantee. It is less where a part has an entry of its own.
+        ledger: ledger with the account, or None.
+        dataset: name of the data set in the ledger.
+        note: note for the ledger's history.
+        file_format: format of the data sets.
+        owed: guarantee of one data set that the release's entry pays for; by default that of the
+            fit. It is smaller if a private choice has an entry of its own.
     """
 
     datasets: int = 1
@@ -48,12 +49,12 @@ class Terms:
     owed: Guarantee | None = None
 
     def payment(self) -> Payment:
-        """A new entry for the release."""
+        """New ledger entry for the release."""
         return Payment(self.ledger, self.dataset, self.note)
 
 
 def require_secret_seed(settings: SamplerSettings) -> None:
-    """Raise GuaranteeError if a seed was chosen: who knows it can repeat the draws."""
+    """Raise GuaranteeError if a seed was set: whoever knows it can repeat the draws."""
     if settings.seed is not None:
         raise GuaranteeError(
             "a seed is for studies and tests, because whoever knows it can repeat the draws of the "

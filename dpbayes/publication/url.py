@@ -1,8 +1,8 @@
-"""Where a ledger is: a file name or a URL, of which no password is ever printed.
+"""Location of a ledger: a file name or a URL, whose password is never printed.
 
-What is shown of a URL is put together from parts that were checked to hold no password, and a text
-that cannot be read with certainty is refused without being repeated: where one part begins in a
-malformed URL is a guess, and the guess may show half of a password.
+The printed form of a URL consists of parts that were checked to contain no password. A text that
+cannot be parsed with certainty is refused without being repeated: the boundaries of the parts of a
+malformed URL are a guess, which might show half of a password.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from dpbayes.core.errors import LedgerError
 from dpbayes.core.lazy import sa
 
 HIDDEN = "***"
-# What a user, host or database can be called here. Other characters are written as %NN in a URL
-# only, or belong to a password that was not: "user:pa@ss@host" has a host "ss@host".
+# Names of users, hosts and databases. Other characters must be written as %NN in a URL, or belong
+# to a password that was not escaped: "user:pa@ss@host" would have a host "ss@host".
 _NAME = re.compile(r"[\w.+~$-]*")
-_OF_PASSWORDS = re.compile(r"[@/;?#\s]")  # before the last @ they are part of one, or of nothing
-_ADDRESS = re.compile(r"[0-9a-f:.]+", re.IGNORECASE)  # with colons: IPv6
+_OF_PASSWORDS = re.compile(r"[@/;?#\s]")  # unescaped before the last @, they are part of a password
+_ADDRESS = re.compile(r"[0-9a-f:.]+", re.IGNORECASE)  # IPv4 or IPv6
 _SCHEME = re.compile(r"[^/\\]{2,}:")  # one letter and a colon is a drive of Windows
-_KEYWORDS = re.compile(  # libpq's other way to say where a database is
+_KEYWORDS = re.compile(  # the keyword form of libpq connection strings, which is refused
     r"(^|[\s;])(host|hostaddr|port|dbname|database|user|service|pass\w*|pwd|sslpassword)\s*=",
     re.IGNORECASE,
 )
-_HOSTS = re.compile(r"[\w./,+~-]*")  # of a query: sockets are folders, and there may be several
-_OPEN = (  # keys of a query whose values are no secret; all others may be
+_HOSTS = re.compile(r"[\w./,+~-]*")  # host= in a query: a list of hosts or of folders with sockets
+_OPEN = (  # keys of a query whose values are not secret; all others may be
     "host", "hostaddr", "port", "dbname", "user", "service", "application_name", "options",
     "connect_timeout", "sslmode", "sslrootcert", "target_session_attrs",
 )  # fmt: skip
-_LIKE_PASSWORDS = (  # each with what stands in its place; spaces may be part of a password
+_LIKE_PASSWORDS = (  # each with its replacement; spaces may be part of a password
     (re.compile(r"\S*:\S.*@"), f"{HIDDEN}@"),  # user:password@
     (re.compile(r"(@[^\s/:]*:)(?!\d+\b)\S+"), rf"\1{HIDDEN}"),  # user@host:password
     (re.compile(r"([?&](?!host=)\w+=)[^\s&]*"), rf"\1{HIDDEN}"),  # ?key=value
@@ -43,10 +43,10 @@ _LIKE_PASSWORDS = (  # each with what stands in its place; spaces may be part of
 
 
 def redact(text: str) -> str:
-    """A text for people without what looks like a password in it, rather too much than too little.
+    """Replace all that looks like a password in a text, rather too much than too little.
 
-    For what was typed and comes back in an error or a note. What the ledger itself says of its URL
-    is made by ``shown``.
+    It is for text that a user typed and that comes back in an error or a note. The ledger's own
+    messages show its URL by ``shown``.
     """
     for pattern, instead in _LIKE_PASSWORDS:
         text = pattern.sub(instead, text)
@@ -54,10 +54,10 @@ def redact(text: str) -> str:
 
 
 def read_url(text: str) -> sa.URL:
-    """The URL of a ledger, from a file name or a URL of SQLAlchemy's form.
+    """Parse the location of a ledger, a file name or an SQLAlchemy URL.
 
     Raises:
-        LedgerError: it is neither; the text is not repeated.
+        LedgerError: it is neither; the message does not repeat the text.
     """
     if "\0" in text:  # no file has it in its name, and no system call takes it
         raise _unreadable()
@@ -79,12 +79,12 @@ def read_url(text: str) -> sa.URL:
     if (url.username, url.password, url.host, url.port) != (None,) * 4 or url.query:
         raise _unreadable()
     if not url.database:
-        raise LedgerError("a ledger in memory would forget; name a file.")
+        raise LedgerError("an in-memory ledger is not persistent; give a file name.")
     return url.set(drivername="sqlite")
 
 
 def shown(url: sa.URL) -> str:
-    """For people: the file, or the server and its database."""
+    """Printable form of a URL: the file, or the server and its database."""
     if url.get_backend_name() == "sqlite":
         return str(url.database)
     host = url.host or ""
@@ -98,7 +98,7 @@ def shown(url: sa.URL) -> str:
 
 
 def without_secrets(url: sa.URL, said: str) -> str:
-    """What a driver said, without the passwords of the URL that it was given."""
+    """Remove the secrets of a URL from a driver's message."""
     secrets = [url.password]
     for key, value in url.query.items():
         if key not in _OPEN:
@@ -109,7 +109,7 @@ def without_secrets(url: sa.URL, said: str) -> str:
 
 
 def _certain(url: sa.URL) -> bool:
-    """Its parts are what they seem: none of them can hold a piece of a password."""
+    """True if no part of a URL can contain a piece of a password."""
     names = (url.username or "", url.database or "")
     host = url.host or ""
     return all(map(_NAME.fullmatch, names)) and bool(

@@ -1,1 +1,1 @@
-"""Confidential records: reading, recognising and comparing them."""
+"""Confidential records: reading files, recognising data sets, and comparing tables."""

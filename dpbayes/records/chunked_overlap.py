@@ -1,4 +1,4 @@
-"""Whose records come in parts: digests that add up, and sketches of what is different."""
+"""Identity of records that come in chunks: additive digests, and sketches of distinct elements."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from dpbayes.records.overlap import DISTINCT, FEWEST, KEPT, Identity, Kind, Know
 from dpbayes.schema.table import Schema
 
 Hashes = NDArray[np.uint64]
-ROWS, ALL = "", "\x00"  # whole rows, of the declared columns and of all, beside names of columns
+ROWS, ALL = "", "\x00"  # views of whole rows, declared columns and all; others are column names
 
 
 @dataclass(frozen=True)
 class ChunkSketch:
-    """What is known of a part, or of several.
+    """Sums and sketches of one chunk or several; the sum of two covers both.
 
     Attributes:
-        sums: ``content_sum`` of the declared columns, and of all.
-        smallest: of the different elements of each view, the ``KEPT`` smallest keyed hashes,
-            ascending, and one more where there are more.
+        sums: ``content_sum`` of the declared columns, and of all columns.
+        smallest: the ``KEPT + 1`` smallest keyed hashes of the distinct elements of each view, or
+            all if there are fewer; ascending.
     """
 
     sums: tuple[int, int]
@@ -35,16 +35,16 @@ class ChunkSketch:
 
     def __add__(self, other: ChunkSketch) -> ChunkSketch:
         sums = [(a + b) % SUMS for a, b in zip(self.sums, other.sums, strict=True)]
-        both = {
+        smallest = {
             name: _smallest(self.smallest[name], other.smallest[name]) for name in self.smallest
         }
-        return ChunkSketch((sums[0], sums[1]), both)
+        return ChunkSketch((sums[0], sums[1]), smallest)
 
     def different(self, view: str) -> int:
-        """How many different elements a view has: exact up to ``KEPT``, beyond an estimate.
+        """Number of distinct elements of a view: exact up to ``KEPT``, an estimate beyond.
 
-        Of uniform hashes the k-th smallest is about k over their number; its estimate has a
-        standard error of 1.6 % (Bar-Yossef, Jayram, Kumar, Sivakumar & Trevisan, 2002).
+        The k-th smallest of D uniform hashes is about k / D; the estimate of D has a standard error
+        of 1.6 % (Bar-Yossef, Jayram, Kumar, Sivakumar & Trevisan, 2002).
         """
         hashes = self.smallest[view]
         if len(hashes) <= KEPT:
@@ -52,23 +52,23 @@ class ChunkSketch:
         return round((KEPT - 1) / (float(hashes[KEPT - 1]) / 2.0**64))
 
     def sketch(self, kind: Kind, view: str) -> Sketch:
-        """As ``Sketch.of``, of different elements: how often each came is not known."""
+        """Sketch of the distinct elements of a view; their multiplicity is not known."""
         return Sketch(kind, self.different(view), self.smallest[view][:KEPT].copy())
 
 
 @dataclass(frozen=True, eq=False)
 class ChunkedIdentity(Identity):
-    """What records in parts are known by, from one pass over them.
+    """Identity of records in chunks, from one pass over them.
 
-    A frame of the same records has the same sums. Sketches are of different elements: what two
-    tables share is then a share of those.
+    A frame of the same records has the same sums. The sketches cover distinct elements, so that an
+    overlap of two tables is a share of distinct elements.
     """
 
     given: Chunks  # type: ignore[assignment]
     records: ChunkedTable  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        """It is no frame."""
+        """Skip the conversion of the base class: chunks are not a frame."""
 
     def known(self, salt: str) -> Known:
         parts = self.given.once((salt, repr(self.records.schema)), lambda: self._trace(salt))
@@ -89,29 +89,34 @@ class ChunkedIdentity(Identity):
 
 
 def identity_of(given: pd.DataFrame | Chunks, table: Table) -> Identity:
-    """Of records as they were given, and validated."""
+    """Identity of records.
+
+    Args:
+        given: the records as they were read, in a frame or in chunks.
+        table: the same records, validated.
+    """
     if isinstance(given, Chunks):
         assert isinstance(table, ChunkedTable)
         return ChunkedIdentity(given, table)
     return Identity(given, table.frame)
 
 
-def _traced(schema: Schema, key: bytes, given: pd.DataFrame) -> ChunkSketch:
-    """Of one part."""
-    declared = schema.typed(given)
+def _traced(schema: Schema, key: bytes, part: pd.DataFrame) -> ChunkSketch:
+    """Sums and sketches of one chunk."""
+    declared = schema.typed(part)
     columns = sorted(declared.columns)
     rows = ["\x1f".join(("\x1f".join(columns), text)) for text in row_texts(declared)[1]]
     views = {name: cell_texts(declared[name]) for name in columns}
-    elements = {ROWS: rows, ALL: row_texts(given)[1], **views}
+    elements = {ROWS: rows, ALL: row_texts(part)[1], **views}
     smallest = {view: _hashed(key, texts) for view, texts in elements.items()}
-    return ChunkSketch((content_sum(declared), content_sum(given)), smallest)
+    return ChunkSketch((content_sum(declared), content_sum(part)), smallest)
 
 
 def _hashed(key: bytes, texts: list[str]) -> Hashes:
-    """Of different elements, as ``Sketch.of`` hashes what has not come before."""
+    """Smallest keyed hashes of distinct elements, hashed as first occurrences in ``Sketch.of``."""
     keyed = (hmac.digest(key, f"{text}\x1d0".encode(), "sha256")[:8] for text in set(texts))
     return _smallest(np.frombuffer(b"".join(keyed), "<u8").astype(np.uint64))
 
 
-def _smallest(*some: Hashes) -> Hashes:
-    return np.unique(np.concatenate(some))[: KEPT + 1]
+def _smallest(*hashes: Hashes) -> Hashes:
+    return np.unique(np.concatenate(hashes))[: KEPT + 1]

@@ -1,7 +1,7 @@
-"""Records in parts, of which one at a time is in memory, and tables whether they come in parts.
+"""Records in chunks, of which one at a time is in memory, and tables in memory or in chunks.
 
-What is counted of a table is counted of each part and added up. Whole numbers add up to the same
-in any parts and any order, so that a release follows from no part of this.
+Statistics of a table are counts, added up over its chunks. Sums of whole numbers do not depend on
+the division into chunks or on their order, so that a release does not depend on them either.
 """
 
 from __future__ import annotations
@@ -25,57 +25,57 @@ from dpbayes.schema.table import NO_ROWS, Schema
 from dpbayes.schema.values import absent
 
 T = TypeVar("T")
-Part = Callable[[], Any]  # reads it; a frame as ``as_frame`` takes
-# A function of a part and of what goes with it: its results, in the order of the parts.
+Part = Callable[[], Any]  # reads a chunk: a frame of a kind that ``as_frame`` takes
+# Applies a function to each chunk and its further arguments; results are in the chunks' order.
 Apply = Callable[[Callable[..., T], Iterator[Part], Sequence[Iterable[Any]]], Iterator[T]]
 
 
 def here(work: Callable[..., T], parts: Iterator[Part], beside: Sequence[Iterable[Any]]) -> Any:
-    """Apply a function to one part after the other, in this process."""
+    """Apply a function to one chunk after the other, in this process."""
     return map(work, parts, *beside)
 
 
 @dataclass(frozen=True, eq=False)
 class Chunks:
-    """Records that are read in parts, anew whenever they are asked for. Confidential.
+    """Records in chunks, which are read anew in each pass. Confidential.
 
     Attributes:
-        read: starts from the beginning, and gives what reads each part: rows with the columns that
-            all parts have, in the same order each time.
-        apply: a function to every part, here or on a cluster.
+        read: starts a pass and yields a reader of each chunk; all chunks have the same columns, and
+            rows come in the same order in each pass.
+        apply: applies a function to every chunk, in this process or on a cluster.
     """
 
     read: Callable[[], Iterator[Part]]
     apply: Apply[Any] = here
-    _known: dict[Any, Any] = field(default_factory=dict, repr=False)  # of earlier passes
+    _known: dict[Any, Any] = field(default_factory=dict, repr=False)  # results of earlier passes
 
     @classmethod
     def of(cls, frames: Callable[[], Iterable[Any]]) -> Chunks:
-        """Of frames of pandas, polars or pyarrow.
+        """Chunks from frames of pandas, polars or pyarrow.
 
         Args:
-            frames: gives them, the same ones whenever it is called.
+            frames: function that gives the same frames whenever it is called.
         """
         return cls(functools.partial(_held, frames))
 
     def map(self, work: Callable[..., T], *beside: Iterable[Any]) -> Iterator[T]:
-        """``work`` of every part, a plain frame, and of what is ``beside`` it."""
+        """Apply ``work`` to every chunk, a plain frame, and to its item of each ``beside``."""
         return self.apply(functools.partial(_worked, work), self.read(), beside)
 
     def checked(self, schema: Schema, *, show_values: bool = False) -> ChunkedTable:
-        """The same records, found to be what a schema says: one pass, and none the second time.
+        """Check the records against a schema in one pass; a second call needs no pass.
 
         Raises:
-            DataError: as ``Schema.validate`` of all parts together, with the same message.
+            DataError: as ``Schema.validate`` of all chunks together, with the same message.
         """
         return self.once(repr(schema), lambda: self._checked(schema, show_values))
 
     def once(self, what: Any, make: Callable[[], T]) -> T:
-        """What takes a pass over the records; kept for the next time."""
+        """Result of ``make``, a pass over the records, cached under the key ``what``."""
         if what not in self._known:
             self._known[what] = make()
-        found: T = self._known[what]
-        return found
+        result: T = self._known[what]
+        return result
 
     def _checked(self, schema: Schema, show_values: bool) -> ChunkedTable:
         looks = list(self.map(functools.partial(_look, schema, show_values)))
@@ -88,12 +88,12 @@ class Chunks:
             raise joined(refused, rows, sum(sizes))
         if not sum(sizes) and schema.rows.public:
             raise DataError(NO_ROWS)
-        found = [look.public for look in looks if look.public is not None]
-        every = found or [nothing(schema)[public_names(schema)]]
-        return ChunkedTable(schema, pd.concat(every, ignore_index=True), self, tuple(sizes))
+        public = [look.public for look in looks if look.public is not None]
+        public = public or [nothing(schema)[public_names(schema)]]
+        return ChunkedTable(schema, pd.concat(public, ignore_index=True), self, tuple(sizes))
 
     def check_cluster(self, cluster: Cluster) -> None:
-        """As ``Cluster.check``, with the persons on the disk, as hashes whose key is nowhere."""
+        """Check a cluster as ``Cluster.check``, with keyed hashes of identifiers on the disk."""
         self.once(cluster, lambda: self._counted(cluster))
 
     def _counted(self, cluster: Cluster) -> None:
@@ -109,8 +109,8 @@ class Table(ABC):
     """Validated records. Confidential.
 
     Attributes:
-        schema: which they fit.
-        public: the public columns, shape (n, of them); always in memory.
+        schema: the schema that the records fit.
+        public: the public columns, shape (n, public columns); always in memory.
     """
 
     schema: Schema
@@ -123,15 +123,15 @@ class Table(ABC):
     @property
     @abstractmethod
     def frame(self) -> pd.DataFrame:
-        """All of them, shape (n, columns). DataError where they come in parts."""
+        """All records, shape (n, columns). Raises DataError if they come in chunks."""
 
     @abstractmethod
     def map(self, work: Callable[..., T], *beside: Iterable[Any]) -> Iterator[T]:
-        """``work`` of every part, a validated frame, and of what is ``beside`` it."""
+        """Apply ``work`` to every chunk, a validated frame, and to its item of each ``beside``."""
 
     @abstractmethod
     def sample(self, most: int) -> pd.DataFrame:
-        """All records, or ``most`` of them at random where they come in parts."""
+        """All records; ``most`` of them at random if they come in chunks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,11 +161,11 @@ class InMemoryTable(Table):
 
 @dataclass(frozen=True, eq=False)
 class ChunkedTable(Table):
-    """A table that is read in parts.
+    """A table that is read in chunks.
 
     Attributes:
-        parts: as they were given.
-        sizes: records of each.
+        parts: the chunks, not validated.
+        sizes: number of records of each chunk.
     """
 
     schema: Schema
@@ -183,12 +183,12 @@ class ChunkedTable(Table):
     def map(self, work: Callable[..., T], *beside: Iterable[Any]) -> Iterator[T]:
         typed = functools.partial(_typed, self.schema, work)
         sizes = []
-        for size, found in self.parts.map(typed, *beside):
+        for size, result in self.parts.map(typed, *beside):
             sizes.append(size)
-            yield found
+            yield result
         if tuple(sizes) != self.sizes:
             raise DataError(CHANGED)
-        if not sizes:  # whether there is a record may be private: nothing fails for want of one
+        if not sizes:  # the number of records may be private: an empty table must not fail
             yield work(nothing(self.schema), *([] for _ in beside))
 
     def sample(self, most: int) -> pd.DataFrame:
@@ -202,22 +202,22 @@ class ChunkedTable(Table):
 
 
 def nothing(schema: Schema) -> pd.DataFrame:
-    """No validated record."""
+    """Validated table without records."""
     return schema.typed(pd.DataFrame(columns=list(schema.columns), dtype=object))
 
 
 def public_names(schema: Schema) -> list[str]:
-    """Columns that are released as they are."""
+    """Names of the public columns, which are released unchanged."""
     return [name for name, column in schema.columns.items() if column.public]
 
 
 def plain(records: Any) -> pd.DataFrame | Chunks:
-    """Records as they are given to a synthesis: parts, or a frame as of ``as_frame``."""
+    """Input of a synthesis: chunks unchanged, any other records as a plain frame."""
     return records if isinstance(records, Chunks) else as_frame(records)
 
 
 def table_of(schema: Schema, records: Any, *, show_values: bool = False) -> Table:
-    """Records that a schema allows, in a frame or in parts, as a table.
+    """Validate records, in a frame or in chunks, and return them as a table.
 
     Raises:
         DataError: as ``Schema.validate``.
@@ -228,7 +228,7 @@ def table_of(schema: Schema, records: Any, *, show_values: bool = False) -> Tabl
 
 
 def check_cluster(schema: Schema, records: Any) -> None:
-    """As ``Schema.check_cluster``, of a frame or of parts."""
+    """Check the cluster of a schema as ``Schema.check_cluster``, for a frame or for chunks."""
     if isinstance(records, Chunks) and schema.cluster is not None:
         records.check_cluster(schema.cluster)
     elif not isinstance(records, Chunks):
@@ -237,13 +237,13 @@ def check_cluster(schema: Schema, records: Any) -> None:
 
 @dataclass(frozen=True)
 class _Look:
-    """What the first pass finds in a part.
+    """Result of the first pass for a chunk.
 
     Attributes:
-        rows: of it.
-        public: its public columns.
-        refusal: what is wrong with it.
-        there: values of columns that may have none.
+        rows: number of rows.
+        public: the public columns.
+        refusal: the error, if the rows do not fit the schema.
+        there: number of values that are not missing, by column that may have missing values.
     """
 
     rows: int
@@ -257,11 +257,11 @@ def _look(schema: Schema, show_values: bool, frame: pd.DataFrame) -> _Look:
         typed = schema.typed(frame, show_values=show_values)
     except Refusal as refusal:
         columns = [column for column in schema.columns.values() if column.optional]
-        there = {c.name: int((~absent(frame[c.name], c)).sum()) for c in columns}
-        return _Look(len(frame), refusal=refusal, there=there)
+        present = {c.name: int((~absent(frame[c.name], c)).sum()) for c in columns}
+        return _Look(len(frame), refusal=refusal, there=present)
     optional = [name for name, column in schema.columns.items() if column.optional]
-    there = {name: int(typed[name].notna().sum()) for name in optional}
-    return _Look(len(frame), typed[public_names(schema)], there=there)
+    present = {name: int(typed[name].notna().sum()) for name in optional}
+    return _Look(len(frame), typed[public_names(schema)], there=present)
 
 
 def _typed(
@@ -271,8 +271,8 @@ def _typed(
 
 
 def _rows(frame: pd.DataFrame, places: Any) -> pd.DataFrame:
-    found: pd.DataFrame = frame.iloc[places]
-    return found
+    selected: pd.DataFrame = frame.iloc[places]
+    return selected
 
 
 def _worked(work: Callable[..., T], part: Part, *beside: Any) -> T:
@@ -289,7 +289,7 @@ def _itself(frame: Any) -> Any:
 
 CHANGED = "the records changed while they were read; leave them alone until the release is written."
 IN_PARTS = (
-    "this needs all records in memory, and they come in parts: of the mechanisms measured alone "
+    "this needs all records in memory, and they come in parts: only mechanism marginals "
     "counts parts. Read them by dpbayes.read_records (at the command line: leave --chunk-rows and "
     "--scheduler out)."
 )

@@ -1,4 +1,4 @@
-"""Hashes of data: to know records and inputs again without keeping them."""
+"""Hashes of data, to recognise records and inputs without keeping them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 from dpbayes.core.lazy import pd
 from dpbayes.schema.values import level_text
 
-SUMS = 2**512
+SUMS = 2**512  # modulus: sums of SHA-512 hashes stay in 64 bytes
 
 
 def content_digest(records: pd.DataFrame) -> bytes:
     """SHA-256 of a table's content, whatever the order of its rows and columns.
 
-    Numbers count by value, so that text "1.50" read from a file and the number 1.5 are one. It is
-    confidential: whoever can guess the whole table can check the guess.
+    Numbers count by value, so that the text "1.50" of a file and the number 1.5 are the same. The
+    digest is confidential: whoever can guess the whole table can check the guess.
     """
     names, rows = row_texts(records)
     digest = hashlib.sha256(names)
@@ -31,28 +31,28 @@ def content_digest(records: pd.DataFrame) -> bytes:
 
 
 def content_sum(records: pd.DataFrame) -> int:
-    """A hash of a table's content that adds up, modulo ``SUMS``, over the parts of the table.
+    """Additive hash of a table's content: chunks of a table add up to the table, modulo ``SUMS``.
 
-    The sum of the hashes of its rows: an incremental multiset hash (Clarke, Devadas, van Dijk,
-    Gassend & Suh, 2003). As confidential as ``content_digest``.
+    It is the sum of the hashes of the rows, an incremental multiset hash (Clarke, Devadas, van
+    Dijk, Gassend & Suh, 2003), and as confidential as ``content_digest``.
     """
     names, rows = row_texts(records)
     start = hashlib.sha512(names)
-    found = 0
+    total = 0
     for row in rows:
         digest = start.copy()
         digest.update(b"\x1e" + row.encode())
-        found += int.from_bytes(digest.digest())
-    return found % SUMS
+        total += int.from_bytes(digest.digest())
+    return total % SUMS
 
 
 def sum_digest(found: int) -> bytes:
-    """A ``content_sum`` as bytes, told from digests."""
+    """SHA-256 of a ``content_sum``, with a prefix that separates it from other digests."""
     return hashlib.sha256(b"sum" + found.to_bytes(64)).digest()
 
 
 def row_texts(records: pd.DataFrame) -> tuple[bytes, list[str]]:
-    """The sorted names of the columns, and a text for each row."""
+    """Sorted names of the columns as JSON, and a text for each row."""
     names = sorted(map(str, records.columns))
     table = records.set_axis(list(map(str, records.columns)), axis="columns")
     cells = [cell_texts(table[name]) for name in names]
@@ -60,7 +60,7 @@ def row_texts(records: pd.DataFrame) -> tuple[bytes, list[str]]:
 
 
 def salted(salt: str, digest: bytes) -> str:
-    """The digest as an outsider without the salt cannot recompute it: HMAC-SHA-256, hex."""
+    """HMAC-SHA-256 of a digest, hex: nobody can recompute it without the salt."""
     return hmac.new(bytes.fromhex(salt), digest, hashlib.sha256).hexdigest()
 
 
@@ -79,11 +79,11 @@ def data_hash(data: Mapping[str, Any]) -> str:
 
 
 def cell_texts(column: pd.Series) -> list[str]:
-    """One text per cell: numbers and booleans by value, all else as it is written."""
+    """Text of each cell: numbers and booleans by value, all other values as written."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iubf":
         numbers = column.to_numpy(dtype=float)
         return ["" if math.isnan(x) else repr(x) for x in numbers.tolist()]
-    # Each value once; those of different types that are equal are written alike.
+    # Convert each distinct value once: equal values of different types have the same text.
     codes, values = pd.factorize(column)
     written = pd.Series([level_text(value) for value in values], dtype=object)
     known = pd.to_numeric(written, errors="coerce").astype(float).tolist()

@@ -1,9 +1,9 @@
-"""How many records two tables have in common, from keyed hashes of them: no record is kept.
+"""Share of records that two tables have in common, from keyed hashes: no record is kept.
 
-A table is looked at in several views. One is its rows over all declared columns. The others are
-single columns that tell records apart (an income, a date of birth): they know a table again that
-has gained or lost a column, or in which one was renamed or coded anew. A ledger also looks at the
-shapes of rows, which stay when all columns are rescaled, rounded, renamed or coded anew.
+Tables are compared in several views. One is the rows over all declared columns. The others are
+single columns that tell records apart (an income, a date of birth): they recognise a table that has
+gained or lost a column, or in which a column was renamed or recoded. A ledger also compares the
+shapes of rows, which do not change if all columns are rescaled, rounded, renamed or recoded.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from dpbayes.records.fingerprint import cell_texts, content_digest, content_sum,
 from dpbayes.records.shapes import shapes
 
 Kind = Literal["rows", "column", "shape"]
-SHARE = 0.5  # of the smaller table, from which two are taken for the same records
-KEPT = 4096  # hashes: up to so many rows overlaps are exact, beyond they are estimated
-KEPT_OF_SHAPES = 512  # there are many views of them; the standard error of a share is 2 to 4 %
-# A view tells records apart if it has so many different elements per record. Those of other persons
-# then rarely coincide: of D equally likely ones n records take n (1 - n / 2D) different ones, and
-# that of somebody else is among them with probability n / D.
+SHARE = 0.5  # share of common records from which two tables count as the same data
+KEPT = 4096  # hashes of a sketch: overlaps are exact up to so many rows, estimates beyond
+KEPT_OF_SHAPES = 512  # fewer, as there are many views; a share has a standard error of 2 to 4 %
+# A view tells records apart if it has at least so many distinct elements per record. Elements of
+# other persons then rarely coincide: n records take about n (1 - n / 2D) of D equally likely
+# elements, and another person's element is among them with probability n / D.
 DISTINCT = 0.9
-FEWEST = 30  # records, below which all values of a column have to differ for it to tell
+FEWEST = 30  # records, below which a column tells them apart only if all its values differ
 
 
 @dataclass(frozen=True, eq=False)
 class Identity:
-    """What a table is known by. Confidential, as it holds the records.
+    """Records of a table from which its digests and sketches are computed. Confidential.
 
     Attributes:
-        given: the table as it was read, with columns that no schema declares.
-        records: validated, the declared columns only.
+        given: the table as it was read, undeclared columns included.
+        records: the validated table, declared columns only.
     """
 
     given: pd.DataFrame
@@ -52,11 +52,15 @@ class Identity:
 
     @cached_property
     def digest(self) -> bytes:
-        """Of the declared columns, whatever the order of rows and columns and how it is written."""
+        """Digest of the declared columns; orders and spellings do not matter."""
         return content_digest(self.records)
 
     def known(self, salt: str) -> Known:
-        """What somebody with a key of their own keeps of it."""
+        """Digests and sketches under a key of the owner.
+
+        Args:
+            salt: the key, hex.
+        """
         return Known(
             (self.digest, sum_digest(content_sum(self.records))),
             (content_digest(self.given), sum_digest(content_sum(self.given))),
@@ -71,11 +75,11 @@ class Known:
     """Digests and sketches of a table.
 
     Attributes:
-        declared, given: digests of the declared columns, and of all that was read. The same table
-            has some of them in common, in a frame or in parts.
-        telling: rows tell records apart; otherwise other persons' tables may be the same.
-        empty: there is no record, so that nobody's are used.
-        sketches: of each view, by the owner's key.
+        declared, given: digests of the declared columns, and of all columns. A table shares at
+            least one with itself, whether it comes in a frame or in chunks.
+        telling: true if rows tell records apart; otherwise tables of other persons may be equal.
+        empty: true if there is no record.
+        sketches: sketches of the views, under the owner's key.
     """
 
     declared: tuple[bytes, ...]
@@ -87,16 +91,16 @@ class Known:
 
 @dataclass(frozen=True, eq=False)
 class Sketch:
-    """The smallest of the keyed hashes of a view's elements: min-wise sampling (Broder, 1997).
+    """Smallest keyed hashes of a view's elements: min-wise sampling (Broder, 1997).
 
-    An element is a row or a value, with how often it came before: a view is a multiset. Two
-    sketches with one key have kept the same part of what their tables share, which shows how large
-    it is.
+    An element is a row or a value, with the number of its earlier occurrences: a view is a
+    multiset. Sketches with the same key keep the same part of the elements that their tables share,
+    which gives an estimate of the shared number.
 
     Attributes:
-        kind: of the view.
+        kind: kind of the view.
         size: number of elements.
-        hashes: shape (min(size, KEPT),), ascending.
+        hashes: the smallest hashes, shape (min(size, KEPT),), ascending.
     """
 
     kind: Kind
@@ -116,10 +120,10 @@ class Sketch:
         return cls(kind, len(elements), hashes[:kept].copy())
 
     def share(self, other: Sketch) -> float:
-        """Common elements, as a share of the smaller of the two; an estimate beyond ``KEPT``."""
+        """Common elements as a share of the smaller table; an estimate beyond ``KEPT`` elements."""
         if self.kind != other.kind or not (self.size and other.size):
             return 0.0
-        # Below the last hash that a shortened sketch has kept, both are complete.
+        # Up to the last hash of a truncated sketch, both sketches are complete.
         ends = [s.hashes[-1] for s in (self, other) if s.size > s.hashes.size]
         ours, theirs = (
             s.hashes[s.hashes <= min(ends)] if ends else s.hashes for s in (self, other)
@@ -127,27 +131,27 @@ class Sketch:
         common = np.intersect1d(ours, theirs, assume_unique=True).size
         union = ours.size + theirs.size - common
         jaccard = common / union
-        both = jaccard / (1 + jaccard) * (self.size + other.size)
-        share = float(min(1.0, both / min(self.size, other.size)))
-        # Other persons have some of the same shapes by chance, up to a fifth.
+        shared = jaccard / (1 + jaccard) * (self.size + other.size)
+        share = float(min(1.0, shared / min(self.size, other.size)))
+        # Up to a fifth of the shapes of other persons coincide by chance.
         return 0.0 if self.kind == "shape" and share < SHARE else share
 
     def same(self, other: Sketch) -> bool:
-        """Every element is common, as far as can be seen."""
+        """True if the sketches are equal: as far as they show, all elements are common."""
         alike = (self.kind, self.size) == (other.kind, other.size)
         return self.size > 0 and alike and np.array_equal(self.hashes, other.hashes)
 
     def to_bytes(self) -> bytes:
-        """The hashes, for ``from_bytes``."""
+        """Bytes of the hashes, for ``from_bytes``."""
         return self.hashes.astype("<u8").tobytes()
 
     @classmethod
     def from_bytes(cls, kind: Kind, size: int, content: bytes) -> Sketch:
-        """What ``to_bytes`` wrote."""
+        """Read what ``to_bytes`` wrote."""
         return cls(kind, size, np.frombuffer(content, "<u8").astype(np.uint64))
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Plain mapping, for JSON."""
         text = base64.b64encode(self.to_bytes()).decode()
         return {"kind": self.kind, "size": self.size, "hashes": text}
 
@@ -160,11 +164,11 @@ class Sketch:
 
 @dataclass(frozen=True)
 class TableSketch:
-    """Sketches of a table beside their key: others can find out if they have the same records.
+    """Sketches of a table with their key, so that others can look for the same records.
 
     Attributes:
         salt: the key, hex.
-        sketches: of the table's views.
+        sketches: sketches of the table's views.
     """
 
     salt: str
@@ -172,24 +176,24 @@ class TableSketch:
 
     @classmethod
     def of(cls, records: pd.DataFrame) -> TableSketch:
-        """Of validated records, with a new key."""
+        """Sketch validated records with a new key."""
         salt = secrets.token_hex(32)
         return cls(salt, sketches(records, salt))
 
     def share(self, records: pd.DataFrame) -> float:
-        """Records that a validated table has in common with this one, of the smaller of the two.
+        """Common records with a validated table, as a share of the smaller table.
 
-        Where rows do not tell records apart, tables of other persons agree in most of them: then
-        only the same table counts, as 1.
+        If rows do not tell records apart, tables of other persons share most of them: then only an
+        equal table or a telling column counts.
         """
         kinds: tuple[Kind, ...] = ("rows", "column") if tells_apart(records) else ("column",)
         theirs = sketches(records, self.salt)
-        if any(one.same(other) for one in self.sketches for other in theirs):
+        if any(own.same(other) for own in self.sketches for other in theirs):
             return 1.0
         return largest_share(self.sketches, [sketch for sketch in theirs if sketch.kind in kinds])
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Plain mapping, for JSON."""
         return {"salt": self.salt, "sketches": [sketch.to_dict() for sketch in self.sketches]}
 
     @classmethod
@@ -200,7 +204,7 @@ class TableSketch:
 
 
 def sketches(records: pd.DataFrame, salt: str) -> tuple[Sketch, ...]:
-    """Of each view of validated records."""
+    """Sketches of all views of validated records."""
     return tuple(Sketch.of(kind, elements, salt) for kind, elements in views(records))
 
 
@@ -211,12 +215,12 @@ def _shape_sketches(records: pd.DataFrame, salt: str) -> tuple[Sketch, ...]:
 
 
 def largest_share(ours: Sequence[Sketch], theirs: Sequence[Sketch]) -> float:
-    """Of common elements, over all pairs of views of one kind."""
-    return max((one.share(other) for one in ours for other in theirs), default=0.0)
+    """Largest share of common elements, over all pairs of views of the same kind."""
+    return max((own.share(other) for own in ours for other in theirs), default=0.0)
 
 
 def views(records: pd.DataFrame) -> Iterator[tuple[Kind, list[str]]]:
-    """What each view looks at: a text for each record."""
+    """Kind and elements of each view: a text for each record."""
     texts = {name: cell_texts(records[name]) for name in sorted(records.columns)}
     names = "\x1f".join(texts)
     yield "rows", ["\x1f".join((names, *row)) for row in zip(*texts.values(), strict=True)]
@@ -227,7 +231,7 @@ def views(records: pd.DataFrame) -> Iterator[tuple[Kind, list[str]]]:
 
 
 def tells_apart(records: pd.DataFrame) -> bool:
-    """Whole rows tell records apart."""
+    """True if whole rows tell records apart."""
     return _distinct(next(views(records))[1])
 
 

@@ -1,9 +1,9 @@
-"""Shapes of rows, which stay when columns are rescaled, rounded, renamed or coded anew.
+"""Shapes of rows, which do not change when columns are rescaled, rounded, renamed or recoded.
 
-A value of a column with few different values is known by how frequent it is there, one of a column
-with many by the part of the column's order that it lies in. A row is known by these codes of its
-columns, whatever their names and order, and by those of all columns but one, so that a column may
-have come or gone.
+In a column with few different values, a value is coded by its frequency; in a column with many, by
+the quantile interval that it lies in. The shape of a row is the set of these codes, whatever the
+names and order of the columns. Shapes without one of the columns are compared too, so that a table
+is recognised after a column was added or removed.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from numpy.typing import NDArray
 from dpbayes.core.lazy import pd
 from dpbayes.records.fingerprint import cell_texts
 
-MOST_LEVELS = 32  # different values, and half of the records, that are known by their frequency
-PARTS = (8, 16, 32, 64, 128)  # of a column's order, from coarse: rounding moves few values
-USED_PARTS = 2  # numbers of parts at which rows are told apart: another table may need more
-SHUFFLES = 3  # tables of other persons that are made of the same columns
-MOST_BY_CHANCE = 0.2  # of rows, that such a table may share with the records
-MOST_ROWS = 20_000  # up to which all columns but one are looked at, too: n hashes for each
+MOST_LEVELS = 32  # different values (and at most half the records) that are coded by frequency
+PARTS = (8, 16, 32, 64, 128)  # quantile intervals; coarse first, as rounding moves few values
+USED_PARTS = 2  # resolutions that are kept: another table may need the finer one
+SHUFFLES = 3  # random tables of other persons with the same columns
+MOST_BY_CHANCE = 0.2  # share of rows that such a table may have in common with the records
+MOST_ROWS = 20_000  # above, shapes without a column are skipped: each takes n hashes
 
 
 def shapes(records: pd.DataFrame, distinct: float) -> Iterator[list[str]]:
-    """For each view a text for each row of validated records.
+    """Yield the shape of each row of validated records, as text, for each view.
 
     Args:
-        distinct: only views in which so many different rows per record are found: others would be
-            alike in tables of other persons.
+        records: n validated records.
+        distinct: smallest number of different shapes per record; views with fewer are skipped, as
+            tables of other persons would look the same.
     """
     if len(records) < 2:
         return
@@ -51,10 +52,10 @@ def shapes(records: pd.DataFrame, distinct: float) -> Iterator[list[str]]:
 
 
 def _tells(codes: NDArray[np.object_], distinct: float) -> bool:
-    """Whether rows tell records apart, and would not come out alike for other persons.
+    """True if shapes tell records apart, and those of other persons would be different.
 
     Ranks of a single column are the same in every table of that length. So each column is shuffled
-    by itself, which is a table of other persons with the same margins, and must share few rows.
+    by itself: the result stands for other persons with the same margins, and must share few rows.
     """
     if not len(codes):
         return False
@@ -71,19 +72,19 @@ def _tells(codes: NDArray[np.object_], distinct: float) -> bool:
 
 
 def _texts(codes: NDArray[np.object_], parts: int) -> list[str]:
-    """A text for each row: its codes in alphabetical order, shape (columns, rows)."""
+    """Text of each row: its codes in alphabetical order. ``codes`` has shape (columns, rows)."""
     return [f"{parts}\x1e" + "\x1f".join(row) for row in np.sort(codes.T, axis=1)]
 
 
 def _codes(column: pd.Series, parts: int) -> list[str]:
-    """A code for each value that follows from its frequency, or its place in the order."""
+    """Code of each value: by its frequency, or by its quantile interval in a numeric column."""
     values, levels = pd.factorize(pd.Series(cell_texts(column), dtype=object))
     few = min(MOST_LEVELS, len(column) // 2)
     many = len(levels) > few and pd.api.types.is_numeric_dtype(column.dtype)
     if many:
-        place = column.rank(method="average", pct=True).to_numpy(dtype=float)
-        found = np.minimum(np.floor(place * parts), parts - 1)
-        return ["missing" if np.isnan(x) else f"part {x:.0f}" for x in found.tolist()]
+        ranks = column.rank(method="average", pct=True).to_numpy(dtype=float)
+        intervals = np.minimum(np.floor(ranks * parts), parts - 1)
+        return ["missing" if np.isnan(x) else f"part {x:.0f}" for x in intervals.tolist()]
     counts = np.bincount(values, minlength=len(levels))
     order = np.unique(-counts, return_inverse=True)[1]  # equally frequent levels share a code
     return [f"level {k}" for k in order[values].tolist()]

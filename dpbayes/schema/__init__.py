@@ -1,4 +1,4 @@
-"""What is public: columns, bounds and levels."""
+"""Public description of a table: its columns, their bounds and levels, rules and row count."""
 
 from dpbayes.schema.columns import COLUMN_TYPES, Column, ColumnType
 from dpbayes.schema.rows import Rows

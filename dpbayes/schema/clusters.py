@@ -1,4 +1,4 @@
-"""Records of one person or household: a declared largest number, for what ε is of all of them."""
+"""Several records of one person or household: their declared maximum, for a person-level ε."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import needed, pd
 from dpbayes.schema.values import NO_FIELD, WRITTEN, level_text
 
-MOST = 1000
-MEMORY = "500MB"  # of DuckDB, before it goes to the disk
+MOST = 1000  # records of a person: group privacy multiplies ε by their number
+MEMORY = "500MB"  # limit of DuckDB, which uses the disk beyond it
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Which records are of one person.
+    """Identifier column that groups the records of a person, and the most records of a person.
 
     Attributes:
-        column: an identifier, which is dropped.
-        most: records of one person, public; above 1.
+        column: name of the identifier column; it is dropped after the check.
+        most: public upper bound on the number of records of one person; above 1.
     """
 
     column: str
@@ -37,7 +37,7 @@ class Cluster:
 
     @classmethod
     def parse(cls, value: Any, identifiers: tuple[str, ...]) -> Cluster:
-        """From a schema file: ``{column = "person", most = 5}``."""
+        """Read the entry of a schema file: ``{column = "person", most = 5}``."""
         if not isinstance(value, Mapping) or set(value) != {"column", "most"}:
             raise SchemaError(
                 f"cluster = {value!r} must name an identifier and the largest number of its "
@@ -53,32 +53,37 @@ class Cluster:
         return cls(column, most)
 
     def check(self, records: Any) -> None:
-        """Raise DataError where a person has more records than declared, or is not named."""
+        """Raise DataError if a person has too many records, or a record has no identifier."""
         nameless, names = self._names(as_frame(records))
         self.refuse(nameless, int((names.value_counts() > self.most).sum()))
 
     def _names(self, records: pd.DataFrame) -> tuple[int, pd.Series]:
-        """How many records have no identifier, and those that others have."""
+        """Number of records without an identifier, and the identifiers of all other records."""
         if self.column not in records.columns:
             raise DataError(f"column {self.column!r} of the schema's cluster is not in the data.")
-        given = records[self.column]
-        names = given.map(level_text)
-        nobody = given.isna() | names.str.strip().isin({*NO_FIELD, *WRITTEN})
+        identifiers = records[self.column]
+        names = identifiers.map(level_text)
+        nobody = identifiers.isna() | names.str.strip().isin({*NO_FIELD, *WRITTEN})
         return int(nobody.sum()), names[~nobody]
 
     def hashed(self, key: bytes, records: pd.DataFrame) -> tuple[int, Ints]:
-        """How many have no identifier, and 64 keyed bits of those that others have.
+        """Number of records without an identifier, and 64-bit keyed hashes of the others.
 
-        Two persons in 10^9 have the same with a chance of 3 %; then a table may be refused that
-        need not be.
+        Among 10^9 persons two share a hash with a probability of 3 %; a table may then be refused
+        without need.
         """
         nameless, names = self._names(records)
         keyed = functools.partial(hashlib.blake2b, digest_size=8, key=key)
-        found = b"".join(keyed(name.encode()).digest() for name in names)
-        return nameless, np.frombuffer(found, "<i8")
+        digests = b"".join(keyed(name.encode()).digest() for name in names)
+        return nameless, np.frombuffer(digests, "<i8")
 
     def refuse(self, nameless: int, over: int) -> None:
-        """Raise DataError if a record has no identifier, or a person is ``over`` the number."""
+        """Raise DataError if a record has no identifier, or a person has too many records.
+
+        Args:
+            nameless: number of records without an identifier.
+            over: number of persons with more records than declared.
+        """
         if nameless:
             raise DataError(f"column {self.column!r}: {nameless} rows have no identifier.")
         if over:
@@ -88,17 +93,17 @@ class Cluster:
             )
 
     def to_plain(self) -> dict[str, Any]:
-        """What ``parse`` reads."""
+        """Plain mapping that ``parse`` reads back."""
         return {"column": self.column, "most": self.most}
 
 
 class Tally:
-    """How often each of many numbers comes: by DuckDB, which goes to the disk for what is long.
+    """Count how often each number occurs, with DuckDB, which uses the disk when memory is short.
 
-    Its folder is this user's alone, and goes with it.
+    Only this user can read its temporary folder, which is removed at the end.
 
     Attributes:
-        key: for the hashes that are counted; it is in memory alone.
+        key: secret key of the hashes that are counted; it is never written to the disk.
     """
 
     def __init__(self) -> None:
@@ -108,8 +113,8 @@ class Tally:
     def __enter__(self) -> Self:
         duckdb = needed("duckdb", "a cluster of records that come in parts", extra="large")
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="dpbayes-"))
-        found = duckdb.connect(f"{folder}/tally.duckdb", config={"memory_limit": MEMORY})
-        self._database = self._stack.enter_context(found)
+        connection = duckdb.connect(f"{folder}/tally.duckdb", config={"memory_limit": MEMORY})
+        self._database = self._stack.enter_context(connection)
         self._database.execute("CREATE TABLE tally (one BIGINT)")
         return self
 
@@ -117,10 +122,11 @@ class Tally:
         self._stack.close()
 
     def add(self, found: Ints) -> None:
-        """Count these, shape (m,)."""
+        """Count these numbers, shape (m,)."""
+        # DuckDB finds the argument by its name in this scope.
         self._database.execute("INSERT INTO tally SELECT column0 FROM found")
 
     def above(self, most: int) -> int:
-        """How many different ones came more often than that."""
+        """Number of distinct values that occurred more than ``most`` times."""
         query = "SELECT count(*) FROM (SELECT one FROM tally GROUP BY one HAVING count(*) > ?)"
         return int(self._database.execute(query, [most]).fetchone()[0])

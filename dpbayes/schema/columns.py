@@ -1,4 +1,4 @@
-"""What is public of a column: type, bounds, levels, and whether it is released as it is.
+"""Public description of a column: type, bounds, levels, and whether its values are released.
 
 The schema is the only source of bounds and levels. Nothing here is ever computed from the
 confidential records: a bound read off the data would be an unpaid disclosure.
@@ -26,39 +26,41 @@ from dpbayes.schema.values import NO_FIELD, absent, level_text, refuse_missing
 
 ColumnType = Literal["continuous", "count", "date", "binary", "categorical", "ordinal"]
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
-RESOLUTION = 6  # decimal digits that the width of the bounds is cut into, unless digits says more
-LARGEST = 1e100  # bound; squares of larger numbers overflow
-MOST_DIGITS = 106  # either way: of bounds as large, or as close
-MOST_COUNT = 2**31 - 1  # what Stan holds; sums of as many of them as there are rows are exact
+RESOLUTION = 6  # decimal digits that resolve the width of the bounds, unless ``digits`` is given
+LARGEST = 1e100  # largest absolute bound; squares of much larger numbers overflow
+MOST_DIGITS = 106  # in absolute value: enough for the largest and for the closest bounds
+MOST_COUNT = 2**31 - 1  # largest integer of Stan; sums over all rows stay exact
 MOST_UNIT = 40  # characters
-MOST_LEVEL = 2**53  # whole numbers up to it have one way to be written
+MOST_LEVEL = 2**53  # up to it floating point holds every whole number exactly
 _SHOWN = 3  # values, or columns, shown in an error message
 ASK_FOR_VALUES = "To see some of them: --show-values (show_values=True)."
 
 
 @dataclass(frozen=True)
 class Column:
-    """One declared column.
+    """Declared column of a table, with all that is public about it.
 
     Attributes:
-        name: of the column in the records.
+        name: name of the column in the records.
         type: ``continuous``, ``count``, ``date``, ``binary``, ``categorical`` or ``ordinal``.
-        lower: inclusive public bound of numbers and dates, in the column's own units; dates are
-            held as days since 1970-01-01.
-        upper: the same at the other end.
+        lower: inclusive public lower bound of numbers and dates, in the column's own units; dates
+            are held as days since 1970-01-01.
+        upper: inclusive public upper bound, in the same units.
         levels: public levels of binary, categorical and ordinal columns, in order.
         digits: public precision of a continuous column, in decimals: released values are rounded to
             it. By default about a millionth of the width of the bounds.
-        atoms: values of a numeric column that many records have exactly, as 0 of an income; those
-            that make a table of counts keep them apart.
-        format: of dates in files, as ``strptime`` has it; by default 2026-12-31.
-        missing: texts that stand for a missing value, beside an empty one; () where none may be.
+        atoms: values of a numeric column that many records have exactly, such as an income of 0;
+            mechanisms that count records in bins give each of them a cell of its own.
+        format: format of dates in files, as for ``strptime``; by default 2026-12-31.
+        missing: texts that stand for a missing value, beside an empty field; () if no value may be
+            missing.
         only_if: a rule (``rules.Rule``): the column has a value only where it is true.
-        unit: what numbers are counted in, on the axes of figures: "dollars an hour".
-        label: what the column says, in words: "usual weekly hours". Goes into Stata and SPSS files.
-        public: conditioned on, and released as it is.
-        guessed: keys whose values were read off records and that nobody has confirmed: no claim
-            holds for what is made with them.
+        unit: unit of the numbers, for the axes of figures: "dollars an hour".
+        label: description of the column in words: "usual weekly hours". Goes into Stata and SPSS
+            files.
+        public: true if the column is conditioned on and released unchanged.
+        guessed: keys whose values were read off records and that nobody has confirmed: no privacy
+            claim holds for a release made with them.
     """
 
     name: str
@@ -106,17 +108,17 @@ class Column:
 
     @property
     def optional(self) -> bool:
-        """Values may be missing."""
+        """True if values may be missing."""
         return bool(self.missing) or self.only_if is not None
 
     @property
     def whole(self) -> bool:
-        """Values are whole numbers: counts, or days."""
+        """True if values are whole numbers: counts, or days."""
         return self.type in ("count", "date")
 
     @property
     def title(self) -> str:
-        """Its name and unit, for axes and tables."""
+        """Name and unit of the column, for axes and tables."""
         return self.name if self.unit is None else f"{self.name} ({self.unit})"
 
     def _check_words(self, where: str) -> None:
@@ -143,7 +145,7 @@ class Column:
     def _check_bounds(self, where: str) -> None:
         if self.levels:
             raise SchemaError(f"{where}: a {self.type} column has bounds, not levels.")
-        object.__setattr__(self, "levels", ())  # an empty list, too
+        object.__setattr__(self, "levels", ())  # in place of an empty list
         for key, value in (("lower", self.lower), ("upper", self.upper)):
             if value is None:
                 if self.type == "count":
@@ -156,7 +158,7 @@ class Column:
                 raise SchemaError(f"{where}: {key} = {value!r} must be a number.")
             if not abs(value) <= LARGEST:
                 raise SchemaError(f"{where}: {key} must be finite, and within ±{LARGEST:g}.")
-            if float(value) != value:  # a whole number between two floating-point ones
+            if float(value) != value:  # a large int that floating point cannot represent
                 object.__setattr__(self, key, float(value))
             if self.type == "count" and (value % 1 or value > MOST_COUNT):
                 raise SchemaError(
@@ -188,12 +190,12 @@ class Column:
                     f"{_finest(self._resolution)}, or move the column's zero."
                 )
         if self.step > upper - lower:
-            more = (
+            remedy = (
                 "take more digits" if digits is not None else "scale the column, or move its zero"
             )
             raise SchemaError(
                 f"{where}: lower = {lower!r} and upper = {upper!r} are closer than one step of the "
-                f"released values, {self.step:g}; {more}."
+                f"released values, {self.step:g}; {remedy}."
             )
 
     @property
@@ -220,12 +222,12 @@ class Column:
         object.__setattr__(self, "levels", tuple(levels))
         if len(set(map(level_text, self.levels))) != len(self.levels):
             raise SchemaError(
-                f"{where}: levels {list(self.levels)} has duplicates; 1 and '1' are one."
+                f"{where}: levels {list(self.levels)} contains duplicates; 1 and '1' are one level."
             )
         unreadable = [x for x in self.levels if {str(x), level_text(x)} & set(NO_FIELD)]
         if unreadable:
             raise SchemaError(
-                f"{where}: levels {unreadable} are missing values in a file; take another name."
+                f"{where}: levels {unreadable} would be read back as missing values; rename them."
             )
         if self.type == "binary" and len(self.levels) != 2:
             raise SchemaError(f"{where}: a binary column has 2 levels, found {len(self.levels)}.")
@@ -245,7 +247,7 @@ class Column:
             raise SchemaError(f"{where}: a level that is a number lies within ±{MOST_LEVEL:,}.")
 
     def to_dict(self) -> dict[str, Any]:
-        """What a schema file says of the column, but for its name."""
+        """Entry of the column in a schema file, without its name."""
         entry = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "name"}
         entry = {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in entry.items()}
         if self.type == "date":
@@ -255,14 +257,14 @@ class Column:
 
     @property
     def step(self) -> float:
-        """10^-digits: released values are whole multiples of it; 1 for whole numbers."""
+        """Step 10^-digits, of which released values are whole multiples; 1 for whole numbers."""
         if self.type != "continuous":
             return 1.0
         return float(10.0**-self.decimals)
 
     @property
     def decimals(self) -> int:
-        """``digits``, or the public default, which is no finer than floating point."""
+        """Decimals of released values: ``digits``, or a default that floating point resolves."""
         if self.digits is not None:
             return self.digits
         lower, upper = self._bounds
@@ -270,26 +272,26 @@ class Column:
         return min(rule, _finest(self._resolution), MOST_DIGITS)
 
     def rounded(self, values: pd.Series) -> pd.Series:
-        """Values at the public precision, inside the bounds; levels as they are."""
+        """Round values to the public precision, inside the bounds; levels stay unchanged."""
         if self.type != "continuous":
             return values
         numbers = self.rounded_numbers(values.to_numpy(dtype=float))
         return pd.Series(numbers, index=values.index, name=self.name)
 
     def rounded_numbers(self, numbers: Floats) -> Floats:
-        """The same of numbers, whatever their shape; whole ones as they are."""
+        """Round an array of any shape as ``rounded`` does; whole-number columns stay unchanged."""
         if self.type != "continuous":
             return numbers
         return np.asarray((numbers.round(self.decimals) + 0.0).clip(*self._bounds))  # no -0.0
 
     def released(self, values: pd.Series) -> pd.Series:
-        """Validated or drawn values as a release has them: dates are text, counts whole."""
+        """Convert validated or drawn values to their released form: dates as text, counts whole."""
         if self.type == "date":
             return dates.texts(values, self.format)
         return values.astype("Int64") if self.type == "count" and self.optional else values
 
     def shown(self, value: float | None) -> str:
-        """A number or a bound as messages and figures show it."""
+        """Text of a number or a bound for messages and figures."""
         if value is None or self.type != "date":
             return str(value)
         return dates.text(value, self.format)
@@ -310,7 +312,7 @@ class Column:
 
         Args:
             values: shape (n,).
-            show_values: messages show some of those that are wrong. They are confidential.
+            show_values: messages show some of the wrong values, which are confidential.
         """
         values = as_frame(values.to_frame()).iloc[:, 0]
         if not self.optional:
@@ -318,13 +320,13 @@ class Column:
         return self.typed(values, show_values=show_values)
 
     def typed(self, values: pd.Series, *, show_values: bool = False) -> pd.Series:
-        """As ``validate``, of plain values of which none is missing that may not be."""
+        """Check and convert values as ``validate`` does, once missing values have been refused."""
         numeric = self.type in NUMERIC
         check = self._validate_numbers if numeric else self._validate_levels
         if not self.optional:
             return check(values, show_values)
-        there = values.reset_index(drop=True)[~absent(values, self).to_numpy()]
-        typed = check(there, show_values)
+        present = values.reset_index(drop=True)[~absent(values, self).to_numpy()]
+        typed = check(present, show_values)
         typed = typed.astype(float) if numeric else typed
         return typed.reindex(range(len(values))).set_axis(values.index)
 
@@ -334,13 +336,15 @@ class Column:
             numbers = dates.days(values, self.format)
             refuse(0, numbers.isna(), "not days", dates.remedy(self.format))
         else:
-            none = pd.Series(np.nan, index=values.index)
-            complex_ = pd.api.types.is_complex_dtype(values)
-            numbers = none if complex_ else pd.to_numeric(values, errors="coerce").astype(float)
+            all_missing = pd.Series(np.nan, index=values.index)
+            is_complex = pd.api.types.is_complex_dtype(values)
+            numbers = (
+                all_missing if is_complex else pd.to_numeric(values, errors="coerce").astype(float)
+            )
             refuse(0, numbers.isna(), "not numbers", "Write plain decimal numbers.")
         refuse(1, numbers.abs() == math.inf, "infinite", "Remove or correct them.")
         lower = -math.inf if self.lower is None else self.lower
-        upper = MOST_COUNT if self.upper is None else self.upper  # of a count
+        upper = MOST_COUNT if self.upper is None else self.upper  # only a count has no upper bound
         ends = [self.shown(x) if self.type == "date" else f"{x:g}" for x in (lower, upper)]
         refuse(
             2,
@@ -358,8 +362,8 @@ class Column:
     def _validate_levels(self, values: pd.Series, show_values: bool) -> pd.Series:
         # A file gives text or numbers as it likes: compare as text, keep the declared level.
         place = {level_text(level): k for k, level in enumerate(self.levels)}
-        where, seen = pd.factorize(values)  # -1 for what is missing
-        codes = np.array([*(place.get(level_text(x), -1) for x in seen), -1])[where]
+        value_codes, distinct = pd.factorize(values)  # -1 where a value is missing
+        codes = np.array([*(place.get(level_text(x), -1) for x in distinct), -1])[value_codes]
         shown = ", ".join(map(repr, self.levels))
         self._refuse(
             values if show_values else None,
@@ -368,46 +372,51 @@ class Column:
             f"not among the declared levels ({shown})",
             "Correct the values, or add the level to the schema from public knowledge.",
         )
-        kind = pd.CategoricalDtype(list(self.levels), ordered=True)
-        found = pd.Categorical.from_codes(codes, dtype=kind)
-        return pd.Series(found, index=values.index, name=self.name)
+        dtype = pd.CategoricalDtype(list(self.levels), ordered=True)
+        categories = pd.Categorical.from_codes(codes, dtype=dtype)
+        return pd.Series(categories, index=values.index, name=self.name)
 
     def _refuse(
-        self, shown: pd.Series | None, step: int, bad: pd.Series, what: str, remedy: str
+        self, shown: pd.Series | None, step: int, bad: pd.Series, problem: str, remedy: str
     ) -> None:
-        """Raise Refusal if any value is bad, with a few of them if they may be ``shown``.
+        """Raise Refusal if any value is bad, with a few examples if ``shown`` has the values.
 
         Args:
-            step: of the check, among those of the column.
+            shown: all values of the column, or None if messages may not show any.
+            step: position of the check among the checks of the column.
+            bad: true where a value fails the check, shape (n,).
         """
         count = int(bad.sum())
         if not count:
             return
-        some = None if shown is None else [repr(one) for one in shown[bad].head(_SHOWN).tolist()]
-        words = functools.partial(_unfit, self.name, what, remedy)
-        raise Refusal((step,), {self.name: count}, len(bad), words, some)
+        examples = (
+            None if shown is None else [repr(value) for value in shown[bad].head(_SHOWN).tolist()]
+        )
+        words = functools.partial(_unfit, self.name, problem, remedy)
+        raise Refusal((step,), {self.name: count}, len(bad), words, examples)
 
 
 def _unfit(
-    name: str, what: str, remedy: str, counts: Mapping[str, int], rows: int, shown: Shown
+    name: str, problem: str, remedy: str, counts: Mapping[str, int], rows: int, shown: Shown
 ) -> str:
     values, asked = "", f" {ASK_FOR_VALUES}"
     if shown is not None:
         more = ", ..." if counts[name] > _SHOWN else ""
         values, asked = ": " + ", ".join(shown[:_SHOWN]) + more, ""
-    return f"column {name!r}: {counts[name]} of {rows} rows are {what}{values}. {remedy}{asked}"
+    return f"column {name!r}: {counts[name]} of {rows} rows are {problem}{values}. {remedy}{asked}"
 
 
-KEYS = tuple(one.name for one in fields(Column) if one.name != "name")  # of a column's table
+# Keys of a column in a schema file.
+KEYS = tuple(field.name for field in fields(Column) if field.name != "name")
 
 
 def _finest(resolution: float) -> int:
-    """Most decimal places of a step that is no finer than ``resolution``."""
+    """Largest number of decimals whose step is no finer than ``resolution``."""
     return math.floor(-math.log10(resolution))
 
 
 def listed(columns: Sequence[Column]) -> str:
-    """The first columns with their types, and how many more there are, for a message."""
+    """List the first columns with their types, and the number of the others, for a message."""
     shown = ", ".join(f"{column.name!r} ({column.type})" for column in columns[:_SHOWN])
     more = len(columns) - _SHOWN
     return f"{shown} and {more:,} more" if more > 0 else shown or "none"

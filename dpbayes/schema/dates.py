@@ -1,4 +1,4 @@
-"""Dates as whole days since 1970-01-01, and back."""
+"""Conversion of dates to whole days since 1970-01-01, and back."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
 
 ISO = "%Y-%m-%d"
-_FIRST, _LAST = datetime.date(1678, 1, 1), datetime.date(2261, 12, 31)  # of nanoseconds in 64 bits
+_FIRST, _LAST = (
+    datetime.date(1678, 1, 1),
+    datetime.date(2261, 12, 31),
+)  # range of pandas
 _MIDNIGHT = re.compile(r"(\d{4}-\d\d-\d\d)[ T]00:00:00(?:[+-]\d\d:\d\d)?")
 _EPOCH = datetime.date(1970, 1, 1)
 _DAY, _TURNED = datetime.date(2025, 11, 30), datetime.date(2025, 3, 2)
 
 
 def check_format(where: str, kind: str, given: Any) -> None:
-    """Raise SchemaError for a format that does not say the day, or of a column without dates."""
+    """Raise SchemaError if a format does not fix the day, or its column has no dates."""
     if given is None:
         return
     if kind != "date":
         raise SchemaError(f"{where}: a format is for dates; remove the key.")
     good = isinstance(given, str) and given == given.strip()
-    # Days that are held as such are written 2026-12-31 on their way in: a format may not turn it.
+    # Dates that arrive as dates pass through ISO text: a format must not read that as another day.
     turned = good and day_of(_TURNED.isoformat(), given) not in (None, (_TURNED - _EPOCH).days)
     if not good or turned or day_of(_text(_DAY, given), given) != (_DAY - _EPOCH).days:
         raise SchemaError(
@@ -34,7 +37,7 @@ def check_format(where: str, kind: str, given: Any) -> None:
 
 
 def check_round_trip(where: str, given: str | None, lower: Any, upper: Any) -> None:
-    """Raise SchemaError for a format that loses some of the days from ``lower`` to ``upper``."""
+    """Raise SchemaError if a format cannot tell all days from ``lower`` to ``upper`` apart."""
     if given is None:
         return
     for days in np.linspace(lower, upper, 40).astype(int).tolist():
@@ -45,60 +48,60 @@ def check_round_trip(where: str, given: str | None, lower: Any, upper: Any) -> N
 
 
 def day_of(text: str, given: str | None) -> int | None:
-    """Days of a text, None if it is none of this format."""
+    """Days since 1970-01-01 of a text, or None if it does not have the format."""
     try:
         return (datetime.datetime.strptime(text, given or ISO).date() - _EPOCH).days
-    except (TypeError, ValueError, re.error):  # of a format, too
+    except (TypeError, ValueError, re.error):  # a bad format raises them too
         return None
 
 
 class Days(int):
-    """A bound as days, told from a number that somebody wrote."""
+    """Bound in days; the type tells it from a plain number, which is no date."""
 
 
 def bound(where: str, key: str, given: Any) -> int | None:
-    """Days of a bound that a schema gives as a date or its ISO text."""
+    """Days since 1970-01-01 of a bound that a schema gives as a date or as ISO text."""
     if given is None or isinstance(given, Days):
         return given
     try:
-        found = datetime.date.fromisoformat(given) if isinstance(given, str) else given
-        if isinstance(found, datetime.datetime) or not _FIRST <= found <= _LAST:
+        date = datetime.date.fromisoformat(given) if isinstance(given, str) else given
+        if isinstance(date, datetime.datetime) or not _FIRST <= date <= _LAST:
             raise ValueError
     except (TypeError, ValueError):
         raise SchemaError(
             f"{where}: {key} = {given!r} must be a day from {_FIRST} to {_LAST}, "
             f"written {key} = {_DAY}."
         ) from None
-    return Days((found - _EPOCH).days)
+    return Days((date - _EPOCH).days)
 
 
 def day(days: float) -> datetime.date:
-    """The date of a number of days."""
+    """Date of a number of days since 1970-01-01."""
     return _EPOCH + datetime.timedelta(days=int(days))
 
 
 def text(days: float, given: str | None) -> str:
-    """A number of days as text."""
+    """Text of a number of days since 1970-01-01, by default in ISO form."""
     return _text(day(days), given)
 
 
-def _text(value: datetime.date, given: str | None) -> str:
+def _text(value: datetime.date, date_format: str | None) -> str:
     try:
-        return value.strftime(given or ISO)
+        return value.strftime(date_format or ISO)
     except (TypeError, ValueError):
         return ""
 
 
 def texts(values: pd.Series, given: str | None) -> pd.Series:
-    """Dates as text, None where one is missing; shape (n,)."""
-    found = pd.to_datetime(values, unit="D").dt.strftime(given or ISO).astype(object)
-    return found.where(values.notna(), None)
+    """Texts of days since 1970-01-01, None where missing; shape (n,)."""
+    formatted = pd.to_datetime(values, unit="D").dt.strftime(given or ISO).astype(object)
+    return formatted.where(values.notna(), None)
 
 
 def days(values: pd.Series, given: str | None) -> pd.Series:
-    """Days, shape (n,); NaN where a value is not a day: text of another form, or with a time.
+    """Days since 1970-01-01, shape (n,); NaN for a text of another format, or with a time of day.
 
-    Numbers are days already.
+    Numbers are taken as days.
     """
     if pd.api.types.is_bool_dtype(values) or pd.api.types.is_complex_dtype(values):
         return pd.Series(np.nan, index=values.index)
@@ -106,20 +109,20 @@ def days(values: pd.Series, given: str | None) -> pd.Series:
         return values.astype(float).where(values % 1 == 0)
     if not pd.api.types.is_datetime64_any_dtype(values):
         plain = values.map(_written)
-        found = pd.to_datetime(plain, format=given or ISO, errors="coerce")
+        moments = pd.to_datetime(plain, format=given or ISO, errors="coerce")
         if given is not None:
-            found = found.fillna(pd.to_datetime(plain, format=ISO, errors="coerce"))
-        values = found
+            moments = moments.fillna(pd.to_datetime(plain, format=ISO, errors="coerce"))
+        values = moments
     naive = values.dt.tz_localize(None)
-    found = naive.to_numpy().astype("datetime64[ns]")
-    whole = found.astype("datetime64[D]")
-    same = whole.astype("datetime64[ns]") == found  # never of NaT
-    number = np.where(same, whole.astype(np.int64).astype(float), np.nan)
-    return pd.Series(number, index=values.index)
+    nanoseconds = naive.to_numpy().astype("datetime64[ns]")
+    whole_days = nanoseconds.astype("datetime64[D]")
+    at_midnight = whole_days.astype("datetime64[ns]") == nanoseconds  # false for NaT
+    numbers = np.where(at_midnight, whole_days.astype(np.int64).astype(float), np.nan)
+    return pd.Series(numbers, index=values.index)
 
 
 def _written(value: Any) -> str:
-    """A day as text; of one that is held as a moment, which is midnight, as ISO has it."""
+    """Text of a day: a time stamp at midnight becomes its ISO date."""
     if isinstance(value, datetime.date) and not pd.isna(value):
         return value.isoformat() if type(value) is datetime.date else str(value)
     text = str(value).strip()
@@ -128,5 +131,5 @@ def _written(value: Any) -> str:
 
 
 def remedy(given: str | None) -> str:
-    """What to write instead of what is no day."""
+    """Advice for values that are not days, for a message."""
     return f"Write days as {_DAY.strftime(given or ISO)}, or give the column a format."

@@ -1,4 +1,4 @@
-"""Records that a schema allows, made up without any data."""
+"""Random records that a schema allows, made up without any data."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from dpbayes.schema.columns import Column
 from dpbayes.schema.rules import numbers_of, values_of
 from dpbayes.schema.table import Schema
 
-MANY = 20  # above the lower bound of a count without an upper one
-FAR = 1000  # the same, for its end
-TOGETHER, TRIES = 1000, 50  # records that are tried where rules are to be kept, and how often
+MANY = 20  # range above the lower bound in which a count without an upper bound is drawn
+FAR = 1000  # the same range, where the end of the domain is asked for
+TOGETHER, TRIES = 1000, 50  # records drawn at once to find some that keep the rules; attempts
 
 
 def made_up(schema: Schema, count: int, rng: np.random.Generator) -> pd.DataFrame:
-    """``count`` valid records, each column uniform over its declared domain.
+    """Draw ``count`` valid records, each column uniform over its declared domain.
 
-    Where few of those keep the rules of the schema, some are there several times. A value is
-    missing where it is not asked for, and nowhere else.
+    If few draws keep the rules of the schema, those that do are repeated. A value is missing only
+    where the column's ``only_if`` is false.
 
     Raises:
         SchemaError: no record was found that keeps the rules.
     """
     if not schema.kept and not schema.asked:
         return schema.validate(pd.DataFrame(_uniform(schema, count, rng)))
-    found: list[pd.DataFrame] = []
+    batches: list[pd.DataFrame] = []
     for _ in range(TRIES):
-        found.append(_keeping(schema, _uniform(schema, max(count, TOGETHER), rng)))
-        if sum(map(len, found)) >= count:
+        batches.append(_keeping(schema, _uniform(schema, max(count, TOGETHER), rng)))
+        if sum(map(len, batches)) >= count:
             break
-    every = pd.concat(found, ignore_index=True)
-    if every.empty:
+    valid = pd.concat(batches, ignore_index=True)
+    if valid.empty:
         raise SchemaError(
             f"no record was found that keeps the rules of the schema ({TRIES * TOGETHER:,} were "
             "tried): they may exclude every one."
         )
-    return every.iloc[np.arange(count) % len(every)].reset_index(drop=True)
+    return valid.iloc[np.arange(count) % len(valid)].reset_index(drop=True)
 
 
 def _keeping(schema: Schema, records: dict[str, Any]) -> pd.DataFrame:
-    """Those of some records that keep the rules, after what follows from others is put in."""
+    """Select the records that keep the rules, after computing the columns that rules define."""
     table = schema.columns
     values = {
         name: column.rounded_numbers(numbers_of(column, column.validate(pd.Series(records[name]))))
@@ -58,9 +58,9 @@ def _keeping(schema: Schema, records: dict[str, Any]) -> pd.DataFrame:
             good &= np.isfinite(value)
             column, value = table[name], np.where(np.isfinite(value), value, 0.0)
             values[name] = np.rint(value) if column.whole else column.rounded_numbers(value)
-    for _ in schema.asked:  # one may be asked only if another is
-        for name, asked in schema.asked.items():
-            values[name] = np.where(asked.true(values), values[name], np.nan)
+    for _ in schema.asked:  # one condition may depend on another column that has one
+        for name, condition in schema.asked.items():
+            values[name] = np.where(condition.true(values), values[name], np.nan)
     for rule in schema.kept:
         good &= rule.holds(values)
     for name, column in table.items():
@@ -71,7 +71,7 @@ def _keeping(schema: Schema, records: dict[str, Any]) -> pd.DataFrame:
 
 
 def ends(column: Column) -> tuple[Any, Any]:
-    """The ends of a column's declared domain, or its first and last level."""
+    """Bounds of a column's declared domain, or its first and last level."""
     if column.levels:
         return column.levels[0], column.levels[-1]
     low = 0 if column.lower is None else column.lower
@@ -89,7 +89,7 @@ def _values(column: Column, count: int, rng: np.random.Generator) -> Any:
     low = 0.0 if column.lower is None else column.lower
     if column.whole:
         high = low + MANY if column.upper is None else column.upper
-        found = rng.integers(int(low), int(high), size=count, endpoint=True)
-        return found.astype("datetime64[D]") if column.type == "date" else found
+        numbers = rng.integers(int(low), int(high), size=count, endpoint=True)
+        return numbers.astype("datetime64[D]") if column.type == "date" else numbers
     assert column.upper is not None  # Column
     return rng.uniform(low, column.upper, count)

@@ -1,4 +1,4 @@
-"""A first draft of a schema, read off records. Confidential: every entry of it is a guess.
+"""First draft of a schema, read off the records. It is confidential: every entry is a guess.
 
 A bound or a level that is read off the records is a disclosure that nothing has paid for. Each
 entry is therefore marked: its key stands in the column's list ``guessed``, and whoever has checked
@@ -20,22 +20,22 @@ from dpbayes.core.lazy import pd
 from dpbayes.schema.values import NO_FIELD, WRITTEN, level_text
 
 MARK = "guessed"
-MOST_LEVELS = 60  # more different texts are names, notes or keys
+MOST_LEVELS = 60  # a column with more different texts holds names, notes or keys
 MOST_DIGITS = 6
-MOST = 1e99  # and of whole numbers
-LEAST = 1e-90  # between bounds
+MOST = 1e99  # largest absolute value that a drafted bound can have
+LEAST = 1e-90  # smallest distance between drafted bounds
 MOST_COUNT = 2**31 - 1
-FEWEST = 20  # rows that tell whether whole numbers are a key
+FEWEST = 20  # rows that are needed to judge whether whole numbers are a key
 NINES = tuple(sign * int(f"{'9' * n}{k}") for n in range(4) for k in (7, 8, 9) for sign in (1, -1))
-NEAR = 1e-6  # bounds are apart by so much of their size, at least
-SPIKE = 0.03  # share of rows
-STANDS_OUT = 4  # times the median of the values around it
-AROUND = 10  # values on either side
+NEAR = 1e-6  # smallest distance between bounds, relative to their size
+SPIKE = 0.03  # share of rows from which a value counts as a spike
+STANDS_OUT = 4  # a spike is more frequent than its neighbours' median by this factor
+AROUND = 10  # neighbouring values on either side that a spike is compared with
 MOST_SPIKES = 20
 MOST_TITLE = 200  # characters of a comment
 MOST_LABEL = 80  # characters of ``Column.label``: what a Stata file takes
-MOST_APART = 10  # whole numbers of a count for one that comes up
-_CODES = r"0\d+"  # texts of digits that are no numbers
+MOST_APART = 10  # range per different value, above which a count may be a set of groups
+_CODES = r"0\d+"  # leading zeros: codes, not numbers
 _DATES = r"\d{4}-\d{2}-\d{2}([ T].*)?"
 HEAD = """\
 # Draft of a schema. CONFIDENTIAL: all that is marked GUESSED was read off the records.
@@ -48,16 +48,16 @@ rows = "public"  # or a number chosen without looking, or "noisy": see docs/sche
 """
 
 
-Labels = Mapping[str, Mapping[Any, str]]  # of a column: label by code
+Labels = Mapping[str, Mapping[Any, str]]  # by column: label by code
 
 
 @dataclass
 class Guess:
-    """What a column may be.
+    """Guessed schema entry of a column.
 
     Attributes:
-        entry: keys of the schema and their values; empty for a column that is left out.
-        why: a comment for each key.
+        entry: guessed values by key of the schema; empty for a column that is left out.
+        why: comment for each key.
         notes: comments on the column.
     """
 
@@ -66,28 +66,30 @@ class Guess:
     notes: list[str] = field(default_factory=list)
 
     def say(self, key: str, value: Any, why: str) -> None:
-        """One more key."""
+        """Add a key, its guessed value, and the reason for it."""
         self.entry[key], self.why[key] = value, why
 
 
 def guesses(
     frame: pd.DataFrame, labels: Labels | None = None, titles: Mapping[str, str] | None = None
 ) -> dict[str, Guess]:
-    """One for each column.
+    """Guess the schema entry of each column.
 
     Args:
-        frame: plain records, codes where there are labels.
-        labels: of codes, from the file.
-        titles: of columns, from the file.
+        frame: plain records, with codes where there are labels.
+        labels: labels of codes, from the file.
+        titles: labels of columns, from the file.
     """
-    found = {str(name): _guess(frame[name], (labels or {}).get(str(name), {})) for name in frame}
+    by_column = {
+        str(name): _guess(frame[name], (labels or {}).get(str(name), {})) for name in frame
+    }
     for name, title in (titles or {}).items():
-        _entitle(found[name], _one_line(title))
-    return found
+        _entitle(by_column[name], _one_line(title))
+    return by_column
 
 
 def _entitle(guess: Guess, title: str) -> None:
-    """The file's label of a column as its own, and as a comment where it has no place."""
+    """Take over the file's label of a column, as a comment if it cannot be a ``label``."""
     if guess.entry and 0 < len(title) <= MOST_LABEL:
         guess.say("label", title, "the file's label of the column")
     elif title:
@@ -95,12 +97,12 @@ def _entitle(guess: Guess, title: str) -> None:
 
 
 def _one_line(title: str) -> str:
-    """What a line may hold: a new line would be the schema's."""
+    """Make a title fit on one line: a line break in a comment would end it in the schema file."""
     return "".join(c if c.isprintable() else " " for c in title)[:MOST_TITLE].strip()
 
 
 def tree(found: Mapping[str, Guess]) -> dict[str, Any]:
-    """What ``Schema.from_dict`` reads: every key marked."""
+    """Tree that ``Schema.from_dict`` reads, with every key marked as guessed."""
     return {
         "columns": {
             name: {**guess.entry, MARK: list(guess.entry)}
@@ -111,7 +113,7 @@ def tree(found: Mapping[str, Guess]) -> dict[str, Any]:
 
 
 def text(found: Mapping[str, Guess]) -> str:
-    """A schema file with a comment at each guess."""
+    """Text of a schema file, with a comment at each guess."""
     return HEAD + "".join(_section(name, guess) for name, guess in found.items())
 
 
@@ -126,7 +128,7 @@ def _section(name: str, guess: Guess) -> str:
 
 
 def _line(key: str, value: Any) -> str:
-    """``key = value``, on one line."""
+    """Format ``key = value`` on one line of TOML."""
     if isinstance(value, list):
         items = (tomli_w.dumps({"x": item}).removeprefix("x = ").strip() for item in value)
         return f"{key} = [{', '.join(items)}]"
@@ -156,7 +158,7 @@ def _guess(values: pd.Series, labels: Mapping[Any, str]) -> Guess:
 
 
 def _order(labelled: tuple[Any, str]) -> tuple[bool, Any, str]:
-    """Codes that are numbers first, by value."""
+    """Sort key that puts numeric codes first, by value."""
     code = labelled[0]
     text = isinstance(code, str)
     return text, 0 if text else code, str(code)
@@ -219,7 +221,7 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
             shown = ", ".join(f"{value:g}" for value in spikes)
             guess.notes.append(
                 f"Many rows have exactly {shown}. If documentation says so: atoms = [{shown}], "
-                "for a table by measured. Few families of a model take a column with atoms."
+                "for a table by marginals. Few families of a model take a column with atoms."
             )
     guess.say("lower", _plain(bottom), "below the smallest value; what can it be at least?")
     guess.say("upper", _plain(top), "above the largest value; what can it be at most?")
@@ -229,26 +231,28 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
 
 
 def _spikes(numbers: pd.Series) -> list[float]:
-    """Values that many rows have exactly, which bins would smear: more than those around them,
-    unless there are few in all."""
+    """Values that many rows have exactly and that bins would smear.
+
+    They are more frequent than their neighbours, unless there are few different values in all.
+    """
     shares = numbers.value_counts(normalize=True).sort_index()
     if len(numbers) < FEWEST:
         return []
     usual = shares.rolling(2 * AROUND + 1, center=True, min_periods=1).median()
     few = len(shares) <= MOST_SPIKES
-    found = shares[(shares >= SPIKE) & (few | (shares > STANDS_OUT * usual))]
-    return [float(value) for value in found.index][:MOST_SPIKES]
+    frequent = shares[(shares >= SPIKE) & (few | (shares > STANDS_OUT * usual))]
+    return [float(value) for value in frequent.index][:MOST_SPIKES]
 
 
 def _groups(numbers: pd.Series) -> list[float]:
-    """The values where they are few, and far apart."""
-    found = sorted(numbers.unique().tolist())
-    few = len(found) <= MOST_SPIKES and len(numbers) >= FEWEST
-    return found if few and found[-1] - found[0] > MOST_APART * len(found) else []
+    """Different values if they are few and far apart, which suggests groups; else none."""
+    values = sorted(numbers.unique().tolist())
+    few = len(values) <= MOST_SPIKES and len(numbers) >= FEWEST
+    return values if few and values[-1] - values[0] > MOST_APART * len(values) else []
 
 
 def _outlying(numbers: pd.Series) -> list[float]:
-    """Values such as -9 and 999, far from the others."""
+    """Values such as -9 and 999, far from the others, which may be codes of missing values."""
     others = numbers[~numbers.isin(NINES)]
     if others.empty:
         return []
@@ -261,12 +265,12 @@ def _plain(bound: float) -> float:
 
 
 def _spacing(bottom: float, top: float) -> float:
-    """Between neighbouring floating-point numbers."""
+    """Largest distance between neighbouring floating-point numbers inside the bounds."""
     return float(np.spacing(max(abs(bottom), abs(top))))
 
 
 def _bounds(low: float, high: float, least: float) -> tuple[float, float]:
-    """Round numbers around two others, apart from each other by ``least``, and well apart."""
+    """Round bounds around a range of values, at least ``least`` apart."""
     span = max(high - low, least, NEAR * max(abs(low), abs(high))) or 1.0
     exponent = math.floor(math.log10(span))
     bottom = 0.0 if 0 <= low <= span else _rounded(low, exponent, math.floor)
@@ -288,21 +292,21 @@ def _digits(numbers: pd.Series) -> int | None:
 
 
 def _texts(guess: Guess, texts: pd.Series) -> None:
-    different = sorted(set(texts.tolist()))
+    distinct = sorted(set(texts.tolist()))
     if texts.str.fullmatch(_DATES).all():
         _days(guess, pd.to_datetime(texts, errors="coerce", format="ISO8601"))
-    elif len(different) > MOST_LEVELS or len(different) > max(2, len(texts) / 2):
+    elif len(distinct) > MOST_LEVELS or len(distinct) > max(2, len(texts) / 2):
         guess.notes.append("Texts of which most are different: names, keys or notes.")
     else:
-        _levels(guess, different, "texts that were found; are there others?")
+        _levels(guess, distinct, "texts that were found; are there others?")
 
 
 def _days(guess: Guess, moments: pd.Series) -> None:
     if moments.isna().any() or (moments.dt.normalize() != moments).any():
-        guess.notes.append("Moments: a column of dates has days alone.")
+        guess.notes.append("Time stamps are not supported; give the day.")
         return
     first, last = moments.min().year, moments.max().year
-    if first < 1678 or last > 2261:  # in 64 bits of nanoseconds
+    if first < 1678 or last > 2261:  # the range of 64-bit nanoseconds
         guess.notes.append("Days too far off to be taken.")
         return
     guess.say("type", "date", "days")
@@ -311,11 +315,11 @@ def _days(guess: Guess, moments: pd.Series) -> None:
 
 
 def _levels(guess: Guess, levels: Sequence[str | int], why: str) -> None:
-    one_each = {level_text(level): level for level in levels if str(level) not in NO_FIELD}
-    if len(one_each) < 2:
+    distinct = {level_text(level): level for level in levels if str(level) not in NO_FIELD}
+    if len(distinct) < 2:
         guess.notes.append("The same value everywhere; a column needs two levels.")
         return
-    kind = "binary" if len(one_each) == 2 else "categorical"
+    kind = "binary" if len(distinct) == 2 else "categorical"
     ordered = "" if kind == "binary" else "; ordinal if their order means something"
-    guess.say("type", kind, f"{len(one_each)} levels{ordered}")
-    guess.say("levels", list(one_each.values()), why)
+    guess.say("type", kind, f"{len(distinct)} levels{ordered}")
+    guess.say("levels", list(distinct.values()), why)

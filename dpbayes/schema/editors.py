@@ -1,4 +1,4 @@
-"""A JSON Schema of schema files, from the code that reads them."""
+"""JSON Schema of schema files, built from the code that reads them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def json_schema() -> dict[str, Any]:
-    """Draft 2020-12. What no type says, as that bounds are apart, ``Column`` alone checks."""
-    hints, said = get_type_hints(Column), key_descriptions()
-    keys = {key: {**_kind(hints[key]), "description": said[key]} for key in KEYS}
+    """JSON Schema, draft 2020-12. Only ``Column`` checks conditions such as lower < upper."""
+    hints, descriptions = get_type_hints(Column), key_descriptions()
+    keys = {key: {**_kind(hints[key]), "description": descriptions[key]} for key in KEYS}
     keys[MARK]["items"] = {"enum": [key for key in KEYS if key != MARK]}
     keys["type"]["enum"] = [*keys["type"]["enum"], IDENTIFIER]
     day = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"}
@@ -27,9 +27,9 @@ def json_schema() -> dict[str, Any]:
     for key in ("lower", "upper"):  # editors read a date of TOML as text
         keys[key]["anyOf"] = [{"type": keys[key].pop("type")}, day]
     keys["atoms"]["items"] = {"anyOf": [keys["atoms"]["items"], day]}
-    told = {"type": keys["missing"].pop("type"), "items": codes}
+    code_list = {"type": keys["missing"].pop("type"), "items": codes}
     keys["missing"].pop("items")
-    keys["missing"]["anyOf"] = [{"type": "boolean"}, told]
+    keys["missing"]["anyOf"] = [{"type": "boolean"}, code_list]
     needed = [f.name for f in fields(Column) if f.name in KEYS and f.default is MISSING]
     column = {
         "type": "object",
@@ -75,21 +75,21 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _texts(said: str) -> dict[str, Any]:
-    """A list of texts."""
-    return {"type": "array", "items": {"type": "string"}, "description": said}
+def _texts(description: str) -> dict[str, Any]:
+    """JSON Schema of a list of texts."""
+    return {"type": "array", "items": {"type": "string"}, "description": description}
 
 
 def key_descriptions() -> dict[str, str]:
-    """What each key of a column says: from the docstring of ``Column``."""
+    """Description of each key of a column, from the docstring of ``Column``."""
     text = inspect.cleandoc(Column.__doc__ or "").partition("Attributes:\n")[2]
-    found = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", text, re.MULTILINE)
-    said = {key: " ".join(words.replace("``", "").split()) for key, words in found}
-    return {key: said.get(key, "") for key in KEYS}
+    entries = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", text, re.MULTILINE)
+    descriptions = {key: " ".join(words.replace("``", "").split()) for key, words in entries}
+    return {key: descriptions.get(key, "") for key in KEYS}
 
 
 def _kind(hint: Any) -> dict[str, Any]:
-    """A type of Python in JSON Schema; TOML has no null, so that None means no key."""
+    """JSON Schema of a Python type; None is left out, as TOML has no null."""
     origin, parts = get_origin(hint), [part for part in get_args(hint) if part is not type(None)]
     if origin is Literal:
         return {"enum": parts}

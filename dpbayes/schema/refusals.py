@@ -1,4 +1,4 @@
-"""Why records do not fit a schema, with numbers of rows that add up over the parts of a table."""
+"""Reasons why records do not fit a schema, with row counts that add up over chunks of a table."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 from dpbayes.core.errors import DataError
 
-Shown = Sequence[str] | None  # some of the values, or None where they may not be shown
+Shown = Sequence[str] | None  # example values, or None if they may not be shown
 Words = Callable[[Mapping[str, int], int, Shown], str]
 
 
 class Refusal(DataError):
-    """Values of some rows do not fit.
+    """Error about rows whose values do not fit the schema.
 
     Attributes:
-        place: of what was checked among all checks, in their order.
-        counts: rows that do not fit, by column.
-        rows: of all that were checked: those that have a value.
-        words: the message, of ``counts``, ``rows`` and ``shown``.
-        shown: some of the values; confidential.
+        place: position of the failed check in the order of all checks.
+        counts: number of rows that do not fit, by column.
+        rows: number of rows that were checked: those that have a value.
+        words: function that builds the message from ``counts``, ``rows`` and ``shown``.
+        shown: some of the wrong values; confidential.
     """
 
     def __init__(
@@ -36,31 +36,31 @@ class Refusal(DataError):
         self.words, self.shown = words, shown
 
     def behind(self, *place: int) -> Refusal:
-        """The same, of a check among others."""
+        """Copy of the error with its position inside a longer sequence of checks."""
         return Refusal((*place, *self.place), self.counts, self.rows, self.words, self.shown)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # it comes back from other processes
+    def __reduce__(self) -> tuple[Any, ...]:  # worker processes send it back by pickle
         return Refusal, (self.place, self.counts, self.rows, self.words, self.shown)
 
 
 def joined(found: Sequence[Refusal], rows: Mapping[str, int], every: int) -> Refusal:
-    """What the whole table is refused for, where its parts were refused for ``found``.
+    """Refusal of a whole table, from the refusals of its parts.
 
-    A part stops at the first check that it fails. So where the earliest of all these is not what
-    stopped it, it has no row that fails that one.
+    A part stops at the first check that it fails. A part that stopped at a later check, or at none,
+    therefore has no row that fails the earliest failed check: the counts add up.
 
     Args:
-        found: in the order of the parts, at least one.
-        rows: with a value, of the columns that may have none; of all parts.
-        every: rows of all parts.
+        found: refusals in the order of the parts, at least one.
+        rows: number of rows with a value in all parts, by column that may have missing values.
+        every: number of rows of all parts.
     """
-    place = min(one.place for one in found)
-    first = [one for one in found if one.place == place]
+    place = min(refusal.place for refusal in found)
+    first = [refusal for refusal in found if refusal.place == place]
     counts: Counter[str] = Counter()
-    for one in first:
-        counts.update(one.counts)
+    for refusal in first:
+        counts.update(refusal.counts)
     shown = None
     if first[0].shown is not None:
-        shown = [value for one in first for value in one.shown or ()]
+        shown = [value for refusal in first for value in refusal.shown or ()]
     checked = min(rows.get(name, every) for name in counts)
     return Refusal(place, counts, checked, first[0].words, shown)

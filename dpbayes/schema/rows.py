@@ -1,4 +1,4 @@
-"""The number of rows: public, declared, or paid for. No setting may follow any other number."""
+"""Number of rows: public, declared, or noisy. Settings may depend on no other row count."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, Literal
 from dpbayes.core.errors import GuaranteeError, SchemaError
 
 Kind = Literal["public", "declared", "noisy"]
-SHARE = 0.05  # of ε, for a noisy number
-LEAST_SHARE = 1e-6  # whose noise is of the size of a million records at ε = 1
-MOST_VALUES = 100_000_000  # of a release, which is in memory before it is written: some 6 GB
+SHARE = 0.05  # default part of ε for a noisy number of rows
+LEAST_SHARE = 1e-6  # at ε = 1 its noise has a scale of a million records
+MOST_VALUES = 100_000_000  # in a release, which is built in memory: some 6 GB
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a schema says of the number of records.
+    """Declaration of the number of records in a schema.
 
     Attributes:
-        kind: ``public``: their number n is public, as it is where public columns are released;
-            ``declared``: a number that was chosen without looking, and need not be the true one;
-            ``noisy``: n with geometric noise, paid for with a part of ε.
-        number: the declared one.
-        share: of ε for a noisy one, in (0, 1).
+        kind: ``public``: the number n of records is public, as it must be if public columns are
+            released; ``declared``: a number chosen without looking at the records, which may
+            differ from n; ``noisy``: n with geometric noise, paid for with a part of ε.
+        number: the declared number, if ``kind`` is ``declared``.
+        share: part of ε for a noisy number, in (0, 1).
     """
 
     kind: Kind = "public"
@@ -31,7 +31,7 @@ class Rows:
 
     @classmethod
     def parse(cls, value: Any) -> Rows:
-        """From a schema file: ``"public"``, a whole number, ``"noisy"`` or ``{noisy = SHARE}``."""
+        """Read a schema entry: ``"public"``, a whole number, ``"noisy"`` or ``{noisy = SHARE}``."""
         if value == "public":
             return cls()
         if value == "noisy":
@@ -53,11 +53,11 @@ class Rows:
 
     @property
     def public(self) -> bool:
-        """The number of records may be told."""
+        """True if the number of records is public."""
         return self.kind == "public"
 
     def to_plain(self) -> Any:
-        """What ``parse`` reads."""
+        """Plain value that ``parse`` reads back."""
         return {"public": "public", "declared": self.number, "noisy": {"noisy": self.share}}[
             self.kind
         ]
@@ -72,9 +72,9 @@ def _is_number(rows: Any) -> bool:
 
 
 def check_room(rows: int, columns: int, datasets: int) -> None:
-    """Raise GuaranteeError unless a release can have so many rows, by public facts alone.
+    """Raise GuaranteeError if a release would be too large; only public facts are used.
 
-    Where memory runs out after a private draw, the draw is paid for and nothing comes of it.
+    The check comes first, because a private draw is paid for even if memory then runs out.
     """
     if not _is_number(rows):
         raise GuaranteeError(f"rows = {rows!r} must be a whole number from 1 to {MOST_VALUES:,}.")

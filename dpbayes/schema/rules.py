@@ -1,6 +1,6 @@
-"""Rules between columns, such as ``start <= end``: what holds in every record, and every row.
+"""Rules between columns, such as ``start <= end``, that hold in every record and synthetic row.
 
-A rule is public, as a bound is: the records keep it, or they are refused before anything is drawn.
+A rule is public, like a bound: records that break it are refused before anything is drawn.
 Its text is read by the grammar in rules.lark and never run as code.
 """
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # lark takes time to import: only a schema with rules needs i
     from lark import Lark
 
 LONGEST = 1000  # characters of a rule
-DEEPEST = 100  # operators in one another
-CLOSE = 1e-13  # of their terms that numbers may be apart and equal: 0.1 + 0.2 is 0.3
+DEEPEST = 100  # levels of nested operators
+CLOSE = 1e-13  # relative rounding error within which numbers are equal: 0.1 + 0.2 == 0.3
 Values = Mapping[str, Floats]
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -42,16 +42,17 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a rule.
+    """Sub-expression of a rule.
 
     Attributes:
-        value: of numbers by column computes numbers, or true and false, by broadcasting.
-        names: columns that it reads.
-        column: the one that it is, where it is no more than that.
-        text: of a literal in quotes.
-        boolean: its values are true and false.
-        size: of numbers by column, a bound on what the value was computed from.
-        terms: signs and parts that it is the sum of; none where it is one.
+        value: function that computes numbers or truth values from numbers by column, with
+            broadcasting.
+        names: names of the columns that it reads.
+        column: the column, if the sub-expression is a single column.
+        text: text of a literal.
+        boolean: true if its values are truth values.
+        size: function that bounds the magnitude of the terms of ``value``, for rounding errors.
+        terms: signs and parts of a sum; empty if the sub-expression is not a sum.
     """
 
     value: Callable[[Values], Any]
@@ -63,19 +64,20 @@ class Part:
     terms: tuple[tuple[float, Part], ...] = ()
 
     def summed(self, sign: float = 1.0) -> tuple[tuple[float, Part], ...]:
-        """The sum that it is, or this sign of it."""
+        """Signed terms of the sub-expression times ``sign``; one term if it is not a sum."""
         return tuple((sign * s, part) for s, part in self.terms) or ((sign, self),)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What is true of every record, or of those that are asked.
+    """Condition on a record: a rule of the schema, or the ``only_if`` of a column.
 
     Attributes:
-        text: as it was written.
-        names: columns that it reads, in their order in the schema.
-        defined: ``(name, value)`` where it says that a numeric column is computed from others.
-        constants: numbers and days that it compares with or computes by.
+        text: the condition as it was written.
+        names: names of the columns that it reads, in schema order.
+        part: the parsed expression.
+        defined: ``(name, value)`` if the rule computes a numeric column from others.
+        constants: numbers and days in the rule.
     """
 
     text: str
@@ -89,7 +91,7 @@ class Rule:
         """Read a rule.
 
         Raises:
-            SchemaError: it is none, or it does not go with the columns.
+            SchemaError: the text is not a rule, or does not fit the columns.
         """
         where = f"rule {text!r:.120}"
         if not isinstance(text, str) or len(text) > LONGEST:
@@ -104,27 +106,26 @@ class Rule:
         return cls(text, names, part, reader.definition, tuple(sorted(reader.constants)))
 
     def true(self, values: Values) -> Mask:
-        """Where it is true of values that are all there, shape (n,).
+        """Mask of records where the rule is true and no value is missing, shape (n,).
 
         Args:
-            values: of each column in ``names``: numbers, days, or numbers of levels; NaN where
-                missing.
+            values: numbers, days or level codes of each column in ``names``; NaN where missing.
         """
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            found = np.asarray(self.part.value(values), dtype=bool)
-        return np.asarray(found & ~self.missing(values))
+            truth = np.asarray(self.part.value(values), dtype=bool)
+        return np.asarray(truth & ~self.missing(values))
 
     def holds(self, values: Values) -> Mask:
-        """Where it is true, or tells nothing as a value is missing, shape (n,)."""
+        """Mask of records where the rule is true or a value is missing, shape (n,)."""
         return np.asarray(self.true(values) | self.missing(values))
 
     def missing(self, values: Values) -> Mask:
-        """Where a column that it reads is missing, shape (n,)."""
+        """Mask of records where a column of the rule is missing, shape (n,)."""
         return np.asarray(_joined(np.logical_or, [np.isnan(values[name]) for name in self.names]))
 
 
 def numbers_of(column: Column, values: pd.Series) -> Floats:
-    """Validated values as a rule reads them, shape (n,)."""
+    """Numbers, days or level codes of validated values, NaN where missing; shape (n,)."""
     if column.type in NUMERIC:
         return np.asarray(values.to_numpy(dtype=float))
     codes = values.cat.codes.to_numpy()
@@ -132,11 +133,11 @@ def numbers_of(column: Column, values: pd.Series) -> Floats:
 
 
 def values_of(column: Column, numbers: Floats) -> pd.Series:
-    """Validated values of what ``numbers_of`` gives, shape (n,)."""
+    """Validated values from the output of ``numbers_of``, shape (n,)."""
     if column.levels:
         codes = np.where(np.isnan(numbers), -1, numbers).astype(int)
-        kept = pd.Categorical.from_codes(codes, categories=list(column.levels), ordered=True)  # type: ignore[call-overload]
-        return pd.Series(kept, name=column.name)
+        categorical = pd.Categorical.from_codes(codes, categories=list(column.levels), ordered=True)  # type: ignore[call-overload]
+        return pd.Series(categorical, name=column.name)
     whole = column.whole and not column.optional
     return pd.Series(numbers.astype(np.int64) if whole else numbers, name=column.name)
 
@@ -150,7 +151,7 @@ def _parser() -> Lark:
 
 
 class _RuleReader:
-    """Makes parts of a rule's tree."""
+    """Converts the syntax tree of a rule to ``Part`` objects."""
 
     def __init__(self, where: str, columns: Mapping[str, Column]) -> None:
         self._where, self._columns = where, columns
@@ -177,7 +178,7 @@ class _RuleReader:
 
     def _part(self, tree: Any, top: bool = False) -> Part:
         if self._depth > DEEPEST:
-            raise self._fail(f"more than {DEEPEST} operators stand in one another")
+            raise self._fail(f"more than {DEEPEST} operators are nested")
         self._depth += 1
         try:
             return self._made(tree, top)
@@ -197,8 +198,8 @@ class _RuleReader:
             sign = -1.0 if str(children[0]) == "-" else 1.0
             if str(children[1].data) == "literal":
                 return self._literal(str(children[1].children[0]), sign)
-            one = self._number(self._part(children[1]))
-            return Part(lambda v: sign * one.value(v), one.names, size=one.size)
+            operand = self._number(self._part(children[1]))
+            return Part(lambda v: sign * operand.value(v), operand.names, size=operand.size)
         if kind in ("among", "not_among"):
             return self._among(children, kind == "among")
         if kind == "compared":
@@ -207,9 +208,9 @@ class _RuleReader:
             if top and signs == ["=="]:
                 self.definition = self._defined(*parts)
             return self._compared(parts, signs)
-        found = [self._truth(self._part(child)) for child in children]
-        names = frozenset().union(*(part.names for part in found))
-        values = [part.value for part in found]
+        operands = [self._truth(self._part(child)) for child in children]
+        names = frozenset().union(*(part.names for part in operands))
+        values = [part.value for part in operands]
         if kind == "denied":
             return Part(lambda v: np.logical_not(values[0](v)), names, boolean=True)
         join = np.logical_and if kind == "both" else np.logical_or
@@ -240,11 +241,11 @@ class _RuleReader:
         )
 
     def _number(self, part: Part) -> Part:
-        """Anything to calculate with."""
+        """Return a part that is numeric; raise SchemaError for a text, a level or a comparison."""
         literal = part.text is not None and math.isnan(part.value({}))
         if part.boolean or literal or (part.column is not None and part.column.levels):
-            what = "a text" if literal else "a comparison" if part.boolean else "a level"
-            raise self._fail(f"{what} is no number to calculate with")
+            kind = "a text" if literal else "a comparison" if part.boolean else "a level"
+            raise self._fail(f"{kind} is no number to calculate with")
         return part
 
     def _truth(self, part: Part) -> Part:
@@ -265,12 +266,12 @@ class _RuleReader:
         return Part(lambda v: apply(a.value(v), b.value(v)), names, size=size, terms=terms)
 
     def _among(self, children: Sequence[Any], positive: bool) -> Part:
-        one, *others = [self._part(child) for child in children]
-        equal = [self._compared([one, other], ["=="]) for other in others]
+        subject, *others = [self._part(child) for child in children]
+        equal = [self._compared([subject, other], ["=="]) for other in others]
         values = [part.value for part in equal]
         return Part(
             lambda v: _joined(np.logical_or, [value(v) for value in values]) == positive,
-            one.names,
+            subject.names,
             boolean=True,
         )
 
@@ -291,7 +292,7 @@ class _RuleReader:
         return lambda v: _compare(sign, a.value(v), b.value(v), a.size(v) + b.size(v))
 
     def _dated(self, part: Part, column: Column | None) -> Part:
-        """Text beside a column of dates is a day."""
+        """Convert a text that is compared with a date column to its day."""
         if part.text is None or column is None or column.type != "date":
             return part
         day = dates.bound(self._where, column.name, part.text)
@@ -320,26 +321,26 @@ class _RuleReader:
         return lambda v: _compare(sign, left.value(v), code)
 
     def _defined(self, left: Part, right: Part) -> tuple[str, Part] | None:
-        """A numeric column that the rule says how to compute from others.
+        """Numeric column that an equation defines, and the expression that computes it.
 
-        One that stands alone, or else the last one of a sum.
+        It is a column that is alone on one side, or else the last suitable term of the equation.
         """
         if any(part.boolean or (part.column and part.column.levels) for part in (left, right)):
             return None
         terms = (*left.summed(), *right.summed(-1.0))
         alone = [side.summed()[0][1] for side in (left, right) if side.column is not None]
-        for one in (*alone, *(part for _, part in reversed(terms))):
-            column, others = one.column, [term for term in terms if term[1] is not one]
+        for candidate in (*alone, *(part for _, part in reversed(terms))):
+            column, others = candidate.column, [term for term in terms if term[1] is not candidate]
             names = frozenset().union(*(part.names for _, part in others))
             if column is None or column.public or column.name in names or not names:
                 continue
-            (sign,) = (sign for sign, part in terms if part is one)
+            (sign,) = (sign for sign, part in terms if part is candidate)
             return column.name, _sum([(-sign * s, part) for s, part in others], names)
         return None
 
 
 def _sum(terms: Sequence[tuple[float, Part]], names: frozenset[str]) -> Part:
-    """The sum of parts with their signs."""
+    """Sum of parts with their signs."""
     return Part(
         lambda v: sum(sign * part.value(v) for sign, part in terms),
         names,
@@ -347,13 +348,13 @@ def _sum(terms: Sequence[tuple[float, Part]], names: frozenset[str]) -> Part:
     )
 
 
-def _joined(join: Callable[[Any, Any], Any], found: Sequence[Any]) -> Any:
-    """Of arrays that may differ in shape, as far as they broadcast."""
-    return functools.reduce(join, found)
+def _joined(join: Callable[[Any, Any], Any], arrays: Sequence[Any]) -> Any:
+    """Reduce arrays, which may differ in shape but broadcast, by a binary function."""
+    return functools.reduce(join, arrays)
 
 
 def _compare(sign: str, a: Any, b: Any, size: Any = 0.0) -> Any:
-    """Numbers, equal within rounding errors of terms of this size; whole ones only if they are."""
+    """Compare numbers up to rounding errors of terms of this size; whole numbers exactly."""
     apart = np.abs(a - b)
     whole = (np.mod(a, 1) == 0) & (np.mod(b, 1) == 0)
     close = (apart == 0) | ((apart <= CLOSE * size) & ~whole & np.isfinite(apart))

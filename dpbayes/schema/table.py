@@ -1,4 +1,4 @@
-"""What is public of a table: its columns, rules between them, and the number of rows."""
+"""Public description of a table: its columns, rules between them, and the number of rows."""
 
 from __future__ import annotations
 
@@ -25,27 +25,26 @@ from dpbayes.schema.rows import PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of
 from dpbayes.schema.values import absent, refuse_missing, texts_of
 
-# In a schema file; models for Sequence.
+# Keys of a schema file; ``model`` is read by ``Sequence``.
 KNOWN = ("columns", "rows", "rules", "keep", "cluster", "model")
 NO_ROWS = "the data have no rows."
-IDENTIFIER, TEXT = "identifier", "text"  # columns that are never used
+IDENTIFIER, TEXT = "identifier", "text"  # types of columns that are never used
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The declared columns, in file order, rules between them, and the number of rows.
+    """Declared columns in file order, rules between them, and the number of rows. All is public.
 
     Attributes:
-        columns: by name.
-        rows: what is public of their number.
-        rules: what holds in every record (``rules.Rule``); public.
-        keep: formulas of regressions that a synthetic table is to keep; which they are is public.
-        identifiers: columns of the file that are dropped.
-        cluster: which records are of one person, where one may have several.
+        columns: columns by name.
+        rows: declaration of the number of records.
+        rules: texts of rules that hold in every record (``rules.Rule``).
+        keep: formulas of regressions that synthetic data should reproduce.
+        identifiers: names of columns of the file that are dropped.
+        cluster: identifier of persons, if a person may have several records.
 
     Raises:
-        SchemaError: public columns, which show how many rows there are, with rows that are not
-            public.
+        SchemaError: a column is public, which shows the number of records, but ``rows`` is not.
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)
@@ -56,9 +55,9 @@ class Schema:
     keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for key, what in (("rules", "rules"), ("keep", "formulas")):
-            object.__setattr__(self, key, texts_of(key, what, getattr(self, key)))
-        _ = self.kept, self.asked  # are read
+        for key, kind in (("rules", "rules"), ("keep", "formulas")):
+            object.__setattr__(self, key, texts_of(key, kind, getattr(self, key)))
+        _ = self.kept, self.asked  # parsed here, so that errors come at construction
         public = [column.name for column in self.columns.values() if column.public]
         if public and not self.rows.public:
             raise SchemaError(
@@ -71,8 +70,8 @@ class Schema:
     def from_dict(cls, tree: Mapping[str, Any]) -> Schema:
         """Build from the tree of a TOML file: ``{"columns": {name: {key: value}}}``.
 
-        Beside the columns ``rows`` may stand, as ``Rows.parse`` reads it, ``rules``, ``keep``,
-        ``cluster``, as ``Cluster.parse`` reads it, and models, which ``Sequence.from_toml`` reads.
+        Further keys are ``rows`` (see ``Rows.parse``), ``rules``, ``keep``, ``cluster`` (see
+        ``Cluster.parse``) and ``model``, which ``Sequence.from_toml`` reads.
         """
         if not isinstance(tree, Mapping):
             raise SchemaError(f"the schema must be a table with columns, found {tree!r:.50}.")
@@ -102,17 +101,19 @@ class Schema:
 
     @classmethod
     def from_frame(cls, records: Any) -> Schema:
-        """A draft, read off a frame of records with every entry marked as guessed: confidential."""
+        """Draft a schema from records, with every entry marked as guessed. It is confidential."""
         return cls.from_dict(tree(guesses(as_frame(records))))
 
     @property
     def guesses(self) -> str:
-        """What was guessed and nobody has confirmed yet; empty if there is none."""
+        """Unconfirmed guesses by column, as text; empty if there are none."""
         marked = [column for column in self.columns.values() if column.guessed]
-        return "; ".join(f"column {one.name!r}: {', '.join(one.guessed)}" for one in marked)
+        return "; ".join(
+            f"column {column.name!r}: {', '.join(column.guessed)}" for column in marked
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """The tree that ``from_dict`` reads."""
+        """Tree that ``from_dict`` reads back."""
         tree: dict[str, Any] = {name: {"type": IDENTIFIER} for name in self.identifiers}
         tree.update({column.name: column.to_dict() for column in self.columns.values()})
         rows = {} if self.rows.public else {"rows": self.rows.to_plain()}
@@ -136,19 +137,19 @@ class Schema:
 
     @cached_property
     def kept(self) -> tuple[Rule, ...]:
-        """What ``rules`` say."""
+        """Parsed ``rules``."""
         return tuple(Rule.parse(text, self.columns) for text in self.rules)
 
     @cached_property
     def asked(self) -> Mapping[str, Rule]:
-        """Of columns with ``only_if``: where they have a value."""
-        found = {}
+        """Parsed conditions ``only_if`` by column: where they hold, the column has a value."""
+        rules = {}
         for name, column in self.columns.items():
             if column.only_if is not None:
-                found[name] = Rule.parse(column.only_if, self.columns)
-                if name in found[name].names:
+                rules[name] = Rule.parse(column.only_if, self.columns)
+                if name in rules[name].names:
                     raise SchemaError(f"column {name!r}: only_if must be about other columns.")
-        return found
+        return rules
 
     def confidential(self) -> list[Column]:
         """Columns that are not public, in schema order; SchemaError if there are none."""
@@ -158,12 +159,15 @@ class Schema:
         return columns
 
     def require_plain(self, names: Iterable[str], who: str, *, blanks: bool = False) -> None:
-        """Raise SchemaError where a column may be missing, or is in a rule, which ``who`` ignores.
+        """Raise SchemaError if ``who`` cannot handle a column with missing values or in a rule.
 
-        Rules among public columns are kept whatever is drawn.
+        Rules among public columns alone always hold, as these columns are released unchanged.
 
         Args:
-            blanks: ``who`` takes missing values for a level, but for those that a rule asks for.
+            names: columns to check.
+            who: the mechanism or model that would draw them, for the message.
+            blanks: ``who`` treats missing values as a level, except those that ``only_if`` asks
+                for.
         """
         for name in names:
             column = self[name]
@@ -174,19 +178,19 @@ class Schema:
                 why = why or (f"is in the rule {rule.text!r}" if name in rule.names else "")
             if why:
                 raise SchemaError(
-                    f"column {name!r} {why}, which {who} cannot keep: take mechanism measured, or "
+                    f"column {name!r} {why}, which {who} cannot keep: take mechanism marginals, or "
                     "leave it out of the schema."
                 )
 
     def validate(self, records: pd.DataFrame, *, show_values: bool = False) -> pd.DataFrame:
-        """Check every declared column; return them, typed, in schema order.
+        """Check every declared column, and return the typed columns in schema order.
 
-        Undeclared columns are dropped: what the schema does not name is neither used nor released.
+        Undeclared columns are dropped: they are neither used nor released.
 
         Args:
             records: n rows, in a frame of pandas, polars or pyarrow.
-            show_values: messages show some of the values that are wrong, and names of columns that
-                are not declared: in a file without a header they are values too.
+            show_values: messages show some of the wrong values, and names of undeclared columns,
+                which are values if the file has no header.
         Raises:
             DataError: no rows, duplicate or missing columns, or values that don't fit.
         """
@@ -196,7 +200,7 @@ class Schema:
         return self.typed(records, show_values=show_values)
 
     def typed(self, records: pd.DataFrame, *, show_values: bool = False) -> pd.DataFrame:
-        """As ``validate``, of a part of a table, in which any number of rows will do."""
+        """Check and convert a part of a table as ``validate`` does, but allow it to be empty."""
         self._check_names(records, show_values)
         needed = {n: column for n, column in self.columns.items() if not column.optional}
         refuse_missing({name: absent(records[name], column) for name, column in needed.items()})
@@ -210,7 +214,7 @@ class Schema:
         return pd.DataFrame(typed)
 
     def _check_names(self, records: pd.DataFrame, show_values: bool) -> None:
-        """Raise DataError unless every declared column is there, and once."""
+        """Raise DataError unless every declared column occurs exactly once."""
         duplicates = records.columns[records.columns.duplicated()].unique()
         if len(duplicates):
             named = [str(name) for name in duplicates if show_values or name in self.columns]
@@ -220,52 +224,54 @@ class Schema:
             )
         for name in self.columns:
             if name not in records.columns:
-                found = [str(c) for c in records.columns]
-                listed = f"found: {', '.join(found)}" if show_values else f"found: {len(found)}"
+                present = [str(c) for c in records.columns]
+                columns = (
+                    f"found: {', '.join(present)}" if show_values else f"found: {len(present)}"
+                )
                 raise DataError(
-                    f"column {name!r} of the schema is not in the data{_suggest(name, found)}; "
-                    f"columns {listed}." + ("" if show_values else f" {ASK_FOR_VALUES}")
+                    f"column {name!r} of the schema is not in the data{_suggest(name, present)}; "
+                    f"columns {columns}." + ("" if show_values else f" {ASK_FOR_VALUES}")
                 )
 
     def check_cluster(self, records: Any) -> None:
-        """Raise DataError where a person has more of the given records than ``cluster`` says.
+        """Raise DataError if a person has more records than ``cluster`` declares.
 
-        Apart from ``validate``, which is for tables without identifiers, too.
+        It is separate from ``validate``, which also takes tables without identifiers.
         """
         if self.cluster is not None:
             self.cluster.check(records)
 
-    def _check_rules(self, found: Mapping[str, pd.Series]) -> None:
-        """Raise Refusal where validated values break a rule."""
+    def _check_rules(self, typed: Mapping[str, pd.Series]) -> None:
+        """Raise Refusal if validated values break a rule or an ``only_if``."""
         if not self.kept and not self.asked:
             return
-        values = {name: numbers_of(self[name], column) for name, column in found.items()}
+        values = {name: numbers_of(self[name], column) for name, column in typed.items()}
         rows = len(next(iter(values.values())))
         checks = [
             (~rule.holds(values), "", f"rows break the rule {rule.text!r}") for rule in self.kept
         ]
         for name, rule in self.asked.items():
-            asked, there = rule.true(values), ~np.isnan(values[name])
+            asked, present = rule.true(values), ~np.isnan(values[name])
             only = f"only_if = {rule.text!r}"
-            needed = asked & ~there & (not self[name].missing)
+            needed = asked & ~present & (not self[name].missing)
             checks += [
-                (there & ~asked, name, f"rows have a value where {only} does not hold"),
+                (present & ~asked, name, f"rows have a value where {only} does not hold"),
                 (needed, name, f"rows have none where {only} holds"),
             ]
-        for number, (bad, name, what) in enumerate(checks):
+        for number, (bad, name, problem) in enumerate(checks):
             if bad.any():
-                words = functools.partial(_broken, name, what)
+                words = functools.partial(_broken, name, problem)
                 raise Refusal((2, number), {name: int(bad.sum())}, rows, words)
 
 
-def _broken(name: str, what: str, counts: Mapping[str, int], rows: int, shown: Shown) -> str:
+def _broken(name: str, problem: str, counts: Mapping[str, int], rows: int, shown: Shown) -> str:
     where = f"column {name!r}: " if name else ""
     remedy = "Correct the records, or the schema from public knowledge."
-    return f"{where}{counts[name]} {what}. {remedy}"
+    return f"{where}{counts[name]} {problem}. {remedy}"
 
 
 def _column(name: str, entry: Mapping[str, Any]) -> Column:
-    """A column of a schema file."""
+    """Read the entry of a column in a schema file."""
     _refuse_unknown_keys(entry, KEYS, f"column {name!r}")
     kinds = (*COLUMN_TYPES, IDENTIFIER)
     if "type" not in entry:
@@ -281,10 +287,13 @@ def _column(name: str, entry: Mapping[str, Any]) -> Column:
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """The tree of a TOML file; ``what`` it is, for messages.
+    """Read a TOML file into a tree.
 
+    Args:
+        path: the file.
+        what: the purpose of the file, for messages: "schema".
     Raises:
-        SchemaError: no such file, or no TOML.
+        SchemaError: there is no such file, or it is not TOML.
     """
     where = f"{what} file {str(path)!r}"
     try:
@@ -294,7 +303,7 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
         raise SchemaError(f"{where} does not exist.") from None
     except OSError as error:
         raise SchemaError(f"{where}: {error.strerror}.") from None
-    except ValueError as error:  # of TOML, of UTF-8, of a number with thousands of digits
+    except ValueError as error:  # bad TOML, bad UTF-8, or a number with thousands of digits
         raise SchemaError(f"{where} is not valid TOML: {error}.") from None
     except RecursionError:
         raise SchemaError(f"{where} is nested too deeply.") from None

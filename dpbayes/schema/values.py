@@ -1,4 +1,4 @@
-"""How single values are read: which of them are one level, and which are missing."""
+"""Reading of single values: which of them are the same level, and which are missing."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from dpbayes.schema.refusals import Refusal, Shown
 if TYPE_CHECKING:
     from dpbayes.schema.columns import Column
 
-NO_FIELD = ("", "NaN", "nan")  # of a file: never a level
-# R writes the one, Stata and SAS the other. Both can be levels ("NA" is Namibia): then they are.
+NO_FIELD = ("", "NaN", "nan")  # fields of a file that are missing values, never a level
+# R writes missing values as NA, Stata and SAS as a point. A declared level takes precedence, such
+# as "NA" for Namibia.
 WRITTEN = ("NA", ".")
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)\.0+")
 _TRUTH = {"true": "1", "false": "0"}
 
 
 def level_text(value: object) -> str:
-    """``1``, ``1.0``, ``"1"``, ``"1.0"``, ``True`` and ``"TRUE"`` are one level."""
+    """Text that is the same for all spellings of a level: 1, 1.0, "1", "1.0", True, "TRUE"."""
     if isinstance(value, bool | np.bool_):
         return str(int(value))
     if isinstance(value, float | np.floating) and float(value).is_integer():
@@ -37,10 +38,10 @@ def level_text(value: object) -> str:
 
 
 def absent(values: pd.Series, column: Column) -> pd.Series:
-    """True where a value is missing: shape (n,). A declared level never is.
+    """Mask of missing values, shape (n,). A declared level is never missing.
 
     Args:
-        values: shape (n,), plain as of ``as_frame``.
+        values: shape (n,), of the plain types that ``as_frame`` gives.
     """
     missing = values.isna()
     levels = set(map(level_text, column.levels))
@@ -48,18 +49,22 @@ def absent(values: pd.Series, column: Column) -> pd.Series:
     if isinstance(values.dtype, pd.StringDtype):
         missing |= values.str.strip().isin(signs)
     elif values.dtype == object:
-        missing |= values.isin([one for one in values.unique() if str(one).strip() in signs])
+        missing |= values.isin([value for value in values.unique() if str(value).strip() in signs])
     if column.missing:  # codes for "refused", "not asked"
         codes = {"", *column.missing}
-        missing |= values.isin([one for one in values.unique() if level_text(one) in codes])
-        if column.type == "date":  # however the day is held
+        missing |= values.isin([value for value in values.unique() if level_text(value) in codes])
+        if column.type == "date":  # a code may be a day in another spelling
             known = dates.days(pd.Series(column.missing, dtype=object), column.format).dropna()
             missing |= dates.days(values, column.format).isin(known)
     return missing
 
 
 def refuse_missing(found: Mapping[str, pd.Series]) -> None:
-    """Raise Refusal if a value is missing, with every column that has some."""
+    """Raise Refusal if a value is missing, and name every column with missing values.
+
+    Args:
+        found: masks of missing values by column, each of shape (n,).
+    """
     counts = {name: int(missing.sum()) for name, missing in found.items()}
     if any(counts.values()):
         rows = len(next(iter(found.values())))
@@ -77,10 +82,14 @@ def _missing(columns: tuple[str, ...], counts: Mapping[str, int], rows: int, sho
 
 
 def texts_of(key: str, what: str, texts: Any) -> tuple[str, ...]:
-    """A list of texts, under a key of the schema or a setting.
+    """Check that a value of the schema or a setting is a list of texts, and return a tuple.
 
+    Args:
+        key: name of the key or setting, for the message.
+        what: what the texts are, for the message: "formulas".
+        texts: the value to check.
     Raises:
-        SchemaError: it is none.
+        SchemaError: it is not a list of texts.
     """
     lists = isinstance(texts, Sequence) and not isinstance(texts, str)
     if not lists or not all(isinstance(text, str) for text in texts):

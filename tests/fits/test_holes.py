@@ -131,7 +131,7 @@ def test_a_study_seed_is_no_secret_seed(tmp_path):
 
 @pytest.mark.parametrize("level", ["", "nan", "NaN"])
 def test_levels_that_files_cannot_hold(level):
-    with pytest.raises(dpb.SchemaError, match="missing values in a file"):
+    with pytest.raises(dpb.SchemaError, match="read back as missing values"):
         schema(10, x={"type": "categorical", "levels": ["a", level]})
 
 

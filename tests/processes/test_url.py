@@ -130,7 +130,7 @@ def test_what_is_shown(text, told):
         ("nothing.db", "there is no ledger 'nothing.db'"),
         ("mysql://somewhere/x", "sqlite or postgresql, not in mysql"),
         ("://", "URL cannot be read"),
-        ("sqlite://", "would forget"),
+        ("sqlite://", "not persistent"),
         ("postgresql://me:a@b@host/db", "characters of a password as %NN"),
         ("host=db user=me", "URL cannot be read"),
     ],

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import dpbayes as dpb
 from dpbayes.core.errors import DpbayesError
+from dpbayes.core.frames import as_frame
 from dpbayes.records.formats.reader import read_coded
 from dpbayes.schema.columns import KEYS
 from dpbayes.schema.draft import MARK, guesses, text
@@ -106,7 +107,7 @@ def test_what_is_missing_and_what_is_a_day():
     draft = text(found)
     assert "missing = true  # GUESSED: " in draft
     assert "lower = 2020-01-01  # GUESSED: " in draft
-    assert "# Moments: a column of dates has days alone.\n# [columns.at] left out" in draft
+    assert "# Time stamps are not supported; give the day.\n# [columns.at] left out" in draft
     schema = dpb.Schema.from_dict(tomllib.loads(draft))
     assert schema["seen"].type == "date"
     assert schema["seen"].missing == ("",)
@@ -217,7 +218,7 @@ cells = st.one_of(scalars, numbers, st.sampled_from(["01", "2020-01-31", "NA", "
 @many
 def test_any_frame(table, labelled):
     """A draft of it is a schema, which the records fit."""
-    frame = dpb.schema.frames.as_frame(pd.DataFrame(table, dtype=object))
+    frame = as_frame(pd.DataFrame(table, dtype=object))
     found = guesses(frame, {next(iter(table)): labelled})
     tree = tomllib.loads(text(found))
     if not tree.get("columns"):

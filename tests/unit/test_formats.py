@@ -16,6 +16,7 @@ import pyreadstat
 import pytest
 
 import dpbayes as dpb
+from dpbayes.core.frames import as_frame
 from dpbayes.publication.room import room
 from dpbayes.records.fingerprint import content_digest
 from dpbayes.records.formats.catalog import FORMATS, WRITTEN, format_of, writer, written_as
@@ -246,7 +247,7 @@ def test_dates_are_the_same_text_in_any_file(tmp_path):
     for name in ("a.dta", "a.parquet", "a.xlsx", "a.csv", "a.sav"):
         assert dpb.read_records(tmp_path / name)["day"].tolist() == ["2020-01-31", "1999-12-01"]
     moment = pd.DataFrame({"at": pd.to_datetime(["2020-01-31 12:30"])})
-    assert dpb.schema.frames.as_frame(moment)["at"].tolist() == ["2020-01-31 12:30:00"]
+    assert as_frame(moment)["at"].tolist() == ["2020-01-31 12:30:00"]
 
 
 @pytest.mark.parametrize(
@@ -260,15 +261,15 @@ def test_dates_are_the_same_text_in_any_file(tmp_path):
 def test_categories_are_what_their_cells_are(values):
     """Read by category, and not cell by cell, in which a million records took 9 s and not 5."""
     cells = pd.DataFrame({"x": pd.Series(list(values), dtype=object)})
-    wanted = dpb.schema.frames.as_frame(cells)["x"].tolist()
-    found = dpb.schema.frames.as_frame(pd.DataFrame({"x": pd.Categorical(values)}))["x"].tolist()
+    wanted = as_frame(cells)["x"].tolist()
+    found = as_frame(pd.DataFrame({"x": pd.Categorical(values)}))["x"].tolist()
     assert found == wanted
     assert list(map(type, found)) == list(map(type, wanted))
 
 
 def test_a_frame_of_text_is_taken_as_it_is():
     text = pd.DataFrame({"x": pd.Series(["a", "b"], dtype=object)})
-    assert dpb.schema.frames.as_frame(text) is text
+    assert as_frame(text) is text
 
 
 def test_na_and_points_are_missing_unless_they_are_levels():

@@ -1,4 +1,4 @@
-"""How records come in, and in which format data sets go out."""
+"""File formats of records and of synthetic data sets, and access to databases."""
 
 from dpbayes.records.formats.reader import open_records, read_records
 

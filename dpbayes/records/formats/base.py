@@ -1,4 +1,4 @@
-"""What a file format is, and how a file of it is to be read."""
+"""Definition of a file format, and options for reading a file."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dpbayes.schema.draft import Labels
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How records are read, where the file does not say so itself. All of it is public.
+    """Options for reading records, where the file does not determine them. All are public.
 
     Attributes:
-        file_format: its name, whatever the file's ending.
-        separator: between fields of a CSV file, one character or ``tab``.
-        decimal: mark of a CSV file, ``.`` or ``,``.
-        encoding: of text in CSV, Stata, SPSS and SAS files.
-        sheet: of a workbook.
+        file_format: name of the format, in place of the file's ending.
+        separator: separator of fields in a CSV file, one character or ``tab``.
+        decimal: decimal mark in a CSV file, ``.`` or ``,``.
+        encoding: encoding of text in CSV, Stata, SPSS and SAS files.
+        sheet: name of the sheet of a workbook.
         catalog: file with the value labels of a SAS file, ``.sas7bcat``.
-        query: SELECT, or a table's name, for a database.
+        query: SELECT statement or name of a table, for a database.
     """
 
     file_format: str | None = None
@@ -36,25 +36,28 @@ class Reading:
     query: str | None = None
 
     def only(self, names: tuple[str, ...], what: str) -> Reading:
-        """Itself. DataError if more is given than a format has a use for."""
-        for one in fields(self):
-            if one.name not in ("file_format", *names) and getattr(self, one.name) is not None:
-                raise DataError(
-                    f"{one.name} = {getattr(self, one.name)!r} (--{one.name}) is not for {what}; "
-                    "leave it out."
-                )
+        """Return the options; raise DataError if one is set that the format has no use for.
+
+        Args:
+            names: options that the format takes.
+            what: the format, for the message: "CSV files".
+        """
+        for option in fields(self):
+            name, value = option.name, getattr(self, option.name)
+            if name not in ("file_format", *names) and value is not None:
+                raise DataError(f"{name} = {value!r} (--{name}) is not for {what}; leave it out.")
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class RecordsRead:
-    """What was read. Confidential.
+    """Records that were read, with the labels of their file. Confidential.
 
     Attributes:
         frame: n records.
-        said: how it was read, for the screen; no values.
-        labels: of codes, where the file has some.
-        titles: what the file says that columns are, by name.
+        said: how they were read, for the screen; contains no values.
+        labels: labels of codes by column, if the file has some.
+        titles: labels of columns by name, if the file has some.
     """
 
     frame: pd.DataFrame
@@ -65,12 +68,12 @@ class RecordsRead:
 
 @dataclass(frozen=True, eq=False)
 class FoundParts:
-    """Records that are read in parts. Confidential.
+    """Records that are read in chunks. Confidential.
 
     Attributes:
-        read: starts from the beginning, and gives what reads each part: rows with all columns.
-        names: of the columns.
-        said: how they are read, for the screen; no values.
+        read: starts a pass and yields a reader of each chunk: rows with all columns.
+        names: names of the columns.
+        said: how the records are read, for the screen; contains no values.
     """
 
     read: Callable[[], Iterator[Part]]
@@ -80,12 +83,12 @@ class FoundParts:
 
 @dataclass(frozen=True)
 class Size:
-    """How large parts are.
+    """Size of chunks.
 
     Attributes:
-        rows: of a part, at most.
-        apart: each part is read by itself, maybe elsewhere: then a format may have parts of its
-            own, of other sizes.
+        rows: largest number of rows of a chunk.
+        apart: true if each chunk is read by itself, maybe on another machine; a format may then
+            use chunks of its own, of other sizes.
     """
 
     rows: int
@@ -98,15 +101,15 @@ def _not_written(frame: pd.DataFrame, schema: Schema) -> bytes:
 
 @dataclass(frozen=True)
 class Format:
-    """A file format.
+    """File format with its reader and writer.
 
     Attributes:
-        title: for people.
-        endings: of its files, with the dot, in lower case.
+        title: name of the format for messages.
+        endings: endings of its files, with the dot, in lower case.
         options: fields of ``Reading`` that it takes.
-        read: the records; the schema only says which columns are numbers.
-        parts: the same in parts; None where a file is read whole.
-        write: a data set as bytes, by the schema alone.
+        read: reads the records; the schema only tells which columns are numbers.
+        parts: reads the records in chunks; None if a file can only be read whole.
+        write: converts a data set to bytes, whose layout depends on the schema alone.
         check: raises OutputError if data sets of a schema cannot be written.
     """
 
@@ -120,5 +123,5 @@ class Format:
 
     @property
     def written(self) -> bool:
-        """Data sets can go out in it."""
+        """True if data sets can be written in the format."""
         return self.write is not _not_written

@@ -1,4 +1,4 @@
-"""Every format by its name: what is read by which ending, and what is written."""
+"""Catalog of file formats by name: which endings each reads, and which formats are written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _write_csv(frame: pd.DataFrame, schema: Schema) -> bytes:
 
 
 CSV = "csv"
-SAME = "same"  # as the records came in
+SAME = "same"  # write in the format of the records
 FORMATS = {
     CSV: Format(
         "CSV",
@@ -71,8 +71,8 @@ FORMATS = {
         labelled.read_sas,
     ),
 }
-WRITTEN = tuple(name for name, one in FORMATS.items() if one.written)
-_OTHERS = {  # what people have besides, and what to do with it
+WRITTEN = tuple(name for name, entry in FORMATS.items() if entry.written)
+_OTHERS = {  # other common endings, and what to do with such a file
     (".rds", ".rda", ".rdata"): "in R: arrow::write_parquet(table, 'FILE.parquet')",
     (".json", ".jsonl", ".ndjson", ".xml", ".html"): "make a table of it, and save that as CSV",
     (".pkl", ".pickle", ".joblib"): "in Python: frame.to_parquet('FILE.parquet')",
@@ -86,10 +86,13 @@ _OTHERS = {  # what people have besides, and what to do with it
 
 
 def format_of(file: File, told: str | None = None) -> Format:
-    """The format of a file, by its ending unless it is told.
+    """Format of a file, by its ending.
 
+    Args:
+        file: the file.
+        told: name of the format, in place of the ending.
     Raises:
-        DataError: it is not read.
+        DataError: no format has this name or ending.
     """
     if told is not None:
         if told not in FORMATS:
@@ -97,11 +100,11 @@ def format_of(file: File, told: str | None = None) -> Format:
                 f"file_format = {told!r} (--input-format): expected one of {', '.join(FORMATS)}."
             )
         return FORMATS[told]
-    for one in FORMATS.values():
-        if file.ending in one.endings:
-            return one
+    for entry in FORMATS.values():
+        if file.ending in entry.endings:
+            return entry
     remedy = next((do for endings, do in _OTHERS.items() if file.ending in endings), None)
-    known = ", ".join(ending for one in FORMATS.values() for ending in one.endings if ending)
+    known = ", ".join(ending for entry in FORMATS.values() for ending in entry.endings if ending)
     raise DataError(
         f"{file.where}: files {file.ending} are not read"
         + (f"; {remedy}." if remedy else ".")
@@ -111,10 +114,14 @@ def format_of(file: File, told: str | None = None) -> Format:
 
 
 def written_as(asked: str, source: str, told: str | None = None) -> str:
-    """The name of a format that is written; that of ``source`` for ``same``.
+    """Name of the format in which data sets are written.
 
+    Args:
+        asked: name of a format, or ``same`` for the format of the records.
+        source: file or address of the records.
+        told: name of the records' format, in place of the file's ending.
     Raises:
-        OutputError: it is not written. DataError: there is no such file.
+        OutputError: the format can only be read. DataError: there is no such file.
     """
     if asked != SAME:
         return asked
@@ -129,7 +136,7 @@ def written_as(asked: str, source: str, told: str | None = None) -> str:
 
 
 def writer(name: str) -> Format:
-    """A format that is written. OutputError if it is not."""
+    """Format of this name that can be written; OutputError if there is none."""
     if name not in WRITTEN:
         raise OutputError(
             f"format = {name!r} (--format): data sets are written as one of {', '.join(WRITTEN)}."

@@ -1,6 +1,6 @@
-"""Data sets as Stata and SPSS files: levels as codes with labels, columns with theirs.
+"""Data sets as Stata and SPSS files: levels become codes with value labels, columns have labels.
 
-All labels are the schema's.
+All labels come from the schema.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dpbayes.core.errors import OutputError
 from dpbayes.core.lazy import needed, pd
 from dpbayes.schema import Column, Schema
 
-MOST = 2_147_483_620  # in four bytes of a Stata file; above are its missing values
+MOST = 2_147_483_620  # largest four-byte integer of Stata; those above are its missing values
 _LABEL = {"Stata": 32_000, "SPSS": 120}  # bytes of a value label
 MEASURES = {"ordinal": "ordinal", "continuous": "scale", "count": "scale"}
 
 
 def write_stata(frame: pd.DataFrame, schema: Schema) -> bytes:
-    """Version 118, which Stata 14 and later read."""
+    """Bytes of a Stata file, version 118, which Stata 14 and later read."""
     stream = io.BytesIO()
     labels: dict[Any, dict[float, str]] = dict(_labels(frame, schema))
     _coded(frame, schema).to_stata(
@@ -35,7 +35,7 @@ def write_stata(frame: pd.DataFrame, schema: Schema) -> bytes:
 
 
 def write_spss(frame: pd.DataFrame, schema: Schema) -> bytes:
-    """``.sav``; made in memory, as nothing may be on a disk before it is paid for."""
+    """Bytes of a ``.sav`` file, built in memory: data reach the disk only once paid for."""
     handle = os.memfd_create("release")
     with open(handle, "rb") as stream:
         needed("pyreadstat", "an SPSS file").write_sav(
@@ -56,7 +56,7 @@ def check_stata(schema: Schema) -> None:
 
 
 def check_spss(schema: Schema) -> None:
-    """Raise OutputError for names or labels that SPSS does not take, or where none is made."""
+    """Raise OutputError for names or labels that SPSS does not take, or off Linux."""
     needed("pyreadstat", "an SPSS file")
     if not hasattr(os, "memfd_create"):
         raise OutputError(
@@ -67,7 +67,7 @@ def check_spss(schema: Schema) -> None:
 
 
 def _check(schema: Schema, title: str, write: Callable[[pd.DataFrame, Schema], bytes]) -> None:
-    """A row of public constants can be written, so that every data set can."""
+    """Raise OutputError unless a row of public constants can be written: then any data set can."""
     for column in schema.columns.values():
         if any(len(str(level).encode()) > _LABEL[title] for level in column.levels):
             raise OutputError(
@@ -75,10 +75,10 @@ def _check(schema: Schema, title: str, write: Callable[[pd.DataFrame, Schema], b
                 "Shorten its levels, or take csv (--format)."
             )
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # of a name that would be changed
+            warnings.simplefilter("error")  # pandas warns of names that it would change
             try:
                 write(column.released(column.constant(1)).to_frame(), schema)
-            except Exception as error:  # of pandas and pyreadstat, about public names
+            except Exception as error:  # from pandas or pyreadstat; only public names can cause it
                 raise OutputError(
                     f"column {column.name!r} cannot be written for {title} "
                     f"({type(error).__name__}): it takes names of letters, digits and _ alone, up "
@@ -89,11 +89,11 @@ def _check(schema: Schema, title: str, write: Callable[[pd.DataFrame, Schema], b
 def _codes(column: Column) -> dict[object, int]:
     """Code of each level: the level itself if all are whole numbers, else 1, 2, ... in order."""
     whole = all(isinstance(level, int) and abs(level) <= MOST for level in column.levels)
-    return {level: int(level) if whole else at for at, level in enumerate(column.levels, 1)}
+    return {level: int(level) if whole else number for number, level in enumerate(column.levels, 1)}
 
 
 def _coded(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
-    """Numbers, of types that follow the schema alone."""
+    """Convert a data set to numbers, whose types depend on the schema alone."""
     coded = {}
     for name in map(str, frame):
         column, values = schema[name], frame[name]
@@ -106,22 +106,22 @@ def _coded(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
         elif column.type != "count" or column.upper is None or column.upper > MOST:
             kind = "float64"
         if column.optional:
-            kind, values = "float64", values.astype("Float64")  # which has a way to be missing
+            kind, values = "float64", values.astype("Float64")  # a type with missing values
         coded[name] = values.astype(kind)
     return pd.DataFrame(coded)
 
 
 def _titles(frame: pd.DataFrame, schema: Schema) -> dict[Any, str]:
-    """Labels of columns that have one."""
+    """Labels of the columns that have one."""
     labels = {name: schema[name].label for name in map(str, frame)}
     return {name: label for name, label in labels.items() if label is not None}
 
 
 def _labels(frame: pd.DataFrame, schema: Schema) -> dict[str, dict[float, str]]:
-    """Those of levels that are no whole numbers."""
-    found: dict[str, dict[float, str]] = {}
+    """Value labels by column, where levels are not their own codes."""
+    labels: dict[str, dict[float, str]] = {}
     for name in map(str, frame):
         codes = _codes(schema[name])
         if any(level != code or isinstance(level, bool) for level, code in codes.items()):
-            found[name] = {code: str(level) for level, code in codes.items()}
-    return found
+            labels[name] = {code: str(level) for level, code in codes.items()}
+    return labels

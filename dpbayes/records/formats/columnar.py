@@ -1,4 +1,4 @@
-"""Parquet and Feather (Arrow) files."""
+"""Reader and writer of Parquet and Feather (Arrow) files."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from dpbayes.schema import Schema
 
 
 def read_parquet(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
-    """One file; nothing is taken from the names of its folders."""
+    """Read one Parquet file; folder names add no columns."""
     parquet = needed("pyarrow.parquet", file.where)
     with file.seekable() as stream:
         return _found(file, lambda: parquet.ParquetFile(stream).read())
 
 
 def read_feather(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
-    """Feather and Arrow files (IPC)."""
+    """Read a Feather or Arrow IPC file."""
     feather = needed("pyarrow.feather", file.where)
     with file.seekable() as stream:
         return _found(file, lambda: feather.read_table(stream))
 
 
 def parquet_parts(file: File, how: Reading, schema: Schema, size: Size) -> FoundParts:
-    """Batches of rows, or its row groups where parts are read apart."""
+    """Chunks of a Parquet file: batches of rows, or its row groups if chunks are read apart."""
     parquet = _arrow("pyarrow.parquet", file)
     with parsed(file.where), parquet.ParquetFile(file.path) as opened:
         names, groups = opened.schema_arrow.names, opened.num_row_groups
     check_names(file.where, names, "it")
 
     def one_after_the_other() -> Iterator[Part]:
-        # Buffering ahead would come to hold the whole file.
+        # Pre-buffering would hold the whole file in memory in the end.
         with parsed(file.where), parquet.ParquetFile(file.path, pre_buffer=False) as opened:
             for batch in opened.iter_batches(batch_size=size.rows):
                 yield Batch(batch)
@@ -57,7 +57,7 @@ def _row_group(file: File, number: int) -> Any:
 
 
 def feather_parts(file: File, how: Reading, schema: Schema, size: Size) -> FoundParts:
-    """The batches that it was written in: 65,536 rows by default."""
+    """Chunks of a Feather file: the batches that it was written in, by default of 65,536 rows."""
     with _batches(file) as opened:
         names, count = opened.schema.names, opened.num_record_batches
     check_names(file.where, names, "it")
@@ -84,7 +84,7 @@ def _arrow(name: str, file: File) -> Any:
 
 
 class Batch:
-    """A part that was read; what is shown of it holds no value."""
+    """Chunk that was read; its representation shows no values."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -106,31 +106,31 @@ def _found(file: File, read: Callable[[], Any]) -> RecordsRead:
 
 
 def write_parquet(frame: pd.DataFrame, schema: Schema) -> bytes:
-    """Levels as dictionaries of the declared ones."""
+    """Bytes of a data set; levels become dictionaries of all declared levels."""
     stream = io.BytesIO()
     needed("pyarrow.parquet", "a Parquet file").write_table(_table(frame), stream)
     return stream.getvalue()
 
 
 def write_feather(frame: pd.DataFrame, schema: Schema) -> bytes:
-    """Levels as dictionaries of the declared ones."""
+    """Bytes of a data set; levels become dictionaries of all declared levels."""
     stream = io.BytesIO()
     needed("pyarrow.feather", "a Feather file").write_feather(_table(frame), stream)
     return stream.getvalue()
 
 
 def check_arrow(schema: Schema) -> None:
-    """pyarrow is there."""
+    """Raise an error unless pyarrow is installed."""
     needed("pyarrow", "a Parquet or Feather file")
 
 
 def _table(frame: pd.DataFrame) -> Any:
-    alike = frame.copy()
-    for name in alike:
-        if isinstance(alike[name].dtype, pd.CategoricalDtype):
-            levels = alike[name].cat.categories
-            if len({isinstance(level, str) for level in levels}) > 1:  # Arrow has one type
-                alike[name] = alike[name].cat.rename_categories(list(map(str, levels)))
+    writable = frame.copy()
+    for name in writable:
+        if isinstance(writable[name].dtype, pd.CategoricalDtype):
+            levels = writable[name].cat.categories
+            if len({isinstance(level, str) for level in levels}) > 1:  # Arrow: one type
+                writable[name] = writable[name].cat.rename_categories(list(map(str, levels)))
     return needed("pyarrow", "a Parquet or Feather file").Table.from_pandas(
-        alike, preserve_index=False
+        writable, preserve_index=False
     )

@@ -1,9 +1,9 @@
-"""CSV and its kin: what was not told is recognised, from the header where that is possible.
+"""Delimited text, with detection of separator, encoding and decimal mark.
 
-Separator: the one that finds most declared names in the header, then most names; a space by the
-former only. Encoding: a byte order mark, or UTF-8, or Windows-1252. A decimal comma is taken where
-numbers can be read in no other way; where they can, the file is refused until it is told. A wrong
-guess fits no schema.
+The separator is the one with which the header has most declared names, then most names; a space is
+taken only for declared names. The encoding follows from a byte order mark, or is UTF-8, or
+Windows-1252. A decimal comma is assumed if the numbers can be read in no other way; an ambiguous
+file is refused until the mark is given. Records that are read after a wrong guess fit no schema.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from dpbayes.records.formats.source import File
 from dpbayes.schema import Schema
 from dpbayes.schema.values import NO_FIELD
 
-LONGEST = 2**22  # characters of the row of names, before it is split
+LONGEST = 2**22  # characters of the header line
 BLOCK = 2**20  # characters read at once
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "|"}
-Numeric = dict[str, list[str]]  # columns of numbers, and codes in them that are none
+Numeric = dict[str, list[str]]  # numeric columns, each with its codes of missing values
 _ESCAPES = (
     *(b"+AAo-1", b"1\\n1", b"1\\x0a1", b"1\\u000a1", b"~\n1", b"\x1b$B0!\n\x1b(B", b"\x0e0\n\x0f"),
 )
-_MARKS = {  # longer ones first: that of UTF-32 begins with that of UTF-16
+_MARKS = {  # longer ones first: the mark of UTF-32 begins with that of UTF-16
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_TOLD = re.compile(r'"?sep=(.)"?\r?\n?', re.IGNORECASE)  # a first line that Excel understands
+_TOLD = re.compile(r'"?sep=(.)"?\r?\n?', re.IGNORECASE)  # a first line for Excel
 _COMMA = r"\s*[+-]?\d*,\d+(?:[eE][+-]?\d+)?\s*"
 _POINT = r"\s*[+-]?\d*\.\d+(?:[eE][+-]?\d+)?\s*"
 _THOUSANDS = r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*"
@@ -50,14 +50,14 @@ _THOUSANDS = r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*"
 
 @dataclass(frozen=True)
 class FileLayout:
-    """What a CSV file looks like.
+    """Layout of a CSV file.
 
     Attributes:
-        encoding: a codec's name.
-        skipped: lines before the header, 0 or 1.
-        separator: one character.
+        encoding: name of a Python codec.
+        skipped: number of lines before the header, 0 or 1.
+        separator: separator of fields, one character.
         header: names of the columns.
-        rows: number of records, once the whole file was looked at.
+        rows: number of records, known after a pass over the file.
     """
 
     encoding: str
@@ -68,7 +68,7 @@ class FileLayout:
 
     @contextlib.contextmanager
     def text(self, file: File) -> Iterator[TextIO]:
-        """The file from its header on."""
+        """Open the file as text, from its header on."""
         with _text(file, self.encoding) as stream:
             for _ in range(self.skipped):
                 stream.readline()
@@ -76,7 +76,7 @@ class FileLayout:
 
 
 def read(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
-    """Text columns, no types guessed. Messages repeat nothing of what is in the file.
+    """Read all columns as text, without guessing types. Messages repeat no content of the file.
 
     Raises:
         DataError: an empty file, an encoding that does not fit, duplicate names of columns, a row
@@ -93,7 +93,11 @@ def read(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
 
 
 def parts(file: File, how: Reading, schema: Schema, size: Size) -> FoundParts:
-    """The same in parts, after a pass that recognises it and finds what ``read`` would refuse."""
+    """Read a file in chunks, after a pass that detects its layout and finds its errors.
+
+    Raises:
+        DataError: as ``read``.
+    """
     layout = _regular(file, how, schema)
     marks = Marks(file.where, how, layout)
     if marks.sought:
@@ -101,15 +105,15 @@ def parts(file: File, how: Reading, schema: Schema, size: Size) -> FoundParts:
             marks.see(frame, _numeric(frame, schema))
     decimal = marks.decided()
 
-    def begun() -> Iterator[Part]:
+    def read_again() -> Iterator[Part]:
         for frame in _frames(file, layout, size.rows):
             yield TextChunk(frame if decimal == "." else pointed(frame, _numeric(frame, schema)))
 
-    return FoundParts(begun, layout.header, _said(layout, decimal))
+    return FoundParts(read_again, layout.header, _said(layout, decimal))
 
 
 class TextChunk:
-    """A part that was read; what is shown of it holds no value."""
+    """Chunk that was read; its representation shows no values."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self._frame = frame
@@ -127,7 +131,7 @@ def _said(layout: FileLayout, decimal: str) -> str:
 
 
 def _regular(file: File, how: Reading, schema: Schema | None) -> FileLayout:
-    """The layout of a file whose text is of one encoding, and whose rows are as long as its header.
+    """Layout of a file, after a check of its encoding and of the number of fields of each row.
 
     Raises:
         DataError: as ``read``.
@@ -145,11 +149,11 @@ def _regular(file: File, how: Reading, schema: Schema | None) -> FileLayout:
 
 
 def _encodings(file: File, how: Reading) -> list[str]:
-    """Those to try."""
+    """Encodings to try, in order."""
     if how.encoding is not None:
         try:
             name = codecs.lookup(how.encoding).name
-            "".encode(name)  # some are no encodings of text
+            "".encode(name)  # fails for codecs that do not encode text
             keeps = _keeps_lines(name)
         except (LookupError, ValueError):
             raise DataError(
@@ -168,9 +172,10 @@ def _encodings(file: File, how: Reading) -> list[str]:
 
 
 def _keeps_lines(encoding: str) -> bool:
-    """Whether the ends of lines are those of the bytes: no escape makes or hides one.
+    """True if decoding neither creates nor removes line ends.
 
-    So it is where each byte is a character, and where these samples have as many as in ASCII.
+    This holds if each byte is a character, or if decoding samples of escape sequences preserves
+    their line ends.
     """
     name = encoding.replace("-", "_")
     if name.startswith(("utf_16", "utf_32")):
@@ -203,11 +208,12 @@ def _checked(file: File, encoding: str, how: Reading, schema: Schema | None) -> 
 
 
 def _counted(file: File, reader: Any, layout: FileLayout, schema: Schema | None) -> int:
-    """Number of records, from a reader of ``csv`` that stands at the header.
+    """Number of records, from a ``csv`` reader that has not read the header yet.
 
-    A record whose values are all missing has to count: where n is public, dropping it would tell
-    that they are. In one column its line is empty, so each line is a record. In several columns it
-    has separators: an empty line is none, and only some at the end of a file are passed over.
+    A record whose values are all missing must count: if n is public, dropping it would reveal that
+    they are missing. In a file of one column its line is empty, so each line is a record. In a file
+    of several columns it has separators: an empty line is no record, and is ignored only at the
+    end of the file.
     """
     width = len(next(reader))
     rows = first_empty = 0
@@ -222,7 +228,7 @@ def _counted(file: File, reader: Any, layout: FileLayout, schema: Schema | None)
         if first_empty:
             _refuse_empty_line(file, first_empty)
         fields = max(1, len(row))
-        # pandas would take a first field too many for the rows' names, and shift the others.
+        # pandas would take a surplus first field for a row name, and shift the others.
         if fields != width:
             raise DataError(
                 f"{file.where} is not a regular CSV file: line {line} has {fields} fields, the "
@@ -237,9 +243,9 @@ def _counted(file: File, reader: Any, layout: FileLayout, schema: Schema | None)
 
 
 def _check_last_line(file: File, layout: FileLayout) -> None:
-    """Raise DataError if the last line has no end.
+    """Raise DataError if the last line has no line end.
 
-    Whoever writes lines like that leaves no trace of a last record that is empty.
+    In a file written like that, an empty last record would leave no trace.
     """
     last = ""
     with layout.text(file) as stream:
@@ -255,9 +261,9 @@ def _check_last_line(file: File, layout: FileLayout) -> None:
 def _check_breaks(
     file: File, layout: FileLayout, schema: Schema, row: Sequence[str], line: int
 ) -> None:
-    """Raise DataError if a field that is no declared level goes over several lines.
+    """Raise DataError if a field spans several lines and is not a declared level.
 
-    Where it opens with a stray quotation mark, it holds all records up to the next such mark.
+    A field that begins with a stray quotation mark holds all records up to the next such mark.
     """
     for name, field in zip(layout.header, row, strict=False):
         column = schema.columns.get(name.strip())
@@ -281,10 +287,10 @@ def _layout(file: File, encoding: str, how: Reading, schema: Schema | None) -> F
         first = stream.readline(LONGEST)
     if len(first) == LONGEST:
         raise DataError(f"{file.where}: its first line has {LONGEST:,} characters or more.")
-    told = _TOLD.fullmatch(first)
-    separator = _separator(how.separator) or (told.group(1) if told else None)
+    sep_line = _TOLD.fullmatch(first)
+    separator = _separator(how.separator) or (sep_line.group(1) if sep_line else None)
     declared = set() if schema is None else set(schema.columns)
-    best = FileLayout(encoding, int(bool(told)), separator or ",", [])
+    best = FileLayout(encoding, int(bool(sep_line)), separator or ",", [])
     score = (-1, -1)
     failure = None
     for candidate in [separator] if separator else [*SEPARATORS, " "]:
@@ -296,9 +302,9 @@ def _layout(file: File, encoding: str, how: Reading, schema: Schema | None) -> F
             failure = failure or error
             continue
         fields = len(header) if candidate in SEPARATORS or separator else 0  # " " if declared
-        found = (len(declared.intersection(name.strip() for name in header)), fields)
-        if found > score:
-            best, score = FileLayout(encoding, best.skipped, candidate, header), found
+        candidate_score = (len(declared.intersection(name.strip() for name in header)), fields)
+        if candidate_score > score:
+            best, score = FileLayout(encoding, best.skipped, candidate, header), candidate_score
     if failure is not None and len(best.header) < 2:
         raise failure
     if not best.header:
@@ -311,18 +317,18 @@ def _layout(file: File, encoding: str, how: Reading, schema: Schema | None) -> F
     return best
 
 
-def _separator(told: str | None) -> str | None:
-    if told is None:
+def _separator(option: str | None) -> str | None:
+    if option is None:
         return None
     names = {"tab": "\t", r"\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
-    separator = names.get(told, told)
+    separator = names.get(option, option)
     if len(separator) != 1 or separator in '"\r\n\0':
-        raise DataError(f"separator = {told!r} must be one character, or tab.")
+        raise DataError(f"separator = {option!r} must be one character, or tab.")
     return separator
 
 
 def _frames(file: File, layout: FileLayout, rows: int | None) -> Iterator[pd.DataFrame]:
-    """A file whose rows have as many fields as the header; all at once if ``rows`` is None."""
+    """Read a checked file in frames of at most ``rows`` rows, or in one if it is None."""
     try:
         with layout.text(file) as stream, _reader(stream, layout) as reader:
             read = 0
@@ -338,7 +344,7 @@ def _frames(file: File, layout: FileLayout, rows: int | None) -> Iterator[pd.Dat
 
 
 def _reader(stream: TextIO, layout: FileLayout) -> Any:
-    # What "NA" is depends on the schema: it can be a level. NaN is not a number.
+    # "NA" is left as text: the schema may declare it as a level. "NaN" is always missing.
     return pd.read_csv(
         stream,
         sep=layout.separator,
@@ -348,7 +354,7 @@ def _reader(stream: TextIO, layout: FileLayout) -> Any:
         index_col=False,
         keep_default_na=False,
         na_values=list(NO_FIELD),
-        skip_blank_lines=len(layout.header) > 1,  # of one column they are records
+        skip_blank_lines=len(layout.header) > 1,  # in a file of one column they are records
         iterator=True,
     )
 
@@ -357,16 +363,16 @@ def _next(reader: Any, rows: int | None) -> pd.DataFrame | None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
-            found: pd.DataFrame = reader.read(rows)
+            frame: pd.DataFrame = reader.read(rows)
         except StopIteration:
             return None
-    return found
+    return frame
 
 
 class Marks:
-    """Decimal marks of the numbers in a file: what parts of it show, and what follows.
+    """Detection of the decimal mark of a file, from the numbers in its chunks.
 
-    Where a comma separates fields, a decimal comma has to be told.
+    If a comma separates fields, a decimal comma must be given as an option.
     """
 
     def __init__(self, where: str, how: Reading, layout: FileLayout) -> None:
@@ -376,10 +382,10 @@ class Marks:
         self.sought = how.decimal == "," or (how.decimal is None and layout.separator != ",")
         self._commas: set[str] = set()
         self._points: set[str] = set()
-        self._clear = False  # a comma that marks no thousands
+        self._clear = False  # some comma cannot be a thousands separator
 
     def see(self, frame: pd.DataFrame, numeric: Numeric) -> None:
-        """Look at some rows, in columns of numbers."""
+        """Record the marks in some rows of the numeric columns."""
         for name, codes in numeric.items():
             fields = frame[name][~frame[name].isin(codes)]
             commas = fields.str.fullmatch(_COMMA, na=False)
@@ -390,7 +396,7 @@ class Marks:
                 self._points.add(name)
 
     def decided(self) -> str:
-        """The decimal mark. DataError where marks are mixed, or may be of thousands."""
+        """Decimal mark; DataError if marks are mixed or may be thousands separators."""
         if not self.sought or (self._told is None and not self._commas):
             return "."
         if mixed := [name for name in self._header if name in self._points]:
@@ -409,23 +415,23 @@ class Marks:
 
 
 def pointed(frame: pd.DataFrame, numeric: Numeric) -> pd.DataFrame:
-    """Decimal points in place of commas."""
+    """Replace decimal commas of numeric columns by points."""
     changed = {}
     for name, codes in numeric.items():
-        found = frame[name].str.fullmatch(_COMMA, na=False) & ~frame[name].isin(codes)
-        if found.any():
+        with_comma = frame[name].str.fullmatch(_COMMA, na=False) & ~frame[name].isin(codes)
+        if with_comma.any():
             points = frame[name].str.replace(",", ".", regex=False)
-            changed[name] = frame[name].where(~found, points)
+            changed[name] = frame[name].where(~with_comma, points)
     return frame.assign(**changed)
 
 
 def _numeric(frame: pd.DataFrame, schema: Schema | None) -> Numeric:
-    """Columns of numbers: as declared, or by their look where there is no schema yet."""
+    """Numeric columns: as the schema declares them, or by their content without a schema."""
     if schema is not None:
         numbers = {
             name: list(column.missing)
             for name, column in schema.columns.items()
-            if column.type != "date" and not any(isinstance(one, str) for one in column.levels)
+            if column.type != "date" and not any(isinstance(level, str) for level in column.levels)
         }
         return {name: numbers[name] for name in map(str, frame) if name in numbers}
     number = rf"{_COMMA}|{_POINT}|\s*[+-]?\d+\s*"

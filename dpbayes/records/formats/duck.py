@@ -1,10 +1,10 @@
-"""DuckDB: its files, and queries over Parquet files.
+"""Reader of DuckDB files, and of queries over Parquet files by DuckDB.
 
-No text is read by a query: of CSV and JSON files DuckDB guesses types, quotes and headers from the
-first values, so that one record decides how the others are read, and how many there are.
+Queries must not read CSV or JSON files: DuckDB guesses their types, quotes and headers from the
+first values, so that one record would decide how the others are read, and how many there are.
 
-Nothing is changed, and no extension is loaded. What does not fit in its share of memory goes to a
-folder of this user, which is removed afterwards.
+Databases are opened for reading only, and no extension is loaded. Data beyond the memory limit go
+to a temporary folder of this user, which is removed afterwards.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ from dpbayes.core.frames import from_arrow
 from dpbayes.core.lazy import needed, pd
 from dpbayes.records.formats.names import NO_SELECT, TABLE, check_names
 
-MEMORY = "1GB"
-ROWS = 100_000  # at a time
+MEMORY = "1GB"  # limit of DuckDB, which uses the disk beyond it
+ROWS = 100_000  # rows of a batch
 WHERE = "the database (DuckDB)"
-SOURCES = ("PARQUET_SCAN", "READ_PARQUET", "RANGE", "GENERATE_SERIES")  # besides tables
+SOURCES = (
+    "PARQUET_SCAN",
+    "READ_PARQUET",
+    "RANGE",
+    "GENERATE_SERIES",
+)  # allowed table functions
 
 
 def batches(address: str, query: str, rows: int = ROWS) -> Generator[Any]:
-    """Names of the columns of a query's result or of a table, then its batches of rows.
+    """Yield the column names of a query or a table, then its batches of rows.
 
     Args:
         address: ``duckdb:///FILE``, which is opened to read, or ``duckdb://``.
@@ -53,18 +58,18 @@ def batches(address: str, query: str, rows: int = ROWS) -> Generator[Any]:
             yield from reader
         except DataError:
             raise
-        except Exception as error:  # of DuckDB and Arrow; their words can hold values
+        except Exception as error:  # DuckDB and Arrow may repeat values in their messages
             refused = DataError(f"{WHERE} refused the query: {type(error).__name__}.")
             raise refused.saying(str(error), "The database") from None
 
 
 def frame(names: list[str], found: Any) -> pd.DataFrame:
-    """One batch, or a list of them, as a frame."""
+    """Convert one batch, or a list of batches, to a frame."""
     arrow = needed("pyarrow", "DuckDB", extra="large")
-    some = found if isinstance(found, list) else [found]
-    if not some:
+    record_batches = found if isinstance(found, list) else [found]
+    if not record_batches:
         return pd.DataFrame(columns=names)
-    return from_arrow(arrow.Table.from_batches(some))
+    return from_arrow(arrow.Table.from_batches(record_batches))
 
 
 def _opened(duckdb: Any, file: str, folder: str) -> Any:
@@ -73,9 +78,9 @@ def _opened(duckdb: Any, file: str, folder: str) -> Any:
         "temp_directory": folder,
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
-        "preserve_insertion_order": "true",  # each pass has the same parts
+        "preserve_insertion_order": "true",  # each pass must give the same chunks
     }
-    # Attached: a file that is connected to waits for what is left of connections before.
+    # Attached in place of connected: a connection waits for remains of earlier ones to the file.
     database = duckdb.connect(":memory:", config=config)
     if file:
         path = file.replace("'", "''")
@@ -84,18 +89,18 @@ def _opened(duckdb: Any, file: str, folder: str) -> Any:
 
 
 def _select(duckdb: Any, database: Any, query: str) -> Any:
-    """One statement that reads; a name is that of a table."""
+    """Parse a query that is one SELECT statement, or the name of a table."""
     if TABLE.fullmatch(query.strip()):
         query = "SELECT * FROM " + ".".join(f'"{part}"' for part in query.strip().split("."))
     statements = database.extract_statements(query)
-    if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
+    if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
         raise DataError(NO_SELECT)
     return statements[0]
 
 
 def _check_sources(database: Any, select: Any) -> None:
-    """Raise DataError unless a query reads tables and Parquet files alone, also by way of views."""
-    database.execute("PRAGMA disable_optimizer")  # which may leave out what it has looked at before
+    """Raise DataError if a query, or a view in it, reads anything but tables and Parquet files."""
+    database.execute("PRAGMA disable_optimizer")  # it may drop table functions from the plan
     ((_, plan),) = database.execute(f"EXPLAIN (FORMAT json) {select.query}").fetchall()
     database.execute("PRAGMA enable_optimizer")
     for source in _functions(json.loads(plan)):

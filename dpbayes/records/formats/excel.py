@@ -1,4 +1,4 @@
-"""Workbooks of Excel and LibreOffice: one sheet, with one row of names above the records."""
+"""Reader of Excel and LibreOffice workbooks: one sheet, with one header row."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dpbayes.schema import Schema
 
 
 def read(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
-    """``.xlsx``, ``.xlsm``, ``.xlsb``, ``.xls``, ``.ods``; formulas have the values last computed.
+    """Read a sheet of a workbook; formulas have the values that were last computed.
 
     An empty row above the last cell is a record whose values are missing.
 
     Raises:
-        DataError: a sheet is too large; several have cells and none is named; a header that is
-            merged, or of several rows; a schema by which the last record may have no cell.
+        DataError: a sheet is too large; several sheets have cells and none is named; the header is
+            merged or has several rows; the schema allows a last record without any cell.
     """
     check_ends(file.where, schema)
     calamine = needed("python_calamine", file.where)
@@ -46,17 +46,17 @@ def read(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
     return RecordsRead(frame.set_axis(names, axis="columns"), f"sheet {name!r}")
 
 
-def _sheet(file: File, book: Any, told: str | None) -> tuple[str, list[list[Any]], Any]:
-    """Name, rows from the header on, and merged ranges of the sheet to read."""
-    if told is not None and told not in book.sheet_names:
+def _sheet(file: File, book: Any, sheet_name: str | None) -> tuple[str, list[list[Any]], Any]:
+    """Name of the sheet to read, its rows from the header on, and merged ranges in the header."""
+    if sheet_name is not None and sheet_name not in book.sheet_names:
         raise DataError(
-            f"{file.where} has no sheet {told!r} (--sheet); it has "
+            f"{file.where} has no sheet {sheet_name!r} (--sheet); it has "
             f"{', '.join(map(repr, book.sheet_names))}."
         )
     filled = {}
-    for name in [told] if told is not None else book.sheet_names:
+    for name in [sheet_name] if sheet_name is not None else book.sheet_names:
         sheet = book.get_sheet_by_name(name)
-        if sheet.start is not None:  # it has cells
+        if sheet.start is not None:  # an empty sheet has no start
             filled[name] = sheet
     if not filled:
         raise DataError(f"{file.where} is empty.")
@@ -67,7 +67,7 @@ def _sheet(file: File, book: Any, told: str | None) -> tuple[str, list[list[Any]
     name, sheet = next(iter(filled.items()))
     rows = sheet.to_python(skip_empty_area=True)  # above and left of the table
     top = (sheet.start or (0, 0))[0]
-    merged = [one for one in sheet.merged_cell_ranges or () if one[0][0] <= top <= one[1][0]]
+    merged = [area for area in sheet.merged_cell_ranges or () if area[0][0] <= top <= area[1][0]]
     return name, rows, merged
 
 

@@ -1,7 +1,7 @@
-"""Stata, SPSS and SAS: codes with labels, and missing values with a reason.
+"""Reader of Stata, SPSS and SAS files: codes with value labels, and user-defined missing values.
 
-What the file calls missing is missing. Its labels are held beside the codes: which of the two a
-value is follows from the schema (``with_levels``).
+Values that the file defines as missing are missing. Labels are kept beside the codes: the schema
+decides which of the two is the value (``with_levels``).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from dpbayes.schema import Schema
 from dpbayes.schema.draft import Labels
 from dpbayes.schema.values import level_text
 
-_OF_TEXT = ("encoding", "character set", "convert")  # what ReadStat says then
+_OF_TEXT = ("encoding", "character set", "convert")  # words in ReadStat's messages about encodings
 
 
 def read_stata(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
-    """``.dta`` of any version; values .a to .z are missing."""
+    """Read a ``.dta`` file of any version; values .a to .z are missing."""
     return _found(*_called("read_dta", file, encoding=how.encoding))
 
 
 def read_spss(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
-    """``.sav``, ``.zsav``, ``.por``; what users declared missing is."""
+    """Read a ``.sav``, ``.zsav`` or ``.por`` file; user-defined missing values are missing."""
     if file.ending == ".por":
-        how.only((), "SPSS portable files")  # an alphabet of their own
+        how.only((), "SPSS portable files")  # they have a character set of their own
         return _found(*_called("read_por", file))
     frame, meta = _called("read_sav", file, encoding=how.encoding)
     _, declared = _called(
@@ -40,13 +40,13 @@ def read_spss(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
     )
     for name, ranges in declared.missing_ranges.items():
         labels = meta.variable_value_labels.get(name, {})
-        kept = {code: label for code, label in labels.items() if not _inside(code, ranges)}
-        meta.variable_value_labels = {**meta.variable_value_labels, name: kept}
+        valid_labels = {code: label for code, label in labels.items() if not _inside(code, ranges)}
+        meta.variable_value_labels = {**meta.variable_value_labels, name: valid_labels}
     return _found(frame, meta)
 
 
 def read_sas(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
-    """``.sas7bdat``, with labels from a catalog, and transport files ``.xpt``."""
+    """Read a ``.sas7bdat`` file, with labels from a catalog, or a transport file ``.xpt``."""
     if file.ending == ".xpt":
         check_transport(file, schema)
         return _found(*_called("read_xport", file, encoding=how.encoding))
@@ -56,34 +56,36 @@ def read_sas(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
         _, catalog = _called("read_sas7bcat", labels, encoding=how.encoding)
         formats = catalog.value_labels
         used = meta.variable_to_label.items()
-        meta.variable_value_labels = {n: formats[one] for n, one in used if one in formats}
+        meta.variable_value_labels = {
+            n: formats[label_set] for n, label_set in used if label_set in formats
+        }
     return _found(frame, meta)
 
 
 def _inside(code: Any, ranges: list[dict[str, Any]]) -> bool:
-    """It is of a kind that the file declares missing."""
+    """True if a code lies in a range that the file defines as missing."""
     return any(isinstance(code, type(r["lo"])) and r["lo"] <= code <= r["hi"] for r in ranges)
 
 
 def _called(function: str, file: File, **options: Any) -> tuple[pd.DataFrame, Any]:
-    """Records and metadata, by a function of pyreadstat."""
+    """Records and metadata of a file, read by a function of pyreadstat."""
     pyreadstat = needed("pyreadstat", file.where)
     with file.seekable() as stream, parsed(file.where):
         try:
-            found: tuple[pd.DataFrame, Any] = getattr(pyreadstat, function)(stream, **options)
+            result: tuple[pd.DataFrame, Any] = getattr(pyreadstat, function)(stream, **options)
         except OverflowError:
             raise DataError(
                 f"{file.where} has dates before the year 1 or after 9999, or is damaged."
             ) from None
         except (pyreadstat.ReadstatError, pyreadstat.PyreadstatError, UnicodeError) as error:
-            said = str(error).lower()
-            if isinstance(error, UnicodeError) or any(word in said for word in _OF_TEXT):
+            message = str(error).lower()
+            if isinstance(error, UnicodeError) or any(word in message for word in _OF_TEXT):
                 raise DataError(
                     f"{file.where}: its text has another encoding than it says, or one that is not "
                     "known; give --encoding, such as cp1252 or latin-1."
                 ) from None
-            raise DataError(f"{file.where} cannot be read: {said or 'it is damaged'}.") from None
-    return found
+            raise DataError(f"{file.where} cannot be read: {message or 'it is damaged'}.") from None
+    return result
 
 
 def _found(frame: pd.DataFrame, meta: Any) -> RecordsRead:
@@ -92,21 +94,21 @@ def _found(frame: pd.DataFrame, meta: Any) -> RecordsRead:
     frame = frame.assign(**{name: shortest(frame[name]) for name in floats})
     kinds, labels = meta.readstat_variable_types, {}
     for name, known in meta.variable_value_labels.items():
-        # A text that a column of numbers has a label for is a kind of missing value, as .a is.
+        # In a numeric column, a label of a text belongs to a missing value such as .a.
         text = kinds[name] == "string"
         codes = {code: label for code, label in known.items() if text or not isinstance(code, str)}
         if codes:
             labels[name] = codes
     titles = {name: title for name, title in meta.column_names_to_labels.items() if title}
-    said = f"value labels in {len(labels)} of them" if labels else ""
-    return RecordsRead(frame, said, labels, titles)
+    summary = f"value labels in {len(labels)} of them" if labels else ""
+    return RecordsRead(frame, summary, labels, titles)
 
 
 def with_levels(frame: pd.DataFrame, labels: Labels, schema: Schema | None) -> pd.DataFrame:
-    """Labels in the place of codes.
+    """Replace codes by their labels, unless the schema declares the codes.
 
-    A column that the schema declares as numbers keeps its codes, and a column of levels has labels
-    but where a code is a level itself and its label is none. Nothing of this depends on values.
+    A column that the schema declares as numbers keeps its codes. In a column of levels a code is
+    replaced unless it is a declared level and its label is not. Values do not affect the decision.
     """
     changed = {}
     for name, known in labels.items():
@@ -125,5 +127,5 @@ def with_levels(frame: pd.DataFrame, labels: Labels, schema: Schema | None) -> p
 
 
 def _is_code(code: Any, label: str, levels: set[str] | None) -> bool:
-    """The schema declares the code as a level, and not its label."""
+    """True if the schema declares the code as a level, and not its label."""
     return levels is not None and level_text(label) not in levels and level_text(code) in levels

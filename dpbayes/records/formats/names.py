@@ -1,4 +1,4 @@
-"""Names of columns, as any format may have them, and of tables."""
+"""Checks of column names, for all formats, and the form of table names."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from dpbayes.core.errors import DataError
 from dpbayes.schema import Schema
 
-TABLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)?")  # of a database
+TABLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)?")  # name of a table in a database
 MOST_COLUMNS = 50_000
 NO_SELECT = "query (--query) must be a SELECT, or a table's name."
 
 
 def may_be_empty(schema: Schema | None) -> bool:
-    """A record may have no value at all, as every declared column may be missing."""
+    """True if a record may have no value at all, as every declared column may be missing."""
     return schema is not None and all(column.optional for column in schema.columns.values())
 
 
 def check_ends(where: str, schema: Schema | None) -> None:
-    """Raise DataError if records may be missing throughout, in a format that loses them at its end.
+    """Raise DataError if records may be empty, for formats that lose empty records at the end.
 
-    It asks the schema alone: whether the last record is such a one must decide nothing.
+    Only the schema decides: the outcome must not depend on whether the last record is empty.
     """
     if may_be_empty(schema):
         raise DataError(
@@ -32,11 +32,12 @@ def check_ends(where: str, schema: Schema | None) -> None:
 
 
 def check_names(where: str, names: Sequence[str], place: str) -> None:
-    """Raise DataError if two columns have one name, which is not repeated; or they are too many.
+    """Raise DataError if columns share a name or lack one, or are too many. No name is repeated.
 
     Args:
-        where: the file.
-        place: of the names in it.
+        where: the file, for the message.
+        names: names of the columns.
+        place: where the file has the names, for the message.
     """
     if len(names) > MOST_COLUMNS:
         raise DataError(f"{where}: {len(names):,} columns; at most {MOST_COLUMNS:,} are read.")
@@ -48,7 +49,7 @@ def check_names(where: str, names: Sequence[str], place: str) -> None:
             "Rename or drop them."
         )
     blank = [str(at) for at, name in enumerate(names, 1) if not name]
-    if len(blank) > 1:  # one is what R and pandas put above row names
+    if len(blank) > 1:  # R and pandas leave one blank, above the row names
         raise DataError(
             f"{where}: no column names in {place} for columns {', '.join(blank)}. Write one above "
             "each column, in one row, with no title above it and no merged cells."

@@ -1,4 +1,4 @@
-"""Records, whatever they are in."""
+"""Read records from files and databases, whole or in chunks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dpbayes.records.formats.source import File, is_address
 from dpbayes.schema import Schema
 
 Say = Callable[[str], None]
-CHUNK = 100_000  # rows of a part
-MOST_NAMES = 50  # of undeclared columns, on the screen
+CHUNK = 100_000  # rows of a chunk by default
+MOST_NAMES = 50  # undeclared columns that are listed on the screen
 
 
 def read_records(
@@ -32,39 +32,40 @@ def read_records(
     Args:
         source: a CSV, Parquet, Feather, Excel, Stata, SPSS or SAS file, also packed by gzip,
             bzip2, xz or zip; or the address of a database, as SQLAlchemy writes it.
-        schema: of the records. With it value labels become levels where levels are declared and
-            stay codes where numbers are, and a decimal comma is looked for in numbers alone.
-        say: takes lines for people: how the file was read, and names of columns that the schema
-            does not declare. They are about the file, and no part of a release.
-        how: as the fields of ``Reading``: file_format, separator, decimal, encoding, sheet,
-            catalog, query.
+        schema: schema of the records. With it, value labels replace codes in columns of levels,
+            numeric columns keep their codes, and a decimal comma is detected in numeric columns
+            only.
+        say: receives messages: how the file was read, and names of undeclared columns. They are
+            about the file, and no part of a release.
+        how: fields of ``Reading``: file_format, separator, decimal, encoding, sheet, catalog,
+            query.
     Returns:
-        n rows of numbers, booleans and text, with every column of the file. The same records in
-        another format are the same.
+        n rows of numbers, booleans and text, with every column of the file. The result does not
+        depend on the file's format.
     Raises:
         DataError: there is no such file, its format is not read, or it is damaged. Messages repeat
             nothing of what is in the file: without a header its first line is a record.
     """
-    found = read_coded(source, schema, say=say, **how)
+    records = read_coded(source, schema, say=say, **how)
     if say is not None:
-        _say_undeclared(list(map(str, found.frame)), schema, say)
-    return as_frame(with_levels(found.frame, found.labels, schema))
+        _say_undeclared(list(map(str, records.frame)), schema, say)
+    return as_frame(with_levels(records.frame, records.labels, schema))
 
 
 def read_coded(
     source: str | Path, schema: Schema | None = None, *, say: Say | None = None, **how: Any
 ) -> RecordsRead:
-    """As ``read_records``, with labels beside the codes."""
-    title, found = _found(source, Reading(**how), schema)
-    names = [str(name).strip() for name in found.frame.columns]
+    """Read records as ``read_records``, but keep codes and labels separate."""
+    title, records = _found(source, Reading(**how), schema)
+    names = [str(name).strip() for name in records.frame.columns]
     check_names(f"data {_shown(source)}", names, "it")
     if say is not None:
-        said = f", {found.said}" if found.said else ""
-        say(f"Read {_shown(source)}: {title}, {len(names):,} columns{said}.")
-    frame = as_frame(found.frame.set_axis(names, axis="columns"))
-    labels = {name.strip(): known for name, known in found.labels.items()}
-    titles = {name.strip(): title for name, title in found.titles.items()}
-    return RecordsRead(frame, found.said, labels, titles)
+        detail = f", {records.said}" if records.said else ""
+        say(f"Read {_shown(source)}: {title}, {len(names):,} columns{detail}.")
+    frame = as_frame(records.frame.set_axis(names, axis="columns"))
+    labels = {name.strip(): known for name, known in records.labels.items()}
+    titles = {name.strip(): title for name, title in records.titles.items()}
+    return RecordsRead(frame, records.said, labels, titles)
 
 
 def open_records(
@@ -76,38 +77,41 @@ def open_records(
     apply: Apply[Any] | None = None,
     **how: Any,
 ) -> Chunks:
-    """Records of a file or a database in parts, for ``Marginals``: one at a time is in memory.
+    """Open records of a file or a database in chunks, of which one at a time is in memory.
 
-    They are read anew for each pass, four or five times, and have to stay as they are meanwhile.
+    Of the mechanisms only ``Marginals`` takes chunks. It reads them anew in four or five passes:
+    they must not change meanwhile.
 
     Args:
         source: a CSV file, packed or not; a Parquet or Feather file; the address of a database,
-            of ``duckdb:///FILE`` too. With ``duckdb://`` a query names the files that it reads.
-        schema: of the records.
-        chunk_rows: of a part. No release depends on it.
+            ``duckdb:///FILE`` included. With ``duckdb://`` a query names the files that it reads.
+        schema: schema of the records.
+        chunk_rows: largest number of rows of a chunk. No release depends on it.
         say: as for ``read_records``.
-        apply: where parts are counted: ``cluster.on_cluster`` gives one; here by default. Those of
-            Parquet and Feather files are then read there, under the same path.
+        apply: counts the chunks, in this process by default; ``cluster.on_cluster`` gives one for
+            a cluster, whose machines read Parquet and Feather files under the same path.
         how: as for ``read_records``.
     Raises:
         DataError: as ``read_records``, and for formats that are read whole.
     """
     if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
         raise DataError(f"chunk_rows = {chunk_rows!r} (--chunk-rows) must be at least 1.")
-    title, found = _found_parts(source, Reading(**how), schema, Size(chunk_rows, apply is not None))
-    names = [str(name).strip() for name in found.names]
+    title, source_parts = _found_parts(
+        source, Reading(**how), schema, Size(chunk_rows, apply is not None)
+    )
+    names = [str(name).strip() for name in source_parts.names]
     check_names(f"data {_shown(source)}", names, "it")
     if say is not None:
-        said = f", {found.said}" if found.said else ""
+        detail = f", {source_parts.said}" if source_parts.said else ""
         rows = f"in parts of {chunk_rows:,} rows"
-        say(f"Reading {_shown(source)} {rows}: {title}, {len(names):,} columns{said}.")
+        say(f"Reading {_shown(source)} {rows}: {title}, {len(names):,} columns{detail}.")
         _say_undeclared(names, schema, say)
     before = _state(source)
 
     def read() -> Iterator[Part]:
         if _state(source) != before:
             raise DataError(CHANGED)
-        return (functools.partial(_renamed, part, names) for part in found.read())
+        return (functools.partial(_renamed, part, names) for part in source_parts.read())
 
     return Chunks(read, here if apply is None else apply)
 
@@ -120,21 +124,21 @@ def _found_parts(
     file = _file(source)
     kind = format_of(file, how.file_format)
     if kind.parts is None:
-        known = ", ".join(one.title for one in FORMATS.values() if one.parts is not None)
+        known = ", ".join(entry.title for entry in FORMATS.values() if entry.parts is not None)
         raise DataError(
             f"{kind.title} files are read whole, not in parts (--chunk-rows, --scheduler): save "
             f"large ones as Parquet. In parts are read {known} and databases."
         )
-    found = kind.parts(file, how.only(kind.options, f"{kind.title} files"), schema, size)
-    return (f"{kind.title} ({file.packed})" if file.packed else kind.title), found
+    parts = kind.parts(file, how.only(kind.options, f"{kind.title} files"), schema, size)
+    return (f"{kind.title} ({file.packed})" if file.packed else kind.title), parts
 
 
 def _state(source: str | Path) -> tuple[int, ...]:
-    """What changes with a file; of a database nothing is known."""
+    """Size, time and inode of a file, which show that it changed; empty for a database."""
     if is_address(source):
         return ()
-    found = Path(source).stat()
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    status = Path(source).stat()
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _renamed(part: Part, names: list[str]) -> pd.DataFrame:
@@ -155,19 +159,20 @@ def _found(source: str | Path, how: Reading, schema: Schema | None) -> tuple[str
         return "SQL", sql.read(str(source), how.only(sql.OPTIONS, "a database"))
     file = _file(source)
     kind = format_of(file, how.file_format)
-    found = kind.read(file, how.only(kind.options, f"{kind.title} files"), schema)
-    return (f"{kind.title} ({file.packed})" if file.packed else kind.title), found
+    records = kind.read(file, how.only(kind.options, f"{kind.title} files"), schema)
+    return (f"{kind.title} ({file.packed})" if file.packed else kind.title), records
 
 
 def _shown(source: str | Path) -> str:
-    """Of an address its kind alone: it may have a password."""
+    """Path for messages; of an address only the scheme, as it may contain a password."""
     return f"{str(source).partition(':')[0]}://..." if is_address(source) else str(source)
 
 
 def _say_undeclared(names: list[str], schema: Schema | None, say: Say) -> None:
-    """Names of columns that are left out.
+    """Report the names of columns that are left out.
 
-    Only where all declared ones were found: otherwise the first line may be no header but a record.
+    Names are shown only if all declared columns are there: otherwise the first line may be a record
+    and no header.
     """
     if schema is None or not set(schema.columns) <= set(names):
         return

@@ -1,7 +1,7 @@
-"""How large the sheets of a workbook are, before their reader takes memory for it.
+"""Check of the sizes of a workbook's sheets, before the reader allocates memory.
 
-The reader holds every cell between the first and the last that has something in it: a stray value
-in the last cell of a sheet would take 500 GB, and its library ends the process.
+The reader holds every cell from the first to the last that has content: a stray value in the last
+cell of a sheet would take 500 GB, and the library would end the process.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from xml.parsers import expat
 
 from dpbayes.core.errors import DataError
 
-MOST_CELLS = 50_000_000  # some 5 GB once they are values of Python
+MOST_CELLS = 50_000_000  # some 5 GB as Python objects
 _BLOCK = 2**20  # bytes read at once
-_LONGEST = 64  # bytes of a cell's place in a file, which may lie across two blocks
+_LONGEST = 64  # bytes of a cell's reference, which may lie across two blocks
 _CELL = re.compile(rb"""\sr=["']([A-Z]{1,3})([0-9]{1,7})["']""")
-_DIMENSION = 148  # record of a binary workbook: first and last row, first and last column
+_DIMENSION = 148  # record type of a binary workbook: first and last row and column
 
 
 def check_sheets(stream: IO[bytes], where: str) -> None:
-    """Raise DataError if a sheet has more than ``MOST_CELLS``, empty ones included.
+    """Raise DataError if a sheet has more than ``MOST_CELLS`` cells, empty ones included.
 
     Args:
-        stream: a workbook that can be read from its beginning again; those that are no zip files
-            (``.xls``) have at most 65,536 rows and 256 columns.
+        stream: a seekable workbook. One that is no zip file (``.xls``) is not checked, as it has
+            at most 65,536 rows and 256 columns.
+        where: the file, for the message.
     """
     if zipfile.is_zipfile(stream):
         with zipfile.ZipFile(stream) as archive:
@@ -42,7 +43,7 @@ def check_sheets(stream: IO[bytes], where: str) -> None:
 
 
 def _size(archive: zipfile.ZipFile, name: str) -> tuple[int, int]:
-    """Last row and last column of a sheet; (0, 0) of a member that is none."""
+    """Last row and last column of a sheet; (0, 0) for a member of the archive that is no sheet."""
     low = name.lower()
     if low.startswith("xl/worksheets/") and low.endswith(".xml"):
         with archive.open(name) as stream:
@@ -79,7 +80,7 @@ def _of_records(content: bytes) -> tuple[int, int]:
 
 
 def _records(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Kind and body of each record."""
+    """Yield type and body of each record of a binary workbook."""
     at = 0
     while at < len(content):
         kind, at = _number(content, at, 2)
@@ -89,7 +90,7 @@ def _records(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _number(content: bytes, at: int, most: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the lowest first, and where it ends."""
+    """Decode a little-endian number of seven bits a byte; also return the position of its end."""
     number = 0
     for place in range(most):
         byte = content[at] if at < len(content) else 0
@@ -101,22 +102,25 @@ def _number(content: bytes, at: int, most: int) -> tuple[int, int]:
 
 
 def _of_tables(stream: IO[bytes]) -> tuple[int, int]:
-    """Of LibreOffice: rows and cells may be repeated; the largest of all tables."""
+    """Most rows and columns of the tables of a LibreOffice file, repeated cells included."""
     sizes = [0, 0]
-    here = {"row": 0, "repeated": 1, "column": 0}
+    position = {"row": 0, "repeated": 1, "column": 0}
 
-    def begin(name: str, given: dict[str, str]) -> None:
+    def begin(name: str, attributes: dict[str, str]) -> None:
         kind = name.rpartition(":")[2]
         if kind == "table":
-            here["row"] = 0
+            position["row"] = 0
         elif kind == "table-row":
-            here["repeated"] = _repeated(given, "rows")
-            here["row"] += here["repeated"]
-            here["column"] = 0
+            position["repeated"] = _repeated(attributes, "rows")
+            position["row"] += position["repeated"]
+            position["column"] = 0
         elif kind in ("table-cell", "covered-table-cell"):
-            here["column"] += _repeated(given, "columns")
-            if any(key.endswith(":value-type") for key in given):
-                sizes[0], sizes[1] = max(sizes[0], here["row"]), max(sizes[1], here["column"])
+            position["column"] += _repeated(attributes, "columns")
+            if any(key.endswith(":value-type") for key in attributes):
+                sizes[0], sizes[1] = (
+                    max(sizes[0], position["row"]),
+                    max(sizes[1], position["column"]),
+                )
 
     parser = expat.ParserCreate()
     parser.StartElementHandler = begin
@@ -124,8 +128,8 @@ def _of_tables(stream: IO[bytes]) -> tuple[int, int]:
     return sizes[0], sizes[1]
 
 
-def _repeated(given: dict[str, str], what: str) -> int:
-    for key, value in given.items():
-        if key.endswith(f":number-{what}-repeated"):
+def _repeated(attributes: dict[str, str], axis: str) -> int:
+    for key, value in attributes.items():
+        if key.endswith(f":number-{axis}-repeated"):
             return int(value)
     return 1

@@ -1,4 +1,4 @@
-"""A file as a stream of bytes, unpacked if it is packed: gzip, bzip2, xz, or one file in a zip."""
+"""Files as streams of bytes, unpacked from gzip, bzip2, xz, or a zip archive of one file."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 
 def is_address(source: object) -> bool:
-    """It has a scheme, as in postgresql://user@host/database."""
+    """True if a source has a scheme, as in postgresql://user@host/database."""
     return isinstance(source, str) and re.match(r"[\w+.-]{2,}:(//|$)", source) is not None
 
 
 def place(source: str | Path) -> Path:
-    """Where records are, for people; of an address its kind alone, as it may have a password."""
+    """Location of records for people; of an address only the scheme, as it may have a password."""
     if is_address(source):
         return Path(f"{str(source).partition(':')[0]}:")
     return Path(source).absolute()
@@ -40,9 +40,9 @@ class File:
     """A file of records.
 
     Attributes:
-        path: where it is.
-        name: of what is in it, by whose ending the format is known.
-        packed: by what; empty if it is not.
+        path: path of the file.
+        name: name of its unpacked content, whose ending tells the format.
+        packed: compression, "gzip", "bzip2", "xz" or "zip"; empty if there is none.
     """
 
     path: Path
@@ -51,7 +51,7 @@ class File:
 
     @classmethod
     def of(cls, path: Path) -> File:
-        """Recognised by its first bytes. DataError if there is none or it holds several."""
+        """Recognise a file by its first bytes; DataError if it is missing or holds several."""
         where = f"data file {str(path)!r}"
         if "\0" in str(path):
             raise DataError(f"{where}: no file has such a name.")
@@ -74,17 +74,17 @@ class File:
 
     @property
     def ending(self) -> str:
-        """In lower case, with the dot; that of the unpacked file."""
+        """Ending of the unpacked file, in lower case, with the dot."""
         return Path(self.name).suffix.lower()
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """Name of the file for messages."""
         return f"data file {str(self.path)!r}"
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[IO[bytes]]:
-        """Its unpacked bytes. What goes wrong with files is a DataError."""
+        """Open the unpacked bytes; errors of the file are raised as DataError."""
         with as_data_error(self.where), contextlib.ExitStack() as stack:
             stream: IO[bytes]
             if self.packed == "zip":
@@ -97,14 +97,14 @@ class File:
 
     @contextlib.contextmanager
     def seekable(self) -> Iterator[IO[bytes]]:
-        """The same for libraries that go back and forth in a file."""
+        """Open the unpacked bytes for libraries that seek in a file."""
         with self.opened() as stream:
             yield io.BytesIO(stream.read()) if self.packed else stream
 
 
 def _members(path: Path, where: str) -> list[str]:
     with zipfile.ZipFile(path) as archive:
-        files = [one.filename for one in archive.infolist() if not one.is_dir()]
+        files = [member.filename for member in archive.infolist() if not member.is_dir()]
     files = [name for name in files if not name.startswith("__MACOSX/")]
     if len(files) != 1:
         raise DataError(f"{where} holds {len(files)} files; unpack it, and name one of them.")
@@ -122,7 +122,7 @@ def _member(archive: zipfile.ZipFile, name: str, where: str) -> IO[bytes]:
 
 
 def parsed(where: str) -> contextlib.AbstractContextManager[None]:
-    """What a library raises over a file as DataError."""
+    """Context manager that raises a library's errors about a file as DataError."""
     return refused(
         DataError, f"{where} cannot be read: it is damaged, cut short, or of another format"
     )
@@ -130,14 +130,14 @@ def parsed(where: str) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def as_data_error(where: str) -> Iterator[None]:
-    """Errors of the file system and of packed files as DataError."""
+    """Raise errors of the file system and of unpacking as DataError."""
     try:
         yield
     except FileNotFoundError:
         raise DataError(f"{where} does not exist.") from None
     except (
         gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile,
-        NotImplementedError,  # a version of zip that there is not
+        NotImplementedError,  # unknown version of zip
     ):  # fmt: skip
         raise DataError(f"{where} cannot be unpacked: it is damaged or cut short.") from None
     except OSError as error:

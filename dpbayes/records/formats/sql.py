@@ -1,4 +1,4 @@
-"""Databases, by an address as SQLAlchemy writes it and a query. Nothing is changed there."""
+"""Read records from a database by an SQLAlchemy address and a query, without changing it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from dpbayes.records.formats.base import FoundParts, Reading, RecordsRead, Size
 from dpbayes.records.formats.names import NO_SELECT, TABLE, check_names
 
 OPTIONS = ("query",)
-ROWS = 100_000  # at a time
+ROWS = 100_000  # rows of a page
 _SELECT = re.compile(r"\s*(select|with|values|table|from)\b", re.IGNORECASE)
 _WEB = ("http", "https", "ftp", "sftp", "s3", "gs", "abfs", "az", "hdfs", "file")
 
 
 def read(address: str, how: Reading) -> RecordsRead:
-    """The rows of a query, or of a table.
+    """Read the rows of a query, or of a table.
 
-    What a database says may hold values and is no part of a message; ``said`` of the error has it.
+    The database's own message may contain values: it is in ``said`` of the error, not in its text.
 
     Raises:
         DataError: an address that is not understood, no query, no driver, or what the database
@@ -35,34 +35,34 @@ def read(address: str, how: Reading) -> RecordsRead:
     """
     query = _query(address, how)
     if is_duckdb(address):
-        with contextlib.closing(duck.batches(address, query)) as found:
-            names, *batches = found
+        with contextlib.closing(duck.batches(address, query)) as result:
+            names, *batches = result
             return RecordsRead(as_frame(duck.frame(names, batches)), "DuckDB")
     engine = _engine(address)
-    with contextlib.closing(_rows(engine, query)) as found:
-        names, *pages = found
+    with contextlib.closing(_rows(engine, query)) as result:
+        names, *pages = result
     rows = [row for page in pages for row in page]
     return RecordsRead(_frame(names, rows), f"database ({engine.dialect.name})")
 
 
 def parts(address: str, how: Reading, size: Size) -> FoundParts:
-    """The same in parts. A query is asked again for each pass over the records."""
+    """Read the rows in chunks. The query runs again in each pass over the records."""
     query = _query(address, how)
-    made = duck.frame if is_duckdb(address) else _frame
-    with contextlib.closing(_begun(address, query, size.rows)) as found:
-        names = next(found)
+    to_frame = duck.frame if is_duckdb(address) else _frame
+    with contextlib.closing(_begun(address, query, size.rows)) as pages:
+        names = next(pages)
 
-    def begun() -> Iterator[Part]:
-        with contextlib.closing(_begun(address, query, size.rows)) as found:
-            next(found)
-            for page in found:
-                yield RowPage(names, page, made)
+    def read_again() -> Iterator[Part]:
+        with contextlib.closing(_begun(address, query, size.rows)) as pages:
+            next(pages)
+            for page in pages:
+                yield RowPage(names, page, to_frame)
 
-    return FoundParts(begun, names)
+    return FoundParts(read_again, names)
 
 
 class RowPage:
-    """A part that was read; what is shown of it holds no value."""
+    """Chunk that was read; its representation shows no values."""
 
     def __init__(
         self, names: list[str], rows: Any, frame: Callable[[list[str], Any], pd.DataFrame]
@@ -74,12 +74,12 @@ class RowPage:
 
 
 def is_duckdb(address: str) -> bool:
-    """It is of a DuckDB file, or of none: then queries name the files that they read."""
+    """True for an address of DuckDB; without a file its queries name the files that they read."""
     return address.partition(":")[0].lower() == "duckdb"
 
 
 def _begun(address: str, query: str, rows: int) -> Generator[Any]:
-    """Names of the columns, then pages of rows."""
+    """Yield the column names, then pages of rows."""
     if is_duckdb(address):
         return duck.batches(address, query, rows)
     return _rows(_engine(address), query, rows)
@@ -98,10 +98,10 @@ def _query(address: str, how: Reading) -> str:
 
 
 def _rows(engine: sa.Engine, query: str, rows: int = ROWS) -> Generator[Any]:
-    """Names of the columns, then pages of rows, of which one at a time is in memory."""
+    """Yield the column names, then pages of rows, of which one at a time is in memory."""
     where = f"the database ({engine.dialect.name})"
     try:
-        with engine.connect() as connection:  # it commits nothing
+        with engine.connect() as connection:  # nothing is committed
             streamed = connection.execution_options(stream_results=True, max_row_buffer=rows)
             result = streamed.execute(sa.text(_statement(query, engine)))
             names = list(result.keys())
@@ -110,9 +110,9 @@ def _rows(engine: sa.Engine, query: str, rows: int = ROWS) -> Generator[Any]:
             yield from result.partitions(rows)
     except DataError:
         raise
-    except Exception as error:  # drivers raise what they like
-        what = type(getattr(error, "orig", None) or error).__name__
-        refused = DataError(f"{where} refused the query, or could not be reached: {what}.")
+    except Exception as error:  # drivers raise errors of any type
+        cause = type(getattr(error, "orig", None) or error).__name__
+        refused = DataError(f"{where} refused the query, or could not be reached: {cause}.")
         raise refused.saying(str(error), "The database") from None
     finally:
         engine.dispose()
@@ -120,7 +120,7 @@ def _rows(engine: sa.Engine, query: str, rows: int = ROWS) -> Generator[Any]:
 
 def _frame(names: list[str], rows: Sequence[Any]) -> pd.DataFrame:
     cells = {at: [row[at] for row in rows] for at in range(len(names))}
-    frame = pd.DataFrame({at: pd.Series(found, dtype=object) for at, found in cells.items()})
+    frame = pd.DataFrame({at: pd.Series(values, dtype=object) for at, values in cells.items()})
     return as_frame(frame.set_axis(names, axis="columns"))
 
 
@@ -129,7 +129,7 @@ def _engine(address: str) -> sa.Engine:
         url = sa.make_url(address)
         if url.drivername == "postgresql":
             url = url.set(drivername="postgresql+psycopg")
-            # Of a database without an encoding of its own (SQL_ASCII) it would give bytes.
+            # Without this psycopg gives bytes for databases without an encoding (SQL_ASCII).
             url = url.update_query_dict({"client_encoding": "utf8", **url.query})
         if url.get_backend_name() == "sqlite":
             return _sqlite(url.database)
@@ -139,7 +139,7 @@ def _engine(address: str) -> sa.Engine:
             f"no driver for {address.partition(':')[0]} is installed. For PostgreSQL: pip install "
             "'dpbayes[postgresql]'; for others the package that SQLAlchemy names for the dialect."
         ) from None
-    except (sa.exc.ArgumentError, ValueError):  # which would repeat a password
+    except (sa.exc.ArgumentError, ValueError):  # their text would repeat a password
         raise DataError(
             "the address cannot be read; expected DIALECT://USER@HOST/DATABASE as SQLAlchemy "
             "writes it. Special characters of a password are %NN (@ is %40)."
@@ -150,7 +150,7 @@ def _engine(address: str) -> sa.Engine:
 
 
 def _sqlite(database: str | None) -> sa.Engine:
-    """Open to read: SQLite would make a file that is not there."""
+    """Open an SQLite file for reading only: SQLite would otherwise create a missing file."""
     if not database or not Path(database).is_file():
         raise DataError(f"database file {database or ''!r} does not exist.")
     place = f"file:{urllib.parse.quote(str(Path(database).absolute()))}?mode=ro"
@@ -158,7 +158,7 @@ def _sqlite(database: str | None) -> sa.Engine:
 
 
 def _statement(query: str, engine: sa.Engine) -> str:
-    """SQL of a query, or of a table's name. No bind parameters: a colon is a colon."""
+    """SQL of a query or a table's name, with colons escaped: they are no bind parameters."""
     if TABLE.fullmatch(query.strip()):
         quote = engine.dialect.identifier_preparer.quote
         return f"SELECT * FROM {'.'.join(map(quote, query.strip().split('.')))}"

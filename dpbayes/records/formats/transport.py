@@ -1,10 +1,10 @@
-"""SAS transport files (``.xpt``): whether all of their records are there to be read.
+"""Check that all records of a SAS transport file (``.xpt``) can be read.
 
-They are cards of 80 bytes: headers, then the records one after the other, then blanks up to the end
-of a card. Version 8 says how many records there are; version 5 does not, so that a file cut between
-two cards and two records at once looks whole. The reader, ReadStat, notices none of this.
+The file consists of cards of 80 bytes: headers, then the records one after the other, then blanks
+to the end of a card. Version 8 states the number of records; version 5 does not, so that a file cut
+at the end of both a card and a record looks complete. The reader, ReadStat, checks none of this.
 
-The layout is that of SAS Institute's technical note TS-140.
+The layout follows technical note TS-140 of SAS Institute.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _MEMBER = b"HEADER RECORD*******MEMB"
 _NAMES = b"HEADER RECORD*******NAM"
 _RECORDS = b"HEADER RECORD*******OBS"
 _COUNTED = _RECORDS + b"V8"
-_TEXT = 2  # type of a column; 1 is a number, which is no blanks when it is missing
+_TEXT = 2  # type of a text column; 1 is a number, which is never blank, even if missing
 
 
 def check_transport(file: File, schema: Schema | None) -> None:
     """Raise DataError if a file is cut, holds several tables, or may have lost its last records.
 
-    The last is so where all columns are text: then blank records look like the end of a card.
+    Records may be lost if all columns are text: blank records then look like padding of a card.
     """
     with file.seekable() as stream:
         content = stream.read()
@@ -35,12 +35,12 @@ def check_transport(file: File, schema: Schema | None) -> None:
         kinds, start = _columns(content)
     except (ValueError, struct.error):
         raise _damaged(file) from None
-    said = content[start - 32 : start - 17].strip()
+    count_text = content[start - 32 : start - 17].strip()
     if _card_at(content, _MEMBER, start) >= 0:
         raise DataError(f"{file.where} holds several tables; export each to a file of its own.")
     size, width = len(content) - start, sum(length for _, length in kinds)
-    counted = content[start - _CARD : start].startswith(_COUNTED) and said.isdigit()
-    end = start + (int(said) if counted else size // width) * width
+    counted = content[start - _CARD : start].startswith(_COUNTED) and count_text.isdigit()
+    end = start + (int(count_text) if counted else size // width) * width
     if size % _CARD or not 0 <= len(content) - end < _CARD or content[end:].strip(b" "):
         raise _damaged(file)
     if not counted and all(kind == _TEXT for kind, _ in kinds):
@@ -48,10 +48,10 @@ def check_transport(file: File, schema: Schema | None) -> None:
 
 
 def _columns(content: bytes) -> tuple[list[tuple[int, int]], int]:
-    """Type and bytes of each column, and where the records start.
+    """Type and length in bytes of each column, and the position where the records start.
 
     Raises:
-        ValueError, struct.error: the headers are not whole.
+        ValueError, struct.error: the headers are incomplete.
     """
     names, records = _card_at(content, _NAMES), _card_at(content, _RECORDS)
     member = content[_card_at(content, _MEMBER) :]
@@ -67,7 +67,7 @@ def _columns(content: bytes) -> tuple[list[tuple[int, int]], int]:
 
 
 def _card_at(content: bytes, begin: bytes, start: int = 0) -> int:
-    """Where the first card with that begin is, from ``start`` on; -1 if there is none."""
+    """Position of the first card from ``start`` on that begins with ``begin``; -1 if none does."""
     at = content.find(begin, start)
     while at >= 0 and at % _CARD:
         at = content.find(begin, at + 1)
