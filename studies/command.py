@@ -1,4 +1,4 @@
-"""``python -m studies``: Monte Carlo studies of the papers, and our own."""
+"""Command ``python -m studies``: Monte Carlo studies of the papers, and our own."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def study(
     if name == "list":
         width = max(map(len, STUDIES))
         say(f"{'study':<{width}}  replicates  what it is")
-        for one in STUDIES.values():
-            say(f"{one.name:<{width}}  {one.replicates:>10,}  {one.summary}")
+        for item in STUDIES.values():
+            say(f"{item.name:<{width}}  {item.replicates:>10,}  {item.summary}")
         return
     if name not in STUDIES:
         raise StudyError(f"unknown study {name!r}; studies: {', '.join(STUDIES)}.")

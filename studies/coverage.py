@@ -1,4 +1,4 @@
-"""Intervals from synthetic data sets: bias, error, width and coverage over many replicates."""
+"""Bias, error, width and coverage of intervals from synthetic data sets, over replicates."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dpbayes.core.arrays import Floats
 from dpbayes.core.lazy import stats
 from dpbayes.inference.combining import combine
 
-# What the ε of such a study is.
+# Describes the ε of these studies in their reports.
 BUDGET = "ε of all data sets together, add/remove, strict ε-DP; NumPy's noise, for study only"
 MEASURES = ("bias", "rmse", "width", "coverage")
 
 
 def intervals(estimate: Floats, variance: Floats) -> tuple[Floats, Floats, Floats]:
-    """Combined estimates with the ends of 95% intervals.
+    """Combine estimates and return them with the ends of 95% intervals.
 
     Args:
-        estimate, variance: shape (data sets, ...); one data set has a normal interval.
+        estimate, variance: shape (data sets, ...); a single data set gets a normal interval.
     """
     if len(estimate) == 1:
         centre, half = estimate[0], stats.norm.ppf(0.975) * np.sqrt(variance[0])

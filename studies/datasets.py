@@ -1,4 +1,4 @@
-"""Data that several studies use: a skewed share drawn anew each time, and installed files."""
+"""Data that several studies use: simulated skewed shares, and files of installed packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SKEWED_MODEL = Regression("y ~ 1", "beta")
 
 
 def skewed(n: int, rng: np.random.Generator) -> pd.DataFrame:
-    """n records of one column y, from Beta(0.5, 3).
+    """Draw n records of one column y from Beta(0.5, 3).
 
     Source: hu-williams-savitsky, section 4.1.
     """
@@ -29,12 +29,12 @@ def skewed(n: int, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def installed(package: str, file: str, remedy: str) -> Path:
-    """A file of an installed package, which is not imported.
+    """Locate a file of an installed package without importing the package.
 
     Args:
-        remedy: what to ask pip for.
+        remedy: arguments of ``pip install`` for the error message.
     Raises:
-        DataError: it is not there.
+        DataError: the file is missing.
     """
     try:
         path = Path(str(importlib.metadata.distribution(package).locate_file(file)))

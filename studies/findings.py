@@ -1,4 +1,4 @@
-"""What a paper says of its figures in words, judged by a study's figures."""
+"""Claims of a paper in words, tested with the results of a study."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpbayes.core.lazy import pd
 
 
 class Cases:
-    """Rows of a study by their columns; ``k`` is log ε."""
+    """Rows of a study, selected by the values of their columns; ``k`` is log ε, rounded."""
 
     def __init__(self, found: pd.DataFrame) -> None:
         self.found = found
@@ -22,10 +22,13 @@ class Cases:
             self.found = found.assign(k=np.log(found["epsilon"]).round().astype(int))
 
     def get(self, measure: str, **where: Any) -> Floats:
-        """A measure of the rows with these values, in their order; KeyError if there is none.
+        """Select a measure of the rows with these values, in their order.
 
         Args:
+            measure: column to return.
             where: a value for each column, or several as a list or range.
+        Raises:
+            KeyError: no row has these values.
         """
         rows = np.full(len(self.found), True)
         for column, value in where.items():
@@ -36,24 +39,24 @@ class Cases:
         return np.asarray(self.found.loc[rows, measure], dtype=float)
 
     def one(self, measure: str, **where: Any) -> float:
-        """The measure of the one row with these values."""
+        """Return a measure of the only row with these values."""
         (value,) = self.get(measure, **where)
         return float(value)
 
     def ratio(self, measure: str, method: str, other: str, **where: Any) -> Floats:
-        """Of the absolute values of two methods, case by case."""
+        """Ratio of the absolute values of a measure for two methods, case by case."""
         above, below = (np.abs(self.get(measure, method=m, **where)) for m in (method, other))
         return above / below
 
 
 @dataclass(frozen=True)
 class StudyFinding:
-    """A result of a paper.
+    """A claim of a paper.
 
     Attributes:
         where: section and number.
-        says: in words.
-        parts: what it comes to in figures, each with its test.
+        says: the claim in words.
+        parts: its quantitative statements, each with a test.
     """
 
     where: str
@@ -61,32 +64,32 @@ class StudyFinding:
     parts: Mapping[str, Callable[[Cases], Any]]
 
     def judge(self, cases: Cases) -> tuple[str, str]:
-        """``held``, ``half`` or ``not``, and the parts that do not hold.
+        """Return a verdict, ``held``, ``half`` or ``not``, and the parts that do not hold.
 
-        ``open`` where a case was not run.
+        The verdict is ``open`` if a case was not run.
         """
         try:
-            off = [what for what, test in self.parts.items() if not _all(test(cases))]
+            off = [part for part, test in self.parts.items() if not _all(test(cases))]
         except KeyError:
             return "open", ""
         verdict = "held" if not off else "not" if len(off) == len(self.parts) else "half"
         return verdict, "; ".join(off)
 
 
-def _all(found: Any) -> bool:
-    """True if every number of an array, or of a list of arrays, is."""
-    return all(bool(np.all(part)) for part in (found if isinstance(found, list) else [found]))
+def _all(values: Any) -> bool:
+    """Return True if every element of an array, or of a list of arrays, is true."""
+    return all(bool(np.all(part)) for part in (values if isinstance(values, list) else [values]))
 
 
 def judged(findings: tuple[StudyFinding, ...], found: pd.DataFrame) -> pd.DataFrame:
-    """A row for each finding: where, says, verdict, and what does not hold."""
+    """Table of findings: location, claim, verdict, and the parts that do not hold."""
     cases = Cases(found)
     rows = [(f.where, f.says, *f.judge(cases)) for f in findings]
     return pd.DataFrame(rows, columns=["where", "the paper", "verdict", "not here"])
 
 
 def verdicts(judgement: pd.DataFrame) -> str:
-    """As text."""
+    """Format the verdicts as text."""
     lines = [
         f"{row.verdict:5} {row.where}: {row[2]}" + (f" Not: {row[4]}." if row[4] else "")
         for row in judgement.itertuples()
@@ -95,5 +98,5 @@ def verdicts(judgement: pd.DataFrame) -> str:
 
 
 def within(value: Any, most: float) -> Any:
-    """Ratios of at most ``most``, either way."""
+    """Return True for ratios between 1 / ``most`` and ``most``."""
     return np.abs(np.log(value)) <= math.log(most)

@@ -1,4 +1,4 @@
-"""Figures of studies that look at several measures in several cases: a grid of curves."""
+"""Grids of curves for studies with several measures in several cases."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from dpbayes.core.lazy import pd
 from dpbayes.plots.charts import COLOURS, LINES
 
-HEIGHT = 2.1  # inches, of a row
-NOMINAL = 0.95  # coverage, marked where it is shown
+HEIGHT = 2.1  # of a row, in inches
+NOMINAL = 0.95  # coverage, marked by a line in its panels
 
 
 def grid(
@@ -24,23 +24,25 @@ def grid(
     by: str,
     width: float = 2.3,
 ) -> tuple[Figure, Any]:
-    """A column for each panel, a row for each measure, a line over ``x`` for each value of ``by``.
+    """Draw a grid of curves: columns are panels, rows are measures, lines are values of ``by``.
 
-    A value has one colour and dash in all panels, and the legend stands above them.
+    A value has the same colour and dash pattern in all panels; the legend is above them.
 
     Args:
-        panels: rows by title.
-        measures: labels by column.
-        width: of a panel, inches.
+        panels: data of each panel, by title.
+        measures: axis labels, by column of the data.
+        x: column of the horizontal axis.
+        by: column whose values are the lines.
+        width: width of a panel in inches.
     Returns:
-        the figure, and its axes, shape (measures, panels).
+        The figure, and its axes, shape (measures, panels).
     """
-    whole = width * len(panels) + 0.6
+    total_width = width * len(panels) + 0.6
     figure = Figure(
-        figsize=(whole, HEIGHT * max(len(measures), 1.5)), dpi=120, layout="constrained"
+        figsize=(total_width, HEIGHT * max(len(measures), 1.5)), dpi=120, layout="constrained"
     )
     axes = figure.subplots(len(measures), len(panels), sharex=True, sharey="row", squeeze=False)
-    places: dict[str, int] = {}  # in the order in which they come
+    places: dict[str, int] = {}  # in order of appearance, so that colours agree in all panels
     for column, (title, rows) in zip(axes.T, panels.items(), strict=True):
         for ax, measure in zip(column, measures, strict=True):
             _lines(ax, rows, x, measure, by, places)
@@ -49,14 +51,14 @@ def grid(
     for row, label in zip(axes, measures.values(), strict=True):
         row[0].set_ylabel(label)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    one_line = sum(0.6 + 0.075 * len(label) for label in labels) <= whole
+    one_line = sum(0.6 + 0.075 * len(label) for label in labels) <= total_width
     columns = len(labels) if one_line else len(panels)
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False)
     return figure, axes
 
 
 def plain_numbers(axis: Axis) -> None:
-    """Numbers of a logarithmic axis as they are written, more of them where it is short."""
+    """Label a logarithmic axis with plain numbers, more of them if it covers a short range."""
     low, high = axis.get_view_interval()
     subs = (1, 2, 3, 4, 5, 6, 8) if high < 20 * low else (1, 3) if high < 200 * low else (1,)
     axis.set_major_locator(LogLocator(subs=subs))

@@ -1,10 +1,10 @@
-"""Runs a study's pieces on Dask, keeps each finished one on disk, and goes on where it stopped.
+"""Run the pieces of a study on Dask, store each finished piece, and resume after an interruption.
 
-OUT/study.json says what runs there; OUT/pieces/000007.parquet holds the rows of a finished piece,
-OUT/failures/000007.txt why one failed twice; OUT/tables and OUT/figures hold the report, each
-figure with its numbers as CSV beside it. A piece's
-seed is the study's seed and its number, so that results depend neither on the workers nor on the
-order in which they finish.
+OUT/study.json names the study and its settings; OUT/pieces/000007.parquet holds the rows of a
+finished piece, OUT/failures/000007.txt the reason why a piece failed twice; OUT/tables and
+OUT/figures hold the report, each figure with its numbers as CSV. The seed of a piece consists of
+the study's seed and the number of the piece, so that results depend neither on the workers nor on
+the order in which they finish.
 """
 
 from __future__ import annotations
@@ -32,13 +32,18 @@ from dpbayes.core.versions import versions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ATTEMPTS = 2
+ATTEMPTS = 2  # at each piece
 Piece = dict[str, Any]  # arguments of ``run`` besides the seed; JSON-able
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure and the numbers that it shows."""
+    """A figure and the numbers that it shows.
+
+    Attributes:
+        figure: the Matplotlib figure.
+        data: its numbers, written as CSV.
+    """
 
     figure: Figure
     data: pd.DataFrame
@@ -46,12 +51,12 @@ class Chart:
 
 @dataclass(frozen=True)
 class Report:
-    """What a study says.
+    """Report of a study.
 
     Attributes:
-        text: tables for people.
-        tables: data frames by file name, without ending.
-        figures: charts by file name, without ending.
+        text: formatted tables to print.
+        tables: data frames by file name, without extension.
+        figures: charts by file name, without extension.
     """
 
     text: str
@@ -64,12 +69,12 @@ class Study:
     """A Monte Carlo study in independent pieces.
 
     Attributes:
-        name, summary: for `python -m studies list`.
-        replicates: default number, usually the paper's.
-        pieces: arguments of each piece, for a number of replicates.
-        run: a module's function of a seed and a piece's arguments; returns rows.
-        report: what to make of the rows of all pieces, with ``piece``, its number, in each.
-        least: fewest replicates.
+        name, summary: shown by `python -m studies list`.
+        replicates: default number of replicates, usually the paper's.
+        pieces: function of the number of replicates; returns the arguments of each piece.
+        run: module-level function of a seed and a piece's arguments; returns rows.
+        report: function of the rows of all pieces, which have the piece's number as ``piece``.
+        least: smallest number of replicates.
     """
 
     name: str
@@ -92,20 +97,22 @@ def run_study(
     resume: bool = False,
     progress: bool = False,
 ) -> Report:
-    """Run what is missing of a study and report.
+    """Run the missing pieces of a study and build its report.
 
     Args:
-        replicates: the study's default if None.
-        out: a new directory, or with ``resume`` one of the same study; None keeps nothing.
-        seed: of all pieces.
+        study: the study to run.
+        replicates: number of replicates; the study's default if None.
+        out: a new directory, or with ``resume`` one of the same study; None stores nothing.
+        seed: seed of the study.
         workers: processes of a local Dask cluster; by default one per core.
-        scheduler: address of a Dask scheduler whose workers have dpbayes, instead: ``tls://``, or
-            of this machine.
-        progress: show a bar with an estimate.
+        scheduler: address of a Dask scheduler to use instead, whose workers have dpbayes:
+            ``tls://``, or on this machine.
+        resume: continue the study in ``out``.
+        progress: show a progress bar with the remaining time.
     Raises:
-        StudyError: bad arguments, or every piece failed.
-        OutputError: the directory is of another study, or not new.
-        EngineError: the scheduler cannot be reached, or is elsewhere and without TLS.
+        StudyError: invalid arguments, or every piece failed.
+        OutputError: the directory belongs to another study, or is not new.
+        EngineError: the scheduler cannot be reached, or is on another machine without TLS.
     """
     replicates = study.replicates if replicates is None else replicates
     if isinstance(replicates, bool) or replicates < study.least:
@@ -117,8 +124,8 @@ def run_study(
     with _directory(out) as place:
         pieces = study.pieces(replicates)
         _begin(place, study, replicates, seed, len(pieces), resume=resume)
-        done = {int(path.stem) for path in (place / "pieces").glob("*.parquet")}
-        missing = [number for number in range(len(pieces)) if number not in done]
+        finished = {int(path.stem) for path in (place / "pieces").glob("*.parquet")}
+        missing = [number for number in range(len(pieces)) if number not in finished]
         if missing:
             with connected(workers, scheduler, len(missing)) as client:
                 jobs = [(number, pieces[number]) for number in missing]
@@ -136,9 +143,11 @@ def in_one_piece(
     report: Callable[[pd.DataFrame], Report],
     least: int = 1,
 ) -> Study:
-    """A study that is too quick to cut up: ``run`` of the replicates and the study's own seed."""
-    whole = functools.partial(_from_root_seed, run)
-    return Study(name, summary, replicates, lambda runs: [{"runs": runs}], whole, report, least)
+    """Define a quick study as one piece: ``run`` takes the replicates and the study's own seed."""
+    run_with_seed = functools.partial(_from_root_seed, run)
+    return Study(
+        name, summary, replicates, lambda runs: [{"runs": runs}], run_with_seed, report, least
+    )
 
 
 def _from_root_seed(
@@ -152,12 +161,12 @@ def _from_root_seed(
 def attempt(
     run: Callable[..., pd.DataFrame], seed: int, number: int, piece: Piece
 ) -> pd.DataFrame | str:
-    """Rows of one piece, or after two failures the last error's traceback."""
+    """Run one piece; return its rows, or the last traceback after ``ATTEMPTS`` failures."""
     text = ""
     for _ in range(ATTEMPTS):
         try:
             return run(np.random.SeedSequence(seed, spawn_key=(number,)), **piece)
-        except Exception:  # whatever a study runs into is recorded, and the others go on
+        except Exception:  # one failing piece must not stop the others
             text = traceback.format_exc()
     return text
 
@@ -174,20 +183,20 @@ def _directory(out: Path | None) -> Iterator[Path]:
 def _begin(
     out: Path, study: Study, replicates: int, seed: int, pieces: int, *, resume: bool
 ) -> None:
-    """Make the directory, or check that it is this study's."""
+    """Create the directory, or check that it belongs to this study with these settings."""
     mark = out / "study.json"
-    said = {
+    settings = {
         "study": study.name, "replicates": replicates, "seed": seed, "pieces": pieces,
         **versions("dpbayes"),
     }  # fmt: skip
     try:
         if mark.exists():
-            found = json.loads(mark.read_text())
-            other = [key for key in said if found.get(key) != said[key]]
-            if other:
-                there = ", ".join(f"{key} {found.get(key)!r}" for key in other)
+            recorded = json.loads(mark.read_text())
+            changed = [key for key in settings if recorded.get(key) != settings[key]]
+            if changed:
+                differences = ", ".join(f"{key} {recorded.get(key)!r}" for key in changed)
                 raise OutputError(
-                    f"--out {str(out)!r} is of another study: there {there}. Take the same "
+                    f"--out {str(out)!r} is of another study: there {differences}. Take the same "
                     "settings, or a new directory."
                 )
             if not resume:
@@ -196,10 +205,10 @@ def _begin(
                 )
         elif out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise OutputError(f"--out {str(out)!r} exists and is no study; name a new directory.")
-        shutil.rmtree(out / "failures", ignore_errors=True)  # they are tried again
+        shutil.rmtree(out / "failures", ignore_errors=True)  # failed pieces are tried again
         for part in ("pieces", "failures", "tables", "figures"):
             (out / part).mkdir(parents=True, exist_ok=True)
-        write_whole(mark, (json.dumps(said, indent=2) + "\n").encode())
+        write_whole(mark, (json.dumps(settings, indent=2) + "\n").encode())
     except OSError as error:
         raise OutputError(f"--out {str(out)!r}: {error.strerror or error}.") from None
     except ValueError as error:
@@ -215,7 +224,7 @@ def _work(
     *,
     progress: bool,
 ) -> None:
-    """Run pieces; each is on disk as soon as it is here."""
+    """Run pieces and write each to disk as soon as it has finished."""
     from distributed import as_completed
     from rich.console import Console
     from rich.progress import (
@@ -239,14 +248,14 @@ def _work(
         for future in as_completed(list(numbers), loop=client.loop):
             number = numbers[future]
             try:
-                found = future.result()
-            except Exception as error:  # a worker died again and again
-                found = f"{type(error).__name__}: {error}"
-            if isinstance(found, str):
-                (out / "failures" / f"{number:06}.txt").write_text(found)
+                result = future.result()
+            except Exception as error:  # its worker died repeatedly
+                result = f"{type(error).__name__}: {error}"
+            if isinstance(result, str):
+                (out / "failures" / f"{number:06}.txt").write_text(result)
             else:
                 path = out / "pieces" / f"{number:06}.parquet"
-                found.assign(piece=number).to_parquet(path.with_suffix(".part"), index=False)
+                result.assign(piece=number).to_parquet(path.with_suffix(".part"), index=False)
                 path.with_suffix(".part").rename(path)
             future.release()
             bar.advance(task)
@@ -255,19 +264,19 @@ def _work(
 def _rows(out: Path, study: Study) -> pd.DataFrame:
     frames = [pd.read_parquet(path) for path in sorted((out / "pieces").glob("*.parquet"))]
     if not frames:
-        first = next(iter(sorted((out / "failures").glob("*.txt"))), None)
-        said = first.read_text().strip().splitlines()[-1] if first else "no piece ran"
-        raise StudyError(f"study {study.name!r}: every piece failed, the first with: {said}")
+        failure = next(iter(sorted((out / "failures").glob("*.txt"))), None)
+        reason = failure.read_text().strip().splitlines()[-1] if failure else "no piece ran"
+        raise StudyError(f"study {study.name!r}: every piece failed, the first with: {reason}")
     return pd.concat(frames, ignore_index=True)
 
 
 def rounded(table: pd.DataFrame, digits: int = 3) -> str:
-    """A table as text."""
+    """Format a table as text with rounded numbers."""
     return table.round(digits).to_string(na_rep="")
 
 
 def notes(found: pd.DataFrame) -> str:
-    """How many figures are off by more than three standard errors, by what is known of them."""
+    """Count the figures that are off by more than three standard errors, by their note."""
     lines = []
     for note in dict.fromkeys(note for note in found["note"] if note):
         count = int((found["note"] == note).sum())
@@ -278,7 +287,7 @@ def notes(found: pd.DataFrame) -> str:
 
 
 def failures(out: Path) -> list[int]:
-    """Numbers of the pieces that failed."""
+    """Numbers of the pieces that failed in a study's directory."""
     return sorted(int(path.stem) for path in (out / "failures").glob("*.txt"))
 
 

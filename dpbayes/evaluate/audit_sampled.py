@@ -1,4 +1,4 @@
-"""An audit by many runs: a lower confidence bound on epsilon. Confidential, as ``audit`` is."""
+"""Audit by many runs: a lower confidence bound on epsilon. The result is confidential."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from dpbayes.privacy.accounting import stated, stated_left
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.synthesis.synthesizer import Synthesizer
 
-LEVEL = 0.05 / 4  # two limits in each of two directions
-
-
-MOST_RUNS = 100_000
+LEVEL = 0.05 / 4  # Bonferroni: two limits in each of two directions
+MOST_RUNS = 100_000  # on each side
 
 
 @dataclass(frozen=True)
@@ -29,9 +27,9 @@ class SampledAudit:
     """A lower confidence bound on epsilon from runs on two neighbours.
 
     Attributes:
-        guarantee: what the mechanism says.
+        guarantee: the mechanism's claim.
         epsilon_lower: 95 % Clopper-Pearson lower bound for add/remove; 0 if nothing is shown.
-        runs: on each side.
+        runs: number of runs on each side.
     """
 
     guarantee: Guarantee
@@ -54,7 +52,7 @@ class SampledAudit:
 
 
 def check_runs(runs: int) -> None:
-    """Raise GuaranteeError for a number of runs that tells nothing, or that never ends."""
+    """Raise GuaranteeError if there are too few runs for a bound, or too many to finish."""
     if not 20 <= runs <= MOST_RUNS:
         raise GuaranteeError(f"runs = {runs} must be from 20 to {MOST_RUNS:,} a side.")
 
@@ -68,7 +66,7 @@ def audit_sampled(
     """Run the mechanism on records with and without ``record``, and bound epsilon from below.
 
     Each run is a fit with its own seed and gives one draw. Half the runs choose a threshold for
-    the log ratio of the two last-stage densities, the other half count how often it is passed.
+    the log ratio of the two last-stage densities, the other half count how often it is exceeded.
     The bound is log(p1 / p0) with Clopper-Pearson limits, in both directions (Bonferroni).
     """
     added = pd.concat([as_frame(records), record], ignore_index=True)
@@ -87,24 +85,24 @@ def audit_sampled(
         for side in sides
     )
     half = runs // 2
-    found = 0.0
+    best_bound = 0.0
     for high, low in ((with_, without), (-without, -with_)):
-        # The first half chooses the threshold, the second half counts.
+        # A threshold chosen on the runs that it is tested on would make the bound invalid.
         thresholds = np.quantile(np.r_[high[:half], low[:half]], np.arange(0.05, 1, 0.05))
         gain = [(1 + (high[:half] >= t).sum()) / (1 + (low[:half] >= t).sum()) for t in thresholds]
         threshold = thresholds[int(np.argmax(gain))]
         k1, k0 = (int((side[half:] >= threshold).sum()) for side in (high, low))
-        found = max(found, log_ratio_bound(k1, k0, runs - half, LEVEL))
-    return SampledAudit(synthesizer.guarantee(), found, runs)
+        best_bound = max(best_bound, log_ratio_bound(k1, k0, runs - half, LEVEL))
+    return SampledAudit(synthesizer.guarantee(), best_bound, runs)
 
 
 def log_ratio_bound(k1: int, k0: int, n: int, level: float, delta: float = 0.0) -> float:
     """Lower confidence bound on log((p1 - delta) / p0) from k1 and k0 of n, at least 0.
 
-    Of an (epsilon, delta)-DP mechanism it is at most epsilon, as p1 <= e^epsilon p0 + delta.
+    For an (epsilon, delta)-DP mechanism it is at most epsilon, as p1 <= e^epsilon p0 + delta.
 
     Args:
-        level: chance that each of the two Clopper-Pearson limits is wrong.
+        level: probability that each of the two Clopper-Pearson limits is wrong.
     """
     low = stats.beta.ppf(level, k1, n - k1 + 1) if k1 else 0.0
     high = stats.beta.ppf(1 - level, k0 + 1, n - k0) if k0 < n else 1.0

@@ -1,4 +1,4 @@
-"""Records of a declared domain, for the audit to try."""
+"""Candidate records of the declared domain, and neighbouring tables, for the audits."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.schema import Column, Schema
 from dpbayes.schema.domain import made_up
 
-INSIDE = 1e-9  # of a continuous column's range: how far inside its bounds candidates lie
-ROUNDS = 3  # of shrinking steps
-MADE_UP = 8  # records that keep the rules of a schema
+INSIDE = 1e-9  # distance of candidates from the bounds, as a share of a continuous range
+ROUNDS = 3  # of the search around a record, each with a quarter of the step
+MADE_UP = 8  # random records that satisfy the rules of a schema
 
 
 def domain(schema: Schema, count: int, rng: np.random.Generator) -> pd.DataFrame:
-    """``count`` records: the ends of the declared domain first, then random ones."""
+    """Generate ``count`` records: the ends of the declared domain first, then random records."""
     return pd.DataFrame({name: _values(c, count, rng) for name, c in schema.columns.items()})
 
 
 def _values(column: Column, count: int, rng: np.random.Generator) -> NDArray[Any]:
     if column.levels:
-        each = np.arange(count - count // 2) % len(column.levels)
-        codes = np.concatenate([each, rng.integers(len(column.levels), size=count // 2)])
+        cycle = np.arange(count - count // 2) % len(column.levels)
+        codes = np.concatenate([cycle, rng.integers(len(column.levels), size=count // 2)])
         return np.asarray([column.levels[code] for code in codes], dtype=object)
     low, high = _ends(column)
     values = np.concatenate([np.tile([low, high], 2), rng.uniform(low, high, count - 4)])
@@ -36,9 +36,10 @@ def _values(column: Column, count: int, rng: np.random.Generator) -> NDArray[Any
 
 
 def steps_around(column: Column, count: int) -> Iterator[Callable[[pd.DataFrame], pd.DataFrame]]:
-    """Functions that put values around a record's own into a numeric column, ever closer.
+    """Yield functions that vary one numeric column around a record's value, in ever finer steps.
 
-    Each takes a frame of one record and gives one of up to nine; none for a column with levels.
+    Each function maps a frame of one record to a frame of up to nine records. A column with levels
+    yields none.
     """
     if column.levels:
         return
@@ -58,7 +59,7 @@ def steps_around(column: Column, count: int) -> Iterator[Callable[[pd.DataFrame]
 
 
 def _ends(column: Column) -> tuple[float, float]:
-    """Ends of the domain; for a continuous column a little inside them."""
+    """Ends of the domain; slightly inside the bounds for a continuous column."""
     if column.lower is None or column.upper is None:
         raise GuaranteeError(f"column {column.name!r} needs bounds to be searched by the audit.")
     margin = INSIDE * (column.upper - column.lower) if column.type == "continuous" else 0.0
@@ -66,7 +67,7 @@ def _ends(column: Column) -> tuple[float, float]:
 
 
 def ordinary(column: Column, records: pd.DataFrame) -> int:
-    """Position of a record whose value of a column is in the middle, or frequent."""
+    """Position of a record with the median number, or the most frequent level, of a column."""
     values = records[column.name]
     if values.isna().all():
         return 0
@@ -80,7 +81,7 @@ def extremes(columns: Sequence[Column], like: pd.DataFrame) -> pd.DataFrame:
     """Records with each of these columns at each end of its domain, or at each level.
 
     Args:
-        like: records of the domain; the first one's other values are kept.
+        like: records of the domain; the first supplies the values of all other columns.
     """
     rows = []
     for column in columns:
@@ -92,10 +93,11 @@ def extremes(columns: Sequence[Column], like: pd.DataFrame) -> pd.DataFrame:
 def corners(columns: Sequence[Column], like: pd.DataFrame) -> pd.DataFrame:
     """Two records with all of these columns at their first, or at their last, end or level.
 
-    What columns share of an epsilon shows where they change together; none for a single column.
+    Columns that divide an epsilon among them reveal an error only if they change together. Empty
+    for a single column.
 
     Args:
-        like: as for ``extremes``.
+        like: as in ``extremes``.
     """
     ends = [column.levels or _ends(column) for column in columns]
     rows = [
@@ -107,12 +109,12 @@ def corners(columns: Sequence[Column], like: pd.DataFrame) -> pd.DataFrame:
 
 def outermost(columns: Sequence[Column], records: pd.DataFrame) -> list[int]:
     """Positions of the records with the smallest and the largest value of each column."""
-    found = []
+    positions = []
     for column in columns if len(records) else ():
         values = records[column.name]
         order = values.cat.codes.to_numpy() if column.levels else values.to_numpy(dtype=float)
-        found += [int(np.argmin(order)), int(np.argmax(order))]
-    return sorted(set(found))
+        positions += [int(np.argmin(order)), int(np.argmax(order))]
+    return sorted(set(positions))
 
 
 @dataclass(frozen=True)
@@ -120,10 +122,10 @@ class NeighbourTable:
     """A table that differs from the confidential one in one record.
 
     Attributes:
-        adjacency: how it differs.
-        table: validated.
+        adjacency: ``add-remove`` or ``substitution``.
+        table: the neighbouring table, validated.
         record: the record that differs, validated, shape (1, columns).
-        instead: the record that it takes the place of, or none: shape (1 or 0, columns).
+        instead: the record that it replaces, or none: shape (1 or 0, columns).
     """
 
     adjacency: Adjacency
@@ -133,57 +135,58 @@ class NeighbourTable:
 
 
 def neighbours(schema: Schema, records: pd.DataFrame, most: int) -> list[NeighbourTable]:
-    """Up to ``most`` neighbours, those that tell most of all columns together first.
+    """Up to ``most`` neighbouring tables, those that change all columns at once first.
 
-    A record at the corners and at the ends of the declared domain, or made up where there are rules
-    to keep, is added, or put in place of an ordinary one; and the outermost records are taken away.
-    Public values stay, and where they are released so does the number of records.
+    A record at a corner or an end of the declared domain (or a random one, if the schema has rules)
+    is added, or replaces an ordinary record; and the outermost records are removed. Public values
+    stay, and if public columns are released the number of records stays too.
 
     Args:
-        records: validated, one at least.
+        records: validated, at least one.
+        most: largest number of neighbours.
     """
     columns = schema.confidential()
     plain = _plain(records)
     place = ordinary(columns[0], records)
-    here = plain.iloc[[place]]
-    tried = [corners(columns, here), extremes(columns, here)]
+    typical = plain.iloc[[place]]
+    pools = [corners(columns, typical), extremes(columns, typical)]
     if schema.kept:
-        tried.append(_plain(made_up(schema, MADE_UP, np.random.default_rng(1))))
-    every = pd.concat([one for one in tried if len(one)])
-    every = every.drop_duplicates().reset_index(drop=True)
+        pools.append(_plain(made_up(schema, MADE_UP, np.random.default_rng(1))))
+    candidates = pd.concat([pool for pool in pools if len(pool)])
+    candidates = candidates.drop_duplicates().reset_index(drop=True)
     fixed = any(column.public for column in schema.columns.values())
-    found: list[NeighbourTable] = []
+    tables: list[NeighbourTable] = []
 
-    def tell(adjacency: Adjacency, frames: list[pd.DataFrame], one: pd.DataFrame) -> None:
+    def add(adjacency: Adjacency, frames: list[pd.DataFrame], changed: pd.DataFrame) -> None:
         try:
             table = schema.validate(pd.concat(frames, ignore_index=True))
-            record = schema.validate(one)
-        except DataError:  # a record that breaks a rule, or a table without any where n is public
+            record = schema.validate(changed)
+        except DataError:  # the record breaks a rule, or n is public and no record is left
             return
         if not table.equals(records):
             instead = records.iloc[[place] if adjacency == "substitution" else []]
-            found.append(NeighbourTable(adjacency, table, record, instead))
+            tables.append(NeighbourTable(adjacency, table, record, instead))
 
-    orders = [range(len(every))[:2], _spread(len(every), 2)]
+    orders = [range(len(candidates))[:2], _spread(len(candidates), 2)]
     for i in (i for order in orders for i in order):
-        one = every.iloc[[i]]
-        tell("substitution", [plain.iloc[:place], one, plain.iloc[place + 1 :]], one)
+        candidate = candidates.iloc[[i]]
+        add("substitution", [plain.iloc[:place], candidate, plain.iloc[place + 1 :]], candidate)
         if not fixed:
-            tell("add-remove", [plain, one], one)
+            add("add-remove", [plain, candidate], candidate)
         if i == 1 and not fixed:
             for at in outermost(columns[:1], records):
-                left = [plain.iloc[:at], plain.iloc[at + 1 :]]
-                tell("add-remove", left, plain.iloc[[at]])
-    return found[:most]
+                remaining = [plain.iloc[:at], plain.iloc[at + 1 :]]
+                add("add-remove", remaining, plain.iloc[[at]])
+    return tables[:most]
 
 
-def _spread(count: int, first: int) -> list[int]:
-    """The numbers from ``first`` to ``count``, those far from each other first."""
-    rest = np.arange(first, count)
+def _spread(count: int, start: int) -> list[int]:
+    """The numbers from ``start`` to ``count - 1``, with successive ones far apart."""
+    rest = np.arange(start, count)
     far = np.argsort([int(f"{k:020b}"[::-1], 2) for k in range(len(rest))])
     return [int(number) for number in rest[far]]
 
 
 def _plain(records: pd.DataFrame) -> pd.DataFrame:
-    """Without categories, which other records may not have."""
+    """Convert categories to plain values, so that records with other levels can be appended."""
     return records.astype({c: object for c in records if records[c].dtype == "category"})

@@ -1,8 +1,8 @@
-"""What an intruder learns of single records from synthetic ones, whichever mechanism made them.
+"""Attacks on single records by means of synthetic rows, whichever mechanism made them.
 
-Tables of levels or numbers, compared by the text of their values. Figures are computed from the
-confidential records and are confidential themselves. An attack that fails proves nothing; what ε
-says bounds all of them (``Bounds``).
+Tables have levels or numbers, which are compared as text. Results are computed from the
+confidential records and are confidential themselves. An attack that fails proves nothing; ε bounds
+all attacks (``Bounds``).
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.lazy import pd, stats
 from dpbayes.schema import Schema
 
-FALSE_RATES = (0.01, 0.1)  # at which the true rate of an attack is given
-MOST_ROWS = 5000  # of either side of a distance
-_BLOCK = 4_000_000  # numbers that are held at once
+FALSE_RATES = (0.01, 0.1)  # false positive rates at which an attack's true rate is reported
+MOST_ROWS = 5000  # of each table of a distance: computing time grows with their product
+_BLOCK = 4_000_000  # distances that are held in memory at once
 
 
 @dataclass(frozen=True)
 class Identification:
-    """Rows that agree with a record in the key columns.
+    """Re-identification measures: rows that agree with a record in the key columns.
 
     In fully synthetic data no row belongs to a person. A match counts as true if the row agrees
     with the record in all columns.
 
     Attributes:
-        expected: mean over records of the share of true ones among the rows that agree in the keys;
-            0 where none does.
+        expected: mean over records of the share of true matches among the rows that agree in the
+            keys; 0 for a record without such rows.
         single: share of records with exactly one such row.
         true: share of records whose only such row is a true match.
-        false: share of records with one whose only one is not; nan without any.
+        false: share of false matches among records with exactly one such row; nan without any.
     """
 
     expected: float
@@ -47,19 +47,21 @@ class Identification:
 def identification(
     records: pd.DataFrame, synthetic: pd.DataFrame, keys: Sequence[str]
 ) -> Identification:
-    """Expected, true and false matches by the key columns, over all columns of ``records``.
+    """Compute expected, true and false matches by the key columns.
+
+    A true match agrees in all columns of ``records``.
 
     Source: reiter-mitra-2009.
     """
-    some, every = list(keys), [str(name) for name in records]
-    there = _numbered(records, synthetic, some)
-    exact = _numbered(records, synthetic, every)
-    rows = _count(there)
-    same = _count(exact)
-    single = rows == 1
-    true = float((single & (same == 1)).mean())
+    key_names, all_names = list(keys), [str(name) for name in records]
+    by_keys = _numbered(records, synthetic, key_names)
+    by_all = _numbered(records, synthetic, all_names)
+    matches = _count(by_keys)
+    true_matches = _count(by_all)
+    single = matches == 1
+    true = float((single & (true_matches == 1)).mean())
     return Identification(
-        float((same / np.maximum(rows, 1)).mean()),
+        float((true_matches / np.maximum(matches, 1)).mean()),
         float(single.mean()),
         true,
         1 - true / float(single.mean()) if single.any() else math.nan,
@@ -68,14 +70,14 @@ def identification(
 
 @dataclass(frozen=True)
 class Attribution:
-    """A sensitive column guessed from the key columns.
+    """Success of guessing a sensitive column from the key columns.
 
     Attributes:
         correct: mean over records of the share of their value among rows that agree in the keys;
-            where none does, its share among all rows.
-        baseline: that share among all rows, for every record.
+            its share among all rows if none agrees.
+        baseline: mean over records of the share of their value among all rows.
         errors: share of records whose value is not the most frequent one among those rows.
-        baseline_errors: the same for the most frequent one of all.
+        baseline_errors: share of records whose value is not the most frequent one of all rows.
     """
 
     correct: float
@@ -111,9 +113,9 @@ def attribution(
 def inferred_error(
     records: pd.DataFrame, synthetic: pd.DataFrame, keys: Sequence[str], sensitive: str
 ) -> float:
-    """Mean absolute error of a number that is guessed as the mean of rows that agree in the keys.
+    """Mean absolute error of a number guessed as the mean of the rows that agree in the keys.
 
-    Where none does, of all rows. Of records and rows where it is not missing.
+    The guess is the mean of all rows if none agrees. Missing values are left out.
 
     Source: park-ghosh-2014, section 4.4.
     """
@@ -128,7 +130,7 @@ def inferred_error(
 
 
 def uniqueness(table: pd.DataFrame, keys: Sequence[str]) -> float:
-    """Share of rows that no other row of the table agrees with in the key columns.
+    """Share of rows whose combination of key values is unique in the table.
 
     Source: park-ghosh-2014, section 4.4.
     """
@@ -138,16 +140,17 @@ def uniqueness(table: pd.DataFrame, keys: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class Closeness:
-    """Synthetic rows and the confidential records, beside a holdout of the same population.
+    """Distances of synthetic rows to the records, compared with a holdout of the same population.
 
     Attributes:
-        to_records, to_holdout: median distance of a synthetic row to the closest one, in columns.
+        to_records, to_holdout: median distance of a synthetic row to the closest record or holdout
+            row, in columns.
         closer: share of synthetic rows that are closer to the records; ties count half. About one
-            half where the records are no closer than others are, for equally many of both.
-        advantage: largest true rate less false rate of telling records from the holdout by their
-            distance to the closest synthetic row.
-        auc: of the same.
-        true_rates: share of records found at false rates ``FALSE_RATES``.
+            half if the records are no closer than the holdout, with equally many of both.
+        advantage: largest difference of true and false rate in telling records from the holdout by
+            their distance to the closest synthetic row.
+        auc: area under the curve of this attack.
+        true_rates: share of records detected at the false rates ``FALSE_RATES``.
     """
 
     to_records: float
@@ -165,21 +168,23 @@ def closeness(
     synthetic: pd.DataFrame,
     seed: int = 1,
 ) -> Closeness:
-    """Distance to the closest record, and a membership attack by it.
+    """Compute distances to the closest record, and a membership attack that uses them.
 
-    A distance is the number of columns with other levels, and of numeric ones the difference over
-    the declared range. At most ``MOST_ROWS`` of each table are looked at, as many of the records as
-    of the holdout.
+    The distance adds 1 for each column with different levels, and for each numeric column the
+    difference over the declared range. At most ``MOST_ROWS`` rows of each table are used, equally
+    many of the records and of the holdout.
 
     Source: yeom-2018; park-ghosh-2014, section 4.4.
     """
     rng = np.random.default_rng(seed)
     size = min(len(records), len(holdout), MOST_ROWS)
     inside, outside = (_some(_scaled(schema, t), size, rng) for t in (records, holdout))
-    made = _some(_scaled(schema, synthetic), min(len(synthetic), MOST_ROWS), rng)
+    synthetic_rows = _some(_scaled(schema, synthetic), min(len(synthetic), MOST_ROWS), rng)
     levels = np.array([bool(c.levels) for c in schema.columns.values()])
-    near, far = (nearest_distance(made, other, levels) for other in (inside, outside))
-    members, others = (nearest_distance(other, made, levels) for other in (inside, outside))
+    near, far = (nearest_distance(synthetic_rows, other, levels) for other in (inside, outside))
+    members, others = (
+        nearest_distance(other, synthetic_rows, levels) for other in (inside, outside)
+    )
     return Closeness(
         float(np.median(near)),
         float(np.median(far)),
@@ -191,14 +196,14 @@ def closeness(
 
 
 def auc(members: Floats, others: Floats) -> float:
-    """Chance that a member's score is above another one's; ties count half."""
+    """Probability that a member's score exceeds a non-member's; ties count half."""
     ranks = stats.rankdata(np.concatenate([members, others]))
     n, m = len(members), len(others)
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
 
 
 def advantage(members: Floats, others: Floats) -> float:
-    """Largest share of members above a cut, less that of the others.
+    """Largest difference between the shares of members and of others at or above a threshold.
 
     Source: yeom-2018.
     """
@@ -208,7 +213,7 @@ def advantage(members: Floats, others: Floats) -> float:
 
 
 def true_rate(members: Floats, others: Floats, false_rate: float) -> float:
-    """The largest share of members above a cut, with at most ``false_rate`` of the others."""
+    """Largest share of members at or above a threshold that at most ``false_rate`` others reach."""
     cuts = np.unique(np.concatenate([members, others]))
     passed = np.array([(others >= cut).mean() for cut in cuts]) <= false_rate
     return max((float((members >= cut).mean()) for cut in cuts[passed]), default=0.0)
@@ -216,13 +221,13 @@ def true_rate(members: Floats, others: Floats, false_rate: float) -> float:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What an (ε, δ) of one record bounds, for every attack on it, with whatever knowledge.
+    """Bounds that (ε, δ) gives for every attack on one record, whatever the attacker knows.
 
     Attributes:
-        epsilon, delta: of the release.
-        odds: factor by which the odds of a statement about a record can change; infinite with δ.
-        advantage: true rate less false rate of an attack on membership.
-        auc: area under its curve.
+        epsilon, delta: the privacy loss of the release.
+        odds: factor by which the odds of a statement about a record can change; infinite if δ > 0.
+        advantage: largest difference of true and false rate of a membership attack.
+        auc: largest area under the curve of a membership attack.
     """
 
     epsilon: float
@@ -233,7 +238,7 @@ class Bounds:
 
     @classmethod
     def of(cls, epsilon: float, delta: float = 0.0) -> Bounds:
-        """Of a release with this total.
+        """Compute the bounds for a release with this total loss.
 
         A test with false rate x has a true rate of at most min(e^ε x + δ, 1 - e^-ε (1 - δ - x)):
         with δ = 0, corners at x = 1/(1 + e^ε), so that the advantage is at most
@@ -250,48 +255,52 @@ class Bounds:
         return cls(epsilon, delta, odds, top - corner, area)
 
     def true_rate(self, false_rate: float) -> float:
-        """How often a guess about a record can be right that is right so often without it.
+        """Upper bound on an attack's true-positive rate at a given false-positive rate.
 
-        Holds for the mean over records too, as the bound is concave.
+        It holds for the mean over records too, as the bound is concave.
 
         Source: kairouz-oh-viswanath-2015.
         """
-        left = false_rate * math.exp(min(self.epsilon, 700.0)) + self.delta
-        return min(1.0, left, 1 - math.exp(-self.epsilon) * (1 - self.delta - false_rate))
+        rising = false_rate * math.exp(min(self.epsilon, 700.0)) + self.delta
+        return min(1.0, rising, 1 - math.exp(-self.epsilon) * (1 - self.delta - false_rate))
 
 
 def nearest_distance(rows: Floats, others: Floats, levels: NDArray[np.bool_]) -> Floats:
     """Distance of each row to the closest of the others, shape (rows,).
 
     Args:
-        rows, others: shape (n, columns), numbers of levels or parts of a range.
-        levels: columns that are equal or not.
+        rows, others: level numbers, or values scaled to the range, shape (n, columns).
+        levels: True for columns whose values are only compared for equality.
     """
-    found = np.full(len(rows), np.inf)
+    distances = np.full(len(rows), np.inf)
     step = max(1, _BLOCK // max(1, len(others)))
-    for first in range(0, len(rows), step):
-        here = rows[first : first + step]
-        total = np.zeros((len(here), len(others)))
+    for start in range(0, len(rows), step):
+        chunk = rows[start : start + step]
+        total = np.zeros((len(chunk), len(others)))
         for j, level in enumerate(levels):
-            apart = here[:, j, None] - others[:, j]
+            apart = chunk[:, j, None] - others[:, j]
             total += (apart != 0) if level else np.abs(apart)
-        found[first : first + step] = total.min(axis=1)
-    return found
+        distances[start : start + step] = total.min(axis=1)
+    return distances
 
 
 def _scaled(schema: Schema, table: pd.DataFrame) -> Floats:
-    """Numbers of levels, and parts of the declared range; unbounded counts as they are."""
-    found: list[Floats] = []
+    """Convert levels to their numbers and scale values to the declared range.
+
+    Unbounded counts keep their values.
+    """
+    scaled: list[Floats] = []
     for column in schema.columns.values():
         values = column.validate(table[column.name])
         if column.levels:
-            found.append(np.asarray(values.cat.codes, dtype=float))
+            scaled.append(np.asarray(values.cat.codes, dtype=float))
             continue
         low = column.lower or 0.0
         width = 1.0 if column.upper is None else column.upper - low
-        found.append((np.asarray(values, dtype=float) - low) / width)
-    every = np.column_stack(found)
-    return np.where(np.isnan(every), -1.0, every)  # as far from any value as values can be
+        scaled.append((np.asarray(values, dtype=float) - low) / width)
+    table_values = np.column_stack(scaled)
+    # At -1 a missing value is at least as far from a scaled number as two of these can be apart.
+    return np.where(np.isnan(table_values), -1.0, table_values)
 
 
 def _some(rows: Floats, size: int, rng: np.random.Generator) -> Floats:
@@ -301,19 +310,19 @@ def _some(rows: Floats, size: int, rng: np.random.Generator) -> Floats:
 def _numbered(
     records: pd.DataFrame, synthetic: pd.DataFrame, columns: list[str]
 ) -> tuple[Ints, Ints]:
-    """A number for each combination of values, in both tables."""
+    """Number the combinations of values of these columns, alike in both tables."""
     number = np.zeros(len(records) + len(synthetic), dtype=np.int64)
     for name in columns:
-        both = pd.concat([records[name], synthetic[name]])
-        text = both if both.dtype.kind == "i" else both.astype(str)
-        level, found = pd.factorize(text, use_na_sentinel=False)
-        # Numbered anew with each column: products of many sizes are no 64-bit numbers.
-        number = np.asarray(pd.factorize(number * len(found) + level)[0], dtype=np.int64)
+        column = pd.concat([records[name], synthetic[name]])
+        text = column if column.dtype.kind == "i" else column.astype(str)
+        level, levels = pd.factorize(text, use_na_sentinel=False)
+        # Renumber after each column: the product of many sizes would overflow 64 bits.
+        number = np.asarray(pd.factorize(number * len(levels) + level)[0], dtype=np.int64)
     return number[: len(records)], number[len(records) :]
 
 
 def _count(numbered: tuple[Ints, Ints]) -> Ints:
-    """Synthetic rows with the number of each record."""
+    """Count the synthetic rows that have the same number as each record."""
     ours, theirs = numbered
-    most = int(max(ours.max(initial=0), theirs.max(initial=0))) + 1
-    return np.bincount(theirs, minlength=most)[ours]
+    size = int(max(ours.max(initial=0), theirs.max(initial=0))) + 1
+    return np.bincount(theirs, minlength=size)[ours]

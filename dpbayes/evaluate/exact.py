@@ -1,8 +1,8 @@
-"""An exact audit: what every answer with noise costs, worked out on the records and neighbours.
+"""Exact audit: the privacy loss of every noisy answer, computed on the records and on neighbours.
 
-Confidential, as ``audit`` is. It can reject a claim and never prove it. It has no error rate: a
-mechanism is run on the records and on a neighbour at once, is given the same answers on both, and
-the loss of each answer is computed (``questions``). What answers do not pay for has to be the same.
+The result is confidential. It can reject a claim and never prove it. It has no error rate: a
+mechanism runs on the records and on a neighbour at once, gets the same noisy answers on both, and
+the loss of each answer is computed (``questions``). All else that the runs produce must be equal.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise
 from dpbayes.synthesis.synthesizer import Synthesizer
 
-NEIGHBOURS = 12  # by default
-ALIKE = 3  # neighbours of records that are all alike
-SECONDS = 30.0  # after which no other neighbour is begun
-MOST_ROWS = 100_000  # of synthetic data, where fewer may be asked for than are declared
-ROUNDING = 1e-9  # of a loss beside its claim
+NEIGHBOURS = 12  # that are tried by default
+ALIKE = 3  # neighbours of a table whose records are all equal
+SECONDS = 30.0  # after which no other neighbour is started
+MOST_ROWS = 100_000  # synthetic rows to compare, if there are no public columns
+ROUNDING = 1e-9  # relative error allowed in a loss, compared with its claim
 UNSEEN = (
     "what other neighbours, and other answers of the noise, would have shown",
     "whether noise has the distribution that was asked for (the package's tests look at that)",
@@ -50,18 +50,18 @@ UNSEEN_CHAINS = (
 
 @dataclass(frozen=True)
 class ExactAudit:
-    """The largest loss of one data set over the neighbours that were tried.
+    """Largest loss of one data set over the neighbours that were tried.
 
     Attributes:
-        guarantee: what is claimed.
-        claim: the loss that this part of the claim was made of.
-        add_remove, substitution: of the neighbours of either kind, the loss that is the largest
-            part of its claim.
-        differs: what the first thing is that differs and that no answer pays for; or empty.
-        record: the record that did most.
-        neighbours: how many were tried.
-        part: what of the claim was looked at; empty for all of it.
-        questions: that the mechanism asked its noise, at most.
+        guarantee: the claim of the mechanism.
+        claim: the claimed loss of the part that was audited.
+        add_remove, substitution: for each kind of neighbour, the loss that is the largest share of
+            its claim.
+        differs: the first difference that no answer accounts for; empty if there is none.
+        record: the record with the largest effect.
+        neighbours: number of neighbours tried.
+        part: the audited part of the claim; empty for all of it.
+        questions: largest number of noisy answers that the mechanism asked for.
     """
 
     guarantee: Guarantee
@@ -76,7 +76,7 @@ class ExactAudit:
 
     @property
     def share(self) -> float:
-        """The largest loss as a part of its claim; infinite where something unpaid differs."""
+        """Largest loss as a share of its claim; infinite for a difference that no answer covers."""
         if self.differs and math.isfinite(self.claim.plain):
             return math.inf
         return max(
@@ -86,7 +86,7 @@ class ExactAudit:
 
     @property
     def violated(self) -> bool:
-        """True if a loss exceeds its claim, or if something differs that nothing pays for."""
+        """True if a loss exceeds its claim, or if something differs that no answer covers."""
         return self.share > 1 + ROUNDING
 
     def __str__(self) -> str:
@@ -94,19 +94,19 @@ class ExactAudit:
         spent, nominal = (
             " / ".join(words) for words in zip(*(_said(*c) for c in claims), strict=True)
         )
-        what = f", {self.part}" if self.part else ""
+        part = f", {self.part}" if self.part else ""
         verdict = "EXCEEDED" if self.violated else "not exceeded"
         return (
-            f"{self.guarantee.mechanism}{what}: answers cost up to {spent} (add/remove / "
+            f"{self.guarantee.mechanism}{part}: answers cost up to {spent} (add/remove / "
             f"substitution; exact, {self.neighbours} neighbours), claimed {nominal}: {verdict}"
             + (f"; {self.differs}" if self.differs else "")
         )
 
 
 def share(lost: Lost, claim: Loss) -> float:
-    """A loss as a part of its claim: the largest of its epsilon's, Gaussian rho's and whole rho's.
+    """Largest share of the claim that a loss uses: of epsilon, of Gaussian rho, or of total rho.
 
-    0 where nothing is claimed.
+    0 if nothing is claimed.
     """
     if not math.isfinite(claim.plain):
         return 0.0
@@ -115,22 +115,22 @@ def share(lost: Lost, claim: Loss) -> float:
 
 
 def _said(lost: Lost, claim: Loss) -> tuple[str, str]:
-    """What was spent and what is claimed, in the unit of the claim."""
+    """Format the loss and the claim, in the unit of the claim."""
     if not math.isfinite(claim.plain):
         return "-", "no ε"
     if not claim.rest:
         return f"ε = {stated(lost.plain)}", stated(claim.plain)
-    both = f"ε = {stated(lost.plain)} and " if claim.plain or lost.plain else ""
-    return f"{both}ρ = {stated(lost.rest)}", stated(claim.rest)
+    pure_part = f"ε = {stated(lost.plain)} and " if claim.plain or lost.plain else ""
+    return f"{pure_part}ρ = {stated(lost.rest)}", stated(claim.rest)
 
 
 class _Run(NamedTuple):
-    """What a table led to.
+    """Result of a run on one table.
 
     Attributes:
         rows: the public number of rows.
-        fitted, output: the mechanism and its private outputs; or None and what a posterior's noise
-            was for.
+        fitted, output: the fitted mechanism and its private outputs; or None and the stages and
+            anchors that a posterior's noise was used for.
     """
 
     rows: int
@@ -139,7 +139,7 @@ class _Run(NamedTuple):
 
 
 class _Case(NamedTuple):
-    """What is compared: the records, or others, a neighbour, and for how many data sets."""
+    """A comparison: a base table, its neighbour, and the number of data sets."""
 
     base: Task
     neighbour: NeighbourTable
@@ -154,22 +154,23 @@ def audit_exact(
     seed: int = 1,
     seconds: float = SECONDS,
 ) -> ExactAudit:
-    """Give a mechanism the same answers on neighbours, and add up what they cost.
+    """Give a mechanism the same noisy answers on neighbouring tables, and add up their losses.
 
-    Of a posterior that chains draw, these are the answers that are noise: a noisy number of rows,
-    and tables for an anchor; ``audit`` has the rest. Of one among candidates it is everything.
+    For a posterior that chains draw from, only the noisy answers are audited: a noisy number of
+    rows, and tables for an anchor; ``audit`` covers the rest. For draws among candidate points
+    everything is audited.
 
     Args:
-        most: neighbours to try.
-        seed: of the answers, and of what is computed from them.
-        seconds: after which no other neighbour is begun; one is always tried.
+        most: largest number of neighbours to try.
+        seed: seed of the answers, and of all that is computed from them.
+        seconds: time after which no other neighbour is started; one is always tried.
     Raises:
         GuaranteeError: no record, or no neighbour to try.
     """
     synthesizer = synthesizer.with_settings(replace(synthesizer.settings, seed=seed))
     base = synthesizer.task(records, allow_nonconvergence=True)
     if base.records.empty:
-        raise GuaranteeError("an audit needs a record to put others in the place of.")
+        raise GuaranteeError("an audit needs a record to replace, and there are none.")
     guarantee, mechanism = synthesizer.guarantee(), synthesizer.mechanism
     paired = guarantee.each.rho > 0 and guarantee.for_datasets(2).draws > 1
     tried = _cases(base, most, pairs=paired)
@@ -184,25 +185,29 @@ def audit_exact(
     started, number = time.monotonic(), 0
     for number, case in enumerate(tried, start=1):
         neighbour, several = case.neighbour, case.datasets > 1
-        of = guarantee.once.plus(guarantee.each, case.datasets) if several else claim
-        of = of if neighbour.adjacency == "add-remove" else of.substitution()
+        case_claim = guarantee.once.plus(guarantee.each, case.datasets) if several else claim
+        case_claim = (
+            case_claim if neighbour.adjacency == "add-remove" else case_claim.substitution()
+        )
         try:
-            found = _compared(synthesizer, case, seed + number, of, chains=chains)
+            answers = _compared(synthesizer, case, seed + number, case_claim, chains=chains)
         except DpbayesError:
             if case.base is base:
                 raise
-            continue  # a mechanism may refuse records that are all alike, on both sides
-        now = math.inf if found.differs else share(found.lost, of)
-        if several and not found.differs and now > 1 + ROUNDING:
-            found = replace(found, differs="two data sets cost more than is claimed for two")
-        if candidates and not found.differs and "select" not in found.kinds:
-            found = replace(found, differs="no draw was chosen by noise")
-        differs = differs or found.differs
-        questions = max(questions, 0 if several else len(found.kinds))
-        if now > worst_share:
-            worst, worst_share = neighbour, now
-        if not several and share(found.lost, of) > share(largest[neighbour.adjacency], of):
-            largest[neighbour.adjacency] = found.lost
+            continue  # a mechanism may refuse records that are all equal, on both sides
+        case_share = math.inf if answers.differs else share(answers.lost, case_claim)
+        if several and not answers.differs and case_share > 1 + ROUNDING:
+            answers = replace(answers, differs="two data sets cost more than is claimed for two")
+        if candidates and not answers.differs and "select" not in answers.kinds:
+            answers = replace(answers, differs="no draw was chosen by noise")
+        differs = differs or answers.differs
+        questions = max(questions, 0 if several else len(answers.kinds))
+        if case_share > worst_share:
+            worst, worst_share = neighbour, case_share
+        if not several and share(answers.lost, case_claim) > share(
+            largest[neighbour.adjacency], case_claim
+        ):
+            largest[neighbour.adjacency] = answers.lost
         if time.monotonic() - started > seconds:
             break
     record = {str(k): v for k, v in worst.record.iloc[0].items()}
@@ -212,23 +217,23 @@ def audit_exact(
 
 
 def _cases(base: Task, most: int, *, pairs: bool) -> list[_Case]:
-    """Neighbours of the records, and of as many that are all alike; first one of each kind.
+    """Neighbours of the records, and of a table of equal records; one of each kind comes first.
 
     Args:
-        pairs: two data sets have private outputs of their own.
+        pairs: also compare two data sets, if each has a private output of its own.
     """
     alike = base.of(base.records.iloc[[0] * len(base.records)].reset_index(drop=True))
-    own = [_Case(base, n) for n in neighbours(base.schema, base.records, most)]
-    others = [_Case(alike, n) for n in neighbours(base.schema, alike.records, ALIKE)]
-    first = [*own[:1], *others[:1]]
-    twice = [case._replace(datasets=2) for case in first] if pairs else []
-    return [*first, *twice, *own[1:ALIKE], *others[1:], *own[ALIKE:]]
+    own_cases = [_Case(base, n) for n in neighbours(base.schema, base.records, most)]
+    alike_cases = [_Case(alike, n) for n in neighbours(base.schema, alike.records, ALIKE)]
+    leading = [*own_cases[:1], *alike_cases[:1]]
+    twice = [case._replace(datasets=2) for case in leading] if pairs else []
+    return [*leading, *twice, *own_cases[1:ALIKE], *alike_cases[1:], *own_cases[ALIKE:]]
 
 
 def _compared(
     synthesizer: Synthesizer[Any], case: _Case, seed: int, claim: Loss, *, chains: bool
 ) -> Interview[_Run]:
-    """What answers cost on a neighbour, and what differs that they do not pay for."""
+    """Compute the losses on a neighbour, and the first difference that they do not cover."""
     base, neighbour = case.base, case.neighbour
 
     def along(start: pd.DataFrame, way: Way) -> Interview[_Run]:
@@ -237,37 +242,41 @@ def _compared(
                 return lambda noise: _anchored(synthesizer, base, table, noise)
             return lambda noise: _run(synthesizer, base, table, start, noise, case.datasets)
 
-        found = interview(on(base.records), on(neighbour.table), seed, way)
-        if found.results is None:
-            return found
-        return replace(found, differs=_differs(base, *found.results, seed))
+        answers = interview(on(base.records), on(neighbour.table), seed, way)
+        if answers.results is None:
+            return answers
+        return replace(answers, differs=_differs(base, *answers.results, seed))
 
-    found = along(neighbour.record, WAYS[0])
-    if "poisson" in found.kinds:
-        return _with_copies(found, synthesizer.spent, case)
-    if "levels" not in found.kinds:
-        return found
-    # Where a chain goes follows its answers: other ways, from other seeds.
-    starts = [one for one in (neighbour.record, neighbour.instead) if len(one)]
-    every = [found, *(along(start, way) for start in starts for way in WAYS)]
-    differing = [one for one in every if one.differs]
-    return max(differing or every, key=lambda one: share(one.lost, claim))
+    answers = along(neighbour.record, WAYS[0])
+    if "poisson" in answers.kinds:
+        return _with_copies(answers, synthesizer.spent, case)
+    if "levels" not in answers.kinds:
+        return answers
+    # The path of a chain depends on its answers: try all ways to answer, from each start.
+    starts = [start for start in (neighbour.record, neighbour.instead) if len(start)]
+    runs = [answers, *(along(start, way) for start in starts for way in WAYS)]
+    differing = [run for run in runs if run.differs]
+    return max(differing or runs, key=lambda run: share(run.lost, claim))
 
 
-def _with_copies(found: Interview[_Run], mechanism: Mechanism[Any], case: _Case) -> Interview[_Run]:
-    """With what copies of records cost in place of what noise on their counts does."""
-    first = found.kinds.index("poisson")
-    asked = zip(found.kinds[first:], found.losses[first:], strict=True)
-    others = [loss for kind, loss in asked if kind not in ("poisson", "counts", "inside")]
-    counted = len(found.kinds) - first - len(others) - found.kinds.count("poisson")
-    if counted != case.datasets and not found.differs:
-        found = replace(found, differs="copies of records are counted more than once")
+def _with_copies(
+    answers: Interview[_Run], mechanism: Mechanism[Any], case: _Case
+) -> Interview[_Run]:
+    """Replace the losses of noisy bootstrap counts by the loss that includes random copies."""
+    start = answers.kinds.index("poisson")
+    pairs = zip(answers.kinds[start:], answers.losses[start:], strict=True)
+    other_losses = [loss for kind, loss in pairs if kind not in ("poisson", "counts", "inside")]
+    counted = len(answers.kinds) - start - len(other_losses) - answers.kinds.count("poisson")
+    if counted != case.datasets and not answers.differs:
+        answers = replace(answers, differs="copies of records are counted more than once")
     copied = lost_by_copies(mechanism, case.base, case.neighbour)
-    return replace(found, losses=(*found.losses[:first], *others, *[copied] * case.datasets))
+    return replace(
+        answers, losses=(*answers.losses[:start], *other_losses, *[copied] * case.datasets)
+    )
 
 
 def _task(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, noise: Noise) -> Task:
-    rows = base.rows  # held fixed where it is public, and so are all facts that follow it
+    rows = base.rows  # a public number of rows stays fixed, and all facts that depend on it
     if synthesizer.schema.rows.share:
         rows = synthesizer.public_rows(len(table), noise)
     return replace(base.of(table), rows=rows, noise=noise)
@@ -297,15 +306,15 @@ def _anchored(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, no
 
 
 def _differs(base: Task, a: _Run, b: _Run, seed: int) -> str:
-    """What differs between two runs with the same answers; empty if nothing does."""
+    """First difference between two runs with the same answers; empty if there is none."""
     if a.rows != b.rows:
         return "the number of rows differs"
     if a.fitted is None or b.fitted is None:
         return "" if same(a.output, b.output) else "anchors differ"
     settings = [
-        json.dumps(dict(one.fitted.settings), sort_keys=True, default=str)
-        for one in (a, b)
-        if one.fitted is not None
+        json.dumps(dict(run.fitted.settings), sort_keys=True, default=str)
+        for run in (a, b)
+        if run.fitted is not None
     ]
     if settings[0] != settings[1]:
         return "public settings differ"
@@ -315,9 +324,9 @@ def _differs(base: Task, a: _Run, b: _Run, seed: int) -> str:
     size = a.rows if public else min(a.rows, MOST_ROWS)
     for outputs in zip(a.output, b.output, strict=True):
         rows = [
-            one.fitted.synthetic(output, size, np.random.default_rng([seed, 2]))
-            for one, output in zip((a, b), outputs, strict=True)
-            if one.fitted is not None
+            run.fitted.synthetic(output, size, np.random.default_rng([seed, 2]))
+            for run, output in zip((a, b), outputs, strict=True)
+            if run.fitted is not None
         ]
         if not rows[0].equals(rows[1]):
             return "synthetic rows differ"
@@ -325,7 +334,7 @@ def _differs(base: Task, a: _Run, b: _Run, seed: int) -> str:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Two private outputs are equal, whatever they are made of."""
+    """Return True if two private outputs are equal, whatever their types."""
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray):

@@ -1,9 +1,9 @@
-"""Questions that a mechanism asks its noise on two neighbours, answered alike, and what they cost.
+"""Questions that a mechanism asks its noise on two neighbouring tables, and their privacy loss.
 
-``interview`` runs the same work on both tables at once. Whenever one of them asks for noise, the
-other has to ask the same question: the same kind, shape and scale, at the same place. Both are then
-given one answer, and the question has a loss: the largest log ratio that an answer to it can have,
-worked out from what was asked on either side. Nothing here is estimated.
+``interview`` runs the same work on both tables at once. Whenever one run asks for noise, the other
+must ask the same question: the same kind, shape and scale, at the same point. Both then get the
+same answer. The loss of the question is the largest log ratio that any answer can have, computed
+from the values of both sides. Nothing is estimated.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ WAITING = 600.0  # seconds for one side to ask its next question
 
 @dataclass(frozen=True)
 class NoiseQuestion:
-    """What was asked of ``Noise``.
+    """A call of a method of ``Noise``.
 
     Attributes:
         kind: name of the method.
-        asked: what follows from the records. Confidential.
-        public: everything else, which no record may change: shapes, scales, ranges.
+        asked: the argument that depends on the records. Confidential.
+        public: all other arguments, which no record may change: shapes, scales, ranges.
     """
 
     kind: str
@@ -46,13 +46,13 @@ class NoiseQuestion:
 
 @dataclass(frozen=True)
 class Lost:
-    """Loss of answers, in each direction.
+    """Privacy loss of answers, in each direction.
 
     Attributes:
         up, down: largest log ratio of an answer's probability on the first table to that on the
-            second, and the other way round; of Gaussian noise, which has no bound, nothing.
+            second, and the other way round; 0 for Gaussian noise, whose ratio has no bound.
         rest: rho of Gaussian noise.
-        rho: of everything.
+        rho: rho of all noise.
     """
 
     up: float = 0.0
@@ -62,14 +62,14 @@ class Lost:
 
     @classmethod
     def between(cls, up: float, down: float) -> Lost:
-        """Of an answer whose log ratio lies in [-down, up], which is (up + down)^2 / 8-zCDP.
+        """Loss of an answer with a log ratio in [-down, up], which is (up + down)^2 / 8-zCDP.
 
         Source: cesar-rogers-2021.
         """
         return cls(up, down, 0.0, (up + down) ** 2 / 8)
 
     def plus(self, other: Lost) -> Lost:
-        """Of both."""
+        """Add the losses of two answers."""
         return Lost(
             self.up + other.up,
             self.down + other.down,
@@ -79,7 +79,7 @@ class Lost:
 
     @property
     def plain(self) -> float:
-        """The larger direction: an epsilon."""
+        """Loss in the larger direction: an epsilon."""
         return max(self.up, self.down)
 
 
@@ -87,15 +87,15 @@ NONE_LOST = Lost()
 
 
 def sum_of(losses: Iterable[Lost]) -> Lost:
-    """Of several answers."""
+    """Add the losses of several answers."""
     return functools.reduce(Lost.plus, losses, NONE_LOST)
 
 
 class _Answers(StudyNoise):
-    """What both sides are told.
+    """Answers that both sides get.
 
     Attributes:
-        way: as for ``interview``.
+        way: as in ``interview``.
     """
 
     def __init__(self, seed: np.random.Generator, way: Way) -> None:
@@ -104,18 +104,18 @@ class _Answers(StudyNoise):
 
 
 class _Stop(BaseException):
-    """Ends the work of a side whose answers nobody needs any more."""
+    """Ends the work of a side whose result is no longer needed."""
 
 
 class _Asking(Noise):
-    """Hands every question to the interviewer."""
+    """Noise that passes every question to the interviewer."""
 
     name = "audit: not for release"
     releasable = False
 
     def __init__(self, ask: Callable[[NoiseQuestion], Any], seed: int) -> None:
         self._ask = ask
-        self.rng = np.random.default_rng([seed, 1])  # of what is computed from answers
+        self.rng = np.random.default_rng([seed, 1])  # for random steps after the answers
 
     def _question(self, kind: str, values: ArrayLike, *public: Any) -> Any:
         array = np.asarray(values)
@@ -147,7 +147,7 @@ class _Asking(Noise):
     def urn(
         self, codes: Ints, sizes: Sequence[int], extra: int, size: int, *, doubled: bool
     ) -> Ints:
-        public = (tuple(sizes), extra, size, doubled)  # and not how many records there are
+        public = (tuple(sizes), extra, size, doubled)  # not the confidential number of records
         return np.asarray(self._ask(NoiseQuestion("urn", np.asarray(codes), public)))
 
     def below(self, ends: ArrayLike) -> NDArray[Any]:
@@ -162,14 +162,14 @@ class _Asking(Noise):
 
 @dataclass(frozen=True)
 class _Ended:
-    """A side's result, or what it raised."""
+    """Result of a side, or the error that it raised."""
 
     result: Any = None
     error: BaseException | None = None
 
 
 class _Side:
-    """Work that stops whenever it asks something, until it is answered."""
+    """Work in a thread that pauses at each question until it is answered."""
 
     def __init__(self, work: Callable[[Noise], Any], seed: int) -> None:
         self._questions: queue.SimpleQueue[NoiseQuestion | _Ended] = queue.SimpleQueue()
@@ -190,29 +190,29 @@ class _Side:
             return
         try:
             self._questions.put(_Ended(self._work(self._noise)))
-        except BaseException as error:  # the interviewer raises it, or has asked for it
+        except BaseException as error:  # the interviewer re-raises it, or caused it by a _Stop
             self._questions.put(_Ended(error=error))
 
     def go_on(self, answer: Any = None) -> NoiseQuestion | _Ended:
-        """The next question, or the end. Only one side works at a time."""
+        """Return the next question, or the end. Only one side works at a time."""
         self._answers.put(answer)
         return self._questions.get(timeout=WAITING)
 
     def stop(self) -> None:
-        """Wait no longer for its work."""
+        """Stop the work and wait for its thread to end."""
         self._answers.put(_Stop())
         self._thread.join(WAITING)
 
 
 @dataclass(frozen=True)
 class Interview(Generic[T]):
-    """What came of the work on both tables.
+    """Result of the work on both tables.
 
     Attributes:
-        losses: by each answer, in order.
-        differs: what the first difference is in, which no answer pays for; empty without one.
-        results: of both sides, where they came to an end.
-        kinds: of the questions.
+        losses: loss of each answer, in order.
+        differs: the first difference, which no answer accounts for; empty without one.
+        results: results of both sides; None if they did not both finish.
+        kinds: kinds of the questions, in order.
     """
 
     losses: tuple[Lost, ...]
@@ -222,7 +222,7 @@ class Interview(Generic[T]):
 
     @property
     def lost(self) -> Lost:
-        """By all answers together."""
+        """Loss of all answers together."""
         return sum_of(self.losses)
 
 
@@ -232,12 +232,12 @@ def interview(
     """Run the same work on two tables, with the same answers to the same questions.
 
     Args:
-        seed: of the answers, and of a generator that each side has for all that is no question.
-        way: which levels are answered, where one is asked for by its weights: those whose
-            probabilities are farthest apart, or the highest or lowest of the first table's beside
-            the second's.
+        seed: seed of the answers, and of each side's generator for steps without a question.
+        way: how to choose the level if one is asked for by weights: the one whose probabilities
+            differ most between the tables (``apart``), or whose log ratio of the first table's
+            probability to the second's is highest (``up``) or lowest (``down``).
     Raises:
-        whatever the work raises on both sides alike.
+        The work's own error, if it is the same on both sides.
     """
     sides = [_Side(work, seed) for work in (first, second)]
     try:
@@ -248,14 +248,14 @@ def interview(
 
 
 def _asked(sides: Sequence[_Side], study: _Answers) -> Interview[Any]:
-    """Question after question, until both sides end or differ."""
-    told: list[Any] = [None, None]
+    """Answer question after question, until both sides end or differ."""
+    answers: list[Any] = [None, None]
     kinds: list[str] = []
     losses: list[Lost] = []
     while True:
-        now = [side.go_on(answer) for side, answer in zip(sides, told, strict=True)]
-        ended = [one for one in now if isinstance(one, _Ended)]
-        errors = [one.error for one in ended if one.error is not None]
+        turns = [side.go_on(answer) for side, answer in zip(sides, answers, strict=True)]
+        ended = [turn for turn in turns if isinstance(turn, _Ended)]
+        errors = [end.error for end in ended if end.error is not None]
         if len(ended) == 2 and not errors:
             return Interview(tuple(losses), "", (ended[0].result, ended[1].result), tuple(kinds))
         if len(errors) == 2 and str(errors[0]) == str(errors[1]):
@@ -264,12 +264,12 @@ def _asked(sides: Sequence[_Side], study: _Answers) -> Interview[Any]:
             how = "ends in an error" if errors else "asks nothing more"
             differs = f"after {len(kinds)} questions one table {how}, and the other does not"
             return Interview(tuple(losses), differs, None, tuple(kinds))
-        a, b = (one for one in now if isinstance(one, NoiseQuestion))
+        a, b = (turn for turn in turns if isinstance(turn, NoiseQuestion))
         if (a.kind, a.public) != (b.kind, b.public):
             differs = f"question {len(kinds) + 1} ({a.kind}) is asked with other settings"
             return Interview(tuple(losses), differs, None, tuple(kinds))
-        more, told = _KINDS[a.kind](a, b, study)
-        losses.append(more)
+        loss, answers = _KINDS[a.kind](a, b, study)
+        losses.append(loss)
         kinds.append(a.kind)
 
 
@@ -289,44 +289,44 @@ def _pure(epsilon: float) -> Lost:
 
 
 def _laplace(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
-    """Laplace noise, discrete or not: the L1 distance over the scale."""
+    """Loss of Laplace noise, discrete or continuous: the L1 distance over the scale."""
     _, scale = a.public
     draw = study.counts if a.kind == "counts" else study.reals
     return _both(_pure(float(_distance(a, b).sum()) / scale), draw(a.asked, scale))
 
 
 def _gaussian(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
-    """Gaussian noise: half the squared L2 distance over the variance, a rho."""
+    """Loss of Gaussian noise, a rho: half the squared L2 distance over the variance."""
     _, sigma = a.public
     rho = float((_distance(a, b) ** 2).sum()) / (2 * sigma**2)
     return _both(Lost(0.0, 0.0, rho, rho), study.gaussian(a.asked, sigma))
 
 
 def _radial(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
-    """Radial noise, whose radius is a whole number: the L2 distance, rounded up, over the scale."""
+    """Loss of radial noise with a whole radius: the L2 distance, rounded up, over the scale."""
     _, scale = a.public
-    far = math.ceil(float(np.linalg.norm(_distance(a, b))))
-    return _both(_pure(far / scale), study.radial(a.asked, scale))
+    distance = math.ceil(float(np.linalg.norm(_distance(a, b))))
+    return _both(_pure(distance / scale), study.radial(a.asked, scale))
 
 
 def _select(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
-    """The exponential mechanism: the index whose probability differs most, each way."""
+    """Loss of the exponential mechanism: the largest log ratio of an index, in each direction."""
     _, scale = a.public
-    p, q = (special.log_softmax(np.asarray(one.asked, dtype=float) / scale) for one in (a, b))
+    p, q = (special.log_softmax(np.asarray(side.asked, dtype=float) / scale) for side in (a, b))
     with np.errstate(invalid="ignore"):
-        ratio = np.where(p == q, 0.0, p - q)  # two that are never chosen are alike
+        ratio = np.where(p == q, 0.0, p - q)  # p = q = -inf would give nan
     lost = Lost.between(float(ratio.max()), float(-ratio.min()))
     return _both(lost, study.select(a.asked, scale))
 
 
 def _inside(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
-    """Noise drawn again until it is inside: each distance, and the normalising constants."""
+    """Loss of noise truncated to a range: the distances and the normalising constants."""
     _, scale, lower, upper, integer = a.public
     more = 1 if integer else 0
     q = math.exp(-1 / scale) if integer else 1.0
 
     def log_inside(values: Floats) -> Floats:
-        """Logarithm of the chance to be inside, up to a constant."""
+        """Log probability to fall inside the range, up to a constant."""
         below = -np.expm1(-(values - lower + more) / scale)
         return np.asarray(np.log(below - q * np.expm1(-(upper - values) / scale)))
 
@@ -338,27 +338,27 @@ def _inside(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
 
 
 def _levels(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
-    """A level by whole weights, row by row; any where the tables agree."""
+    """Loss of drawing a level per row by whole weights; any level where the tables agree."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        p, q = (np.log(one.asked / one.asked.sum(axis=1, keepdims=True)) for one in (a, b))
+        p, q = (np.log(side.asked / side.asked.sum(axis=1, keepdims=True)) for side in (a, b))
         ratio = np.where(p == q, 0.0, p - q)
     high, low = ratio.max(axis=1), ratio.min(axis=1)
     lost = Lost(float(high.sum()), float(-low.sum()), 0.0, float(((high - low) ** 2).sum() / 8))
-    told = {"apart": np.abs(ratio), "up": ratio, "down": -ratio}[study.way].argmax(axis=1)
-    answer = np.where(high > low, told, study.levels(np.ones_like(a.asked)))
+    picks = {"apart": np.abs(ratio), "up": ratio, "down": -ratio}[study.way].argmax(axis=1)
+    answer = np.where(high > low, picks, study.levels(np.ones_like(a.asked)))
     return _both(lost, answer)
 
 
 def _urn(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
-    """Cells from an urn: all rows in a cell in which the tables differ, or none in any of them.
+    """Loss of draws of cells from an urn.
 
-    Other rows have probabilities in between: the log ratio rises or falls with each row of such a
-    cell.
+    The extremes are all rows in one cell in which the tables differ, or no row in any of them:
+    other draws have ratios in between, as the log ratio is monotone in the rows of such a cell.
     """
     sizes, extra, size, doubled = a.public
     tables = []
-    for one in (a, b):
-        cells, counts = np.unique(one.asked, axis=0, return_counts=True)
+    for question in (a, b):
+        cells, counts = np.unique(question.asked, axis=0, return_counts=True)
         tables.append(dict(zip(map(tuple, cells.tolist()), counts.tolist(), strict=True)))
     before = np.arange(size) * (BALLS if doubled else 0)
 
@@ -368,7 +368,7 @@ def _urn(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
         return float((np.log(inside + before) - np.log(float(every) + before)).sum())
 
     differing = [c for c in {*tables[0], *tables[1]} if tables[0].get(c, 0) != tables[1].get(c, 0)]
-    # Rows in cells in which the tables agree: what is left are the totals.
+    # For rows in cells in which the tables agree only the totals differ.
     totals = [float(BALLS * sum(t.values()) + math.prod(sizes) * extra) for t in tables]
     ratios = [float((np.log(totals[1] + before) - np.log(totals[0] + before)).sum())]
     if len(differing) == math.prod(sizes):
@@ -379,14 +379,17 @@ def _urn(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
 
 
 def _below(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
-    """Public numbers of outcomes, each as likely."""
+    """Draw uniformly from public numbers of outcomes, which costs nothing."""
     shape, ends = a.public
     return _both(NONE_LOST, study.below(np.array(ends, dtype=object).reshape(shape)))
 
 
 def _poisson(a: NoiseQuestion, b: NoiseQuestion, study: _Answers) -> Answered:
-    """Copies of records, which no one is told: one of each here (``exact.copies`` has the rest)."""
-    return NONE_LOST, [np.ones(one.asked, dtype=np.int64) for one in (a, b)]
+    """Random copies of records, which are not released: one of each.
+
+    ``evaluate.copies`` computes their loss.
+    """
+    return NONE_LOST, [np.ones(side.asked, dtype=np.int64) for side in (a, b)]
 
 
 _KINDS: dict[str, Callable[[NoiseQuestion, NoiseQuestion, _Answers], Answered]] = {

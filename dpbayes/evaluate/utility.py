@@ -1,6 +1,6 @@
-"""How close synthetic data are to the confidential ones. Numbers in, numbers out.
+"""Measures of how close synthetic data are to the confidential records, column by column.
 
-Every figure here is computed from the confidential records and is confidential itself.
+All results are computed from the confidential records and are confidential themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dpbayes.core.arrays import Floats
 from dpbayes.core.lazy import pd
 from dpbayes.schema import Column
 
-Z = 1.96  # of the intervals that are compared
+Z = 1.96  # normal quantile of the 95 % intervals that are compared
 QUANTILES = {"median": 0.5, "q15": 0.15, "q90": 0.9}
 
 
@@ -53,10 +53,10 @@ def total_variation(original: pd.Series, synthetic: pd.Series) -> float:
 
 
 def interval_overlap(ours: tuple[Floats, Floats], theirs: tuple[Floats, Floats]) -> Floats:
-    """Mean over both 95% normal intervals of the part that they share; below 0 if they are apart.
+    """Mean share of two 95 % normal intervals that lies in both; negative if they are disjoint.
 
     Args:
-        ours, theirs: estimates and standard errors, of any one shape.
+        ours, theirs: estimates and standard errors, arrays of one common shape.
 
     Source: karr-2006.
     """
@@ -69,16 +69,16 @@ def interval_overlap(ours: tuple[Floats, Floats], theirs: tuple[Floats, Floats])
 
 
 def summary(column: Column, values: pd.Series) -> dict[str, float]:
-    """Mean and quantiles of a numeric column, shares of the levels of any other.
+    """Mean and quantiles of a numeric column, or the shares of the levels of any other column.
 
-    Of values that are there; and the share that is missing, where some may be. Dates are days since
-    1970-01-01.
+    Missing values are left out; for an optional column their share is reported. Dates are days
+    since 1970-01-01.
     """
     missing = {"missing": float(values.isna().mean())} if column.optional else {}
     if column.levels:
         shares = values.dropna().astype(str).value_counts(normalize=True)
-        found = {level: float(shares.get(str(level), 0.0)) for level in column.levels}
-        return {**{f"share of {level}": share for level, share in found.items()}, **missing}
+        level_shares = {level: float(shares.get(str(level), 0.0)) for level in column.levels}
+        return {**{f"share of {level}": share for level, share in level_shares.items()}, **missing}
     numbers = values.dropna().to_numpy(dtype=float)
     if not numbers.size:
         return {"missing": 1.0}
@@ -90,23 +90,23 @@ def utility(column: Column, original: pd.Series, synthetic: pd.Series) -> dict[s
     """Distance measures and summaries of one column, original next to synthetic.
 
     Args:
-        column: its declaration; levels that are ordered or binary have an ECDF too.
-        original, synthetic: validated, shape (n,) and (n',). Distances are of what is there. Of a
-            continuous column ``at_bounds`` has the shares that lie at a declared bound.
+        column: its declaration; ordered and binary levels have an ECDF too.
+        original, synthetic: validated, shape (n,) and (n',). Distances ignore missing values. For
+            a continuous column ``at_bounds`` holds the shares that lie at a declared bound.
     """
-    there, theirs = original.dropna(), synthetic.dropna()
+    ours, theirs = original.dropna(), synthetic.dropna()
     distances: dict[str, float] = {}
-    if not len(there) or not len(theirs):
+    if not len(ours) or not len(theirs):
         return {"original": summary(column, original), "synthetic": summary(column, synthetic)}
     if column.levels:
-        distances["total_variation"] = total_variation(there, theirs)
+        distances["total_variation"] = total_variation(ours, theirs)
     if column.type != "categorical":
-        a, b = _numbers(column, there), _numbers(column, theirs)
+        a, b = _numbers(column, ours), _numbers(column, theirs)
         distances.update(max_ecdf=max_ecdf(a, b), avg_ecdf=avg_ecdf(a, b))
     ends = {}
     if column.type == "continuous":
-        both = {"original": there, "synthetic": theirs}
-        ends["at_bounds"] = {name: at_bounds(column, values) for name, values in both.items()}
+        columns = {"original": ours, "synthetic": theirs}
+        ends["at_bounds"] = {name: at_bounds(column, values) for name, values in columns.items()}
     return {
         **distances,
         **ends,
@@ -116,7 +116,7 @@ def utility(column: Column, original: pd.Series, synthetic: pd.Series) -> dict[s
 
 
 def at_bounds(column: Column, values: pd.Series) -> float:
-    """Share of numbers that lie at a declared bound which is no atom."""
+    """Share of numbers that lie at a declared bound that is not an atom."""
     declared = [end for end in (column.lower, column.upper) if end is not None]
     ends = [end for end in declared if end not in column.atoms]
     return float(np.isin(values.to_numpy(dtype=float), ends).mean())

@@ -1,7 +1,8 @@
-"""The density that chains walk through, told in effects: coordinates must not change a posterior.
+"""Check that sampling coordinates leave the posterior of group effects unchanged.
 
-With group effects chains have coordinates that follow the records. The posterior is the same only
-if the program's density has their Jacobian. Here that is worked out anew, by differences.
+With group effects the chains use coordinates that depend on the records. The posterior is the same
+only if the program's density includes their Jacobian. This module computes the Jacobian again, by
+finite differences.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from dpbayes.mechanisms.posterior.coordinates import group_coordinates, non_cent
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
 
-POINTS = 24  # where densities are compared
-STEP = 1e-5  # of differences, in coordinates whose posterior is about as wide as 1
-EXACT = 1e-6  # what differences leave of a log density that is the same; found: 1e-9
+POINTS = 24  # number of points at which densities are compared
+STEP = 1e-5  # of finite differences, in coordinates whose posterior has a width of about 1
+EXACT = 1e-6  # numerical error allowed in a log density; 1e-9 was observed
 
 
 def moved_by_coordinates(records: BoundRecords, stage: BoundStage, seed: int = 1) -> float:
-    """The largest log ratio that coordinates of chains put into a stage's posterior; 0 if none.
+    """Largest log ratio that sampling coordinates add to a stage's posterior; 0 if none.
 
     Args:
-        records: that the stage is bound to.
+        records: the records that the stage is bound to.
     """
     walked = records.for_chains(stage)
     if walked is stage.bound:
@@ -37,7 +38,7 @@ def moved_by_coordinates(records: BoundRecords, stage: BoundStage, seed: int = 1
 
 
 def moved_in_sampling(records: BoundRecords, posterior: Posterior, seed: int = 1) -> float:
-    """The same of the very binding that was sampled."""
+    """Largest log ratio that coordinates add to the binding that was sampled; 0 if none."""
     if posterior.walked is posterior.on.bound or posterior.choices is not None:
         return 0.0
     return _moved(records, posterior.on, posterior.walked, seed)
@@ -49,14 +50,14 @@ def _moved(records: BoundRecords, stage: BoundStage, walked: Any, seed: int) -> 
         return 0.0
     plain: Any = stage.bound
     if not isinstance(walked, EmbeddedBinding) or not isinstance(plain, EmbeddedBinding):
-        # Another engine's program, whose coordinates are asked of the embedded one.
+        # Another engine's program: the embedded engine supplies its density in coordinates.
         plain = get_engine("embedded").compile(records.model.program).bind(data)
         walked = plain.rebind(**group_coordinates(plain, data, stage.at, labels))
     points = walked.unconstrain(walked.random_points(POINTS, seed, 1.0))
-    away = walked.log_density(points) - _log_volume(plain, walked, points, data, labels)
-    away -= plain.log_density(_told(plain, walked, points, data, labels))
-    away = away[np.isfinite(away)]
-    spread = float(np.ptp(away)) if len(away) else 0.0
+    log_ratio = walked.log_density(points) - _log_volume(plain, walked, points, data, labels)
+    log_ratio -= plain.log_density(_told(plain, walked, points, data, labels))
+    log_ratio = log_ratio[np.isfinite(log_ratio)]
+    spread = float(np.ptp(log_ratio)) if len(log_ratio) else 0.0
     return spread if spread > EXACT else 0.0
 
 
@@ -67,7 +68,7 @@ def _told(
     data: Mapping[str, Any],
     labels: Sequence[str],
 ) -> Floats:
-    """Coordinates of the plain binding, shape (S, d), at points of the other one's."""
+    """Convert points of the sampled binding to coordinates of the plain one, shape (S, d)."""
     draws = make_draws(walked.constrain(points[None]))
     for label in labels:
         draws = non_centred(draws, data, label)
@@ -81,10 +82,10 @@ def _log_volume(
     data: Mapping[str, Any],
     labels: Sequence[str],
 ) -> Vector:
-    """Log of the absolute determinant of the derivative of ``_told``, shape (S,)."""
+    """Log absolute determinant of the Jacobian of ``_told``, shape (S,)."""
     size = points.shape[1]
     steps = STEP * np.eye(size)
     moved = np.concatenate([points[:, None] + steps, points[:, None] - steps], axis=1)
-    found = _told(plain, walked, moved.reshape(-1, size), data, labels)
-    found = found.reshape(len(points), 2, size, size)
-    return np.asarray(np.linalg.slogdet((found[:, 0] - found[:, 1]) / (2 * STEP))[1])
+    coordinates = _told(plain, walked, moved.reshape(-1, size), data, labels)
+    coordinates = coordinates.reshape(len(points), 2, size, size)
+    return np.asarray(np.linalg.slogdet((coordinates[:, 0] - coordinates[:, 1]) / (2 * STEP))[1])

@@ -1,4 +1,4 @@
-"""Valid inference from released data. Everything here uses a release and public facts only."""
+"""Valid inference from released data, using the release and public facts only."""
 
 from dpbayes.inference.analysis import analyse, read_release, share_posterior
 from dpbayes.inference.combining import RULES, Combined, combine

@@ -1,4 +1,4 @@
-"""Run one analysis on every data set of a release, and combine."""
+"""Run one analysis on every data set of a release, and combine the results."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _URNS = ("beta-binomial", "multinomial-dirichlet")
 
 @dataclass(frozen=True)
 class ReleasedData:
-    """Data sets of a release with what its statement says.
+    """Data sets of a release, with the facts that its statement publishes.
 
     Attributes:
         datasets: m data frames.
-        mechanism: its name, or None if unknown.
+        mechanism: name of the mechanism, or None if unknown.
         basis: ``strict``, ``asymptotic`` or ``none``; None if unknown.
-        settings: of the synthesizer, as in the statement.
-        levels: declared ones of released columns, in order.
+        settings: settings of the synthesizer, as in the statement.
+        levels: declared levels of released columns, in order.
     """
 
     datasets: tuple[pd.DataFrame, ...]
@@ -56,7 +56,7 @@ class ReleasedData:
 
 
 def read_release(directory: str | Path) -> ReleasedData:
-    """Read a release folder: synthetic_1.csv ... or of another format, and guarantee.json.
+    """Read a release folder: guarantee.json and synthetic_1.csv ..., or files of another format.
 
     Raises:
         InferenceError: the folder or a file of it is missing or cannot be read.
@@ -82,7 +82,7 @@ def read_release(directory: str | Path) -> ReleasedData:
 
 
 def _read_table(directory: Path, name: str) -> pd.DataFrame:
-    """A data set with types, which no other format than CSV leaves open."""
+    """Read one data set; only CSV leaves the column types to pandas."""
     path = next(directory.glob(f"{name}.*"), directory / f"{name}.csv")
     return pd.read_csv(path) if path.suffix == ".csv" else read_records(path)
 
@@ -92,7 +92,7 @@ def analyse(
     function: Callable[[pd.DataFrame], Any],
     rule: str | None = None,
 ) -> Combined:
-    """Run ``function`` on each data set and combine what it returns.
+    """Run ``function`` on each data set of a release and combine the results.
 
     Args:
         release: a Release, its folder, or data frames.
@@ -100,7 +100,7 @@ def analyse(
             variances) as two numbers, arrays, or Series with the same labels.
         rule: one of ``RULES``; by default the one that fits the release's mechanism.
     Raises:
-        InferenceError: as ``combine``; or parameters that differ between data sets.
+        InferenceError: the errors of ``combine``; or parameters differ between data sets.
     """
     released = _as_released(release)
     if rule is not None and rule not in RULES:
@@ -111,19 +111,19 @@ def analyse(
     if rule == "mixture":
         n = released.settings.get("public_rows")
         notes.append(not_large(size, n, len(released.datasets)))
-    said = tuple(note for note in notes if note is not None)
-    for note in said:
+    messages = tuple(note for note in notes if note is not None)
+    for note in messages:
         warnings.warn(note, stacklevel=2)
     pairs = [_pair(function(data)) for data in released.datasets]
     estimates, variances = (_stack([pair[k] for pair in pairs]) for k in (0, 1))
-    found = combine(
+    combined = combine(
         estimates,
         variances,
         rule or own,
         size_ratio=size / released.settings.get("public_rows", size),
         strict_dp=released.basis == "strict" and own == DEFAULT_RULE,
     )
-    return replace(found, notes=said)
+    return replace(combined, notes=messages)
 
 
 def share_posterior(
@@ -131,16 +131,16 @@ def share_posterior(
     level: Any,
     prior: tuple[float, float] = (1.0, 1.0),
 ) -> CountsPosterior:
-    """Posterior of a share from a release of one column of two levels.
+    """Posterior of a share from a release of one column with two levels.
 
-    By family ``bernoulli`` without covariates: reads n, window, weight and prior of the synthesizer
-    from the release, and models the clamp (``from_clamped_draws``). By ``beta-binomial`` (or
-    ``multinomial-dirichlet``): reads n and α, and models the urn (``from_synthetic_counts``). The
-    share is cell 0 of the result.
+    For family ``bernoulli`` without covariates it reads n, window, weight and prior of the
+    synthesizer from the release, and models the clamp (``from_clamped_draws``). For
+    ``beta-binomial`` (or ``multinomial-dirichlet``) it reads n and α, and models the urn
+    (``from_synthetic_counts``). The share is cell 0 of the result.
 
     Args:
         release: a Release or its folder.
-        level: the outcome's level whose share it is.
+        level: level of the outcome whose share is estimated.
         prior: the analyst's beta prior.
     Raises:
         InferenceError: another family, covariates, a hidden anchor, weights by record, an urn for
@@ -162,56 +162,60 @@ def share_posterior(
             f"mechanism {released.mechanism!r} hides its anchor or weighs records one by one, "
             "which cannot be summed out. Use several data sets (dpbayes combine, analyse)."
         )
-    seen, first = _level_counts(released, outcome.strip(), level)
+    counts, is_first = _level_counts(released, outcome.strip(), level)
     low, high = stages[0]["window"]
     mean, sd = settings["constants"]["prior_intercept"]
     return from_clamped_draws(
         int(settings["n"]),
-        counts=seen,
+        counts=counts,
         size=len(released.datasets[0]),
         weight=stages[0]["alpha"],
         window=(-math.inf if low is None else low, math.inf if high is None else high),
-        synthesis_prior=(-mean if first else mean, sd),  # of the second level's logit
+        # The synthesizer's prior is for the logit of the second level.
+        synthesis_prior=(-mean if is_first else mean, sd),
         prior=prior,
     )
 
 
 def _made(released: ReleasedData) -> str:
-    """What a release was made by, for a message."""
+    """Describe how a release was made, for a message."""
     family, formula = (released.settings.get(key) for key in ("family", "formula"))
     return f"{family!r} with {formula!r}" if family else f"by mechanism {released.mechanism!r}"
 
 
 def of_one(release: ReleasedData, formula: str, level: float = 0.95) -> pd.DataFrame:
-    """The interval that a model of the mechanism gives, where no rule does: of one data set.
+    """Interval of a share from a single data set, by a model of the mechanism.
+
+    No combining rule gives an interval for one data set.
 
     Args:
-        formula: of a share without covariates, ``y ~ 1``, or ``I(y == 'level') ~ 1``; of a column
-            of levels that was released as ``share_posterior`` says.
+        formula: a share without covariates, ``y ~ 1`` or ``I(y == 'level') ~ 1``, of a column that
+            was released as ``share_posterior`` requires.
+        level: probability of the interval.
     Raises:
-        InferenceError: there is no model of it: what would have to be asked for.
+        InferenceError: no model exists for it; the message says what to ask for instead.
     """
     try:
         parsed = parse(formula)
     except SchemaError as error:
         raise InferenceError(str(error)) from None
-    name, wanted = _share_of(parsed.outcome, release.levels)
+    name, share_level = _share_of(parsed.outcome, release.levels)
     if name is None or list(parsed.terms) != [()] or parsed.groups:
         raise InferenceError(
             "there is one data set: the variance between several shows what synthesis and noise "
             "added, and no rule gives an interval without it (raab does, for data without "
             "protection). A model of the mechanism does for a share, --formula 'y ~ 1'. Else ask "
-            "for more data sets: --datasets 5; of measured --set draw=posterior --datasets 20."
+            "for more data sets: --datasets 5, or by marginals --set draw=posterior --datasets 20."
         )
-    found = share_posterior(release, wanted)
-    low, high = found.interval(level)
-    row = {"share": float(found.mean[0]), "sd": float(found.sd[0])}
+    posterior = share_posterior(release, share_level)
+    low, high = posterior.interval(level)
+    row = {"share": float(posterior.mean[0]), "sd": float(posterior.sd[0])}
     ends = {f"{100 * level:g}% low": low, f"{100 * level:g}% high": high}
-    return pd.DataFrame({**row, **ends}, index=[f"{name} = {wanted}"])
+    return pd.DataFrame({**row, **ends}, index=[f"{name} = {share_level}"])
 
 
 def _share_of(outcome: Node, levels: Mapping[str, Sequence[Any]]) -> tuple[str | None, Any]:
-    """A column and the level whose share an outcome is; the second where none is named."""
+    """Column and level whose share an outcome describes; the second level if none is named."""
     if isinstance(outcome, Call) and outcome.name == "I" and len(outcome.arguments) == 1:
         outcome = outcome.arguments[0]
     if isinstance(outcome, Name) and len(levels.get(outcome.value, ())) == 2:
@@ -225,7 +229,7 @@ def _share_of(outcome: Node, levels: Mapping[str, Sequence[Any]]) -> tuple[str |
 
 
 def _level_counts(released: ReleasedData, column: str, level: Any) -> tuple[list[int], bool]:
-    """Records with a level, by data set: 0 where none has it. And whether it is the first one."""
+    """Count the rows with a level in each data set, and say whether it is the first level."""
     levels, text = released.levels.get(column), level_text(level)
     if not levels:
         raise InferenceError(
@@ -236,8 +240,8 @@ def _level_counts(released: ReleasedData, column: str, level: Any) -> tuple[list
         raise InferenceError(
             f"{level!r} is no level of column {column!r}; it has {', '.join(map(str, levels))}."
         )
-    seen = [int((data[column].map(level_text) == text).sum()) for data in released.datasets]
-    return seen, text == level_text(levels[0])
+    counts = [int((data[column].map(level_text) == text).sum()) for data in released.datasets]
+    return counts, text == level_text(levels[0])
 
 
 def _urn_posterior(
@@ -251,8 +255,8 @@ def _urn_posterior(
             "columns beside it; use analyse, or from_synthetic_counts with α from the release."
         )
     size = len(released.datasets[0])
-    seen, _ = _level_counts(released, columns[0], level)
-    counts = [[k, size - k] for k in seen]
+    level_counts, _ = _level_counts(released, columns[0], level)
+    counts = [[k, size - k] for k in level_counts]
     return from_synthetic_counts(counts, alpha, int(settings["n"]), prior=prior)
 
 
@@ -273,7 +277,7 @@ def _as_released(release: Any) -> ReleasedData:
 
 
 def _pair(result: Any) -> tuple[Any, Any]:
-    """Estimates and variances of what the user's function returned."""
+    """Extract estimates and variances from the result of the user's function."""
     if hasattr(result, "params") and hasattr(result, "bse"):
         return result.params, result.bse**2
     try:
@@ -287,7 +291,7 @@ def _pair(result: Any) -> tuple[Any, Any]:
 
 
 def _stack(values: list[Any]) -> Any:
-    """One row per data set; a DataFrame where every entry is a Series."""
+    """Stack the results, one row per data set; a DataFrame if every result is a Series."""
     if not all(isinstance(value, pd.Series) for value in values):
         try:
             return np.asarray(values, dtype=float)
@@ -295,13 +299,13 @@ def _stack(values: list[Any]) -> Any:
             raise InferenceError(
                 "the function's results have other lengths from data set to data set."
             ) from None
-    first = values[0].index
+    labels = values[0].index
     for i, value in enumerate(values[1:], start=2):
-        if not value.index.equals(first):
-            other = sorted(set(map(str, value.index)) ^ set(map(str, first)))
+        if not value.index.equals(labels):
+            differ = sorted(set(map(str, value.index)) ^ set(map(str, labels)))
             raise InferenceError(
-                f"data set {i} gives other parameters than the first: {', '.join(other)}. A level "
+                f"data set {i} gives other parameters than the first: {', '.join(differ)}. A level "
                 "may be missing in some data sets; declare the levels in the formula, "
                 "C(x, levels=[...]), or merge rare ones."
             )
-    return pd.DataFrame([value.to_numpy() for value in values], columns=first)
+    return pd.DataFrame([value.to_numpy() for value in values], columns=labels)

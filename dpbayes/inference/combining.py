@@ -19,7 +19,7 @@ Rule = Callable[[Floats, Floats, int], tuple[Floats, Floats]]
 
 
 def _modips(W: Floats, B: Floats, m: int) -> tuple[Floats, Floats]:
-    """T = W + B/m, t with (m-1)(1 + mW/B)^2.
+    """Variance T = W + B/m, with a t distribution of (m-1)(1 + mW/B)^2 degrees of freedom.
 
     Source: liu-2016, theorem 7; bowen-liu-2020, eq. 3.6; eq. 3.7; reiter-2003.
     """
@@ -27,7 +27,7 @@ def _modips(W: Floats, B: Floats, m: int) -> tuple[Floats, Floats]:
 
 
 def _rubin(W: Floats, B: Floats, m: int) -> tuple[Floats, Floats]:
-    """T = W + (1 + 1/m)B, for missing data.
+    """Variance T = W + (1 + 1/m)B, the rule for missing data.
 
     Source: rubin-1987; charest-2011, eq. 2; liu-2016, section 5.2; bowen-liu-2020, section 3.3.
     """
@@ -35,7 +35,7 @@ def _rubin(W: Floats, B: Floats, m: int) -> tuple[Floats, Floats]:
 
 
 def _raghunathan(W: Floats, B: Floats, m: int) -> tuple[Floats, Floats]:
-    """T = (1 + 1/m)B - W, for populations synthesised in full; may be negative.
+    """Variance T = (1 + 1/m)B - W, for fully synthetic populations; may be negative.
 
     Source: raghunathan-reiter-rubin-2003; charest-2011, eq. 3; liu-2016, section 5.2;
     bowen-liu-2020, section 3.3; park-ghosh-2014, section 2.1.
@@ -63,7 +63,7 @@ def _mixture(W: Floats, B: Floats, m: int) -> tuple[Floats, Floats]:
 
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
-        # 0/0: neither variance is there, and the df are as good as infinite.
+        # 0/0: both variances are 0, so that infinite df are as good as any.
         return np.where(denominator > 0, numerator / denominator, np.inf)
 
 
@@ -71,13 +71,13 @@ RULES: dict[str, Rule] = {
     "modips": _modips,
     "rubin": _rubin,
     "raghunathan": _raghunathan,
-    "reiter2002": _raghunathan,  # and a positive variance in its place
+    "reiter2002": _raghunathan,  # `combine` replaces a negative variance
     "raab": _raab,
     "mixture": _mixture,
 }
-_LEAST_SETS = {"raab": 1}  # others need the variance between sets
+_LEAST_SETS = {"raab": 1}  # all other rules need the variance between sets
 
-# What is known of rules that were made for other data.
+# Known failures of rules that were not made for differentially private data.
 _FAILS = {
     "rubin": "its 95% intervals cover 99.5 to 100% (Liu, Table 1)",
     "raghunathan": "its 95% intervals cover 79 to 100% (Liu, Table 1)",
@@ -88,16 +88,16 @@ _FAILS = {
 
 @dataclass(frozen=True)
 class Combined:
-    """Estimates from m data sets together, labelled as the input was.
+    """Combined estimates from m data sets, with the labels of the input.
 
     Attributes:
         estimate: mean over the data sets, q.
-        variance: T of the rule, above or equal to 0.
+        variance: T of the rule, at least 0.
         df: degrees of freedom of the t distribution; infinite for a normal one.
         within, between: W, mean of the variances, and B, sample variance of the estimates.
-        rule: its name.
-        datasets: m.
-        notes: what is known against these intervals, in sentences.
+        rule: name of the rule.
+        datasets: number of data sets, m.
+        notes: known limitations of these intervals, in sentences.
     """
 
     estimate: Any
@@ -131,9 +131,9 @@ class Combined:
         return self._label(centre - half), self._label(centre + half)
 
     def p_value(self, null: float = 0.0) -> Any:
-        """Two-sided, of the hypothesis that the parameter is ``null``.
+        """Two-sided p-value of the hypothesis that the parameter is ``null``.
 
-        Of a mixture of m posteriors at least 1/m: they show nothing of smaller tails.
+        For a mixture of m posteriors at least 1/m, as m posteriors do not resolve smaller tails.
         """
         if self._parts is not None:
             below = _mixture_cdf(*self._parts, np.full_like(self._parts[0][0], null))
@@ -146,7 +146,7 @@ class Combined:
         return self._label(2 * stats.t.sf(t, np.asarray(self.df)))
 
     def table(self, level: float = 0.95) -> pd.DataFrame:
-        """One row per parameter."""
+        """Table of estimates, errors, intervals and p-values, one row per parameter."""
         low, high = self.interval(level)
         columns = {
             "estimate": self.estimate, "std. error": self.standard_error, "df": self.df,
@@ -176,13 +176,13 @@ def _mixture_cdf(means: Floats, variances: Floats, at: Floats) -> Floats:
 
 
 def _mixture_quantile(means: Floats, variances: Floats, q: float) -> Floats:
-    """Its inverse, by halving between the quantiles of the parts."""
-    each = means + stats.norm.ppf(q) * np.sqrt(variances)
-    low, high = each.min(axis=0), each.max(axis=0)
+    """Quantile of an equal mixture of normals, by bisection between the components' quantiles."""
+    quantiles = means + stats.norm.ppf(q) * np.sqrt(variances)
+    low, high = quantiles.min(axis=0), quantiles.max(axis=0)
     for _ in range(100):
         middle = (low + high) / 2
-        left = _mixture_cdf(means, variances, middle) < q
-        low, high = np.where(left, middle, low), np.where(left, high, middle)
+        above = _mixture_cdf(means, variances, middle) < q
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
     return np.asarray((low + high) / 2)
 
 
@@ -199,12 +199,12 @@ def combine(
     Source: bowen-liu-2020, eq. 3.5; charest-2011, section 3.1; eq. 4; reiter-2002.
 
     Args:
-        estimates, variances: m along the first axis (rows of a DataFrame, dimension ``dataset``
-            of a DataArray), anything behind it: parameters, replicates.
+        estimates, variances: data sets along the first axis (rows of a DataFrame, dimension
+            ``dataset`` of a DataArray), then any other axes, such as parameters or replicates.
         rule: one of ``RULES``. ``modips`` is for synthetic data from m draws of a (private)
             posterior, which is what this package releases.
         size_ratio: synthetic size over confidential size, for ``reiter2002``.
-        strict_dp: the data sets are differentially private: warn of rules that fail there.
+        strict_dp: the data sets are differentially private: warn of rules that fail for them.
     Raises:
         InferenceError: unequal shapes, values that are not finite, negative variances, too few
             data sets, or a negative T of ``raghunathan``.
@@ -248,16 +248,16 @@ def combine(
 
 
 def _read(values: Any, name: str) -> tuple[Floats, Callable[[Floats], Any]]:
-    """Values with m along the first axis, and how to label what is left."""
+    """Return values with m along the first axis, and a function that labels the other axes."""
     if isinstance(values, xr.DataArray):
         if "dataset" not in values.dims:
             raise InferenceError(f"{name}: the DataArray needs a dimension 'dataset'.")
         values = values.transpose("dataset", ...)
-        first = values.isel(dataset=0, drop=True)
+        template = values.isel(dataset=0, drop=True)
         array = values.to_numpy()
 
         def label(a: Floats) -> Any:
-            return first.copy(data=np.asarray(a, dtype=float))
+            return template.copy(data=np.asarray(a, dtype=float))
 
     elif isinstance(values, pd.DataFrame):
         columns = values.columns

@@ -1,4 +1,4 @@
-"""Cell probabilities from a release of counts, with the synthesizer's mechanism in the model.
+"""Posterior of cell probabilities from released counts, under a model of the mechanism.
 
 The confidential counts x are summed out exactly: given x the posterior of p is a Dirichlet, so the
 posterior given the release is a finite mixture of Dirichlets, with a weight for every possible x.
@@ -21,8 +21,8 @@ from dpbayes.core.lazy import optimize, special, stats, xr
 from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.stan.program import StanProgram
 
-MOST_COUNTS = 2_000_000  # possible x times cells that are held at once
-NEGLIGIBLE = 1e-14  # weight of mixture parts that are left out of distribution functions
+MOST_COUNTS = 2_000_000  # largest number of possible x times cells held in memory
+NEGLIGIBLE = 1e-14  # weight below which a mixture component is left out of intervals
 GRID = 4001  # points of the quadrature over the logit of a released probability
 
 
@@ -31,9 +31,9 @@ class CountsPosterior:
     """Posterior of the cell probabilities: a mixture of Dirichlet distributions.
 
     Attributes:
-        weights: shape (..., R), of the R possible confidential counts; sums to 1.
-        parameters: shape (R, K), of the Dirichlet distributions.
-        model: data of ``stan_models/inference/synthetic_counts.stan``, where that is the model.
+        weights: probabilities of the R possible confidential counts, shape (..., R); sum to 1.
+        parameters: parameters of the Dirichlet distributions, shape (R, K).
+        model: data for ``stan_models/inference/synthetic_counts.stan``; None if it does not apply.
     """
 
     weights: Floats
@@ -50,8 +50,8 @@ class CountsPosterior:
         """Posterior variances, shape (..., K)."""
         total = self.parameters.sum(axis=1, keepdims=True)
         means = self._means()
-        second = means * (self.parameters + 1) / (total + 1)
-        return np.asarray(self.weights @ second - (self.weights @ means) ** 2)
+        second_moments = means * (self.parameters + 1) / (total + 1)
+        return np.asarray(self.weights @ second_moments - (self.weights @ means) ** 2)
 
     @property
     def sd(self) -> Floats:
@@ -59,27 +59,29 @@ class CountsPosterior:
         return np.sqrt(self.variance)
 
     def cdf(self, p: float, cell: int = 0) -> Floats:
-        """P(p_cell <= p), shape (...)."""
+        """Posterior probability that p_cell <= p, shape (...)."""
         a = self.parameters[:, cell]
         parts = stats.beta.cdf(p, a, self.parameters.sum(axis=1) - a)
         return np.asarray(self.weights @ parts)
 
     def interval(self, level: float = 0.95, cell: int = 0) -> tuple[float, float]:
-        """Central credible interval of one cell's probability; one release only."""
+        """Central credible interval of one cell's probability, for a single release."""
         if not 0 < level < 1:
             raise InferenceError(f"level = {level!r} must lie in (0, 1), for example 0.95.")
         if self.weights.ndim > 1:
             raise InferenceError("interval() takes one release at a time.")
-        kept = self.weights > NEGLIGIBLE
-        one = CountsPosterior(self.weights[kept], self.parameters[kept])
+        relevant = self.weights > NEGLIGIBLE
+        mixture = CountsPosterior(self.weights[relevant], self.parameters[relevant])
 
         def quantile(q: float) -> float:
-            return float(optimize.brentq(lambda p: float(one.cdf(p, cell)) - q, 0, 1, xtol=1e-10))
+            return float(
+                optimize.brentq(lambda p: float(mixture.cdf(p, cell)) - q, 0, 1, xtol=1e-10)
+            )
 
         return quantile((1 - level) / 2), quantile((1 + level) / 2)
 
     def sample(self, size: int, seed: int | None = None) -> Floats:
-        """Independent draws, shape (size, K); one release only."""
+        """Draw independently from the posterior of a single release, shape (size, K)."""
         if self.weights.ndim > 1:
             raise InferenceError("sample() takes one release at a time.")
         rng = np.random.default_rng(seed)
@@ -90,7 +92,7 @@ class CountsPosterior:
     def sample_with_stan(
         self, settings: SamplerSettings | None = None, engine: str = "embedded"
     ) -> xr.DataTree:
-        """The same posterior by Stan: a start for models with other priors or more structure."""
+        """Sample this posterior with Stan: a start for models with other priors."""
         if self.model is None:
             raise InferenceError("this posterior has no Stan program.")
         program = StanProgram.for_inference("synthetic_counts")
@@ -120,11 +122,11 @@ def from_synthetic_counts(
     Args:
         synthetic: released counts, shape (M, K), or (..., M, K) for many releases at once.
         noise: the synthesizer's prior α, one number or K of them.
-        n: number of confidential records, or a prior of it as {n: probability}.
+        n: number of confidential records, or its prior as {n: probability}.
         prior: the analyst's Dirichlet prior, one number or K of them.
-        weight: tempering of the confidential counts by the synthesizer.
+        weight: power by which the synthesizer tempers the likelihood of the confidential counts.
     Raises:
-        InferenceError: counts that are no counts, parameters at or below 0, or too many possible x.
+        InferenceError: invalid counts, parameters at or below 0, or too many possible x.
     """
     counts = _counts(synthetic)
     K = counts.shape[-1]
@@ -132,23 +134,25 @@ def from_synthetic_counts(
     if not 0 < weight < math.inf:
         raise InferenceError(f"weight = {weight!r} must be a finite number above 0.")
     x, log_prior = _possible(n, K)
-    given = alpha + weight * x  # (R, K)
-    total = given.sum(axis=1)
+    shapes = alpha + weight * x  # (R, K)
+    total = shapes.sum(axis=1)
     log_weight = log_prior + _log_marginal(x, gamma)
-    # Sum over data sets m and cells k, with all releases (...) and all x (R) side by side.
-    seen = np.zeros((*counts.shape[:-2], len(x)))
+    # Loop over data sets m and cells k, so that arrays only span all releases (...) and all x (R).
+    log_lik = np.zeros((*counts.shape[:-2], len(x)))
     for m in range(counts.shape[-2]):
-        one = counts[..., m, None, :]
-        seen = seen + special.gammaln(total) - special.gammaln(total + one.sum(axis=-1))
+        dataset = counts[..., m, None, :]
+        log_lik = log_lik + special.gammaln(total) - special.gammaln(total + dataset.sum(axis=-1))
         for k in range(K):
-            seen += special.gammaln(given[:, k] + one[..., k]) - special.gammaln(given[:, k])
+            log_lik += special.gammaln(shapes[:, k] + dataset[..., k]) - special.gammaln(
+                shapes[:, k]
+            )
     model = None
     if counts.ndim == 2:
         model = {
             "K": K, "M": len(counts), "n": len(x), "x": x, "log_prior_x": log_prior,
             "synthetic": counts, "noise": alpha, "weight": float(weight), "prior": gamma,
         }  # fmt: skip
-    return CountsPosterior(_normalise(log_weight + seen), gamma + x, model)
+    return CountsPosterior(_normalise(log_weight + log_lik), gamma + x, model)
 
 
 def from_clamped_draws(
@@ -162,7 +166,7 @@ def from_clamped_draws(
     synthesis_prior: tuple[float, float] = (0.0, 2.5),
     prior: tuple[float, float] = (1.0, 1.0),
 ) -> CountsPosterior:
-    """Posterior of a share p from a release of the clamped bernoulli synthesizer, no covariates.
+    """Posterior of a share p from the clamped bernoulli synthesizer without covariates.
 
     x ~ Binomial(n, p); the synthesizer draws logit θ_j from Normal(synthesis_prior) times
     exp(x c(log θ) + (n - x) c(log(1 - θ))), c(f) = clip(weight f, window), once for each data set;
@@ -171,9 +175,9 @@ def from_clamped_draws(
 
     Args:
         n: number of confidential records.
-        draws: θ_j, where the release says them (m known draws), shape (..., m), in (0, 1); or
-        counts: of ones in each data set of ``size`` records (by default n), shape (..., m).
-        weight, window: of the mechanism, such as 1 and (-ε, 0) for ``censored``.
+        draws: θ_j, if they are released (m known draws), shape (..., m), in (0, 1); or
+        counts: counts of ones in each data set of ``size`` records (by default n), shape (..., m).
+        weight, window: settings of the mechanism, such as 1 and (-ε, 0) for ``censored``.
         synthesis_prior: mean and sd of the synthesizer's normal prior of the logit.
         prior: the analyst's beta prior of p.
     """
@@ -196,13 +200,13 @@ def from_clamped_draws(
     log_norm = special.logsumexp(mass, axis=1)[:, None]
     if draws is not None:
         theta = _probabilities(draws)
-        each = density((np.log(theta) - np.log1p(-theta)).ravel()) - log_norm
-        seen = each.T.reshape(*theta.shape, len(x)).sum(axis=-2)
+        log_density = density((np.log(theta) - np.log1p(-theta)).ravel()) - log_norm
+        log_lik = log_density.T.reshape(*theta.shape, len(x)).sum(axis=-2)
     else:
         size = n if size is None else size
         ones = _counts_up_to(size, counts)
-        seen = _log_binomial(size, grid, np.exp(mass - log_norm)).T[ones].sum(axis=-2)
-    log_weight = log_prior + _log_marginal(x, gamma) + seen
+        log_lik = _log_binomial(size, grid, np.exp(mass - log_norm)).T[ones].sum(axis=-2)
+    log_weight = log_prior + _log_marginal(x, gamma) + log_lik
     return CountsPosterior(_normalise(log_weight), gamma + x)
 
 
@@ -213,7 +217,7 @@ def clamped_density(
     window: tuple[float, float],
     synthesis_prior: tuple[float, float],
 ) -> Floats:
-    """Log density of the synthesizer's posterior of logit θ, up to a constant for each x.
+    """Log density of the synthesizer's posterior of logit θ, up to a constant that depends on x.
 
     Args:
         x: confidential counts of ones and zeros, shape (R, 2).
@@ -229,11 +233,13 @@ def clamped_density(
 
 
 def _log_binomial(size: int, logit: Floats, posterior: Floats) -> Floats:
-    """Log probability of every count of ones among ``size`` records, up to a constant by count.
+    """Log probability of every count of ones among ``size`` records.
+
+    It holds up to a constant that depends on the count only.
 
     Args:
-        logit: of θ, shape (G,).
-        posterior: probabilities of its values, shape (R, G).
+        logit: values of logit θ, shape (G,).
+        posterior: probabilities of these values, shape (R, G).
     Returns:
         shape (R, size + 1).
     """
@@ -259,7 +265,7 @@ def _counts_up_to(size: int, counts: ArrayLike | None) -> Ints:
 
 
 def _possible(n: int | Mapping[int, float], K: int) -> tuple[Floats, Floats]:
-    """Every x, shape (R, K), and the log prior of its total."""
+    """Return every possible x, shape (R, K), and the log prior of its total, shape (R,)."""
     prior = dict(n) if isinstance(n, Mapping) else {n: 1.0}
     rows = 0
     for total, probability in prior.items():
@@ -282,10 +288,10 @@ def _possible(n: int | Mapping[int, float], K: int) -> tuple[Floats, Floats]:
 
 
 def _compositions(total: int, K: int) -> Floats:
-    """All K counts that sum to ``total``, first cell descending."""
+    """All vectors of K counts that sum to ``total``; with two cells, the first descends."""
     if K == 2:
-        first = np.arange(total, -1, -1.0)
-        return np.column_stack([first, total - first])
+        first_cell = np.arange(total, -1, -1.0)
+        return np.column_stack([first_cell, total - first_cell])
     # Stars and bars: positions of K - 1 bars.
     bars = np.array(list(itertools.combinations(range(total + K - 1), K - 1)), dtype=float)
     edges = np.column_stack([np.full(len(bars), -1.0), bars, np.full(len(bars), total + K - 1.0)])

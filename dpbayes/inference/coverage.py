@@ -1,17 +1,17 @@
-"""After which mechanisms the intervals of a rule are known to cover, and what is said elsewhere."""
+"""Mechanisms for which the intervals of a rule are known to cover, and warnings for the others."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# What fits m data sets, each from a draw of its own of a private posterior.
+# For m data sets, each from a separate draw of a private posterior.
 DEFAULT_RULE = "modips"
-# What fits those of one private measurement: the spread between them holds all that is unknown.
+# For data sets of one private measurement: their spread includes all uncertainty about it.
 RULES_BY_MECHANISM = {"marginals": "reiter2002", "score": "reiter2002"}
 _OF_ONE_MEASUREMENT = ("reiter2002", "raghunathan", "mixture")
-_OWN_NOISE = ("modips", "modips-choice")  # in each data set
-# Of which a study of ours, or a paper's that we repeated, has the coverage near its level.
+_OWN_NOISE = ("modips", "modips-choice")  # each data set has separate noise
+# Mechanisms whose intervals had near-nominal coverage in a study (ours, or a repeated one).
 COVERED = ("marginals", "modips", "modips-choice", "unweighted")
 
 _SHRUNK = (
@@ -61,11 +61,11 @@ _BIASED = {
 
 
 def uncovered(mechanism: str | None, settings: Mapping[str, Any]) -> str | None:
-    """Why intervals of a release are not known to cover; None where they are, or nothing is known.
+    """Reason why intervals of a release may not cover; None if they do, or if nothing is known.
 
     Args:
-        mechanism: by name; None where only data frames were given.
-        settings: of the release.
+        mechanism: its name; None if only data frames are available.
+        settings: settings of the release.
     """
     if mechanism is None:
         return None
@@ -82,10 +82,10 @@ def uncovered(mechanism: str | None, settings: Mapping[str, Any]) -> str | None:
 
 
 def unfit(rule: str | None, mechanism: str | None) -> str | None:
-    """Why a rule that was asked for is not for data sets of a mechanism; None where it may be.
+    """Reason why a requested rule does not suit the data sets of a mechanism; None if it may.
 
-    Data sets of one measurement differ by draws of what it leaves open: the spread B does not
-    shrink with their number, as ``modips`` has it.
+    Data sets of one measurement differ by draws of what it leaves open: this uncertainty does not
+    shrink with their number, although ``modips`` divides the spread B by m.
     """
     own = RULES_BY_MECHANISM.get(mechanism or "")
     if rule is None or mechanism is None or rule == own:
@@ -105,24 +105,25 @@ def unfit(rule: str | None, mechanism: str | None) -> str | None:
 
 
 def not_large(rows: int, n: int | None, datasets: int) -> str | None:
-    """Why a mixture of posteriors may be too wide or too rough; None where it is fine.
+    """Reason why a mixture of posteriors may be too wide or too rough; None if it is fine.
 
     Args:
-        rows: of each data set.
-        n: public number of confidential records, if it is known.
+        rows: number of rows of each data set.
+        n: public number of confidential records; None if unknown.
+        datasets: number of data sets.
     """
-    said = []
+    reasons = []
     if n is None or rows < _LARGE * n:
-        said.append(
+        reasons.append(
             f"data sets of {rows:,} rows add their own sampling error, so that intervals are too "
             f"wide: ask for --rows {_LARGE} times the records or more"
         )
     if datasets < _MANY:
-        said.append(
+        reasons.append(
             f"{datasets} data sets leave the ends of an interval rough: ask for {_MANY} or more"
         )
-    return f"rule 'mixture': {'; '.join(said)}." if said else None
+    return f"rule 'mixture': {'; '.join(reasons)}." if reasons else None
 
 
-_LARGE = 10  # times the number of records
-_MANY = 20  # data sets
+_LARGE = 10  # smallest ratio of synthetic rows to records for a mixture
+_MANY = 20  # smallest number of data sets for a mixture

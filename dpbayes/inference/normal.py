@@ -1,4 +1,4 @@
-"""A normal mean from a release, with the tempered posterior that it was drawn from in the model."""
+"""Posterior of a normal mean from a release that was drawn from a tempered posterior."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from dpbayes.core.lazy import stats
 
 @dataclass(frozen=True)
 class NormalPosterior:
-    """Normal posterior of a mean."""
+    """Normal posterior of a mean.
+
+    Attributes:
+        mean, sd: mean and standard deviation of the posterior.
+    """
 
     mean: float
     sd: float
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Central credible interval."""
+        """Central credible interval with probability ``level``."""
         if not 0 < level < 1:
             raise InferenceError(f"level = {level!r} must lie in (0, 1), for example 0.95.")
         half = float(stats.norm.ppf((1 + level) / 2)) * self.sd
@@ -49,8 +53,9 @@ def from_normal_draws(
         n: number of confidential records.
         sigma: known sd of a record.
         size: records of each data set; None if ``released`` are the draws themselves.
-        synthesis_prior, prior: mean and sd, of the synthesizer and of the analyst; an infinite sd
-            is a flat prior.
+        weight: power by which the synthesizer tempers each record's likelihood.
+        synthesis_prior, prior: means and sds of the synthesizer's and the analyst's prior; an
+            infinite sd is a flat prior.
     """
     values = np.asarray(released, dtype=float).ravel()
     if not values.size or not np.isfinite(values).all():
@@ -65,9 +70,9 @@ def from_normal_draws(
     spread = 1 / (weight * n / sigma**2 + 1 / synthesis_prior[1] ** 2)
     slope = spread * weight * n / sigma**2
     start = spread * synthesis_prior[0] / synthesis_prior[1] ** 2
-    each = spread + (sigma**2 / size if size else 0.0)
+    released_variance = spread + (sigma**2 / size if size else 0.0)
     # mean of the released | θ ~ Normal(start + slope θ, variance)
-    variance = slope**2 * sigma**2 / n + each / values.size
+    variance = slope**2 * sigma**2 / n + released_variance / values.size
     precision = slope**2 / variance + 1 / prior[1] ** 2
     mean = (slope * (values.mean() - start) / variance + prior[0] / prior[1] ** 2) / precision
     return NormalPosterior(float(mean), float(precision**-0.5))

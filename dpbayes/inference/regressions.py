@@ -1,4 +1,4 @@
-"""Regressions of a data set by statsmodels, for ``analyse``: formulas in, estimates out."""
+"""Regressions by formula with statsmodels, for use with ``analyse``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dpbayes.formula.text import quoted
 
 @dataclass(frozen=True)
 class Kind:
-    """A regression of statsmodels.
+    """A regression model of statsmodels.
 
     Attributes:
-        module, name: of its class.
-        options: of the class.
-        coded: the outcome may be a column of levels: their places, from 0.
-        most: places of levels that it takes; None for as many as there are.
-        above, below: what values of the outcome lie between, ends excluded.
-        intercept: it has one; cutpoints stand in its place otherwise.
+        module, name: module and name of its class.
+        options: function that returns the arguments of the class, given statsmodels.api.
+        coded: the outcome may be a column of levels, coded 0, 1, ...
+        most: required number of levels of the outcome; None for any number.
+        above, below: bounds between which the outcome must lie, excluding the ends.
+        intercept: the model has an intercept; otherwise it has cutpoints.
     """
 
     module: str
@@ -55,33 +55,34 @@ KINDS: dict[str, Kind] = {
     ),
 }  # fmt: skip
 MODELS = tuple(KINDS)
-MOST_CUTPOINTS = 50
+MOST_CUTPOINTS = 50  # distinct numbers that an ordinal outcome may have
 _DIRECT = ("ols", "gamma")  # fitted without an optimiser that talks
 
 
 def formula_fit(
     formula: str, model: str = "ols", levels: Mapping[str, Sequence[Any]] | None = None
 ) -> Callable[[pd.DataFrame], Any]:
-    """A function for ``analyse`` that fits a regression by statsmodels.
+    """Return a function for ``analyse`` that fits a regression with statsmodels.
 
     ``negbin`` has the variance mu + alpha mu²; ``gamma`` and ``beta`` the links log and logit;
     ``ordinal`` is the proportional odds model, whose cutpoints are among the estimates.
 
     Args:
-        formula: what formulas of a synthesizer may use, of the released columns: a formula is
-            read and never run as code. Splines and polynomials need bounds, ``lower`` and
+        formula: formula on the released columns, in the syntax of the synthesizers' formulas; it
+            is parsed and never run as code. Splines and polynomials need bounds, ``lower`` and
             ``upper``; the outcome may be an expression. For ``logit`` and ``ordinal`` it may be a
             column of levels.
         model: one of ``MODELS``.
-        levels: of columns, in order, as the release has them (``ReleasedData.levels``): the first
-            is what others are compared with. By default those of each data set, sorted.
+        levels: levels of columns, in the order of the release (``ReleasedData.levels``): the first
+            is the reference level. By default the sorted levels of each data set.
     Raises:
-        InferenceError: statsmodels is missing, the formula is none, or it does not fit the data.
+        InferenceError: statsmodels is missing, the formula is invalid, or it does not suit the
+            data.
     """
     if model not in KINDS:
         raise InferenceError(f"model = {model!r}: expected one of {', '.join(MODELS)}.")
     try:
-        made = importlib.import_module(KINDS[model].module)
+        module = importlib.import_module(KINDS[model].module)
         api = importlib.import_module("statsmodels.api")
     except ImportError:
         raise InferenceError(
@@ -92,7 +93,7 @@ def formula_fit(
         outcomes, _ = columns_of(formula)
     except SchemaError as error:
         raise InferenceError(str(error)) from None
-    declared = {name: [str(each) for each in found] for name, found in (levels or {}).items()}
+    declared = {name: [str(v) for v in values] for name, values in (levels or {}).items()}
     kind = KINDS[model]
 
     def fit(data: pd.DataFrame) -> Any:
@@ -108,15 +109,15 @@ def formula_fit(
             X = X if kind.intercept else X.drop(columns="Intercept")
             quiet: dict[str, Any] = {} if model in _DIRECT else {"disp": 0}
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what they say is asked for below
-                found = getattr(made, kind.name)(y, X, **kind.options(api)).fit(**quiet)
-            _converge(found, where)
-            return found if kind.intercept else _cutpoints(found)
+                warnings.simplefilter("ignore")  # convergence is checked below
+                result = getattr(module, kind.name)(y, X, **kind.options(api)).fit(**quiet)
+            _converge(result, where)
+            return result if kind.intercept else _cutpoints(result)
         except InferenceError:
             raise
         except Exception as error:  # libraries raise errors of many kinds
-            said = (str(error) or type(error).__name__).splitlines()[0]
-            raise InferenceError(f"{where}: {said}") from None
+            message = (str(error) or type(error).__name__).splitlines()[0]
+            raise InferenceError(f"{where}: {message}") from None
 
     return fit
 
@@ -124,22 +125,22 @@ def formula_fit(
 def _in_order(
     data: pd.DataFrame, names: Iterable[str], declared: Mapping[str, Sequence[str]]
 ) -> pd.DataFrame:
-    """Columns of levels in the order that the release declares, as far as they are there.
+    """Order the levels of columns as the release declares them, leaving out levels that are absent.
 
-    Numbers stay numbers, as whoever names them in a formula means them.
+    Numeric columns stay numeric: a formula that names one means the numbers.
     """
     changed: dict[str, pd.Series] = {}
     for name in names:
         if name not in data or name not in declared or _is_number(data[name]):
             continue
         text = data[name].astype(str)
-        there = [level for level in declared[name] if (text == level).any()]
-        if text.isin(there).all():
-            changed[name] = pd.Series(pd.Categorical(text, categories=there), index=data.index)
-    found = data.copy(deep=False)
+        present = [level for level in declared[name] if (text == level).any()]
+        if text.isin(present).all():
+            changed[name] = pd.Series(pd.Categorical(text, categories=present), index=data.index)
+    ordered = data.copy(deep=False)
     for name, values in changed.items():
-        found[name] = values
-    return found
+        ordered[name] = values
+    return ordered
 
 
 def _is_number(values: pd.Series) -> bool:
@@ -148,7 +149,7 @@ def _is_number(values: pd.Series) -> bool:
 
 
 def _coded(kind: Kind, model: str, values: pd.Series) -> pd.Series:
-    """An outcome of levels as their places, from 0; numbers as they are."""
+    """Code the levels of an outcome as 0, 1, ...; numbers stay as they are."""
     name = str(values.name)
     if _is_number(values):
         if not kind.intercept and values.nunique() > MOST_CUTPOINTS:
@@ -157,14 +158,14 @@ def _coded(kind: Kind, model: str, values: pd.Series) -> pd.Series:
                 f"{values.nunique():,} values. Take ols, or another model for numbers."
             )
         return values
-    found = pd.Categorical(values)
-    if kind.most is not None and len(found.categories) != kind.most:
+    coded = pd.Categorical(values)
+    if kind.most is not None and len(coded.categories) != kind.most:
         raise InferenceError(
             f"model {model!r} needs {kind.most} levels of {name!r}, a data set has "
-            f"{len(found.categories)}: {', '.join(map(str, found.categories))}. Say which is "
+            f"{len(coded.categories)}: {', '.join(map(str, coded.categories))}. Say which is "
             f"meant: I({name} == 'level') ~ ..."
         )
-    return pd.Series(found.codes, index=values.index, dtype=float)
+    return pd.Series(coded.codes, index=values.index, dtype=float)
 
 
 def _check_range(kind: Kind, model: str, y: pd.Series) -> None:
@@ -178,42 +179,44 @@ def _check_range(kind: Kind, model: str, y: pd.Series) -> None:
         )
 
 
-def _converge(found: Any, where: str) -> None:
-    """Raise InferenceError if the optimiser gave up."""
-    said = getattr(found, "mle_retvals", None)
-    done = said.get("converged", True) if said else getattr(found, "converged", True)
-    if not done or not np.isfinite(np.asarray(found.bse)).all():
+def _converge(result: Any, where: str) -> None:
+    """Raise InferenceError if the optimiser did not converge."""
+    optimiser = getattr(result, "mle_retvals", None)
+    converged = (
+        optimiser.get("converged", True) if optimiser else getattr(result, "converged", True)
+    )
+    if not converged or not np.isfinite(np.asarray(result.bse)).all():
         raise InferenceError(
             f"{where}: the maximum of the likelihood was not found. Take a model that fits the "
             "outcome, or fewer terms."
         )
 
 
-def _cutpoints(found: Any) -> tuple[pd.Series, pd.Series]:
+def _cutpoints(result: Any) -> tuple[pd.Series, pd.Series]:
     """Estimates and variances of coefficients and cutpoints.
 
-    statsmodels has the first cutpoint and the logarithms of the steps between them; the variances
-    of sums of steps are by the delta method.
+    statsmodels estimates the first cutpoint and the logarithms of the steps between cutpoints;
+    variances of the cutpoints follow by the delta method.
     """
-    slopes, values = found.model.k_vars, found.params.to_numpy()
+    slopes, values = result.model.k_vars, result.params.to_numpy()
     steps = np.exp(values[slopes + 1 :])
     cuts = values[slopes] + np.concatenate([[0.0], np.cumsum(steps)])
     jacobian = np.eye(len(values))
     jacobian[slopes:, slopes] = 1.0
     jacobian[slopes + 1 :, slopes + 1 :] = np.tri(len(steps)) * steps
-    variances = np.diag(jacobian @ found.cov_params().to_numpy() @ jacobian.T)
-    labels = [*found.params.index[:slopes], *(f"cutpoint {k + 1}" for k in range(len(cuts)))]
+    variances = np.diag(jacobian @ result.cov_params().to_numpy() @ jacobian.T)
+    labels = [*result.params.index[:slopes], *(f"cutpoint {k + 1}" for k in range(len(cuts)))]
     return pd.Series(np.concatenate([values[:slopes], cuts]), labels), pd.Series(variances, labels)
 
 
 def _complete(data: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    """Rows without a missing value in these columns; a warning says so where some are left out."""
-    some = [name for name in names if name in data and data[name].isna().any()]
-    if not some:
+    """Select the rows without a missing value in these columns; warn if rows are left out."""
+    columns = [name for name in names if name in data and data[name].isna().any()]
+    if not columns:
         return data
     warnings.warn(
-        f"rows with a missing value are left out ({', '.join(some)}): the analysis is of those "
+        f"rows with a missing value are left out ({', '.join(columns)}): the analysis is of those "
         "that have one, as it would be of the records.",
         stacklevel=2,
     )
-    return data.dropna(subset=some)
+    return data.dropna(subset=columns)

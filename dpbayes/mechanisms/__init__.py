@@ -1,7 +1,7 @@
-"""Mechanisms, by name.
+"""The registry of mechanisms by name.
 
-To add one: a module in one of the folders, and its class here. From outside the package:
-``register_mechanism``.
+To add a mechanism, write a module in one of the folders and list its class here. Other packages
+call ``register_mechanism``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MECHANISMS: dict[str, type[Mechanism[Any]]] = {}
 
 
 def register_mechanism(kind: Kind) -> Kind:
-    """Enter a mechanism under its name; a decorator. GuaranteeError if the name is taken."""
+    """Register a mechanism under its name; a decorator. GuaranteeError if the name is taken."""
     if MECHANISMS.setdefault(kind.name, kind) is not kind:
         raise GuaranteeError(f"a mechanism {kind.name!r} is registered already.")
     return kind
@@ -53,11 +53,11 @@ for _kind in (
     register_mechanism(_kind)
 
 
-RENAMED = {"measured": "marginals"}  # since 0.1
+RENAMED = {"measured": "marginals"}  # old names since 0.1: refused with the new name
 
 
 def get_kind(name: str, settings: Mapping[str, Any]) -> type[Mechanism[Any]]:
-    """The class by name, for these settings. GuaranteeError if the name is unknown."""
+    """Class of a mechanism by name and settings. GuaranteeError if the name is unknown."""
     if name in RENAMED:
         raise GuaranteeError(f"mechanism {name!r} is now {RENAMED[name]!r}.")
     if name not in MECHANISMS:
@@ -69,19 +69,20 @@ def get_mechanism(name: str, /, **settings: Any) -> Mechanism[Any]:
     """Build a mechanism by name; settings that are None are left at their defaults.
 
     Raises:
-        GuaranteeError: unknown name, a setting that the mechanism lacks, or one that it needs.
+        GuaranteeError: unknown name, a setting that the mechanism does not have, or a required
+            setting that is missing.
     """
-    given = {key: value for key, value in settings.items() if value is not None}
-    kind = get_kind(name, given)
+    chosen = {key: value for key, value in settings.items() if value is not None}
+    kind = get_kind(name, chosen)
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # all are dataclasses
-    for key in given:
+    for key in chosen:
         if key not in known:
-            takes = f"takes {', '.join(known)}" if known else "takes no settings"
-            raise GuaranteeError(f"mechanism {name!r} does not use {key}; it {takes}.")
-    if "epsilon" in known and "epsilon" not in given:
+            accepted = f"takes {', '.join(known)}" if known else "takes no settings"
+            raise GuaranteeError(f"mechanism {name!r} does not use {key}; it {accepted}.")
+    if "epsilon" in known and "epsilon" not in chosen:
         raise GuaranteeError(f"mechanism {name!r} needs epsilon (--epsilon).")
     with refused(GuaranteeError, f"mechanism {name!r}: a setting is not of the kind it takes"):
-        return kind(**given)
+        return kind(**chosen)
 
 
 __all__ = [

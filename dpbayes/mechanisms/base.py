@@ -1,8 +1,9 @@
-"""What a mechanism is: a claim, and a fit to records that private outputs are drawn from.
+"""Interface of all mechanisms: a privacy claim, and a fit from which outputs are drawn.
 
-A mechanism is a frozen dataclass of public settings. ``fit`` turns a ``Task`` (records, and what
-may be used to model them) into a ``Fitted``; a release asks it for private outputs, which epsilon
-pays for, and for synthetic columns, which are computed from an output and cost nothing more.
+A mechanism is a frozen dataclass of public settings. ``fit`` turns a ``Task`` (the records, and
+what may be used to model them) into a ``Fitted``. A release asks the ``Fitted`` for private
+outputs, which cost epsilon, and for synthetic columns, which are computed from an output and cost
+nothing more (post-processing).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ M = TypeVar("M", bound="Mechanism[Any]")
 
 NO_DRAWS = (
     "the mechanism has no posterior draws to summarise or plot: its findings() and the reports "
-    "(`dpbayes utility`, `dpbayes report`) say what it made of the records."
+    "(`dpbayes utility`, `dpbayes report`) describe its fit to the records."
 )
 
 
@@ -49,16 +50,16 @@ class Task:
     """Records to be protected, and what a mechanism may use to model them. Confidential.
 
     Attributes:
-        schema: what is public.
-        table: validated.
-        rows: the public number of rows (``schema.rows``), which settings and scales follow; n only
-            where n is public.
-        model: for mechanisms that need one.
-        engine, settings: for posteriors.
-        noise: for private choices that a fit makes.
-        entropy: of every other random number of the fit; as secret as the records.
-        checkpoint: where finished chains are kept, or None.
-        allow_nonconvergence: go on although chains have not converged.
+        schema: the public facts about the records.
+        table: the validated records.
+        rows: the public number of rows (``schema.rows``), from which settings and scales are
+            derived; it equals n only where n is public.
+        model: the Stan model, for mechanisms that need one.
+        engine, settings: the sampler and its settings, for mechanisms that draw from posteriors.
+        noise: the noise of private choices that a fit makes.
+        entropy: the seed of every other random number of the fit; as secret as the records.
+        checkpoint: storage of finished chains, or None.
+        allow_nonconvergence: continue although chains have not converged.
     """
 
     schema: Schema
@@ -75,35 +76,36 @@ class Task:
 
     @property
     def records(self) -> pd.DataFrame:
-        """Validated, shape (n, columns of the schema). DataError where they come in parts."""
+        """Validated records, shape (n, columns of the schema). DataError if read in chunks."""
         return self.table.frame
 
     def of(self, records: pd.DataFrame) -> Task:
-        """The same for other validated records."""
+        """Copy the task for other validated records."""
         return replace(self, table=InMemoryTable(self.schema, records), _shared={})
 
     def shared(self, make: Callable[[Task], T]) -> T:
-        """What several mechanisms compute alike from these records; it is computed once."""
+        """Result of ``make`` on this task, computed once and shared by several mechanisms."""
         if make not in self._shared:
             self._shared[make] = make(self)
-        found: T = self._shared[make]
-        return found
+        result: T = self._shared[make]
+        return result
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a fit says of the records, for reports on the confidential side.
+    """Results of a fit for the confidential reports.
 
     Attributes:
-        summary: for JSON.
-        lines: for the screen.
-        warnings: what the protection cost more than usual, in sentences.
+        summary: entries of the JSON report.
+        lines: lines to print.
+        warnings: where the protection cost more utility than usual, in sentences.
         measures: rows of Hu, Williams & Savitsky's Table 2 that only some mechanisms have.
-        by_record: a row for each record.
-        draws: of the posterior.
-        bounds: by-record Lipschitz bounds by label, and the epsilon to draw beside them.
-        epsilon: the width that bounds were clamped to, or None.
-        half: what half of that is called in figures.
+        by_record: a table with a row for each record.
+        draws: posterior draws.
+        bounds: by-record Lipschitz bounds by label, for a figure.
+        epsilon: the width of the window that terms were clamped to, drawn beside ``bounds``; or
+            None.
+        half: label in figures of half of ``epsilon``.
     """
 
     summary: Mapping[str, Any]
@@ -121,7 +123,7 @@ class Fitted(ABC):
     """A mechanism with the records that it is applied to. Confidential.
 
     Attributes:
-        settings: what a release says of it; public.
+        settings: the public settings that a release reports.
         synthesised: columns whose values are synthetic.
     """
 
@@ -130,64 +132,71 @@ class Fitted(ABC):
 
     @abstractmethod
     def private(self, noise: Noise) -> Any:
-        """One private output: what epsilon is paid for."""
+        """Draw one private output: the random quantity that costs epsilon."""
 
     def outputs(self, count: int, noise: Noise) -> Iterator[Any]:
-        """``count`` private outputs."""
+        """Draw ``count`` private outputs."""
         return (self.private(noise) for _ in range(count))
 
     def independent(self, count: int, noise: Noise) -> Iterator[Any]:
-        """Outputs of ``count`` releases of one data set each: they share nothing paid for once."""
+        """Draw the outputs of ``count`` separate releases, which share nothing paid for once."""
         return self.outputs(count, noise)
 
     def check_outputs(self, count: int) -> None:
-        """Raise ConvergenceError unless ``count`` private outputs are to be had."""
-        return  # as many as anybody pays for
+        """Raise ConvergenceError unless ``count`` private outputs can be drawn."""
+        return  # there is no limit, unless chains hold only so many effective draws
 
     def most_rows(self, rows: int) -> int | None:
-        """Rows that an output is paid for where each costs, of ``rows`` public ones; else None."""
+        """Largest number of rows that epsilon covers, where each row costs; else None.
+
+        Args:
+            rows: the public number of rows.
+        """
         return None
 
     @abstractmethod
     def synthetic(self, output: Any, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-        """Synthesised columns, beside the public ones where there are some.
+        """Synthetic columns, given the public columns if there are any.
 
-        Uses the output and public facts, and no confidential value.
+        They are computed from the output and public facts, from no confidential value.
 
         Args:
-            rows: how many; as many as records where public columns are released.
+            rows: number of rows; as many as records where public columns are released.
         """
 
     def posterior_of(self, output: Any) -> xr.DataTree | None:
-        """The posterior that is a part of a private output, as ArviZ reads it; None without one.
+        """The posterior within a private output, as an ArviZ tree; None if there is none.
 
-        It is released with the data sets.
+        It is released together with the data sets.
         """
         return None
 
     def begin_at(self, records: pd.DataFrame) -> None:
-        """Start at these validated records whatever starts at points that cost nothing.
+        """Start chains at these validated records, where a mechanism starts at public ones.
 
-        For audits: the claim holds wherever chains start, and here they tell most.
+        Audits use this: the claim holds wherever chains start, and a start at the records reveals
+        most.
         """
-        return  # most start at none
+        return  # most mechanisms do not start at records
 
     def unclamped(self, rng: np.random.Generator) -> pd.DataFrame | None:
-        """Synthesised columns as they would be without any protection; None where nothing says.
+        """Synthetic columns drawn without any protection; None if the mechanism has none.
 
-        To compare with, on the confidential side: never for a release.
+        They serve confidential comparisons and are never released.
         """
         return None
 
     def versions(self) -> Mapping[str, str]:
-        """Of the packages that outputs are drawn by, dpbayes excepted."""
+        """Versions of the packages that draw outputs, other than dpbayes."""
         return {}
 
     def bound_stages(self, records: pd.DataFrame | None = None) -> Sequence[Any]:
-        """The programs with data that were sampled (``posterior.records.BoundStage``), in order.
+        """The Stan programs with data that were sampled (``posterior.sampled.BoundStage``).
+
+        They are in the order of the stages.
 
         Args:
-            records: others than its own, of which the same functions make other bindings.
+            records: other records, to which the same stages are bound instead.
         Raises:
             GuaranteeError: there is no posterior.
         """
@@ -197,7 +206,7 @@ class Fitted(ABC):
         )
 
     def check(self, replicates: int = 20) -> Any:
-        """Posterior predictive checks (``posterior.predictive.Check``). Confidential.
+        """Compute posterior predictive checks (``posterior.predictive.Check``). Confidential.
 
         Raises:
             GuaranteeError: there is no posterior.
@@ -208,7 +217,7 @@ class Fitted(ABC):
         )
 
     def to_datatree(self, **groups: Any) -> xr.DataTree:
-        """The posterior for ArviZ (``Fit.to_datatree``). Confidential.
+        """The posterior as an ArviZ tree (``Fit.to_datatree``). Confidential.
 
         Raises:
             GuaranteeError: there is no posterior.
@@ -216,75 +225,79 @@ class Fitted(ABC):
         raise GuaranteeError(NO_DRAWS)
 
     def loo(self) -> Any:
-        """``Fit.loo``. GuaranteeError where there is no posterior."""
+        """Leave-one-out cross-validation (``Fit.loo``). GuaranteeError without a posterior."""
         raise GuaranteeError(NO_DRAWS)
 
     def findings(self) -> Findings:
-        """For the confidential report."""
+        """Results for the confidential report."""
         return Findings({"settings": dict(self.settings)})
 
 
 class ReferenceData(ABC):
-    """What was made of other records than the confidential ones, among a mechanism's settings."""
+    """A mechanism's setting that was derived from reference data, not the confidential records."""
 
     @abstractmethod
     def check_records(self, records: pd.DataFrame) -> None:
-        """Raise GuaranteeError if those were, for the most part, these validated records."""
+        """Raise GuaranteeError if most of the reference data are among these validated records."""
 
 
-# What a mechanism makes of records: a Fit of a posterior mechanism has draws, and so on.
+# The kind of Fitted that a mechanism returns, so that type checkers know which attributes it has.
 F_co = TypeVar("F_co", bound=Fitted, covariant=True)
 
 
 class Mechanism(ABC, Generic[F_co]):
-    """Base of the mechanisms. Subclasses are frozen dataclasses of public settings.
+    """Base class of the mechanisms. Subclasses are frozen dataclasses of public settings.
 
     Attributes:
-        name, summary: for `dpbayes list`: what it does and what it guarantees, in a line.
+        name, summary: shown by `dpbayes list`; the summary says in one line what the mechanism
+            does and what it guarantees.
+        counts_parts: it accepts records that are read in chunks.
+        needs_model: it needs a Stan model.
+        needs_proof: a strict claim needs a proof that the user's program keeps the contract.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    counts_parts: ClassVar[bool] = False  # records may come in parts
+    counts_parts: ClassVar[bool] = False
     needs_model: ClassVar[bool] = True
-    needs_proof: ClassVar[bool] = True  # of a user's program, for a strict claim
+    needs_proof: ClassVar[bool] = True
 
     @classmethod
     def variant(cls, settings: Mapping[str, Any]) -> type[Mechanism[Any]]:
-        """The class that has these settings, where some of them ask for another one."""
+        """The class to build for these settings, as some settings select another class."""
         return cls
 
     @classmethod
     def takes(cls, setting: str) -> bool:
-        """It has a setting of this name."""
+        """Whether the mechanism has a setting of this name."""
         return setting in {f.name for f in fields(cls)}  # type: ignore[arg-type]  # a dataclass
 
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """The claim for one data set, before anything is computed from records."""
+        """The claim for one data set, known before anything is computed from records."""
 
     def claim(self, schema: Schema) -> Guarantee:
-        """``guarantee`` for records with these columns, where they make a difference."""
+        """The claim (``guarantee``) for this schema; some claims depend on the columns."""
         return self.guarantee()
 
     def data_rows(self, schema: Schema) -> int | None:
-        """Rows of a data set, where they are known before any record is seen; else None."""
+        """Number of rows of a data set, if it is known before any record is seen; else None."""
         return schema.rows.number
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
-        """What noise will do to a release, by public facts alone.
+        """Forecast how noise will affect a release, from public facts alone.
 
         Args:
-            rows: the public number (``Task.rows``).
+            rows: the public number of rows (``Task.rows``).
         """
         return Forecast()
 
     @abstractmethod
     def check(self, schema: Schema, model: Model | None) -> None:
-        """Raise SchemaError or GuaranteeError unless it can synthesise these columns."""
+        """Raise SchemaError or GuaranteeError unless the mechanism can synthesise the columns."""
 
     def given(self, model: Model | None) -> Model:
-        """The model. GuaranteeError if there is none."""
+        """Return the model; raise GuaranteeError if there is none."""
         if model is None:
             raise GuaranteeError(
                 f"mechanism {self.name!r} draws from a posterior and needs a model: "
@@ -295,19 +308,21 @@ class Mechanism(ABC, Generic[F_co]):
 
     @abstractmethod
     def fit(self, task: Task) -> F_co:
-        """Take the records."""
+        """Fit the mechanism to the records of a task."""
 
     def check_datasets(self, datasets: int, settings: SamplerSettings) -> None:
-        """Raise GuaranteeError unless so many data sets can be drawn."""
+        """Raise GuaranteeError unless this number of data sets can be drawn."""
 
     def check_release(self) -> None:
-        """Raise GuaranteeError unless a release can be drawn here."""
+        """Raise GuaranteeError unless a release can be drawn on this machine."""
 
     def spending(self: M, part: float) -> M:
-        """The same with this part of its epsilon, in (0, 1).
+        """Copy the mechanism with a fraction of its epsilon.
 
+        Args:
+            part: the fraction, in (0, 1).
         Raises:
-            GuaranteeError: it has no epsilon.
+            GuaranteeError: the mechanism has no epsilon.
         """
         if not self.takes("epsilon"):
             raise GuaranteeError(
@@ -319,25 +334,25 @@ class Mechanism(ABC, Generic[F_co]):
 
     @property
     def sets_per_output(self) -> int | None:
-        """Data sets made of each private output; None if all of them come from one."""
+        """Number of data sets computed from each private output; None if one serves them all."""
         return 1
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the settings that were chosen; public."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        """The chosen settings as JSON values; public."""
+        settings = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         plain = (str, int, float, Mapping, list, tuple)
-        return {key: value for key, value in given.items() if isinstance(value, plain)}
+        return {key: value for key, value in settings.items() if isinstance(value, plain)}
 
 
 class NoisyMechanism(Mechanism[F_co]):
-    """Base of mechanisms whose private outputs are epsilon-DP without any posterior.
+    """Base class of mechanisms whose private outputs are epsilon-DP by noise, not by a posterior.
 
     Attributes:
-        epsilon: of one private output, for ``adjacency``.
-        adjacency: what epsilon is for.
-        both: epsilon holds for both adjacencies.
+        epsilon: the loss of one private output, under ``adjacency``.
+        adjacency: the neighbouring relation for which epsilon is stated.
+        both: epsilon holds under both adjacencies.
         halves: adding or removing a record costs half of changing one.
-        randomness: where its random numbers come from, as the guarantee says it.
+        randomness: the source of its random numbers, in the words of the guarantee.
     """
 
     epsilon: float
@@ -358,10 +373,11 @@ class NoisyMechanism(Mechanism[F_co]):
 
     @property
     def loss(self) -> Loss:
-        """Of one private output.
+        """Privacy loss of one private output.
 
-        Without ``both``, epsilon for add/remove bounds twice as much for substitution, and epsilon
-        for substitution bounds half of it for add/remove only where ``halves``.
+        Unless ``both``, epsilon for add/remove implies 2 epsilon for substitution, as a changed
+        record is one removed and one added. The converse, epsilon / 2 for add/remove, holds only
+        where ``halves``.
         """
         if self.both:
             return Loss.pure(self.epsilon, changed=self.epsilon)
@@ -371,33 +387,34 @@ class NoisyMechanism(Mechanism[F_co]):
 
     @property
     def halves(self) -> bool:
-        """Adding or removing a record costs half of changing one."""
+        """Whether adding or removing a record costs half of changing one."""
         return False
 
     @property
     def noisy(self) -> bool:
-        """It needs OpenDP."""
+        """Whether the mechanism draws noise with OpenDP."""
         return self.randomness == SECRET_NOISE
 
     def guarantee(self) -> Guarantee:
         return self._claim(self.loss)
 
     def _claim(self, loss: Loss) -> Guarantee:
-        """For a private output of this loss."""
-        more = (PUBLIC_INPUTS, self.randomness)
-        claim = Guarantee(self.name, loss, "strict", more, adjacency=self.adjacency)
+        """The claim for a private output of this loss."""
+        assumptions = (PUBLIC_INPUTS, self.randomness)
+        claim = Guarantee(self.name, loss, "strict", assumptions, adjacency=self.adjacency)
         if self.sets_per_output is not None:
             return replace(claim, nested=self.sets_per_output)
         return replace(claim, once=loss, each=NOTHING, once_for="the sanitised distribution")
 
 
 class ModelFreeMechanism(NoisyMechanism[Fitted]):
-    """Base of those without a model: they synthesise every confidential column of the schema,
-    given the public ones.
+    """Base class of mechanisms without a Stan model.
+
+    They synthesise every confidential column of the schema, given the public ones.
 
     Attributes:
-        structured: rows keep missing values and rules of the schema.
-        blanks: a missing value is a level like others, where the schema says that there are some.
+        structured: synthetic rows follow the schema's missing values and rules.
+        blanks: a missing value counts as one more level, where the schema declares missing values.
     """
 
     needs_model: ClassVar[bool] = False
@@ -410,10 +427,10 @@ class ModelFreeMechanism(NoisyMechanism[Fitted]):
 
     @abstractmethod
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> Fitted:
-        """Take validated records, shape (n, columns of the schema).
+        """Fit the mechanism to validated records, shape (n, columns of the schema).
 
         Args:
-            rows: the public number that settings follow (``Task.rows``).
+            rows: the public number of rows, from which settings are derived (``Task.rows``).
         """
 
     def check(self, schema: Schema, model: Model | None) -> None:
@@ -424,8 +441,8 @@ class ModelFreeMechanism(NoisyMechanism[Fitted]):
                 "--constants, --priors)."
             )
         if not self.structured:
-            who = f"mechanism {self.name!r}"
-            schema.require_plain(schema.columns, who, blanks=self.blanks)
+            subject = f"mechanism {self.name!r}"
+            schema.require_plain(schema.columns, subject, blanks=self.blanks)
         self.check_columns(schema)
 
     def fit(self, task: Task) -> Fitted:
@@ -436,8 +453,8 @@ class ModelFreeFitted(Fitted):
     """A ``ModelFreeMechanism`` with the records that it is applied to. Confidential.
 
     Args:
-        schema: its confidential columns are synthesised.
-        settings: public, beside those of the mechanism.
+        schema: the schema whose confidential columns are synthesised.
+        settings: public settings of the fit, in addition to those of the mechanism.
     """
 
     def __init__(

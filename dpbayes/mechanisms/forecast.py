@@ -1,7 +1,7 @@
-"""What public facts say of a release before a record is seen: what noise will do, in numbers.
+"""Forecasts of how noise will affect a release, from public facts alone.
 
-Nothing here takes records: a schema, a public number of rows and a mechanism's settings are all
-there is. So an outlook costs nothing, may be printed, and is part of a release.
+Nothing here takes records: the inputs are a schema, a public number of rows and a mechanism's
+settings. So a forecast costs no epsilon, may be printed, and is part of a release.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from dpbayes.privacy.accounting import stated
 
-NOISY = 0.1  # share of rows that noise alone decides, from which it is said
+NOISY = 0.1  # share of rows decided by noise alone, from which a forecast warns
 INSTEAD = (
     "`marginals` (no --mechanism) counts columns and pairs of them instead; or take fewer bins or "
     "merge levels."
@@ -23,11 +23,11 @@ FEWEST = 10.0  # counted records per parameter: a distance of up to 0.16 from th
 
 @dataclass(frozen=True)
 class ForecastWarning:
-    """A reason to expect little of a release.
+    """A reason to expect low utility of a release.
 
     Attributes:
-        what: is to be expected; readers of the release are told it.
-        remedy: for those who release.
+        what: the expected problem, which the release reports to its readers.
+        remedy: advice for those who make the release.
     """
 
     what: str
@@ -39,11 +39,11 @@ class ForecastWarning:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is to be expected of a release, by public facts.
+    """The expected utility of a release, from public facts.
 
     Attributes:
-        facts: numbers by name, each derived; what they are is in the function that has them.
-        cautions: what speaks against it.
+        facts: derived numbers by name, documented in the function that computes them.
+        cautions: warnings of low utility.
     """
 
     facts: Mapping[str, float] = field(default_factory=dict)
@@ -51,26 +51,26 @@ class Forecast:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """For those who release: what is to be expected, and what to do."""
+        """Expected problems with their remedies, for those who make the release."""
         return tuple(map(str, self.cautions))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """For readers of the release."""
+        """Expected problems, for readers of the release."""
         return tuple(caution.what for caution in self.cautions)
 
 
 def noise_share(cells: int, rows: int, epsilon: float) -> float:
-    """Least expected share of rows that come from cells without a record.
+    """Lower bound on the expected share of rows that come from cells without a record.
 
-    Counts with discrete Laplace noise, q = e^-epsilon, cut at 0: an empty cell has
-    m = q / (1 - q²) in the mean, less a part q^n where counts are cut at n, and a cell with records
-    at most q m more than it held. Of K cells K - n are empty at least.
+    Counts have discrete Laplace noise, q = e^-epsilon, and are set to 0 where negative. The mean of
+    an empty cell is then m = q / (1 - q²), less the fraction q^n of it where counts are cut at n; a
+    cell with records gains at most q m. At least K - n of the K cells are empty.
 
     Args:
-        cells: K.
-        rows: n.
-        epsilon: that noise in one cell costs for a step of 1.
+        cells: number of cells, K.
+        rows: number of rows, n.
+        epsilon: privacy loss of one cell's noise when its count changes by 1.
     """
     q = math.exp(-epsilon)
     m = q / -math.expm1(-2 * epsilon)
@@ -84,21 +84,23 @@ def urn_share(cells: int, rows: int, alpha: float) -> float:
 
 
 def of_cells(cells: int, rows: int, share: float, epsilon: float, what: str) -> Forecast:
-    """A full cross-tabulation.
+    """Forecast for a mechanism that counts the full cross-tabulation.
 
     Args:
-        cells: of all columns together, public ones included.
-        share: of rows that noise decides.
-        what: how the share is meant, in words with a place for the number.
+        cells: number of cells of all columns together, public ones included.
+        rows: the public number of rows.
+        share: share of rows that noise decides.
+        epsilon: the epsilon to report in a warning.
+        what: description of the share, with a placeholder ``{}`` for the number.
     """
     facts = {"cells": cells, "records per cell": rows / cells, "share of noise": share}
     if share < NOISY:
         return Forecast(facts)
-    text = (
+    warning = (
         f"The full cross-tabulation has {cells:,} cells for {rows:,} records: at "
         f"ε = {stated(epsilon)} {what.format(f'{share:.0%}')}."
     )
-    return Forecast(facts, (ForecastWarning(text, INSTEAD),))
+    return Forecast(facts, (ForecastWarning(warning, INSTEAD),))
 
 
 def of_posterior(
@@ -110,48 +112,49 @@ def of_posterior(
     *,
     anchor: float = 0.0,
 ) -> Forecast:
-    """A posterior of tempered log-likelihoods.
+    """Forecast for a draw from a posterior with tempered log-likelihoods.
 
-    n records count as α n. A draw of p parameters of a regular model is off by δ with variance
-    (α n I)^-1, I the information of a record, so that the Kullback-Leibler divergence of the drawn
-    distribution from the fitted one, δ' I δ / 2, is p / (2 α n) in the mean. By Pinsker's
-    inequality the mean total variation distance is at most the root of half of that. What the
-    clamp adds is not in it.
+    n records count as α n. In a regular model with p parameters a draw deviates by δ with variance
+    (α n I)^-1, I the Fisher information of a record, so the mean Kullback-Leibler divergence of the
+    drawn distribution from the fitted one, δ' I δ / 2, is p / (2 α n). By Pinsker's inequality the
+    mean total variation distance is at most the square root of half of that. The effect of the
+    clamp is not included.
 
     Args:
-        rows: n.
-        parameters: p.
+        rows: the public number of rows, n.
+        parameters: number of parameters, p.
         alpha: constant weight α of the records.
-        columns: that are modelled.
-        epsilon: for words.
+        columns: number of modelled columns.
+        epsilon: the epsilon to report in a warning, or None.
         anchor: records per parameter from which a drawn anchor is near enough.
     """
-    each, counted = rows / parameters, alpha * rows / parameters
+    per_parameter, counted = rows / parameters, alpha * rows / parameters
     distance = min(1.0, math.sqrt(parameters / (4 * alpha * rows)))
     facts = {
         "α": alpha,
-        "records per parameter": each,
+        "records per parameter": per_parameter,
         COUNTED: counted,
         DISTANCE: distance,
     }
-    if counted >= FEWEST and each >= anchor:
+    if counted >= FEWEST and per_parameter >= anchor:
         return Forecast(facts)
     needed = math.ceil(max(FEWEST / alpha, anchor))
-    at = "" if epsilon is None else f" at ε = {stated(epsilon)}"
+    budget = "" if epsilon is None else f" at ε = {stated(epsilon)}"
     several = f" for {columns} columns" if columns > 1 else ""
-    what = (
+    problem = (
         f"{rows:,} records count as {alpha * rows:,.0f} (α = {alpha:.2g}), {counted:.1f} for each "
         f"of about {parameters} parameters{several}: what is drawn follows the prior more than "
         "the records."
     )
     remedy = "Take fewer terms, or more ε."
-    if each < anchor:
-        what = (
+    if per_parameter < anchor:
+        problem = (
             f"The anchor is a draw that {rows:,} records put too far from the fit of about "
             f"{parameters} parameters{several}: the clamp decides where the posterior lies."
         )
         remedy = "Leave anchor at auto, or take one from earlier records (--anchor FILE)."
-    least = (
-        f"About {needed:,} records per parameter are needed{at}, {needed * parameters:,} in all. "
+    requirement = (
+        f"About {needed:,} records per parameter are needed{budget}, {needed * parameters:,} in "
+        "all. "
     )
-    return Forecast(facts, (ForecastWarning(what, least + remedy),))
+    return Forecast(facts, (ForecastWarning(problem, requirement + remedy),))

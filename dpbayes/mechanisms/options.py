@@ -1,4 +1,4 @@
-"""Settings of mechanisms as people write them, read into what ``get_mechanism`` takes."""
+"""Parse the settings of mechanisms, as users write them, into arguments of ``get_mechanism``."""
 
 from __future__ import annotations
 
@@ -21,49 +21,51 @@ from dpbayes.mechanisms.posterior.weights import (
 def read_settings(
     named: Mapping[str, str | float | list[str] | None], assignments: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Settings by name, from named options and from texts ``NAME=VALUE`` alike.
+    """Merge named options and assignments ``NAME=VALUE`` into settings by name.
 
-    Texts are read as TOML values where they are such, otherwise as they stand. ``window`` may be
-    LO,HI; ``weights`` and ``anchor`` may name a file of `dpbayes tune`, ``reference`` a CSV file of
-    public records; ``c1`` and ``c2`` become
-    part of the weights.
+    An assigned value is read as TOML if it is valid TOML, and otherwise as text. ``window`` may be
+    LO,HI; ``weights`` and ``anchor`` may name a file written by `dpbayes tune`, ``reference`` a CSV
+    file of public records; ``c1`` and ``c2`` become part of the weights.
 
     Args:
-        named: those that are None are left out.
-        assignments: of any setting that is not among ``named``.
+        named: options by name; those that are None are ignored.
+        assignments: texts ``NAME=VALUE`` for settings that are not among ``named``.
     Raises:
         GuaranteeError: not an assignment, a setting that is given twice, or a value that cannot
-            be read. DataError: a bad file.
+            be read.
+        DataError: a file that cannot be read.
     """
-    found: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    settings: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     for text in assignments:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
             raise GuaranteeError(f"--set {text!r}: expected NAME=VALUE, as in bins=scott.")
-        if name in found:
+        if name in settings:
             raise GuaranteeError(f"--set {text!r}: {name} is given twice.")
-        found[name] = _toml_value(value)
-    weights = _weights(found.pop("weights", None), found.pop("c1", None), found.pop("c2", None))
+        settings[name] = _toml_value(value)
+    weights = _weights(
+        settings.pop("weights", None), settings.pop("c1", None), settings.pop("c2", None)
+    )
     if weights is not None:
-        found["weights"] = weights
+        settings["weights"] = weights
     for name, read in (("window", _window), ("anchor", _anchor), ("reference", _reference)):
-        if name in found:
-            found[name] = read(found[name])
-    return found
+        if name in settings:
+            settings[name] = read(settings[name])
+    return settings
 
 
 def _toml_value(text: str) -> Any:
-    """A number, list or table as TOML writes it; anything else is text."""
+    """Parse a TOML number, list or table; return anything else as text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except ValueError:
+    except ValueError:  # text without quotes, such as scott, is not TOML
         return text
     except RecursionError:
         raise GuaranteeError(f"a value is nested too deeply: {text[:40]!r}...") from None
 
 
 def _window(value: Any) -> Any:
-    """Two numbers as a tuple; the name of a rule as it is."""
+    """Parse the two ends of a window; return the name of a rule unchanged."""
     if isinstance(value, str) and "," not in value:
         return value
     ends = value.split(",") if isinstance(value, str) else value
@@ -77,9 +79,11 @@ def _window(value: Any) -> Any:
 
 
 def _weights(value: Any, c1: Any, c2: Any) -> Any:
-    """Where record weights come from; the parts of a model, a list or table, as they are."""
-    given = {"c1": c1, "c2": c2}
-    scaling = {name: _number(name, number) for name, number in given.items() if number is not None}
+    """Parse the source of record weights; return a list or table of parts unchanged."""
+    parameters = {"c1": c1, "c2": c2}
+    scaling = {
+        name: _number(name, number) for name, number in parameters.items() if number is not None
+    }
     if value == "confidential" or (value is None and scaling):
         return ConfidentialWeights(**scaling)
     constant = _constant(value)
@@ -91,7 +95,7 @@ def _weights(value: Any, c1: Any, c2: Any) -> Any:
 
 
 def _constant(value: Any) -> WeightSource | None:
-    """Constant weights if the value is one number, in words or not."""
+    """Constant weights if the value is a number or a text that holds one; else None."""
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         return None
     try:
@@ -102,7 +106,7 @@ def _constant(value: Any) -> WeightSource | None:
 
 def _scaled(reference: Reference, scaling: Mapping[str, float]) -> Reference:
     if not scaling:
-        return reference  # with what it was tuned to
+        return reference  # keeps the c1 and c2 that it was tuned to
     c1, c2 = scaling.get("c1", reference.c1), scaling.get("c2", reference.c2)
     return reference.with_scaling(c1, c2)
 
@@ -121,5 +125,5 @@ def _anchor(value: Any) -> Any:
 
 
 def _reference(value: Any) -> Any:
-    """Public records from a file."""
+    """Load public records if the value names a file."""
     return PublicRecords.load(value) if isinstance(value, str) else value

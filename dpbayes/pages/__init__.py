@@ -1,1 +1,1 @@
-"""Pages for people: one for the confidential side, one to publish."""
+"""Report pages: a confidential one for the data holder, and one to publish."""

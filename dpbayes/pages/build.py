@@ -1,4 +1,4 @@
-"""The pages of a release: what the house sees, and what everybody may."""
+"""Report pages of a release: a confidential page and a public one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ PAGE = "report.html"
 
 
 def statement_of(out: Path) -> dict[str, Any]:
-    """guarantee.json of a release folder. DataError where there is none."""
+    """Read guarantee.json of a release folder and check that the pages can use it.
+
+    Raises:
+        DataError: the file is missing or was edited.
+    """
     path = out / RELEASE / STATEMENT
     try:
         content = path.read_bytes()
@@ -30,12 +34,12 @@ def statement_of(out: Path) -> dict[str, Any]:
     with refused(DataError, f"{str(path)!r} is no statement of a release, or was edited"):
         statement: dict[str, Any] = json.loads(content)
         _warnings(statement)
-        _public(statement).html()  # all that the pages take from it
+        _public(statement).html()  # fails for a statement that lacks anything the pages need
     return statement
 
 
 def public_page(out: Path) -> bytes:
-    """A page for those who get the data: nothing in it but the release's own statement."""
+    """Build the page for users of the data, from the release's statement only."""
     return _public(statement_of(out)).html()
 
 
@@ -49,12 +53,13 @@ def _public(statement: Mapping[str, Any]) -> Page:
 
 
 def confidential_page(out: Path, question: PageTopic | None = None) -> bytes:
-    """A page for those who release: utility, risk, diagnostics, beside the records.
+    """Build the page for the data holder: utility, risk and diagnostics. Confidential.
 
     Args:
-        question: the records and what is asked of them; None for what the release left behind.
+        out: output folder of the release.
+        question: the records and what to compare; None for the report files of the release.
     Raises:
-        DataError, SchemaError, InferenceError: files that do not go together.
+        DataError, SchemaError, InferenceError: the files do not belong together.
     """
     statement = statement_of(out)
     folder = out / CONFIDENTIAL
@@ -63,8 +68,8 @@ def confidential_page(out: Path, question: PageTopic | None = None) -> bytes:
         sections += confidential.left_behind(folder)
     else:
         path = next((out / RELEASE).glob("synthetic_1.*"), out / RELEASE / "synthetic_1.csv")
-        first = read_records(path, question.schema)
-        sections += comparison.sections(question, first, statement)
+        released = read_records(path, question.schema)
+        sections += comparison.sections(question, released, statement)
     sections += confidential.of_fit(folder)
     sections += [_analysis(statement), settings(statement)]
     return Page(
@@ -77,19 +82,22 @@ def confidential_page(out: Path, question: PageTopic | None = None) -> bytes:
 
 
 def _what(statement: Mapping[str, Any]) -> Section:
-    given = statement.get("settings", {})
-    made = ", ".join(given.get("synthesised", []))
+    public_settings = statement.get("settings", {})
+    names = ", ".join(public_settings.get("synthesised", []))
     text = [
         "These data are synthetic: values were drawn from a model of confidential records, so that "
         "distributions and relations are near those of the records and rare combinations need not "
         "be.",
     ]
-    if made:
+    if names:
         text.append(
-            f"Synthetic columns: {made}. Other columns, if there are some, are public and released "
-            "as they are: there a row has the values of a person."
+            f"Synthetic columns: {names}. Other columns, if there are some, are public and "
+            "released as they are: there a row has the values of a person."
         )
-    rows = [["rows of a data set", given.get("rows")], ["data sets", statement["datasets"]]]
+    rows = [
+        ["rows of a data set", public_settings.get("rows")],
+        ["data sets", statement["datasets"]],
+    ]
     return Section("What they are", text, tables=[PageTable("Size", ["", "number"], rows)])
 
 
@@ -118,19 +126,21 @@ def _analysis(statement: Mapping[str, Any]) -> Section:
 
 
 def _notes(statement: Mapping[str, Any]) -> list[str]:
-    """What the release itself says against too much trust in it; older ones say nothing."""
+    """Limitations that the release states itself; older releases state none."""
     return [str(text) for text in statement.get("notes", ())]
 
 
 def _warnings(statement: Mapping[str, Any]) -> list[str]:
-    found = []
+    messages = []
     if statement["basis"] != "strict":
-        found.append("The release has no strict guarantee: read what is claimed before it is used.")
+        messages.append(
+            "The release has no strict guarantee: read what is claimed before it is used."
+        )
     if not statement.get("accounted", False):
-        found.append(
+        messages.append(
             "No ledger accounts for this release: whatever else is released about these records "
             "adds its ε to this one."
         )
     if statement.get("settings", {}).get("draw") == "mode":
-        found.append("Draw = mode: intervals from these data sets come out too short.")
-    return found
+        messages.append("Draw = mode: intervals from these data sets come out too short.")
+    return messages

@@ -1,4 +1,4 @@
-"""Sections of the confidential page that look at records and synthetic rows beside each other."""
+"""Sections of the confidential page that compare records with synthetic rows."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from dpbayes.pages.page import PageTable, Picture, Section
 from dpbayes.report.whole import Whole, bounds_of, joint_utility, risk, tables_of
 from dpbayes.schema import Column, Schema
 
-LOST = 0.5  # overlap of intervals, below which a coefficient is named
+LOST = 0.5  # interval overlap below which a coefficient is reported
 Fits = tuple[list[str], tuple[Floats, Floats], tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True)
 class PageTopic:
-    """What a page looks at, beside the release.
+    """Data and questions of a confidential page, in addition to the release.
 
     Attributes:
-        schema: of the records.
-        records: as they were read.
-        holdout: of the same population, which were not synthesised; or None.
-        keys, sensitive: columns that an intruder knows, and wants to know.
-        formulas: of regressions that are fitted to both.
+        schema: schema of the records.
+        records: the confidential records as they were read.
+        holdout: records of the same population that were not synthesised, or None.
+        keys, sensitive: columns that an intruder knows, and the column that it wants to know.
+        formulas: formulas of regressions to fit to records and to synthetic rows.
         show_values: messages may show values of the records.
     """
 
@@ -47,25 +47,27 @@ class PageTopic:
     show_values: bool = False
 
     def beside(self, released: pd.DataFrame) -> Whole:
-        """The columns that are released, of records and synthetic rows."""
+        """Pair the records with the released rows, for the released columns."""
         names = [name for name in self.schema.columns if name in released]
-        some = Schema({name: self.schema[name] for name in names})
-        return Whole.of(some, self.records, released, self.holdout, show_values=self.show_values)
+        released_schema = Schema({name: self.schema[name] for name in names})
+        return Whole.of(
+            released_schema, self.records, released, self.holdout, show_values=self.show_values
+        )
 
 
 def sections(
     question: PageTopic, released: pd.DataFrame, statement: Mapping[str, Any]
 ) -> list[Section]:
-    """Utility and disclosure risk of a data set."""
+    """Sections on utility and disclosure risk of a data set."""
     whole = question.beside(released)
-    found = [_columns(whole), _together(whole)]
+    page_sections = [_columns(whole), _together(whole)]
     if question.formulas:
-        found.append(_regressions(whole, question.formulas))
+        page_sections.append(_regressions(whole, question.formulas))
     if question.keys:
         table = risk(whole, question.keys, question.sensitive, bounds_of(statement))
-        known = ", ".join(question.keys)
+        key_names = ", ".join(question.keys)
         text = [
-            f"What somebody who knows {known} of a record finds in the synthetic rows, what is "
+            f"What somebody who knows {key_names} of a record finds in the synthetic rows, what is "
             "found without them, and what the guarantee bounds it by. An attack that fails proves "
             "nothing; the bound holds for all attacks."
         ]
@@ -76,25 +78,25 @@ def sections(
             "",
         )
         attacks = PageTable.of("Attacks", table)
-        found.append(Section("Disclosure risk", text, pictures=[picture], tables=[attacks]))
-    return found
+        page_sections.append(Section("Disclosure risk", text, pictures=[picture], tables=[attacks]))
+    return page_sections
 
 
 def _columns(whole: Whole) -> Section:
-    """One column at a time."""
+    """Section on each column by itself."""
     rows, pictures = [], []
     for name, column in whole.schema.columns.items():
         ours, theirs = whole.records[name], whole.synthetic[name]
-        if column.public:  # as they are, in another order
+        if column.public:  # released unchanged, only reordered
             continue
-        found = utility(column, ours, theirs)
-        means = [_mean(column, found[key]) for key in ("original", "synthetic")]
+        measures = utility(column, ours, theirs)
+        means = [_mean(column, measures[key]) for key in ("original", "synthetic")]
         share = [f"{t.isna().mean():.1%}" if column.optional else "" for t in (ours, theirs)]
         rows.append(
             [
                 column.title,
-                None if column.type == "binary" else found.get("max_ecdf"),
-                found.get("total_variation"),
+                None if column.type == "binary" else measures.get("max_ecdf"),
+                measures.get("total_variation"),
                 *means,
                 *share,
             ]
@@ -126,21 +128,21 @@ def _mean(column: Column, summary: Mapping[str, Any]) -> Any:
 
 
 def pair_grid(whole: Whole) -> tuple[tuple[str, ...], Floats]:
-    """Names, and total variation of every two columns, of one alone on the diagonal."""
+    """Column names and total variation of every pair; single columns on the diagonal."""
     tables = tables_of(whole)
     names = tables.names
     grid = np.diag(total_variation(tables, 1))
     if len(names) > 1:
-        both = total_variation(tables, 2)
+        distances = total_variation(tables, 2)
         for (i, j), distance in zip(
-            itertools.combinations(range(len(names)), 2), both, strict=True
+            itertools.combinations(range(len(names)), 2), distances, strict=True
         ):
             grid[i, j] = grid[j, i] = distance
     return names, grid
 
 
 def _together(whole: Whole) -> Section:
-    """Columns by one, two and three, and all at once."""
+    """Section on one, two and three columns at a time, and on all together."""
     names, grid = pair_grid(whole)
     i, j = divmod(int(np.argmax(grid)), len(names))
     picture = Picture.of(
@@ -161,7 +163,7 @@ def _together(whole: Whole) -> Section:
 
 
 def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
-    """Regressions on records and on the first data set, beside each other."""
+    """Section that compares regressions on the records and on the first data set."""
     pictures, tables, missed = [], [], []
     for formula in formulas:
         names, ours, theirs = fits = fitted(whole, formula)
@@ -186,15 +188,18 @@ def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
 
 
 def fitted(whole: Whole, formula: str) -> Fits:
-    """Names of coefficients; they and their standard errors, of records and of synthetic rows.
+    """Fit a regression to records and to synthetic rows.
 
+    Returns:
+        Names of the coefficients; coefficients and standard errors of the records; and those of the
+        synthetic rows.
     Raises:
-        InferenceError: a regression cannot be fitted, or has other coefficients on one of them.
+        InferenceError: a regression cannot be fitted, or has other coefficients on one table.
     """
     fit = formula_fit(formula)
     names, ours = _fitted(fit, whole.schema, whole.records)
-    others, theirs = _fitted(fit, whole.schema, whole.synthetic)
-    if names != others:
+    synthetic_names, theirs = _fitted(fit, whole.schema, whole.synthetic)
+    if names != synthetic_names:
         raise InferenceError(
             f"{formula!r} has other coefficients on synthetic rows than on the records: a "
             "level is missing in one of them."
@@ -203,7 +208,7 @@ def fitted(whole: Whole, formula: str) -> Fits:
 
 
 def coefficients(fits: Fits) -> pd.DataFrame:
-    """A regression on records and on synthetic rows, and how much 95 % intervals overlap."""
+    """Table of coefficients on records and on synthetic rows, with 95 % interval overlap."""
     names, ours, theirs = fits
     return pd.DataFrame(
         {
@@ -219,8 +224,8 @@ def _fitted(
     plain = data.astype({n: object for n in data if schema[str(n)].levels})
     with warnings.catch_warnings():  # the section says what is left out
         warnings.simplefilter("ignore", UserWarning)
-        found = fit(plain)
-    return [str(name) for name in found.params.index], (
-        np.asarray(found.params, dtype=float),
-        np.asarray(found.bse, dtype=float),
+        result = fit(plain)
+    return [str(name) for name in result.params.index], (
+        np.asarray(result.params, dtype=float),
+        np.asarray(result.bse, dtype=float),
     )

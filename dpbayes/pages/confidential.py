@@ -1,4 +1,4 @@
-"""Sections of the confidential page from what a release left in its folder."""
+"""Sections of the confidential page that use the report files of a release."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpbayes.report.report import UTILITY
 from dpbayes.report.utility_warnings import UNCLAMPED, distance, told
 from dpbayes.synthesis.saved_fit import FIT
 
-WIDE = 20.0  # a largest bound so many times the median asks for a logarithmic axis
+WIDE = 20.0  # ratio of the largest bound to the median above which the axis is logarithmic
 
 NAMES = {  # fields of engines.diagnostics.Diagnostics
     "max_rhat": "R-hat (largest)",
@@ -41,43 +41,43 @@ def _read(path: Path) -> bytes | None:
 
 
 def warnings(folder: Path) -> list[str]:
-    """What the fit and the data sets give reason to say, beside the records."""
+    """Utility warnings of the fit and of the data sets, compared with the records."""
     fit, utility = (json.loads(_read(folder / name) or b"{}") for name in (FIT, UTILITY))
     return told(fit.get("warnings", ()), utility)
 
 
 def left_behind(folder: Path) -> list[Section]:
-    """Utility as the release's own report has it."""
-    found = _read(folder / UTILITY)
+    """Section on utility, from the report files of the release."""
+    content = _read(folder / UTILITY)
     picture = _read(folder / "density.png")
     pictures = []
     if picture is not None:
         text = "Distribution of each synthetic column, beside that of the records."
         pictures.append(Picture(picture, text, text, 1000, wide=True))
     tables = []
-    if found is not None:
-        measures: Mapping[str, Any] = json.loads(found)
-        first: Mapping[str, Any] = next(iter(measures.values()), {})
-        plain = measures.get(UNCLAMPED)
+    if content is not None:
+        measures: Mapping[str, Any] = json.loads(content)
+        columns: Mapping[str, Any] = next(iter(measures.values()), {})
+        unclamped = measures.get(UNCLAMPED)
         rows = [
             [name, column.get("max_ecdf"), column.get("total_variation")]
-            + ([] if plain is None else [distance(plain.get(name, {}))])
-            for name, column in first.items()
+            + ([] if unclamped is None else [distance(unclamped.get(name, {}))])
+            for name, column in columns.items()
         ]
         head = ["column", "largest ECDF difference", "total variation"]
-        if plain is not None:
+        if unclamped is not None:
             head.append("the unclamped fit's")
         title = "Distance of each column, on the first data set"
         tables.append(PageTable(title, head, rows).filled())
-    more = (
+    hint = (
         "With --records and --schema this page compares whole tables, regressions (--formula) and "
         "disclosure risk (--keys)."
     )
-    return [Section("Utility", [more], pictures=pictures, tables=tables)]
+    return [Section("Utility", [hint], pictures=pictures, tables=tables)]
 
 
 def of_fit(folder: Path) -> list[Section]:
-    """Lipschitz bounds, weights and diagnostics of a posterior; nothing without one."""
+    """Sections on Lipschitz bounds, weights and diagnostics; empty without a posterior."""
     content = _read(folder / "weights.csv")
     summary = json.loads(_read(folder / FIT) or b"{}")
     sections = []
@@ -89,7 +89,7 @@ def of_fit(folder: Path) -> list[Section]:
 
 
 def _bounds(table: pd.DataFrame, summary: Mapping[str, Any]) -> Section:
-    """Violins of Lipschitz bounds, and weights against them."""
+    """Section with violin plots of Lipschitz bounds, and weights against them."""
     claim = summary.get("guarantee", {})
     epsilon, name = claim.get("epsilon"), claim.get("mechanism", "released")
     values = {"unweighted": table["lipschitz_unweighted"], name: table["lipschitz"]}
@@ -125,16 +125,16 @@ def _bounds(table: pd.DataFrame, summary: Mapping[str, Any]) -> Section:
 
 
 def _diagnostics(summary: Mapping[str, Any]) -> Section:
-    """Of the fit without protection, where there is one, beside what was released."""
-    both = [summary.get(key) or {} for key in ("diagnostics_unweighted", "diagnostics")]
-    rows = [[NAMES.get(name, name), *map(_number, (part.get(name) for part in both))]
-            for name in both[1]]  # fmt: skip
+    """Section on diagnostics of the released fit, beside the fit without protection, if any."""
+    diagnostics = [summary.get(key) or {} for key in ("diagnostics_unweighted", "diagnostics")]
+    rows = [[NAMES.get(name, name), *map(_number, (part.get(name) for part in diagnostics))]
+            for name in diagnostics[1]]  # fmt: skip
     rows = [row for row in rows if any(cell is not None for cell in row[1:])]
     table = PageTable("Chains", ["", "unweighted", "released"], rows).filled()
     return Section("Diagnostics of the chains", tables=[table])
 
 
 def _number(value: object) -> object:
-    """The value, or None where it is text, a list or not a number."""
-    there = isinstance(value, int | float) and not math.isnan(value)
-    return value if there else None
+    """Return a number unchanged; None for nan, text, lists and anything else."""
+    is_number = isinstance(value, int | float) and not math.isnan(value)
+    return value if is_number else None

@@ -1,4 +1,4 @@
-"""Figures of a page, beside those of reports: distributions, pairs of columns, regressions."""
+"""Figures for report pages: distributions, pairs of columns, risks, regressions, weights."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from dpbayes.plots.charts import COLOURS, DATA, spell
 from dpbayes.schema import Column
 
 SYNTHETIC = COLOURS[0]
-MOST = 40  # levels that are shown as bars
+MOST = 40  # largest number of levels shown as bars
 
 
 def distribution(
     column: Column, original: pd.Series, synthetic: pd.Series, label: str = "data"
 ) -> Figure:
-    """Shares of levels beside each other, or cumulative shares of numbers, which show atoms.
+    """Plot shares of levels side by side, or cumulative shares of numbers, which show atoms.
 
     Args:
         column: its declaration.
         original, synthetic: validated, shape (n,) and (n',).
-        label: of ``original``.
+        label: legend entry of ``original``.
     """
     bars = min(len(column.levels), MOST)
     figure = Figure(figsize=(5.2, max(3.1, 0.8 + 0.19 * bars)), layout="constrained")
     ax = figure.add_subplot()
-    both = {label: original.dropna(), "synthetic": synthetic.dropna()}
+    columns = {label: original.dropna(), "synthetic": synthetic.dropna()}
     if column.levels:
-        shares = _shares(column, both)
-        for i, (name, colour) in enumerate(zip(both, (DATA, SYNTHETIC), strict=True)):
+        shares = _shares(column, columns)
+        for i, (name, colour) in enumerate(zip(columns, (DATA, SYNTHETIC), strict=True)):
             place = np.arange(len(shares)) + 0.4 * (i - 0.5)
             ax.barh(place, shares[name].to_numpy(), 0.38, color=colour, label=name)
         ax.set_yticks(range(len(shares)), [_cut(name, 30) for name in shares.index], fontsize=8)
         ax.set_ylim(len(shares) - 0.4, -0.6)
         ax.set_xlabel("share of records with a value" if column.optional else "share of records")
     else:
-        for (name, values), colour in zip(both.items(), (DATA, SYNTHETIC), strict=True):
+        for (name, values), colour in zip(columns.items(), (DATA, SYNTHETIC), strict=True):
             numbers = np.sort(values.to_numpy(dtype=float))
             line = "-" if name == label else "--"
             share = np.arange(1, len(numbers) + 1) / max(1, len(numbers))
@@ -56,37 +56,37 @@ def distribution(
     return figure
 
 
-def _shares(column: Column, both: Mapping[str, pd.Series]) -> pd.DataFrame:
-    """Shares of levels in the schema's order; of many those that are frequent, and all others."""
+def _shares(column: Column, columns: Mapping[str, pd.Series]) -> pd.DataFrame:
+    """Shares of levels in the schema's order; rare levels are merged if there are many."""
     names = [str(level) for level in column.levels]
-    found = pd.DataFrame(
+    shares = pd.DataFrame(
         {
             name: values.astype(str).value_counts(normalize=True).reindex(names).fillna(0.0)
-            for name, values in both.items()
+            for name, values in columns.items()
         }
     )
-    if len(found) <= MOST:
-        return found
-    frequent = found.max(axis=1).nlargest(MOST - 1).index
-    kept = found.loc[[name for name in names if name in set(frequent)]]
-    others = (found.sum() - kept.sum()).to_frame(f"{len(found) - len(kept):,} others").T
-    return pd.concat([kept, others])
+    if len(shares) <= MOST:
+        return shares
+    frequent = shares.max(axis=1).nlargest(MOST - 1).index
+    shown = shares.loc[[name for name in names if name in set(frequent)]]
+    rest = (shares.sum() - shown.sum()).to_frame(f"{len(shares) - len(shown):,} others").T
+    return pd.concat([shown, rest])
 
 
 def _axis(column: Column, numbers: Floats) -> Floats:
-    """Numbers, or days that Matplotlib writes as dates."""
+    """Convert days to dates for Matplotlib; other numbers stay."""
     return numbers.astype("datetime64[D]") if column.type == "date" else numbers
 
 
 def pairs(names: Sequence[str], distances: Floats) -> Figure:
-    """Total variation distance of every two columns, as a grid.
+    """Plot the total variation distance of every pair of columns, as a grid.
 
     Args:
-        names: of the columns.
-        distances: shape (columns, columns), symmetric; one column alone on the diagonal.
+        names: names of the columns.
+        distances: symmetric, shape (columns, columns); single columns on the diagonal.
     """
     size = max(3.6, 0.42 * len(names) + 1.8)
-    figure = Figure(figsize=(size + 0.8, size), layout="compressed")  # of a fixed aspect
+    figure = Figure(figsize=(size + 0.8, size), layout="compressed")  # suits a fixed aspect ratio
     ax = figure.add_subplot()
     shown = ax.imshow(distances, cmap="Blues", vmin=0, vmax=max(0.1, float(distances.max())))
     ticks = [_cut(name, 14) for name in names]
@@ -104,10 +104,11 @@ def pairs(names: Sequence[str], distances: Floats) -> Figure:
 
 
 def risk(table: pd.DataFrame) -> Figure:
-    """Shares of a table of risks: with the synthetic rows, without them, and the bound of ε.
+    """Plot the shares of a risk table: with synthetic rows, without them, and the bound by ε.
 
     Args:
-        table: ``measure``, ``synthetic``, ``without``, ``bound by ε``; only shares are shown.
+        table: with columns ``measure``, ``synthetic``, ``without`` and ``bound by ε``; only shares
+            are shown.
     """
     shares = ["measure", "synthetic", "without", "bound by ε"]
     shown = table[table["synthetic"].between(0, 1) & ~table["measure"].str.contains("distance")]
@@ -118,11 +119,11 @@ def risk(table: pd.DataFrame) -> Figure:
     series = zip(shares[1:], ("o", "|", "<"), (SYNTHETIC, DATA, COLOURS[5]), strict=True)
     for name, marker, colour in series:
         values = shown[name].to_numpy(dtype=float)
-        there = ~np.isnan(values)
-        if not there.any():
+        present = ~np.isnan(values)
+        if not present.any():
             continue
         ax.plot(
-            values[there], place[there], marker, color=colour, label=name,
+            values[present], place[present], marker, color=colour, label=name,
             markersize=12 if marker == "|" else 6, markeredgewidth=1.6,
         )  # fmt: skip
     names = [_cut(str(name), 40) for name in shown["measure"]]
@@ -140,12 +141,14 @@ def risk(table: pd.DataFrame) -> Figure:
 def regression(
     formula: str, fits: Mapping[str, tuple[Floats, Floats]], names: Sequence[str]
 ) -> Figure:
-    """Coefficients with 95 % intervals, of the records and of synthetic rows, beside each other.
+    """Plot coefficients with 95 % intervals for the records and for synthetic rows.
 
-    Each is shown in standard errors of the records' coefficient from it.
+    Each is shown as its difference from the records' coefficient, in standard errors of the latter.
 
     Args:
-        fits: ``data`` and ``synthetic``: coefficients and standard errors, shape (p,) each.
+        formula: title of the figure.
+        fits: for ``data`` and ``synthetic``, coefficients and standard errors, shape (p,) each.
+        names: names of the coefficients.
     """
     figure = Figure(figsize=(6.0, 0.9 + 0.42 * max(2, len(names))), layout="constrained")
     ax = figure.add_subplot()
@@ -168,10 +171,10 @@ def regression(
 
 
 def weights(table: pd.DataFrame) -> Figure:
-    """Weight of each record against its Lipschitz bound without weights.
+    """Plot the weight of each record against its unweighted Lipschitz bound.
 
     Args:
-        table: ``weight`` and ``lipschitz_unweighted`` by record.
+        table: columns ``weight`` and ``lipschitz_unweighted`` by record.
     """
     figure = Figure(figsize=(5.2, 3.4), layout="constrained")
     ax = figure.add_subplot()
@@ -184,6 +187,9 @@ def weights(table: pd.DataFrame) -> Figure:
 
 
 def _cut(name: str, most: int = 24, end: int | None = None) -> str:
-    """A long name without its middle: names often differ at the end, of ``end`` characters."""
+    """Shorten a long name in the middle and keep its last ``end`` characters.
+
+    Names often differ at the end.
+    """
     end = most // 3 if end is None else end
     return name if len(name) <= most else f"{name[: most - end - 1]}…{name[-end:]}"

@@ -1,4 +1,4 @@
-"""What ε says, in plain words: sections that both pages have."""
+"""Sections that both pages share: the guarantee in plain words, and how a release was made."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from dpbayes.report.whole import bounds_of, stated_loss
 
 
 def numbers(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The numbers that matter first."""
+    """Headline numbers of a release: ε, δ, basis and number of data sets."""
     epsilon = stated_loss(statement)
     changed = statement["holds_for"] == "substitution"
     change = "one record changed" if changed else "one record added or removed"
-    found = [
+    items = [
         (f"ε, {change}", _epsilon(epsilon)),
         ("δ", shown(float(statement["delta"]))),
         ("Guarantee", str(statement["basis"])),
         ("Synthetic data sets", str(statement["datasets"])),
     ]
     if "epsilon_person" in statement:
-        found.insert(1, ("ε, all records of one person", _epsilon(statement["epsilon_person"])))
-    return found
+        items.insert(1, ("ε, all records of one person", _epsilon(statement["epsilon_person"])))
+    return items
 
 
 def guarantee(statement: Mapping[str, Any]) -> Section:
-    """What an (ε, δ) bounds, and what it assumes."""
+    """Section on what (ε, δ) bounds, and what the guarantee assumes."""
     bounds = bounds_of(statement)
     assumed = ("What this assumes", [_sentence(str(text)) for text in statement["assumptions"]])
-    said = str(statement["statement"]).split(" This assumes that ")[0]
+    claim = str(statement["statement"]).split(" This assumes that ")[0]
     if bounds is None:
-        return Section("Guarantee", [said], folded=assumed)
+        return Section("Guarantee", [claim], folded=assumed)
     text = [
-        said,
+        claim,
         "Whoever reads the release, and knows all other records, learns at most so much of one:",
     ]
     rows: list[list[object]] = [
@@ -65,19 +65,19 @@ def _epsilon(value: float | None) -> str:
 
 
 def _at_most(share: float) -> str:
-    """A bound in per cent, rounded up."""
+    """Format a bound in per cent, rounded up."""
     return f"{math.ceil(1000 * share * (1 - 1e-9)) / 10:.1f}%"
 
 
 def _sentence(text: str) -> str:
-    """With a capital, where acronyms and names keep theirs."""
+    """Capitalise the first letter and leave all others, as in acronyms and names."""
     return f"{text[:1].upper()}{text[1:]}"
 
 
 def settings(statement: Mapping[str, Any]) -> Section:
-    """How the release was made: mechanism, settings, versions, files."""
-    given = statement.get("settings", {})
-    rows = [[key, text] for key, value in given.items() if (text := _plain(value))]
+    """Section on how the release was made: mechanism, settings, versions and files."""
+    public_settings = statement.get("settings", {})
+    rows = [[key, text] for key, value in public_settings.items() if (text := _plain(value))]
     program = statement.get("program")
     if program:
         rows.append(["program", f"{program['name']} (SHA-256 {program['sha256'][:16]}…)"])
@@ -94,7 +94,7 @@ def settings(statement: Mapping[str, Any]) -> Section:
 
 
 def _plain(value: Any) -> str:
-    """A setting as text: lists and tables by their length where they are long."""
+    """Format a setting as text; a long list of numbers by its length and its ends."""
     if isinstance(value, Mapping):
         return "; ".join(f"{k}: {text}" for k, inner in value.items() if (text := _plain(inner)))
     if isinstance(value, list):

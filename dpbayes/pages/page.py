@@ -1,4 +1,4 @@
-"""A page as one file: text, tables and figures, and nothing from a network."""
+"""Self-contained HTML pages: text, tables and figures in one file, without network access."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class PageTable:
     """A table with a caption.
 
     Attributes:
-        caption: what it shows.
+        caption: text above the table.
         head: names of the columns.
-        rows: texts and numbers; the first of each names the row.
-        words: they are texts rather than numbers.
+        rows: cells as texts and numbers; the first cell of a row names it.
+        words: True if cells are texts rather than numbers.
     """
 
     caption: str
@@ -40,31 +40,31 @@ class PageTable:
     words: bool = False
 
     def filled(self) -> PageTable:
-        """The same without columns in which no row has anything."""
-        kept = [
+        """Return the table without columns that are empty in every row."""
+        filled_columns = [
             i
             for i in range(len(self.head))
             if i == 0 or not self.rows or any(shown(row[i]) for row in self.rows)
         ]
-        rows = [[row[i] for i in kept] for row in self.rows]
-        return replace(self, head=[self.head[i] for i in kept], rows=rows)
+        rows = [[row[i] for i in filled_columns] for row in self.rows]
+        return replace(self, head=[self.head[i] for i in filled_columns], rows=rows)
 
     @classmethod
     def of(cls, caption: str, frame: pd.DataFrame) -> PageTable:
-        """A data frame without its index."""
+        """Convert a data frame, without its index."""
         return cls(caption, [str(name) for name in frame], frame.astype(object).to_numpy().tolist())
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with what it shows in words, for those who do not see it.
+    """A figure with an alternative text, for readers who cannot see it.
 
     Attributes:
-        content: a PNG file.
-        text: what it shows.
-        caption: what stands below it.
-        width: in pixels, of one that is not enlarged.
-        wide: it has panels side by side, and is scrolled rather than shrunk where it is narrow.
+        content: bytes of a PNG file.
+        text: alternative text.
+        caption: text below the figure.
+        width: width in pixels, at which it is not enlarged.
+        wide: it has panels side by side; on a narrow screen it scrolls instead of shrinking.
     """
 
     content: bytes
@@ -75,14 +75,14 @@ class Picture:
 
     @classmethod
     def of(cls, figure: Figure, text: str, caption: str) -> Picture:
-        """A Matplotlib figure."""
+        """Render a Matplotlib figure."""
         content = io.BytesIO()
         figure.savefig(content, dpi=110)
         return cls(content.getvalue(), text, caption, round(110 * figure.get_figwidth()))
 
     @property
     def address(self) -> str:
-        """The file itself, as a data address."""
+        """The PNG file as a data URL."""
         return "data:image/png;base64," + base64.b64encode(self.content).decode()
 
 
@@ -91,11 +91,11 @@ class Section:
     """A part of a page.
 
     Attributes:
-        title: above it.
+        title: heading of the section.
         text: paragraphs.
-        points: of a list.
-        pictures, tables: below the text, in this order.
-        folded: what is shown when asked for, at the end: a title and points.
+        points: items of a list.
+        pictures, tables: shown below the text, in this order.
+        folded: title and items of a part at the end that is shown on request.
     """
 
     title: str
@@ -107,19 +107,20 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """Its name in addresses."""
+        """Fragment identifier of the section in URLs."""
         return "".join(c if c.isalnum() else "-" for c in self.title.lower())
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page.
+    """A report page.
 
     Attributes:
-        title: its heading.
-        figures: the numbers that matter first, each with what it is.
-        sections: in order.
-        confidential: it must not leave; a mark says so.
+        title: heading of the page.
+        figures: headline numbers, as pairs of label and value.
+        sections: sections in order.
+        confidential: the page must not be published; it is marked as confidential.
+        warnings: sentences to show above all sections.
     """
 
     title: str
@@ -129,12 +130,12 @@ class Page:
     warnings: Sequence[str] = field(default_factory=tuple)
 
     def html(self) -> bytes:
-        """The page as a file."""
+        """Render the page as an HTML file."""
         return _template().render(page=self).encode()
 
 
 def shown(value: Any) -> str:
-    """A cell of a table: whole numbers, others with four digits, nothing where there is none."""
+    """Format a cell: integers in full, other numbers with four digits, None and nan as empty."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float):
@@ -145,7 +146,7 @@ def shown(value: Any) -> str:
 
 
 def marked(text: str) -> str:
-    """A sentence in HTML: escaped, and what stands between backticks as code."""
+    """Convert a sentence to HTML: escape it, and show text between backticks as code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 

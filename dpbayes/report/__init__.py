@@ -1,1 +1,1 @@
-"""Tables, figures and files of the confidential side."""
+"""Confidential tables, figures and files."""

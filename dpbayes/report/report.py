@@ -1,4 +1,4 @@
-"""Files of the confidential side: what a fit says of the records, and how close a release is."""
+"""Confidential report files: findings of a fit, and how close a release is to the records."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from dpbayes.synthesis.fit import Fit
 from dpbayes.synthesis.release import Release
 from dpbayes.synthesis.saved_fit import as_json, fit_files
 
-SHOWN = 4  # data sets in a figure
+SHOWN = 4  # largest number of data sets in a figure
 UTILITY = "utility.json"
-SAMPLE = 100_000  # of records in parts
+SAMPLE = 100_000  # records to compare, if they are read in chunks
 
 
 def fit_report(findings: Findings) -> dict[str, bytes]:
-    """Files that say what a fit found, by name: weights, draws, diagnostics, by-record bounds."""
+    """Build the files of a fit's findings, by name: weights, draws, diagnostics, record bounds."""
     files = fit_files(findings)
     if findings.bounds:
         n = len(next(iter(findings.bounds.values())))
@@ -35,23 +35,23 @@ def fit_report(findings: Findings) -> dict[str, bytes]:
 
 
 def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
-    """Files that compare a release with the records, by name. Confidential.
+    """Build the files that compare a release with the records, by name. Confidential.
 
-    Where records come in parts, ``SAMPLE`` of them are compared with as many synthetic rows.
+    If records are read in chunks, ``SAMPLE`` of them are compared with as many synthetic rows.
     """
     table = fit.task.table
     records = table.sample(SAMPLE)
-    most = len(records) if len(records) < len(table) else None
+    shown_rows = len(records) if len(records) < len(table) else None
     measures: dict[str, dict[str, object]] = {}
     columns = {column.name: column for column in fit.synthesised}
     datasets = [
         pd.DataFrame({name: column.validate(data[name]) for name, column in columns.items()})
-        for data in (data.head(most) if most else data for data in release.datasets)
+        for data in (data.head(shown_rows) if shown_rows else data for data in release.datasets)
     ]
     named = {f"synthetic_{i}": data for i, data in enumerate(datasets, start=1)}
-    plain = fit.fitted.unclamped(np.random.default_rng())
-    if plain is not None:
-        named[UNCLAMPED] = plain
+    unclamped = fit.fitted.unclamped(np.random.default_rng())
+    if unclamped is not None:
+        named[UNCLAMPED] = unclamped
     for label, data in named.items():
         measures[label] = {
             name: utility(column, records[name], column.validate(data[name]))
@@ -60,14 +60,14 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
     shown = {f"synthetic {i}": data for i, data in enumerate(datasets[:SHOWN], start=1)}
     figure = charts.density_overlays(fit.synthesised, records, shown)
     mark = charts.confidential_mark(len(table), release.guarantee.to_dict())
-    if most is not None:
-        measures["sample"] = {"records": most, "of": len(table)}
-        mark = f"{mark} · {most:,} records shown"
+    if shown_rows is not None:
+        measures["sample"] = {"records": shown_rows, "of": len(table)}
+        mark = f"{mark} · {shown_rows:,} records shown"
     return {UTILITY: as_json(measures), "density.png": png(figure, mark)}
 
 
 def check_report(fit: Fit[Any]) -> dict[str, bytes]:
-    """Files of the posterior predictive checks, by name; none where no model was drawn from."""
+    """Build the files of the posterior predictive checks, by name; none without a Stan model."""
     if fit.task.model is None:
         return {}
     check = fit.check()
@@ -77,7 +77,7 @@ def check_report(fit: Fit[Any]) -> dict[str, bytes]:
 
 
 def png(figure: Figure, mark: str) -> bytes:
-    """A figure of the confidential side as a file."""
+    """Render a figure as a PNG file with a confidentiality mark."""
     content = io.BytesIO()
     charts.mark(figure, mark).savefig(content)
     return content.getvalue()

@@ -1,4 +1,4 @@
-"""Tables that compare synthesizers: confidential."""
+"""Confidential tables that compare synthesizers."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ def comparison_table(
     releases: Mapping[str, Release],
     column: Column | None = None,
 ) -> pd.DataFrame:
-    """Measures by data and synthesizers.
+    """Compare synthesizers: risk and utility measures, one column for the data and for each fit.
 
-    ε is the local 2Δ on these records, as in the paper; the guarantee is what ``fit.guarantee``
-    says. Utility is that of the first data set, for a numeric column, by default the first fit's
-    first synthetic one. Mechanisms without a posterior have no local ε.
+    ε is the local 2Δ on these records, as in the paper; see ``fit.guarantee`` for the guarantee.
+    Utility refers to the first data set and a numeric column, by default the first synthesised
+    column of the first fit. Mechanisms without a posterior have no local ε.
 
     Source: hu-williams-savitsky, table 2.
     """
-    first = next(iter(fits.values()))
-    column = column or first.synthesised[0]
-    original = first.records[column.name]
+    first_fit = next(iter(fits.values()))
+    column = column or first_fit.synthesised[0]
+    original = first_fit.records[column.name]
     table = pd.DataFrame({"Data": {SUMMARY[k]: v for k, v in summary(column, original).items()}})
     for name, fit in fits.items():
         measures = utility(column, original, releases[name].datasets[0][column.name])
-        found = {
+        cells = {
             **fit.findings().measures,
             "max-ECDF": measures["max_ecdf"],
             "avg-ECDF": measures["avg_ecdf"],
             **{SUMMARY[k]: v for k, v in measures["synthetic"].items()},
         }
-        table = table.join(pd.Series(found, name=name), how="outer")
+        table = table.join(pd.Series(cells, name=name), how="outer")
     rows = ["Lipschitz", "ε = 2Δ", "max-ECDF", "avg-ECDF", *SUMMARY.values()]
     return table.reindex(rows)

@@ -1,12 +1,12 @@
-"""What protection and declared bounds took from the columns, in sentences. Confidential."""
+"""Warnings about utility that protection and declared bounds cost. Confidential."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-UNCLAMPED = "unclamped"  # among the measures of data sets: what the unclamped fit draws
-LOST = 0.05  # of a distance, or a share at the bounds, from which it is said
+UNCLAMPED = "unclamped"  # key of the unclamped fit's draws among the measures of data sets
+LOST = 0.05  # difference in distance, or share at the bounds, from which to warn
 UNPAID = (
     "All of this follows the records: other settings for the same records because of it are a "
     "choice that no ε covers. Try settings on earlier ones (dpbayes explore)."
@@ -15,49 +15,49 @@ DISTANCES = ("max_ecdf", "total_variation")
 
 
 def distance(measures: Mapping[str, Any]) -> float | None:
-    """Of a column: the largest difference of its ECDFs, or total variation where there is none."""
+    """Largest ECDF difference of a column, or total variation if it has no ECDF; None without."""
     return next((float(measures[name]) for name in DISTANCES if name in measures), None)
 
 
 def told(of_fit: Iterable[str], measures: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What a fit and its columns lost, and what must not follow from it; nothing if nothing was.
+    """Warn of utility that a fit and its columns lost, and against tuning on it; empty if none.
 
     Args:
         of_fit: ``Findings.warnings`` of the fit.
-        measures: as in ``lost``.
+        measures: measures as in ``lost``.
     """
-    found = [*map(str, of_fit), *lost(measures)]
-    return [*found, UNPAID] if found else []
+    messages = [*map(str, of_fit), *lost(measures)]
+    return [*messages, UNPAID] if messages else []
 
 
 def lost(measures: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Columns of the first data set that lost more than usual.
+    """Warn of columns of the first data set that lost more than ``LOST``.
 
     Args:
-        measures: ``evaluate.utility.utility`` by data set and column, and of ``UNCLAMPED`` where
-            there is an unclamped fit.
+        measures: ``evaluate.utility.utility`` by data set and column, with an entry
+            ``UNCLAMPED`` if there is an unclamped fit.
     """
-    first = next((found for name, found in measures.items() if name != UNCLAMPED), {})
-    plain = measures.get(UNCLAMPED, {})
-    found = []
-    for name, column in first.items():
-        ours, theirs = distance(column), distance(plain.get(name, {}))
+    released = next((m for name, m in measures.items() if name != UNCLAMPED), {})
+    unclamped = measures.get(UNCLAMPED, {})
+    messages = []
+    for name, column in released.items():
+        ours, theirs = distance(column), distance(unclamped.get(name, {}))
         if ours is not None and theirs is not None and ours - theirs > LOST:
-            found.append(
+            messages.append(
                 f"Column {name!r} is {ours:.3f} from the records, and {theirs:.3f} as the "
                 "unclamped fit draws it: the difference is what the protection cost."
             )
         at = column.get("at_bounds", {})
         records, synthetic = at.get("original", 0.0), at.get("synthetic", 0.0)
         if synthetic - records > LOST:
-            found.append(
+            messages.append(
                 f"{synthetic:.0%} of the synthetic values of {name!r} lie at the ends of the "
                 f"declared range, and {records:.0%} of the records: the model reaches beyond it."
             )
         elif records > LOST:
-            found.append(
+            messages.append(
                 f"{records:.0%} of the records have {name!r} at an end of the declared range. "
                 "Where it is publicly known that values are cut there, declare the end an atom; "
                 "bounds must not follow these records."
             )
-    return found
+    return messages

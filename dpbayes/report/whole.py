@@ -1,4 +1,4 @@
-"""Tables on a whole synthetic table beside the confidential records: confidential."""
+"""Confidential tables that compare a whole synthetic table with the records."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from dpbayes.privacy.accounting import check_delta
 from dpbayes.schema import Schema
 from dpbayes.synthesis.release import STATEMENT
 
-BINS = 10  # of numeric columns, between their public bounds
-MOST_TOGETHER = 3  # columns whose joint shares are compared
-TREES = "classification tree"  # nan without scikit-learn
+BINS = 10  # for numeric columns, between their public bounds
+MOST_TOGETHER = 3  # largest number of columns whose joint shares are compared
+TREES = "classification tree"  # this measure is nan without scikit-learn
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Whole:
     """Confidential records and a synthetic table, both validated.
 
     Attributes:
-        schema: of both.
-        records, synthetic: shape (n, columns) and (n', columns).
+        schema: schema of all tables.
+        records, synthetic: tables of shape (n, columns) and (n', columns).
         holdout: records of the same population that the synthesis did not use, or None.
     """
 
@@ -67,7 +67,11 @@ class Whole:
         *,
         show_values: bool = False,
     ) -> Whole:
-        """Validate them. DataError where one does not fit the schema, or has no rows."""
+        """Validate the tables.
+
+        Raises:
+            DataError: a table does not fit the schema, or has no rows.
+        """
         tables = [
             None if table is None else schema.validate(table, show_values=show_values)
             for table in (records, synthetic, holdout)
@@ -80,23 +84,23 @@ class Whole:
 
 
 def stated_loss(statement: Mapping[str, Any]) -> float | None:
-    """ε for the neighbours that what is published protects; None where none is claimed."""
+    """Stated ε, for the adjacency that the release protects; None if none is claimed."""
     key = "epsilon" if statement["holds_for"] == "add-remove" else "epsilon_substitution"
-    found = statement[key]
-    return None if found is None or statement["basis"] != "strict" else float(found)
+    epsilon = statement[key]
+    return None if epsilon is None or statement["basis"] != "strict" else float(epsilon)
 
 
 def bounds_of(statement: Mapping[str, Any]) -> Bounds | None:
-    """What the ε of a release's statement bounds; None where none is claimed."""
+    """Bounds on attacks that a release's stated ε implies; None if none is claimed."""
     epsilon = stated_loss(statement)
     return None if epsilon is None else Bounds.of(epsilon, check_delta(statement["delta"]))
 
 
 def stated(synthetic: Path, epsilon: float | None, delta: float) -> Bounds | None:
-    """Bounds of the ε that is given, or that is stated beside a synthetic file; None without.
+    """Bounds for a given ε, or for the ε stated beside a synthetic file; None without either.
 
     Raises:
-        GuaranteeError: no number above 0, or no δ. DataError: the statement cannot be read.
+        GuaranteeError: ε is not above 0, or δ is invalid. DataError: the statement cannot be read.
     """
     if epsilon is not None:
         if not epsilon > 0:
@@ -118,10 +122,10 @@ def risk(
     sensitive: str | None,
     bounds: Bounds | None,
 ) -> pd.DataFrame:
-    """Disclosure measures: of the synthetic table, what they are without it, and the bound of ε.
+    """Disclosure measures with the synthetic table and without it, and the bound that ε implies.
 
-    Without the table: of the holdout where there is one, else by chance. A bound is of the mean
-    over all releases, of which this is one.
+    The measure without the table uses the holdout if there is one, else chance. A bound refers to
+    the mean over all possible releases, of which this is one.
 
     Args:
         keys: columns that an intruder knows.
@@ -135,12 +139,12 @@ def risk(
     for name in (*names, *([] if sensitive is None else [sensitive])):
         whole.schema[name]
     records, synthetic = whole.records, whole.synthetic
-    found = identification(records, synthetic, names)
+    matches = identification(records, synthetic, names)
     rows: list[Row] = [
-        ("expected match", found.expected, np.nan, np.nan),
-        ("single match", found.single, np.nan, np.nan),
-        ("true match rate", found.true, np.nan, np.nan),
-        ("false match rate", found.false, np.nan, np.nan),
+        ("expected match", matches.expected, np.nan, np.nan),
+        ("single match", matches.single, np.nan, np.nan),
+        ("true match rate", matches.true, np.nan, np.nan),
+        ("false match rate", matches.false, np.nan, np.nan),
         ("unique by keys", uniqueness(synthetic, names), uniqueness(records, names), np.nan),
     ]
     if sensitive is not None:
@@ -161,37 +165,37 @@ def _attribute(whole: Whole, keys: list[str], sensitive: str, bounds: Bounds | N
         guess = synthetic[sensitive].dropna().to_numpy(dtype=float).mean()
         plain = float(np.abs(values - guess).mean())
         return [(f"error of {sensitive}", error, plain, np.nan)]
-    found = attribution(records, synthetic, keys, sensitive)
+    guesses = attribution(records, synthetic, keys, sensitive)
     rows = [
-        (f"correct attribution of {sensitive}", found.correct, found.baseline, np.nan),
-        (f"errors in {sensitive}", found.errors, found.baseline_errors, np.nan),
+        (f"correct attribution of {sensitive}", guesses.correct, guesses.baseline, np.nan),
+        (f"errors in {sensitive}", guesses.errors, guesses.baseline_errors, np.nan),
     ]
     if holdout is not None:
-        others = 1 - attribution(holdout, synthetic, keys, sensitive).errors
-        bound = np.nan if bounds is None else bounds.true_rate(others)
-        rows.append((f"{sensitive} guessed right", 1 - found.errors, others, bound))
+        holdout_rate = 1 - attribution(holdout, synthetic, keys, sensitive).errors
+        bound = np.nan if bounds is None else bounds.true_rate(holdout_rate)
+        rows.append((f"{sensitive} guessed right", 1 - guesses.errors, holdout_rate, bound))
     return rows
 
 
 def _membership(whole: Whole, bounds: Bounds | None) -> list[Row]:
     assert whole.holdout is not None
-    found = closeness(whole.schema, whole.records, whole.holdout, whole.synthetic)
-    most, area = (np.nan, np.nan) if bounds is None else (bounds.advantage, bounds.auc)
+    distances = closeness(whole.schema, whole.records, whole.holdout, whole.synthetic)
+    advantage, auc = (np.nan, np.nan) if bounds is None else (bounds.advantage, bounds.auc)
     return [
-        ("closest record, distance", found.to_records, found.to_holdout, np.nan),
-        ("closer to records than to holdout", found.closer, 0.5, np.nan),
-        ("membership, advantage", found.advantage, 0.0, most),
-        ("membership, AUC", found.auc, 0.5, area),
+        ("closest record, distance", distances.to_records, distances.to_holdout, np.nan),
+        ("closer to records than to holdout", distances.closer, 0.5, np.nan),
+        ("membership, advantage", distances.advantage, 0.0, advantage),
+        ("membership, AUC", distances.auc, 0.5, auc),
         *[
             (f"membership, found at {rate:.0%} false", true, rate,
              np.nan if bounds is None else bounds.true_rate(rate))
-            for rate, true in zip(FALSE_RATES, found.true_rates, strict=True)
+            for rate, true in zip(FALSE_RATES, distances.true_rates, strict=True)
         ],
     ]  # fmt: skip
 
 
 def tables_of(whole: Whole) -> Coded:
-    """Both tables as levels; numeric columns by ``BINS`` bins of their public range.
+    """Code both tables as levels; numeric columns in ``BINS`` bins of their public range.
 
     Raises:
         SchemaError: a count without an upper bound.
@@ -211,13 +215,13 @@ def _axes(whole: Whole) -> tuple[Axis, ...]:
 
 
 def contingency(whole: Whole, names: Sequence[str]) -> pd.DataFrame:
-    """Percentages of rows in the cells of some columns' table, of records and of synthetic rows.
+    """Contingency table of columns: percentages of the records and of the synthetic rows.
 
-    Cells that both have none of are left out.
+    Cells that are empty in both tables are left out.
 
     Raises:
         SchemaError: a column is not declared, or is a count without an upper bound.
-        DataError: no column, or one twice.
+        DataError: no column is named, or one twice.
     """
     for name in names:
         whole.schema[name]
@@ -228,31 +232,31 @@ def contingency(whole: Whole, names: Sequence[str]) -> pd.DataFrame:
     for table in (whole.records, whole.synthetic):
         coded = pd.DataFrame({name: axes[name].encode(table[name]) for name in names})
         shares.append(100 * coded.value_counts(normalize=True))
-    found = pd.concat(shares, axis=1, keys=["records, %", "synthetic, %"]).fillna(0.0)
-    found = found.sort_index().reset_index()
+    cells = pd.concat(shares, axis=1, keys=["records, %", "synthetic, %"]).fillna(0.0)
+    cells = cells.sort_index().reset_index()
     for name in names:
-        found[name] = [axes[name].names[code] for code in found[name]]
-    return found.assign(difference=found["synthetic, %"] - found["records, %"])
+        cells[name] = [axes[name].names[code] for code in cells[name]]
+    return cells.assign(difference=cells["synthetic, %"] - cells["records, %"])
 
 
 def joint_utility(whole: Whole) -> pd.DataFrame:
-    """Distances of whole tables, of ``tables_of``; a measure without its library is nan."""
+    """Distances of the coded tables (``tables_of``); a measure without its library is nan."""
     tables = tables_of(whole)
     every = range(len(tables.names))
     rows: list[tuple[str, float, float]] = []
 
     def add(name: str, values: ArrayLike) -> None:
-        found = np.asarray(values, dtype=float)
-        if found.size:
-            rows.append((name, float(found.mean()), float(found.max())))
+        array = np.asarray(values, dtype=float)
+        if array.size:
+            rows.append((name, float(array.mean()), float(array.max())))
 
     for k in range(1, min(MOST_TOGETHER, len(every)) + 1):
         add(f"total variation, {k} at once", total_variation(tables, k))
     add("marginal distance", [marginal_distance(tables, i) for i in every])
     pairs = [(i, j) for i in every for j in every if i != j]
     add("conditional distance", [conditional_distance(tables, i, j) for i, j in pairs])
-    both = [association(tables, i, j) for i, j in pairs if i < j]
-    add("Cramér's V, difference", [abs(a - b) for a, b in both])
+    associations = [association(tables, i, j) for i, j in pairs if i < j]
+    add("Cramér's V, difference", [abs(a - b) for a, b in associations])
     add("correlation, difference", correlations(whole))
     rows.append(("pMSE ratio, logistic", pmse_ratio(tables), np.nan))
     rows.append((f"pMSE ratio, {TREES}", tree_ratio(tables), np.nan))
@@ -260,12 +264,13 @@ def joint_utility(whole: Whole) -> pd.DataFrame:
 
 
 def correlations(whole: Whole) -> Floats:
-    """Differences of Pearson correlations, of columns with an order that vary; shape (pairs,).
+    """Absolute differences of Pearson correlations between the tables, shape (pairs,).
 
-    Ordinal and binary levels by their number; of rows where both columns have a value.
+    Pairs are of ordered columns that vary. Ordinal and binary levels count by their number; rows in
+    which either column is missing are left out.
     """
     names = [c.name for c in whole.schema.columns.values() if c.type != "categorical"]
-    found = []
+    matrices = []
     for table in (whole.records, whole.synthetic):
         numbers = {
             name: table[name].cat.codes.where(table[name].notna())
@@ -273,7 +278,7 @@ def correlations(whole: Whole) -> Floats:
             else pd.to_numeric(table[name])
             for name in names
         }
-        found.append(pd.DataFrame(numbers, dtype=float).corr().to_numpy())
+        matrices.append(pd.DataFrame(numbers, dtype=float).corr().to_numpy())
     pairs = np.triu_indices(len(names), 1)
-    difference = np.abs(found[0] - found[1])[pairs] if names else np.empty(0)
+    difference = np.abs(matrices[0] - matrices[1])[pairs] if names else np.empty(0)
     return np.asarray(difference[~np.isnan(difference)])

@@ -1,1 +1,1 @@
-"""From a schema, a mechanism and a model to a release."""
+"""Synthesis: fit a mechanism, with its schema and model, to records and draw a release."""

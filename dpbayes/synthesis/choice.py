@@ -1,4 +1,4 @@
-"""Choose among Stan programs with a part of the budget (Liu, algorithm 1, line 1)."""
+"""Private choice among Stan programs with a part of the budget (Liu, algorithm 1, line 1)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ from dpbayes.synthesis.synthesizer import Synthesizer, findings_of
 # Long enough for a thousand near-independent draws of a prior.
 POINTS = SamplerSettings(warmup=500, draws=250, seed=1)
 WINDOW = (-4.0, 4.0)
-ROWS = 1000  # that a program's scales follow where the number of rows is noisy: any public one
+# Number of rows from which a program's scales are derived if that of the records is noisy: any
+# public number will do.
+ROWS = 1000
 CHOICE = "the choice of a program"
 
 
@@ -41,9 +43,9 @@ class Choice:
     """A program chosen privately.
 
     Attributes:
-        index: of the candidate. Private output: it may be told once it is paid for.
-        synthesizer: the candidate, whose guarantee now includes what the choice cost.
-        scores: of all candidates; confidential.
+        index: index of the chosen candidate; a private output, which epsilon pays for.
+        synthesizer: the chosen candidate, whose guarantee includes the cost of the choice.
+        scores: scores of all candidates; confidential.
     """
 
     index: int
@@ -66,15 +68,16 @@ def choose_program(
     The score of a program is log mean_s exp sum_i clip(f_i(θ_s), window), over public points θ_s:
     draws of its prior, or of its posterior given public reference records.
 
-    Sensitivity: one record more or less changes the exponent of every θ_s by a term inside the
-    window, and so the score: differences between scores change by at most its width w.
+    Sensitivity: adding or removing a record changes the exponent at every θ_s by a term inside the
+    window, and the score by a value inside it: differences between scores change by at most its
+    width w.
 
     Guarantee: strict, epsilon for ``adjacency``, paid once for all data sets: P(program)
     proportional to exp(score epsilon / w) is w-bounded-range at scale w / epsilon, by the argument
     of ``Censored``; a changed record costs twice as much.
 
-    It is drawn here and now, whether or not anything is released afterwards: where a ledger is
-    kept, ``Job(choose_epsilon=...)`` reserves its cost first.
+    The choice is drawn immediately, whether or not anything is released afterwards: with a ledger,
+    use ``Job(choose_epsilon=...)``, which reserves its cost first.
 
     Source: liu-2016, algorithm 1.
 
@@ -82,20 +85,21 @@ def choose_program(
         candidates: synthesizers of the same schema, outcome and mechanism; families or programs
             differ.
         records: n confidential rows.
-        epsilon: for the choice.
+        epsilon: the cost of the choice, under ``adjacency``.
         reference: public records; without them points come from the priors,
-            which are often too wide to tell programs apart.
-        window: public; log-likelihoods outside count as its ends.
-        noise: for studies; by default of a release.
+            which are often too wide to distinguish programs.
+        window: the public window; log-likelihoods outside it count as its ends.
+        adjacency: the neighbouring relation for which epsilon is stated.
+        noise: the source of randomness, for studies; by default that of a release.
     Raises:
         GuaranteeError: fewer than two candidates, other outcomes, the records as their own
             reference, or a bad number.
-        ProgramError: a candidate's program is a user's, and not proved.
+        ProgramError: a candidate's program is a user's and is not proved to keep the contract.
     """
-    found = score_programs(candidates, records, reference=reference, window=window)
-    index = draw_choice(found, epsilon, window=window, adjacency=adjacency, noise=noise)
+    scores = score_programs(candidates, records, reference=reference, window=window)
+    index = draw_choice(scores, epsilon, window=window, adjacency=adjacency, noise=noise)
     loss = choice_loss(epsilon, adjacency)
-    return Choice(index, candidates[index].having_paid(loss, CHOICE), found)
+    return Choice(index, candidates[index].having_paid(loss, CHOICE), scores)
 
 
 def score_programs(
@@ -105,7 +109,7 @@ def score_programs(
     reference: pd.DataFrame | None = None,
     window: Window = WINDOW,
 ) -> tuple[float, ...]:
-    """Scores of all candidates, as ``choose_program`` describes them. Confidential."""
+    """Compute the scores of all candidates (see ``choose_program``). Confidential."""
     check_candidates(candidates)
     low, high = window
     if not -np.inf < low < high < np.inf:
@@ -124,7 +128,7 @@ def draw_choice(
     adjacency: Adjacency = "add-remove",
     noise: Noise | None = None,
 ) -> int:
-    """Index of the candidate that is chosen: the private output that epsilon pays for."""
+    """Draw the index of the chosen candidate, the private output that epsilon pays for."""
     check_epsilon(epsilon)
     width = window[1] - window[0]
     cost = 2 * width if adjacency == "substitution" else width
@@ -133,21 +137,25 @@ def draw_choice(
 
 
 def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
-    """Raise unless they can be chosen among: two or more models of one outcome, each proved.
+    """Raise unless the candidates are two or more models of one outcome, with proved programs.
 
-    The choice is paid for as a strict one whatever mechanism comes after it, and one word cannot be
-    given for all candidates: the guarantee of the chosen one would not say it of the others.
+    The choice claims a strict guarantee whatever mechanism follows. A user's assertion cannot
+    replace a proof here: the guarantee of the chosen candidate would not record it for the others.
 
     Raises:
-        GuaranteeError, and ProgramError for a user's program that nothing proves.
+        GuaranteeError: the candidates are not comparable.
+        ProgramError: a user's program is not proved to keep the contract.
     """
     if len(candidates) < 2:
         raise GuaranteeError(f"{len(candidates)} candidate(s): a choice needs at least two.")
-    declared = [candidate.schema.to_dict() for candidate in candidates]
-    modelled = [candidate.model and candidate.model.outcomes for candidate in candidates]
-    if None in modelled:
-        raise GuaranteeError("candidates differ in their model; mechanisms without one have none.")
-    if any(found != declared[0] for found in declared) or len(set(modelled)) > 1:
+    schemas = [candidate.schema.to_dict() for candidate in candidates]
+    outcomes = [candidate.model and candidate.model.outcomes for candidate in candidates]
+    if None in outcomes:
+        raise GuaranteeError(
+            "candidates differ in their model, and one of these has none: take a mechanism that "
+            "draws from a model."
+        )
+    if any(schema != schemas[0] for schema in schemas) or len(set(outcomes)) > 1:
         raise GuaranteeError("candidates must have the same schema and the same outcome.")
     if len({repr(candidate.mechanism) for candidate in candidates}) > 1:
         raise GuaranteeError("candidates must have the same mechanism: they differ in their model.")
@@ -161,13 +169,13 @@ def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
 
 
 def choice_loss(epsilon: float, adjacency: Adjacency) -> Loss:
-    """What ``choose_program`` costs when a record is added or removed."""
+    """Privacy loss of ``choose_program``."""
     check_epsilon(epsilon)
     return Loss.bounded_range(epsilon / 2 if adjacency == "substitution" else epsilon)
 
 
 def choice_claim(epsilon: float, adjacency: Adjacency) -> Guarantee:
-    """What holds for the choice alone, whatever is released afterwards."""
+    """The claim for the choice alone, whatever is released afterwards."""
     loss = choice_loss(epsilon, adjacency)
     return Guarantee("choice", loss, "strict", (PUBLIC_INPUTS, SECRET_NOISE), adjacency=adjacency)
 
@@ -195,7 +203,7 @@ def _score(
 
 
 def _with_public_rows(candidate: Synthesizer[PosteriorFit]) -> Synthesizer[PosteriorFit]:
-    """The same where the number of rows is no private draw: nothing has paid for one here."""
+    """The candidate with a declared number of rows in place of a noisy one, which would cost."""
     if not candidate.schema.rows.share:
         return candidate
     schema = replace(candidate.schema, rows=Rows("declared", ROWS))

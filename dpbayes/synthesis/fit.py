@@ -1,4 +1,4 @@
-"""A mechanism with the records, whichever mechanism it is, and the drawing of releases."""
+"""The fit of any mechanism to the records, and the drawing of releases from it."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Fit(Generic[F_co]):
-    """A mechanism with the records. All of it is confidential; only what ``sample`` returns is not.
+    """A mechanism fitted to records. Confidential, except for the releases of ``sample``.
 
     Attributes:
-        mechanism: whose settings are public.
-        claimed: for one data set, before the records were seen.
+        mechanism: the mechanism, whose settings are public.
+        claimed: the claim for one data set, made before the records were seen.
         task: the validated records, and what the mechanism used to model them.
-        given: the records as they were given, a frame or parts, from which the ledger knows them
-            again.
-        fitted: what the mechanism keeps of them; a ``PosteriorFit`` has draws, diagnostics, risk.
+        given: the records as passed in, a frame or chunks, by which the ledger recognises them.
+        fitted: the mechanism's own result; a ``PosteriorFit`` has draws, diagnostics and risk.
     """
 
     mechanism: Mechanism[F_co]
@@ -48,12 +47,12 @@ class Fit(Generic[F_co]):
 
     @property
     def records(self) -> pd.DataFrame:
-        """The validated confidential records. DataError where they come in parts."""
+        """The validated confidential records. DataError if they came in chunks."""
         return self.task.records
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """Where finished chains are kept."""
+        """The checkpoint that stores finished chains, or None."""
         return self.task.checkpoint
 
     @property
@@ -63,23 +62,23 @@ class Fit(Generic[F_co]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The claim for one data set; of m: ``guarantee.for_datasets(m, delta)``."""
+        """The claim for one data set; for m of them: ``guarantee.for_datasets(m, delta)``."""
         return self.claimed
 
     @property
     def outlook(self) -> Forecast:
-        """What public facts say of a release, the number of rows that it pays for among them."""
+        """Forecast of a release from public facts, including a number of rows that it pays for."""
         task = self.task
         return self.mechanism.outlook(task.schema, max(1, task.rows), task.model)
 
     @one_thread()
     def check(self, replicates: int = 20) -> Any:
-        """Posterior predictive checks: does the family fit? Confidential; nothing is released.
+        """Check whether the family fits, by posterior predictive checks. Confidential.
 
         Args:
-            replicates: data sets that the records are compared with.
+            replicates: number of replicated data sets that the records are compared with.
         Returns:
-            a ``Check``: a table with what fits, and quantile residuals.
+            a ``Check``: a table of figures that fit or do not, and quantile residuals.
         Raises:
             GuaranteeError: the mechanism draws from no model.
         """
@@ -88,16 +87,16 @@ class Fit(Generic[F_co]):
     def to_datatree(
         self, *, log_likelihood: bool = False, posterior_predictive: bool = False, thin: int = 1
     ) -> xr.DataTree:
-        """The posterior that data sets are drawn from, as ArviZ reads it. Confidential.
+        """The posterior from which data sets are drawn, as an ArviZ tree. Confidential.
 
-        Groups ``posterior`` and ``sample_stats``; coefficients and intercepts in the covariates'
-        own units, with the names of covariates, levels and groups on the axes. Those asked for are
-        computed draw by draw, and bring ``observed_data`` with them.
+        It has groups ``posterior`` and ``sample_stats``, with coefficients and intercepts in the
+        covariates' own units, and the names of covariates, levels and groups on the axes. Further
+        groups are computed draw by draw on request, and ``observed_data`` is added to them.
 
         Args:
-            log_likelihood: log p(record | draw) of each outcome, without weights or clamp.
-            posterior_predictive: a replicate of the records at each draw.
-            thin: take every so many draws.
+            log_likelihood: add log p(record | draw) of each outcome, without weights or clamp.
+            posterior_predictive: add a replicate of the records at each draw.
+            thin: take every ``thin``-th draw.
         Raises:
             GuaranteeError: the mechanism draws from no model.
             DataError: a group would not fit in memory, or there is no record.
@@ -107,7 +106,7 @@ class Fit(Generic[F_co]):
         )
 
     def summary(self) -> pd.DataFrame:
-        """Mean, sd, interval, effective draws and R-hat of each parameter, by ArviZ. Confidential.
+        """Mean, sd, interval, effective sample size and R-hat by parameter (ArviZ). Confidential.
 
         Raises:
             GuaranteeError: the mechanism draws from no model.
@@ -115,10 +114,10 @@ class Fit(Generic[F_co]):
         return parameters(self.to_datatree())
 
     def loo(self) -> Any:
-        """Expected log predictive density of a record left out, by ArviZ. Confidential.
+        """Leave-one-out expected log predictive density, by ArviZ. Confidential.
 
-        ``arviz_stats.loo`` of the tree takes the draws for those of the plain posterior; this takes
-        them for what they are: of a weighted and clamped one.
+        ``arviz_stats.loo`` on the tree would assume draws of the plain posterior; this method
+        accounts for weights and clamp.
 
         Returns:
             ``arviz_stats.ELPDData``.
@@ -128,33 +127,33 @@ class Fit(Generic[F_co]):
         return self.fitted.loo()
 
     def plot(self, what: str = "check") -> Figure:
-        """A figure of the fit, with the CONFIDENTIAL mark.
+        """Plot the fit, with the CONFIDENTIAL mark.
 
         Args:
-            what: ``check``: records beside replicates of them; ``lipschitz``: by-record bounds.
+            what: ``check``: records and replicates of them; ``lipschitz``: by-record bounds.
         Raises:
             GuaranteeError: the mechanism draws from no model.
         """
         return plotted(self, what)
 
     def save(self, folder: str | Path) -> Path:
-        """Write what the fit found to a new folder, which nobody else can open. Confidential.
+        """Write the results of the fit to a new folder that only its owner can open. Confidential.
 
-        Draws, diagnostics, weights, bounds and the claim, as in a job's confidential/: no records,
-        and no way to draw data sets from it without them. ``dpbayes.load`` reads it. To go on with
-        chains after a crash, give ``Synthesizer.fit`` a checkpoint.
+        It contains draws, diagnostics, weights, bounds and the claim, as a job's confidential/
+        does, but no records, and without these no data set can be drawn from it. ``dpbayes.load``
+        reads it. To resume chains after a crash, pass a checkpoint to ``Synthesizer.fit``.
 
         Raises:
-            OutputError: the folder is there already, or is in a release.
+            OutputError: the folder exists already, or is inside a release.
         """
         return save(self.findings(), folder)
 
     @one_thread()
     def findings(self) -> Findings:
-        """What the fit says of the records. Confidential, and slow where it asks for a fit."""
-        found = self.fitted.findings()
-        claim = {"guarantee": self.guarantee.to_dict(), "warnings": list(found.warnings)}
-        return replace(found, summary={**claim, **found.summary})
+        """Results for the confidential reports; slow where they need an unweighted fit."""
+        findings = self.fitted.findings()
+        claim = {"guarantee": self.guarantee.to_dict(), "warnings": list(findings.warnings)}
+        return replace(findings, summary={**claim, **findings.summary})
 
     @one_thread()
     def sample(
@@ -168,18 +167,19 @@ class Fit(Generic[F_co]):
     ) -> Release:
         """Draw synthetic data sets.
 
-        Every call spends the mechanism's epsilon once more per private output; the guarantee
+        Every call spends the mechanism's epsilon again for each private output; the guarantee
         returned covers the data sets of this call only.
 
         Args:
             datasets: number m of data sets. Each has a private output of its own, or shares one
                 with others (``Mechanism.sets_per_output``).
-            accept: the weakest claim that will do: ``strict``, ``asymptotic`` or ``none``.
-            delta: at which ε is stated: 0 adds epsilons up, above 0 zCDP is used where it gives a
-                smaller total; by default that of the mechanism's claim, 0 for most.
-            rows: of each data set; by default the public number. Parameters are paid for, rows are
-                not; where public columns are released there are as many as records.
-            seed: for studies and tests only, whose result is not for release; None takes
+            accept: the weakest claim to accept: ``strict``, ``asymptotic`` or ``none``.
+            delta: the δ at which ε is stated: 0 adds epsilons up, above 0 zCDP is used where it
+                gives a smaller total; by default that of the mechanism's claim, 0 for most.
+            rows: number of rows of each data set; by default the public number. Most mechanisms
+                pay for parameters and not for rows; with public columns there are as many rows as
+                records.
+            seed: for studies and tests only: a seeded result cannot be released. None takes
                 randomness from the operating system.
         Raises:
             GuaranteeError: the mechanism's claim is weaker than ``accept``; bad arguments; OpenDP
@@ -214,7 +214,7 @@ class Fit(Generic[F_co]):
         )
 
     def _settings(self, rows: int, noise: str) -> dict[str, Any]:
-        """What a release says of itself; public."""
+        """Settings that a release reports; public."""
         return {
             **self.fitted.settings,
             "rows": rows,
@@ -232,9 +232,9 @@ class Fit(Generic[F_co]):
         delta: float | None = None,
         rows: int | None = None,
     ) -> Guarantee:
-        """The guarantee of a sample, or what is wrong with it, before anything private is drawn.
+        """The guarantee of a sample; raises all that ``sample`` would, before any private draw.
 
-        What ``sample`` raises after it would tell something of a private draw.
+        An error raised after a private draw could reveal something of it.
         """
         claim = self.guarantee.for_datasets(datasets, delta)
         self.mechanism.check_datasets(datasets, self.task.settings)
@@ -244,16 +244,16 @@ class Fit(Generic[F_co]):
         if rows is not None:
             check_room(rows, len(schema.columns), datasets)
             self._check_rows(rows)
-        elif not schema.rows.share:  # a noisy number is private here
+        elif not schema.rows.share:  # an error could reveal a noisy number
             check_room(self.task.rows, len(schema.columns), datasets)
         return claim
 
     def _shared(self, datasets: int) -> int:
-        """Data sets made of each private output."""
+        """Number of data sets computed from each private output."""
         return self.mechanism.sets_per_output or datasets
 
     def _check_rows(self, rows: int) -> None:
-        """Raise GuaranteeError unless a data set can have so many."""
+        """Raise GuaranteeError unless a data set can have this number of rows."""
         public = [c.name for c in self.task.schema.columns.values() if c.public]
         if public and rows != len(self.task.table):
             raise GuaranteeError(
@@ -263,7 +263,7 @@ class Fit(Generic[F_co]):
         most = self.fitted.most_rows(self.task.rows)
         if most is None:
             return
-        if self.task.schema.rows.share:  # whether there are enough would tell their number
+        if self.task.schema.rows.share:  # an error would reveal the noisy number
             raise GuaranteeError(
                 f"rows = {rows}: mechanism {self.mechanism.name!r} pays for every row, and their "
                 "number is noisy. Leave rows out, or declare a number in the schema."
@@ -278,14 +278,14 @@ class Fit(Generic[F_co]):
         return f"<Fit of {len(self.task.table)} records; {self.guarantee}>"
 
     def _repr_html_(self) -> str:
-        findings = {} if self.task.model is None else {"model": self.task.model.program.name}
+        model = {} if self.task.model is None else {"model": self.task.model.program.name}
         return card(
             "Fit: confidential",
             {
                 "mechanism": self.mechanism.name,
                 "records": f"{len(self.task.table):,}",
                 "synthetic": ", ".join(column.name for column in self.synthesised),
-                **findings,
+                **model,
                 "guarantee": str(self.guarantee),
                 "next": "fit.summary(), fit.plot(), fit.check(); fit.sample() alone may leave",
             },

@@ -1,4 +1,4 @@
-"""What leaves the house: synthetic data sets, the claim, and how they were made."""
+"""Releases: synthetic data sets, the claim, and a record of how they were made. Public."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ POSTERIOR = "posterior.csv"
 
 @dataclass(frozen=True, repr=False)
 class Release:
-    """Synthetic data sets with their guarantee; nothing else about the confidential records.
+    """Synthetic data sets with their guarantee, and nothing else about the confidential records.
 
     Attributes:
-        datasets: m data frames of n rows, in random row order: synthetic and public columns.
-        guarantee: for all m data sets together, without anything computed from the records.
+        datasets: m data frames of synthetic and public columns, with rows in random order.
+        guarantee: the claim for all m data sets together; not computed from the records.
         program, program_sha256: the Stan program's name and hash; None where there is none.
-        program_text: of a program that dpbayes wrote; None where it was written by others.
-        versions: packages that made the release.
-        settings: public: n; formula, family, its priors, weight and window of each stage; or what
-            a mechanism without a program says of itself (alpha, bins, budget).
-        releasable: False if a seeded generator stood in for the noise of a release.
+        program_text: text of a program that dpbayes generated; None for any other program.
+        versions: versions of the packages that made the release.
+        settings: public settings: number of rows; formula, family, priors, and the weight and
+            window of each stage; or those of a mechanism without a program (alpha, bins, budget).
+        releasable: False if a seeded generator replaced the noise of a release.
         ledger: entry id and budget of the data set, if the release was accounted for; public.
-        schema: of the data sets.
-        notes: what public facts say against too much trust in the data sets, in sentences.
-        posterior: the posterior that all data sets were drawn from, as ArviZ reads it, where a
-            mechanism releases it: ``score``.
+        schema: schema of the data sets.
+        notes: reasons from public facts not to trust the data sets too much, in sentences.
+        posterior: the posterior from which all data sets were drawn, as an ArviZ tree, if the
+            mechanism releases it (``score``).
     """
 
     datasets: tuple[pd.DataFrame, ...]
@@ -57,30 +57,31 @@ class Release:
 
     @property
     def levels(self) -> dict[str, tuple[Any, ...]]:
-        """Declared levels of the released columns that have some, in order; public."""
+        """Declared levels in order, for the released columns that have levels; public."""
         columns = self.schema.columns
         names = [name for name in self.datasets[0].columns if name in columns]
         return {name: columns[name].levels for name in names if columns[name].levels}
 
     def files(self, file_format: str = CSV) -> dict[str, bytes]:
-        """synthetic_1.csv ... synthetic_m.csv, and guarantee.json with their hashes.
+        """Files of the release by name, including guarantee.json with the hashes of the others.
 
-        A program that dpbayes wrote is among them, as NAME.stan, and a posterior, as posterior.csv
-        with a row for each draw.
+        The data sets are synthetic_1.csv ... synthetic_m.csv. A program that dpbayes generated is
+        added as NAME.stan, and a released posterior as posterior.csv with a row for each draw.
 
         Args:
-            file_format: of the data sets, as in ``WRITTEN``; codes and labels are the schema's.
+            file_format: format of the data sets, as in ``WRITTEN``; codes and labels are the
+                schema's.
         Raises:
             GuaranteeError: the noise was seeded, for a study.
-            OutputError: a format that is not written.
+            OutputError: a format that cannot be written.
         """
-        kind = writer(file_format)
+        file_writer = writer(file_format)
         if not self.releasable:
             raise GuaranteeError(
                 "not for release: its noise came from a seeded generator. Sample without a seed."
             )
         data = {
-            f"synthetic_{i}{kind.endings[0]}": kind.write(frame, self.schema)
+            f"synthetic_{i}{file_writer.endings[0]}": file_writer.write(frame, self.schema)
             for i, frame in enumerate(self.datasets, start=1)
         }
         if self.program_text is not None:
@@ -90,7 +91,7 @@ class Release:
 
             draws = dataset_to_dataframe(self.posterior["posterior"].to_dataset())
             for place, name in enumerate(("chain", "draw")):
-                draws.insert(place, name, [at[place] for at in draws.index])
+                draws.insert(place, name, [index[place] for index in draws.index])
             data[POSTERIOR] = draws.to_csv(index=False, float_format="%.8g").encode()
         statement = {
             **self.guarantee.to_dict(),
@@ -103,12 +104,13 @@ class Release:
         }
         statement["accounted"] = self.ledger is not None
         statement["ledger"] = None if self.ledger is None else dict(self.ledger)
+        # NaN is not valid JSON, and other programs would refuse the file.
         text = json.dumps(statement, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         return {**data, STATEMENT: text.encode()}
 
     @staticmethod
     def entry_of(directory: Path) -> str | None:
-        """The ledger entry of a release on disk; None unless every file is there and whole."""
+        """Ledger entry of a release on disk; None unless all files exist with the stated hashes."""
         try:
             statement = json.loads((directory / STATEMENT).read_bytes())
             for name, expected in statement["files"].items():
@@ -138,11 +140,13 @@ class Release:
 def assemble(
     schema: Schema, records: pd.DataFrame, synthetic: pd.DataFrame, rng: np.random.Generator
 ) -> pd.DataFrame:
-    """A data set: public columns as they are, synthetic ones beside them, rows in random order.
+    """Assemble a data set of public and synthetic columns, with rows in random order.
 
     Args:
-        records: validated, n rows, of the public columns at least.
+        schema: the schema of the records.
+        records: n validated rows with at least the public columns.
         synthetic: the synthesised columns; in the order of ``records`` where some are public.
+        rng: shuffles the rows.
     """
     columns = schema.columns
     public = [name for name in columns if columns[name].public]
@@ -151,5 +155,5 @@ def assemble(
         column = columns[name]
         frame[name] = column.released(column.rounded(synthetic[name])).array
     order = [name for name in columns if name in frame]
-    # The order of the confidential file is not public.
+    # The order of rows in the confidential file is not public.
     return frame[order].iloc[rng.permutation(len(frame))].reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""Fits on the confidential side of a disk: written, read again, summarised and drawn."""
+"""Save the results of a fit to a confidential folder, load them, summarise and plot them."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ PLOTS = ("check", "lipschitz")
 
 
 def fit_files(findings: Findings) -> dict[str, bytes]:
-    """Files that say what a fit found, by name: the claim, diagnostics, weights, draws."""
+    """Files with the results of a fit, by name: the claim, diagnostics, weights and draws."""
     files = {FIT: as_json(findings.summary)}
     if findings.by_record is not None:
         files[WEIGHTS] = findings.by_record.to_csv(index_label="record").encode()
     if findings.draws is not None:
-        # Stan leaves no trace of the records in the draws tree but the posterior itself.
+        # The tree holds nothing of the records but the posterior.
         files[DRAWS] = netcdf(findings.draws)
     return files
 
 
 def as_json(tree: Mapping[str, object]) -> bytes:
-    """Indented; numbers of NumPy as plain ones."""
+    """Encode as indented JSON, with NumPy numbers as plain ones."""
     return (json.dumps(tree, indent=2, ensure_ascii=False, default=float) + "\n").encode()
 
 
 def save(findings: Findings, folder: str | Path) -> Path:
-    """``Fit.save``."""
+    """Write the results of a fit to a new folder (``Fit.save``)."""
     folder = Path(folder)
-    for above in (folder, *folder.absolute().parents):
-        if (above / STATEMENT).exists():
+    for parent in (folder, *folder.absolute().parents):
+        if (parent / STATEMENT).exists():
             raise OutputError(
-                f"{str(folder)!r} is in the release {str(above)!r}, which leaves the house. A fit "
-                "is confidential: save it somewhere else."
+                f"{str(folder)!r} is inside the release {str(parent)!r}, which is to be published. "
+                "A fit is confidential: save it somewhere else."
             )
     try:
         folder.mkdir(mode=0o700, parents=True)
@@ -62,21 +62,21 @@ def save(findings: Findings, folder: str | Path) -> Path:
 
 
 def load(folder: str | Path) -> SavedFit:
-    """Read what a fit found: a folder of ``Fit.save``, or a job's output. Confidential.
+    """Read the results of a fit from a folder of ``Fit.save`` or a job's output. Confidential.
 
     Raises:
-        OutputError: no such folder, or a file of it cannot be read.
+        OutputError: there is no such folder, or one of its files cannot be read.
     """
     folder = Path(folder)
-    inside = folder / CONFIDENTIAL
-    folder = inside if (inside / FIT).exists() else folder
+    job_folder = folder / CONFIDENTIAL
+    folder = job_folder if (job_folder / FIT).exists() else folder
     try:
         summary = json.loads((folder / FIT).read_text(encoding="utf-8"))
         if not isinstance(summary, dict) or "guarantee" not in summary:
-            raise ValueError(f"{FIT} says nothing of a fit")
-        there = {name: folder / name for name in os.listdir(folder)}
-        by_record = pd.read_csv(there[WEIGHTS], index_col=0) if WEIGHTS in there else None
-        draws = xr.load_datatree(there[DRAWS], engine="h5netcdf") if DRAWS in there else None
+            raise ValueError(f"{FIT} holds no results of a fit")
+        files = {name: folder / name for name in os.listdir(folder)}
+        by_record = pd.read_csv(files[WEIGHTS], index_col=0) if WEIGHTS in files else None
+        draws = xr.load_datatree(files[DRAWS], engine="h5netcdf") if DRAWS in files else None
     except OSError as error:
         raise OutputError(
             f"{str(folder)!r} cannot be read ({error.strerror or error}). Name a folder of "
@@ -89,12 +89,12 @@ def load(folder: str | Path) -> SavedFit:
 
 @dataclass(frozen=True, repr=False)
 class SavedFit:
-    """What was kept of a fit. Confidential; no data set can be drawn from it.
+    """Saved results of a fit. Confidential; no data set can be drawn from them.
 
     Attributes:
         found: the claim, settings, diagnostics and warnings, as in fit.json.
-        by_record: weights and by-record bounds, shape (n, ...), or None.
-        draws: of the posterior, or None.
+        by_record: weights and by-record bounds, a row for each record; or None.
+        draws: posterior draws, or None.
     """
 
     found: Mapping[str, Any]
@@ -102,18 +102,18 @@ class SavedFit:
     draws: xr.DataTree | None
 
     def to_datatree(self) -> xr.DataTree:
-        """As ``Fit.to_datatree``, without groups that need the records."""
+        """The posterior as in ``Fit.to_datatree``, without groups that need the records."""
         if self.draws is None:
             raise GuaranteeError(NO_DRAWS)
         return self.draws
 
     def summary(self) -> pd.DataFrame:
-        """As ``Fit.summary``."""
+        """Mean, sd, interval, effective sample size and R-hat by parameter (``Fit.summary``)."""
         return parameters(self.to_datatree())
 
     def plot(self) -> Figure:
-        """By-record Lipschitz bounds, with the CONFIDENTIAL mark."""
-        from dpbayes.plots import charts  # draws by Matplotlib, which is slow to import
+        """Plot by-record Lipschitz bounds, with the CONFIDENTIAL mark."""
+        from dpbayes.plots import charts  # uses Matplotlib, which is slow to import
 
         if self.by_record is None:
             raise GuaranteeError(NO_DRAWS)
@@ -132,25 +132,25 @@ class SavedFit:
         }
 
     def __repr__(self) -> str:
-        said = "; ".join(f"{name}: {text}" for name, text in self._about().items() if text)
-        return f"<SavedFit, confidential; {said}>"
+        description = "; ".join(f"{name}: {text}" for name, text in self._about().items() if text)
+        return f"<SavedFit, confidential; {description}>"
 
     def _repr_html_(self) -> str:
         return card("Saved fit: confidential", self._about())
 
 
 def parameters(tree: xr.DataTree) -> pd.DataFrame:
-    """ArviZ's summary of a posterior, not rounded."""
+    """Summarise a posterior with ArviZ, without rounding."""
     from arviz_stats import summary  # slow to import
 
     return pd.DataFrame(summary(tree, round_to="none"))
 
 
 def plotted(fit: Any, what: str) -> Figure:
-    """``Fit.plot`` of a fit, which is on this floor too."""
+    """Plot a fit (``Fit.plot``)."""
     from dpbayes.plots import (
         charts,
-        check_charts,  # draw by Matplotlib, which is slow to import
+        check_charts,  # both use Matplotlib, which is slow to import
     )
 
     if what not in PLOTS:
@@ -158,9 +158,9 @@ def plotted(fit: Any, what: str) -> Figure:
     if what == "check":
         figure = check_charts.check_panels(fit.check())
     else:
-        found: Findings = fit.findings()
-        if not found.bounds:
+        findings: Findings = fit.findings()
+        if not findings.bounds:
             raise GuaranteeError(NO_DRAWS)
-        figure = charts.lipschitz_violin(found.bounds, found.epsilon, line=found.half)
+        figure = charts.lipschitz_violin(findings.bounds, findings.epsilon, line=findings.half)
     mark = charts.confidential_mark(len(fit.task.table), fit.guarantee.to_dict())
     return charts.mark(figure, mark)

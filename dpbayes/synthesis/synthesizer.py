@@ -1,4 +1,4 @@
-"""A schema, a mechanism and a model: all that is public about a synthesis, before any record."""
+"""The synthesizer: schema, mechanism and model, which are public and known before any record."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ G = TypeVar("G", bound=Fitted)
 
 @dataclass(frozen=True)
 class Synthesizer(Generic[F_co]):
-    """A mechanism, a model where it needs one, and the public facts about the records.
+    """A mechanism, a model if the mechanism needs one, and the public facts about the records.
 
     Args:
-        schema: what is public; the only source of bounds and levels.
+        schema: the public facts; the only source of bounds and levels.
         mechanism: for example ``Censored(epsilon=5)`` or ``Laplace(1)``.
         model: ``Regression(formula, family)`` or ``Program(file, formula)``, for mechanisms that
             draw from a posterior.
         engine: ``"embedded"``, ``"cmdstan"``, ``"candidates"``, or an Engine.
-        settings: of the sampler.
-        allow_unproved: accept a strict claim that rests on the user's word for a Stan program,
-            as no analysis proves that it keeps the contract.
+        settings: settings of the sampler.
+        paid: losses incurred before the fit, each with its purpose; the guarantee includes them.
+        allow_unproved: accept a strict claim that rests on the user's assertion that a Stan program
+            keeps the contract, as no analysis proves it.
 
     Raises:
         SchemaError, ProgramError, GuaranteeError: at construction, before any record is seen.
@@ -56,7 +57,7 @@ class Synthesizer(Generic[F_co]):
     model: Model | None = None
     engine: Engine = field(default_factory=lambda: get_engine("embedded"))
     settings: SamplerSettings = field(default_factory=SamplerSettings)
-    paid: tuple[tuple[Loss, str], ...] = ()  # before the fit, each with what for
+    paid: tuple[tuple[Loss, str], ...] = ()  # before the fit: losses and their purposes
     allow_unproved: bool = False
 
     def __init__(
@@ -77,16 +78,16 @@ class Synthesizer(Generic[F_co]):
         if schema.keep and not mechanism.takes("keep"):
             raise SchemaError(
                 f"keep = {list(schema.keep)}: mechanism {mechanism.name!r} cannot keep analyses; "
-                "take mechanism measured, or take keep out of the schema."
+                "take mechanism marginals, or take keep out of the schema."
             )
-        over = model if model is None or isinstance(model, Model) else model.on(schema)
-        unfit = f"the settings of mechanism {mechanism.name!r} do not fit the schema"
-        with refused(GuaranteeError, unfit):
-            mechanism.check(schema, over)
+        bound_model = model if model is None or isinstance(model, Model) else model.on(schema)
+        mismatch = f"the settings of mechanism {mechanism.name!r} do not fit the schema"
+        with refused(GuaranteeError, mismatch):
+            mechanism.check(schema, bound_model)
         for name, value in (
             ("schema", schema),
             ("mechanism", mechanism),
-            ("model", over),
+            ("model", bound_model),
             ("engine", get_engine(engine)),
             ("settings", settings or SamplerSettings()),
             ("paid", paid),
@@ -103,7 +104,7 @@ class Synthesizer(Generic[F_co]):
         cluster = self.schema.cluster
         claim = replace(claim, rows=rows.kind, cluster=1 if cluster is None else cluster.most)
         if rows.share:
-            # Neighbours by substitution have the same number of records: nothing is told of it.
+            # Neighbours by substitution have the same number of records, which costs them nothing.
             loss = Loss.pure(self._rows_epsilon, changed=0.0)
             claim = claim.having_paid(loss, "the number of rows")
         if self.model is not None:
@@ -113,15 +114,16 @@ class Synthesizer(Generic[F_co]):
                 claim = claim.assuming(ANY_PROGRAM)
             if claim.draw == "candidates" and not self.model.program.bundled:
                 claim = claim.assuming(CUSTOM_SUMS)
-        for loss, what in self.paid:
-            claim = claim.having_paid(loss, what)
+        for loss, purpose in self.paid:
+            claim = claim.having_paid(loss, purpose)
         return claim.with_guesses(self.schema.guesses)
 
     def outlook(self, rows: int) -> Forecast:
-        """What noise will do to a release, by public facts alone: it costs nothing to ask.
+        """Forecast how noise will affect a release, from public facts alone and at no cost.
 
         Args:
-            rows: number of records, where that is public; a declared number stands before it.
+            rows: number of records, where that is public; a number declared in the schema takes
+                precedence.
         """
         known = self.mechanism.data_rows(self.schema)
         rows = rows if known is None else known
@@ -129,25 +131,25 @@ class Synthesizer(Generic[F_co]):
 
     @property
     def unproved(self) -> tuple[Finding, ...]:
-        """What stands against a proof of the user's program behind a strict claim."""
+        """Findings that prevent a proof of the user's program, where a strict claim needs one."""
         if not self.mechanism.needs_proof:
             return ()
-        found = findings_of(self.model)
-        return found if found and self.mechanism.claim(self.schema).basis == "strict" else ()
+        findings = findings_of(self.model)
+        return findings if findings and self.mechanism.claim(self.schema).basis == "strict" else ()
 
     @property
     def spent(self) -> Mechanism[F_co]:
-        """The mechanism with what noisy rows leave of its epsilon."""
+        """The mechanism with its epsilon reduced by the cost of a noisy number of rows."""
         share = self.schema.rows.share
         return self.mechanism.spending(1 - share) if share else self.mechanism
 
     @property
     def _rows_epsilon(self) -> float:
-        """What noisy rows cost when a record is added or removed."""
+        """Cost of a noisy number of rows when a record is added or removed."""
         return self.schema.rows.share * self.mechanism.claim(self.schema).epsilon
 
     def with_mechanism(self, mechanism: Mechanism[G]) -> Synthesizer[G]:
-        """The same synthesizer under another mechanism."""
+        """Copy the synthesizer with another mechanism."""
         return Synthesizer(
             self.schema,
             mechanism,
@@ -159,15 +161,15 @@ class Synthesizer(Generic[F_co]):
         )
 
     def with_engine(self, engine: str | Engine) -> Synthesizer[F_co]:
-        """The same synthesizer on another engine."""
+        """Copy the synthesizer with another engine."""
         return replace(self, engine=get_engine(engine))
 
     def with_settings(self, settings: SamplerSettings) -> Synthesizer[F_co]:
-        """The same synthesizer with other sampler settings."""
+        """Copy the synthesizer with other sampler settings."""
         return replace(self, settings=settings)
 
     def having_paid(self, loss: Loss, what: str) -> Synthesizer[F_co]:
-        """The same synthesizer, whose guarantee includes a loss that was paid before the fit."""
+        """Copy the synthesizer with a loss, paid before the fit, that the guarantee includes."""
         return replace(self, paid=(*self.paid, (loss, what)))
 
     def fit(
@@ -177,16 +179,16 @@ class Synthesizer(Generic[F_co]):
         allow_nonconvergence: bool = False,
         checkpoint: str | Path | None = None,
     ) -> Fit[F_co]:
-        """Take the records: fit the posteriors, or compute what noise will be added to.
+        """Fit to the records: sample the posteriors, or compute what noise will be added to.
 
         Args:
             records: n confidential rows with every column of the schema, in a frame of pandas,
-                polars or pyarrow, or in parts, for a mechanism that counts.
-            allow_nonconvergence: go on although chains have not converged.
-            checkpoint: a directory for finished chains and the seed, confidential. The same call
-                after a crash goes on with them, and gives what it would have given; remove it
-                (``Checkpoint.clear``) when it is no longer needed. Chains of other inputs
-                are set aside.
+                polars or pyarrow, or in chunks, for a mechanism that counts.
+            allow_nonconvergence: continue although chains have not converged.
+            checkpoint: a directory for finished chains and the seed, confidential. After a crash
+                the same call resumes with them and gives the result that it would have given;
+                remove it (``Checkpoint.clear``) when it is no longer needed. Chains of other
+                inputs are set aside.
         Raises:
             DataError, ConvergenceError, EngineError, ProgramError.
         """
@@ -195,38 +197,38 @@ class Synthesizer(Generic[F_co]):
         return self._fit(task, records)
 
     def refit(self, fit: Fit[Any]) -> Fit[F_co]:
-        """The records of a fit under this mechanism: both share the unweighted fit.
+        """Fit this mechanism to the records of another fit; both share the unweighted fit.
 
         Args:
-            fit: by a synthesizer that differs in its mechanism only.
+            fit: a fit by a synthesizer that differs in its mechanism only.
         Raises:
-            GuaranteeError: it differs in more. Otherwise as ``fit``.
+            GuaranteeError: the synthesizers differ in more. Otherwise as ``fit``.
         """
         before = fit.task
-        same = (before.schema, before.model, before.engine, before.settings)
-        if same != (self.schema, self.model, self.engine, self.settings):
+        inputs = (before.schema, before.model, before.engine, before.settings)
+        if inputs != (self.schema, self.model, self.engine, self.settings):
             raise GuaranteeError(
                 "refit takes a fit by a synthesizer that differs in its mechanism only: make this "
                 "one by with_mechanism."
             )
-        # Draws of two mechanisms are paid for as independent ones: other random numbers.
+        # Composition assumes that the draws of both mechanisms are independent, so this fit needs
+        # random numbers of its own.
         entropy = secrets.randbits(128) if self.settings.seed is None else self.settings.seed
         noise = self._noise(entropy)
-        rows = self.public_rows(
-            len(before.table), noise
-        )  # a noisy one of its own, which it pays for
+        # A noisy number of rows is drawn anew, as this mechanism pays for one of its own.
+        rows = self.public_rows(len(before.table), noise)
         task = replace(before, entropy=entropy, noise=noise, checkpoint=None, rows=rows)
         if self.schema.rows.share or rows != before.rows:
             task = replace(task, _shared={})
         return self._fit(task, fit.given)
 
     @one_thread()
-    def _fit(self, task: Task, given: pd.DataFrame | Chunks) -> Fit[F_co]:
+    def _fit(self, task: Task, original: pd.DataFrame | Chunks) -> Fit[F_co]:
         claim = self.guarantee()
         if task.allow_nonconvergence and claim.draw is not None:
             claim = claim.assuming(UNCHECKED_CHAINS)
         mechanism = self.spent
-        return Fit(mechanism, claim, task, given, mechanism.fit(task))
+        return Fit(mechanism, claim, task, original, mechanism.fit(task))
 
     def task(
         self,
@@ -235,34 +237,34 @@ class Synthesizer(Generic[F_co]):
         allow_nonconvergence: bool = False,
         checkpoint: str | Path | None = None,
     ) -> Task:
-        """Validated records with what the mechanism may use. Confidential."""
+        """Validate the records and gather what the mechanism may use of them. Confidential."""
         records = plain(records)
-        found = self.table(records)
+        table = self.table(records)
         check_cluster(self.schema, records)
-        chains = None
+        stored_chains = None
         if checkpoint is not None and not isinstance(records, Chunks):  # counts have no chains
-            chains = Checkpoint(checkpoint)
+            stored_chains = Checkpoint(checkpoint)
         entropy = self.settings.seed
-        if chains is not None:
-            entropy = chains.begin(self._inputs(as_frame(records)), entropy)
+        if stored_chains is not None:
+            entropy = stored_chains.begin(self._inputs(as_frame(records)), entropy)
         if entropy is None:
             entropy = secrets.randbits(128)
         noise = self._noise(entropy)
         return Task(
             self.schema,
-            found,
-            self.public_rows(len(found), noise),
+            table,
+            self.public_rows(len(table), noise),
             self.model,
             self.engine,
             self.settings,
             noise,
             entropy,
-            chains,
+            stored_chains,
             allow_nonconvergence,
         )
 
     def table(self, records: pd.DataFrame | Chunks, *, show_values: bool = False) -> Table:
-        """Validated records. DataError where they come in parts, and the mechanism needs all."""
+        """Validate records. DataError if they come in chunks and the mechanism needs them all."""
         if isinstance(records, Chunks) and not self.mechanism.counts_parts:
             raise DataError(f"mechanism {self.mechanism.name!r}: {IN_PARTS}")
         return table_of(self.schema, records, show_values=show_values)
@@ -273,8 +275,8 @@ class Synthesizer(Generic[F_co]):
     def public_rows(self, n: int, noise: Noise) -> int:
         """The public number of rows.
 
-        Guarantee: a noisy one is epsilon-DP with its share of epsilon: n changes by 1 when a record
-        is added or removed, and has geometric noise (Ghosh, Roughgarden & Sundararajan, 2012).
+        Guarantee: a noisy number costs its share of epsilon: n changes by 1 when a record is added
+        or removed, and has geometric noise (Ghosh, Roughgarden & Sundararajan, 2012).
         """
         number = self.mechanism.data_rows(self.schema)
         if number is not None:
@@ -285,7 +287,8 @@ class Synthesizer(Generic[F_co]):
         return max(1, int(noise.counts([n], scale_for(1, self._rows_epsilon))[0]))
 
     def _inputs(self, records: pd.DataFrame) -> dict[str, str]:
-        """What the draws depend on, by names that users know."""
+        """Hashes of all inputs on which draws depend, by names that users know."""
+        # Progress and parallel chains do not change draws; the checkpoint stores the seed itself.
         settings = replace(self.settings, seed=None, progress=False, parallel_chains=None)
         model = None if self.model is None else self.model.identity()
         return {
@@ -297,11 +300,12 @@ class Synthesizer(Generic[F_co]):
         }
 
     def reference(self, records: pd.DataFrame, *, allow_nonconvergence: bool = False) -> Reference:
-        """Fit unweighted to reference records: a source of weights and an anchor.
+        """Fit the unweighted posterior to reference records, as a source of weights and an anchor.
 
         Args:
-            records: public or historical rows with every column of the schema; they are paid for
-                elsewhere, and are not the records to be protected.
+            records: public or historical rows with every column of the schema, which are not the
+                records to be protected; their privacy, if any, is accounted for elsewhere.
+            allow_nonconvergence: continue although chains have not converged.
         """
         plain = self.with_mechanism(Unweighted())
         task = plain.task(records, allow_nonconvergence=allow_nonconvergence)
@@ -309,7 +313,7 @@ class Synthesizer(Generic[F_co]):
 
 
 def reference_fit(records: BoundRecords) -> Reference:
-    """The unweighted fit to reference records, as a source of weights and an anchor."""
+    """Build a source of weights and an anchor from the unweighted fit to reference records."""
     point = records.plain.random_points(1, seed=1)
     parameters = [str(name) for name in point["posterior"].data_vars]
     sensitivity = records.sensitivity()
@@ -319,18 +323,18 @@ def reference_fit(records: BoundRecords) -> Reference:
 
 
 def findings_of(model: Model | None) -> tuple[Finding, ...]:
-    """What stands against a proof of a user's program; the tests cover bundled ones."""
+    """Findings that prevent a proof of a user's program; tests cover the bundled programs."""
     return () if model is None else model.proof.findings
 
 
 def _refuse(findings: tuple[Finding, ...], model: Model | None) -> NoReturn:
-    """Raise ProgramError for a user's program that nothing proves."""
+    """Raise ProgramError for a user's program that is not proved to keep the contract."""
     assert model is not None
-    others = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
     raise ProgramError(
-        f"program {model.program.name!r} is not proved to keep the contract: {findings[0]}{others} "
-        "`dpbayes check` says all of it. A strict claim would rest on your word that each record's "
-        "log_lik is a function of that record, public data and parameters. Write it so that it can "
-        "be proved (stan_models/README.md), or give your word with allow_unproved=True "
-        "(--allow-unproved); the guarantee then says so."
+        f"program {model.program.name!r} is not proved to keep the contract: {findings[0]}{more} "
+        "`dpbayes check` lists all of it. A strict claim would rest on your assertion that each "
+        "record's log_lik is a function of that record, public data and parameters. Write the "
+        "program so that it can be proved (stan_models/README.md), or assert this with "
+        "allow_unproved=True (--allow-unproved); the guarantee then says so."
     )

@@ -1,4 +1,4 @@
-"""The ε of a data set that keeps all data sets within a total."""
+"""Find the largest ε per data set that keeps all data sets within a total budget."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from dpbayes.privacy.accounting import ROUNDING, stated
 from dpbayes.privacy.guarantee import EPSILONS, Guarantee, check_epsilon
 from dpbayes.synthesis.synthesizer import Synthesizer
 
-STEPS = 60  # of a bisection: beyond the digits of a float
+STEPS = 60  # of the bisection, more than the binary digits of a float
 
 
 def for_total(
     synthesizer: Synthesizer[F_co], total: float, datasets: int = 1, delta: float | None = None
 ) -> Synthesizer[F_co]:
-    """The same synthesizer with the largest ε at which all data sets together cost ``total``.
+    """Copy the synthesizer with the largest ε at which m data sets together cost ``total``.
 
-    It follows the claim, whatever that is made of: sums, zCDP at δ, what is paid once.
+    It searches by the claim itself, so that it holds for any composition: sums, zCDP at a δ, and
+    costs that are paid once.
 
     Args:
-        total: ε of all m data sets, for the mechanism's adjacency.
-        datasets: m.
-        delta: as in ``Fit.sample``.
+        synthesizer: the synthesizer; its mechanism's own ε is not used.
+        total: ε of all m data sets together, under the mechanism's adjacency.
+        datasets: number of data sets, m.
+        delta: δ at which the total is stated, as in ``Fit.sample``.
     Raises:
-        GuaranteeError: the mechanism has no ε, or the total does not reach so far.
+        GuaranteeError: the mechanism has no ε, or the total is too small for m data sets.
     """
     check_epsilon(total)
     mechanism: Any = synthesizer.mechanism
@@ -36,34 +38,34 @@ def for_total(
     def at(epsilon: float) -> Synthesizer[F_co]:
         return synthesizer.with_mechanism(replace(mechanism, epsilon=epsilon))
 
-    def cost(made: Synthesizer[F_co]) -> float:
-        return _cost(made.guarantee().for_datasets(datasets, delta))
+    def cost(option: Synthesizer[F_co]) -> float:
+        return _cost(option.guarantee().for_datasets(datasets, delta))
 
     whole = at(total)
     if cost(whole) <= total * (1 + ROUNDING):
         return whole
-    found = None
-    # What noisy rows leave of it is an ε, too.
+    best = None
+    # A noisy number of rows takes a share, and the rest must still be a valid ε.
     low, high = EPSILONS[0] / (1 - synthesizer.schema.rows.share) * (1 + 1e-9), total
     for _ in range(STEPS):
         middle = (low + high) / 2
         try:
-            made = at(middle)
-        except GuaranteeError:  # a part of it is too small to be an ε
+            candidate = at(middle)
+        except GuaranteeError:  # a part of it is below the smallest ε allowed
             low = middle
             continue
-        fits = cost(made) <= total
-        found = made if fits else found
+        fits = cost(candidate) <= total
+        best = candidate if fits else best
         low, high = (middle, high) if fits else (low, middle)
-    if found is None:
+    if best is None:
         raise GuaranteeError(
             f"a total of ε = {stated(total)} is too little for {datasets} data sets by "
             f"{mechanism.name!r}, of which each needs {stated(low)} at least. Ask for fewer data "
             "sets or more ε, or give a δ (--delta)."
         )
-    return found
+    return best
 
 
 def _cost(claim: Guarantee) -> float:
-    """Of all data sets, for the adjacency that the mechanism's ε is meant for."""
+    """Stated ε of all data sets, under the adjacency for which the mechanism's ε is stated."""
     return claim.epsilon if claim.adjacency == "add-remove" else claim.epsilon_substitution

@@ -1,4 +1,4 @@
-"""What Bowen & Liu's simulation studies share: ε, measures, and curves of them over ε.
+"""Common parts of Bowen & Liu's simulation studies: ε, measures, and their curves over ε.
 
 NumPy's noise behind the package's own mechanisms: for study only.
 """
@@ -17,15 +17,15 @@ from studies.panels import grid, plain_numbers
 from studies.runner import Chart, Piece
 
 Seed = int | np.random.SeedSequence
-M = 5  # data sets, each with a fifth of ε
+M = 5  # data sets, each of which costs a fifth of ε
 REPLICATES = 5000  # of studies 1 to 3, as in the paper
 EPSILONS = tuple(math.exp(k) for k in range(-4, 5))
-WIDE = "modips, wide bounds"  # of study 1: a noisy count may be as low as -a, as high as n + b
+WIDE = "modips, wide bounds"  # study 1 with noisy counts from -a to n + b
 AXIS = {"rmse": "RMSE", "width": "width of 95% interval"}
 
 
 def moments(values: Floats) -> tuple[Floats, ...]:
-    """Mean and variance with their variances, by row.
+    """Compute the mean and variance of each row, with their variances.
 
     Source: bowen-liu-2020, section 4.2.
     """
@@ -42,11 +42,11 @@ def moments(values: Floats) -> tuple[Floats, ...]:
 
 
 def curves(panels: Mapping[str, pd.DataFrame], linear: float | None = None) -> Chart:
-    """A column for each panel, a row for each measure, a line over log ε for each method.
+    """Draw curves: a column per panel, a row per measure, and a line over log ε per method.
 
     Args:
-        panels: by title: rows with epsilon, method and ``MEASURES``.
-        linear: biases beyond ± this are on a logarithmic scale.
+        panels: rows with epsilon, method and ``MEASURES``, by title.
+        linear: biases whose absolute value exceeds this are on a logarithmic scale.
     """
     over = {t: rows.assign(**{"log ε": np.log(rows["epsilon"])}) for t, rows in panels.items()}
     figure, axes = grid(over, {m: AXIS.get(m, m) for m in MEASURES}, "log ε", "method")
@@ -61,7 +61,7 @@ def curves(panels: Mapping[str, pd.DataFrame], linear: float | None = None) -> C
 
 
 def pieces(replicates: int) -> list[Piece]:
-    """One for each ε."""
+    """One piece for each ε."""
     return [{"replicates": replicates, "epsilon": epsilon} for epsilon in EPSILONS]
 
 
@@ -71,12 +71,12 @@ def piece(
     replicates: int,
     epsilon: float,
 ) -> pd.DataFrame:
-    """A study at one ε."""
+    """Run a study at one ε."""
     return run(replicates, seed, [epsilon])
 
 
 def table(found: pd.DataFrame, parameter: str, n: int) -> str:
-    """Every measure by log ε, for one n."""
+    """Format every measure by log ε, for one parameter and one n."""
     rows = found[(found["parameter"] == parameter) & (found["n"] == n)]
     rows = rows.assign(**{"log ε": rows["epsilon"].map(math.log).round().astype(int)})
     order = list(dict.fromkeys(rows["method"]))

@@ -37,11 +37,11 @@ from studies.runner import Report, Study
 SIZES, SHARES = (40, 100, 1000), (0.10, 0.25, 0.50)
 PRIOR = (1 / 3, 1 / 3)
 METHODS = ("original", "MS", "modips", "laplace", "beta-binomial", "beta-binomial-mr", WIDE)
-LEAST = 1e-12  # stands for a parameter 0 of a beta distribution
+LEAST = 1e-12  # replaces a parameter of 0, for which a beta distribution is undefined
 
 
 def release(method: str, ones: Ints, n: int, epsilon: float, noise: StudyNoise) -> Ints:
-    """Synthetic counts, shape (data sets, replicates), for a total budget ``epsilon``.
+    """Draw synthetic counts, shape (data sets, replicates), for a total budget ``epsilon``.
 
     Source: bowen-liu-2020, section 4.1.
     """
@@ -71,27 +71,27 @@ def release(method: str, ones: Ints, n: int, epsilon: float, noise: StudyNoise) 
 def run(
     replicates: int = REPLICATES, seed: Seed = 1, epsilons: Iterable[float] = EPSILONS
 ) -> pd.DataFrame:
-    """Study 1: inference on a share. One row for each ε, n, π and method."""
+    """Run study 1, inference on a share: one row for each ε, n, π and method."""
     noise = StudyNoise(np.random.default_rng(seed))
     rows = []
     for epsilon, n, share in itertools.product(epsilons, SIZES, SHARES):
         ones = noise.rng.binomial(n, share, replicates)
         for method in METHODS:
             p = release(method, ones, n, epsilon, noise) / n
-            found = summarise(p, p * (1 - p) / n, share)
+            summary = summarise(p, p * (1 - p) / n, share)
             case = {"epsilon": epsilon, "n": n, "truth": share, "method": method}
-            rows.append({**case, "parameter": "share", **found})
+            rows.append({**case, "parameter": "share", **summary})
     return pd.DataFrame(rows)
 
 
 def scenarios(found: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Rows by n and true share."""
+    """Split the rows by n and true share."""
     cases = found.groupby(["n", "truth"], sort=False)
     return {f"n = {n:,}, share {share:g}": part for (n, share), part in cases}
 
 
 def report(found: pd.DataFrame) -> Report:
-    """Study 1: curves, and tables for n = 100.
+    """Report study 1: curves, and tables for n = 100.
 
     Source: bowen-liu-2020, figure 2.
     """

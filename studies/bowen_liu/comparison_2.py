@@ -1,9 +1,9 @@
 """Bowen & Liu, simulation study 2: inference on mean and variance of normal data, over ε.
 
-The paper shows it in figures only. Two things that it does not say are taken so: its perturbed
-and smoothed histograms cut by Scott's rule with the sample's standard deviation, which would have
-to be paid for; here the true one stands for public knowledge. And data are drawn from the normal
-distribution truncated to the bounds.
+The paper shows results in figures only. Two choices are ours. First, its perturbed and smoothed
+histograms use Scott's rule with the sample's standard deviation, which would cost privacy; here the
+true one stands for public knowledge. Second, data are drawn from the normal distribution truncated
+to the bounds.
 
 NumPy's noise behind the package's own mechanisms: for study only.
 """
@@ -42,17 +42,17 @@ from studies.findings import judged, verdicts
 from studies.runner import Report, Study
 
 SIZES, VARIANCES = (20, 100, 1000), (1.0, 4.0, 9.0)
-# Bounds of the data, in standard deviations: of the paper, and of its supplement.
+# Bounds of the data in standard deviations, from the paper and from its supplement.
 BOUNDS = {"asymmetric": (-3.0, 4.0), "symmetric": (-4.0, 4.0)}
 Range = tuple[float, float]
-AT_ONCE = 5_000_000  # synthetic values that are held together
+AT_ONCE = 5_000_000  # synthetic values held in memory at once
 METHODS = ("original", "MS", "modips", "perturbed-histogram", "smoothed-histogram")
 
 
 def release(
     method: str, x: Floats, ends: Range, sigma: float, epsilon: float, noise: StudyNoise
 ) -> Iterator[Floats]:
-    """Synthetic values, shape (replicates, n) for each data set, for a total budget ``epsilon``.
+    """Draw data sets of synthetic values, shape (replicates, n), for a total budget ``epsilon``.
 
     Source: bowen-liu-2020, section 4.2.
 
@@ -98,17 +98,17 @@ def _from_histogram(
             weight[weight.sum(axis=1) == 0] = 1.0
         else:
             weight = counts + SmoothedHistogram.alpha_at(epsilon, n)
-        held = rng.multinomial(n, weight / weight.sum(axis=1, keepdims=True))
-        place = np.repeat(np.tile(np.arange(K), replicates), held.ravel())
+        cell_sizes = rng.multinomial(n, weight / weight.sum(axis=1, keepdims=True))
+        place = np.repeat(np.tile(np.arange(K), replicates), cell_sizes.ravel())
         yield rng.uniform(edges[place], edges[place + 1]).reshape(replicates, n)
 
 
 def run(
     replicates: int = REPLICATES, seed: Seed = 1, epsilons: Iterable[float] = EPSILONS
 ) -> pd.DataFrame:
-    """Study 2: inference on μ = 0 and σ². Bias, RMSE and width in units of σ, and of σ².
+    """Run study 2, inference on μ = 0 and σ²: bias, RMSE and width in units of σ, and of σ².
 
-    With symmetric bounds for σ = 1 only: the scale of the data changes nothing.
+    Symmetric bounds are run for σ = 1 only, as results do not depend on the scale of the data.
     """
     noise = StudyNoise(np.random.default_rng(seed))
     cases = [(name, v) for name in BOUNDS for v in VARIANCES[: None if name != "symmetric" else 1]]
@@ -116,8 +116,8 @@ def run(
     for epsilon, n, (bounds, variance) in itertools.product(epsilons, SIZES, cases):
         sigma = math.sqrt(variance)
         low, high = BOUNDS[bounds]
-        found = _scenario(n, (low, high), sigma, epsilon, replicates, noise)
-        for method, (mean, of_mean, s2, of_s2) in found.items():
+        scenario = _scenario(n, (low, high), sigma, epsilon, replicates, noise)
+        for method, (mean, of_mean, s2, of_s2) in scenario.items():
             case = {
                 "bounds": bounds, "epsilon": epsilon, "n": n, "truth": variance, "method": method
             }  # fmt: skip
@@ -131,7 +131,7 @@ def run(
 def _scenario(
     n: int, bounds: Range, sigma: float, epsilon: float, replicates: int, noise: StudyNoise
 ) -> dict[str, Floats]:
-    """By method: the four moments, shape (4, data sets, replicates)."""
+    """Four moments by method, shape (4, data sets, replicates)."""
     ends = (bounds[0] * sigma, bounds[1] * sigma)
     step = max(1, AT_ONCE // n)
     blocks: dict[str, list[Floats]] = {method: [] for method in METHODS}
@@ -145,13 +145,13 @@ def _scenario(
 
 
 def scenarios(found: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Rows by n; of one variance, because the scale of the data changes nothing."""
+    """Split rows of one variance by n; results do not depend on the scale of the data."""
     rows = found[found["truth"] == found["truth"].iloc[0]]
     return {f"n = {n:,}": part for n, part in rows.groupby("n", sort=False)}
 
 
 def report(found: pd.DataFrame) -> Report:
-    """Study 2: curves, and tables for n = 100, σ = 1.
+    """Report study 2: curves, and tables for n = 100, σ = 1.
 
     Source: bowen-liu-2020, figure 3; figure 4.
     """

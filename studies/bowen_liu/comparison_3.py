@@ -2,15 +2,15 @@
 
 Source: bowen-liu-2020, section 4.3.1; figure 5.
 
-What the paper leaves to a supplement that is not at hand, or doesn't say, is taken so, besides what
-``mixed`` says:
+The paper does not specify some details, or leaves them to a supplement that was not available.
+These are chosen as follows, in addition to the choices in ``mixed``:
 
 - Shares of the 24 cells: products of ``MARGINS``, with expected counts of 9 to 86. Scott's rule
   then gives 16 to 49 squares, as the paper reports.
-- Cell means cancel: the bounds are each cell's mean ± 4σ, so that z minus that mean is all that
-  enters. Such bounds publish the means; they are followed because the study compares mechanisms.
-- Means are shown for cells by their share π, smallest to largest; the paper goes by the true means.
-  The variance of a cell's mean is the pooled one over that cell's count; with fewer than two
+- Cell means cancel: the bounds are each cell's mean ± 4σ, so that only z minus that mean enters.
+  Such bounds publish the means; they are used because the study compares mechanisms.
+- Means are shown for cells ordered by their share π; the paper orders by the true means. The
+  variance of a cell's mean is the pooled variance over that cell's count; with fewer than two
   records there is no estimate.
 """
 
@@ -38,13 +38,13 @@ SHOWN_CELLS = np.argsort(PI)[[0, 6, 12, 17, 23]]
 
 
 def draw(rng: np.random.Generator) -> Floats:
-    """Levels by ``PI``, z about its cell's mean."""
+    """Draw levels with probabilities ``PI``, and z as deviations from the cell's mean."""
     cell = rng.choice(len(PI), N, p=PI)
     return mixed.with_levels(cell, mixed.normal(N, rng), LEVELS)
 
 
 def release(data: Floats, epsilons: Iterable[float], noise: StudyNoise) -> mixed.Released:
-    """Every method."""
+    """Draw the data sets of every method."""
     records, where = mixed.frame(data, LEVELS), mixed.schema(LEVELS)
     yield "original", None, data[None]
     plain = Modips(1, "glom").prepare(where, records, N)
@@ -57,7 +57,7 @@ def release(data: Floats, epsilons: Iterable[float], noise: StudyNoise) -> mixed
 
 
 def analyse(data: Floats) -> Floats:
-    """Margins of the levels, means of some cells, pooled variances and correlation."""
+    """Estimate margins of the levels, means of some cells, pooled variances and correlation."""
     sets, places = len(data), len(PI)
     cell = mixed.cells(data, LEVELS)
     where = cell + places * np.arange(sets)[:, None]

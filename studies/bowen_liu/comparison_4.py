@@ -2,10 +2,11 @@
 
 Source: bowen-liu-2020, section 4.3.2; figure 6; figure 7.
 
-Two methods are not the paper's: ``laplace``, the table of all five columns with Scott's bins for n
-records, and the paper's own noise for coefficients, which is not private (``papers_noise``).
+Two methods are additional: ``laplace``, the table of all five columns with Scott's bins for n
+records; and noise for coefficients as the paper defines it, which is not private
+(``papers_noise``).
 
-What the paper doesn't say is taken so, besides what ``mixed`` says: the third column is analysed by
+The paper leaves one detail open, in addition to those in ``mixed``: the third column is analysed by
 two binary regressions, on the records of level 1 and of one other level (Begg & Gray 1984), because
 the paper's software, logistf, takes binary outcomes. A regression whose design lacks rank, or whose
 mode is not found, has no estimate.
@@ -48,7 +49,7 @@ SHOWN_FROM = math.exp(-1.5)  # smallest ε of the figures of coefficients, as in
 
 
 def draw(rng: np.random.Generator) -> Floats:
-    """Normal numbers, then levels by logistic regressions."""
+    """Draw normal numbers, then levels from logistic regressions."""
     z = mixed.normal(N, rng)
     ends = np.cumsum(chances(z), axis=1)
     cell = (ends[:, :-1] < rng.random((N, 1))).sum(axis=1)
@@ -58,20 +59,20 @@ def draw(rng: np.random.Generator) -> Floats:
 def chances(z: Floats) -> Floats:
     """Probabilities of the cells given z, shape (n, 12)."""
     x = np.column_stack([np.ones(len(z)), z])
-    first = special.expit(x @ BETA[0])
-    found = np.empty((len(z), *LEVELS))
+    p1 = special.expit(x @ BETA[0])
+    probabilities = np.empty((len(z), *LEVELS))
     for w1, w2 in itertools.product((0, 1), repeat=2):
         x = np.column_stack([np.ones(len(z)), z, np.full((len(z), 2), (w1, w2))])
-        second = special.expit(x[:, :4] @ BETA[1])
-        pair = (first if w1 else 1 - first) * (second if w2 else 1 - second)
+        p2 = special.expit(x[:, :4] @ BETA[1])
+        pair = (p1 if w1 else 1 - p1) * (p2 if w2 else 1 - p2)
         logits = np.column_stack([np.zeros(len(z)), x @ BETA[2], x @ BETA[3]])
-        found[:, w1, w2] = pair[:, None] * special.softmax(logits, axis=1)
-    return found.reshape(len(z), -1)
+        probabilities[:, w1, w2] = pair[:, None] * special.softmax(logits, axis=1)
+    return probabilities.reshape(len(z), -1)
 
 
 @functools.cache
 def expected_counts() -> Floats:
-    """n times the cells' probabilities, by the midpoint rule."""
+    """Expected cell counts, n times the cells' probabilities, by the midpoint rule."""
     middle = np.linspace(-mixed.EDGE, mixed.EDGE, 161)
     middle = (middle[1:] + middle[:-1]) / 2
     z = np.stack(np.meshgrid(middle, middle), axis=-1).reshape(-1, 2)
@@ -80,20 +81,20 @@ def expected_counts() -> Floats:
 
 
 def release(data: Floats, epsilons: Iterable[float], noise: StudyNoise) -> mixed.Released:
-    """Every method."""
+    """Draw the data sets of every method."""
     records, where = mixed.frame(data, LEVELS), mixed.schema(LEVELS)
     yield "original", None, data[None]
     plain = Modips(1, Slomag(FLAT)).prepare(where, records, N)
     yield "MS", None, mixed.draw_sets(plain, noise, functools.partial(mixed.unsanitised, plain))
     bins = mixed.scott(expected_counts())
-    (whole,) = mixed.scott(np.array([N])).tolist()
+    (bin_count,) = mixed.scott(np.array([N])).tolist()
     weak = Slomag(LAMBDA / N)
     weakly = Modips(1, weak).prepare(where, records, N).model
     for epsilon in epsilons:
         mechanisms: dict[str, ModelFreeMechanism] = {
             "modips": Modips(epsilon / M, "slomag"),
             "modips-glom": Modips(epsilon / M, "glom"),
-            "laplace": Laplace(epsilon / M, bins={"z1": whole, "z2": whole}),
+            "laplace": Laplace(epsilon / M, bins={"z1": bin_count, "z2": bin_count}),
         }
         for name, mechanism in mechanisms.items():
             yield name, epsilon, mixed.draw_sets(mechanism.prepare(where, records, N), noise)
@@ -104,28 +105,28 @@ def release(data: Floats, epsilons: Iterable[float], noise: StudyNoise) -> mixed
 
 
 def papers_noise(fitted: FittedModel, noise: StudyNoise) -> Sanitised:
-    """Moments as in MODIPS, coefficients with noise e of density ∝ exp(-n λ ε |e| / 2).
+    """Sanitise moments as in MODIPS, and coefficients by noise with density ∝ exp(-n λ ε |e| / 2).
 
-    Not private: the modes are those of a prior with variance 1 / λ, so that the bound on what one
-    record does to them is 2 / λ and not 2 / (n λ) (``Sequential``).
+    Not private: the modes belong to a prior with variance 1 / λ, so that one record can change them
+    by 2 / λ and not only by 2 / (n λ) (``Sequential``).
 
     The noise is added to the mode, as by Chaudhuri & Monteleoni, and the posterior's spread
     afterwards; the paper adds it to a posterior draw.
 
     Source: bowen-liu-2020, section 4.3.2; chaudhuri-monteleoni-2009, algorithm 1.
     """
-    found = dict(fitted.private(noise))
+    outputs = dict(fitted.private(noise))
     for statistic in fitted.model.statistics:
         if statistic.name.endswith("coefficients"):
             epsilon = fitted.budget[statistic.name] * fitted.mechanism.epsilon
             away = noise.rng.standard_normal(statistic.value.shape)
             length = noise.rng.gamma(away.size, 2 / (N * LAMBDA * epsilon))
-            found[statistic.name] = statistic.exact + length * away / np.linalg.norm(away)
-    return found
+            outputs[statistic.name] = statistic.exact + length * away / np.linalg.norm(away)
+    return outputs
 
 
 def analyse(data: Floats) -> Floats:
-    """Means, variances and correlation of z, and coefficients by Firth's regression.
+    """Estimate means, variances and correlation of z, and coefficients by Firth's regression.
 
     Source: begg-gray-1984.
     """

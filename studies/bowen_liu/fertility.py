@@ -38,7 +38,7 @@ EPSILON = math.e
 REPLICATES = 100
 TRAIN = 80
 ALTERED_IN_TEST = 3
-SVM_SENSITIVITY = 1.35  # of the weights, as the paper computes it
+SVM_SENSITIVITY = 1.35  # sensitivity of the SVM weights, as the paper computes it
 # Published ranges and codes of the UCI file; standard deviations as the paper prints them.
 LEVELS = {
     "season": (-1, -0.33, 0.33, 1), "childish": (0, 1), "accident": (0, 1), "surgical": (0, 1),
@@ -70,7 +70,7 @@ METHODS = ("original", "laplace", "modips", "private SVM")
 
 
 def fertility() -> tuple[pd.DataFrame, Schema]:
-    """The records (n = 100) and a schema; DataError with the remedy if they are not installed.
+    """Read the records (n = 100) and their schema; DataError if they are not installed.
 
     Source: gil-2012; bowen-liu-2020, table 3.
     """
@@ -89,7 +89,7 @@ def fertility() -> tuple[pd.DataFrame, Schema]:
 
 
 def split(records: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """80 to train and 20 to test, with as many altered cases among the 20 as in the paper."""
+    """Split into 80 records to train and 20 to test, with the paper's number of altered cases."""
     rng = np.random.default_rng(seed)
     while True:
         order = rng.permutation(len(records))
@@ -101,9 +101,9 @@ def split(records: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]
 def predictions(
     train: pd.DataFrame, test: pd.DataFrame, rng: np.random.Generator | None
 ) -> dict[str, float]:
-    """What a linear SVM makes of the test cases; with noisy weights if ``rng``. + is altered.
+    """Classify the test cases by a linear SVM, with noisy weights if ``rng`` is given.
 
-    Per cent that are right, and the confusion matrix.
+    Returns the percentage of correct predictions and the confusion matrix; + means altered.
 
     Source: rubinstein-2009; bowen-liu-2020, section 5; table 4.
     """
@@ -115,28 +115,30 @@ def predictions(
     x = [d.drop(columns="diagnosis").astype(float).to_numpy() for d in (train, test)]
     y = [(d["diagnosis"].astype(str) == "O").to_numpy() for d in (train, test)]
     if y[0].all() or not y[0].any():  # one class only
-        found = np.full(len(y[1]), y[0][0])
+        predicted = np.full(len(y[1]), y[0][0])
     else:
         scale = StandardScaler().fit(x[0])
         machine = SVC(kernel="linear", C=1.0).fit(scale.transform(x[0]), y[0])
         weights, intercept = machine.coef_[0], float(machine.intercept_[0])
         if rng is not None:
             weights = weights + rng.laplace(0, SVM_SENSITIVITY / EPSILON, weights.shape)
-        found = (scale.transform(x[1]) @ weights + intercept) > 0
+        predicted = (scale.transform(x[1]) @ weights + intercept) > 0
     matrix = {
-        f"observed {sign}, predicted {guess}": float(((y[1] == is_plus) & (found == says)).sum())
+        f"observed {sign}, predicted {guess}": float(
+            ((y[1] == is_plus) & (predicted == says)).sum()
+        )
         for sign, is_plus in (("+", True), ("-", False))
         for guess, says in (("+", True), ("-", False))
     }
-    return {"SVM consistency, %": float(100 * (found == y[1]).mean()), **matrix}
+    return {"SVM consistency, %": float(100 * (predicted == y[1]).mean()), **matrix}
 
 
 def distances(original: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, float]:
-    """Total variation distance of k-way tables of the columns with levels, averaged over them.
+    """Mean total variation distance of the k-way tables of the columns with levels.
 
     Half of the sum of |p* - p|; Table 5 defines it without the half (see the module).
     """
-    found = {}
+    means = {}
     texts = [d[list(LEVELS)].map(level_text) for d in (original, synthetic)]
     for k in (1, 2, 3, 8):
         values = []
@@ -145,22 +147,22 @@ def distances(original: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, floa
                 functools.reduce(lambda a, b: a + " " + b, (t[n] for n in names)) for t in texts
             ]
             values.append(total_variation(*joined))
-        found[f"TVD, {k}-way"] = float(np.mean(values))
-    return found
+        means[f"TVD, {k}-way"] = float(np.mean(values))
+    return means
 
 
 def measures(original: pd.DataFrame, data: pd.DataFrame, test: pd.DataFrame) -> dict[str, float]:
-    """The rows of the tables for one data set."""
+    """Compute the quantities of Tables 4 and 5 for one data set."""
     numbers = {
-        f"{name}, {what}": float(getattr(data[name].astype(float), how)())
+        f"{name}, {label}": float(getattr(data[name].astype(float), how)())
         for name in NUMERIC
-        for what, how in (("mean", "mean"), ("sd", "std"))
+        for label, how in (("mean", "mean"), ("sd", "std"))
     }
     return {**predictions(data, test, None), **numbers, **distances(original, data)}
 
 
 def run(seed: np.random.SeedSequence, split_seed: int, part: str = "private") -> pd.DataFrame:
-    """One replicate, or ``part`` original: a row for each quantity and method."""
+    """Run one replicate, or the original data: a row for each quantity and method."""
     records, schema = fertility()
     train, test = split(records, split_seed)
     if part == "original":
@@ -172,56 +174,56 @@ def run(seed: np.random.SeedSequence, split_seed: int, part: str = "private") ->
             EPSILON, "multinomial", settings={"bins": "scott", "sigma": SIGMA, "alpha": 0.5}
         ),
     }
-    found = {}
+    results = {}
     for name, mechanism in mechanisms.items():
         fit = Synthesizer(schema, mechanism).fit(train)
         (data,) = fit.sample(seed=int(rng.integers(2**31))).datasets
-        found[name] = measures(train, data, test)
-    found["private SVM"] = predictions(train, test, rng)
-    return _rows(found)
+        results[name] = measures(train, data, test)
+    results["private SVM"] = predictions(train, test, rng)
+    return _rows(results)
 
 
-def _rows(found: dict[str, dict[str, float]]) -> pd.DataFrame:
+def _rows(results: dict[str, dict[str, float]]) -> pd.DataFrame:
     rows = [
         {"quantity": quantity, "method": method, "value": value}
-        for method, values in found.items()
+        for method, values in results.items()
         for quantity, value in values.items()
     ]
     return pd.DataFrame(rows)
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means over replicates beside the printed figures, with standard errors.
+    """Means over replicates with standard errors, beside the printed figures.
 
     Source: bowen-liu-2020, table 4; table 5.
     """
     groups = rows.groupby(["quantity", "method"])["value"]
-    found = groups.agg(ours="mean", se="sem")
+    means = groups.agg(ours="mean", se="sem")
     printed = {
         (quantity, method): paper
         for quantity, papers in PRINTED.items()
         for method, paper in zip(METHODS, papers, strict=True)
-        if (quantity, method) in found.index
+        if (quantity, method) in means.index
         and not (method == "original" and quantity.startswith("TVD"))
     }
-    found = found.loc[list(printed)].copy()
-    found["paper"] = list(printed.values())
-    return pd.DataFrame(found.reset_index())
+    means = means.loc[list(printed)].copy()
+    means["paper"] = list(printed.values())
+    return pd.DataFrame(means.reset_index())
 
 
 def report(rows: pd.DataFrame) -> Report:
-    """Tables 4 and 5."""
-    found = table(rows)
-    cells = found["ours"].map("{:.3g}".format) + found["paper"].map(" ({:g})".format)
-    shown = found.assign(cell=cells).pivot(index="quantity", columns="method", values="cell")
+    """Report Tables 4 and 5."""
+    means = table(rows)
+    cells = means["ours"].map("{:.3g}".format) + means["paper"].map(" ({:g})".format)
+    shown = means.assign(cell=cells).pivot(index="quantity", columns="method", values="cell")
     shown = shown.reindex(list(PRINTED))[list(METHODS)].fillna("")
     text = (
         "Fertility data, ε = e: ours, and Bowen & Liu's Tables 4 and 5 (in brackets)\n"
         f"{BUDGET}; private SVM by the paper's sensitivity\n"
         "TVD is half of the sum of |p* - p|; the paper defines it without the half\n\n"
-        f"{shown.to_string()}\n\nStandard error of consistency at most {found['se'].max():.2g}."
+        f"{shown.to_string()}\n\nStandard error of consistency at most {means['se'].max():.2g}."
     )
-    return Report(text, {"fertility": found})
+    return Report(text, {"fertility": means})
 
 
 STUDY = Study(

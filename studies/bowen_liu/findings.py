@@ -1,4 +1,4 @@
-"""Results of Bowen & Liu's simulation studies 1 and 2, in words and as tests of figures."""
+"""Claims of Bowen & Liu about simulation studies 1 and 2, in words and as tests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SKEWED = [0.10, 0.25]
 
 
 def _falls(c: Cases, method: str, **where: Any) -> Any:
-    """RMSE at ε = e^4 is below that at e^-4."""
+    """Return True where the RMSE at ε = e^4 is below that at e^-4."""
     low, high = (c.get("rmse", method=method, k=k, **where) for k in (-4, 4))
     return high < low
 
 
 def _nearer(c: Cases, method: str, to: str, other: str) -> Any:
-    """At ε = e^4 and n = 1,000 the RMSE is nearer to one than to another."""
+    """Return True if the RMSE at ε = e^4, n = 1,000 is nearer to ``to`` than to ``other``."""
     away = [np.abs(np.log(c.ratio("rmse", method, m, k=4, n=1000))) for m in (to, other)]
     return away[0].mean() < away[1].mean()
 

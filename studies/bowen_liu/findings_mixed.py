@@ -1,4 +1,4 @@
-"""Results of Bowen & Liu's simulation studies 3 and 4, in words and as tests of figures."""
+"""Claims of Bowen & Liu about simulation studies 3 and 4, in words and as tests."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _STEEP = ["beta2 z1", "beta2 z2", "beta3 z1"]
 
 
 def _biased(c: Cases, method: str, k: Any, share: float) -> Any:
-    """A bias of more than a share of the slope."""
+    """Return True for biases of more than a share of the true slope."""
     truth = np.abs(c.get("truth", method=method, k=k, parameter=_STEEP))
     return np.abs(c.get("bias", method=method, k=k, parameter=_STEEP)) > share * truth
 

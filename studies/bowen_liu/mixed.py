@@ -1,14 +1,14 @@
-"""What Bowen & Liu's simulation studies 3 and 4 share.
+"""Common parts of Bowen & Liu's simulation studies 3 and 4.
 
-Three columns with levels and two that are normal, n = 1000. What the paper doesn't say, or says in
-a supplement that is not at hand, is taken so:
+Three columns with levels and two that are normal, n = 1000. The paper does not specify some
+details, or leaves them to a supplement that was not available. These are chosen as follows:
 
 - Squares of the histograms: Scott's rule for two dimensions with σ = 1 and expected counts, both as
   public knowledge, since the counts that the paper uses are confidential.
 - Records of a cell follow its noisy count, scaled to a sum of n; squares are drawn.
 - Pooled variances have the divisor n minus the number of cells with records.
-- A replicate with a data set that gives no estimate of a parameter is left out there; ``missing``
-  is the share of these.
+- A replicate with a data set that gives no estimate of a parameter is left out for that parameter;
+  ``missing`` is the share of these.
 
 NumPy's noise behind the package's own mechanisms: for study only.
 """
@@ -54,10 +54,10 @@ class MixedDesign:
     """A study's data, releases and analysis. Data sets are arrays: w1, w2, w3 (from 0), z1, z2.
 
     Attributes:
-        draw: one original data set, shape (n, 5).
-        release: all methods' data sets at these ε.
-        analyse: estimates and variances, shape (2, data sets, parameters).
-        truths: by parameter.
+        draw: draws one original data set, shape (n, 5).
+        release: draws the data sets of all methods at these ε.
+        analyse: computes estimates and variances, shape (2, data sets, parameters).
+        truths: true values by parameter.
     """
 
     draw: Callable[[np.random.Generator], Floats]
@@ -69,26 +69,26 @@ class MixedDesign:
 def run(
     design: MixedDesign, seed: Seed, replicates: int, epsilons: Iterable[float] = EPSILONS
 ) -> pd.DataFrame:
-    """Sums over replicates, one row for each ε, method and parameter; ``measures`` merges them."""
+    """Run replicates and sum: a row for each ε, method and parameter; ``measures`` merges rows."""
     noise = StudyNoise(np.random.default_rng(seed))
     epsilons = tuple(epsilons)
-    found: dict[tuple[str, float | None], list[Floats]] = {}
+    analyses: dict[tuple[str, float | None], list[Floats]] = {}
     for _ in range(replicates):
         released = list(design.release(design.draw(noise.rng), epsilons, noise))
         parts = design.analyse(np.concatenate([sets for *_, sets in released]))
         ends = np.cumsum([len(sets) for *_, sets in released])[:-1]
         for (method, epsilon, _), part in zip(released, np.split(parts, ends, axis=1), strict=True):
-            found.setdefault((method, epsilon), []).append(part)
+            analyses.setdefault((method, epsilon), []).append(part)
     rows = [
         _sums(np.stack(parts, axis=2), design.truths).assign(method=method, epsilon=at)
-        for (method, epsilon), parts in found.items()
+        for (method, epsilon), parts in analyses.items()
         for at in (epsilons if epsilon is None else (epsilon,))
     ]
     return pd.concat(rows, ignore_index=True)
 
 
 def _sums(parts: Floats, truths: dict[str, float]) -> pd.DataFrame:
-    """A row for each parameter, of estimates and variances (2, sets, replicates, parameters)."""
+    """Sum over replicates, a row per parameter; input (2, sets, replicates, parameters)."""
     good = np.isfinite(parts).all(axis=(0, 1))
     centre, low, high = intervals(*np.where(good, parts, 1.0))
     truth = np.array(list(truths.values()))
@@ -97,30 +97,30 @@ def _sums(parts: Floats, truths: dict[str, float]) -> pd.DataFrame:
         np.ones(good.shape), good, good * error, good * error**2, good * (high - low),
         good & (low <= truth) & (truth <= high),
     )  # fmt: skip
-    found = {name: values.sum(axis=0) for name, values in zip(SUMS, columns, strict=True)}
-    return pd.DataFrame({"parameter": list(truths), "truth": truth, "n": N, **found})
+    sums = {name: values.sum(axis=0) for name, values in zip(SUMS, columns, strict=True)}
+    return pd.DataFrame({"parameter": list(truths), "truth": truth, "n": N, **sums})
 
 
 def measures(sums: pd.DataFrame) -> pd.DataFrame:
-    """Rows as in studies 1 and 2, from the sums of any number of pieces."""
+    """Compute rows as in studies 1 and 2 from the sums of any number of pieces."""
     key = ["epsilon", "n", "truth", "method", "parameter"]
-    found = sums.groupby(key, sort=False)[SUMS].sum().reset_index()
-    count = found["estimated"]
-    coverage = found["covered"] / count
-    rows = found[key].assign(
-        bias=found["error"] / count,
-        rmse=np.sqrt(found["squared"] / count),
-        width=found["width"] / count,
+    totals = sums.groupby(key, sort=False)[SUMS].sum().reset_index()
+    count = totals["estimated"]
+    coverage = totals["covered"] / count
+    rows = totals[key].assign(
+        bias=totals["error"] / count,
+        rmse=np.sqrt(totals["squared"] / count),
+        width=totals["width"] / count,
         coverage=coverage,
         se=np.sqrt(np.maximum(coverage * (1 - coverage), 1e-4) / count),
-        missing=1 - count / found["replicates"],
-        replicates=found["replicates"].astype(int),
+        missing=1 - count / totals["replicates"],
+        replicates=totals["replicates"].astype(int),
     )
     return rows.sort_values("epsilon", kind="stable", ignore_index=True)
 
 
 def normal(size: int, rng: np.random.Generator) -> Floats:
-    """Pairs with unit variances and correlation ρ, drawn again until inside the bounds."""
+    """Draw pairs with unit variances and correlation ρ, truncated to the bounds."""
     z = rng.standard_normal((size, 2)) @ ROOT.T
     while (outside := (np.abs(z) > EDGE).any(axis=1)).any():
         z[outside] = rng.standard_normal((int(outside.sum()), 2)) @ ROOT.T
@@ -128,26 +128,26 @@ def normal(size: int, rng: np.random.Generator) -> Floats:
 
 
 def with_levels(cell: Ints, z: Floats, levels: tuple[int, ...]) -> Floats:
-    """A data set, from cell numbers of the cross-tabulation."""
+    """Build a data set from z and cell numbers of the cross-tabulation."""
     return np.column_stack([*np.unravel_index(cell, levels), z])
 
 
 def cells(data: Floats, levels: tuple[int, ...]) -> Ints:
-    """Cell numbers of records, shape (..., n)."""
+    """Cell numbers of the records in the cross-tabulation, shape (..., n)."""
     codes = np.moveaxis(data[..., : len(levels)].astype(np.int64), -1, 0)
     return np.asarray(np.ravel_multi_index(tuple(codes), levels))
 
 
 @functools.cache
 def schema(levels: tuple[int, ...]) -> Schema:
-    """Columns w1, w2, ... with these numbers of levels, from 0, and z1, z2 with their bounds."""
+    """Schema of columns w1, w2, ... with levels from 0, and of z1, z2 with their bounds."""
     w = [Column(f"w{j + 1}", "categorical", levels=tuple(range(k))) for j, k in enumerate(levels)]
     z = [Column(f"z{j + 1}", "continuous", -EDGE, EDGE) for j in range(2)]
     return Schema({column.name: column for column in (*w, *z)})
 
 
 def frame(data: Floats, levels: tuple[int, ...]) -> pd.DataFrame:
-    """Validated records of a data set."""
+    """Convert a data set to validated records."""
     columns = zip(schema(levels).columns.items(), data.T, strict=True)
     return pd.DataFrame(
         {
@@ -160,7 +160,7 @@ def frame(data: Floats, levels: tuple[int, ...]) -> pd.DataFrame:
 def draw_sets(
     fitted: Fitted, noise: StudyNoise, private: Callable[[StudyNoise], Any] | None = None
 ) -> Floats:
-    """``M`` data sets, each from a private output of its own."""
+    """Draw ``M`` data sets, each from a separate private output."""
     private = private or fitted.private
     frames = [fitted.synthetic(private(noise), N, noise.rng) for _ in range(M)]
     columns = [[frame[name].to_numpy(dtype=float) for name in frame] for frame in frames]
@@ -168,7 +168,7 @@ def draw_sets(
 
 
 def unsanitised(fitted: FittedModel, noise: StudyNoise) -> Sanitised:
-    """The statistics as they are: multiple synthesis (MS).
+    """Return the statistics without noise: multiple synthesis (MS).
 
     Source: liu-2016, figure 1.
     """
@@ -176,7 +176,7 @@ def unsanitised(fitted: FittedModel, noise: StudyNoise) -> Sanitised:
 
 
 def scott(expected: Floats) -> Ints:
-    """Bins on each axis of cells by their expected counts: width 3.49 σ n^(-1/4), σ = 1.
+    """Number of bins per axis for cells with expected counts: width 3.49 σ n^(-1/4), σ = 1.
 
     Source: scott-1992.
     """
@@ -186,18 +186,18 @@ def scott(expected: Floats) -> Ints:
 def histograms(
     data: Floats, levels: tuple[int, ...], bins: Ints, epsilon: float, noise: StudyNoise
 ) -> Floats:
-    """NP-DIPS: ``M`` data sets from noisy cells and noisy squares of z inside them, ε / 2 each.
+    """Draw ``M`` data sets by NP-DIPS: noisy cells, and noisy squares of z in them, ε / 2 each.
 
     Source: bowen-liu-2020, section 4.3.1.
 
     Args:
-        bins: on each axis, by cell.
+        bins: number of bins on each axis, by cell.
     """
     cell, places = cells(data, levels), math.prod(levels)
     side = 2 * EDGE / bins
     on_axis = ((data[:, -2:] + EDGE) / side[cell, None]).astype(np.int64)
     row, column = np.minimum(on_axis, bins[cell, None] - 1).T
-    inside = np.arange(bins.max() ** 2) < bins[:, None] ** 2  # rows are filled up to one length
+    inside = np.arange(bins.max() ** 2) < bins[:, None] ** 2  # rows are padded to equal length
     squares = np.zeros(inside.shape, dtype=np.int64)
     np.add.at(squares, (cell, row * bins[cell] + column), 1)
     sets = []
@@ -221,7 +221,8 @@ def spread(away: Floats, df: Ints | int) -> Floats:
     """Variances and correlation of residuals, each with its variance, shape (2, S, 3).
 
     Args:
-        away: shape (S, n, 2). df: degrees of freedom that are left, of each set.
+        away: residuals, shape (S, n, 2).
+        df: residual degrees of freedom of each set.
     """
     n = away.shape[1]
     ratio = (n - 1) / df
@@ -237,7 +238,7 @@ def spread(away: Floats, df: Ints | int) -> Floats:
 
 
 def pieces(at_once: int, replicates: int) -> list[Piece]:
-    """So many replicates each."""
+    """Pieces of at most ``at_once`` replicates."""
     starts = range(0, replicates, at_once)
     return [{"replicates": min(at_once, replicates - start)} for start in starts]
 
@@ -245,10 +246,10 @@ def pieces(at_once: int, replicates: int) -> list[Piece]:
 def chart(
     found: pd.DataFrame, parameters: Iterable[str], least: float = 0, linear: float | None = None
 ) -> Chart:
-    """Curves, a panel for each parameter; no points where most replicates have no estimate.
+    """Draw curves, a panel per parameter; no points if most replicates have no estimate.
 
     Args:
-        least: the smallest ε shown.
+        least: smallest ε to show.
         linear: as in ``curves``.
     """
     shown = found[found["epsilon"] >= least].copy()
@@ -263,23 +264,27 @@ def report(
     findings: tuple[StudyFinding, ...],
     sums: pd.DataFrame,
 ) -> Report:
-    """Tables of some parameters, curves of all.
+    """Report tables of some parameters and curves of all.
 
     Args:
-        figures: by name, arguments of ``chart``.
+        title: first line of the report.
+        tables: parameters to tabulate.
+        figures: arguments of ``chart``, by name of the figure.
+        findings: the paper's claims to test.
+        sums: rows of ``run``.
     """
-    found = measures(sums)
-    missing = found.assign(**{"log ε": np.log(found["epsilon"]).round().astype(int)}).pivot_table(
-        "missing", "method", "log ε", "max", sort=False
-    )
-    wrong = f"; not kept by: {NOT_PRIVATE}" if NOT_PRIVATE in set(found["method"]) else ""
+    results = measures(sums)
+    missing = results.assign(
+        **{"log ε": np.log(results["epsilon"]).round().astype(int)}
+    ).pivot_table("missing", "method", "log ε", "max", sort=False)
+    wrong = f"; not kept by: {NOT_PRIVATE}" if NOT_PRIVATE in set(results["method"]) else ""
     text = [
-        f"{title}, {found['replicates'].max():,} replicates\n{BUDGET}{wrong}\n",
-        *(table(found, parameter, N) + "\n" for parameter in tables),
+        f"{title}, {results['replicates'].max():,} replicates\n{BUDGET}{wrong}\n",
+        *(table(results, parameter, N) + "\n" for parameter in tables),
         "Replicates without an estimate: largest share of any parameter, by log ε\n",
         missing.round(3).to_string(),
         "",
-        verdicts(judgement := judged(findings, found)),
+        verdicts(judgement := judged(findings, results)),
     ]
-    charts = {name: chart(found, **how) for name, how in figures.items()}
-    return Report("\n".join(text), {"measures": found, "findings": judgement}, charts)
+    charts = {name: chart(results, **how) for name, how in figures.items()}
+    return Report("\n".join(text), {"measures": results, "findings": judgement}, charts)

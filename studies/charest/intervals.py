@@ -1,12 +1,12 @@
 """Charest 2011, Figure 1: coverage of 95% intervals by the mean of M sets and Reiter's variance.
 
-Beta-binomial synthetic counts, n = ñ = 100, against ε and M for p = 0.25 and 0.5. The paper has no
-numbers of it; what its text says stands in ``SAID``. The caption says 10,000 iterations, the text
-1,000, and 10,000 are run. The paper does not say which t distribution an interval has whose T_M is
-negative, and that decides: at ε = 3, p = 0.25 and M = 2 the coverage is 0.77 by the normal one,
-0.87 by ν_M of the formula and 1.00 by M - 1 degrees of freedom, which ``combine`` takes. The first
-is nearest to the text and is drawn; all are in the table. That more sets cover less holds from
-ε = 2 on; below, five sets cover more than two.
+Beta-binomial synthetic counts, n = ñ = 100, against ε and M for p = 0.25 and 0.5. The paper prints
+no numbers for it; ``SAID`` quotes its text. The caption says 10,000 iterations, the text 1,000; we
+run 10,000. The paper does not say which t distribution an interval has if T_M is negative, and the
+result depends on it: at ε = 3, p = 0.25 and M = 2 the coverage is 0.77 by the normal distribution,
+0.87 by ν_M of the formula and 1.00 by M - 1 degrees of freedom, which ``combine`` uses. The first
+is nearest to the text and is drawn; all are in the table. Coverage falls with more sets from ε = 2
+on; below, five sets cover more than two.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RUNS = 10_000
 SHARES = (0.25, 0.5)
 EPSILONS = tuple(float(e) for e in np.arange(1, 13) / 4)  # 0.25 to 3
 SETS = (2, 5, 10)
-NEGATIVE = ("normal", "ν_M", "M - 1")  # distribution where T_M is negative
+NEGATIVE = ("normal", "ν_M", "M - 1")  # degrees of freedom if T_M is negative
 DRAWN = NEGATIVE[0]
 SAID = (
     "p = 0.25: barely 80% at ε = 3 with M = 2, less with more sets; p = 0.5: almost 100%, very "
@@ -36,7 +36,7 @@ SAID = (
 
 
 def run(runs: int = RUNS, seed: int | np.random.SeedSequence = 1) -> pd.DataFrame:
-    """Coverage by p, M, ε and ``negative``; M = 0 is the confidential data, whatever ε.
+    """Simulate coverage by p, M, ε and ``negative``; M = 0 is the confidential data for any ε.
 
     Source: charest-2011, figure 1.
     """
@@ -54,9 +54,9 @@ def run(runs: int = RUNS, seed: int | np.random.SeedSequence = 1) -> pd.DataFram
 
 
 def interval(shares: Floats, negative: str) -> tuple[Floats, Floats]:
-    """Centre and half the width of 95% intervals, shape (...), from shares of ones (..., M).
+    """Compute centres and half widths of 95% intervals, shape (...), from shares (..., M).
 
-    One set has the normal interval of a share.
+    A single set gets the normal interval of a share.
 
     Source: charest-2011, section 3.1; eq. 4.
     """
@@ -66,14 +66,14 @@ def interval(shares: Floats, negative: str) -> tuple[Floats, Floats]:
     if m == 1:
         return centre, stats.norm.ppf(0.975) * np.sqrt(within)
     T, df = RULES["raghunathan"](within, shares.var(axis=-1, ddof=1), m)
-    other = {"normal": np.inf, "ν_M": df, "M - 1": m - 1.0}[negative]
-    df = np.maximum(np.where(T < 0, other, df), 1e-3)  # 0 degrees have no quantile
+    negative_df = {"normal": np.inf, "ν_M": df, "M - 1": m - 1.0}[negative]
+    df = np.maximum(np.where(T < 0, negative_df, df), 1e-3)  # 0 degrees have no quantile
     variance = np.where(T < 0, within, T)
     return centre, stats.t.ppf(0.975, df) * np.sqrt(variance)
 
 
 def chart(found: pd.DataFrame) -> Chart:
-    """A panel for each p, a line over ε for each M.
+    """Draw Figure 1: a panel for each p, a line over ε for each M.
 
     Source: charest-2011, figure 1.
     """
@@ -98,7 +98,7 @@ def chart(found: pd.DataFrame) -> Chart:
 
 
 def text(found: pd.DataFrame) -> str:
-    """The same as a table, with what the paper says of its figure."""
+    """Format the coverages as a table, with the paper's text on its figure."""
     wide = found.pivot(index=["p", "M", "negative"], columns="epsilon", values="coverage")
     return (
         "Figure 1, coverage by ε, by the distribution that intervals have where T_M is negative\n"

@@ -1,4 +1,4 @@
-"""The beta-binomial counts of Charest 2011, as many at once as a study needs; not for release."""
+"""Beta-binomial counts of Charest 2011, vectorised over replicates; not for release."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ N = 100  # confidential records, and records of a synthetic set
 
 
 def noise(epsilon: float, datasets: int) -> float:
-    """α of one of M data sets; at large ε it is as good as 0."""
+    """Prior parameter α for one of M data sets; above 0 so that it is valid for large ε."""
     return max(BetaBinomial.least_alpha(epsilon / datasets, N), 1e-12)
 
 
 def synthesize(x: NDArray[Any], epsilon: float, datasets: int, rng: np.random.Generator) -> Floats:
-    """Synthetic counts of ones, shape (..., M), for confidential counts x of shape (...)."""
+    """Draw synthetic counts of ones, shape (..., M), for confidential counts x, shape (...)."""
     alpha = noise(epsilon, datasets)
     shape = (*np.shape(x), datasets)
     ones = np.asarray(x)[..., None]

@@ -2,7 +2,7 @@
 
 n = ñ = 100 binary records; M data sets at ε/M each, α = ñ / (exp(ε/M) - 1) on both sides. The
 beta-binomial draws are studied here as in the paper, not released. Every printed figure is
-compared. Two things that the paper does not say follow from its figures:
+compared. Two details that the paper omits can be inferred from its figures:
 
 - Table 3's column of variances is the variance over the runs of the posterior means. Table 4's,
   under the same heading, is the mean over the runs of the posterior variances. So one case
@@ -27,9 +27,9 @@ from studies.runner import Piece, Report, Study, notes
 
 RUNS = 100_000  # of Tables 1 and 2, as in the paper
 PAPER_RUNS = {1: 100_000, 2: 100_000, 3: 1000, 4: 1000}
-POSTERIORS = 20_000  # synthetic sets whose posterior is computed for Tables 3 and 4
-BATCHES = 100
-X = 30  # Tables 3 and 4
+POSTERIORS = 20_000  # synthetic sets whose posteriors are computed for Tables 3 and 4
+BATCHES = 100  # of runs, whose spread gives standard errors
+X = 30  # confidential count of ones in Tables 3 and 4
 TRUE = stats.beta(1 + X, 1 + N - X)  # the posterior without synthesis
 Case = tuple[int, float, float | None, int]  # table, ε, p, M; M = 0 is the confidential data
 _T1 = ("relative_bias_pct",)
@@ -37,7 +37,7 @@ _T2 = ("variance_1e4", "relative_bias_TM_pct", "relative_bias_TMstar_pct", "nega
 _T3 = ("posterior_mean", "bias_of_mean_1e2", "variance_of_means_1e3")
 _T4 = ("posterior_mean", "bias_of_mean_1e2", "posterior_variance_1e3", "variance_ratio")
 QUANTITIES = {1: _T1, 2: _T2, 3: _T3, 4: _T4}
-# As printed, in the order of QUANTITIES. Each case draws its seed from its place: new ones go last.
+# Printed figures in the order of QUANTITIES. A case's seed depends on its place: append new ones.
 PRINTED: dict[Case, tuple[float, ...]] = {
     (1, 2.0, 0.25, 1): (23.88,),
     (1, 2.0, 0.25, 2): (53.84,),
@@ -77,7 +77,7 @@ PRINTED: dict[Case, tuple[float, ...]] = {
 
 
 def run(runs: int = RUNS, seed: int = 1) -> pd.DataFrame:
-    """All four tables: ours with its standard error beside the printed figures.
+    """Compute all four tables, with standard errors, beside the printed figures.
 
     Source: charest-2011, table 1; table 2; table 3; table 4.
 
@@ -108,7 +108,7 @@ def run(runs: int = RUNS, seed: int = 1) -> pd.DataFrame:
 def _rules(
     epsilon: float, p: float, m: int, runs: int, rng: np.random.Generator
 ) -> dict[str, tuple[float, float, float]]:
-    """Value, its standard error, and sd of one run's share in it, by quantity."""
+    """Return by quantity the value, its standard error, and the sd of one run's contribution."""
     x = rng.binomial(N, p, runs)
     q = (synthesize(x, epsilon, m, rng) if m else x[:, None]) / N
     mean = q.mean(axis=1)
@@ -136,7 +136,7 @@ def _rules(
 def _posteriors(
     epsilon: float, m: int, runs: int, rng: np.random.Generator
 ) -> dict[str, tuple[float, float, float]]:
-    """As ``_rules``, of the posterior given synthetic sets made from x = 30."""
+    """Summarise posteriors given synthetic sets from x = 30, in the form of ``_rules``."""
     ones = synthesize(np.full(runs, X), epsilon, m, rng)
     counts = np.stack([ones, N - ones], axis=-1)
     posterior = from_synthetic_counts(counts, noise(epsilon, m), N)
@@ -155,18 +155,18 @@ def _posteriors(
 
 
 def _half_unit(quantity: str) -> float:
-    """Half of the last printed digit."""
+    """Rounding error of a printed figure: half a unit of its last digit."""
     digits = {"posterior_mean": 3, "negative_TM_pct": 0}.get(quantity, 2)
     return 0.5 * 10.0**-digits
 
 
 def pieces(runs: int) -> list[Piece]:
-    """The tables, and Figure 1."""
+    """One piece for the tables, and one for Figure 1."""
     return [{"part": part, "runs": runs} for part in ("tables", "figure")]
 
 
 def piece(seed: np.random.SeedSequence, part: str, runs: int) -> pd.DataFrame:
-    """One of the two; the tables take the study's own seed."""
+    """Run one of the two pieces; the tables use the study's own seed."""
     if part == "figure":
         return intervals.run(min(runs, intervals.RUNS), seed).assign(part=part)
     assert isinstance(seed.entropy, int)
@@ -174,7 +174,7 @@ def piece(seed: np.random.SeedSequence, part: str, runs: int) -> pd.DataFrame:
 
 
 def report(found: pd.DataFrame) -> Report:
-    """Every table, ours beside the paper's, and Figure 1."""
+    """Report every table, ours beside the paper's, and Figure 1."""
     parts = {
         str(part): rows.dropna(axis="columns", how="all").drop(columns=["part", "piece"])
         for part, rows in found.groupby("part")

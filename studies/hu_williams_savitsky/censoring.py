@@ -57,7 +57,7 @@ N = 2000
 EPSILONS = (5.0, 4.0, 3.0)
 DOWNSCALED = (4.0, 0.8)  # ε and c1 of section 4.4
 REPLICATES = 100
-OTHER_C1 = 0.9  # with about which weighted-e truncates what Table 3 prints for 0.8
+OTHER_C1 = 0.9  # weighted-e then truncates about as many records as Table 3 prints for 0.8
 OTHER = {
     "weighted-e": f"weighted-e, c1 = {OTHER_C1:g}",
     "censored-weighted": "censored-weighted, |f|",
@@ -93,7 +93,7 @@ MEASURES = {
 
 
 def cases() -> Iterable[tuple[float, float, PosteriorMechanism]]:
-    """(ε, c1, mechanism); ε is NaN where there is no target."""
+    """Yield (ε, c1, mechanism); ε is NaN if there is no target."""
     nan = float("nan")
     yield nan, 1.0, Unweighted()
     yield nan, 1.0, Weighted()
@@ -110,7 +110,7 @@ def cases() -> Iterable[tuple[float, float, PosteriorMechanism]]:
 
 
 def run(seed: np.random.SeedSequence, part: str = "data set") -> pd.DataFrame:
-    """One data set under every synthesizer: a row each, with one synthetic data set. Or Figure 1.
+    """Run every synthesizer on one data set, a row for each, or the piece of Figure 1.
 
     Source: hu-williams-savitsky, section 4.1.
     """
@@ -129,13 +129,13 @@ def run(seed: np.random.SeedSequence, part: str = "data set") -> pd.DataFrame:
     for epsilon, c1, mechanism in cases():
         fit = base.with_mechanism(mechanism).refit(plain)
         row = _row(mechanism.name, epsilon, c1, records["y"], _draw(fit, rng))
-        found = fit.fitted
-        row["lipschitz"] = found.lipschitz_bound
+        fitted = fit.fitted
+        row["lipschitz"] = fitted.lipschitz_bound
         if mechanism.name == "weighted":
-            weighted[c1] = found
-        row["count"] = found.n_truncated if mechanism.name == "weighted-e" else found.n_censored
-        row["count_other"] = _other_count(found, weighted.get(c1), mechanism.name, epsilon, c1)
-        rows.append(row | {"converged": found.converged})
+            weighted[c1] = fitted
+        row["count"] = fitted.n_truncated if mechanism.name == "weighted-e" else fitted.n_censored
+        row["count_other"] = _other_count(fitted, weighted.get(c1), mechanism.name, epsilon, c1)
+        rows.append(row | {"converged": fitted.converged})
     for epsilon in EPSILONS:
         histogram = PerturbedHistogram(epsilon, adjacency="substitution")
         drawn = _draw(Synthesizer(SKEWED_SCHEMA, histogram).fit(records), rng)
@@ -143,11 +143,11 @@ def run(seed: np.random.SeedSequence, part: str = "data set") -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _other_count(found: Any, weighted: Any, name: str, epsilon: float, c1: float) -> float:
-    """The second reading of a printed count; NaN where there is none.
+def _other_count(fitted: Any, weighted: Any, name: str, epsilon: float, c1: float) -> float:
+    """Count records by the second reading of a printed count; NaN if there is none.
 
     Args:
-        weighted: the fit by ``weighted`` with the same c1.
+        weighted: fit by ``weighted`` with the same c1.
     """
     if name == "censored-weighted":
         if weighted.lipschitz_bound <= epsilon / 2:
@@ -155,7 +155,7 @@ def _other_count(found: Any, weighted: Any, name: str, epsilon: float, c1: float
         f = np.mean(list(weighted.on.log_lik(weighted.draws)), axis=0)
         return float((np.abs(f) > epsilon / 2).sum())
     if name == "weighted-e" and c1 != 1.0:
-        f = found.risk_unweighted.sensitivity
+        f = fitted.risk_unweighted.sensitivity
         _, truncated = truncated_weights(linear_weights(f, OTHER_C1), f, epsilon)
         return float(truncated.sum())
     return float("nan")
@@ -180,66 +180,66 @@ def _row(
 
 
 def counts(rows: pd.DataFrame) -> pd.DataFrame:
-    """Tables 1 and 3: ours and the paper's, a row for each summary; second readings besides.
+    """Tables 1 and 3, ours and the paper's, a row for each summary; with second readings.
 
     Source: hu-williams-savitsky, table 1; table 3.
     """
-    found = []
+    count_rows = []
     for (table, epsilon, c1, name), printed in PRINTED.items():
-        same = (rows["synthesizer"] == name) & (rows["epsilon"] == epsilon) & (rows["c1"] == c1)
+        selected = (rows["synthesizer"] == name) & (rows["epsilon"] == epsilon) & (rows["c1"] == c1)
         readings = {name: "count"}
-        if rows.loc[same, "count_other"].notna().any():
+        if rows.loc[selected, "count_other"].notna().any():
             readings[OTHER[name]] = "count_other"
         for reading, column in readings.items():
-            ours = _summaries(rows.loc[same, column].to_numpy(dtype=float))
+            ours = _summaries(rows.loc[selected, column].to_numpy(dtype=float))
             for quantity, mine, theirs in zip(QUANTITIES, ours, printed, strict=True):
-                found.append((table, epsilon, c1, reading, quantity, mine, theirs))
+                count_rows.append((table, epsilon, c1, reading, quantity, mine, theirs))
     columns = ["table", "epsilon", "c1", "synthesizer", "quantity", "ours", "paper"]
-    return pd.DataFrame(found, columns=columns)
+    return pd.DataFrame(count_rows, columns=columns)
 
 
 def _summaries(values: Floats) -> tuple[float, ...]:
-    """In the order of ``QUANTITIES``."""
+    """Compute summaries in the order of ``QUANTITIES``."""
     q1, median, q3 = np.quantile(values, [0.25, 0.5, 0.75])
     sd = float(values.std(ddof=1)) if values.size > 1 else float("nan")
     return values.min(), q1, median, values.mean(), q3, values.max(), sd
 
 
 def shown(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """What the violins of a measure show: panel, synthesizer, value.
+    """Values that the violins of a measure show: panel, synthesizer, value.
 
-    Synthesizers without a target stand in every panel.
+    Synthesizers without a target appear in every panel.
     """
-    whole = rows[rows["c1"] == 1.0]
+    unscaled = rows[rows["c1"] == 1.0]
     panels = {
-        f"ε = {epsilon:g}": whole[(whole["epsilon"] == epsilon) | whole["epsilon"].isna()]
+        f"ε = {epsilon:g}": unscaled[(unscaled["epsilon"] == epsilon) | unscaled["epsilon"].isna()]
         for epsilon in EPSILONS
     }
     epsilon, c1 = DOWNSCALED
     panels[f"ε = {epsilon:g}, c1 = {c1:g}"] = rows[rows["c1"] == c1]
-    found = pd.concat(
+    values = pd.concat(
         [
             part.assign(panel=title, value=part[measure])[["panel", "synthesizer", "value"]]
             for title, part in panels.items()
         ],
         ignore_index=True,
     ).dropna()
-    # The data are at distance 0 from themselves.
-    return found[found["synthesizer"] != "data"] if "ecdf" in measure else found
+    # The data have distance 0 from themselves, which shows nothing.
+    return values[values["synthesizer"] != "data"] if "ecdf" in measure else values
 
 
-def _violins(found: pd.DataFrame, label: str, heights: Iterable[float] | None) -> Chart:
-    """A panel after the other, synthesizers in ``ORDER``; a dashed line at each panel's height."""
+def _violins(data: pd.DataFrame, label: str, heights: Iterable[float] | None) -> Chart:
+    """Draw violins by panel, synthesizers in ``ORDER``, with a dashed line at each height."""
     panels: dict[str, dict[str, Floats]] = {}
-    for title, part in found.groupby("panel", sort=False):
+    for title, part in data.groupby("panel", sort=False):
         groups = dict(list(part.groupby("synthesizer")["value"]))
         panels[str(title)] = {n: groups[n].to_numpy(float) for n in ORDER if n in groups}
     lines = None if heights is None else dict(zip(panels, heights, strict=True))
-    return Chart(violin_panels(panels, label, lines), found)
+    return Chart(violin_panels(panels, label, lines), data)
 
 
 def figures(rows: pd.DataFrame) -> dict[str, Chart]:
-    """Violins of every measure, with ε/2 or the population's value as a dashed line.
+    """Draw violins of every measure, with ε/2 or the population's value as a dashed line.
 
     Source: hu-williams-savitsky, figure 2; figure 3; figure 4; figure 5; figure 6; figure 7;
     figure 8; figure 10; figure 11; figure 12; figure 13; figure 14; figure 15; figure 16;
@@ -253,27 +253,29 @@ def figures(rows: pd.DataFrame) -> dict[str, Chart]:
         "q90": population.ppf(0.9),
     }
     bounds = [epsilon / 2 for epsilon in (*EPSILONS, DOWNSCALED[0])]
-    found = {}
+    charts = {}
     for measure, label in MEASURES.items():
         values = shown(rows, measure)
         heights = [float(truth[measure])] * len(bounds) if measure in truth else None
         if measure == "lipschitz":
             heights = bounds
-            # Figures 2 and 6; with the unweighted posterior Figure 10.
+            # Figures 2 and 6; Figure 10 also has the unweighted posterior.
             targeted = values[values["synthesizer"] != "unweighted"]
-            found["lipschitz-targeted"] = _violins(targeted, label, bounds)
-        found[measure] = _violins(values, label, heights)
-    return found
+            charts["lipschitz-targeted"] = _violins(targeted, label, bounds)
+        charts[measure] = _violins(values, label, heights)
+    return charts
 
 
 def report(rows: pd.DataFrame) -> Report:
-    """Tables 1 and 3 beside the paper's, means of every measure, and the figures."""
+    """Report Tables 1 and 3 beside the paper's, means of every measure, and the figures."""
     charts, rows = _apart(rows)
-    found = counts(rows)
-    cells = found["ours"].map("{:.0f}".format) + found["paper"].map(" ({:.0f})".format)
+    table_counts = counts(rows)
+    cells = table_counts["ours"].map("{:.0f}".format) + table_counts["paper"].map(
+        " ({:.0f})".format
+    )
     index = ["table", "epsilon", "c1", "synthesizer"]
-    places = list(dict.fromkeys(map(tuple, found[index].to_numpy())))
-    table = found.assign(cell=cells).set_index([*index, "quantity"])["cell"].unstack()
+    places = list(dict.fromkeys(map(tuple, table_counts[index].to_numpy())))
+    table = table_counts.assign(cell=cells).set_index([*index, "quantity"])["cell"].unstack()
     order = [name for name in ORDER if name in set(rows["synthesizer"])]
     means = rows.groupby(["c1", "epsilon", "synthesizer"], dropna=False)[list(MEASURES)].mean()
     text = (
@@ -287,11 +289,11 @@ def report(rows: pd.DataFrame) -> Report:
         f"Not converged: {int((rows['converged'] == False).sum())} of "  # noqa: E712
         f"{int(rows['converged'].notna().sum())} fits, kept as in the paper."
     )
-    return Report(text, {"counts": found, "rows": rows}, charts | figures(rows))
+    return Report(text, {"counts": table_counts, "rows": rows}, charts | figures(rows))
 
 
 def _apart(rows: pd.DataFrame) -> tuple[dict[str, Chart], pd.DataFrame]:
-    """Figure 1, if its piece is there, and the rows of the data sets."""
+    """Separate Figure 1, if its piece has run, from the rows of the data sets."""
     if "distribution" not in rows:
         return {}, rows
     of_figure = rows["distribution"].notna()
@@ -301,7 +303,7 @@ def _apart(rows: pd.DataFrame) -> tuple[dict[str, Chart], pd.DataFrame]:
 
 
 def pieces(replicates: int) -> list[Piece]:
-    """A data set each, and Figure 1, whose seed comes after theirs."""
+    """One piece per data set, and a last one for Figure 1."""
     return [*({} for _ in range(replicates)), {"part": "figure 1"}]
 
 

@@ -28,7 +28,7 @@ POINTS = 200
 
 
 def run(seed: np.random.SeedSequence) -> pd.DataFrame:
-    """Densities at points: distribution, at, density, and the distribution's centre.
+    """Estimate densities: columns distribution, at, density, and the distribution's centre.
 
     Source: hu-williams-savitsky, figure 1.
     """
@@ -57,7 +57,7 @@ def _rows(name: str, at: Floats, density: Floats, mean: float) -> pd.DataFrame:
 
 
 def chart(found: pd.DataFrame) -> Chart:
-    """As they are, and each about its own mean.
+    """Draw the densities as they are, and centred at their own means.
 
     Source: hu-williams-savitsky, figure 1.
     """
@@ -67,7 +67,7 @@ def chart(found: pd.DataFrame) -> Chart:
         style = {"color": COLOURS[place], "linestyle": ("-", *LINES)[place]}
         left.plot(part["at"], part["density"], label=name, **style)
         right.plot(part["at"] - part["centre"], part["density"], label=name, **style)
-    # The prior goes on, as flat, on both sides.
+    # The flat prior continues on both sides, so the posteriors alone set the limits.
     near = found[found["distribution"] != "prior"]
     wide = float(np.ptp(near["at"]))
     left.set_xlim(near["at"].min() - wide / 2, near["at"].max() + wide / 2)

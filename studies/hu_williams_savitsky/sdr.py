@@ -1,9 +1,9 @@
 """Hu, Williams & Savitsky, section 5: Table 2 and Figure 9, on earnings instead of salaries.
 
-Their sample of the Survey of Doctoral Recipients is not at hand. In its place: the shipped sample
-of the Current Population Survey, with their n = 1,601, and all 61,395 records that it was drawn
-from. The layout is theirs, ``anchored`` is ours, and measures are means over several data sets,
-where they have one. The histogram is of earnings alone and with noise of scale 2/ε, as in the
+Their sample of the Survey of Doctoral Recipients is not available. It is replaced by the shipped
+sample of the Current Population Survey, with their n = 1,601, and by all 61,395 records that it was
+drawn from. The layout is theirs, ``anchored`` is ours, and measures are means over several data
+sets, where they have one. The histogram is of earnings alone and with noise of scale 2/ε, as in the
 paper: its ε is for a changed record, and for a record more or less it is ε/2.
 """
 
@@ -42,7 +42,7 @@ MEASURES = {
     "q15": "15th Q",
     "q90": "90th Q",
 }
-# Table 2 by column, in the order of MEASURES; the columns of SYNTHESIZERS but ours, after the data.
+# Table 2 by column, each in the order of MEASURES: the data, then all SYNTHESIZERS but ours.
 NAN = float("nan")
 PRINTED = {
     "data": (NAN, NAN, NAN, NAN, 91019, 80000, 51000, 150000),
@@ -57,27 +57,28 @@ PRINTED = {
 def run(
     seed: np.random.SeedSequence, data: str, synthesizer: str, datasets: int = DATASETS
 ) -> pd.DataFrame:
-    """One synthesizer on one data set: rows of quantity, number of the synthetic set, value.
+    """Run one synthesizer on one data set: rows of quantity, number of the synthetic set, value.
 
-    ``density`` of the first synthetic set stands at points ``at``; ``data`` are the records.
+    ``density`` of the first synthetic set is evaluated at points ``at``; synthesizer ``data`` is
+    the records themselves.
 
     Source: hu-williams-savitsky, section 5.
     """
     records, schema = earnings(whole=data == "all records")
     column = schema["earnings"]
-    # All synthesizers have the study's own seed, so that fits of the same posterior agree.
+    # All synthesizers use the study's own seed, so that fits of the same posterior agree.
     assert isinstance(seed.entropy, int)
     rows: list[tuple[str, float, float, float]] = []
     if synthesizer == "data":
-        given, of_given = alone(column.name, records, schema)
-        original = of_given.validate(given)[column.name]
+        column_records, column_schema = alone(column.name, records, schema)
+        original = column_schema.validate(column_records)[column.name]
         sets = [original]
     else:
         warmup, draws = SAMPLES[data]
         settings = SamplerSettings(warmup=warmup, draws=draws, seed=seed.entropy, parallel_chains=1)
-        fit, known = _fit(synthesizer, records, schema, settings)
+        fit, fit_measures = _fit(synthesizer, records, schema, settings)
         original = fit.records[column.name]
-        rows += [(quantity, 0, NAN, value) for quantity, value in known.items()]
+        rows += [(quantity, 0, NAN, value) for quantity, value in fit_measures.items()]
         release = fit.sample(datasets, accept="none", seed=seed.entropy)
         sets = [drawn[column.name] for drawn in release.datasets]
     for number, values in enumerate(sets):
@@ -88,38 +89,38 @@ def run(
         rows += [(quantity, number, NAN, value) for quantity, value in measures.items()]
     points, height = charts.density(sets[0].to_numpy(float), column)
     rows += [("density", 0, x, y) for x, y in zip(points, height, strict=True)]
-    found = pd.DataFrame(rows, columns=["quantity", "set", "at", "value"])
-    return found.assign(data=data, n=len(records), synthesizer=synthesizer)
+    results = pd.DataFrame(rows, columns=["quantity", "set", "at", "value"])
+    return results.assign(data=data, n=len(records), synthesizer=synthesizer)
 
 
 def _fit(
     name: str, records: pd.DataFrame, schema: Schema, settings: SamplerSettings
 ) -> tuple[Fit[Any], dict[str, float]]:
-    """A fit, and what it says of bound and convergence; ε of the histogram is the mechanism's."""
+    """Fit a synthesizer; return the fit with its bound, convergence and ε."""
     if name == PerturbedHistogram.name:
-        given, of_given = alone("earnings", records, schema)
+        column_records, column_schema = alone("earnings", records, schema)
         mechanism = PerturbedHistogram(EPSILON, adjacency="substitution")
-        histogram = Synthesizer(of_given, mechanism).fit(given)
+        histogram = Synthesizer(column_schema, mechanism).fit(column_records)
         return histogram, {"epsilon": EPSILON}
     synthesizer = Synthesizer(schema, POSTERIORS[name], EARNINGS_MODEL, settings=settings)
     fit = synthesizer.fit(records, allow_nonconvergence=True)
-    found = fit.fitted
+    fitted = fit.fitted
     return fit, {
-        "lipschitz": found.lipschitz_bound,
-        "converged": float(found.converged),
-        "epsilon": found.epsilon_local,
+        "lipschitz": fitted.lipschitz_bound,
+        "converged": float(fitted.converged),
+        "epsilon": fitted.epsilon_local,
     }
 
 
 def pieces(datasets: int) -> Iterator[dict[str, object]]:
-    """A fit each; the longest first."""
+    """One piece per fit; the longest first."""
     for data in reversed(SAMPLES):
         for synthesizer in ("data", *SYNTHESIZERS):
             yield {"data": data, "synthesizer": synthesizer, "datasets": datasets}
 
 
 def table(found: pd.DataFrame) -> pd.DataFrame:
-    """Means over the synthetic sets with their standard errors; the paper's figures beside them.
+    """Means over the synthetic sets with standard errors, beside the paper's figures.
 
     Source: hu-williams-savitsky, table 2.
     """
@@ -145,7 +146,7 @@ DIGITS = {"max_ecdf": "{:.4f}", "avg_ecdf": "{:.6f}"}
 
 
 def _layout(values: Mapping[Any, float]) -> str:
-    """Table 2's layout of values by (quantity, synthesizer)."""
+    """Format values by (quantity, synthesizer) in the layout of Table 2."""
     names = [n for n in ("data", *SYNTHESIZERS) if any(name == n for _, name in values)]
     cells = {
         name: {
@@ -160,7 +161,7 @@ def _layout(values: Mapping[Any, float]) -> str:
 
 
 def report(found: pd.DataFrame) -> Report:
-    """A table and a figure of densities for each of the data sets; the paper's table.
+    """Report a table and a density figure for each data set, and the paper's table.
 
     Source: hu-williams-savitsky, figure 9.
     """

@@ -1,9 +1,9 @@
-"""What Liu's examples do with values out of bounds: sanitised statistics, and synthetic records.
+"""Treatment of values out of bounds in Liu's examples: sanitised statistics, synthetic records.
 
 ``bit`` moves them to the boundary; ``truncate`` draws again. Drawing a statistic again at the scale
-of the Laplace mechanism is not free, as the paper has it (``Statistic.sanitised``): its own
-accounting stands beside ours, which raises the scale. Records follow from what is paid for: there
-both are free.
+of the Laplace mechanism costs privacy, contrary to the paper (``Statistic.sanitised``): we run its
+accounting, and ours, which raises the scale. Synthetic records are computed from released values,
+so that both treatments are free for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BOUNDS = {"-4, 4": (-4.0, 4.0), "-4, 5": (-4.0, 5.0)}
 
 
 def sanitised(statistic: Statistic, epsilon: float, how: str, noise: StudyNoise) -> Floats:
-    """With Laplace noise for a changed record, which is what the paper's sensitivities are for.
+    """Add Laplace noise for a changed record, the adjacency of the paper's sensitivities.
 
     Source: liu-2016, section 5.1.
     """
@@ -30,16 +30,16 @@ def sanitised(statistic: Statistic, epsilon: float, how: str, noise: StudyNoise)
         return statistic.sanitised(epsilon, "substitution", noise, out_of_range)
     scale = scale_for(statistic.change["substitution"].l1, epsilon)
     inside = np.clip(statistic.value, statistic.lower, statistic.upper)
-    found = np.array(noise.counts(inside, scale))
-    while (outside := (found < statistic.lower) | (found > statistic.upper)).any():
-        found[outside] = noise.counts(inside[outside], scale)
-    return np.asarray(statistic.origin + statistic.unit * found)
+    noisy = np.array(noise.counts(inside, scale))
+    while (outside := (noisy < statistic.lower) | (noisy > statistic.upper)).any():
+        noisy[outside] = noise.counts(inside[outside], scale)
+    return np.asarray(statistic.origin + statistic.unit * noisy)
 
 
 def bounded(
     mu: Floats, sd: Floats, n: int, ends: tuple[float, float], how: str, rng: np.random.Generator
 ) -> Floats:
-    """n normal records for each mean and sd, inside the bounds, shape (..., n)."""
+    """Draw n normal records within the bounds for each mean and sd, shape (..., n)."""
     shape = (*mu.shape, n)
     if how == "bit":
         return np.asarray(np.clip(rng.normal(mu[..., None], sd[..., None], shape), *ends))

@@ -1,6 +1,6 @@
-"""What Liu says of Figures 6 and 8, in words and as tests of figures.
+"""Claims of Liu about Figures 6 and 8, in words and as tests.
 
-The paper's figures are by its own accounting of truncation (``bounding``), and so are these.
+Like the paper's figures, the tests use its own accounting of truncation (``bounding``).
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ NUMBER_OF_SETS = (
 
 
 def _peak(c: Cases, how: str, n: int, low: int, high: int) -> bool:
-    """The m with the largest estimated sd, symmetric bounds, lies between two."""
+    """Return True if the m with the largest estimated sd (symmetric bounds) is in a range."""
     sd = c.get("sd", case=EVEN, n=n, bounding=how)
     best = c.get("m", case=EVEN, n=n, bounding=how)[np.argmax(sd)]
     return bool(low <= best <= high)
@@ -185,7 +185,7 @@ def with_verdicts(
     findings: tuple[StudyFinding, ...],
     charts: Mapping[str, Chart],
 ) -> Report:
-    """One table, by its name, what the paper says of it, and the figures."""
+    """Report one table under its name, the verdicts on the paper's claims, and the figures."""
     judgement = judged(findings, found)
     text = f"{what}\n{BUDGET}; not kept by: {NOT_PRIVATE}\n\n{rounded(found)}\n\n"
     return Report(text + verdicts(judgement), {name: found, "findings": judgement}, charts)

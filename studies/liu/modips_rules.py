@@ -2,7 +2,7 @@
 
 Sufficient statistics with Laplace noise at ε/m (``single``: at ε), out-of-range values set to the
 bound, a posterior draw given the noisy statistic (flat prior), and n synthetic records from it.
-NumPy's noise, for study only. Four things that the paper does not say follow from its figures:
+NumPy's noise, for study only. Four details that the paper omits can be inferred from its figures:
 
 - ``binary``: n is ten times the printed one, 100 and 1,000 as in section 5.1. (Wald intervals from
   10 original records at p = 0.1 would cover 65%, not the 93.5% that are printed.)
@@ -26,9 +26,9 @@ Sets = tuple[Floats, Floats]  # estimates and variances, shape (sets, runs)
 
 M = 10
 RUNS = 5000  # as in the paper
-REAL_N = {"binary": 10, "gaussian": 1}  # times the printed n
+REAL_N = {"binary": 10, "gaussian": 1}  # ratio of the true n to the printed one
 PRINTED_ONE = "1.000 is printed for rubin where rows alike have 0.996 to 0.999, as ours"
-BOUND = 4.0  # of the normal records, on both sides
+BOUND = 4.0  # of normal records, in absolute value
 METHODS = ("original", "modips", "raab", "raghunathan", "rubin", "single")
 # (case, epsilon, printed n, p): coverages in the order of METHODS.
 PRINTED: dict[tuple[str, float, int, float], tuple[float, ...]] = {
@@ -60,7 +60,7 @@ PRINTED: dict[tuple[str, float, int, float], tuple[float, ...]] = {
 
 
 def run(runs: int = RUNS, seed: int = 1) -> pd.DataFrame:
-    """Coverage of each method beside the printed one; the difference is in standard errors.
+    """Simulate the coverage of each method; differences from the paper are in standard errors.
 
     Source: liu-2016, section 5.2; table 1.
     """
@@ -93,7 +93,7 @@ def run(runs: int = RUNS, seed: int = 1) -> pd.DataFrame:
 def _binary(
     n: int, p: float, epsilon: float, sets: int, runs: int, rng: np.random.Generator
 ) -> tuple[Sets, Sets]:
-    """From the original records (one set), and from the synthetic ones."""
+    """Estimates and variances of a share, from original records (one set) and synthetic sets."""
     share = rng.binomial(n, p, (1, runs)) / n
     noisy = np.clip(share + rng.laplace(scale=1 / (n * epsilon), size=(sets, runs)), 0, 1)
     theta = rng.beta(1 + n * noisy, 1 + n * (1 - noisy))
@@ -104,7 +104,7 @@ def _binary(
 def _gaussian(
     n: int, mean: float, epsilon: float, sets: int, runs: int, rng: np.random.Generator
 ) -> tuple[Sets, Sets]:
-    """As ``_binary``, for the mean of records with variance 1, known to the synthesizer."""
+    """Estimates and variances of a mean, as in ``_binary``; record variance 1, known."""
     centre = rng.normal(mean, n**-0.5, (1, runs))
     scale = 2 * BOUND / (n * epsilon)
     noisy = np.clip(centre + rng.laplace(scale=scale, size=(sets, runs)), -BOUND, BOUND)
@@ -116,7 +116,7 @@ def _gaussian(
 
 
 def _interval(method: str, q: Floats, v: Floats, truth: float) -> tuple[Mask, float]:
-    """Whether each run's interval holds the truth, and the mean standard deviation.
+    """Return whether each run's interval covers the truth, and the mean standard deviation.
 
     A negative variance counts as 0 in the mean.
     """
@@ -131,7 +131,7 @@ def _interval(method: str, q: Floats, v: Floats, truth: float) -> tuple[Mask, fl
 
 
 def chart(found: pd.DataFrame) -> Chart:
-    """Figure 7: standard deviations by ε of each rule, a column for each case, n and p.
+    """Draw Figure 7: standard deviations of each rule by ε, a column for each case, n and p.
 
     Source: liu-2016, figure 7.
     """
@@ -151,7 +151,7 @@ def chart(found: pd.DataFrame) -> Chart:
 
 
 def report(found: pd.DataFrame) -> Report:
-    """Table 1, ours and the paper's in one cell."""
+    """Report Table 1 with our coverage and the paper's in one cell."""
     stars = found["difference"].gt(3).map({True: "*", False: " "})
     cells = found["ours"].map("{:.3f}".format) + " " + found["paper"].map("{:.3f}".format) + stars
     index = ["case", "epsilon", "n", "p", "method"]

@@ -1,10 +1,10 @@
-"""Liu, section 5.1: inference by the number m of data sets that ε = 1 is divided among.
+"""Liu, section 5.1: inference by the number m of data sets among which ε = 1 is divided.
 
-A share, and a mean of normal records whose variance is known, each with a flat prior. The paper
-shows it in a figure only (figure 6). Means and variances of a data set's bounded records are drawn
-from what they have in large samples: a normal distribution with the moments of one bounded record,
-and the variance itself. Shares are also inferred from 10,000 records: what the paper says of 100
-is so there.
+The parameters are a share, and a mean of normal records with known variance, each with a flat
+prior. The paper shows results in a figure only (figure 6). Means and variances of a data set's
+bounded records are drawn from their large-sample distribution: a normal distribution with the
+moments of one bounded record, and the variance itself. Shares are also inferred from 10,000
+records, for which the paper's claims about 100 records hold.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ MEASURES = ("bias", "sd", "coverage")
 def run(
     seed: int | np.random.SeedSequence, replicates: int, case: str, how: str, n: int
 ) -> pd.DataFrame:
-    """A row for each m: bias, mean estimated standard deviation and coverage.
+    """Run replicates: a row for each m with bias, mean estimated sd and coverage.
 
     Source: liu-2016, section 5.1; figure 6.
 
     Args:
-        case: ``p = 0.1`` or another share, or a name of ``BOUNDS``. how: of ``BOUNDING``.
+        case: ``p = 0.1`` or another share, or a name of ``BOUNDS``.
+        how: one of ``BOUNDING``.
     """
     noise = StudyNoise(np.random.default_rng(seed))
     truth, simulate = (0.0, _gaussian) if case in BOUNDS else (float(case[4:]), _binary)
@@ -77,7 +78,7 @@ def _statistic(
 def _binary(
     count: Statistic, epsilon: float, case: str, how: str, n: int, noise: StudyNoise
 ) -> Floats:
-    """Estimates and variances of a data set, shape (2, replicates)."""
+    """Estimated share and variance of a synthetic data set, shape (2, replicates)."""
     p = draw_share(sanitised(count, epsilon, how, noise), n, (1, 1), noise.rng)
     q = noise.rng.binomial(n, p) / n
     return np.stack([q, q * (1 - q) / n])
@@ -86,35 +87,35 @@ def _binary(
 def _gaussian(
     mean: Statistic, epsilon: float, case: str, how: str, n: int, noise: StudyNoise
 ) -> Floats:
-    """As ``_binary``."""
+    """Estimated mean and variance of a synthetic data set, shape (2, replicates)."""
     centre = sanitised(mean, epsilon, how, noise)
     mu = noise.rng.normal(centre, n**-0.5)
-    first, variance = bounded_moments(mu, BOUNDS[case], moved=how == "bit")
-    return np.stack([noise.rng.normal(first, np.sqrt(variance / n)), variance / n])
+    expectation, variance = bounded_moments(mu, BOUNDS[case], moved=how == "bit")
+    return np.stack([noise.rng.normal(expectation, np.sqrt(variance / n)), variance / n])
 
 
 def bounded_moments(mu: Floats, ends: tuple[float, float], *, moved: bool) -> tuple[Floats, Floats]:
-    """Mean and variance of a record from Normal(mu, 1) that bounds hold.
+    """Mean and variance of a record from Normal(mu, 1) that is kept within bounds.
 
     Args:
-        moved: to the boundary if it is outside; otherwise drawn again.
+        moved: True if a record outside is moved to the boundary, False if it is drawn again.
     """
     a, b = (end - mu for end in ends)
     below, above = special.ndtr(a), special.ndtr(-b)
     inside = 1 - below - above
-    first = stats.norm.pdf(a) - stats.norm.pdf(b)
-    second = inside + a * stats.norm.pdf(a) - b * stats.norm.pdf(b)
+    mean = stats.norm.pdf(a) - stats.norm.pdf(b)
+    square = inside + a * stats.norm.pdf(a) - b * stats.norm.pdf(b)
     if moved:
-        first = first + a * below + b * above
-        second = second + a**2 * below + b**2 * above
+        mean = mean + a * below + b * above
+        square = square + a**2 * below + b**2 * above
     else:
         inside = np.maximum(inside, 1e-12)
-        first, second = first / inside, second / inside
-    return mu + first, np.maximum(second - first**2, 0)
+        mean, square = mean / inside, square / inside
+    return mu + mean, np.maximum(square - mean**2, 0)
 
 
 def chart(found: pd.DataFrame) -> Chart:
-    """Figure 6: bias, sd and coverage by m, a column for each case and n."""
+    """Draw Figure 6: bias, sd and coverage by m, a column for each case and n."""
     panels = {
         f"mean in ({case}), n = {n:,}" if str(case) in BOUNDS else f"{case}, n = {n:,}": part
         for (case, n), part in found.groupby(["case", "n"], sort=False)
@@ -128,14 +129,14 @@ def chart(found: pd.DataFrame) -> Chart:
 
 
 def report(found: pd.DataFrame) -> Report:
-    """One table, and figure 6."""
-    what = "Inference by the number m of data sets (Liu, section 5.1; ε = 1 for all of them)"
+    """Report one table, and Figure 6."""
+    title = "Inference by the number m of data sets (Liu, section 5.1; ε = 1 for all of them)"
     found = found.drop(columns="piece")
-    return with_verdicts(what, "number-of-sets", found, FINDINGS, {"figure-6": chart(found)})
+    return with_verdicts(title, "number-of-sets", found, FINDINGS, {"figure-6": chart(found)})
 
 
 def pieces(replicates: int) -> list[Piece]:
-    """One for each case, bounding and n."""
+    """One piece for each case, bounding and n."""
     shares = [f"p = {share}" for share in SHARES]
     cases = [*itertools.product(shares, (*SIZES, MANY)), *itertools.product(BOUNDS, SIZES)]
     return [

@@ -1,7 +1,7 @@
 """Utility of strict mechanisms at small epsilon: n = 2000 from Beta(0.5, 3), and real earnings.
 
-The population is that of Hu, Williams & Savitsky, section 4; the question is how much of the fit a
-bound of epsilon leaves. The reference column has an independent sample of the same population.
+The population is that of Hu, Williams & Savitsky, section 4; the study measures how much utility
+remains under a bound on epsilon. References are independent samples of the same population.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SPIKE = {
 def run(
     seed: np.random.SeedSequence, part: str, epsilons: Sequence[float] = EPSILONS
 ) -> pd.DataFrame:
-    """One simulated data set, all mechanisms; or ``part`` earnings."""
+    """Run all mechanisms on one simulated data set, or the earnings if ``part`` says so."""
     if part == "earnings":
         assert isinstance(seed.entropy, int)
         return run_earnings(epsilons, seed.entropy).reset_index()
@@ -78,10 +78,10 @@ def run(
 
 
 def _unweighted(base: Synthesizer[PosteriorFit], records: pd.DataFrame) -> Fit[PosteriorFit]:
-    """The fit that others share; it has converged, and theirs need not.
+    """Fit the unweighted posterior that all other fits start from, and require convergence.
 
-    The clamp of Censor_w at small epsilon leaves posteriors that no chain explores; they are kept,
-    as in the paper, and counted.
+    At small epsilon the clamp of Censor_w leaves posteriors that no chain explores: other fits that
+    have not converged are kept, as in the paper, and counted.
     """
     plain = base.fit(records, allow_nonconvergence=True)
     plain.fitted.diagnostics.require("unweighted fit")
@@ -101,22 +101,22 @@ def _posteriors(epsilon: float, anchor: Reference) -> dict[str, PosteriorMechani
 
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Mean and standard error over replicates, by epsilon and synthesizer, beside the spike."""
+    """Mean and standard error over replicates by epsilon and synthesizer, beside the spike."""
     groups = frame.groupby(["synthesizer", "epsilon"])
-    found = groups["avg_ecdf"].agg(["mean", "sem"])
-    found["not converged"] = frame["piece"].nunique() - groups["converged"].sum()
+    summary = groups["avg_ecdf"].agg(["mean", "sem"])
+    summary["not converged"] = frame["piece"].nunique() - groups["converged"].sum()
     spike = {
         (s, e): v for s, values in SPIKE.items() for e, v in zip(EPSILONS, values, strict=True)
     }
-    found["spike"] = [spike.get(case, math.nan) for case in found.index]
-    found["ratio"] = found["mean"] / found["spike"]
+    summary["spike"] = [spike.get(case, math.nan) for case in summary.index]
+    summary["ratio"] = summary["mean"] / summary["spike"]
     # The spike had no anchor from tables.
     order = [name for name in (*SPIKE, HISTOGRAM) if name in frame["synthesizer"].unique()]
-    return found.reindex(order, level="synthesizer")
+    return summary.reindex(order, level="synthesizer")
 
 
 def side_by_side(found: pd.DataFrame) -> pd.DataFrame:
-    """Means x 1e4 with standard errors: one row per epsilon, one column per synthesizer."""
+    """Format means x 1e4 with standard errors: rows are epsilon, columns are synthesizers."""
     cells = [
         f"{1e4 * mean:.2f} ({1e4 * error:.2f})"
         for mean, error in zip(found["mean"], found["sem"], strict=True)
@@ -127,10 +127,11 @@ def side_by_side(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def run_earnings(epsilons: Sequence[float], seed: int) -> pd.DataFrame:
-    """Beta regression of the shipped earnings by NUTS: avg-ECDF, and coefficients.
+    """Fit beta regressions to the shipped earnings by NUTS: avg-ECDF, and shifts of coefficients.
 
     ``shift`` is the largest distance of a coefficient's posterior mean from the unclamped one, in
-    posterior sds of the mechanism's own fit; ``shift (unclamped sd)`` the same in unclamped ones.
+    posterior sds of the mechanism's own fit; ``shift (unclamped sd)`` is in sds of the unclamped
+    fit.
     """
     records, schema = earnings()
     settings = SamplerSettings(seed=seed, parallel_chains=1)
@@ -151,14 +152,14 @@ def run_earnings(epsilons: Sequence[float], seed: int) -> pd.DataFrame:
     rows = []
     for epsilon, name, mechanism in cases:
         fit = base.with_mechanism(mechanism).refit(plain)
-        found = fit.fitted.coefficients()
-        away = (found["mean"] - target["mean"]).abs()
+        coefficients = fit.fitted.coefficients()
+        away = (coefficients["mean"] - target["mean"]).abs()
         rows.append(
             {
                 "epsilon": epsilon,
                 "synthesizer": name,
                 "avg-ECDF": _mean_avg_ecdf(fit, rng, 20),
-                "shift": (away / found["sd"]).max(),
+                "shift": (away / coefficients["sd"]).max(),
                 "shift (unclamped sd)": (away / target["sd"]).max(),
                 "converged": fit.fitted.converged,
             }
@@ -174,10 +175,10 @@ def _mean_avg_ecdf(fit: Fit[Any], rng: np.random.Generator, datasets: int = DATA
 
 
 def report(rows: pd.DataFrame) -> Report:
-    """Beside the design's figures."""
+    """Report the results beside the design's figures."""
     simulated = rows[rows["avg_ecdf"].notna()]
-    found = table(simulated)
-    ratio = found["ratio"].unstack("epsilon").iloc[:, ::-1]
+    summary = table(simulated)
+    ratio = summary["ratio"].unstack("epsilon").iloc[:, ::-1]
     real = rows[rows["avg_ecdf"].isna()].dropna(axis="columns", how="all")
     real = real.drop_duplicates(["epsilon", "synthesizer"]).sort_values(
         "epsilon", ascending=False, kind="stable"
@@ -186,16 +187,16 @@ def report(rows: pd.DataFrame) -> Report:
         f"avg-ECDF x 1e4, n = {N}, {simulated['piece'].nunique()} replicates (standard error)\n\n"
         "ε of one data set, add/remove; strict ε-DP but for unweighted (none) and "
         "censored-weighted (asymptotic)\n\n"
-        f"{side_by_side(found).to_string()}\n\n"
+        f"{side_by_side(summary).to_string()}\n\n"
         f"Ratio of the mean to the design's figure\n\n{rounded(ratio, 2)}\n\n"
         "Earnings, beta regression (NUTS)\n\n"
         f"{rounded(real.drop(columns='piece').set_index(['epsilon', 'synthesizer']), 5)}"
     )
-    return Report(text, {"simulated": found.reset_index(), "earnings": real})
+    return Report(text, {"simulated": summary.reset_index(), "earnings": real})
 
 
 def pieces(replicates: int) -> list[Piece]:
-    """One for each simulated data set, and for the earnings at each ε."""
+    """One piece for each simulated data set, and one for the earnings at each ε."""
     real = [{"part": "earnings", "epsilons": [epsilon]} for epsilon in EARNINGS_EPSILONS]
     return [*({"part": "simulated"} for _ in range(replicates)), *real]
 

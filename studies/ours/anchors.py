@@ -1,10 +1,10 @@
-"""Which anchor: the distance of a released draw from the fit, by records, parameters and ε.
+"""Comparison of anchors: distance of a released draw from the fit, by records, parameters and ε.
 
-Regressions on public covariates, one data set a piece, every anchor at every ε. The distance is the
-root mean square of a draw of all parameters around the mean of the unclamped posterior, in the
-units of that posterior's covariance: 1 without protection, and about 1 / sqrt(α) where the clamp is
-idle. An analyst of one synthetic data set has an error of about as many standard errors, beside
-that of sampling its rows.
+Each piece is one data set: a regression on public covariates, with every anchor at every ε. The
+distance is the root mean square of a draw of all parameters around the mean of the unclamped
+posterior, in the units of that posterior's covariance: 1 without protection, and about 1 / sqrt(α)
+if the clamp has no effect. An analyst of one synthetic data set has an error of about as many
+standard errors, in addition to the sampling error of its rows.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from dpbayes.synthesis.synthesizer import Synthesizer
 from studies.runner import Piece, Report, Study, rounded
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 5.0)
-SOME = (0.3, 1.0, 3.0)  # where a fit takes long
+SOME = (0.3, 1.0, 3.0)  # for cells whose fits take long
 ANCHORS: tuple[Literal["none", "two-stage", "histogram"], ...] = ("none", "two-stage", "histogram")
 DEFAULT = "default"
 RATE_OF, WEIGHT, IDLE = "n ε / p", "α", "idle"
-BANDS = (0, 9, 25, 60, 125, 400, np.inf)  # of it
+BANDS = (0, 9, 25, 60, 125, 400, np.inf)  # limits of n ε / p
 SHARE, RATE = 0.5, 0.4  # means of the covariates
-PRECISION = 6.0  # of beta outcomes
-# Records, parameters, family, ε, and the part of the replicates; the last ones take long.
+PRECISION = 6.0  # precision of beta outcomes
+# Records, parameters, family, ε, and the share of the replicates; the last cells take long.
 CELLS: tuple[tuple[int, int, str, tuple[float, ...], float], ...] = (
     *((n, p, "normal", EPSILONS, 1.0) for n in (200, 600, 2000) for p in (2, 6, 12)),
     *((n, 6, family, EPSILONS, 0.5) for n in (600, 2000) for family in ("bernoulli", "beta")),
@@ -48,23 +48,25 @@ CELLS: tuple[tuple[int, int, str, tuple[float, ...], float], ...] = (
     (100_000, 6, "normal", (0.1,), 0.25),
     (10_000, 30, "normal", (0.3, 1.0), 0.25),
 )
-QUICK = 13  # of them
+QUICK = 13  # number of cells, from the first, that are quick
 
 
 def records(
     n: int, p: int, family: str, rng: np.random.Generator
 ) -> tuple[pd.DataFrame, Schema, Regression]:
-    """``population`` without its coefficients."""
+    """Simulate the records of ``population``, without the coefficients."""
     return population(n, p, family, rng)[:3]
 
 
 def population(
     n: int, p: int, family: str, rng: np.random.Generator
 ) -> tuple[pd.DataFrame, Schema, Regression, Floats]:
-    """A regression with p parameters: half of the covariates binary, and a multiple R of 0.65.
+    """Simulate a regression with p parameters: half of the covariates binary, multiple R of 0.65.
 
-    Normal outcomes have an sd of a tenth of the declared range, and their mean at 0.4 of it. Last
-    the coefficients that they were drawn with, on the program's scale.
+    Normal outcomes have an sd of a tenth of the declared range, and their mean at 0.4 of it.
+
+    Returns:
+        Records, schema, model, and the true coefficients on the program's scale.
     """
     count = p - (1 if family == "bernoulli" else 2)
     values: dict[str, Floats] = {}
@@ -104,14 +106,14 @@ def population(
 
 @functools.cache
 def _engine() -> Engine:
-    """One, which compiles a program once."""
+    """Share one engine, so that each program is compiled once."""
     return get_engine("embedded")
 
 
 def run(
     seed: np.random.SeedSequence, n: int, p: int, family: str, epsilons: Sequence[float]
 ) -> pd.DataFrame:
-    """One data set: a row for each ε and anchor, and which one the default takes."""
+    """Run one data set: a row for each ε and anchor, the default included."""
     rng = np.random.default_rng(seed)
     frame, schema, model = records(n, p, family, rng)
     settings = SamplerSettings(
@@ -122,10 +124,10 @@ def run(
     target = points_of(long.fit(frame, allow_nonconvergence=True).fitted.draws)
     rows = []
     for epsilon in epsilons:
-        found: dict[str, Anchored] = {name: Anchored(epsilon, name) for name in ANCHORS}
-        if default(n, p, family, epsilon)[0] == "none":  # with what the claim leaves of ε
-            found[DEFAULT] = Anchored(epsilon)
-        for name, mechanism in found.items():
+        mechanisms: dict[str, Anchored] = {name: Anchored(epsilon, name) for name in ANCHORS}
+        if default(n, p, family, epsilon)[0] == "none":  # with the ε that the claim leaves
+            mechanisms[DEFAULT] = Anchored(epsilon)
+        for name, mechanism in mechanisms.items():
             fit = base.with_mechanism(mechanism).fit(frame, allow_nonconvergence=True).fitted
             distance = distance_of(points_of(fit.draws), target)
             rows.append((epsilon, name, distance, fit.n_censored / n))
@@ -135,7 +137,7 @@ def run(
 
 @functools.cache
 def default(n: int, p: int, family: str, epsilon: float) -> tuple[str, float]:
-    """The default's anchor, and the weight α that it leaves a record."""
+    """Anchor that the default selects, and the weight α of a record under it."""
     _, schema, model = records(2, p, family, np.random.default_rng(1))
     problem, mechanism = PublicFacts.of(model.on(schema), n), Anchored(epsilon)
     anchor, weights = mechanism.taken(problem), mechanism.stages(problem)[-1].weights
@@ -145,81 +147,84 @@ def default(n: int, p: int, family: str, epsilon: float) -> tuple[str, float]:
 
 
 def points_of(draws: xr.DataTree) -> Floats:
-    """Parameters on scales where posteriors are nearly normal: shape (draws, p)."""
-    there = draws["posterior"].data_vars
-    logs = [np.log(stacked(draws, name)) for name in ("lambda", "phi") if name in there]
+    """Transform parameters to scales on which posteriors are nearly normal, shape (draws, p)."""
+    variables = draws["posterior"].data_vars
+    logs = [np.log(stacked(draws, name)) for name in ("lambda", "phi") if name in variables]
     plain = [
-        stacked(draws, name) for name in ("intercept", "coefficient", "log_sigma") if name in there
+        stacked(draws, name)
+        for name in ("intercept", "coefficient", "log_sigma")
+        if name in variables
     ]
-    return np.hstack([np.reshape(each, (len(each), -1)) for each in (*plain, *logs)])
+    return np.hstack([np.reshape(values, (len(values), -1)) for values in (*plain, *logs)])
 
 
 def distance_of(points: Floats, target: Floats) -> float:
-    """Root mean square by parameter, in the metric of the target's covariance."""
+    """Root mean square distance per parameter, in the metric of the target's covariance."""
     inverse = np.linalg.inv(np.atleast_2d(np.cov(target.T)))
     away = points - target.mean(axis=0)
     return float(np.sqrt(np.einsum("si,ij,sj->s", away, inverse, away).mean() / points.shape[1]))
 
 
 def _logs(rows: pd.DataFrame) -> pd.DataFrame:
-    """Log distances, a row for each data set and ε, a column for each anchor and the default."""
+    """Log distances: rows are data sets and ε, columns are the anchors and the default."""
     keys = ["family", "p", "n", "epsilon", "piece"]
     wide = rows.assign(log=np.log(rows["distance"])).pivot(
         index=keys, columns="anchor", values="log"
     )
-    found = wide.reset_index()
-    cells = zip(found["n"], found["p"], found["family"], found["epsilon"], strict=True)
-    found["taken"], found[WEIGHT] = zip(*(default(*cell) for cell in cells), strict=True)
-    drawn = found.reindex(columns=[DEFAULT])[DEFAULT]
-    for name in set(found["taken"]) - {"none"}:
-        drawn = drawn.where(found["taken"] != name, found[name])
-    return found.assign(**{DEFAULT: drawn, RATE_OF: found["n"] * found["epsilon"] / found["p"]})
+    table = wide.reset_index()
+    cells = zip(table["n"], table["p"], table["family"], table["epsilon"], strict=True)
+    table["taken"], table[WEIGHT] = zip(*(default(*cell) for cell in cells), strict=True)
+    drawn = table.reindex(columns=[DEFAULT])[DEFAULT]
+    for name in set(table["taken"]) - {"none"}:
+        drawn = drawn.where(table["taken"] != name, table[name])
+    return table.assign(**{DEFAULT: drawn, RATE_OF: table["n"] * table["epsilon"] / table["p"]})
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """By cell and anchor: geometric mean over data sets; and what the default takes."""
+    """Geometric mean distance over data sets by cell and anchor, and the default's anchor."""
     groups = _logs(rows).groupby(["family", "p", "n", "epsilon", RATE_OF, "taken"])
-    made = groups[[*ANCHORS, DEFAULT]].mean().apply(np.exp)
-    return made.assign(**{"data sets": groups.size()}).reset_index()
+    means = groups[[*ANCHORS, DEFAULT]].mean().apply(np.exp)
+    return means.assign(**{"data sets": groups.size()}).reset_index()
 
 
 def bands(rows: pd.DataFrame) -> pd.DataFrame:
-    """How many times farther than the default each anchor is, by n ε / p.
+    """Ratio of each anchor's distance to the default's, by bands of n ε / p.
 
     Geometric means over data sets, each with the mean over its cells, and standard errors of the
-    logarithm. ``idle`` is the default's distance in that of a clamp that is idle, 1 / sqrt(α).
+    logarithm. ``idle`` is the ratio of the default's distance to 1 / sqrt(α), that of a clamp
+    without effect.
     """
     logs = _logs(rows)
     edges = pd.cut(logs[RATE_OF], BANDS, right=False).astype(str)
     discrete = np.where(logs["family"] == "bernoulli", "levels", "continuous")
-    found = []
+    band_rows = []
     for (outcome, band), part in logs.groupby([discrete, edges]):
         ratio = part[list(ANCHORS)].sub(part[DEFAULT], axis=0)
-        each = ratio.groupby(part["piece"]).mean()
-        row: dict[str, object] = {"outcome": outcome, "band": band, "data sets": len(each)}
+        by_piece = ratio.groupby(part["piece"]).mean()
+        row: dict[str, object] = {"outcome": outcome, "band": band, "data sets": len(by_piece)}
         row["least"] = part[RATE_OF].min()
-        each[IDLE] = (part[DEFAULT] + np.log(part[WEIGHT]) / 2).groupby(part["piece"]).mean()
-        for name in each:
-            row[str(name)] = np.exp(each[name].mean())
-            row[f"{name} se"] = each[name].sem()
-        found.append(row)
-    return pd.DataFrame(found).sort_values(["outcome", "least"], ignore_index=True)
+        by_piece[IDLE] = (part[DEFAULT] + np.log(part[WEIGHT]) / 2).groupby(part["piece"]).mean()
+        for name in by_piece:
+            row[str(name)] = np.exp(by_piece[name].mean())
+            row[f"{name} se"] = by_piece[name].sem()
+        band_rows.append(row)
+    return pd.DataFrame(band_rows).sort_values(["outcome", "least"], ignore_index=True)
 
 
 def report(rows: pd.DataFrame) -> Report:
-    """Distances by cell, and the anchors beside the default by records per parameter."""
-    cells, made = table(rows), bands(rows)
+    """Report distances by cell, and the anchors relative to the default by n ε / p."""
+    cells, by_band = table(rows), bands(rows)
     text = (
         "Distance of a released draw from the unclamped posterior's mean, in its sds (geometric "
         f"mean over data sets), ε of one data set, add/remove\n\n{rounded(cells, 2)}\n\n"
         "Times the default's distance, with standard errors of the logarithm\n\n"
-        f"{rounded(made, 2)}"
+        f"{rounded(by_band, 2)}"
     )
-    return Report(text, {"anchors": cells, "bands": made})
+    return Report(text, {"anchors": cells, "bands": by_band})
 
 
 def pieces(replicates: int) -> list[Piece]:
-    """A data set each: rounds of the cells that are quick, then of the others."""
+    """One piece per data set: all rounds of the quick cells, then of the others."""
     return [
         {"n": n, "p": p, "family": family, "epsilons": list(epsilons)}
         for cells in (CELLS[:QUICK], CELLS[QUICK:])

@@ -1,4 +1,4 @@
-"""Every mechanism on the shipped earnings at one ε per data set, in one table.
+"""Comparison of all mechanisms on the shipped earnings, at one ε per data set.
 
 Earnings are confidential, gender, age, education and region public. Tables cut age and education in
 two and earnings in twenty; the posteriors are beta regressions by NUTS. NumPy's noise: for study
@@ -41,7 +41,7 @@ from studies.runner import Report, Study
 EPSILON = 1.0
 DATASETS = 20
 BINS = {"age": 2, "education": 2, "earnings": 20}
-# Not for a continuous column: scores and urns of levels, counts and binary columns.
+# These cannot synthesise a continuous column.
 NOT_HERE = (BetaDivergence.name, BetaBinomial.name, BetaBinomialMR.name)
 
 
@@ -63,12 +63,12 @@ def cases(epsilon: float) -> list[tuple[Mechanism[Any], Regression | None]]:
 def run(
     seed: np.random.SeedSequence, number: int, datasets: int = DATASETS, epsilon: float = EPSILON
 ) -> pd.DataFrame:
-    """One mechanism: guarantee of one data set, utility as means over data sets.
+    """Run one mechanism: guarantee of one data set, and utility as means over data sets.
 
     ``education`` is the difference of synthetic earnings per year of education (least squares) from
     the confidential one, in dollars an hour.
     """
-    # All mechanisms have the study's own seed, so that fits of the same posterior agree.
+    # All mechanisms use the study's own seed, so that fits of the same posterior agree.
     assert isinstance(seed.entropy, int)
     records, schema = earnings()
     mechanism, model = cases(epsilon)[number]
@@ -76,9 +76,9 @@ def run(
     synthesizer = Synthesizer(schema, mechanism, model, settings=settings)
     fit = synthesizer.fit(records, allow_nonconvergence=True)
     claim = fit.guarantee
-    # A private output for each, also where a release makes all of its data sets from one.
+    # One release per data set: some mechanisms make all data sets of a release from one output.
     seeds = range(seed.entropy, seed.entropy + datasets)
-    drawn = [fit.sample(accept="none", seed=one).datasets[0] for one in seeds]
+    drawn = [fit.sample(accept="none", seed=s).datasets[0] for s in seeds]
     original = fit.records["earnings"]
     distance = [avg_ecdf(original, d["earnings"]) for d in drawn]
     largest = [max_ecdf(original, d["earnings"]) for d in drawn]
@@ -101,7 +101,7 @@ def _slope(data: pd.DataFrame) -> float:
 
 
 def report(found: pd.DataFrame) -> Report:
-    """One table."""
+    """Report one table of all mechanisms."""
     formats = {"avg-ECDF": "{:.5f}", "se": "{:.5f}", "max-ECDF": "{:.3f}", "education": "{:+.2f}"}
     shown = found.drop(columns="piece").assign(
         **{k: found[k].map(v.format) for k, v in formats.items()}

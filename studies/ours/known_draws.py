@@ -2,7 +2,7 @@
 
 Each release is one draw θ* of the synthesizer's posterior, or n synthetic records from it. The
 truth is drawn from the analyst's prior, so an exact posterior covers 95% whatever the mechanism
-does. Beside it: the analysis of one data set as if it were real, and rule ``modips``.
+does. It is compared with the analysis of one data set as if it were real, and with rule ``modips``.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ SYNTHESIS_PRIOR = (0.0, 2.5)  # of the logit, as in family bernoulli
 
 
 def run(runs: int = RUNS, seed: int = 1) -> pd.DataFrame:
-    """Coverage with its standard error, by case and number of data sets."""
+    """Simulate coverage with its standard error, by case and number of data sets."""
     rows = []
     seeds = iter(np.random.SeedSequence(seed).spawn(20))
     for m in (1, 5):
         for epsilon in (1.0, 3.0):
             for name, weight in (("censored", 1.0), ("anchored, none", min(1.0, epsilon / 6))):
-                found = _binary(epsilon, weight, m, runs, np.random.default_rng(next(seeds)))
-                rows.append((f"binary, {name}, ε = {epsilon:g}", m, *found))
-            found = _two_stage(epsilon, m, runs, np.random.default_rng(next(seeds)))
-            rows.append((f"binary, anchored, ε = {epsilon:g}", m, *found, np.nan, np.nan))
+                coverages = _binary(epsilon, weight, m, runs, np.random.default_rng(next(seeds)))
+                rows.append((f"binary, {name}, ε = {epsilon:g}", m, *coverages))
+            coverages = _two_stage(epsilon, m, runs, np.random.default_rng(next(seeds)))
+            rows.append((f"binary, anchored, ε = {epsilon:g}", m, *coverages, np.nan, np.nan))
         for weight in (0.1, 1.0):
-            found = _normal(weight, m, runs, np.random.default_rng(next(seeds)))
-            rows.append((f"normal, weight {weight:g}", m, *found))
+            coverages = _normal(weight, m, runs, np.random.default_rng(next(seeds)))
+            rows.append((f"normal, weight {weight:g}", m, *coverages))
     columns = ["case", "m", "as if real", "rule modips", "model, data", "model, draws"]
     table = pd.DataFrame(rows, columns=columns)
     table["se at 0.95"] = np.sqrt(0.95 * 0.05 / runs)
@@ -50,7 +50,7 @@ def run(runs: int = RUNS, seed: int = 1) -> pd.DataFrame:
 def _binary(
     epsilon: float, weight: float, m: int, runs: int, rng: np.random.Generator
 ) -> tuple[float, ...]:
-    """One window [-ε, 0], with a constant weight."""
+    """Coverage for a single stage with window [-ε, 0] and a constant weight."""
     p = rng.uniform(size=runs)
     x = rng.binomial(N, p)
     window = (-epsilon, 0.0)
@@ -65,19 +65,23 @@ def _binary(
 
 
 def _two_stage(epsilon: float, m: int, runs: int, rng: np.random.Generator) -> tuple[float, float]:
-    """An anchor from the first stage, which the release hides."""
+    """Coverage for an anchor drawn in a first stage, which the release hides."""
     problem = PublicFacts(rows=N, parameters=2, discrete=True)
-    first, second = Anchored(epsilon, "two-stage").stages(problem)
+    anchor_stage, final_stage = Anchored(epsilon, "two-stage").stages(problem)
     p = rng.uniform(size=runs)
     x = rng.binomial(N, p)
     table = np.column_stack([x, N - x])
     logit = np.linspace(-15, 15, GRID)
-    density = clamped_density(table, logit, _alpha(first), first.window, SYNTHESIS_PRIOR)
+    density = clamped_density(
+        table, logit, _alpha(anchor_stage), anchor_stage.window, SYNTHESIS_PRIOR
+    )
     anchor = np.asarray(special.logit(_draw(logit, density, 1, rng)))
     density = stats.norm.logpdf(logit, *SYNTHESIS_PRIOR)
     for sign, count in ((1, x), (-1, N - x)):
         ratio = special.log_expit(sign * logit) - special.log_expit(sign * anchor)
-        density = density + count[:, None] * np.clip(_alpha(second) * ratio, *second.window)
+        density = density + count[:, None] * np.clip(
+            _alpha(final_stage) * ratio, *final_stage.window
+        )
     return _rules(rng.binomial(N, _draw(logit, density, m, rng)), p)
 
 
@@ -87,7 +91,7 @@ def _alpha(stage: Stage) -> float:
 
 
 def _draw(logit: Floats, density: Floats, m: int, rng: np.random.Generator) -> Floats:
-    """m draws of θ for each row of log densities on a grid, by inversion: shape (rows, m)."""
+    """Draw m values of θ for each row of log densities on a grid, by inversion, shape (rows, m)."""
     cumulative = np.cumsum(
         np.exp(density - special.logsumexp(density, axis=1, keepdims=True)), axis=1
     )
@@ -143,7 +147,7 @@ def _modips(q: Floats, v: Floats, truth: Floats) -> float:
 
 
 def report(found: pd.DataFrame) -> Report:
-    """One table."""
+    """Report one table of coverages."""
     shown = rounded(found.drop(columns="piece").set_index(["case", "m"]))
     text = f"Coverage of 95% intervals after m releases, n = {N}\n\n{shown}"
     return Report(text, {"known-draws": found})

@@ -1,8 +1,8 @@
-"""Noisy scores beside clamped likelihoods: distance from the fit, coverage, time.
+"""Comparison of noisy scores with clamped likelihoods: distance from the fit, coverage, time.
 
-Two parts. Regressions on public covariates, as in ``anchors``: the distance of a draw from the fit,
-how often 95 % intervals of the released posterior hold the coefficients that records were drawn
-with, and CPU seconds. And the case of Hu, Williams & Savitsky, section 4: avg-ECDF of synthetic
+The first part has regressions on public covariates, as in ``anchors``: the distance of a draw from
+the fit, the coverage of the true coefficients by 95 % intervals of the released posterior, and CPU
+seconds. The second part is the case of Hu, Williams & Savitsky, section 4: avg-ECDF of synthetic
 data sets.
 """
 
@@ -42,14 +42,14 @@ RATE = "n ε / p"
 
 
 def mechanisms(epsilon: float) -> Mapping[str, Mechanism[Any]]:
-    """Those that are compared, by name."""
+    """Mechanisms to compare, by name."""
     return {"score": Score(epsilon), "anchored": Anchored(epsilon)}
 
 
 def run(
     seed: np.random.SeedSequence, n: int, p: int, family: str, epsilons: Sequence[float]
 ) -> pd.DataFrame:
-    """One data set: a row for each ε and mechanism."""
+    """Run one data set: a row for each ε and mechanism."""
     rng = np.random.default_rng(seed)
     if family == "skewed":
         return _skewed(epsilons, rng)
@@ -62,23 +62,23 @@ def run(
     base = Synthesizer(schema, Unweighted(), model, settings=settings)
     start = time.process_time()
     plain = base.fit(frame, allow_nonconvergence=True)
-    taken = time.process_time() - start
+    seconds = time.process_time() - start
     target = points_of(plain.fitted.draws)
-    rows = [(np.inf, "unweighted", 1.0, _covered(plain.fitted.draws, plain, true), taken, True)]
+    rows = [(np.inf, "unweighted", 1.0, _covered(plain.fitted.draws, plain, true), seconds, True)]
     for epsilon in epsilons:
         for name, mechanism in mechanisms(epsilon).items():
             start = time.process_time()
             fit: Any = base.with_mechanism(mechanism).fit(frame, allow_nonconvergence=True)
             draws, good = drawn(fit, rng)
-            taken = time.process_time() - start
+            seconds = time.process_time() - start
             away = distance_of(points_of(draws), target)
-            rows.append((epsilon, name, away, _covered(draws, plain, true), taken, good))
+            rows.append((epsilon, name, away, _covered(draws, plain, true), seconds, good))
     columns = ["epsilon", "mechanism", "distance", "covered", "seconds", "converged"]
     return pd.DataFrame(rows, columns=columns).assign(n=len(frame), p=p, family=family)
 
 
 def drawn(fit: Any, rng: np.random.Generator) -> tuple[xr.DataTree, bool]:
-    """Draws of a fit or, of one that is paid for by its answers, of the posterior given them."""
+    """Draws of a fit; for ``score``, draws of the posterior given its noisy scores."""
     if fit.mechanism.name != "score":
         return fit.fitted.draws, fit.fitted.converged
     output = fit.fitted.private(StudyNoise(int(rng.integers(2**31))))
@@ -86,16 +86,16 @@ def drawn(fit: Any, rng: np.random.Generator) -> tuple[xr.DataTree, bool]:
 
 
 def _covered(draws: xr.DataTree, fit: Any, true: np.ndarray[Any, Any] | None) -> float:
-    """Share of the true coefficients in 95 % intervals."""
+    """Share of the true coefficients that lie in their 95 % intervals."""
     if true is None or not len(true):
         return np.nan
-    found = stacked(named(draws, fit.task.model), "coefficient")
-    low, high = np.quantile(found, [0.025, 0.975], axis=0)
+    coefficients = stacked(named(draws, fit.task.model), "coefficient")
+    low, high = np.quantile(coefficients, [0.025, 0.975], axis=0)
     return float(np.mean((low <= true) & (true <= high)))
 
 
 def _skewed(epsilons: Sequence[float], rng: np.random.Generator) -> pd.DataFrame:
-    """Beta(.5, 3), a beta model: avg-ECDF of data sets."""
+    """Compare avg-ECDF on records from Beta(0.5, 3), with a beta model."""
     records = skewed(N, rng)
     settings = SamplerSettings(
         warmup=500, draws=500, seed=int(rng.integers(2**31)), parallel_chains=1
@@ -107,40 +107,40 @@ def _skewed(epsilons: Sequence[float], rng: np.random.Generator) -> pd.DataFrame
         cells = Synthesizer(SKEWED_SCHEMA, PerturbedHistogram(epsilon))
         cases.append((epsilon, "perturbed-histogram", cells))
     rows = []
-    for epsilon, name, made in cases:
-        fit = made.fit(records, allow_nonconvergence=True)
+    for epsilon, name, synthesizer in cases:
+        fit = synthesizer.fit(records, allow_nonconvergence=True)
         release = fit.sample(DATASETS, accept="none", seed=int(rng.integers(2**31)))
         (column,) = release.datasets[0].columns
-        each = [avg_ecdf(records[column], data[column]) for data in release.datasets]
-        rows.append((epsilon, name, float(np.mean(each))))
+        differences = [avg_ecdf(records[column], data[column]) for data in release.datasets]
+        rows.append((epsilon, name, float(np.mean(differences))))
     frame = pd.DataFrame(rows, columns=["epsilon", "mechanism", "avg_ecdf"])
     return frame.assign(n=N, p=2, family="skewed")
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """By cell, ε and mechanism: geometric mean of the distance, coverage, seconds."""
-    found = rows[rows["family"] != "skewed"].assign(log=lambda f: np.log(f["distance"]))
-    groups = found.groupby(["family", "p", "n", "epsilon", "mechanism"])
-    made = groups.agg(
+    """Geometric mean distance, coverage and seconds, by cell, ε and mechanism."""
+    cells = rows[rows["family"] != "skewed"].assign(log=lambda f: np.log(f["distance"]))
+    groups = cells.groupby(["family", "p", "n", "epsilon", "mechanism"])
+    means = groups.agg(
         distance=("log", "mean"), error=("log", "sem"), covered=("covered", "mean"),
         seconds=("seconds", "median"), converged=("converged", "mean"), sets=("log", "size"),
     )  # fmt: skip
-    made["distance"] = np.exp(made["distance"])
-    made["error"] *= made["distance"]
-    made = made.reset_index()
-    made.insert(4, RATE, made["n"] * made["epsilon"] / made["p"])
-    return made
+    means["distance"] = np.exp(means["distance"])
+    means["error"] *= means["distance"]
+    means = means.reset_index()
+    means.insert(4, RATE, means["n"] * means["epsilon"] / means["p"])
+    return means
 
 
 def distances(rows: pd.DataFrame) -> pd.DataFrame:
-    """avg-ECDF x 1e4 of the skewed case: mean and standard error."""
-    found = rows[rows["family"] == "skewed"]
-    groups = found.groupby(["epsilon", "mechanism"])["avg_ecdf"]
+    """Mean and standard error of avg-ECDF x 1e4 in the skewed case."""
+    cells = rows[rows["family"] == "skewed"]
+    groups = cells.groupby(["epsilon", "mechanism"])["avg_ecdf"]
     return (1e4 * groups.agg(["mean", "sem"])).assign(sets=groups.size()).reset_index()
 
 
 def report(rows: pd.DataFrame) -> Report:
-    """Both parts."""
+    """Report both parts."""
     cells, skew = table(rows), distances(rows)
     text = (
         "Distance of a released draw from the unclamped posterior's mean, in its sds (geometric "
@@ -152,7 +152,7 @@ def report(rows: pd.DataFrame) -> Report:
 
 
 def pieces(replicates: int) -> list[Piece]:
-    """A data set each."""
+    """One piece per data set and cell."""
     cells = [
         *({"n": n, "p": p, "family": f, "epsilons": list(EPSILONS)} for n, p, f in CELLS),
         {"n": 0, "p": 5, "family": EARNINGS, "epsilons": [*EPSILONS, 0.5]},

@@ -1,8 +1,8 @@
-"""Group effects by noisy sums of scores: how far they are from the true ones, coverage, time.
+"""Group effects by noisy sums of scores: error, coverage and time.
 
-Made-up records of public groups, an intercept for each: the error of the released means of effects
-beside that of the unprotected ones, how often 95 % intervals hold the effects that records were
-drawn with, and their standard deviation.
+Simulated records have public groups with an intercept each. The study measures the error of the
+released means of the effects and of the unprotected means, the coverage of the true effects by
+95 % intervals, and the estimated standard deviation of the effects.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dpbayes.synthesis.synthesizer import Synthesizer
 from studies.ours.score import drawn
 from studies.runner import Piece, Report, Study, rounded
 
-SLOPE, RANGE = 0.8, 16.0  # of the covariate; of a normal outcome, whose program has it on (0, 1)
-# Records, groups, sd of effects, family, values of ε, and whether anchored is beside it.
+SLOPE, RANGE = 0.8, 16.0  # slope of the covariate; range of a normal outcome, scaled to (0, 1)
+# Records, groups, sd of effects, family, values of ε, and whether to run anchored too.
 CELLS: tuple[tuple[int, int, float, str, tuple[float, ...], bool], ...] = (
     (600, 3, 0.5, "normal", (1.0,), True),
     (2000, 30, 0.5, "normal", (0.3, 1.0, 3.0), True),
@@ -38,7 +38,7 @@ CELLS: tuple[tuple[int, int, float, str, tuple[float, ...], bool], ...] = (
 def population(
     n: int, groups: int, sd: float, family: str, rng: np.random.Generator
 ) -> tuple[pd.DataFrame, Schema, np.ndarray[Any, Any], float]:
-    """Records, the effects of their groups on the program's scale, and that scale."""
+    """Simulate records; return them, schema, effects on the program's scale, and that scale."""
     x, g = rng.uniform(-1, 1, n), rng.integers(groups, size=n)
     effects = rng.normal(0, sd, groups)
     eta = 0.3 + SLOPE * x + effects[g]
@@ -70,7 +70,7 @@ def run(
     seed: np.random.SeedSequence, n: int, groups: int, sd: float, family: str,
     epsilons: list[float], *, anchored: bool,
 ) -> pd.DataFrame:  # fmt: skip
-    """One data set: a row for each ε and mechanism."""
+    """Run one data set: a row for each ε and mechanism."""
     rng = np.random.default_rng(seed)
     frame, schema, true, scale = population(n, groups, sd, family, rng)
     settings = SamplerSettings(seed=int(rng.integers(2**31)), parallel_chains=1)
@@ -87,21 +87,21 @@ def run(
         start = time.process_time()
         fit: Any = base.with_mechanism(mechanism).fit(frame, allow_nonconvergence=True)
         draws, good = drawn(fit, rng)
-        taken = time.process_time() - start
+        seconds = time.process_time() - start
         effects = stacked(draws, "group_effect")
         low, high = np.quantile(effects, [0.025, 0.975], axis=0)
         away = effects.mean(axis=0) - true
         covered = float(np.mean((low <= true) & (true <= high)))
         error = float(np.sqrt(np.mean(away**2))) / scale
         spread = float(np.median(stacked(draws, "group_sd"))) / scale
-        rows.append((epsilon, mechanism.name, error, covered, spread, taken, good))
+        rows.append((epsilon, mechanism.name, error, covered, spread, seconds, good))
     columns = ["epsilon", "mechanism", "error", "covered", "sd_found", "seconds", "converged"]
-    made = pd.DataFrame(rows, columns=columns)
-    return made.assign(n=n, groups=groups, sd=sd, family=family)
+    results = pd.DataFrame(rows, columns=columns)
+    return results.assign(n=n, groups=groups, sd=sd, family=family)
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """By cell, ε and mechanism: means over data sets; the median of seconds."""
+    """Means over data sets by cell, ε and mechanism; the median for seconds."""
     by = rows.groupby(["family", "n", "groups", "sd", "epsilon", "mechanism"])
     return by.agg(
         error=("error", "mean"), covered=("covered", "mean"), sd_found=("sd_found", "mean"),
@@ -110,14 +110,14 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def report(rows: pd.DataFrame) -> Report:
-    """A row for each cell, ε and mechanism."""
-    found = table(rows)
-    text = f"Effects of groups by noisy sums of scores\n\n{rounded(found, 3)}"
-    return Report(text, {"cells": found})
+    """Report a row for each cell, ε and mechanism."""
+    means = table(rows)
+    text = f"Effects of groups by noisy sums of scores\n\n{rounded(means, 3)}"
+    return Report(text, {"cells": means})
 
 
 def pieces(replicates: int) -> list[Piece]:
-    """A data set each."""
+    """One piece per data set and cell."""
     cells = [
         {
             "n": n, "groups": groups, "sd": sd, "family": family, "epsilons": list(epsilons),

@@ -1,7 +1,7 @@
-"""Coverage of 95% intervals from tables that ``marginals`` makes by draws of one measurement.
+"""Coverage of 95% intervals from tables that ``marginals`` draws from one measurement.
 
-A made-up population of four columns, of which each replicate has n records. Data sets of n rows,
-and where n is small of five times as many; intervals by the rule that ``analyse`` takes. NumPy's
+Each replicate has n records of a simulated population with four columns. Data sets have n rows and,
+if n is small, also five times as many; intervals use the rule that ``analyse`` selects. NumPy's
 noise: for study only.
 """
 
@@ -22,7 +22,7 @@ from studies.runner import Piece, Report, Study, rounded
 REPLICATES = 60
 DATASETS = 20
 EPSILONS = (0.5, 1.0, 3.0)
-ROWS = {1_600: (1_600, 8_000), 30_000: (30_000,)}  # of a data set, by number of records
+ROWS = {1_600: (1_600, 8_000), 30_000: (30_000,)}  # rows of a data set, by number of records
 SCHEMA = Schema.from_dict(
     {
         "columns": {
@@ -37,11 +37,11 @@ QUANTITIES = (
     "share of a region", "share with a job", "mean age", "mean income", "correlation",
     "slope in age", "slope in job",
 )  # fmt: skip
-_MANY = 2_000_000  # of which the truth is computed
+_MANY = 2_000_000  # records from which the true values are computed
 
 
 def population(n: int, rng: np.random.Generator) -> pd.DataFrame:
-    """A skewed age, a job that ends with it, a log-normal income, four regions."""
+    """Simulate a skewed age, a job less likely with age, a log-normal income, and four regions."""
     region = rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1])
     age = np.clip(16 + rng.gamma(3, 9, n), 16, 85).round()
     job = rng.random(n) < special.expit((58 - age) / 7)
@@ -55,7 +55,7 @@ def population(n: int, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def estimates(data: pd.DataFrame) -> tuple[Vector, Vector]:
-    """Of ``QUANTITIES`` with their variances, shape (7,); robust ones of the regression."""
+    """Estimates of ``QUANTITIES`` and variances, shape (7,); robust ones for the regression."""
     age, income = (data[name].to_numpy(dtype=float) for name in ("age", "income"))
     west, job = (
         np.asarray(data[c] == v, dtype=float) for c, v in (("region", "w"), ("job", "yes"))
@@ -75,12 +75,12 @@ def estimates(data: pd.DataFrame) -> tuple[Vector, Vector]:
 
 @functools.cache
 def truth() -> Vector:
-    """Of the population, to a thousandth of its sd."""
+    """True values of the population, to about a thousandth of its sds."""
     return estimates(population(_MANY, np.random.default_rng(1)))[0]
 
 
 def pieces(replicates: int) -> list[Piece]:
-    """A sample of the population each, small ones first."""
+    """One piece per sample of the population, small ones first."""
     return [
         {"n": n, "epsilon": epsilon}
         for n in ROWS
@@ -90,23 +90,23 @@ def pieces(replicates: int) -> list[Piece]:
 
 
 def run(seed: np.random.SeedSequence, n: int, epsilon: float) -> pd.DataFrame:
-    """One measurement: intervals by quantity and number of rows, in sds of the records' mean."""
+    """Run one measurement: intervals by quantity and rows, in standard errors on the records."""
     rng = np.random.default_rng(seed)
     records = population(n, rng)
     fit = Synthesizer(SCHEMA, Marginals(epsilon, draw="posterior")).fit(records)
     sd = np.sqrt(estimates(records)[1])
-    found = []
+    frames = []
     for rows in ROWS[n]:
         number = int(rng.integers(2**31))
         sets = fit.sample(DATASETS, accept="none", seed=number, rows=rows).datasets
-        each: tuple[list[Vector], list[Vector]] = ([], [])
+        statistics: tuple[list[Vector], list[Vector]] = ([], [])
         for data in sets:
-            for kept, value in zip(each, estimates(data), strict=True):
-                kept.append(value)
-        combined = combine(*each, "reiter2002")
+            for values, value in zip(statistics, estimates(data), strict=True):
+                values.append(value)
+        combined = combine(*statistics, "reiter2002")
         low, high = combined.interval()
-        found.append(_rows(combined.estimate, low, high, sd).assign(rows=rows))
-    return pd.concat(found).assign(n=n, epsilon=epsilon)
+        frames.append(_rows(combined.estimate, low, high, sd).assign(rows=rows))
+    return pd.concat(frames).assign(n=n, epsilon=epsilon)
 
 
 def _rows(centre: Floats, low: Floats, high: Floats, sd: Floats) -> pd.DataFrame:
@@ -120,7 +120,7 @@ def _rows(centre: Floats, low: Floats, high: Floats, sd: Floats) -> pd.DataFrame
 
 
 def table(found: pd.DataFrame) -> pd.DataFrame:
-    """Coverage; mean and sd of the error and median half-width, in sds of the records' estimate."""
+    """Coverage, mean and sd of the error, and median half-width, in the units of ``run``."""
     grouped = found.groupby(["n", "epsilon", "rows", "quantity"], sort=False)
     return pd.DataFrame(
         {
@@ -134,20 +134,20 @@ def table(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def report(found: pd.DataFrame) -> Report:
-    """Coverage, a column for each quantity."""
-    made = table(found)
-    wide = made.pivot(index=["n", "epsilon", "rows"], columns="quantity", values="coverage")
-    error = np.sqrt(0.95 * 0.05 / made["replicates"].min())
+    """Report coverage, a column for each quantity."""
+    coverage = table(found)
+    wide = coverage.pivot(index=["n", "epsilon", "rows"], columns="quantity", values="coverage")
+    error = np.sqrt(0.95 * 0.05 / coverage["replicates"].min())
     text = (
         f"Coverage of 95 % intervals from {DATASETS} data sets of one measurement (standard error "
         f"{error:.3f} at .95)\n\n" + rounded(wide[list(QUANTITIES)].reset_index(), 2)
     )
-    return Report(text, {"coverage": made})
+    return Report(text, {"coverage": coverage})
 
 
 STUDY = Study(
     "tables-coverage",
-    "coverage of intervals from whole tables by measured, n = 1,600 and 30,000",
+    "coverage of intervals from whole tables by marginals, n = 1,600 and 30,000",
     REPLICATES,
     pieces,
     run,

@@ -1,4 +1,4 @@
-"""How near a synthetic table is to the records: measures of ``tables`` and of the benchmarks."""
+"""Measures of how close a synthetic table is to the records, for ``tables`` and the benchmarks."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from dpbayes.evaluate.utility import avg_ecdf, interval_overlap
 from dpbayes.mechanisms.tables.cells import make_axis
 from dpbayes.schema import Schema
 
-TABLES = (1, 2, 3)
+TABLES = (1, 2, 3)  # numbers of columns whose total variation is compared
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is asked of a table.
+    """Measures to compute for a table.
 
     Attributes:
-        schema: of its columns.
+        schema: schema of the columns.
         bins: numbers of bins between the declared bounds, for total variation.
-        fine: levels of the numeric columns for ``marginals``: those it takes, or ``bins``.
+        fine: bins of numeric columns for ``marginals``: its own choice (``auto``), or ``bins``.
         outcome: the numeric column whose ECDF is compared.
         formula: a regression by least squares.
         propensity: terms of the logistic regression that tells synthetic rows from records.
@@ -42,7 +42,7 @@ class Comparison:
     fine: Literal["auto", "bins"] = "bins"
 
     def coded(self, original: pd.DataFrame, synthetic: pd.DataFrame) -> Coded:
-        """Both tables as levels and fine bins, of which atoms are no others."""
+        """Code both tables as levels and bins, without separate bins for atoms."""
         columns = {n: replace(c, atoms=()) for n, c in self.schema.columns.items()}
         axes = {n: make_axis(c, self.bins.get(n, 1), None, 1) for n, c in columns.items()}
         tables = [
@@ -52,8 +52,9 @@ class Comparison:
         return Coded.of(*tables)
 
     def measures(self, original: pd.DataFrame, synthetic: pd.DataFrame) -> dict[str, float]:
-        """Of two validated tables. Rows with a missing value are left out of the ECDF's and the
-        regression's, as those who analyse a table do.
+        """Compute all measures of two validated tables.
+
+        The ECDF and the regression leave out rows with a missing value, as analysts do.
 
         Returns:
             ``avg_ecdf`` of the outcome; ``tvd1`` to ``tvd3``, means over the choices of columns;
@@ -77,25 +78,28 @@ class Comparison:
         }
 
     def filled(self, data: pd.DataFrame) -> pd.DataFrame:
-        """A missing level is one; a missing number is 0, and 1 in a column of its own, _missing."""
-        found = data.copy()
+        """Replace missing levels by a level of their own, and missing numbers by 0.
+
+        An additional column, ``NAME_missing``, is 1 where a number is missing.
+        """
+        completed = data.copy()
         for column in self.schema.columns.values():
             values = data[column.name]
             if column.levels and column.optional:
-                found[column.name] = values.astype(object).where(values.notna(), "missing")
+                completed[column.name] = values.astype(object).where(values.notna(), "missing")
             elif column.optional:
-                found[f"{column.name}_missing"] = values.isna().astype(float)
-                found[column.name] = values.astype(float).fillna(0)
-        return found
+                completed[f"{column.name}_missing"] = values.isna().astype(float)
+                completed[column.name] = values.astype(float).fillna(0)
+        return completed
 
     def _variations(self, tables: Coded) -> dict[str, float]:
-        found = {}
+        variations = {}
         for k in TABLES:
             distances = total_variation(tables, k)
             chosen = [self.outcome in names for names in itertools.combinations(tables.names, k)]
-            found[f"tvd{k}"] = float(distances.mean())
-            found[f"outcome_tvd{k}"] = float(distances[chosen].mean())
-        return found
+            variations[f"tvd{k}"] = float(distances.mean())
+            variations[f"outcome_tvd{k}"] = float(distances[chosen].mean())
+        return variations
 
     def auc(self, train: pd.DataFrame, test: pd.DataFrame) -> float:
         """Area under the curve of a logistic regression for ``target`` on all other columns."""
@@ -104,17 +108,17 @@ class Comparison:
         from sklearn.preprocessing import StandardScaler
 
         assert self.target is not None
-        others = [n for n in self.schema.columns if n != self.target]
-        x = pd.get_dummies(pd.concat([train[others], test[others]]), dtype=float)
+        predictors = [n for n in self.schema.columns if n != self.target]
+        x = pd.get_dummies(pd.concat([train[predictors], test[predictors]]), dtype=float)
         scaled = StandardScaler().fit_transform(x.to_numpy())
-        one = self.schema[self.target].levels[1]
-        labels = [(d[self.target] == one).to_numpy() for d in (train, test)]
+        positive = self.schema[self.target].levels[1]
+        labels = [(d[self.target] == positive).to_numpy() for d in (train, test)]
         model = LogisticRegression(max_iter=500).fit(scaled[: len(train)], labels[0])
         return float(roc_auc_score(labels[1], model.decision_function(scaled[len(train) :])))
 
 
 def least_squares(formula: str, data: pd.DataFrame) -> tuple[Vector, Vector]:
-    """Coefficients and standard errors, shape (terms,)."""
+    """Fit a least-squares regression; return coefficients and standard errors, shape (terms,)."""
     import formulaic
 
     sides = formulaic.model_matrix(formula, data)
@@ -126,9 +130,9 @@ def least_squares(formula: str, data: pd.DataFrame) -> tuple[Vector, Vector]:
 
 
 def propensity_ratio(terms: str, original: pd.DataFrame, synthetic: pd.DataFrame) -> float:
-    """Mean squared propensity over its expectation for data from the fitted distribution.
+    """Ratio of pMSE to its expectation for data from the fitted distribution.
 
-    For N rows, a share c of them synthetic, and k coefficients that is (k - 1)(1 - c)² c / N.
+    For N rows with a synthetic share c, and k coefficients, that is (k - 1)(1 - c)² c / N.
     Numbers are standardised first.
 
     Source: snoke-2018.

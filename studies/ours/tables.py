@@ -1,6 +1,6 @@
-"""`marginals` on whole tables, every column confidential, beside a bootstrap of the records.
+"""Utility of `marginals` on whole confidential tables, compared with a bootstrap of the records.
 
-Each replicate is a data set from a measurement of its own. NumPy's noise: for study only.
+Each replicate is a data set from a separate measurement. NumPy's noise: for study only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,12 @@ Loaded = tuple[pd.DataFrame, Comparison]
 
 
 def earnings_table(*, whole: bool, keep: bool = False) -> Loaded:
-    """The shipped earnings, every column confidential; ``keep``: the regression is to be kept."""
+    """Load the shipped earnings with every column confidential.
+
+    Args:
+        whole: all records instead of the sample.
+        keep: the synthesis preserves the regression.
+    """
     records, schema = earnings(whole=whole)
     columns = {n: replace(c, public=False) for n, c in schema.columns.items()}
     schema = Schema(columns, keep=(EARNINGS_MODEL.formula,) if keep else ())
@@ -56,14 +61,16 @@ def earnings_table(*, whole: bool, keep: bool = False) -> Loaded:
 def _adult(columns: tuple[str, ...] | None) -> Loaded:
     records, schema = adult(columns)
     bins = {n: 20 for n, c in schema.columns.items() if not c.levels}
-    # Without columns that say the same as another, or have rare levels by the dozen.
-    told = [f"Q('{n}')" for n in schema.columns if n not in ("education.num", "native.country")]
+    # Leaves out a column that duplicates another, and one with dozens of rare levels.
+    predictors = [
+        f"Q('{n}')" for n in schema.columns if n not in ("education.num", "native.country")
+    ]
     compared = Comparison(
         schema,
         bins,
         "age",
         "Q('hours.per.week') ~ age + I(age**2) + sex + race + Q('marital.status') + income",
-        f"{' + '.join(told)} + (age + Q('hours.per.week') + sex + income)**2",
+        f"{' + '.join(predictors)} + (age + Q('hours.per.week') + sex + income)**2",
         target="income",
         fine="auto",  # whole numbers: in bins of five hours the mean of hours would be lost
     )
@@ -84,8 +91,8 @@ def _social() -> Loaded:
 
 
 def populations() -> dict[str, Callable[[], Loaded]]:
-    """Those whose records are installed."""
-    found: dict[str, Callable[[], Loaded]] = {
+    """Functions that load each population whose records are installed, by name."""
+    loaders: dict[str, Callable[[], Loaded]] = {
         "earnings": lambda: earnings_table(whole=False),
         "earnings, all": lambda: earnings_table(whole=True),
         "Adult, 10": lambda: _adult(TEN),
@@ -97,12 +104,12 @@ def populations() -> dict[str, Callable[[], Loaded]]:
     try:
         adult_file()
     except DataError:
-        return {name: load for name, load in found.items() if name.startswith("earnings")}
-    return found
+        return {name: load for name, load in loaders.items() if name.startswith("earnings")}
+    return loaders
 
 
 def pieces(replicates: int) -> list[Piece]:
-    """A data set each; without privacy, and at every ε and δ."""
+    """One piece per data set: without privacy, and at every ε and δ."""
     losses = [(None, 0.0), *((epsilon, delta) for epsilon in EPSILONS for delta in (0.0, DELTA))]
     return [
         {"population": name, "epsilon": epsilon, "delta": delta}
@@ -115,27 +122,27 @@ def pieces(replicates: int) -> list[Piece]:
 def run(
     seed: np.random.SeedSequence, population: str, epsilon: float | None, delta: float
 ) -> pd.DataFrame:
-    """One data set and its measures, a row.
+    """Run one data set and return its measures in one row.
 
-    The classifier is tested on half of the records, drawn anew: the bootstrap's is trained on the
+    The classifier is tested on a random half of the records; for the bootstrap it is trained on the
     other half.
     """
     records, compared = populations()[population]()
     rng = np.random.default_rng(seed)
     start = time.process_time()
     if epsilon is None:
-        found = _resampled(records, rng)
+        data = _resampled(records, rng)
     else:
         bins = compared.bins if compared.fine == "bins" else "auto"
         mechanism = Marginals(epsilon, delta=delta, bins=bins)
         fit = Synthesizer(compared.schema, mechanism).fit(records)
-        found = fit.sample(accept="none", seed=int(rng.integers(2**31))).datasets[0]
+        data = fit.sample(accept="none", seed=int(rng.integers(2**31))).datasets[0]
     seconds = time.process_time() - start
-    measured = compared.measures(records, compared.schema.validate(found))
+    measured = compared.measures(records, compared.schema.validate(data))
     if compared.target is not None:
         order = rng.permutation(len(records))
-        test, other = (records.iloc[part] for part in np.array_split(order, 2))
-        measured["auc"] = compared.auc(other if epsilon is None else found, test)
+        test, train = (records.iloc[part] for part in np.array_split(order, 2))
+        measured["auc"] = compared.auc(train if epsilon is None else data, test)
     row = {"population": population, "n": len(records), "epsilon": epsilon, "delta": delta}
     return pd.DataFrame([{**row, **measured, "seconds": seconds}])
 
@@ -146,7 +153,7 @@ def _resampled(records: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def table(found: pd.DataFrame) -> pd.DataFrame:
-    """Means and standard errors over replicates; the bootstrap's ε is infinite."""
+    """Means and standard errors over replicates; the bootstrap has an infinite ε."""
     keys = ["population", "n", "epsilon", "delta"]
     values = found.assign(epsilon=found["epsilon"].astype(float).fillna(np.inf))
     grouped = values.drop(columns="piece").groupby(keys, sort=False)
@@ -155,20 +162,20 @@ def table(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def report(found: pd.DataFrame) -> Report:
-    """A table of means, and the measures by ε."""
-    made = table(found)
-    left_out = made.columns.str.endswith(" se") | made.columns.str.startswith("outcome")
-    shown = made.loc[:, ~left_out]
+    """Report a table of means, and a figure of the measures by ε."""
+    means = table(found)
+    left_out = means.columns.str.endswith(" se") | means.columns.str.startswith("outcome")
+    shown = means.loc[:, ~left_out]
     text = (
         "Whole tables by `marginals`, every column confidential; means of data sets from "
         "measurements of their own\n(add/remove; ε = inf: a bootstrap of the records; regression: "
         "errors of coefficients in standard errors)\n\n" + rounded_columns(shown)
     )
-    return Report(text, {"tables": made}, {"tables": chart(made)})
+    return Report(text, {"tables": means}, {"tables": chart(means)})
 
 
 def rounded_columns(made: pd.DataFrame) -> str:
-    """As text, each number with as many digits as it bears."""
+    """Format as text, with a number of digits that suits each column."""
     digits = {"avg_ecdf": "{:.6f}", "delta": "{:g}", "epsilon": "{:g}", "n": "{:,}"}
     numbers = map(str, made.select_dtypes("number"))
     formats = {name: digits.get(name, "{:.3f}").format for name in numbers}
@@ -176,7 +183,7 @@ def rounded_columns(made: pd.DataFrame) -> str:
 
 
 def chart(made: pd.DataFrame) -> Chart:
-    """A panel for each measure, a line for each population and δ, the bootstrap as a level."""
+    """Draw a panel per measure, a line per population and δ, and the bootstrap as a level."""
     from matplotlib.lines import Line2D
 
     figure = Figure(figsize=(3.3 * len(PANELS), 3.8), dpi=150, layout="constrained")
@@ -195,19 +202,19 @@ def chart(made: pd.DataFrame) -> Chart:
         ax.set(title=title, xlabel="ε", xscale="log", yscale="log", xticks=EPSILONS)
         ax.set_xticklabels([f"{epsilon:g}" for epsilon in EPSILONS])
         ax.minorticks_off()
-    said = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
-    said += [
+    handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
+    handles += [
         Line2D([], [], color="0.3", linestyle="-", label="δ = 0"),
         Line2D([], [], color="0.3", linestyle="--", label=f"δ = {DELTA:g}"),
         Line2D([], [], color="0.3", linestyle=":", label="bootstrap of the records"),
     ]
-    figure.legend(handles=said, loc="outside lower center", ncols=5)
+    figure.legend(handles=handles, loc="outside lower center", ncols=5)
     return Chart(figure, made)
 
 
 STUDY = Study(
     "tables",
-    "whole tables by measured: earnings; Adult and Social Diagnosis where they are installed",
+    "whole tables by marginals: earnings; Adult and Social Diagnosis where they are installed",
     REPLICATES,
     pieces,
     run,

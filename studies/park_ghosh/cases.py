@@ -1,7 +1,6 @@
-"""Tables that the study of Park & Ghosh looks at, and what it asks of each.
+"""Tables in the study of Park & Ghosh, and the columns that it uses in each.
 
-Real ones are read from packages that are installed, and are not shipped. In all of them columns are
-numbers of levels.
+Real tables are read from installed packages and are not shipped. All columns hold level numbers.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ from dpbayes.core.lazy import pd
 from dpbayes.schema import Schema
 from studies.park_ghosh import discharges, real
 
-RECORDS, PUBLIC = 20_000, 5000  # made-up discharges
-SHARE_PUBLIC = 0.2  # of a real table
+RECORDS, PUBLIC = 20_000, 5000  # numbers of simulated discharges
+SHARE_PUBLIC = 0.2  # share of a real table that counts as public
 Term = tuple[str, str, int | None]  # name, column, and the level it is an indicator of
 Split = tuple[pd.DataFrame, pd.DataFrame]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A table, and the columns that stand for those that the paper names.
+    """A table, and the columns that take the roles of those in the paper.
 
     Attributes:
-        what: in few words.
-        sizes: levels by column. Public, as an agency's code book would say.
-        split: confidential records, and public ones of the same kind, for order and seeds.
+        what: short description.
+        sizes: number of levels by column; public, as in an agency's code book.
+        split: draws confidential records, and public ones of the same kind for order and seeds.
         given: columns that distributions are conditional on; the paper's age and ZIP area.
-        sensitive: what an intruder guesses from its keys, column and keys.
-        number: the same of a number, by means.
+        sensitive: column that an intruder guesses, and the keys that it uses.
+        number: numeric column that an intruder guesses by means, and the keys that it uses.
         shown: columns of the histograms.
         high: column of the logistic regression, and the first level that counts as high.
         outcome: column of the linear regression.
-        terms: of both regressions.
+        terms: terms of both regressions.
     """
 
     what: str
@@ -51,7 +50,7 @@ class Case:
 
     @property
     def schema(self) -> Schema:
-        """All columns as ordered levels."""
+        """Schema with all columns as ordered levels."""
         columns = {
             name: {"type": "ordinal", "levels": list(range(size))}
             for name, size in self.sizes.items()
@@ -60,17 +59,17 @@ class Case:
 
     @property
     def coefficients(self) -> tuple[str, ...]:
-        """Names, the intercept first."""
+        """Names of the coefficients, the intercept first."""
         return "intercept", *(name for name, _, _ in self.terms)
 
 
 def made_up(rng: np.random.Generator) -> Split:
-    """Made-up discharges, and others of the same kind."""
+    """Simulate confidential discharges, and public ones of the same kind."""
     return discharges.discharges(RECORDS, rng), discharges.discharges(PUBLIC, rng)
 
 
 def apart(load: Callable[[], pd.DataFrame]) -> Callable[[np.random.Generator], Split]:
-    """A random fifth of a real table is public, as another year's would be; the rest is not."""
+    """Return a function that splits a real table: a random fifth is public, like another year."""
 
     def split(rng: np.random.Generator) -> Split:
         table = load()

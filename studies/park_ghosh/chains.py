@@ -1,4 +1,4 @@
-"""Records along a chain: Figure 4 of Park & Ghosh with and without reset, and Table 3."""
+"""Records along a Gibbs chain: Figure 4 of Park & Ghosh with and without reset, and Table 3."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from studies.park_ghosh.maps import PEGS, RESET, MapFit
 from studies.runner import Chart
 
 CHAINS, LENGTH = 500, 200
-EPSILON = 10.0  # of a record, and of a block with reset; the paper names none
+EPSILON = 10.0  # per record, and per block with reset; the paper does not state its value
 SPANS = ((0, 1), (9, 10), (49, 50), (150, 200))  # iterations, from and to
 
 
 def run(seed: np.random.SeedSequence, case: str) -> pd.DataFrame:
-    """Shares of the levels of two columns by iteration, with and without reset.
+    """Simulate shares of the levels of two columns by iteration, with and without reset.
 
-    Both have the α of ε for one record, so that a block of any length with reset costs ε, and
-    without it ε for each iteration, as in the paper.
+    Both use the α of ε for one record. As in the paper, a block of any length then costs ε with
+    reset, and ε per iteration without it.
 
     Source: park-ghosh-2014, figure 4.
     """
-    one, rows = MapFit.of(seed, case), []
+    setup, rows = MapFit.of(seed, case), []
     cases: tuple[tuple[str, type[Pegs] | type[PegsReset], Unit], ...]
     cases = ((PEGS, Pegs, "record"), (RESET, PegsReset, "block"))
-    for name, kind, of in cases:
+    for name, kind, unit in cases:
         mechanism = kind(
-            EPSILON, of=of, records=CHAINS * LENGTH, block=LENGTH, keys="reference",
-            seeds="reference", reference=one.reference,
+            EPSILON, of=unit, records=CHAINS * LENGTH, block=LENGTH, keys="reference",
+            seeds="reference", reference=setup.reference,
         )  # fmt: skip
-        fitted = mechanism.prepare(one.schema, one.validated, CHAINS * LENGTH)
-        drawn = fitted.private(one.noise).reshape(CHAINS, LENGTH, -1)
-        for column in one.case.shown:
-            place, size = fitted.layout.names.index(column), one.case.sizes[column]
+        fitted = mechanism.prepare(setup.schema, setup.validated, CHAINS * LENGTH)
+        drawn = fitted.private(setup.noise).reshape(CHAINS, LENGTH, -1)
+        for column in setup.case.shown:
+            place, size = fitted.layout.names.index(column), setup.case.sizes[column]
             original = np.bincount(fitted.codes[:, place], minlength=size) / len(fitted.codes)
-            for first, last in SPANS:
-                part = drawn[:, first:last, place].ravel()
+            for start, stop in SPANS:
+                part = drawn[:, start:stop, place].ravel()
                 shares = np.bincount(part, minlength=size) / part.size
-                span = str(last) if last == first + 1 else f"{first + 1}-{last}"
+                span = str(stop) if stop == start + 1 else f"{start + 1}-{stop}"
                 rows += [
                     (name, column, span, level, shares[level], original[level])
                     for level in range(size)
@@ -54,7 +54,7 @@ def run(seed: np.random.SeedSequence, case: str) -> pd.DataFrame:
 
 
 def chart(found: pd.DataFrame, case: str) -> Chart:
-    """Histograms by iteration over that of the records.
+    """Draw histograms by iteration, over the histogram of the records.
 
     Source: park-ghosh-2014, figure 4.
     """
@@ -81,30 +81,30 @@ def chart(found: pd.DataFrame, case: str) -> Chart:
 
 
 def steps(seed: np.random.SeedSequence, case: str) -> pd.DataFrame:
-    """One record from its seed, after every column: a row for each step, column and level.
+    """Follow one record from its seed, column by column: rows of step, column and level.
 
     Source: park-ghosh-2014, table 3.
     """
-    one = MapFit.of(seed, case)
+    setup = MapFit.of(seed, case)
     mechanism = Pegs(
         EPSILON, of="record", records=1, keys="reference", seeds="reference",
-        reference=one.reference,
+        reference=setup.reference,
     )  # fmt: skip
-    fitted = mechanism.prepare(one.schema, one.validated, 1)
-    source = mechanism.conditionals(fitted, one.noise)
+    fitted = mechanism.prepare(setup.schema, setup.validated, 1)
+    source = mechanism.conditionals(fitted, setup.noise)
     assert fitted.starts is not None  # seeds are public records
     state: Ints = fitted.starts[:1].copy()
     names = fitted.layout.names
     rows = [("seed", name, int(state[0, j])) for j, name in enumerate(names)]
     for i, drawn in enumerate(names):
-        state[:, i] = one.noise.levels(source.weights(i, state))
+        state[:, i] = setup.noise.levels(source.weights(i, state))
         step = f"{drawn} given the others"
         rows += [(step, name, int(state[0, j])) for j, name in enumerate(names)]
     return pd.DataFrame(rows, columns=["step", "column", "level"])
 
 
 def table(found: pd.DataFrame) -> pd.DataFrame:
-    """A row for each step of one record, in order.
+    """Table of one record, a row for each step in order.
 
     Source: park-ghosh-2014, table 3.
     """

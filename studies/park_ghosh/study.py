@@ -1,4 +1,4 @@
-"""Park & Ghosh 2014: R-U maps, coefficients, attacks, histograms, and what their text says."""
+"""Study of Park & Ghosh 2014: R-U maps, coefficients, attacks, histograms, and claims."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ RUNS = {"maps": maps.run, "chains": chains.run, "steps": chains.steps}
 
 
 def pieces(replicates: int) -> list[Piece]:
-    """For each table the chains and one record, and then replicates of the maps."""
+    """Pieces for each table: one record, the chains, and then replicates of the maps."""
     parts = ["steps", "chains", *["maps"] * replicates]
     return [{"part": part, "case": case} for part in parts for case in CASES]
 
 
 def piece(seed: np.random.SeedSequence, part: str, case: str) -> pd.DataFrame:
-    """One of them."""
-    found = RUNS[part](seed, case).assign(case=case)
-    return found if "part" in found else found.assign(part=part)
+    """Run one piece."""
+    rows = RUNS[part](seed, case).assign(case=case)
+    return rows if "part" in rows else rows.assign(part=part)
 
 
 def report(found: pd.DataFrame) -> Report:
-    """Means by mechanism and ε, the orderings, and the figures, for each table that was found."""
+    """Report means by mechanism and ε, orderings and figures, for each table that was run."""
     lines: list[str] = []
     tables: dict[str, pd.DataFrame] = {}
     charts: dict[str, Chart] = {}
-    held, means = {}, []
+    orderings_by_table, means = {}, []
     for name in [name for name in CASES if (found["case"] == name).any()]:
-        here = found[found["case"] == name].drop(columns="case")
-        of_maps = here[here["part"].isin(["maps", "totals", "bootstrap"])]
+        rows_of_table = found[found["case"] == name].drop(columns="case")
+        of_maps = rows_of_table[rows_of_table["part"].isin(["maps", "totals", "bootstrap"])]
         of_maps = of_maps.dropna(axis="columns", how="all")
         tables[f"maps-{name}"] = of_maps
-        held[name] = orderings.orderings(of_maps)
+        orderings_by_table[name] = orderings.orderings(of_maps)
         measured = of_maps[of_maps["measure"].isin(MEASURES)]
         means.append(figures.summaries(measured).assign(table=name))
         lines += _means(of_maps, name)
@@ -46,34 +46,34 @@ def report(found: pd.DataFrame) -> Report:
             charts[f"figure-9-{name}{end}"] = figures.maps(of_maps, name, RISK, part)
         charts[f"figure-8-{name}"] = figures.coefficients(of_maps, name)
         for part in ("chains", "steps"):
-            rows = here[here["part"] == part].dropna(axis="columns", how="all")
+            rows = rows_of_table[rows_of_table["part"] == part].dropna(axis="columns", how="all")
             if len(rows) and part == "chains":
                 charts[f"figure-4-{name}"] = chains.chart(rows, name)
             elif len(rows):
                 tables[f"table-3-{name}"] = steps = chains.table(rows)
                 lines += ["\nOne record, step by step (as Table 3)\n", steps.to_string(index=False)]
-    tables["orderings"] = both = orderings.side_by_side(held)
+    tables["orderings"] = comparison = orderings.side_by_side(orderings_by_table)
     tables["means"] = pd.concat(means, ignore_index=True)
     lines += [
         "\nWhat the paper says: pairs that hold / do not / are unclear, by differences of "
         f"{orderings.CLEAR:g} standard errors\n",
-        both.to_string(index=False),
+        comparison.to_string(index=False),
     ]
     return Report("\n".join(lines), tables, charts)
 
 
-def _means(found: pd.DataFrame, case: str) -> list[str]:
-    """By ε of a record, and of the release."""
-    what = CASES[case].what
-    lines = [f"\nPerturbed Gibbs samplers on {what} (Park & Ghosh 2014), means"]
+def _means(rows: pd.DataFrame, case: str) -> list[str]:
+    """Format means by ε of a record, and by ε of the release."""
+    description = CASES[case].what
+    lines = [f"\nPerturbed Gibbs samplers on {description} (Park & Ghosh 2014), means"]
     names = labels(CASES[case])
-    by_record = found[found["part"] != "totals"]
+    by_record = rows[rows["part"] != "totals"]
     for measure in MEASURES:
-        some = by_record[by_record["measure"] == measure]
-        table = some.pivot_table(index="mechanism", columns="epsilon", values="value")
+        selected = by_record[by_record["measure"] == measure]
+        table = selected.pivot_table(index="mechanism", columns="epsilon", values="value")
         lines += [f"\n{names.get(measure, measure)}, by ε of a synthetic record\n"]
         lines += [rounded(table, 4)]
-    totals = found[(found["part"] == "totals") & found["measure"].isin(MEASURES)]
+    totals = rows[(rows["part"] == "totals") & rows["measure"].isin(MEASURES)]
     table = totals.pivot_table(
         index=["measure", "mechanism"], columns=["delta", "epsilon"], values="value", sort=False
     )

@@ -177,7 +177,7 @@ def test_save_and_load(schema, fits, tmp_path):
     release = tmp_path / "release"
     release.mkdir()
     (release / "guarantee.json").write_text("{}")
-    with pytest.raises(dpb.OutputError, match="leaves the house"):
+    with pytest.raises(dpb.OutputError, match="is inside the release"):
         fit.save(release / "inside" / "kept")
     with pytest.raises(dpb.OutputError, match="cannot be read"):
         dpb.load(release)

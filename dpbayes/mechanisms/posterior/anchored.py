@@ -1,4 +1,4 @@
-"""Anchored censoring: clamp the log-likelihood ratio to an anchor instead of the log-likelihood."""
+"""Anchored censoring: clamp the log-likelihood ratio to an anchor, not the log-likelihood."""
 
 from __future__ import annotations
 
@@ -24,52 +24,53 @@ from dpbayes.privacy.noise import opendp
 from dpbayes.schema import Schema
 from dpbayes.stan.model import Model
 
-# Public range L of |f - h| that stays unclamped, by anchor.
+# Default of the public range L of |f - h| that stays unclamped, by anchor.
 RANGE_NONE = 6.0
-RANGE_COLUMN = 3.0  # of a column among several, around a uniform distribution; grows with the root
+RANGE_COLUMN = 3.0  # one of q columns, around a uniform distribution; multiplied by sqrt(q)
 RANGE_REFERENCE = 0.9
-RANGE_DRAWN = (1.0, 2.0)  # from and to, after a drawn anchor
-RANGE_TABLES = 1.5  # least around an anchor from tables: bins and cells are coarse
-GROWTH = 3.0  # of epsilon from one anchor to the next
+RANGE_DRAWN = (1.0, 2.0)  # smallest and largest after a drawn anchor
+RANGE_TABLES = 1.5  # smallest around an anchor from tables, whose bins and cells are coarse
+GROWTH = 3.0  # ratio of the epsilons of successive anchors
 MOST_ANCHORS = 7
-# Expected distance from the fit, in scales of a record, up to which a drawn anchor is better than
-# what else there is (`python -m studies anchors`): than one from tables, and than none.
+# Largest expected distance from the fit, in scales of a record, at which a drawn anchor is better
+# than the alternative (`python -m studies anchors`): an anchor from tables, or no anchor.
 NEAR_TABLES = 0.8
 NEAR_NONE = 1.2
 NamedAnchor = Literal["auto", "two-stage", "histogram", "none"]
 NAMED_ANCHORS: tuple[NamedAnchor, ...] = get_args(NamedAnchor)
-PAID = ("auto", "two-stage", "histogram")  # a share of epsilon is set apart
+PAID = ("auto", "two-stage", "histogram")  # anchors that use a share of epsilon
 
 
 @dataclass(frozen=True)
 class Anchored(PosteriorMechanism):
-    """Tempered log-likelihood ratios to an anchor θ0, clamped: sum_i clip(α (f_i - h_i), ±w/2).
+    """Clamped, tempered log-likelihood ratios to an anchor θ0: sum_i clip(α (f_i - h_i), ±w/2).
 
-    h_i = f_θ0(x_i). Subtracting it changes nothing without the clamp; with it, terms near the
-    anchor are near 0, so that the clamp hardly acts where the posterior is. α = min(1, w / (2L))
-    keeps ratios up to the public range L unclamped (w / L where terms are never above 0).
+    h_i = f_θ0(x_i). Without the clamp, subtracting h_i would not change the posterior; with it,
+    terms near the anchor are near 0, so that the clamp hardly acts where the posterior is.
+    α = min(1, w / (2L)) keeps ratios up to the public range L unclamped (w / L where terms are
+    never above 0).
 
     Anchors: ``none`` (h = 0); a ``Reference`` fit (its posterior mean, public); ``two-stage``: one
     draw θ0 from the mechanism without anchor at epsilon1 = share x epsilon, then the anchored one
     with the rest; ``histogram``: the mode given records made up from noisy tables of the outcome,
-    which epsilon1 pays for (``tabulated.Tables``; one column given public ones; noise by OpenDP);
-    ``auto``: one of these by public facts (``taken``). Where draws are among public points (engine
-    ``candidates``) epsilon1 is divided among as many drawn anchors as it takes to get near the
-    posterior.
+    which cost epsilon1 (``tabulated.AnchorTables``; one column given public ones; noise by OpenDP);
+    ``auto``: one of these, chosen by public facts (``taken``). Where draws are selected from public
+    points (engine ``candidates``) epsilon1 is divided among as many drawn anchors as are needed to
+    get near the posterior.
 
     Guarantee: strict. h and α depend on record i, public data and a θ0 that is public or paid for,
-    so the argument of ``Censored`` holds in each stage given the stages before. Together they cost
-    epsilon1 + epsilon2 = epsilon for one data set; anchors are paid once, so m data sets cost
+    so the argument of ``Censored`` holds in each stage given the previous stages. Together they
+    cost epsilon1 + epsilon2 = epsilon for one data set; anchors are paid once, so m data sets cost
     epsilon1 + m epsilon2.
 
     Attributes:
-        epsilon: for one data set, for ``adjacency``.
+        epsilon: the bound for one data set under ``adjacency``.
         anchor: ``auto``, ``two-stage``, ``histogram``, ``none``, or a Reference.
         range: L of the stage that is released; by default 6 without anchor (3 sqrt(q) around a
             public value for the q columns of a sequence), 0.9 with a reference, and
             ``second_range`` after a drawn anchor or one from tables.
-        share: of epsilon for the anchor.
-        adjacency: what epsilon is for.
+        share: fraction of epsilon for the anchor, in (0, 1).
+        adjacency: the neighbouring relation for which epsilon is stated.
     """
 
     epsilon: float
@@ -100,7 +101,7 @@ class Anchored(PosteriorMechanism):
             )
 
     def _widths(self) -> tuple[float, float]:
-        """Widths of the stages for anchors together (0 without one), and of the released stage."""
+        """Total window width of the anchors' stages (0 without an anchor), and the last stage's."""
         width = window_width(self.epsilon, self.adjacency)
         first = self.share * width if self.anchor in PAID else 0.0
         return first, width - first
@@ -119,12 +120,13 @@ class Anchored(PosteriorMechanism):
             opendp()
 
     def taken(self, problem: PublicFacts) -> NamedAnchor | Reference:
-        """The anchor, where it is ``auto`` one by public facts: never ``auto`` itself.
+        """The anchor to use; ``auto`` is resolved by public facts.
 
-        A draw where it is expected near the fit. With fewer records, or less epsilon, tables of the
-        outcome, if it is one and continuous, and else none: on either side the best of the three in
-        simulations, or as good as it (`python -m studies anchors`). With ``none`` the share is not
-        used, but claimed: the claim is made before the number of records is known.
+        ``auto`` becomes a drawn anchor where that is expected near the fit. With fewer records, or
+        less epsilon, it becomes tables of the outcome, if there is a single continuous outcome, and
+        otherwise no anchor. In simulations each of these was the best of the three, or as good as
+        it (`python -m studies anchors`). Without an anchor the share of epsilon is not used but is
+        still claimed: the claim is made before the number of records is known.
         """
         if self.anchor != "auto":
             return self.anchor
@@ -146,12 +148,12 @@ class Anchored(PosteriorMechanism):
             return (_stage(last, self.range or reach, tables),)
         if isinstance(anchor, Reference):
             return (_stage(last, self.range or RANGE_REFERENCE, anchor),)
-        parts = anchor_parts(problem)
-        stages = [_without_anchor(parts[0] * first, None, problem)]
-        for width in (*(part * first for part in parts[1:]), last):
-            before = stages[-1].weights
-            assert isinstance(before, ConstantWeights)
-            reach = second_range(before.alpha, problem)
+        shares = anchor_parts(problem)
+        stages = [_without_anchor(shares[0] * first, None, problem)]
+        for width in (*(share * first for share in shares[1:]), last):
+            weights = stages[-1].weights
+            assert isinstance(weights, ConstantWeights)
+            reach = second_range(weights.alpha, problem)
             if width is last and self.range:
                 reach = self.range
             stages.append(_stage(width, reach, "draw"))
@@ -193,14 +195,16 @@ def _stage(
 
 
 def _without_anchor(width: float, reach: float | None, problem: PublicFacts) -> Stage:
-    """The log-likelihood itself; that of several columns around a public value.
+    """A stage without anchor, whose window lies around a public value if there are several columns.
 
-    A sum over q columns lies q times as far from 0 as a column's, and its values apart from each
-    other by about the root of q. Any public window of the same width costs the same.
+    A sum over q columns is q times as far from 0 as one column's log-likelihood, but its spread
+    grows only with sqrt(q), so a window at 0 would clamp most sums. Any public window of the same
+    width costs the same.
     """
     if problem.columns == 1:
         window = place_window(None, width, negative=problem.discrete)
-        farthest = max(abs(end) for end in window)  # width where f <= 0, else width / 2
+        # The full width where f <= 0, as the window is then [-width, 0]; otherwise half of it.
+        farthest = max(abs(end) for end in window)
         return Stage(ConstantWeights(min(1.0, farthest / (reach or RANGE_NONE))), window)
     reach = reach or RANGE_COLUMN * math.sqrt(problem.columns)
     alpha = min(1.0, width / (2 * reach))
@@ -209,13 +213,13 @@ def _without_anchor(width: float, reach: float | None, problem: PublicFacts) -> 
 
 
 def anchor_parts(problem: PublicFacts) -> tuple[float, ...]:
-    """Parts of epsilon1 for the anchors, each drawn around the one before; they sum to 1.
+    """Fractions of epsilon1 for the anchors, each drawn around the previous one; they sum to 1.
 
-    Chains find the posterior wherever it is, so one anchor is enough. K points find a region
-    that is about K / 30 times smaller than the one they are spread over. From the prior to the
-    posterior it takes as many stages, of K / 4 points, as the ratio of their volumes asks for:
+    Chains find the posterior wherever it is, so one anchor is enough. K public points find a region
+    that is about K / 30 times smaller than the one over which they are spread. The number of
+    stages, of K / 4 points each, follows from the ratio of the volumes of prior and posterior,
     about 10 sqrt(rows) along each parameter. An early stage needs little of epsilon: its posterior
-    need not be narrower than its points are apart.
+    need not be narrower than the distance between its points.
     """
     if problem.points is None:
         return (1.0,)
@@ -229,7 +233,7 @@ def anchor_parts(problem: PublicFacts) -> tuple[float, ...]:
 def distance(width: float, problem: PublicFacts) -> float:
     """Expected distance of a draw without anchor from the fit, in scales of a record.
 
-    That of one parameter is 1 / sqrt(α n): p of them are sqrt(p / (α n)) away.
+    One parameter is 1 / sqrt(α n) away, and p parameters together sqrt(p / (α n)).
     """
     weights = _without_anchor(width, None, problem).weights
     assert isinstance(weights, ConstantWeights)
@@ -237,17 +241,17 @@ def distance(width: float, problem: PublicFacts) -> float:
 
 
 def second_range(alpha: float, problem: PublicFacts) -> float:
-    """Range L after an anchor drawn with tempering ``alpha``: a function of public facts only.
+    """Range L after an anchor drawn with tempering ``alpha``, a function of public facts only.
 
-    Anchor and posterior are about sqrt(p / (alpha n)) posterior scales apart, p parameters, and
-    log ratios of records grow with that distance. In simulations (`python -m studies anchored`) a
-    factor of 8 leaves the clamp idle for nearly all records; below 1 the clamp begins to move the
+    With p parameters, anchor and posterior are about sqrt(p / (alpha n)) scales of a record apart,
+    and log ratios of records grow with that distance. In simulations (`python -m studies anchored`)
+    a factor of 8 leaves the clamp idle for nearly all records; below 1 the clamp begins to move the
     posterior where the anchor is bad, and above 2 tempering costs more than it saves.
     """
     return range_at(math.sqrt(problem.parameters / (alpha * problem.rows)))
 
 
 def range_at(distance: float) -> float:
-    """Range L around an anchor at an expected distance from the fit, in scales of a record."""
+    """Range L around an anchor at a given expected distance from the fit, in scales of a record."""
     low, high = RANGE_DRAWN
     return min(high, max(low, 8.0 * distance))

@@ -1,4 +1,4 @@
-"""Base of the mechanisms that draw from posteriors of a Stan program."""
+"""Base class of the mechanisms that draw from posteriors of a Stan program."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ from dpbayes.stan.model import Model
 
 
 class PosteriorMechanism(Mechanism[PosteriorFit]):
-    """A mechanism is a sequence of posteriors; it needs a model."""
+    """A mechanism that samples a sequence of posteriors; it needs a model."""
 
     reproducible: ClassVar[bool] = True
 
     @abstractmethod
     def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
-        """Posteriors in order; data sets are drawn from the last, one draw is taken from others."""
+        """The posteriors to sample, in order.
+
+        Data sets are drawn from the last one; of the earlier ones a single draw is used, to anchor
+        the next.
+        """
 
     def anchor_needs(self, problem: PublicFacts) -> float:
-        """Records per parameter from which a drawn anchor is near enough; 0 without one."""
+        """Number of records per parameter from which a drawn anchor is near enough; 0 if none."""
         return 0.0
 
     def check(self, schema: Schema, model: Model | None) -> None:
@@ -54,10 +58,10 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
         assert model is not None  # check
         problem = PublicFacts.of(model, rows)
         weights = self.stages(problem)[-1].weights
-        found = Forecast()
-        if isinstance(weights, ConstantWeights):  # others follow records
+        forecast = Forecast()
+        if isinstance(weights, ConstantWeights):  # other weights depend on records
             epsilon = getattr(self, "epsilon", None)
-            found = of_posterior(
+            forecast = of_posterior(
                 rows,
                 problem.parameters,
                 weights.alpha,
@@ -66,8 +70,8 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
                 anchor=self.anchor_needs(problem),
             )
         if model.several_modes:
-            found = replace(found, cautions=(*found.cautions, SEVERAL))
-        return found
+            forecast = replace(forecast, cautions=(*forecast.cautions, SEVERAL))
+        return forecast
 
     def fit(self, task: Task) -> PosteriorFit:
         return fit_stages(task, self.name, self.stages)

@@ -1,4 +1,4 @@
-"""A robust score in place of the log-likelihood, as a rival of the clamp."""
+"""A bounded robust score in place of the log-likelihood: an alternative to the clamp."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class BetaDivergence(PosteriorMechanism):
     than the paper, by a factor (2b+1)/(b+1), and covers add/remove, which the paper does not.
 
     Attributes:
-        epsilon: the bound for ``adjacency``.
+        epsilon: the bound under ``adjacency``.
         beta: above 1; larger is more robust, nearer to 1 is nearer to the log-likelihood.
-        adjacency: what epsilon is for.
+        adjacency: the neighbouring relation for which epsilon is stated.
     """
 
     epsilon: float
@@ -51,7 +51,7 @@ class BetaDivergence(PosteriorMechanism):
             raise GuaranteeError(f"beta = {self.beta!r} must be a finite number above 1.")
 
     def _window(self) -> tuple[float, float, float]:
-        """alpha, and the ends of alpha s."""
+        """The weight alpha, and the lower and upper bounds of alpha s."""
         b = self.beta - 1
         lower, upper = -1 / b, 1 / (b + 1)
         alpha = min(1.0, window_width(self.epsilon, self.adjacency) / (upper - lower))
@@ -67,14 +67,18 @@ class BetaDivergence(PosteriorMechanism):
             )
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
-        """α n counts at most: a bounded score tells less than a log-likelihood, and nothing bounds
-        the distance of a draw."""
-        found = super().outlook(schema, rows, model)
-        return replace(found, facts={k: v for k, v in found.facts.items() if k != DISTANCE})
+        """Forecast without a distance, for which a bounded score has no bound.
+
+        The count α n is an upper bound: a bounded score holds less information than a
+        log-likelihood.
+        """
+        forecast = super().outlook(schema, rows, model)
+        return replace(forecast, facts={k: v for k, v in forecast.facts.items() if k != DISTANCE})
 
     def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         alpha, lower, upper = self._window()
-        # The scores of several columns are added up: their mean stays in the window.
+        # The program adds up the scores of all columns; divided by their number, the sum is a mean
+        # and stays in the window.
         return (Stage(ConstantWeights(alpha / problem.columns), (lower, upper), self.beta - 1),)
 
     def guarantee(self) -> Guarantee:

@@ -26,14 +26,14 @@ NEGLIGIBLE_INFLUENCE = (
     "the confidential records; this fails for an extreme record"
 )
 
-# Of the paper's 2,000 records of Beta(0.5, 3) 12 % leave a window of width 5, 21 % one of width 4,
-# 41 % one of width 3 (python -m studies censoring).
+# Width below which a forecast warns. Of the paper's 2,000 records of Beta(0.5, 3), 12 % leave a
+# window of width 5, 21 % one of width 4, 41 % one of width 3 (python -m studies censoring).
 NARROW = 4.0
 
 
 @dataclass(frozen=True)
 class _Clamped(PosteriorMechanism):
-    """Shared by both: one stage, a window of public width."""
+    """Base class of the mechanisms with one stage and a window of public width."""
 
     epsilon: float
     window: WindowRule | None = None
@@ -44,12 +44,12 @@ class _Clamped(PosteriorMechanism):
 
     @property
     def width(self) -> float:
-        """Width of the window."""
+        """Width of the window, from epsilon and adjacency."""
         return window_width(self.epsilon, self.adjacency)
 
     @property
     def weight_source(self) -> WeightSource:
-        """Where the weights come from."""
+        """The source of the record weights."""
         return NO_WEIGHTS
 
     def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
@@ -57,25 +57,25 @@ class _Clamped(PosteriorMechanism):
         return (Stage(self.weight_source, window),)
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
-        found = super().outlook(schema, rows, model)
+        forecast = super().outlook(schema, rows, model)
         if self.width >= NARROW or self.weight_source is not NO_WEIGHTS:
-            return found
-        what = (
+            return forecast
+        problem = (
             f"The clamp is {self.width:g} nats wide: log-likelihoods of many records leave it (two "
             "fifths of the paper's at a width of 3), and those tell the fit nothing."
         )
         remedy = "Take `anchored`, which clamps ratios to an anchor and keeps the fit at that ε."
-        # Without facts: they are of a fit that is not there.
-        return Forecast(cautions=(*found.cautions, ForecastWarning(what, remedy)))
+        # Without facts: they describe a fit that such a clamp does not reach.
+        return Forecast(cautions=(*forecast.cautions, ForecastWarning(problem, remedy)))
 
     def guarantee(self) -> Guarantee:
         source = self.weight_source
-        more = (REFERENCE,) if source.name == "reference" else ()
+        reference = (REFERENCE,) if source.name == "reference" else ()
         return Guarantee(
             self.name,
             Loss.bounded_range(self.width),
             "strict" if source.strict else "asymptotic",
-            (*POSTERIOR, *(more if source.strict else (NEGLIGIBLE_INFLUENCE,))),
+            (*POSTERIOR, *(reference if source.strict else (NEGLIGIBLE_INFLUENCE,))),
             "chain",
             adjacency=self.adjacency,
             weights=source.name,
@@ -84,17 +84,17 @@ class _Clamped(PosteriorMechanism):
 
 @dataclass(frozen=True)
 class Censored(_Clamped):
-    """Each record's log-likelihood clamped to a window of width epsilon.
+    """The posterior with each record's log-likelihood clamped to a window of width epsilon.
 
     Source: hu-williams-savitsky, eq. 3.5; eq. 3.6.
 
-    Guarantee: strict. Precondition: proper prior, each term a function of one record, public data
-    and the parameters. Removing a record takes away a term g(θ) in a window of width w, so the
-    log density ratio of the two posteriors, g(θ) - log E[exp g], is within w. Changing a record at
-    fixed n exchanges one such term for another: 2w.
+    Guarantee: strict. Preconditions: the prior is proper, and each term is a function of one
+    record, public data and the parameters. Removing a record takes away a term g(θ) in a window of
+    width w, so the log density ratio of the two posteriors, g(θ) - log E[exp g], is within w.
+    Changing a record at fixed n exchanges one such term for another: 2w.
 
     Attributes:
-        epsilon: the bound for ``adjacency``.
+        epsilon: the bound under ``adjacency``.
         window: ``symmetric`` (the paper's ±ε/2), ``negative``, or a public interval of the right
             width. By default symmetric, and negative for discrete outcomes, where f <= 0.
         adjacency: w = epsilon for ``add-remove``, epsilon/2 for ``substitution``.
@@ -106,19 +106,19 @@ class Censored(_Clamped):
 
 @dataclass(frozen=True)
 class CensoredWeighted(_Clamped):
-    """Record weights inside the clamp.
+    """The posterior with each record's weighted log-likelihood clamped to a window.
 
     Source: hu-williams-savitsky, eq. 3.5; eq. 3.6.
 
     Guarantee: strict, as for ``Censored``, with weights from a reference fit or constant ones.
-    With weights from the confidential records (the paper's, and the default) asymptotic, although
-    the paper states strict ε-DP: they are scaled by the smallest and largest sensitivity over all
-    records, so one record more or less changes every other record's term as well. On an exact grid
-    posterior (n = 2000, Beta(0.5, 3), nominal epsilon 5) one added record moved the log posterior
-    ratio by up to 199; `dpbayes audit` shows it.
+    It is asymptotic with weights from the confidential records (the paper's, and the default),
+    although the paper states strict ε-DP: these are scaled by the smallest and largest sensitivity
+    over all records, so adding or removing one record changes every other record's term as well.
+    On an exact grid posterior (n = 2000, Beta(0.5, 3), nominal epsilon 5) one added record changed
+    the log posterior ratio by up to 199; `dpbayes audit` shows it.
 
     Attributes:
-        weights: their source.
+        weights: source of the weights.
         epsilon, window, adjacency: as for ``Censored``.
     """
 

@@ -1,8 +1,8 @@
-"""Coordinates in which chains walk through group effects: what each group's records say of it.
+"""Coordinates in which chains sample group effects, adapted to the information on each group.
 
-They are for stan_models/include/group_effects.stan, where they are offsets and multipliers of
-parameters: the posterior is the same whatever they are, so they cost no ε although they are made
-from the records. They stay with the chain; nothing of them is written.
+In stan_models/include/group_effects.stan they are offsets and multipliers of parameters. The
+posterior is the same whatever they are, so they cost no ε although they are computed from the
+records. Only the chains use them; they are never written to a file.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dpbayes.formula.groups import Stacked
 from dpbayes.stan.composition import entry
 from dpbayes.stan.program import MULTIPLICITY
 
-_REACH = 5.0  # what is left out must be little beside the least that records say
+_REACH = 5.0  # sds that the grid covers: the mass outside must be negligible
 _GRID = np.linspace(-1, 1, 21) * _REACH  # in sds of an effect, but wider away from its mean
-# A little way off, clamped terms have no slope, and what records say may be narrower than the first
-# grid by a thousand times: it has these points near the mode, too.
+# A short distance away clamped terms have no slope, and a likelihood may be a thousand times
+# narrower than the first grid. So that grid also has these points near the mode.
 _NEAR = np.geomspace(1e-4, 0.4, 12)
 _NEAR = np.concatenate([-_NEAR, _NEAR])[:, None]
-_PASSES = 5  # each finds sds down to a fifth of those of the one before
-_ROUNDS = 3  # of modes, in which sds and information settle
+_PASSES = 5  # each resolves sds down to a fifth of those of the previous pass
+_ROUNDS = 3  # of modes, over which sds and information converge
 _SWEEPS = 2  # over the coordinates of a start
 _LARGEST = 1e100  # beyond it, Stan's arithmetic with these could overflow
 
@@ -39,25 +39,30 @@ def group_coordinates(
     at: xr.DataTree | None = None,
     labels: Sequence[str] = ("",),
 ) -> dict[str, Floats]:
-    """``group_information``, ``group_estimate``, ``slope_part`` and, with cutpoints, ``gap_share``.
+    """Compute ``group_information``, ``group_estimate``, ``slope_part`` and, if any, ``gap_share``.
 
-    Given all else at the mode, a group's likelihood is taken as the normal one that leaves its
-    effect with the mean and sd that it has. These come from gradients on a grid: clamped terms have
-    no second derivative to speak of, and few records of a group can have several modes, of which
-    the nearest says little. Groups of a column share no record, so a gradient serves all of them.
+    Given all other parameters at the mode, a group's likelihood is approximated by the normal one
+    that gives its effect the same mean and sd. These come from gradients on a grid: clamped terms
+    have no useful second derivative, and a group with few records can have several modes, of which
+    the nearest holds little information. Groups of a column share no record, so one gradient serves
+    all of them.
 
-    A mode in effects and their sds has too wide sds. In coordinates that suit the effects, they are
-    as good as integrated out, and a mode is one of all else: there, coordinates are found anew.
-    That takes rounds: with many groups, information that is a tenth off still moves the mode.
+    The joint mode of effects and their sds has too large sds. In coordinates adapted to the
+    effects, these are nearly integrated out, and the mode is one of all other parameters: there,
+    the coordinates are computed again. This takes several rounds: with many groups, an error of a
+    tenth in the information still moves the mode.
 
-    There is always a result, since whether there is one would depend on the records: a group that
-    nothing was found for keeps the coordinates it has, and all of them where the mode fails.
+    The function never fails, as a failure would depend on the records: a group without usable
+    information keeps its non-centred coordinates, and all groups do where no mode is found.
 
     Args:
-        bound: the stage with its coordinates as ``Model.data`` leaves them, non-centred.
-        data: of the program. Only shapes, groups, covariates and priors are read.
-        at: the draw that anchors the stage, if one does: a point that was paid for.
-        labels: of the columns that have group effects (``Model.labels``).
+        bound: the stage in non-centred coordinates, as ``Model.data`` sets them.
+        data: program data, of which only shapes, groups, covariates and priors are read.
+        at: the draw that anchors the stage, a point that was paid for; or None.
+        labels: labels of the columns that have group effects (``Model.labels``).
+    Returns:
+        program data for ``rebind``, by name; empty where the engine failed. ``gap_share`` is for
+        families with cutpoints.
     """
     try:
         with np.errstate(all="ignore"):
@@ -69,39 +74,41 @@ def group_coordinates(
 def _near_mode(
     bound: EmbeddedBinding, data: Mapping[str, Any], at: xr.DataTree | None, labels: Sequence[str]
 ) -> dict[str, Floats]:
-    """The same where arithmetic allows it."""
+    """Compute the coordinates of all columns near the mode. EngineError where there is none."""
 
-    def found_at(point: Vector) -> dict[str, Floats]:
-        found: dict[str, Floats] = {}
+    def coordinates_at(point: Vector) -> dict[str, Floats]:
+        coordinates: dict[str, Floats] = {}
         for label in labels:
-            of_column = _of_column(bound, point, data, label)
-            found |= {entry(name, label): value for name, value in of_column.items()}
-        return found
+            column_coordinates = _of_column(bound, point, data, label)
+            coordinates |= {entry(name, label): value for name, value in column_coordinates.items()}
+        return coordinates
 
     start = _start(bound, int(data["rows"])) if at is None else bound.unconstrain(at)[0]
     point = bound.mode(start)
-    found = found_at(point)
+    coordinates = coordinates_at(point)
     for _ in range(_ROUNDS):
-        point = _mode_between(bound, bound.rebind(**found), point, data, labels)
+        point = _mode_between(bound, bound.rebind(**coordinates), point, data, labels)
         if not np.isfinite(point).all():
             break
-        found = found_at(point)
-    return found
+        coordinates = coordinates_at(point)
+    return coordinates
 
 
 def _of_column(
     bound: EmbeddedBinding, point: Vector, data: Mapping[str, Any], label: str
 ) -> dict[str, Floats]:
-    """Those of a column's effects around a point, 0 where arithmetic does not allow them."""
+    """Coordinates of a column's effects around a point, 0 where they would overflow."""
     ending = entry("", label)
     own = {name.removesuffix(ending): v for name, v in data.items() if name.endswith(ending)}
     stacked = Stacked(own, data.get(MULTIPLICITY, 1))
-    near = _Slopes(bound, point, np.shape(own["group_estimate"]), stacked, label)
-    near.measure()
-    found = near.coordinates(own)
-    kept = np.abs([found["group_information"], found["group_estimate"]]) < _LARGEST
-    found["group_information"][~kept.all(axis=0)] = 0.0
-    return {k: np.where(np.abs(value) < _LARGEST, value, 0.0) for k, value in found.items()}
+    slopes = _Slopes(bound, point, np.shape(own["group_estimate"]), stacked, label)
+    slopes.measure()
+    coordinates = slopes.coordinates(own)
+    representable = (
+        np.abs([coordinates["group_information"], coordinates["group_estimate"]]) < _LARGEST
+    )
+    coordinates["group_information"][~representable.all(axis=0)] = 0.0
+    return {k: np.where(np.abs(value) < _LARGEST, value, 0.0) for k, value in coordinates.items()}
 
 
 def _mode_between(
@@ -111,33 +118,34 @@ def _mode_between(
     data: Mapping[str, Any],
     labels: Sequence[str],
 ) -> Vector:
-    """A mode of ``walk``, from a point and in coordinates of ``bound``."""
+    """Climb to a mode of ``walk``; start and result are in the coordinates of ``bound``."""
     at = bound.constrain(point[None, None])
     raw = [entry("group_raw", label) for label in labels]
     middle = make_draws({**at, **{name: np.zeros_like(at[name]) for name in raw}})
     mode = walk.mode(walk.unconstrain(middle)[0])
-    told = make_draws(walk.constrain(mode[None, None]))
+    draws = make_draws(walk.constrain(mode[None, None]))
     for label in labels:
-        told = non_centred(told, data, label)
-    return np.asarray(bound.unconstrain(told)[0])
+        draws = non_centred(draws, data, label)
+    return np.asarray(bound.unconstrain(draws)[0])
 
 
 def _start(bound: EmbeddedBinding, n: int) -> Vector:
-    """Where to look for a mode: far from it, clamped terms have no slope.
+    """A point from which to climb to a mode, as clamped terms have no slope far from it.
 
-    The best of a public grid in each of the intercepts, cutpoints and dispersions, one by one.
+    It is the best point of a public grid in each of the intercepts, cutpoints and dispersions, one
+    coordinate after the other.
     """
     names = bound.coordinates()
-    moved = [i for i, k in enumerate(names) if not k.startswith(("group_", "coefficient"))]
+    searched = [i for i, k in enumerate(names) if not k.startswith(("group_", "coefficient"))]
     steps = np.geomspace(0.1, 10 * np.sqrt(n), 16)
-    steps = np.concatenate([[0], steps, -steps])  # the first of equal ones is taken
+    steps = np.concatenate([[0], steps, -steps])  # argmax takes the first of equal values
     point = np.zeros(len(names))
     for _ in range(_SWEEPS):
-        for i in moved:
-            tried = np.tile(point, (len(steps), 1))
-            tried[:, i] += steps
-            found = [bound.density(one)[0] for one in tried]
-            point = tried[np.argmax(np.nan_to_num(found, nan=-np.inf))]
+        for i in searched:
+            trials = np.tile(point, (len(steps), 1))
+            trials[:, i] += steps
+            densities = [bound.density(trial)[0] for trial in trials]
+            point = trials[np.argmax(np.nan_to_num(densities, nan=-np.inf))]
     return point
 
 
@@ -145,9 +153,9 @@ class _Slopes:
     """Gradients of a log density in the group effects around a point.
 
     Attributes:
-        at: the point's parameters.
-        information: precision of what the records say of each effect, shape as the effects.
-        slope: its gradient at the point.
+        at: parameters at the point, by name.
+        information: precision of the likelihood of each effect, in the shape of the effects.
+        slope: gradient of the log-likelihood in each effect, at the point.
     """
 
     def __init__(
@@ -175,31 +183,35 @@ class _Slopes:
         self.information, self.slope = np.zeros(shape), np.zeros(shape)
 
     def _places(self, parameter: str) -> Ints:
-        """Where a parameter's entries stand among the coordinates."""
+        """Indices of a parameter's entries among the coordinates."""
         own = entry(parameter, self._label)
-        found = [i for i, name in enumerate(self._names) if name.split(".")[0] == own]
-        return np.asarray(found, dtype=int)
+        indices = [i for i, name in enumerate(self._names) if name.split(".")[0] == own]
+        return np.asarray(indices, dtype=int)
 
     def _gradient(self, effect: Floats) -> Vector:
-        """At other effects; in all effects that of the likelihood."""
+        """Gradient at other effects; in the effects' coordinates, that of the log-likelihood."""
         moved = self._point.copy()
         moved[self._effects] = effect / self._sd
-        _, found = self._bound.density(moved)
-        found[self._effects] = (found[self._effects] + moved[self._effects]) / self._sd
-        return found
+        _, gradient = self._bound.density(moved)
+        gradient[self._effects] = (gradient[self._effects] + moved[self._effects]) / self._sd
+        return gradient
 
     def measure(self) -> None:
-        """Find ``information`` and ``slope``."""
+        """Compute ``information`` and ``slope`` of all effects."""
         before = self.at["group_effect"]
         for index in np.ndindex(before.shape[1:]):
             for part in self._stacked.part:
                 self._measure((part, *index), before)
 
     def _measure(self, own: tuple[Any, ...], before: Floats) -> None:
-        """The same for a column, and one of its levels.
+        """Compute ``information`` and ``slope`` for a column's effects at one outcome level.
 
-        The sd of effects is that of a step of EM with each pass, and wider by about a sd of its
-        logarithm: likelihoods that are not normal are better told where effects are far apart.
+        Each pass updates the prior sd of the effects by a step of EM, and widens it by about one sd
+        of its logarithm: a wide prior shows the shape of likelihoods that are not normal.
+
+        Args:
+            own: index of the effects.
+            before: all effects at the point.
         """
         sd, mean = float(self._sd[own].max()), before[own]
         farthest = 2 * sd
@@ -222,14 +234,14 @@ class _Slopes:
         self.slope[own] = self.information[own] * (mean - before[own]) + mean / used**2
 
     def coordinates(self, data: Mapping[str, Any]) -> dict[str, Floats]:
-        """As ``group_coordinates``."""
+        """Coordinates from the measured information (``coordinates_of``)."""
         share = self._gap_share() if "gap_share" in data else None
         return coordinates_of(
             self._stacked, self.at, self.information, self.slope, data, gap_share=share
         )
 
     def _gap_share(self) -> Vector:
-        """Of the gaps between cutpoints, in what the effects of the last column are moved by."""
+        """Share of each gap between cutpoints in shifts of the last column's effects."""
         gap = self.at["gap"]
         if self._stacked.last == len(self._stacked.part):
             return np.zeros(len(gap))
@@ -249,43 +261,46 @@ def coordinates_of(
     data: Mapping[str, Any],
     gap_share: Vector | None = None,
 ) -> dict[str, Floats]:
-    """As ``group_coordinates``, by what a likelihood says of each effect near a point.
+    """Coordinates (``group_coordinates``) from the likelihood of each effect near a point.
 
     Args:
         stacked: the columns of effects.
-        at: parameters at the point.
+        at: parameters at the point, by name.
         information: precision of each effect by the likelihood, shape (J,) or (J, levels).
-        slope: of the log-likelihood in each effect, at the point.
-        data: of the program.
-        gap_share: of cutpoints.
+        slope: gradient of the log-likelihood in each effect at the point, in the same shape.
+        data: program data.
+        gap_share: share of the gaps between cutpoints, for families with cutpoints.
     """
     information, slope = information.copy(), slope.copy()
-    found = {"group_information": information, "slope_part": stacked.slope_part()}
-    if gap_share is not None:  # cutpoints have the intercept's place, with the other sign
-        found["gap_share"] = gap_share
+    coordinates = {"group_information": information, "slope_part": stacked.slope_part()}
+    if gap_share is not None:  # cutpoints replace the intercept, with the opposite sign
+        coordinates["gap_share"] = gap_share
         intercept = -at["first_cutpoint"] - gap_share @ at["gap"]
         location = -data["prior_cutpoint"][0]
     else:
         intercept, location = at["intercept"], data["prior_intercept"][0]
     for t in range(stacked.slopes):
         _less_intercepts(stacked, t, information, slope)
-    told = information > 0
-    step = np.divide(slope, information, out=np.zeros(slope.shape), where=told)
-    found["group_estimate"] = at["group_effect"] + step
+    informed = information > 0
+    step = np.divide(slope, information, out=np.zeros(slope.shape), where=informed)
+    coordinates["group_estimate"] = at["group_effect"] + step
     if "coefficient" in at:
-        found["group_estimate"] += data["group_mean"] @ at["coefficient"]
+        coordinates["group_estimate"] += data["group_mean"] @ at["coefficient"]
     effects = at["group_effect"].reshape(stacked.width, -1)
     for t, part in enumerate(stacked.part):
         if len(stacked.part) > 1:
             others = stacked.others(t, effects)
-            found["group_estimate"][part] += others.reshape(slope[part].shape)
+            coordinates["group_estimate"][part] += others.reshape(slope[part].shape)
         if t >= stacked.slopes:
-            found["group_estimate"][part] += intercept - (t < stacked.last) * location
-    return found
+            coordinates["group_estimate"][part] += intercept - (t < stacked.last) * location
+    return coordinates
 
 
 def _less_intercepts(stacked: Stacked, t: int, information: Floats, slope: Floats) -> None:
-    """Information and gradient of slopes where their groups' intercepts are not known."""
+    """Reduce information and gradient of slopes to those with their groups' intercepts unknown.
+
+    ``information`` and ``slope`` are changed in place.
+    """
     s = stacked.intercept_of(t)
     if s is None:
         return
@@ -298,19 +313,21 @@ def _less_intercepts(stacked: Stacked, t: int, information: Floats, slope: Float
 
 
 def _stretched(reach: Vector) -> Floats:
-    """``_GRID`` by a hyperbolic sine, so that its ends are wider by reach: shape (G, groups)."""
+    """``_GRID`` stretched by a hyperbolic sine to ends ``reach`` times as far: (G, groups)."""
     bend = np.ones(len(reach))
-    for _ in range(20):  # of sinh(bend) = reach bend, reach at least 1
+    for _ in range(20):  # fixed-point iteration for sinh(bend) = reach bend, reach at least 1
         bend = np.maximum(np.arcsinh(reach * bend), 1e-3)
     return np.sinh(_GRID[:, None] / _REACH * bend) / bend * _REACH
 
 
 def _moments(points: Floats, slopes: Floats, sd: float, width: Vector) -> tuple[Vector, Vector]:
-    """Means and sds of effects, from slopes of their log likelihoods; shapes (G, groups).
+    """Posterior means and sds of effects, from slopes of their log-likelihoods on a grid.
 
     Args:
-        sd: of the effects' prior.
-        width: of sds, by which points were chosen; no point tells of a fifth of it.
+        points: grid points, shape (G, groups).
+        slopes: slopes at these points, shape (G, groups).
+        sd: standard deviation of the effects' prior.
+        width: sds by which the points were chosen; below a fifth of them the grid is too coarse.
     """
     steps = np.diff(points, axis=0)
     rises = (slopes[1:] + slopes[:-1]) / 2 * steps
@@ -326,10 +343,12 @@ def _moments(points: Floats, slopes: Floats, sd: float, width: Vector) -> tuple[
 
 
 def non_centred(draws: xr.DataTree, data: Mapping[str, Any], label: str = "") -> xr.DataTree:
-    """Draws of any coordinates, told in those of a program that is given none.
+    """Convert draws in any coordinates to the program's default, non-centred ones.
 
     Args:
-        label: of the column whose group effects are meant.
+        draws: posterior draws.
+        data: program data.
+        label: label of the column whose group effects are converted.
     """
     posterior = draws["posterior"].to_dataset()
 
@@ -351,6 +370,6 @@ def non_centred(draws: xr.DataTree, data: Mapping[str, Any], label: str = "") ->
             left = left / np.cosh(r)
         own = effect[:, :, a - 1 : b] / sd[:, :, t, None]
         raw[:, :, a - 1 : b] = (own - known) / left[:, :, None]
-    told = entry("group_raw", label)
-    changed = posterior.assign({told: posterior[told].copy(data=raw)})
+    name_of_raw = entry("group_raw", label)
+    changed = posterior.assign({name_of_raw: posterior[name_of_raw].copy(data=raw)})
     return draws.assign({"posterior": xr.DataTree(changed)})

@@ -1,4 +1,4 @@
-"""A mechanism's posteriors on records: draws, by-record risk, and synthetic outcomes."""
+"""Posteriors of a mechanism given records: draws, by-record risk and synthetic outcomes."""
 
 from __future__ import annotations
 
@@ -31,31 +31,32 @@ from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Column
 from dpbayes.stan.model import ColumnModel
 
-ROWS_AT_ONCE = 100_000  # synthetic rows that a program holds as data
-REPLICATES = 4  # of which each synthetic row takes one
-CLAMPED = 0.1  # share of records, from which it is said
-FAR = 4.0  # of a draw from the unclamped fit, in its standard errors, from which it is said
+ROWS_AT_ONCE = 100_000  # most synthetic rows in a program's data, which bounds memory
+REPLICATES = 4  # replicates with seeds of their own, among which each synthetic row chooses
+CLAMPED = 0.1  # share of clamped records above which a warning is given
+FAR = 4.0  # standard errors of a draw from the unclamped fit above which a warning is given
 
 
 def fit_stages(
     task: Task, name: str, stages_of: Callable[[PublicFacts], tuple[Stage, ...]]
 ) -> PosteriorFit:
-    """Sample the stages of a mechanism one after the other.
+    """Sample the stages of a mechanism in order.
 
-    Where no weight is taken from the records the unweighted fit waits until a result asks for it
+    Where no weight depends on the records, the unweighted fit is postponed until a result needs it
     (``PosteriorFit.risk_unweighted``).
 
     Args:
-        name: of the mechanism, for messages.
-        stages_of: its stages, from public facts.
+        task: the records and the means to model them.
+        name: name of the mechanism, for messages.
+        stages_of: function that derives the stages from public facts.
     Raises:
         DataError, ConvergenceError, EngineError, ProgramError.
     """
     records = task.shared(BoundRecords)
     stages = stages_of(records.problem())
     # One seed for the unweighted fit, one for the draws between stages, one for each stage.
-    _, between, *seeds = np.random.SeedSequence(task.entropy).spawn(2 + len(stages))
-    rng = np.random.default_rng(between)
+    _, between_stages, *seeds = np.random.SeedSequence(task.entropy).spawn(2 + len(stages))
+    rng = np.random.default_rng(between_stages)
     posteriors: list[Posterior] = []
     drawn: xr.DataTree | None = None
     before: Candidates | None = None
@@ -68,16 +69,16 @@ def fit_stages(
             elif isinstance(stage.anchor, AnchorTables):
                 drawn = stage.anchor.draw(records, task.noise)
             if stage.plain:
-                posterior, what = records.unweighted_released, "unweighted fit"
+                posterior, description = records.unweighted_released, "unweighted fit"
             else:
                 bound = bind_stage(records, stage, drawn, before)
-                around = posteriors[-1].draws if stage.anchor == "draw" else None
-                posterior = records.sample(bound, seed, task.checkpoint, around)
-                what = f"{name} fit" + (f", stage {number}" if len(stages) > 1 else "")
-            records.require(posterior, what)
+                previous_draws = posteriors[-1].draws if stage.anchor == "draw" else None
+                posterior = records.sample(bound, seed, task.checkpoint, previous_draws)
+                description = f"{name} fit" + (f", stage {number}" if len(stages) > 1 else "")
+            records.require(posterior, description)
             posteriors.append(posterior)
             anchors.append(drawn)
-    except ConvergenceError:  # the same chains would fail again
+    except ConvergenceError:  # stored chains would fail again, so a second call needs new ones
         if task.checkpoint is not None:
             task.checkpoint.clear()
         raise
@@ -89,11 +90,11 @@ def fit_stages(
 def synthetic_columns(
     on: BoundRecords, output: Drawn, rows: int, rng: np.random.Generator
 ) -> pd.DataFrame:
-    """From the program with public constants in place of every confidential value.
+    """Draw synthetic columns from the program, with constants for every confidential value.
 
-    Seeds of Stan's generator have 31 bits, which can be enumerated: each row takes its values
-    from one of several replicates with seeds of their own, chosen row by row. A bundled
-    program draws no row by others, and is given blocks of them.
+    Seeds of Stan's generator have 31 bits, which can be enumerated: each row therefore takes its
+    values from one of several replicates with seeds of their own, chosen row by row. A bundled
+    program draws each row independently of the others, so that rows are drawn in blocks.
     """
     public = on.model.public(on.task.records, rows)
     if rows <= ROWS_AT_ONCE or not on.model.program.bundled:
@@ -107,12 +108,12 @@ def synthetic_columns(
 def one_of(
     on: BoundRecords, draws: xr.DataTree, rows: int, rng: np.random.Generator
 ) -> pd.DataFrame:
-    """``synthetic_columns`` of one of the draws."""
+    """Draw synthetic columns at one of the draws, chosen at random."""
     return synthetic_columns(on, Drawn(draws, int(rng.integers(count_draws(draws)))), rows, rng)
 
 
 def check_of(on: BoundRecords, draws: xr.DataTree, replicates: int) -> Check:
-    """Posterior predictive checks. DataError: there are no records."""
+    """Compute posterior predictive checks. DataError if there are no records."""
     records = on.task.records
     rows = max(len(records), 1)
     public = on.model.public(records, rows)
@@ -127,14 +128,14 @@ def _replicated(
     blank: BoundModel,
     rng: np.random.Generator,
 ) -> pd.DataFrame:
-    """``synthetic_columns`` of public rows that are bound already."""
+    """Draw synthetic columns for public rows to which ``blank`` is bound."""
     rows = len(public)
 
     def replicate(changes: Mapping[str, Any]) -> NDArray[Any]:
         bound = blank.rebind(**changes) if changes else blank
         seeds = rng.integers(2**31, size=REPLICATES).tolist()
-        found = np.stack([bound.y_rep(*output, seed) for seed in seeds])
-        return np.asarray(found[rng.integers(REPLICATES, size=rows), np.arange(rows)])
+        replicates = np.stack([bound.y_rep(*output, seed) for seed in seeds])
+        return np.asarray(replicates[rng.integers(REPLICATES, size=rows), np.arange(rows)])
 
     return on.model.draw(public, replicate)
 
@@ -144,11 +145,12 @@ class PosteriorFit(Fitted):
     """Posteriors of a mechanism given records. Confidential.
 
     Attributes:
-        name: of the mechanism.
+        name: name of the mechanism.
         on: the records bound to the program.
-        stages_of: the mechanism's stages, from public facts.
-        stages, posteriors: of the mechanism, in order; data sets are drawn from the last.
-        anchors: for each stage the draw of the stage before that it is anchored at, or None.
+        stages_of: function that derives the mechanism's stages from public facts.
+        stages, posteriors: the stages and their posteriors in order; data sets are drawn from the
+            last.
+        anchors: the draw at which each stage is anchored, or None.
         seed: reproduces the fit as ``SamplerSettings(seed=...)``; as secret as the records.
     """
 
@@ -162,7 +164,7 @@ class PosteriorFit(Fitted):
 
     @property
     def settings(self) -> Mapping[str, Any]:  # type: ignore[override]  # read only
-        """Formula, family, its priors, weight and window of each stage; public."""
+        """Formula, family, priors, and the weight and window of each stage; public."""
         stages = [stage.to_dict() for stage in self.stages]
         return {**self.on.model.public_settings(), "stages": stages}
 
@@ -175,7 +177,7 @@ class PosteriorFit(Fitted):
         return next(self.outputs(1, noise))
 
     def outputs(self, count: int, noise: Noise) -> Iterator[Drawn]:
-        """``count`` posterior draws."""
+        """Take ``count`` posterior draws."""
         return self.posterior.chosen(count, noise, noise.rng)
 
     def check_outputs(self, count: int) -> None:
@@ -190,113 +192,116 @@ class PosteriorFit(Fitted):
         return one_of(self.on, self.unweighted.draws, self.on.task.rows, rng)
 
     def versions(self) -> Mapping[str, str]:
-        of_engine = self.on.task.engine.versions()
+        engine_versions = self.on.task.engine.versions()
         drawn = any(isinstance(stage.anchor, AnchorTables) for stage in self.stages)
-        chosen = drawn or self.posterior.on.candidates is not None  # by OpenDP
-        return {**of_engine, **(versions("opendp") if chosen else {})}
+        uses_opendp = drawn or self.posterior.on.candidates is not None  # both by OpenDP
+        return {**engine_versions, **(versions("opendp") if uses_opendp else {})}
 
     def beside(self, records: pd.DataFrame) -> NeighbourRecords:
-        """Other records, as they are given to ``Synthesizer.fit``, bound to the program."""
+        """Bind other records, in the form that ``Synthesizer.fit`` takes, to the program."""
         return NeighbourRecords(self.on, records)
 
     def bound_stages(self, records: pd.DataFrame | None = None) -> tuple[BoundStage, ...]:
         if records is None:
             return tuple(posterior.on for posterior in self.posteriors)
         other = self.beside(records)
-        found: list[BoundStage] = []
+        stages: list[BoundStage] = []
         for stage, drawn in zip(self.stages_of(other.problem()), self.anchors, strict=True):
-            before = found[-1].candidates if found and stage.anchor == "draw" else None
-            found.append(bind_stage(other, stage, drawn, before))
-        return tuple(found)
+            before = stages[-1].candidates if stages and stage.anchor == "draw" else None
+            stages.append(bind_stage(other, stage, drawn, before))
+        return tuple(stages)
 
     @property
     def posterior(self) -> Posterior:
-        """The stage that data sets are drawn from."""
+        """The posterior of the last stage, from which data sets are drawn."""
         return self.posteriors[-1]
 
     @property
     def draws(self) -> xr.DataTree:
-        """Draws of that stage, groups posterior and sample_stats."""
+        """Draws of the last stage, with groups posterior and sample_stats."""
         return self.posterior.draws
 
     @property
     def diagnostics(self) -> Diagnostics:
-        """Diagnostics of that stage."""
+        """Convergence diagnostics of the last stage."""
         return self.posterior.diagnostics
 
     @property
     def risk(self) -> RecordRisk:
-        """By-record risk of that stage."""
+        """By-record risk of the last stage."""
         return self.posterior.risk.of_each(self.on.kinds)
 
     @property
     def weights(self) -> Vector:
-        """Shape (n,), alpha_i of that stage; ones for mechanisms without weights."""
+        """Weights alpha_i of the last stage, shape (n,); ones for mechanisms without weights."""
         return self.on.kinds.each_record(self.posterior.on.weighting.weights)
 
     @property
     def truncated(self) -> Mask:
-        """Shape (n,), records whose weight Weighted-e set to 0."""
+        """Mask of the records whose weight Weighted-e set to 0, shape (n,)."""
         return self.on.kinds.each_record(self.posterior.on.weighting.truncated)
 
     @property
     def window(self) -> Window:
-        """The clamp of that stage, infinite without one."""
+        """Ends of the clamp of the last stage; infinite without one."""
         return self.stages[-1].window
 
     @property
     def unweighted(self) -> Posterior:
-        """The unweighted fit, made now if need be. Nothing of a release depends on it."""
+        """The unweighted fit, computed at first use; no release depends on that computation."""
         released = [p for p in self.posteriors if p.on.stage.plain]
         return released[0] if released else self.on.unweighted
 
     @property
     def risk_unweighted(self) -> RecordRisk:
-        """Sensitivities and bounds before, under the unweighted fit."""
+        """By-record risk under the unweighted fit, before any protection."""
         return self.unweighted.risk.of_each(self.on.kinds)
 
     @property
     def lipschitz(self) -> Vector:
-        """By-record Lipschitz bounds after the refit, shape (n,)."""
+        """By-record Lipschitz bounds of the last stage, shape (n,)."""
         return self.risk.lipschitz
 
     @property
     def lipschitz_unweighted(self) -> Vector:
-        """By-record bounds before, under the unweighted fit, shape (n,)."""
+        """By-record Lipschitz bounds under the unweighted fit, shape (n,)."""
         return self.risk_unweighted.lipschitz
 
     @property
     def lipschitz_bound(self) -> float:
-        """Δ: the largest by-record bound after the refit."""
+        """Lipschitz bound Δ: the largest by-record bound of the last stage."""
         return self.risk.bound
 
     @property
     def lipschitz_bound_unweighted(self) -> float:
-        """The largest by-record bound before."""
+        """The largest by-record Lipschitz bound under the unweighted fit."""
         return self.risk_unweighted.bound
 
     @property
     def epsilon_local(self) -> float:
-        """ε_x = 2Δ on these records; confidential."""
+        """Local ε_x = 2Δ on these records; confidential."""
         return 2 * self.lipschitz_bound
 
     @property
     def n_censored(self) -> int:
-        """Records whose weighted log-likelihood left the window for at least one draw."""
+        """Number of records whose weighted term left the window for at least one draw."""
         return int(self.risk.censored.sum())
 
     @property
     def n_truncated(self) -> int:
-        """Records whose weight Weighted-e set to 0."""
+        """Number of records whose weight Weighted-e set to 0."""
         return int(self.truncated.sum())
 
     @property
     def converged(self) -> bool:
-        """True if every fit that the release rests on passed every check."""
-        fits = [each.diagnostics for each in self.posteriors if each.choices is None]
+        """Whether every fit that the release depends on passed all convergence checks."""
+        diagnostics = [
+            posterior.diagnostics for posterior in self.posteriors if posterior.choices is None
+        ]
+        # Confidential weights are computed from the unweighted fit, which must converge as well.
         if any(stage.weights.name == "confidential" for stage in self.stages):
-            fits.append(self.on.unweighted.diagnostics)
-        return all(fit.converged for fit in fits)
+            diagnostics.append(self.on.unweighted.diagnostics)
+        return all(checks.converged for checks in diagnostics)
 
     def coefficients(self, column: str | None = None) -> pd.DataFrame:
         """Posterior mean and sd of the regression coefficients in the covariates' own units.
@@ -305,8 +310,8 @@ class PosteriorFit(Fitted):
         predictor and an intercept.
 
         Args:
-            column: whose model is meant, or which part (``zero``, ``count``); needed where there
-                are several.
+            column: name of the modelled column, or of a part of its family (``zero``, ``count``);
+                required where there are several.
         """
         return coefficients_of(self.draws, *self._model_of(column))
 
@@ -323,64 +328,67 @@ class PosteriorFit(Fitted):
         return group_sds_of(self.draws, self.on.data, model, label)
 
     def _model_of(self, column: str | None) -> tuple[ColumnModel, str]:
-        """The model of a column, and its label; of the only one, if there is one.
+        """The model of a column and its label; those of the only column if none is named.
 
-        Parts of a family are told by their labels.
+        Parts of a family are identified by their labels.
         """
         pairs = self.on.model.predictors
         parts = len(pairs) > len(self.on.model.columns)
-        found = {label if parts else model.outcome.name: (model, label) for model, label in pairs}
-        if column is None and len(found) == 1:
-            return next(iter(found.values()))
-        if column not in found:
-            raise SchemaError(f"column = {column!r} must be one of {', '.join(found)}.")
-        return found[column]
+        by_name = {label if parts else model.outcome.name: (model, label) for model, label in pairs}
+        if column is None and len(by_name) == 1:
+            return next(iter(by_name.values()))
+        if column not in by_name:
+            raise SchemaError(f"column = {column!r} must be one of {', '.join(by_name)}.")
+        return by_name[column]
 
     def lost(self) -> pd.DataFrame:
-        """Coefficients beside those of the unclamped fit: ``mean``, ``sd`` and ``off``.
+        """Compare coefficients with those of the unclamped fit: ``mean``, ``sd`` and ``off``.
 
-        ``off`` is what a draw is expected to be away from the unclamped posterior's mean, in sds
-        of that posterior: sqrt((m - m0)² + s²) / s0, which is 1 without any protection. One row
-        for each coefficient of each column that has some; confidential.
+        ``off`` is the root mean squared distance of a draw from the unclamped posterior's mean, in
+        sds of that posterior: sqrt((m - m0)² + s²) / s0, which is 1 without any protection. There
+        is one row for each coefficient of each column that has coefficients; confidential.
         """
-        found = []
+        tables = []
         for model, label in zip(self.on.model.columns, self.on.model.labels, strict=True):
             try:
-                ours = coefficients_of(self.draws, model, label)
+                protected = coefficients_of(self.draws, model, label)
                 plain = coefficients_of(self.unweighted.draws, model, label)
             except ProgramError:
                 continue
-            ours.index = [f"{model.outcome.name}: {name}" for name in ours.index]
-            away = np.hypot(ours["mean"].to_numpy() - plain["mean"].to_numpy(), ours["sd"])
-            found.append(ours.assign(off=np.asarray(away) / plain["sd"].to_numpy()))
-        return pd.concat(found) if found else pd.DataFrame(columns=["mean", "sd", "off"])
+            protected.index = [f"{model.outcome.name}: {name}" for name in protected.index]
+            distances = np.hypot(
+                protected["mean"].to_numpy() - plain["mean"].to_numpy(), protected["sd"]
+            )
+            tables.append(protected.assign(off=np.asarray(distances) / plain["sd"].to_numpy()))
+        return pd.concat(tables) if tables else pd.DataFrame(columns=["mean", "sd", "off"])
 
     def _warnings(self) -> tuple[str, ...]:
-        """What the clamp and the weights cost beyond what is usual."""
+        """Warnings where clamp and weights cost more utility than usual."""
         if self.stages[-1].plain:
             return ()
-        found = []
+        warnings = []
         share = self.n_censored / self.on.n
         if share > CLAMPED:
-            found.append(
+            warnings.append(
                 f"{share:.0%} of the records were clamped at some draw: what they say of the "
                 "parameters was cut. More ε, tempering (`anchored`, or a larger range L of it) or "
                 "a simpler model leaves more of it."
             )
-        off = self.lost()["off"]
-        if len(off) and off.max() > FAR:
-            found.append(
-                f"A draw of the coefficient {off.idxmax()!r} is {off.max():.1f} standard errors of "
-                f"the unclamped fit away from it ({off.median():.1f} for the median coefficient; 1 "
-                "is what a posterior has without protection): this regression is lost in part."
+        distances = self.lost()["off"]
+        if len(distances) and distances.max() > FAR:
+            warnings.append(
+                f"A draw of the coefficient {distances.idxmax()!r} is {distances.max():.1f} "
+                "standard errors of the unclamped fit away from it "
+                f"({distances.median():.1f} for the median coefficient; 1 is what a posterior has "
+                "without protection): this regression is lost in part."
             )
-        return tuple(found)
+        return tuple(warnings)
 
     def check(self, replicates: int = CHECKED) -> Check:
-        """Posterior predictive checks of the model that data sets are drawn from.
+        """Compute posterior predictive checks of the model from which data sets are drawn.
 
         Args:
-            replicates: data sets that the records are compared with.
+            replicates: number of replicated data sets that the records are compared with.
         Raises:
             DataError: there are no records.
         """
@@ -432,17 +440,21 @@ class PosteriorFit(Fitted):
         }
 
     def _lines(self) -> tuple[str, ...]:
-        told = ", ".join(self.on.model.left_out())
+        omitted = ", ".join(self.on.model.left_out())
         return (
             f"Confidential: Lipschitz bound {self.lipschitz_bound_unweighted:.3f} unweighted, "
             f"{self.lipschitz_bound:.3f} here; local ε_x = 2Δ = {stated(self.epsilon_local)}; "
             f"{self.n_censored} records censored, {self.n_truncated} truncated.",
             self._quality(),
-            *([f"Not released, because neither public nor the outcome: {told}"] if told else ()),
+            *(
+                [f"Not released, because neither public nor the outcome: {omitted}"]
+                if omitted
+                else ()
+            ),
         )
 
     def _quality(self) -> str:
-        """How good the draws are of the posterior, in a line."""
+        """One line on the quality of the draws: convergence, or effective candidate points."""
         choices = self.posterior.choices
         if choices is None:
             return f"Confidential: convergence {self.diagnostics}"

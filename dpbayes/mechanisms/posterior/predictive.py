@@ -1,8 +1,9 @@
-"""Posterior predictive checks: records beside replicates of them. Confidential, all of it.
+"""Posterior predictive checks, which compare the records with replicates of them. Confidential.
 
-Whatever family or program drew the replicates: they are compared as data sets are, so that a
-family that does not fit shows. In-sample checks are lenient: what they find is there, what they do
-not find need not be absent. Nothing of them is released, and no release hangs on them.
+Replicates are compared with the records as data sets, whatever family or program drew them, so that
+a family that does not fit is noticed. In-sample checks are lenient: a misfit that they find is
+real, but there may be others that they do not find. They are not released, and no release depends
+on them.
 """
 
 from __future__ import annotations
@@ -22,27 +23,28 @@ from dpbayes.schema import Column
 from dpbayes.stan.model import Model
 
 REPLICATES = 20
-FARTHEST = 4.0  # sds of replicates, from which an observed figure is marked
-LEVEL = 0.01  # of the band around a distribution function
-_SEED = 7  # of the replicates: they stay with the records
-_TAIL = 2.5  # sds, of quantile residuals
-_MOST_COUNTS = 4  # counts that have a row each
+FARTHEST = 4.0  # sds of the replicates beyond which an observed figure does not fit
+LEVEL = 0.01  # error probability of the band around a distribution function
+_SEED = 7  # of the replicates; it need not be secret, as they are never released
+_TAIL = 2.5  # sds beyond which a quantile residual counts as being in the tail
+_MOST_COUNTS = 4  # smallest counts whose shares are compared
 _QUANTILES = {"5 % quantile": 0.05, "median": 0.5, "95 % quantile": 0.95}
 
 
 @dataclass(frozen=True, repr=False)
 class Check:
-    """Observed figures beside those of replicates, and quantile residuals. Confidential.
+    """Observed figures, those of replicates, and quantile residuals. Confidential.
 
     Attributes:
-        table: a row for each column and figure: observed, mean and sd of the replicates, and
-            ``fits``: no more than 4 sds away, and not for a figure that no replicate varies in;
-            of the distribution function of residuals, inside the band.
-        residuals: by numeric column shape (n,): where each value lies among its own replicates, at
-            random where some are equal; uniform on (0, 1) if the model holds.
-        observed: the outcomes.
-        replicates: of them, in the order of the records.
-        events: by the name of a duration, the column that says whether its event was seen.
+        columns: the outcomes' columns.
+        table: a row for each column and figure: the observed value, mean and sd over the
+            replicates, and ``fits``: the observed value is at most 4 sds from the mean (equal to it
+            if the sd is 0). For the distribution function of residuals: it is inside the band.
+        residuals: rank of each value among its own replicates by numeric column, shape (n,),
+            with ties broken at random; uniform on (0, 1) if the model holds.
+        observed: the outcomes of the records.
+        replicates: replicated outcomes, in the order of the records.
+        events: columns that say whether an event was observed, by the name of its duration.
     """
 
     columns: tuple[Column, ...]
@@ -60,8 +62,13 @@ class Check:
         replicates: Sequence[pd.DataFrame],
         events: Mapping[str, Column] | None = None,
     ) -> Check:
-        """Compare them.
+        """Compare records with their replicates.
 
+        Args:
+            columns: the outcomes' columns.
+            observed: the records.
+            replicates: replicated outcomes, in the order of the records.
+            events: columns that say whether an event was observed, by the name of its duration.
         Raises:
             DataError: there is no record.
         """
@@ -73,22 +80,24 @@ class Check:
         events = events or {}
         for column in columns:
             name = column.name
-            drawn = [one[name] for one in replicates]
-            for figure, value, others in _figures(column, observed[name], drawn):
-                rows.append(_row(name, figure, value, others))
+            drawn = [replicate[name] for replicate in replicates]
+            for figure, value, replicated_values in _figures(column, observed[name], drawn):
+                rows.append(_row(name, figure, value, replicated_values))
             if not column.levels:
-                numbers = [np.asarray(one, dtype=float) for one in (observed[name], *drawn)]
+                numbers = [
+                    np.asarray(replicate, dtype=float) for replicate in (observed[name], *drawn)
+                ]
                 residuals[name] = _residuals(numbers[0], np.stack(numbers[1:]), rng)
                 rows += _of_residuals(name, residuals[name])
             if name in events:
                 rows += _of_survival(column, events[name], observed, replicates)
-        kept = observed[[column.name for column in columns]].reset_index(drop=True)
+        outcomes = observed[[column.name for column in columns]].reset_index(drop=True)
         table = pd.DataFrame(rows)
-        return cls(tuple(columns), table, residuals, kept, tuple(replicates), events)
+        return cls(tuple(columns), table, residuals, outcomes, tuple(replicates), events)
 
     @property
     def misfits(self) -> pd.DataFrame:
-        """The rows of figures that do not fit."""
+        """Rows of the table whose figures do not fit."""
         return self.table[~self.table["fits"]]
 
     def __repr__(self) -> str:
@@ -98,9 +107,9 @@ class Check:
 def replicated(
     model: Model, blank: BoundModel, draws: xr.DataTree, public: pd.DataFrame, count: int
 ) -> Iterator[pd.DataFrame]:
-    """Replicates of the records at draws spread over the posterior, as a release has them."""
-    at = np.linspace(0, count_draws(draws) - 1, count).astype(int).tolist()
-    return replicates_at(model, blank, draws, public, at)
+    """Draw ``count`` replicates of the records, at draws spread evenly over the posterior's."""
+    indices = np.linspace(0, count_draws(draws) - 1, count).astype(int).tolist()
+    return replicates_at(model, blank, draws, public, indices)
 
 
 def replicates_at(
@@ -108,11 +117,14 @@ def replicates_at(
     blank: BoundModel,
     draws: xr.DataTree,
     public: pd.DataFrame,
-    at: Sequence[int],
+    indices: Sequence[int],
 ) -> Iterator[pd.DataFrame]:
-    """A replicate at each of these draws, counted over chains."""
-    seeds = np.random.default_rng(_SEED).integers(2**31, size=len(at)).tolist()
-    for index, seed in zip(at, seeds, strict=True):
+    """Draw a replicate at each of these draws, whose indices count over all chains.
+
+    Values are rounded and validated as in a release.
+    """
+    seeds = np.random.default_rng(_SEED).integers(2**31, size=len(indices)).tolist()
+    for index, seed in zip(indices, seeds, strict=True):
 
         def y_rep(changes: Mapping[str, object], index: int = index, seed: int = seed) -> Floats:
             bound = blank.rebind(**changes) if changes else blank
@@ -125,37 +137,37 @@ def replicates_at(
 def _figures(
     column: Column, observed: pd.Series, replicates: Sequence[pd.Series]
 ) -> Iterator[tuple[str, float, Vector]]:
-    """Names of figures, observed, and shape (R,) of the replicates."""
+    """Figures of a column: name, observed value, and values of the R replicates."""
     if column.levels:
         for level in column.levels:
             shares = [
-                float((one.astype(object) == level).mean()) for one in (observed, *replicates)
+                float((values.astype(object) == level).mean()) for values in (observed, *replicates)
             ]
             yield f"share of {level}", shares[0], np.asarray(shares[1:])
         return
-    all_of = [np.asarray(one, dtype=float) for one in (observed, *replicates)]
+    all_of = [np.asarray(values, dtype=float) for values in (observed, *replicates)]
     for value in _points(column):
-        shares = [float((one == value).mean()) for one in all_of]
+        shares = [float((values == value).mean()) for values in all_of]
         yield f"share of {column.shown(value)}", shares[0], np.asarray(shares[1:])
     by_set = {
-        "mean": [one.mean() for one in all_of],
-        "sd": [one.std() for one in all_of],
-        "largest": [one.max() for one in all_of],
+        "mean": [values.mean() for values in all_of],
+        "sd": [values.std() for values in all_of],
+        "largest": [values.max() for values in all_of],
     }
-    for name, found in by_set.items():
-        yield name, float(found[0]), np.asarray(found[1:])
+    for name, statistics in by_set.items():
+        yield name, float(statistics[0]), np.asarray(statistics[1:])
     for name, q in _QUANTILES.items():
-        at = [float(np.quantile(one, q)) for one in all_of]
-        yield name, at[0], np.asarray(at[1:])
+        quantiles = [float(np.quantile(values, q)) for values in all_of]
+        yield name, quantiles[0], np.asarray(quantiles[1:])
 
 
 def _points(column: Column) -> list[float]:
-    """Values whose shares are told: bounds, atoms, and the smallest counts."""
+    """Values whose shares are compared: bounds, atoms, and the smallest counts."""
     low = column.lower or 0
     counts = [low + k for k in range(_MOST_COUNTS)] if column.type == "count" else []
     ends = [end for end in (column.lower, column.upper) if end is not None]
-    found = sorted({float(x) for x in (*ends, *column.atoms, *counts)})
-    return [x for x in found if column.upper is None or x <= column.upper]
+    values = sorted({float(x) for x in (*ends, *column.atoms, *counts)})
+    return [x for x in values if column.upper is None or x <= column.upper]
 
 
 def _row(column: str, figure: str, value: float, others: Vector) -> dict[str, object]:
@@ -168,11 +180,12 @@ def _row(column: str, figure: str, value: float, others: Vector) -> dict[str, ob
 
 
 def _residuals(observed: Vector, replicates: Floats, rng: np.random.Generator) -> Vector:
-    """Randomised quantile residuals on the uniform scale (Dunn & Smyth 1996), by replicates.
+    """Randomised quantile residuals on the uniform scale (Dunn & Smyth 1996), from replicates.
 
     Args:
-        observed: shape (n,).
-        replicates: shape (R, n).
+        observed: values of the records, shape (n,).
+        replicates: replicated values, shape (R, n).
+        rng: breaks ties.
     """
     below = (replicates < observed).sum(axis=0)
     equal = (replicates == observed).sum(axis=0)
@@ -181,7 +194,7 @@ def _residuals(observed: Vector, replicates: Floats, rng: np.random.Generator) -
 
 
 def _of_residuals(column: str, residuals: Vector) -> list[dict[str, object]]:
-    """How far residuals are from uniform, and in normal terms their mean, sd and tails."""
+    """Rows that test residuals: distance from uniform; mean, sd and tails on the normal scale."""
     n = len(residuals)
     z = special.ndtri(np.clip(residuals, 1e-9, 1 - 1e-9))
     far = float(2 * special.ndtr(-_TAIL))
@@ -205,16 +218,20 @@ def _of_residuals(column: str, residuals: Vector) -> list[dict[str, object]]:
 def _of_survival(
     time: Column, event: Column, observed: pd.DataFrame, replicates: Sequence[pd.DataFrame]
 ) -> list[dict[str, object]]:
-    """Kaplan-Meier shares after the quartiles of the times."""
+    """Rows that compare Kaplan-Meier shares after the quartiles of the observed times."""
     quartiles = np.quantile(observed[time.name].to_numpy(dtype=float), (0.25, 0.5, 0.75))
-    left = [left_at(kaplan_meier(time, event, one), quartiles) for one in (observed, *replicates)]
+    shares = [
+        left_at(kaplan_meier(time, event, data), quartiles) for data in (observed, *replicates)
+    ]
     names = [f"without {event.name} after {time.shown(float(at))}" for at in quartiles]
-    others = np.stack(left[1:])
-    return [_row(time.name, name, float(left[0][k]), others[:, k]) for k, name in enumerate(names)]
+    others = np.stack(shares[1:])
+    return [
+        _row(time.name, name, float(shares[0][k]), others[:, k]) for k, name in enumerate(names)
+    ]
 
 
 def ecdf_difference(residuals: Vector) -> float:
-    """Kolmogorov's distance of residuals from the uniform distribution."""
+    """Kolmogorov-Smirnov distance of residuals from the uniform distribution."""
     ordered = np.sort(residuals)
     n = len(ordered)
     above, below = np.arange(1, n + 1) / n - ordered, ordered - np.arange(n) / n
@@ -222,5 +239,5 @@ def ecdf_difference(residuals: Vector) -> float:
 
 
 def band(n: int) -> float:
-    """Half-width of a simultaneous band around a distribution function (Massart 1990)."""
+    """Half-width of a simultaneous band around an ECDF of n values (Massart 1990)."""
     return float(np.sqrt(np.log(2 / LEVEL) / (2 * n)))

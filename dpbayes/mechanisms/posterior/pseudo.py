@@ -1,4 +1,4 @@
-"""Mechanisms without a clamp (Hu, Williams & Savitsky, section 2)."""
+"""Pseudo-posterior mechanisms without a clamp (Hu, Williams & Savitsky, section 2)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONFIDENTIAL = "the weights are computed from the confidential records"
 
 @dataclass(frozen=True)
 class Unweighted(PosteriorMechanism):
-    """The posterior itself.
+    """The unweighted posterior, without protection.
 
     Guarantee: none. The local ε_x = 2Δ describes these records only.
     """
@@ -45,7 +45,7 @@ class Unweighted(PosteriorMechanism):
 
 @dataclass(frozen=True)
 class Weighted(PosteriorMechanism):
-    """The pseudo-posterior with risk weights.
+    """The pseudo-posterior with risk weights, which temper the likelihood of risky records.
 
     Source: hu-williams-savitsky, eq. 2.3; savitsky-williams-hu-2022.
 
@@ -53,7 +53,7 @@ class Weighted(PosteriorMechanism):
     itself confidential.
 
     Attributes:
-        weights: their source; by default the confidential records, as in the paper.
+        weights: source of the weights; by default the confidential records, as in the paper.
     """
 
     weights: WeightSource = PAPER_WEIGHTS
@@ -77,15 +77,16 @@ class Weighted(PosteriorMechanism):
 
 @dataclass(frozen=True)
 class WeightedE(PosteriorMechanism):
-    """Risk weights, set to 0 where they leave a record above epsilon/2.
+    """The pseudo-posterior with risk weights, set to 0 for records still above epsilon/2.
 
     Source: hu-williams-savitsky, section 2.2.
 
     Guarantee: asymptotic towards epsilon; the local ε_x may exceed it.
 
     Attributes:
-        epsilon: target, for ``adjacency``.
+        epsilon: the target under ``adjacency``.
         weights: scaling and shift of the weights.
+        adjacency: the neighbouring relation for which epsilon is stated.
     """
 
     epsilon: float

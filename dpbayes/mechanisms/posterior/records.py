@@ -1,8 +1,8 @@
-"""Records bound to a program, and a stage of a mechanism on them: what is sampled.
+"""Bind records to a Stan program, bind a stage of a mechanism to them, and sample it.
 
 ``bind_stage`` is the only place where a stage's weights, anchor and window become program data.
-The audit examines what it returns, and fits sample it: with group effects by a rebinding that sets
-nothing but the coordinates of ``coordinates.py``.
+Audits examine what it returns, and fits sample it. With group effects, fits first rebind it, which
+changes nothing but the coordinates of ``coordinates.py``.
 """
 
 from __future__ import annotations
@@ -36,31 +36,32 @@ from dpbayes.schema.domain import made_up
 from dpbayes.stan.model import Model, Replicate
 from dpbayes.stan.program import MULTIPLICITY
 
-PILOT_ABOVE = 20_000  # records from which chains start at draws of a pilot fit
+PILOT_ABOVE = 20_000  # records above which chains start at draws of a pilot fit
 PILOT = 2_000  # records of the pilot fit
-CHECKED = 40  # records that a user's program is checked on
-BLOCKS = 9_000  # the same where it sums blocks of records in threads: three blocks
-COARSER = 4  # times fewer points for a draw that only anchors the next stage
-SPARE = 4  # random points for each start
-# Of warm-up, where chains begin near the posterior with a metric: the part of the iterations that
-# were asked for, the least, and the most: from 150 Stan estimates a metric of its own.
+CHECKED = 40  # made-up records on which a user's program is checked
+BLOCKS = 9_000  # made-up records where the program sums blocks in threads: three blocks
+COARSER = 4  # a draw that only anchors the next stage is selected from so many times fewer points
+SPARE = 4  # random points tried for each start
+# Warm-up of chains that begin near the posterior with a metric: its share of the iterations asked
+# for, its minimum and its maximum. From 150 iterations Stan would estimate a metric of its own.
 WARM = 0.1, 100, 149
-_SINGULAR = 1e12  # condition of covariances
-# A dense metric costs K^2 per step and K^2 draws to learn: up to so many covariates where chains
-# learn it for themselves, and where draws tell it before.
+_SINGULAR = 1e12  # condition number from which a covariance matrix counts as singular
+# A dense metric costs K^2 per step and K^2 draws to learn. Most covariates with which it is used:
+# where chains learn it themselves, and where earlier draws provide it.
 DENSE_METRIC_COVARIATES = 50, 200
 
 
 class BoundRecords:
     """The records bound to the program without weights or clamp. Confidential.
 
-    It is what weight sources see (``weights.RecordsView``).
+    Weight sources see the records through it (``weights.RecordsView``).
 
     Attributes:
         n: number of records, at least 1.
-        kinds: of equal records. The program has a row for each, and weights are of kinds.
-        present: 0.0 where there is no record and one of weight 0 stands for it, otherwise 1.0.
-        data: of the program, entries of the contract excepted.
+        kinds: the unique records and their frequencies. The program has one row, and a stage one
+            weight, for each unique record.
+        present: 1.0; or 0.0 for an empty table, for which one record of weight 0 stands in.
+        data: program data, without the entries that the contract declares (weights, window).
         plain: the compiled program with the records, no weighting and no clamp.
     """
 
@@ -68,44 +69,44 @@ class BoundRecords:
         assert task.model is not None  # PosteriorMechanism.check
         self.task = task
         self.model: Model = task.model
-        # A table without records is one of the domain; its posterior is the prior.
+        # An empty table is a neighbour of a table with one record; its posterior is the prior.
         empty = task.records.empty
         records = self.model.constant_record() if empty else task.records
         self.present = 0.0 if empty else 1.0
         self.n = len(records)
-        self.data, self.kinds = self._different(self.model.data(records, task.rows))
+        self.data, self.kinds = self._unique_records(self.model.data(records, task.rows))
         program = self.model.program
         self._compiled = task.engine.compile(program)
         if not program.bundled:
             self._check()
         self.plain = self._compiled.bind({**self.data, **contract_defaults(self.size)})
 
-    def _different(self, data: dict[str, Any]) -> tuple[dict[str, Any], UniqueRows]:
-        """The data with a row for each kind of record, where the program can count them.
+    def _unique_records(self, data: dict[str, Any]) -> tuple[dict[str, Any], UniqueRows]:
+        """Reduce the data to unique records with frequencies, where the program supports it.
 
-        Of a user's program that has to be proved: else a mean of X over its rows, say, would tell
-        which records are equal.
+        A user's program must be proved to keep the contract: otherwise a mean of X over its rows,
+        for example, would depend on which records are equal.
         """
         program = self.model.program
         if not (program.counted and self.model.proof.proved) or self.task.engine.name == "recorded":
             return data, UniqueRows.each(self.n)
         names = dict.fromkeys((*with_rows(data), *self.model.proof.rows))
-        given = {name: np.asarray(data[name]) for name in names if name in data}
-        columns = {name: values for name, values in given.items() if len(values) == self.n}
+        by_name = {name: np.asarray(data[name]) for name in names if name in data}
+        columns = {name: values for name, values in by_name.items() if len(values) == self.n}
         kinds = UniqueRows.among(columns, self.n)
         return kinds.data(data, columns), kinds
 
     @property
     def size(self) -> int:
-        """Number of kinds of records: rows that the program has."""
+        """Number of unique records, which is the number of rows that the program has."""
         return self.kinds.size
 
     def _check(self) -> None:
-        """Check a user's program on made-up records: the confidential ones decide nothing."""
+        """Check a user's program on made-up records, so that no confidential record has a say."""
         rows, threads = self.task.rows, self.task.settings.threads_per_chain
         count = CHECKED if threads == 1 else BLOCKS
-        others = made_up(self.task.schema, count, np.random.default_rng(CHECKED))
-        data = self.model.data(others, rows)
+        artificial = made_up(self.task.schema, count, np.random.default_rng(CHECKED))
+        data = self.model.data(artificial, rows)
         data |= self.model.constants_at(np.arange(count) % max(1, rows), rows)
         check_contract(
             self.model.program, self._compiled, data,
@@ -114,45 +115,49 @@ class BoundRecords:
 
     @cached_property
     def blank(self) -> BoundModel:
-        """The program with as many rows as are public, every confidential value a constant."""
+        """The program with the public number of rows and constants for confidential values."""
         return self.blank_of(self.task.rows)
 
     def blank_of(self, rows: int) -> BoundModel:
-        """The same with another number of rows."""
+        """Bind the program to ``rows`` rows with constants for every confidential value."""
         return self._compiled.bind(blank_data(self.model, self.task.records, rows))
 
     def blank_block(self, public: pd.DataFrame) -> BoundModel:
-        """The same for some of the public rows, which a bundled program draws one by one."""
+        """Bind the program to these public rows with constants for every confidential value.
+
+        A bundled program draws each row by itself, so that rows may be drawn in blocks.
+        """
         return self._compiled.bind(blank_data(self.model, public, len(public)))
 
     @cached_property
     def _proposer(self) -> Proposer | None:
-        """Of candidate points from the program with public data; None where chains are drawn."""
+        """The source of public candidate points; None for engines that draw by chains."""
         if self.task.engine.draw == "chain":
             return None
         compiled: Any = self._compiled
         data = blank_data(self.model, self.task.records, self.task.rows)
-        found: Proposer = compiled.proposer(data, self._simulated)
-        return found
+        proposer: Proposer = compiled.proposer(data, self._simulated)
+        return proposer
 
     def _simulated(self, replicate: Replicate, stride: int) -> dict[str, Any]:
-        """Confidential program data, drawn; every so many of the public rows."""
+        """Simulate the confidential program data for every ``stride``-th public row."""
         public = self.model.public(self.task.records, self.task.rows).iloc[::stride]
         return self.model.drawn_data(public, replicate)
 
     def problem(self) -> PublicFacts:
         """The public facts that a mechanism may use."""
-        problem, found = PublicFacts.of(self.model, self.task.rows), self._proposer
-        if found is None:
-            return problem
-        return replace(problem, parameters=found.dimension, points=found.count)
+        facts, proposer = PublicFacts.of(self.model, self.task.rows), self._proposer
+        if proposer is None:
+            return facts
+        return replace(facts, parameters=proposer.dimension, points=proposer.count)
 
     @cached_property
     def unweighted(self) -> Posterior:
-        """The unweighted fit, made when first asked for: risk is measured under it."""
+        """The unweighted fit, under which risk is measured; computed at first use."""
         if self.task.engine.draw == "chain":
             return self.unweighted_released
-        # It is not released, and without a window few candidates would share it.
+        # This fit is not released, so chains may draw it. Without a window the posterior would
+        # concentrate on few candidate points.
         compiled = get_engine("embedded").compile(self.model.program)
         plain = compiled.bind({**self.data, **contract_defaults(self.size)})
         stage = replace(bind_stage(self, UNWEIGHTED), bound=plain, candidates=None)
@@ -160,9 +165,9 @@ class BoundRecords:
 
     @cached_property
     def unweighted_released(self) -> Posterior:
-        """The same by the engine of the release, for a mechanism that releases it."""
+        """The unweighted fit by the engine of the release, for a mechanism that releases it."""
         stage = bind_stage(self, UNWEIGHTED)
-        if stage.candidates is None:  # the same data, encoded already
+        if stage.candidates is None:  # ``plain`` holds the same data and is encoded already
             stage = replace(stage, bound=self.plain)
         return self._unweighted(stage)
 
@@ -171,12 +176,12 @@ class BoundRecords:
         return self.sample(stage, first, self.task.checkpoint)
 
     def sensitivity(self) -> Vector:
-        """By kind of record, shape (size,): max over draws of |f_i| under the unweighted fit."""
+        """Maximum of |f_i| over draws of the unweighted fit, by unique record, shape (size,)."""
         self.require(self.unweighted, "unweighted fit")
         return self.unweighted.risk.sensitivity
 
     def sensitivity_under(self, draws: xr.DataTree) -> Vector:
-        """By kind of record, shape (size,): max over given draws of |f_i|."""
+        """Maximum of |f_i| over the given draws, by unique record, shape (size,)."""
         ones = np.ones(self.size)
         if not self.model.program.bundled:
             return record_risk(self.log_lik(draws), ones).sensitivity
@@ -184,10 +189,13 @@ class BoundRecords:
         return RecordRisk.joined(parts).sensitivity
 
     def log_lik(self, draws: xr.DataTree) -> Iterator[Vector]:
-        """Log-likelihoods of each kind of record at draws that decide a release: shape (size,).
+        """Log-likelihoods of the unique records, shape (size,), at draws that affect a release.
 
-        The draws are public or paid for. NaN for all records where a user's program rejects one
-        with public constants in their place; an EngineError where it does so with records alone.
+        The draws are public or paid for. At a draw that a user's program rejects even with public
+        constants in place of the records, all values are NaN.
+
+        Raises:
+            EngineError: the program rejects a draw with these records only.
         """
         if self.model.program.bundled or self.task.engine.name == "recorded":
             return self.plain.log_lik(draws)
@@ -196,17 +204,22 @@ class BoundRecords:
     def among(
         self, bound: BoundModel, stage: Stage, drawn: xr.DataTree | None, before: Candidates | None
     ) -> tuple[BoundModel, Candidates | None]:
-        """The binding of a stage with the public points that its draws are among, if any."""
+        """The binding of a stage with the public points that draws are selected from, if any.
+
+        Args:
+            drawn: the anchor draw of the previous stage, or None.
+            before: the public points from which that draw was selected, or None.
+        """
         if self._proposer is None:
             return bound, None
         alpha = stage.weights.alpha if isinstance(stage.weights, ConstantWeights) else 1.0
         count = self._proposer.count // (COARSER if stage.coarse else 1)
-        found = self._proposer.candidates(alpha, drawn, before, max(2, count))
+        candidates = self._proposer.candidates(alpha, drawn, before, max(2, count))
         engine: Any = bound
-        return engine.among(found), found
+        return engine.among(candidates), candidates
 
     def require(self, posterior: Posterior, what: str) -> None:
-        """Raise ConvergenceError if it has not converged, unless that was allowed."""
+        """Raise ConvergenceError if the chains have not converged, unless that is allowed."""
         if posterior.choices is None and not self.task.allow_nonconvergence:
             posterior.diagnostics.require(what)
 
@@ -216,13 +229,13 @@ class BoundRecords:
         return [label for model, label in self.model.predictors if model.formula.groups]
 
     def for_chains(self, stage: BoundStage) -> BoundModel:
-        """A stage's density in coordinates that suit the group effects, if there are any."""
+        """A stage's density in coordinates adapted to the group effects, if there are any."""
         return self._for_chains(stage.bound, {**self.data, **stage.changes}, stage.at)
 
     def _for_chains(
         self, bound: BoundModel, data: Mapping[str, Any], at: xr.DataTree | None
     ) -> BoundModel:
-        """The same density in coordinates that suit the group effects, if there are any."""
+        """The density of a binding in coordinates adapted to the group effects, if any."""
         program, engine = self.model.program, self.task.engine
         if not (program.bundled and self.grouped) or engine.name == "recorded":
             return bound
@@ -234,16 +247,16 @@ class BoundRecords:
     def _random_starts(
         self, bound: BoundModel, source: BoundModel, chains: int, rng: np.random.Generator
     ) -> xr.DataTree | None:
-        """A point for each chain at which the density is not 0; None leaves it to the engine."""
+        """Random starts at which the density is positive; None leaves starts to the engine."""
         try:
             points = source.random_points(SPARE * chains, int.from_bytes(rng.bytes(16)))
         except EngineError:  # recorded draws have no other points
             return None
-        good = np.flatnonzero(np.isfinite(bound.log_prob(points)))[:chains]
-        if good.size < chains:
+        usable = np.flatnonzero(np.isfinite(bound.log_prob(points)))[:chains]
+        if usable.size < chains:
             return None
         names = [str(name) for name in points["posterior"].data_vars]
-        return make_draws({name: stacked(points, name)[good][None] for name in names})
+        return make_draws({name: stacked(points, name)[usable][None] for name in names})
 
     def sample(
         self,
@@ -255,16 +268,19 @@ class BoundRecords:
         """Sample a stage with a seed of its own.
 
         Args:
-            before: draws of the stage that it is anchored in.
+            bound: the stage with its data.
+            seed: seed of this stage alone.
+            checkpoint: storage of finished chains, or None.
+            before: draws of the stage by which this one is anchored, or None.
         """
         number = int(seed.generate_state(1)[0] >> 1)
-        given = self.task.settings
+        requested = self.task.settings
         covariates = sum(len(model.formula.names) for model in self.model.columns)
-        few, most = DENSE_METRIC_COVARIATES
-        dense = covariates <= most and not self.grouped
-        metric = given.metric or ("dense_e" if dense else "diag_e")
-        settings = replace(given, seed=number, metric=metric)
-        if bound.candidates is not None:  # draws for diagnostics, made in no time
+        most_learnt, most_dense = DENSE_METRIC_COVARIATES
+        dense = covariates <= most_dense and not self.grouped
+        metric = requested.metric or ("dense_e" if dense else "diag_e")
+        settings = replace(requested, seed=number, metric=metric)
+        if bound.candidates is not None:  # draws serve diagnostics only and take no time
             return Posterior.sample(bound, bound.bound, settings)
         chains = self.for_chains(bound)
         rng = np.random.default_rng(seed)
@@ -272,10 +288,10 @@ class BoundRecords:
         if inverse is not None and isinstance(chains, EmbeddedBinding):
             chains = chains.warmed(inverse)
             part, least, longest = WARM
-            warmup = min(max(round(part * given.warmup), least), longest)
+            warmup = min(max(round(part * requested.warmup), least), longest)
             metric = "dense_e" if inverse.ndim == 2 else "diag_e"
-            settings = replace(settings, warmup=min(warmup, given.warmup), metric=metric)
-        elif given.metric is None and covariates > few:
+            settings = replace(settings, warmup=min(warmup, requested.warmup), metric=metric)
+        elif requested.metric is None and covariates > most_learnt:
             settings = replace(settings, metric="diag_e")
         return Posterior.sample(
             bound, chains, settings, starts, checkpoint, self.data, self.grouped
@@ -289,98 +305,101 @@ class BoundRecords:
         rng: np.random.Generator,
         before: xr.DataTree | None,
     ) -> tuple[xr.DataTree | None, Floats | None]:
-        """Starting points, and a metric to begin with, inverse, where there is one.
+        """Starting points, and the inverse metric to begin with, if one is known.
 
-        Points have the full width of the operating system's random numbers.
+        Stan's own seed has 31 bits, which can be enumerated; starts therefore use the operating
+        system's random numbers. A start is uniform on (-2, 2) in each unconstrained coordinate, 53
+        bits for each.
 
-        Stan's own seed has 31 bits, which can be enumerated; a start is uniform on (-2, 2) in each
-        unconstrained coordinate, 53 bits for each. With many records the way from there to the
-        posterior grows with n, and the posterior shrinks: starts are then draws of a short fit to
-        a sample of m records, near it and still overdispersed, by sqrt(n / m), as R-hat needs.
-        Around an anchor, where chains far away stay where most terms are clamped, they are draws
-        of the stage that it is a draw of, for the same reasons. With fewer records and many
-        parameters, chains go on from a run of their own (``piloted``): with its metric if they
-        agreed, and else as they would have begun.
-        Where a chain starts is no part of its posterior; of several modes it is the one that the
-        chain stays in, and ``climbed`` chooses it as an exact draw would.
+        With many records the posterior is narrow, and chains take long to reach it from there.
+        Starts are then draws of a short fit to a sample of m records: near the posterior and still
+        overdispersed by sqrt(n / m), as R-hat needs. Around an anchor, chains that start far away
+        would stay where most terms are clamped: starts are then draws of the stage from which the
+        anchor was drawn. With fewer records and many parameters, chains continue from a run of
+        their own (``piloted``), with its metric if they agreed and with Stan's default otherwise.
+
+        The starting point does not change the posterior. With several modes a chain stays in the
+        one where it starts, and ``climbed`` chooses that mode as an exact draw would.
         """
         if self.model.several_modes and self.task.engine.name != "recorded":
-            given: Any = chains
-            pilot = given if isinstance(given, EmbeddedBinding) else given.embedded()
-            found = climbed(pilot, self.n, settings.chains, rng)
-            if found is not None:
-                return found, None
+            binding: Any = chains
+            pilot = binding if isinstance(binding, EmbeddedBinding) else binding.embedded()
+            starts = climbed(pilot, self.n, settings.chains, rng)
+            if starts is not None:
+                return starts, None
         if self.n <= PILOT_ABOVE or not self.model.program.bundled:
-            # In coordinates of their own: at a constant's starts, effects would be far out.
+            # Adapted coordinates need starts of their own: those drawn with constants for records
+            # would put group effects far out.
             points = self.blank if chains is bound.bound else chains
-            far = self._random_starts(chains, points, settings.chains, rng)
-            if far is None or not isinstance(chains, EmbeddedBinding):
-                return far, None
-            run = piloted(chains, far, settings, rng)
-            if run is None:
-                return far, None
-            metric = self._metric(chains, run.draws, settings) if run.agree else None
-            return run.draws.isel(draw=[-1]), metric
-        if before is not None and not self.grouped:  # whose draws are told in other coordinates
-            return _some(before, settings.chains, rng), self._metric(chains, before, settings)
+            scattered = self._random_starts(chains, points, settings.chains, rng)
+            if scattered is None or not isinstance(chains, EmbeddedBinding):
+                return scattered, None
+            pilot_run = piloted(chains, scattered, settings, rng)
+            if pilot_run is None:
+                return scattered, None
+            metric = self._metric(chains, pilot_run.draws, settings) if pilot_run.agree else None
+            return pilot_run.draws.isel(draw=[-1]), metric
+        if before is not None and not self.grouped:  # group effects were drawn in other coordinates
+            return _pick_draws(before, settings.chains, rng), self._metric(chains, before, settings)
         chosen = self.kinds.of[rng.choice(self.n, PILOT, replace=False)]
         rows, counts = np.unique(chosen, return_counts=True)
-        some = {
+        subset = {
             key: value[rows] if by_record(key) and len(value) == self.size else value
             for key, value in {**self.data, **bound.changes, "n": len(rows)}.items()
         }
-        some[MULTIPLICITY] = counts
+        subset[MULTIPLICITY] = counts
         pilot = replace(settings, warmup=500, draws=100, progress=False)
-        draws = self._for_chains(self._compiled.bind(some), some, bound.at).sample(pilot)
-        return _some(draws, settings.chains, rng), self._metric(chains, draws, settings)
+        draws = self._for_chains(self._compiled.bind(subset), subset, bound.at).sample(pilot)
+        return _pick_draws(draws, settings.chains, rng), self._metric(chains, draws, settings)
 
     def _metric(
         self, chains: BoundModel, draws: xr.DataTree, settings: SamplerSettings
     ) -> Floats | None:
-        """Covariances of draws whose posterior has about the shape of the chains', or variances.
+        """An inverse metric from draws of a posterior of about the same shape as the chains'.
 
-        Their scale is left to the step size. None with groups, of which other records say other
-        things, and where draws do not tell.
+        These are covariances, or variances for a diagonal metric; the step size adapts their scale.
+        None with groups, whose information differs between sets of records, and where there are too
+        few draws or their covariances are singular.
         """
         if self.grouped or not isinstance(chains, EmbeddedBinding):
             return None
-        _, few = next(chains.blocks())  # bounds of parameters follow from no record
-        points = few.unconstrain(draws)
-        found = np.atleast_2d(np.cov(points.T))
-        told = np.isfinite(found).all() and len(points) > 4 * len(found)
-        if not told or np.linalg.cond(found) > _SINGULAR:
+        _, block = next(chains.blocks())  # parameter bounds do not depend on records
+        points = block.unconstrain(draws)
+        covariances = np.atleast_2d(np.cov(points.T))
+        estimable = np.isfinite(covariances).all() and len(points) > 4 * len(covariances)
+        if not estimable or np.linalg.cond(covariances) > _SINGULAR:
             return None
-        free = self.task.settings.metric is None  # to take what costs less
+        free = self.task.settings.metric is None  # the user leaves the choice to us
         dense = settings.metric == "dense_e" and not (free and independent(points))
-        return found if dense else np.diag(found).copy()
+        return covariances if dense else np.diag(covariances).copy()
 
 
-def _some(draws: xr.DataTree, count: int, rng: np.random.Generator) -> xr.DataTree:
-    """Different draws, as one chain."""
-    picked = rng.choice(count_draws(draws), count, replace=False)
+def _pick_draws(draws: xr.DataTree, count: int, rng: np.random.Generator) -> xr.DataTree:
+    """Pick ``count`` distinct draws at random, returned as one chain."""
+    indices = rng.choice(count_draws(draws), count, replace=False)
     names = [str(name) for name in draws["posterior"].data_vars]
-    return make_draws({name: stacked(draws, name)[picked][None] for name in names})
+    return make_draws({name: stacked(draws, name)[indices][None] for name in names})
 
 
 def blank_data(model: Model, records: pd.DataFrame, rows: int) -> dict[str, Any]:
-    """Program data without a confidential value, as ``Model.blank``, without weights or clamp."""
+    """Program data without a confidential value (``Model.blank``), weights or clamp."""
     return {**model.blank(records, rows), **contract_defaults(rows)}
 
 
 class NeighbourRecords(BoundRecords):
-    """Other records, with weights by draws of the first ones' unweighted posterior.
+    """Neighbouring records, weighted by the unweighted posterior of the fitted records.
 
-    An audit compares the two: a difference of weights is then a record's doing and no Monte Carlo
-    noise.
+    An audit compares the two: as both use the same draws, weights differ by the effect of a record
+    and not by Monte Carlo noise.
 
     Args:
         of: the records that were fitted.
-        given: other ones, as they are given to ``Synthesizer.fit``.
+        given: the neighbouring records, in the form that ``Synthesizer.fit`` takes.
     """
 
     def __init__(self, of: BoundRecords, given: pd.DataFrame) -> None:
-        found = of.task.schema.validate(given)
-        super().__init__(of.task.of(found))
+        records = of.task.schema.validate(given)
+        super().__init__(of.task.of(records))
         self._of = of
 
     def sensitivity(self) -> Vector:
@@ -393,11 +412,13 @@ def bind_stage(
     drawn: xr.DataTree | None = None,
     before: Candidates | None = None,
 ) -> BoundStage:
-    """The program with a stage's weights, anchor and window.
+    """Bind the program to a stage's weights, anchor and window.
 
     Args:
-        drawn: the anchor draw of the stage before, which that stage has paid for.
-        before: the public points that it was drawn from, if it was.
+        records: the records bound to the program.
+        stage: the stage.
+        drawn: the anchor draw of the previous stage, which that stage has paid for.
+        before: the public points from which it was selected, if any.
     Raises:
         GuaranteeError: the stage does not fit the model, or the anchor not the program.
     """
@@ -410,7 +431,7 @@ def bind_stage(
         "weights": weighting.weights * records.present,
         **stage_constants(records.model, stage),
     }
-    if not records.present:  # exactly 0, also where its log-likelihood is not defined
+    if not records.present:  # a term of exactly 0, even where the log-likelihood is undefined
         changes.update(clip_lower=0.0, clip_upper=0.0)
     anchor = at = None
     if stage.anchor != "none":
@@ -421,20 +442,26 @@ def bind_stage(
         assert at is not None  # the first stage has no drawn anchor
         anchor = changes["anchor"] = _log_lik_at(records, at)
     bound, candidates = records.among(records.plain.rebind(**changes), stage, at, before)
-    each = records.model.by_column()
-    return BoundStage(stage, bound, changes, weighting, anchor, at, candidates, each)
+    by_column = records.model.by_column()
+    return BoundStage(stage, bound, changes, weighting, anchor, at, candidates, by_column)
 
 
 def _log_lik_at(records: BoundRecords, at: xr.DataTree) -> Vector:
-    """f_i at one point; 0 where it is not finite: still a function of one record and the point."""
-    (found,) = records.log_lik(at)
-    return np.where(np.isfinite(found), found, 0.0)
+    """Log-likelihoods f_i at one point, with 0 in place of values that are not finite.
+
+    Each is still a function of one record and the point, as the guarantee requires.
+    """
+    (values,) = records.log_lik(at)
+    return np.where(np.isfinite(values), values, 0.0)
 
 
 def _check_public_anchor(records: BoundRecords, at: xr.DataTree) -> None:
-    """Refuse an anchor that the program is not defined at; by public constants, not by records."""
-    (found,) = records.blank.log_lik(at)
-    if np.isnan(found).all():
+    """Raise GuaranteeError if the program is not defined at the anchor.
+
+    Public constants stand in for the records, so that the refusal reveals nothing of them.
+    """
+    (values,) = records.blank.log_lik(at)
+    if np.isnan(values).all():
         raise GuaranteeError(
             "the anchor lies outside the parameter space of "
             f"{records.model.program.name}.stan, or its density is not defined there. Tune again."
@@ -442,7 +469,7 @@ def _check_public_anchor(records: BoundRecords, at: xr.DataTree) -> None:
 
 
 def stage_constants(model: Model, stage: Stage) -> dict[str, Any]:
-    """Program data of a stage that no record enters: window and score."""
+    """Program data of a stage that do not depend on records: window and divergence."""
     lower, upper = stage.window
     data: dict[str, Any] = {"clip_lower": lower, "clip_upper": upper}
     if stage.divergence:

@@ -1,7 +1,7 @@
-"""Record sensitivities, risk weights and local Lipschitz bounds. Numbers in, numbers out.
+"""Record sensitivities, risk weights and local Lipschitz bounds, as functions of arrays.
 
-Everything here is a function of the confidential records and belongs on the confidential side.
-Log-likelihoods come draw by draw, so memory is O(n) however many draws there are.
+Everything here is a function of the confidential records and is itself confidential.
+Log-likelihoods are read draw by draw, so memory is O(n) however many draws there are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LARGEST_C1 = 8.0  # of the search: beyond it nearly all weights are 0 or 1
 
 @dataclass(frozen=True)
 class RecordRisk:
-    """What a pass over the draws found, record by record.
+    """By-record sensitivities and Lipschitz bounds over posterior draws.
 
     Attributes:
         sensitivity: shape (n,), max over draws of |f_i|; infinite where any f_i is not finite.
@@ -34,18 +34,20 @@ class RecordRisk:
 
     @classmethod
     def joined(cls, parts: Sequence[RecordRisk]) -> RecordRisk:
-        """Of all records, from those of blocks of them in order."""
-        each = zip(*((p.sensitivity, p.lipschitz, p.censored) for p in parts), strict=True)
-        return cls(*(np.concatenate(values) for values in each))
+        """Risk of all records, from that of consecutive blocks of them."""
+        by_field = zip(
+            *((part.sensitivity, part.lipschitz, part.censored) for part in parts), strict=True
+        )
+        return cls(*(np.concatenate(values) for values in by_field))
 
     def of_each(self, kinds: UniqueRows) -> RecordRisk:
-        """Of every record, where this is of kinds."""
-        each = kinds.each_record
-        return RecordRisk(each(self.sensitivity), each(self.lipschitz), each(self.censored))
+        """Risk of every record, from this risk of the unique records."""
+        expand = kinds.each_record
+        return RecordRisk(expand(self.sensitivity), expand(self.lipschitz), expand(self.censored))
 
     @property
     def bound(self) -> float:
-        """The local Lipschitz bound: max over records.
+        """The local Lipschitz bound: the maximum over records.
 
         Source: hu-williams-savitsky, section 2.1.
         """
@@ -117,25 +119,25 @@ def linear_weights(sensitivity: Vector, c1: float = 1.0, c2: float = 0.0) -> Vec
 
 
 def scaled_weights(sensitivity: Vector, low: float, high: float, c1: float, c2: float) -> Vector:
-    """As ``linear_weights``, with sensitivities scaled by given ends ``low`` and ``high``.
+    """Risk weights as in ``linear_weights``, with f_i scaled by ``low`` and ``high``.
 
-    Weights are numbers whatever the ends are: whether there is a fit must not follow a record.
+    Weights are finite whatever the ends are: whether a fit succeeds must not depend on a record.
     """
     check_scaling(c1, c2)
     finite = np.isfinite(sensitivity)
     weights = np.zeros_like(sensitivity)
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = (sensitivity[finite] - low) / (high - low) if high > low else 0.0
-        found = np.clip(c1 * (1 - scaled) + c2, 0.0, 1.0)
-    weights[finite] = np.where(np.isnan(found), 0.0, found)
+        linear = np.clip(c1 * (1 - scaled) + c2, 0.0, 1.0)
+    weights[finite] = np.where(np.isnan(linear), 0.0, linear)
     return weights
 
 
 def largest_scaling(sensitivity: Vector, bound: float) -> tuple[float, float]:
-    """The pair (c1, c2) with the largest sum of weights under which every alpha_i f_i <= bound.
+    """The pair (c1, c2) with the largest sum of weights such that every alpha_i f_i <= bound.
 
-    For given c1 a record above the bound allows c2 <= bound / f_i - c1 (1 - scaled f_i), and a
-    record below it any c2. So c2 is the smallest of these, and c1 is searched on a grid.
+    At a given c1 a record above the bound requires c2 <= bound / f_i - c1 (1 - scaled f_i), and a
+    record below it allows any c2. So c2 is the smallest of these, and c1 is searched on a grid.
 
     Args:
         sensitivity: shape (n,), f_i; not finite for a record that gets weight 0 anyway.
@@ -158,7 +160,7 @@ def largest_scaling(sensitivity: Vector, bound: float) -> tuple[float, float]:
 
 
 def truncated_weights(weights: Vector, sensitivity: Vector, width: float) -> tuple[Vector, Mask]:
-    """Weighted-e: weight 0 where alpha_i f_i > width / 2, f_i from the unweighted fit.
+    """Weights of Weighted-e: 0 where alpha_i f_i > width / 2, f_i from the unweighted fit.
 
     The paper's width is epsilon.
 

@@ -1,4 +1,4 @@
-"""What was sampled: a stage of a mechanism on records, and the draws of its posterior."""
+"""A stage of a mechanism bound to records, and the sampled draws of its posterior."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class BoundStage:
     """A stage of a mechanism on records: the program with the data that are sampled.
 
     Attributes:
-        stage: what was asked for.
+        stage: the stage.
         bound: the program with data.
-        changes: what the stage put in place of the contract's defaults.
-        weighting: weights of the records.
-        anchor: shape (n,), f_i at the anchor, or None.
-        at: the anchor, or None.
-        candidates: the public points that draws are among, or None where they are a chain's.
-        by_column: as ``Model.by_column``.
+        changes: program data of the stage, which replace the contract's defaults.
+        weighting: weights of the unique records.
+        anchor: f_i of the unique records at the anchor, a vector; or None.
+        at: the anchor as one draw of the parameters, or None.
+        candidates: the public points that draws are selected from, or None where chains draw.
+        by_column: program data that select the likelihood of each column (``Model.by_column``).
     """
 
     stage: Stage
@@ -54,13 +54,13 @@ class BoundStage:
 
     @property
     def choices(self) -> Choices | None:
-        """The candidates with their weights. Confidential."""
+        """The candidate points with their probabilities; None for chains. Confidential."""
         bound: Any = self.bound
         return None if self.candidates is None else bound.choices
 
 
 class Drawn(NamedTuple):
-    """One private draw, by its number over the chains of ``draws``."""
+    """One private draw: ``draws`` and its index in them, counted over all chains."""
 
     draws: xr.DataTree
     number: int
@@ -71,10 +71,10 @@ class Posterior:
     """A sampled stage. Confidential.
 
     Attributes:
-        on: the stage on records.
-        draws: groups posterior and sample_stats.
-        diagnostics: of the chains.
-        walked: the stage in the coordinates that chains were drawn in.
+        on: the stage bound to records.
+        draws: an ArviZ tree with groups posterior and sample_stats.
+        diagnostics: convergence diagnostics of the chains.
+        walked: the stage's binding in the coordinates in which chains were drawn.
     """
 
     on: BoundStage
@@ -84,7 +84,7 @@ class Posterior:
 
     @cached_property
     def risk(self) -> RecordRisk:
-        """By-record bounds of the terms that the window holds."""
+        """By-record risk, computed from the terms that the window clamps."""
         on = self.on
         weights, window = on.weighting.weights, on.stage.window
         return RecordRisk.joined(
@@ -95,18 +95,18 @@ class Posterior:
         )
 
     def moved(self, draws: xr.DataTree) -> Iterator[Vector]:
-        """What records add to the log density before weights and window, draw by draw.
+        """Terms of the unique records before weights and window, a vector for each draw.
 
-        Shape (n,): log-likelihoods, less those at the anchor; or scores.
+        They are log-likelihoods, less those at the anchor; or scores of the beta-divergence.
         """
         return self._moved(draws, slice(None), self.on.bound)
 
     def _moved(self, draws: xr.DataTree, rows: slice, bound: BoundModel) -> Iterator[Vector]:
-        """The same of some records, by a binding of theirs."""
+        """Terms of the unique records at ``rows``, to which ``bound`` is a binding."""
         on = self.on
         score = on.stage.divergence
-        if score:  # the part of each column's score that the record's own value moves
-            columns = [bound.rebind(**one).log_lik(draws) for one in on.by_column]
+        if score:  # of each column's score, the part that depends on the record's own value
+            columns = [bound.rebind(**change).log_lik(draws) for change in on.by_column]
             for fs in zip(*columns, strict=True):
                 yield np.asarray(sum(np.expm1(score * f) / score for f in fs))
             return
@@ -115,29 +115,32 @@ class Posterior:
 
     @property
     def choices(self) -> Choices | None:
-        """As ``BoundStage.choices``."""
+        """The candidate points with their probabilities; None for chains. Confidential."""
         return self.on.choices
 
     def check_draws(self, count: int) -> None:
-        """Raise ConvergenceError if chains hold fewer effective draws."""
-        least = self.diagnostics.min_ess_bulk
-        if self.choices is None and count > 1 and not count <= least:  # NaN is none
+        """Raise ConvergenceError if the chains hold fewer than ``count`` effective draws."""
+        effective = self.diagnostics.min_ess_bulk
+        if self.choices is None and count > 1 and not count <= effective:  # also true if it is NaN
             raise ConvergenceError(
-                f"{count} draws were asked for and the chains hold {least:.0f} effective ones. "
+                f"{count} draws were asked for and the chains hold {effective:.0f} effective ones. "
                 "Raise draws or chains, or ask for fewer data sets."
             )
 
     def chosen(self, count: int, noise: Noise, rng: np.random.Generator) -> Iterator[Drawn]:
-        """``count`` private draws.
+        """Take ``count`` private draws.
 
         Args:
-            noise: chooses among candidate points, each time anew.
-            rng: picks different ones of the chains' draws.
+            count: number of draws.
+            noise: selects among candidate points, independently each time.
+            rng: selects among the draws of chains, without replacement.
         """
         choices = self.choices
         if choices is not None:
-            found = (noise.select(choices.log_weight, 1.0) for _ in range(count))
-            return (Drawn(choices.points, index) for index in found)
+            # Selection by the log weights themselves is an exact draw among the points.
+            selected = (noise.select(choices.log_weight, 1.0) for _ in range(count))
+            return (Drawn(choices.points, index) for index in selected)
+        # Without replacement, as each data set pays for a draw of its own.
         picked = rng.choice(count_draws(self.draws), size=count, replace=False)
         return (Drawn(self.draws, index) for index in picked.tolist())
 
@@ -152,13 +155,18 @@ class Posterior:
         data: Mapping[str, Any] | None = None,
         grouped: Sequence[str] = (),
     ) -> Posterior:
-        """Sample a stage by a binding with its density, and judge the chains.
+        """Sample a stage through a binding with its density, and diagnose the chains.
 
         Args:
-            data: of the program, where the binding has coordinates of its own.
+            on: the stage bound to records.
+            bound: a binding with the stage's density, possibly in other coordinates.
+            settings: settings of the sampler.
+            starts: starting points, or None for the engine's own.
+            checkpoint: storage of finished chains, or None.
+            data: program data, needed where ``bound`` has other coordinates.
             grouped: labels of the columns that have group effects.
         """
-        checks = threading.Thread(target=load_checks)  # half a second of imports, meanwhile
+        checks = threading.Thread(target=load_checks)  # imports take half a second, in parallel
         checks.start()
         try:
             if checkpoint is None:

@@ -1,4 +1,4 @@
-"""One posterior of a mechanism: its weights, anchor and window, and where a window lies."""
+"""A stage, that is one posterior of a mechanism: its weights, its anchor and its window."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpbayes.mechanisms.posterior.weights import (
 from dpbayes.privacy.guarantee import ADJACENCIES, Adjacency, check_epsilon
 from dpbayes.stan.model import ColumnModel, Model
 
-FARTHEST = 1e6  # end of a window
+FARTHEST = 1e6  # largest end of a window: beyond it the width is lost in rounding
 NO_WINDOW = (-math.inf, math.inf)
 Window = tuple[float, float]
 WindowRule = Literal["symmetric", "negative"] | Window
@@ -29,15 +29,15 @@ class PublicFacts:
 
     Attributes:
         rows: the public number of rows.
-        parameters: entries of intercept, dispersion, coefficients and group effects.
+        parameters: number of entries of intercepts, dispersions, coefficients and group effects.
         discrete: the record likelihood is a probability mass function, so that f <= 0.
-        points: how many public points a draw is among; None where chains draw.
-        columns: whose log-likelihoods are added up in a record's.
-        centre: of a record's log-likelihood: that of uniform distributions over the declared domain
-            of its columns.
-        covariates: of the design of one column.
-        counted: one column is drawn given public ones, so that its bins can be counted in cells of
-            those.
+        points: number of public points that a draw is selected from; None where chains draw.
+        columns: number of columns whose log-likelihoods add up to a record's.
+        centre: public reference value of a record's log-likelihood: its value under uniform
+            distributions over the declared domains of its columns.
+        covariates: number of covariates in the designs of all columns.
+        counted: a single column is drawn given public ones, so that its bins can be counted within
+            cells of the public columns.
     """
 
     rows: int
@@ -51,22 +51,27 @@ class PublicFacts:
 
     @classmethod
     def of(cls, model: Model, rows: int) -> PublicFacts:
-        """Of a model whose draws are a chain's."""
+        """Public facts of a model that is sampled by chains."""
         centre = sum(column.log_uniform for column in model.columns)
         covariates = sum(len(column.formula.names) for column in model.columns)
         count = len(model.columns)
-        one = isinstance(model, ColumnModel) and not model.conditioned and len(model.outcomes) == 1
-        return cls(rows, model.parameters, model.discrete, None, count, centre, covariates, one)
+        counted = (
+            isinstance(model, ColumnModel) and not model.conditioned and len(model.outcomes) == 1
+        )
+        return cls(rows, model.parameters, model.discrete, None, count, centre, covariates, counted)
 
 
 @dataclass(frozen=True)
 class Stage:
     """One posterior: proportional to prior x exp sum_i clip(weights_i (f_i - anchor_i), window).
 
-    ``anchor``: ``none`` (0), ``draw`` (f_i at one draw of the stage before), or a reference fit
-    (f_i at its posterior mean), or a fit to noisy tables of the records. With ``divergence`` b > 0
-    the score of the beta-divergence, beta = b + 1, stands in place of f_i. A ``coarse`` stage is
-    for an anchor: fewer candidates will do.
+    Attributes:
+        weights: the source of the record weights.
+        window: the ends of the clamp; infinite for none.
+        divergence: b; above 0, the score of the beta-divergence with beta = b + 1 replaces f_i.
+        anchor: ``none`` (anchor_i = 0), ``draw`` (f_i at one draw of the previous stage), a
+            reference fit (f_i at its posterior mean), or a fit to noisy tables of the records.
+        coarse: the stage only anchors the next one, so fewer candidates are enough.
     """
 
     weights: WeightSource = NO_WEIGHTS
@@ -77,11 +82,11 @@ class Stage:
 
     @property
     def plain(self) -> bool:
-        """True for the unweighted posterior."""
+        """Whether this is the unweighted posterior."""
         return self == UNWEIGHTED
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: public settings. An infinite end of the window becomes null."""
+        """The public settings as JSON values. An infinite end of the window becomes null."""
         return {
             "weights": self.weights.name,
             "alpha": self.weights.alpha if isinstance(self.weights, ConstantWeights) else None,
@@ -95,9 +100,9 @@ UNWEIGHTED = Stage()
 
 
 def window_width(epsilon: float, adjacency: Adjacency) -> float:
-    """Width w of the window such that ``epsilon`` is met under ``adjacency``.
+    """Width w of the window at which one draw costs ``epsilon`` under ``adjacency``.
 
-    One draw costs w when a record is added or removed, and 2w when one is changed.
+    A draw costs w when a record is added or removed, and 2w when one is changed.
     """
     if adjacency not in ADJACENCIES:
         raise GuaranteeError(f"adjacency = {adjacency!r} must be one of {', '.join(ADJACENCIES)}.")
@@ -118,19 +123,25 @@ def check_window(window: WindowRule | None, width: float) -> None:
             f"window = ({lower:g}, {upper:g}) lies beyond ±{FARTHEST:g}, where its width is lost "
             "in rounding. Log-likelihoods are numbers of the order of 1 to 100."
         )
+    # Decimal ends such as -0.1 and 0.2 differ from the exact width by rounding.
     if not math.isclose(upper - lower, width, rel_tol=1e-12):
-        than = "wider" if upper - lower > width else "narrower"
+        comparison = "wider" if upper - lower > width else "narrower"
         raise GuaranteeError(
-            f"window = ({lower:g}, {upper:g}) has width {upper - lower:g}, {than} than the "
+            f"window = ({lower:g}, {upper:g}) has width {upper - lower:g}, {comparison} than the "
             f"{width:g} that epsilon and adjacency pay for. Take ({lower:g}, {lower + width:g})."
         )
 
 
 def place_window(window: WindowRule | None, width: float, *, negative: bool) -> Window:
-    """The interval. By default [-width/2, width/2]; [-width, 0] where terms are never above 0.
+    """Interval of the clamp; by default [-width/2, width/2], or [-width, 0] if ``negative``.
 
     Any public interval of this width costs the same (mechanisms.md section 4 of the design: the
     removed term g enters the log ratio as g - log E[exp g]).
+
+    Args:
+        window: a rule, an interval, or None for the default.
+        width: from ``window_width``.
+        negative: terms are never above 0.
     """
     check_window(window, width)
     if window is None:

@@ -1,14 +1,14 @@
-"""Where chains start: after a pilot run of their own, or at the modes of a mixture.
+"""Starting points of chains: after a pilot run of their own, or at the modes of a mixture.
 
-A pilot run finds a metric. Chains start it far apart and go on from where it leaves them, each for
-itself, so that R-hat still sees what they found.
+A pilot run estimates a metric. Its chains start far apart, and each continues from its own last
+point, so that R-hat still detects disagreement between them.
 
 The posterior of a mixture has several modes. A chain that starts at random ends in some mode near
-its start and never leaves it, also where that mode holds e^-100 of the posterior. So the mode in
-which chains start is the mode that is released. Each start is at a mode by what it is estimated to
-hold of the posterior, as an exact draw is: no threshold that one record could move a mode across. A
-mode that no climb finds is missed, and chains do not tell; the guarantee is of an exact draw, and
-``SEVERAL`` says so beside it.
+its start and never leaves it, even where that mode holds e^-100 of the posterior mass. So the mode
+in which chains start is the mode that is released. Each start is drawn among the modes with
+probability proportional to their estimated mass, as for an exact draw: there is no threshold that
+one record could move a mode across. A mode that no climb finds is missed, and the chains do not
+show it; the guarantee assumes an exact draw, and ``SEVERAL`` says so in the forecast.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from dpbayes.engines.embedded import EmbeddedBinding
 from dpbayes.mechanisms.forecast import ForecastWarning
 
 MANY = 20  # parameters above which Stan's first estimates of a dense metric are far off
-LONG = 500  # iterations of warm-up from which a pilot run is shorter
-# Of warm-up, in a pilot run: the part before its draws and the least, as Stan adapts no metric in
-# fewer than 150; the part that is draws and the least, and draws of all chains for a parameter.
+LONG = 500  # iterations of warm-up from which a pilot run is shorter than the warm-up itself
+# A pilot run's warm-up and draws, each as a share of the warm-up asked for and a minimum (Stan
+# adapts no metric in fewer than 150 iterations); and the least draws of all chains per parameter.
 BEFORE = 0.15, 150
 DRAWN = 0.1, 100
 EACH = 8
 AGREE = 1.1  # R-hat of a pilot run, below which its chains are taken to draw from one posterior
-CLIMBS = 30  # random points from which a mode is looked for
-WIDTH = 0.1  # of starts, in coordinates that n records tell to about 1 / sqrt(n)
-SAME = 0.1, 0.5  # log density, and any coordinate, between climbs that ended in one mode
+CLIMBS = 30  # random points from which an optimiser climbs to a mode
+WIDTH = 0.1  # half-width of starts around a mode, in units of 1 / sqrt(n), a posterior sd or so
+SAME = 0.1, 0.5  # largest difference in log density, and in any coordinate, within one mode
 SEVERAL = ForecastWarning(
     "The posterior of a mixture has several modes. Chains start at those that were found from "
     "random points, by what each is estimated to hold, and stay there: of a mode that was missed "
@@ -47,7 +47,7 @@ SEVERAL = ForecastWarning(
 
 
 class Pilot(NamedTuple):
-    """Draws of a pilot run, and whether its chains agree."""
+    """Draws of a pilot run, and whether its chains agree by R-hat."""
 
     draws: xr.DataTree
     agree: bool
@@ -59,31 +59,32 @@ def piloted(
     settings: SamplerSettings,
     rng: np.random.Generator,
 ) -> Pilot | None:
-    """A short run of the chains from their starts; None where it would not pay.
+    """Run the chains briefly from their starts; None where it would not save time.
 
-    Stan's first two estimates of a dense metric are of 25 and 50 draws of one chain. With more
+    Stan's first two estimates of a dense metric use 25 and 50 draws of one chain. With more
     parameters than that they are nearly singular, and trajectories have hundreds of steps until
-    the next. Here a diagonal metric, which few draws tell, is followed by the covariances of what
-    all chains drew. Whether that is done follows from public facts, and from the chains what they
-    begin with: the posterior is the same.
+    the next estimate. Here the pilot run uses a diagonal metric, for which few draws are enough,
+    and the main run begins with the covariances of the draws of all chains. Public facts decide
+    whether there is a pilot run, and its chains only decide where the main run begins: the
+    posterior is the same.
     """
     size = len(bound.coordinates())
     if settings.metric != "dense_e" or size <= MANY or settings.warmup < LONG:
         return None
-    before, draws = (max(round(part * settings.warmup), n) for part, n in (BEFORE, DRAWN))
+    before, draws = (max(round(share * settings.warmup), least) for share, least in (BEFORE, DRAWN))
     draws = max(draws, math.ceil(EACH * size / settings.chains))
-    seed = int(rng.integers(2**31))  # of other random numbers than the chains' own
+    seed = int(rng.integers(2**31))  # not the seed of the main run
     short = replace(settings, warmup=before, draws=draws, metric="diag_e", seed=seed)
-    found = bound.sample(replace(short, progress=False), starts)
-    return Pilot(found, diagnose(found, settings.max_treedepth).max_rhat < AGREE)
+    pilot_draws = bound.sample(replace(short, progress=False), starts)
+    return Pilot(pilot_draws, diagnose(pilot_draws, settings.max_treedepth).max_rhat < AGREE)
 
 
 def independent(points: Floats) -> bool:
-    """Whether draws, shape (draws, d), are no more correlated than chance makes them.
+    """Whether draws, shape (draws, d), show no more correlation than chance explains.
 
-    A diagonal metric then takes fewer steps than one with their correlations, and a step costs
-    less. Chance gives correlations of N independent draws eigenvalues of (1 ± sqrt(d / N))^2 (the
-    law of Marchenko and Pastur): twice the ratio of these is allowed.
+    A diagonal metric then takes fewer steps than a dense one, and each step costs less. The
+    correlation matrix of N independent draws has eigenvalues within (1 ± sqrt(d / N))^2 (the law
+    of Marchenko and Pastur): a condition number of twice their ratio is allowed.
     """
     share = math.sqrt(points.shape[1] / len(points))
     by_chance = ((1 + share) / (1 - share)) ** 2
@@ -93,11 +94,11 @@ def independent(points: Floats) -> bool:
 def climbed(
     bound: EmbeddedBinding, n: int, chains: int, rng: np.random.Generator
 ) -> xr.DataTree | None:
-    """A start for each chain at one of the modes; None if none was found.
+    """Draw a start for each chain at one of the modes; None if no mode was found.
 
-    What a mode holds is its height times the volume of the normal density of its curvature
-    (Laplace's approximation). Starts are uniform around it, near enough to stay there: 53 bits for
-    each coordinate, as it is without modes.
+    The mass of a mode is estimated as its height times the volume of the normal density with its
+    curvature (Laplace's approximation). Starts are uniform around the mode, close enough to stay
+    there, with 53 random bits for each coordinate, as for starts without modes.
     """
     size = len(bound.coordinates())
     climbs = [bound.mode(start) for start in rng.uniform(-2, 2, (CLIMBS, size))]
@@ -112,10 +113,10 @@ def climbed(
             modes.append(int(i))
     if not modes:
         return None
-    held = np.array([heights[i] + _log_volume(bound, climbs[i], n) for i in modes])
-    if not np.isfinite(held).any():
+    log_masses = np.array([heights[i] + _log_volume(bound, climbs[i], n) for i in modes])
+    if not np.isfinite(log_masses).any():
         return None
-    shares = np.exp(held - held.max())
+    shares = np.exp(log_masses - log_masses.max())
     picked = rng.choice(len(modes), size=chains, p=shares / shares.sum())
     around = rng.uniform(-1, 1, (chains, size)) * WIDTH / np.sqrt(n)
     points = np.stack([climbs[modes[i]] for i in picked]) + around
@@ -125,10 +126,11 @@ def climbed(
 
 
 def _log_volume(bound: EmbeddedBinding, mode: Vector, n: int) -> float:
-    """Of a normal density with the curvature at a mode, up to a constant; -inf where it has none.
+    """Log volume of the normal density with a mode's curvature, up to a constant.
 
-    By differences of gradients over a step that a clamp's kinks average out in. Directions in which
-    the density does not fall count as wide as the prior.
+    It is -inf where a gradient is not finite. The curvature comes from differences of gradients
+    over a step in which the kinks of a clamp average out. Directions in which the density does not
+    fall count as wide as the prior.
     """
     step = WIDTH / np.sqrt(n)
     falls = np.empty((len(mode), len(mode)))

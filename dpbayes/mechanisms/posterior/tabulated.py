@@ -1,8 +1,8 @@
-"""An anchor from noisy tables: counts of the outcome's public bins within public covariate cells.
+"""Make an anchor from noisy tables of the outcome's bins within cells of public covariates.
 
-What is counted is the outcome alone. Cells of covariates, and how many records are in each, are
-public as covariates are, and so are bins. The model is then fitted to records made up from the
-noisy counts: that costs nothing more.
+Only the outcome is confidential. The bins, the cells of covariates and the number of records in
+each cell are public, as covariates are. The model is then fitted to records made up from the noisy
+counts, which costs nothing more (post-processing).
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ if TYPE_CHECKING:
     from dpbayes.mechanisms.posterior.stage import PublicFacts
 
 FEWEST_BINS, MOST_BINS = 6, 40
-NEAR = 0.25  # distance that noise may add to the anchor: bins are as many as that allows
-SEED = 19  # public: the order in which made-up outcomes are given to public rows
-MADE_UP = 4_000  # records that the model is fitted to: more would not make the anchor better
-DECADES = 4.0  # powers of ten below the upper bound that bins of a logarithm divide
-AVERAGED = ("X", "Z")  # data of covariates that records of a cell share in their means
+NEAR = 0.25  # distance that noise may add to the anchor; it limits the number of bins
+SEED = 19  # public: the order in which made-up outcomes are assigned to public rows
+MADE_UP = 4_000  # made-up records to fit: more would not make the anchor better
+DECADES = 4.0  # powers of ten below the upper bound that bins on a log scale cover
+AVERAGED = ("X", "Z")  # covariate data replaced by their means within a cell
 
 
 @dataclass(frozen=True)
 class AnchorTables:
-    """Which noisy tables an anchor is made from; a function of public facts only.
+    """The noisy tables from which an anchor is made, a function of public facts only.
 
-    There is a table for each of some covariates, of the outcome's bins where the covariate is above
-    its mean and where it is not; without covariates, or too few records for that, the outcome's
-    alone. A record is counted once in each.
+    Each table splits the outcome's bins by one covariate, above its mean or not. Without
+    covariates, or with too few records for that, there is a single table of the outcome. A record
+    is counted once in each table.
 
-    Guarantee: adding or removing a record moves one count of each table by 1; the noise of a count
-    is discrete Laplace of scale ``count / epsilon``. Together: epsilon. A record that is changed
-    moves two counts of each: 2 epsilon.
+    Guarantee: adding or removing a record changes one count of each table by 1, and each count has
+    discrete Laplace noise of scale ``count / epsilon``: together epsilon. Changing a record changes
+    two counts of each table: 2 epsilon.
 
     Attributes:
-        epsilon: of all tables together, where a record is added or removed.
-        count: of tables, 1 at least.
-        covariates: columns of the design that split a table, as many as tables, or 0.
-        bins: of the outcome, where it has no levels.
-        distance: of the anchor from the fit, as expected, in the unit of ``second_range``.
+        epsilon: the loss of all tables together when a record is added or removed.
+        count: number of tables, at least 1.
+        covariates: number of design columns that split a table: the number of tables, or 0.
+        bins: number of bins of the outcome, if it has no levels.
+        distance: expected distance of the anchor from the fit, in scales of a record.
     """
 
     epsilon: float
@@ -68,7 +68,14 @@ class AnchorTables:
 
     @classmethod
     def of(cls, epsilon: float, problem: PublicFacts) -> AnchorTables:
-        """As many as keep the noise small: 2 scale² cells p / n² adds to the squared distance."""
+        """Choose as many tables and bins as keep the noise small.
+
+        The noise adds 2 scale² cells p / n² to the squared distance of the anchor from the fit.
+
+        Args:
+            epsilon: the loss of all tables together.
+            problem: public facts.
+        """
         n, p = problem.rows, problem.parameters
 
         def cells(count: int) -> float:
@@ -84,10 +91,12 @@ class AnchorTables:
         return cls(epsilon, count, covariates, bins, math.sqrt(p / n + added))
 
     def draw(self, records: BoundRecords, noise: Noise, held: Sequence[str] = ()) -> xr.DataTree:
-        """The anchor, as one draw of the parameters: a mode given made-up records.
+        """Draw the anchor: the mode given made-up records, as one draw of the parameters.
 
         Args:
-            held: parameters that stay at 0 in unconstrained coordinates.
+            records: the confidential records, of which only noisy counts are used.
+            noise: the noise of the counts.
+            held: parameters that are fixed at 0 in unconstrained coordinates.
         """
         model, task = records.model, records.task
         assert isinstance(model, ColumnModel)  # Anchored.check
@@ -95,26 +104,28 @@ class AnchorTables:
         design = model.formula.design(public).X
         bins = _Bins.of(model, self.bins)
         of_record = bins.numbers(task.records[model.outcome.name])
-        every = max(1, self.count * len(public) // MADE_UP)
-        place = np.random.default_rng(SEED).permutation(len(public))
-        found: list[_CellRecords] = []
+        stride = max(1, self.count * len(public) // MADE_UP)
+        order = np.random.default_rng(SEED).permutation(len(public))
+        cell_records: list[_CellRecords] = []
         for cell in self._cells(design):
             table = np.zeros((2, bins.count), dtype=np.int64)
-            # Without public columns there are as many rows as are public, not as many as records.
-            inside = cell if design.shape[1] else np.zeros(len(of_record), dtype=np.int64)
-            np.add.at(table, (inside, of_record), 1)
+            # Without public columns the public number of rows may differ from that of records.
+            cell_of_record = cell if design.shape[1] else np.zeros(len(of_record), dtype=np.int64)
+            np.add.at(table, (cell_of_record, of_record), 1)
             scale = scale_for(self.count, self.epsilon)
             noisy = noise.counts(table.ravel(), scale).reshape(table.shape)
             for k in np.unique(cell):
-                members = place[cell[place] == k]
-                some = members[::every]
-                found.append(_CellRecords(members, some, bins.made_up(noisy[k], len(some))))
-        # What follows sees the made-up records and public facts.
+                members = order[cell[order] == k]
+                chosen = members[::stride]
+                cell_records.append(
+                    _CellRecords(members, chosen, bins.made_up(noisy[k], len(chosen)))
+                )
+        # From here on, only made-up records and public facts are used.
         blank = model.blank(task.records, task.rows)
-        return _mode(model, public, blank, found, held)
+        return _mode(model, public, blank, cell_records, held)
 
     def _cells(self, design: Floats) -> Iterator[Ints]:
-        """For each table the cell of each public row, 0 or 1: by what varies most."""
+        """Cell of each public row, 0 or 1, by table; columns with the largest sd split tables."""
         spread = design.std(axis=0) if len(design) else np.zeros(design.shape[1])
         order = [k for k in np.argsort(-spread, kind="stable") if spread[k] > 0]
         if not order[: self.covariates]:
@@ -127,9 +138,9 @@ class _CellRecords(NamedTuple):
     """Made-up records of a cell.
 
     Attributes:
-        members: public rows of the cell.
-        rows: those that a record is made up for.
-        values: its outcomes, shape (rows,).
+        members: indices of the public rows in the cell.
+        rows: indices of the public rows for which a record is made up.
+        values: made-up outcomes, shape (rows,).
     """
 
     members: Ints
@@ -144,12 +155,16 @@ def _mode(
     parts: list[_CellRecords],
     held: Sequence[str],
 ) -> xr.DataTree:
-    """The mode given made-up records, each with the mean covariates of its cell.
+    """Compute the mode given made-up records, each with the mean covariates of its cell.
 
-    ``blank``: program data without a confidential value.
+    Counts within a cell ignore covariates: with the covariates of single rows, slopes would come
+    out too flat (Berkson 1950 treats the converse).
 
-    Within a cell the outcome is counted without covariates: with covariates of single rows, slopes
-    would come out too flat (Berkson 1950 has the other way round).
+    Args:
+        public: the public columns.
+        blank: program data without a confidential value.
+        parts: the made-up records of all cells.
+        held: parameters that are fixed at 0 in unconstrained coordinates.
     """
     rows = np.concatenate([part.rows for part in parts])
     values = np.concatenate([part.values for part in parts])
@@ -165,14 +180,14 @@ def _mode(
     compiled = get_engine("embedded").compile(model.program)
     bound: Any = compiled.bind({**data, **contract_defaults(len(rows))})
     point = bound.mode(held=held)
-    found = bound.constrain(point[None, None])
+    values_at_mode = bound.constrain(point[None, None])
     names = model.program.declared("parameters")
-    return make_draws({name: found[name] for name in names if name in found})
+    return make_draws({name: values_at_mode[name] for name in names if name in values_at_mode})
 
 
 @dataclass(frozen=True)
 class _Bins:
-    """Public bins of an outcome: its levels, or cells between edges."""
+    """Public bins of an outcome: its levels, or intervals between edges."""
 
     column: Column
     cells: NumberCells | None
@@ -182,49 +197,53 @@ class _Bins:
         column = model.outcome
         if column.levels:
             return cls(column, None)
-        assert column.lower is not None  # a strict mechanism's: checked before
+        assert column.lower is not None  # PosteriorMechanism.check
         assert column.upper is not None
         logarithm = model.family is not None and model.family.scaling == "upper"
         whole = column.type == "count"
         low, high = float(column.lower), float(column.upper)
-        if whole:  # an integer at least to a bin, wider ones further out
+        if whole:  # each bin holds at least one integer, and bins grow wider upwards
             edges = low + np.round(np.geomspace(1, high - low + 2, bins + 1)) - 1
             return cls(column, NumberCells(tuple(np.unique(edges).tolist()), ()))
         edges = np.linspace(low, high, bins + 1)
         if model.family is not None and model.family.open_at == ("lower", "upper"):
-            # A density may be infinite there: of the arcsine law each bin has as much.
+            # A density may be infinite at both bounds: bins have equal mass under the arcsine law.
             edges = low + (high - low) * np.sin(np.linspace(0, np.pi / 2, bins + 1)) ** 2
         if logarithm:
             least = low if low > 0 else high / 10**DECADES
             edges = np.concatenate([[low], np.geomspace(least, high, bins)])
-        kept = [low]
+        spaced = [low]
         for edge in edges[1:-1]:
-            inside = [*kept[-1:], high, *column.atoms]
-            if all(abs(edge - other) >= column.step for other in inside):
-                kept.append(float(edge))
+            neighbours = [*spaced[-1:], high, *column.atoms]
+            if all(abs(edge - other) >= column.step for other in neighbours):
+                spaced.append(float(edge))
         return cls(
             column,
             NumberCells(
-                tuple(np.union1d([*kept, high], column.atoms).tolist()),
+                tuple(np.union1d([*spaced, high], column.atoms).tolist()),
                 tuple(map(float, column.atoms)),
             ),
         )
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of bins."""
         return len(self.column.levels) if self.cells is None else self.cells.count
 
     def numbers(self, values: pd.Series) -> Ints:
-        """The bin of each value, from 0."""
+        """Index of the bin of each value, from 0."""
         if self.cells is None:
             return np.asarray(values.cat.codes, dtype=np.int64)
         return self.cells.numbers(np.asarray(values, dtype=float)) - 1
 
     def made_up(self, noisy: Ints, size: int) -> NDArray[Any]:
-        """Outcomes in the shares of noisy counts, spread evenly inside a bin; uniform if all are 0.
+        """Make up outcomes in proportion to noisy counts, spread evenly inside each bin.
 
-        Counts below 0 are 0.
+        Negative counts are set to 0; if all counts are then 0, the bins have equal shares.
+
+        Args:
+            noisy: noisy counts by bin.
+            size: number of outcomes.
         """
         share = np.maximum(noisy, 0).astype(float)
         share = share if share.sum() else np.ones_like(share)

@@ -1,7 +1,8 @@
-"""Posteriors as ArviZ reads them: names on axes, log-likelihoods, replicates. Confidential.
+"""Convert posteriors to ArviZ trees: named axes, log-likelihoods, replicates. Confidential.
 
-The draws of a program have coefficients of orthonormal columns (``formula.Formula``), and effects
-of groups in the sampler's coordinates beside those of the model. A reader wants neither.
+The draws of a program hold coefficients of orthonormal columns (``formula.Formula``), and group
+effects in the sampler's coordinates as well as the model's. These trees hold coefficients in the
+covariates' own units, and no sampler coordinates.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from dpbayes.schema import Column
 from dpbayes.stan.composition import entry
 from dpbayes.stan.model import ColumnModel, Model
 
-MOST_VALUES = 200_000_000  # of one group, held at once: 1.6 GB
+MOST_VALUES = 200_000_000  # values of one array held in memory: 1.6 GB
 _SAMPLE = ("chain", "draw")
 
-Axis = tuple[str, list[str]]  # its name, and names along it
+Axis = tuple[str, list[str]]  # name of the axis, and labels along it
 Values = dict[str, NDArray[Any]]
 
 
 def named(draws: xr.DataTree, model: Model) -> xr.DataTree:
     """Draws with the names of covariates, levels and groups on their axes.
 
-    Coefficients and intercepts are in the covariates' own units, the intercept (of ordinal
-    families: the cutpoints) at covariates 0, on the link scale. Group effects and their sds are of
-    standardised columns. What a user's program declares keeps its names and axes.
+    Coefficients and intercepts are in the covariates' own units, the intercept (for ordinal
+    families: the cutpoints) at covariates 0, on the link scale. Group effects and their sds refer
+    to standardised columns. Parameters that a user's program declares keep their names and axes.
     """
     before = draws["posterior"].to_dataset()
     values: Values = {str(name): before[name].to_numpy() for name in before.data_vars}
@@ -62,39 +63,43 @@ def named(draws: xr.DataTree, model: Model) -> xr.DataTree:
 
 
 def in_own_units(values: Mapping[str, NDArray[Any]], model: ColumnModel, label: str) -> Values:
-    """Coefficients and intercepts in the covariates' own units, from those of a program.
+    """Convert a program's coefficients and intercepts to the covariates' own units.
 
     Args:
         values: draws by name, shapes (chain, draw, ...); covariates on the third axis.
-        label: of the model, or of a part of it.
+        model: the model of the column.
+        label: label of the model, or of a part of it.
+    Returns:
+        the converted parameters by name, in the shapes of ``values``.
     """
-    found: Values = {}
+    converted: Values = {}
     for slope, start, formula, sign in (
         ("coefficient", "intercept", model.formula, -1),
-        ("coefficient", "cutpoint", model.formula, 1),  # which is compared with the predictor
+        # Cutpoints are compared with the predictor, so they move with the opposite sign.
+        ("coefficient", "cutpoint", model.formula, 1),
         ("sigma_coefficient", "log_sigma", model.scale, -1),
     ):
         name, at = entry(slope, label), entry(start, label)
         if formula is None or name not in values or values[name].shape[2] != len(formula.names):
             continue
-        found[name] = np.einsum("cdk...,jk->cdj...", values[name], formula.basis)
+        converted[name] = np.einsum("cdk...,jk->cdj...", values[name], formula.basis)
         if at in values:
-            moved = np.einsum("cdj...,j->cd...", found[name], formula.centre)
-            found[at] = values[at] + sign * moved.reshape(
+            moved = np.einsum("cdj...,j->cd...", converted[name], formula.centre)
+            converted[at] = values[at] + sign * moved.reshape(
                 *moved.shape, *(1,) * (values[at].ndim - moved.ndim)
             )
-    return found
+    return converted
 
 
 def _axes(model: ColumnModel, label: str) -> dict[str, list[Axis]]:
-    """Names along the axes behind (chain, draw), by parameter; levels where there are some."""
+    """Axes after (chain, draw) by parameter, with their labels; levels if there are any."""
 
     def axis(name: str, names: Iterable[Any]) -> Axis:
-        return entry(name, label), [str(each) for each in names]
+        return entry(name, label), [str(text) for text in names]
 
     groups = model.formula.groups
     levels = axis("level", model.outcome.levels[1:])
-    found = {
+    by_parameter = {
         "coefficient": [axis("covariate", model.formula.names), levels],
         "intercept": [levels],
         "cutpoint": [axis("up_to", model.outcome.levels[:-1])],
@@ -102,7 +107,7 @@ def _axes(model: ColumnModel, label: str) -> dict[str, list[Axis]]:
         "group_sd": [axis("group_term", (column.name for column in groups)), levels],
         "group_effect": [axis("group", (g for c in groups for g in _groups(c))), levels],
     }
-    return {entry(name, label): axes for name, axes in found.items()}
+    return {entry(name, label): axes for name, axes in by_parameter.items()}
 
 
 def _groups(column: GroupColumn) -> Iterator[str]:
@@ -119,7 +124,7 @@ def datatree(
     posterior_predictive: bool = False,
     thin: int = 1,
 ) -> xr.DataTree:
-    """``Fit.to_datatree`` of a stage on its records."""
+    """Build the ArviZ tree of a posterior and its records, as ``Fit.to_datatree`` describes."""
     if isinstance(thin, bool) or not isinstance(thin, int) or thin < 1:
         raise DataError(f"thin = {thin!r} must be a whole number, at least 1.")
     more = log_likelihood or posterior_predictive
@@ -148,7 +153,7 @@ def _thinned(draws: xr.DataTree, thin: int) -> xr.DataTree:
 def log_likelihoods(posterior: Posterior, draws: xr.DataTree, on: BoundRecords) -> xr.Dataset:
     """log p(record | draw) of each outcome, without weights or clamp: (chain, draw, record).
 
-    Draw by draw: nothing larger than the result is held.
+    It is computed draw by draw, so that nothing larger than the result is held in memory.
 
     Raises:
         DataError: more values than ``MOST_VALUES``.
@@ -161,33 +166,34 @@ def log_likelihoods(posterior: Posterior, draws: xr.DataTree, on: BoundRecords) 
 
 
 def loo(posterior: Posterior, on: BoundRecords) -> Any:
-    """``Fit.loo``: Pareto-smoothed importance sampling with the terms that were sampled.
+    """Leave-one-out cross-validation by Pareto-smoothed importance sampling (``Fit.loo``).
 
-    The posterior without record i has density p(θ | y) / exp(t_i(θ)), t_i the weighted and clamped
-    term of the record, which is log p(y_i | θ) in the plain posterior alone. A clamped term is
-    flat where the record is far away, so that no ratio is heavier than exp(window).
+    The posterior without record i has density proportional to p(θ | y) / exp(t_i(θ)), with t_i the
+    weighted and clamped term of the record; only in the plain posterior is it log p(y_i | θ). A
+    clamped term is constant where it leaves the window, so importance ratios vary by no more than
+    a factor exp(window width).
 
-    Vehtari, Gelman & Gabry (2017), section 2.1, has the plain one.
+    Vehtari, Gelman & Gabry (2017), section 2.1, describe the plain case.
     """
     from arviz_stats import loo as of_arviz  # slow to import
 
     tree = datatree(posterior, on, log_likelihood=True)
     likelihood = tree["log_likelihood"].to_dataset()
-    whole = sum(likelihood[name] for name in likelihood.data_vars)  # of a record, all outcomes
+    whole = sum(likelihood[name] for name in likelihood.data_vars)  # joint over outcomes
     tree["log_likelihood"] = xr.DataTree(xr.Dataset({"record_log_lik": whole}))
     (low, high), weights = posterior.on.stage.window, posterior.on.weighting.weights
-    each = (np.clip(weights * f, low, high) for f in posterior.moved(posterior.draws))
-    terms = _by_draw(each, posterior.draws, on.kinds)
+    clamped = (np.clip(weights * f, low, high) for f in posterior.moved(posterior.draws))
+    terms = _by_draw(clamped, posterior.draws, on.kinds)
     reff = min(1.0, posterior.diagnostics.min_ess_bulk / count_draws(posterior.draws))
     smoothed, k = _smoothed(terms, reff)
     return of_arviz(tree, log_weights=smoothed, pareto_k=k, reff=reff, pointwise=True)
 
 
 def _smoothed(terms: xr.DataArray, reff: float) -> tuple[xr.DataArray, xr.DataArray]:
-    """Log weights of leaving each record out, and the shape of their tails.
+    """Smoothed log weights of leaving each record out, and the Pareto shape of their tails.
 
-    Where a record is at the clamp in the whole tail its ratios are bounded there and have no tail
-    to smooth: they are taken as they are, with shape 0.
+    Where a record is at the clamp in the whole tail, its ratios are bounded and have no tail to
+    smooth: they are used as they are, with shape 0.
     """
     from arviz_stats.base import array_stats  # slow to import
 
@@ -195,11 +201,11 @@ def _smoothed(terms: xr.DataArray, reff: float) -> tuple[xr.DataArray, xr.DataAr
     for i, values in enumerate(np.moveaxis(terms.to_numpy(), -1, 0)):
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             try:
-                found, k = array_stats.psislw(values, axis=(0, 1), r_eff=reff)
+                smoothed, k = array_stats.psislw(values, axis=(0, 1), r_eff=reff)
             except ValueError:  # "All tail values are the same"
-                found, k = values, np.nan
-        bounded = not np.isfinite(k) or not np.isfinite(found).all()
-        log_weights[..., i] = -values - special.logsumexp(-values) if bounded else found
+                smoothed, k = values, np.nan
+        bounded = not np.isfinite(k) or not np.isfinite(smoothed).all()
+        log_weights[..., i] = -values - special.logsumexp(-values) if bounded else smoothed
         shapes[i] = 0.0 if bounded else k
     return terms.copy(data=log_weights), terms.isel(chain=0, draw=0, drop=True).copy(data=shapes)
 
@@ -207,22 +213,22 @@ def _smoothed(terms: xr.DataArray, reff: float) -> tuple[xr.DataArray, xr.DataAr
 def replicates(
     model: Model, blank: BoundModel, draws: xr.DataTree, public: pd.DataFrame
 ) -> xr.Dataset:
-    """A replicate of the records at every draw, by outcome: (chain, draw, record).
+    """Draw a replicate of the records at every draw, by outcome: (chain, draw, record).
 
-    Levels are their numbers, from 0.
+    Levels are coded from 0.
     """
     count, rows = count_draws(draws), len(public)
     _check_size(count, rows)
-    found = {c.name: np.empty((count, rows)) for c in model.outcomes}
+    drawn = {c.name: np.empty((count, rows)) for c in model.outcomes}
     for k, frame in enumerate(replicates_at(model, blank, draws, public, range(count))):
         for column in model.outcomes:
-            found[column.name][k] = numbers(column, frame[column.name])
-    arrays = {name: _shaped(values, draws) for name, values in found.items()}
+            drawn[column.name][k] = numbers(column, frame[column.name])
+    arrays = {name: _shaped(values, draws) for name, values in drawn.items()}
     return xr.Dataset(arrays)
 
 
 def observed(columns: Iterable[Column], records: pd.DataFrame) -> xr.Dataset:
-    """The outcomes of the records; levels are their numbers, from 0, named in the attributes."""
+    """Outcomes of the records, with levels coded from 0 and named in the attributes."""
     arrays = {}
     for column in columns:
         attrs = {"levels": [str(level) for level in column.levels]} if column.levels else {}
@@ -233,17 +239,17 @@ def observed(columns: Iterable[Column], records: pd.DataFrame) -> xr.Dataset:
 
 
 def numbers(column: Column, values: pd.Series) -> Vector:
-    """A column's values as numbers; of levels their places, from 0."""
+    """Values of a column as numbers, with levels coded from 0."""
     return np.asarray(values.cat.codes if column.levels else values, dtype=float)
 
 
-def _by_draw(each: Iterable[Vector], draws: xr.DataTree, kinds: UniqueRows) -> xr.DataArray:
-    """Vectors of kinds of records, one for each draw, as one array of records."""
+def _by_draw(vectors: Iterable[Vector], draws: xr.DataTree, kinds: UniqueRows) -> xr.DataArray:
+    """Stack vectors over unique records, one for each draw, into an array over all records."""
     _check_size(count_draws(draws), len(kinds.of))
-    found = np.empty((count_draws(draws), len(kinds.of)))
-    for k, values in enumerate(each):
-        found[k] = kinds.each_record(values)
-    return _shaped(found, draws)
+    by_record = np.empty((count_draws(draws), len(kinds.of)))
+    for k, values in enumerate(vectors):
+        by_record[k] = kinds.each_record(values)
+    return _shaped(by_record, draws)
 
 
 def _shaped(values: NDArray[Any], draws: xr.DataTree) -> xr.DataArray:
@@ -262,7 +268,7 @@ def _check_size(count: int, rows: int) -> None:
 
 
 def coefficients_of(draws: xr.DataTree, model: ColumnModel, label: str) -> pd.DataFrame:
-    """``PosteriorFit.coefficients`` of any draws of a column's model."""
+    """Posterior mean and sd of the coefficients (``PosteriorFit.coefficients``), from draws."""
     names = ["Intercept", *model.formula.names]
     before = draws["posterior"]
     wanted = [entry(name, label) for name in ("intercept", "coefficient")[: 1 + bool(names[1:])]]
@@ -277,7 +283,7 @@ def coefficients_of(draws: xr.DataTree, model: ColumnModel, label: str) -> pd.Da
 def group_sds_of(
     draws: xr.DataTree, data: Mapping[str, Any], model: ColumnModel, label: str
 ) -> pd.DataFrame:
-    """``PosteriorFit.group_sds`` of any draws of a column's model, given its program's data."""
+    """Posterior mean and sd of group sds and correlations (``PosteriorFit.group_sds``)."""
     columns = model.formula.groups
     values: dict[str, Vector] = {}
     if columns:
@@ -290,9 +296,9 @@ def group_sds_of(
         values = {f"sd({c.name})": sds[:, t] for t, c in enumerate(columns)}
         if data[entry("P", label)]:
             partial = stacked(draws, entry("group_correlation", label))
-            found = correlations(partial, data[entry("group_column", label)])
-            for (s, t), r in found.items():
-                one, two = columns[s], columns[t]
-                values[f"cor({one.slope}, {two.name})"] = r
+            by_pair = correlations(partial, data[entry("group_column", label)])
+            for (s, t), r in by_pair.items():
+                first, second = columns[s], columns[t]
+                values[f"cor({first.slope}, {second.name})"] = r
     table = np.array(list(values.values())).reshape(len(values), -1)
     return pd.DataFrame({"mean": table.mean(1), "sd": table.std(1)}, index=list(values))

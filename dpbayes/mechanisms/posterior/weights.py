@@ -1,4 +1,4 @@
-"""Where record weights come from: one constant, reference data, or the confidential records."""
+"""Sources of record weights: a constant, reference data, or the confidential records."""
 
 from __future__ import annotations
 
@@ -27,54 +27,59 @@ from dpbayes.records.fingerprint import data_hash, hash_of
 from dpbayes.records.overlap import SHARE, TableSketch
 
 FORMAT = "dpbayes reference fit 2"
-REFERENCE_DRAWS = 400  # kept of a reference fit: enough for a maximum, small enough to read
+REFERENCE_DRAWS = 400  # draws stored: enough for a maximum over draws, and a small file
 
 
 class RecordsView(Protocol):
-    """What a weight source may ask about the confidential records.
+    """The interface through which a weight source sees the confidential records.
 
-    Equal records have equal weights: it sees each kind of record once.
+    Equal records have equal weights, so the view holds each unique record once.
     """
 
     @property
     def size(self) -> int:
-        """Number of kinds of records, m."""
+        """Number of unique records, m."""
         ...
 
     def sensitivity(self) -> Vector:
-        """Shape (m,): max over draws of |f_i| under an unweighted fit to these records."""
+        """Maximum over draws of |f_i| under an unweighted fit to these records, shape (m,)."""
         ...
 
     def sensitivity_under(self, draws: xr.DataTree) -> Vector:
-        """Shape (m,): the same over given draws."""
+        """Maximum over the given draws of |f_i|, shape (m,)."""
         ...
 
 
 @dataclass(frozen=True)
 class Weighting:
-    """Weights of kinds of records, shape (m,), and which of them Weighted-e truncated to 0."""
+    """Weights of the unique records, shape (m,), and a mask of those that Weighted-e set to 0."""
 
     weights: Vector
     truncated: Mask
 
 
 class WeightSource:
-    """Base of the sources. ``strict`` is True if alpha_i depends on record i and public facts."""
+    """Base class of the sources of weights.
+
+    Attributes:
+        name: name in reports and guarantees.
+        strict: alpha_i depends on nothing but record i and public facts.
+    """
 
     name: ClassVar[str]
     strict: ClassVar[bool]
 
     def weighting(self, records: RecordsView) -> Weighting:
-        """Weights of the records."""
+        """Compute the weights of the records."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class ConstantWeights(WeightSource):
-    """One public weight for all records: tempering.
+    """One public weight for all records, which tempers the likelihood.
 
     Attributes:
-        alpha: in (0, 1].
+        alpha: the weight, in (0, 1].
     """
 
     alpha: float = 1.0
@@ -99,7 +104,7 @@ class ConfidentialWeights(WeightSource):
     Source: hu-williams-savitsky, section 4.4.
 
     Attributes:
-        c1, c2: scaling and shift.
+        c1, c2: scaling and shift of the weights.
     """
 
     c1: float = 1.0
@@ -121,7 +126,7 @@ PAPER_WEIGHTS = ConfidentialWeights()
 
 @dataclass(frozen=True)
 class TruncatedWeights(WeightSource):
-    """Weighted-e: confidential weights, 0 where they leave a record above ``width / 2``."""
+    """Weights of Weighted-e: confidential ones, set to 0 where alpha_i f_i > ``width / 2``."""
 
     weights: ConfidentialWeights
     width: float
@@ -135,21 +140,21 @@ class TruncatedWeights(WeightSource):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reference(WeightSource, ReferenceData):
-    """A fit to reference data, as a weight function a(x) and as an anchor.
+    """A fit to reference data, which serves as a weight function a(x) and as an anchor.
 
     a(x) = clip(c1 (1 - (f(x) - low) / (high - low)) + c2, 0, 1) with f(x) the largest
     |log-likelihood| of record x over the reference draws, and low, high the smallest and largest
     such f over the reference records. Each weight depends on its own record and on reference data
-    only, so censoring with these weights is strict. Holds draws and two numbers, no record; and
-    salted hashes of the records, by which confidential ones are refused as their own reference.
+    only, so censoring with these weights is strict. It stores draws and two numbers, and no record;
+    salted hashes of the reference records serve to refuse them as the confidential ones.
 
     Attributes:
         draws: parameters at up to 400 posterior draws of the unweighted reference fit.
-        low, high: sensitivities that span the reference records.
-        identity: what has to agree with the synthesizer that uses it.
-        trace: of the reference records.
-        c1, c2: scaling and shift.
-        tuning: what ``tune`` aimed at and reached; for the reader.
+        low, high: smallest and largest sensitivity of the reference records.
+        identity: program, formula and schema, which must agree with the synthesizer's.
+        trace: salted hashes of the reference records.
+        c1, c2: scaling and shift of the weights.
+        tuning: target and result of ``tune``, for the reader.
     """
 
     draws: xr.DataTree
@@ -175,18 +180,24 @@ class Reference(WeightSource, ReferenceData):
         identity: dict[str, Any],
         records: pd.DataFrame,
     ) -> Reference:
-        """From an unweighted fit: its draws, and the sensitivities of the reference records.
+        """Build a reference from the draws of an unweighted fit and the sensitivities under it.
 
         Args:
+            draws: posterior draws of the unweighted fit.
+            sensitivity: the maximum over draws of |f_i|, by reference record.
+            parameters: names of the parameters to store.
+            identity: ``Model.identity`` of the fitted model.
             records: the reference records, validated.
+        Raises:
+            DataError: no reference record has a finite sensitivity.
         """
         finite = sensitivity[np.isfinite(sensitivity)]
         if not finite.size:
             raise DataError("no reference record has a finite log-likelihood at all draws.")
         step = max(1, count_draws(draws) // REFERENCE_DRAWS)
         thinned = {name: stacked(draws, name)[None, ::step] for name in parameters}
-        span = float(finite.min()), float(finite.max())
-        return cls(make_draws(thinned), *span, _as_json(identity), TableSketch.of(records))
+        ends = float(finite.min()), float(finite.max())
+        return cls(make_draws(thinned), *ends, _as_json(identity), TableSketch.of(records))
 
     def __repr__(self) -> str:
         drawn = {str(k): v.to_numpy() for k, v in self.draws["posterior"].data_vars.items()}
@@ -194,23 +205,24 @@ class Reference(WeightSource, ReferenceData):
         return f"Reference({content}, c1={self.c1!r}, c2={self.c2!r})"
 
     def with_scaling(self, c1: float, c2: float, tuning: dict[str, Any] | None = None) -> Reference:
-        """The same with other c1 and c2."""
+        """Copy the reference fit with other c1 and c2."""
         return replace(self, c1=c1, c2=c2, tuning=tuning)
 
     def weighting(self, records: RecordsView) -> Weighting:
+        # These draws are public, so that each weight depends on its own record alone.
         f = records.sensitivity_under(self.draws)
         weights = scaled_weights(f, self.low, self.high, self.c1, self.c2)
         return Weighting(weights, np.zeros(records.size, dtype=bool))
 
     def anchor(self) -> xr.DataTree:
-        """The posterior mean of the parameters, as one draw."""
+        """The posterior mean of the parameters, in the form of one draw."""
         posterior = self.draws["posterior"].to_dataset()
         return make_draws(
             {str(k): v.mean(("chain", "draw")).to_numpy()[None, None] for k, v in posterior.items()}
         )
 
     def check(self, identity: dict[str, Any]) -> None:
-        """Raise GuaranteeError unless it was fitted with the same program, formula and schema."""
+        """Raise GuaranteeError unless program, formula and schema are those of the reference."""
         for key, value in _as_json(identity).items():
             if self.identity.get(key) != value:
                 raise GuaranteeError(
@@ -221,7 +233,7 @@ class Reference(WeightSource, ReferenceData):
     def check_records(self, records: pd.DataFrame) -> None:
         """Raise GuaranteeError if the reference was fitted to the confidential records themselves.
 
-        Then it is neither public nor paid for, and nothing that uses it has the ε that is claimed.
+        It would then be neither public nor paid for, and the claimed ε would not hold.
 
         Args:
             records: validated.
@@ -229,7 +241,7 @@ class Reference(WeightSource, ReferenceData):
         check_disjoint(self.trace, records)
 
     def save(self, path: str | Path) -> None:
-        """Write as JSON."""
+        """Write the reference as a JSON file."""
         tree = {
             "format": FORMAT,
             "identity": self.identity,
@@ -248,7 +260,7 @@ class Reference(WeightSource, ReferenceData):
 
     @classmethod
     def load(cls, path: str | Path) -> Reference:
-        """Read what ``save`` wrote."""
+        """Read a file that ``save`` wrote. DataError if it cannot be read."""
         try:
             tree = json.loads(Path(path).read_text(encoding="utf-8"))
             draws = make_draws(
@@ -272,7 +284,7 @@ class Reference(WeightSource, ReferenceData):
 
 
 def _as_json(identity: dict[str, Any]) -> dict[str, Any]:
-    """As it comes back from a file: dates are texts."""
+    """The identity as JSON stores it, with dates as texts, so that both sides compare equal."""
     plain: dict[str, Any] = json.loads(json.dumps(identity, default=str))
     return plain
 
@@ -282,11 +294,12 @@ def check_disjoint(
     records: pd.DataFrame,
     instead: str = "(anchored draws an anchor and pays for it)",
 ) -> None:
-    """Raise GuaranteeError if reference records are, for the most part, the confidential ones.
+    """Raise GuaranteeError if most of the reference records are among the confidential ones.
 
     Args:
-        records: the confidential ones, validated.
-        instead: how to do without a reference.
+        reference: salted hashes of the reference records.
+        records: the confidential records, validated.
+        instead: advice on how to do without a reference, for the message.
     """
     share = reference.share(records)
     if share >= SHARE:
@@ -298,9 +311,9 @@ def check_disjoint(
 
 
 def references(mechanism: Any) -> Iterator[ReferenceData]:
-    """What was made of other records among the settings of a mechanism, and of those in it."""
+    """Find all settings derived from reference data, in a mechanism and in its settings."""
     if isinstance(mechanism, ReferenceData):
         yield mechanism
     elif is_dataclass(mechanism):
-        for one in fields(mechanism):
-            yield from references(getattr(mechanism, one.name))
+        for setting in fields(mechanism):
+            yield from references(getattr(mechanism, setting.name))

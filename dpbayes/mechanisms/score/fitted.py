@@ -1,4 +1,4 @@
-"""Records under mechanism score: what is measured of them, and what is made of it."""
+"""Records under mechanism ``score``: noisy sums of their scores, and data sets given these."""
 
 from __future__ import annotations
 
@@ -50,28 +50,28 @@ from dpbayes.schema import Column
 from dpbayes.schema.domain import made_up
 from dpbayes.stan.scored import NOISE
 
-SIZE, MORE = 2_000, 10_000  # simulated records, and with groups
-LONGER = 1, 3  # times the iterations that are asked for, if chains have not converged before
+SIZE, MORE = 2_000, 10_000  # simulated records, without and with groups
+LONGER = 1, 3  # multiples of the iterations asked for; the second if the first did not converge
 NOT_YET = (
-    "mechanism 'score' draws from a posterior when that is paid for: sample() returns it, as "
-    "release.posterior, and it leaves the house with the data sets."
+    "mechanism 'score' has a posterior only after sample(), which pays for it and returns it as "
+    "release.posterior: it is released together with the data sets."
 )
-# Rows to a group at least: with fewer, effects are not told to first order, and what is expected
-# near a point leads from one point to another and on.
+# Least rows per group. With fewer, sums are not linear enough in the effects, and the iteration of
+# ``Hierarchical`` moves from point to point without settling.
 PER_GROUP = 20
-BINS = (6, 24)  # of the table, from and to
-PER_BIN = 2.0  # the same records, in each
+BINS = (6, 24)  # fewest and most bins of the table
+PER_BIN = 2.0  # records times the table's epsilon, in each bin
 
 
 @dataclass(frozen=True)
 class ScorePosterior:
-    """A private output: what was measured, and the posterior given it.
+    """A private output: noisy sums of scores, and the posterior given them.
 
     Attributes:
         sums: the two noisy sums over all records.
-        groups: those by group.
-        draws: of the posterior.
-        diagnostics: of the chains.
+        groups: the noisy sums by group, for each term.
+        draws: posterior draws.
+        diagnostics: convergence diagnostics of the chains.
     """
 
     sums: tuple[NoisySum, ...]
@@ -81,12 +81,13 @@ class ScorePosterior:
 
 
 class FittedScore(Fitted):
-    """The records apart from each other, and what is public of them. Confidential.
+    """Records bound to the program one by one, with what is public of them. Confidential.
 
     Args:
-        rounds_of: what the budget is spent on, by the public numbers of rows and of parameters,
+        task: the records and the means to model them.
+        rounds_of: function that splits the budget by the public numbers of rows, of parameters,
             and of groups and effects of each term.
-        settings: of the mechanism.
+        settings: the mechanism's settings.
     """
 
     def __init__(
@@ -108,18 +109,19 @@ class FittedScore(Fitted):
         size = MORE if grouped(on.model) else SIZE
         self._simulator = Simulator(on.model, compiled, public, task.rows, size)
         self._terms = terms_of(on.model, self._simulator.design)
-        # What is no column of records is that of public constants: no record can be in it.
+        # Program data without a row for each record come from public constants, so that a record
+        # affects nothing but its own row.
         constants = without_coordinates(on.model.blank(task.records, task.rows))
         records = on.model.constant_record() if task.records.empty else task.records
         columns = by_row(on.model, {**on.model.data(records, task.rows), "n": on.n}, task.rows)
-        # Kinds of what the program is given of a record, and of nothing less.
+        # Records count as equal only if all that the program reads of them is equal.
         self._kinds = kinds = UniqueRows.among(columns, on.n)
-        of_kinds = {name: values[kinds.rows] for name, values in columns.items()}
+        unique_columns = {name: values[kinds.rows] for name, values in columns.items()}
         self._groups_of = [
-            np.asarray(of_kinds["group_index"])[:, term.columns[0]] - term.first
+            np.asarray(unique_columns["group_index"])[:, term.columns[0]] - term.first
             for term in self._terms
         ]
-        self._apart = RecordsApart(compiled, constants, of_kinds, kinds.size)
+        self._apart = RecordsApart(compiled, constants, unique_columns, kinds.size)
         if not on.model.program.bundled:
             self._check_alone(compiled, constants)
         rounds = rounds_of(task.rows, len(self._simulator.fixed), group_sizes(on.model))
@@ -129,11 +131,11 @@ class FittedScore(Fitted):
                 f"the model has {widest} parameters, or effects of a group; noise for a pure ε is "
                 f"drawn for up to {RADIAL}. Leave out terms, or give a delta (--delta)."
             )
-        most = max((groups for groups, _ in rounds.groups), default=0)
-        if most * PER_GROUP > rounds.rows:
+        most_groups = max((groups for groups, _ in rounds.groups), default=0)
+        if most_groups * PER_GROUP > rounds.rows:
             raise GuaranteeError(
-                f"{rounds.rows:,} rows in {most:,} groups: mechanism 'score' needs {PER_GROUP} "
-                "rows to a group; intervals are too short with fewer. Take anchored."
+                f"{rounds.rows:,} rows in {most_groups:,} groups: mechanism 'score' needs "
+                f"{PER_GROUP} rows to a group; intervals are too short with fewer. Take anchored."
             )
         self._rounds = rounds
         lengths = [rounds.length(part) for part in rounds.sums]
@@ -147,12 +149,14 @@ class FittedScore(Fitted):
         self.synthesised: tuple[Column, ...] = on.model.outcomes
 
     def _check_alone(self, compiled: EmbeddedModel, constants: Mapping[str, Any]) -> None:
-        """ProgramError unless the program takes a made-up record alone."""
+        """Raise ProgramError unless the program accepts a single made-up record (n = 1)."""
         on = self._on
-        made = made_up(self._task.schema, 1, np.random.default_rng(SEED))
+        record = made_up(self._task.schema, 1, np.random.default_rng(SEED))
         rows = self._task.rows
-        first = on.model.constants_at(np.zeros(1, dtype=int), rows)
-        columns = by_row(on.model, {**on.model.data(made, rows), **first, "n": 1}, rows)
+        constants_of_record = on.model.constants_at(np.zeros(1, dtype=int), rows)
+        columns = by_row(
+            on.model, {**on.model.data(record, rows), **constants_of_record, "n": 1}, rows
+        )
         point = self._simulator.anywhere()
         try:
             bound = bound_to(compiled, constants, columns, 1)
@@ -175,73 +179,82 @@ class FittedScore(Fitted):
         directions = simulator.directions
         for part in self._rounds.sums:
             directions = simulator.whitened(point, directions)
-            asked = point
+            score_point = point
             score = ClippedScore(point, directions, self._rounds.length(part))
             sums.append(self._noisy(score, part, noise))
             belief = settle(simulator, sums[-1], point)
             point = belief.point
         groups = tuple(
-            self._by_group(term, of_record, asked, noise)
-            for term, of_record in zip(self._terms, self._groups_of, strict=True)
+            self._by_group(term, group_of_record, score_point, noise)
+            for term, group_of_record in zip(self._terms, self._groups_of, strict=True)
         )
         seed = int(noise.rng.integers(2**31))
-        made = Hierarchical if groups else ScoreChains
-        chains = made(simulator, task.engine, sums[-1], groups, belief, seed)
-        quiet = replace(task.settings, progress=False)  # of what is private until it is released
-        for times in LONGER:  # what is paid for is released in any case: the claim needs no chain
-            how = replace(quiet, warmup=times * quiet.warmup, draws=times * quiet.draws)
-            draws, diagnostics = chains.sample(how)
+        sampler = Hierarchical if groups else ScoreChains
+        chains = sampler(simulator, task.engine, sums[-1], groups, belief, seed)
+        settings = replace(task.settings, progress=False)  # draws are secret until their release
+        for times in LONGER:  # the claim does not depend on convergence
+            longer = replace(settings, warmup=times * settings.warmup, draws=times * settings.draws)
+            draws, diagnostics = chains.sample(longer)
             if task.allow_nonconvergence or diagnostics.converged:
                 break
         return ScorePosterior(tuple(sums), groups, draws, diagnostics)
 
     def _first_guess(self, noise: Noise) -> Vector:
-        """The mode given records made up from a noisy table of the outcome."""
+        """Find the mode given records made up from a noisy table of the outcome."""
         rounds = self._rounds
         epsilon = rounds.spent(rounds.table) / rounds.moves
         low, high = BINS
         bins = int(min(max(rounds.rows * epsilon / PER_BIN, low), high))
         tables = AnchorTables(epsilon, 1, 0, bins, 1.0)
-        # A table of the outcome tells nothing of groups.
+        # A table of the outcome holds no information on groups.
         draw = tables.draw(self._on, noise, COORDINATES if self._terms else ())
         return np.asarray(self._simulator.points_of(draw)[0])
 
     def _noisy(self, score: ClippedScore, part: float, noise: Noise) -> NoisySum:
-        """The sum over all records."""
+        """Draw the noisy sum of scores over all records.
+
+        Args:
+            part: part of the budget for the sum.
+        """
         rounds = self._rounds
         total, scale = self._whole(score).sum(axis=0), rounds.scale(part)
         pure = rounds.rho is None
-        told = noise.radial(total, scale) if pure else noise.gaussian(total, scale)
+        noisy = noise.radial(total, scale) if pure else noise.gaussian(total, scale)
         sd = rounds.sd(part) * score.length
         return NoisySum(
-            score, np.asarray(told * score.unit), sd, scale * score.unit if pure else 0.0
+            score, np.asarray(noisy * score.unit), sd, scale * score.unit if pure else 0.0
         )
 
     def _by_group(
-        self, term: GroupColumns, of_record: Ints, point: Vector, noise: Noise
+        self, term: GroupColumns, group_of_record: Ints, point: Vector, noise: Noise
     ) -> GroupSums:
-        """A sum for each group of a term. A record is in one, so that only that moves with it.
+        """Draw the noisy sum of scores for each group of a term.
+
+        A record is in one group, so that it affects only that group's sum.
 
         Args:
-            of_record: the public group of each kind of records.
+            term: the term's columns and groups.
+            group_of_record: the public group of each unique record.
+            point: the point at which scores are taken.
+            noise: the noise of the sums.
         """
         rounds, simulator, width = self._rounds, self._simulator, len(term.columns)
         directions = simulator.whitened(point, simulator.along_effects(point, term.columns))
         score = ClippedScore(point, directions, rounds.length_by_group(term.groups, width))
         total = np.zeros((term.groups, width), dtype=np.int64)
-        np.add.at(total, of_record, self._whole(score))
+        np.add.at(total, group_of_record, self._whole(score))
         scale, pure = rounds.scale(rounds.by_group), rounds.rho is None
         if not pure:
-            told = noise.gaussian(total, scale)
+            noisy = noise.gaussian(total, scale)
         elif width == 1:
-            told = noise.counts(total, scale)
+            noisy = noise.counts(total, scale)
         else:
-            told = np.stack([noise.radial(of_group, scale) for of_group in total])
+            noisy = np.stack([noise.radial(group_total, scale) for group_total in total])
         sd, unit = rounds.sd(rounds.by_group, width) * score.length, score.unit
-        return GroupSums(term, score, np.asarray(told * unit), sd, scale * unit if pure else 0.0)
+        return GroupSums(term, score, np.asarray(noisy * unit), sd, scale * unit if pure else 0.0)
 
     def _whole(self, score: ClippedScore) -> Ints:
-        """Scores in whole numbers, of all records of each kind together."""
+        """Integer scores of the unique records, multiplied by their frequencies."""
         present = self._kinds.counts[:, None] * int(self._on.present)
         return np.asarray(score.whole(self._apart) * present)
 
@@ -260,7 +273,7 @@ class FittedScore(Fitted):
         return one_of(self._on, self._on.unweighted.draws, self._task.rows, rng)
 
     def check(self, replicates: int = REPLICATES) -> Check:
-        """Posterior predictive checks of the model under the unweighted posterior."""
+        """Compute posterior predictive checks of the model under the unweighted posterior."""
         return check_of(self._on, self._on.unweighted.draws, replicates)
 
     def to_datatree(self, **groups: Any) -> xr.DataTree:
@@ -270,24 +283,24 @@ class FittedScore(Fitted):
         raise GuaranteeError(NOT_YET)
 
     def findings(self) -> Findings:
-        """Of each record how long its score is, and what it can cost at most.
+        """Results for the confidential report: by record, length of its score and bound on its ε.
 
-        Both where the parameters are under the unweighted posterior, and not at the points that
-        answers were asked at: those are in the release. Half of what a record can cost stands where
-        other mechanisms have its Lipschitz bound, of which twice is an ε.
+        Both are computed at the mean of the unweighted posterior, not at the points at which sums
+        were taken, which are part of a release. Half of the bound on ε takes the place of the
+        Lipschitz bound of other mechanisms, as an ε is twice such a bound.
         """
         on, rounds = self._on, self._rounds
         plain = on.unweighted
         before = plain.risk.of_each(on.kinds).lipschitz
         simulator = self._simulator
         point = simulator.points_of(plain.draws).mean(axis=0)
-        ways = [simulator.directions]
+        direction_sets = [simulator.directions]
         if self._terms:
             point = simulator.without_effects(point)
-            ways += [simulator.along_effects(point, term.columns) for term in self._terms]
-        length, *by_term = [self._lengths(point, way) for way in ways]
+            direction_sets += [simulator.along_effects(point, term.columns) for term in self._terms]
+        length, *by_term = [self._lengths(point, directions) for directions in direction_sets]
         clip = rounds.length(rounds.sums[-1])
-        cost, most = rounds.cost(length, by_term), np.array([np.inf])
+        cost, unbounded = rounds.cost(length, by_term), np.array([np.inf])
         clipped = float(np.mean(length > clip)) * on.present
         return Findings(
             summary={
@@ -309,12 +322,12 @@ class FittedScore(Fitted):
                 }
             ),
             bounds={"unweighted": before, "score": cost / 2},
-            epsilon=float(rounds.cost(most, [most] * len(self._terms))[0]),
+            epsilon=float(rounds.cost(unbounded, [unbounded] * len(self._terms))[0]),
             half="ε/2",
         )
 
     def _lengths(self, point: Vector, directions: Floats) -> Vector:
-        """Of each record how long its score is, in standard deviations, shape (n,)."""
+        """Length of each record's score before clipping, in standard deviations, shape (n,)."""
         whitened = self._simulator.whitened(point, directions)
         slopes = finite(slopes_along(self._apart, point, whitened))
         return self._kinds.each_record(np.linalg.norm(slopes, axis=1))

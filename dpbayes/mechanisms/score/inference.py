@@ -1,4 +1,4 @@
-"""Where the parameters lie given a noisy sum of clipped scores. Public: nothing else enters."""
+"""Normal approximation of the posterior given a noisy sum of clipped scores. Public."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dpbayes.core.errors import EngineError
 from dpbayes.mechanisms.score.clipped import ClippedScore, finite, slopes_along
 from dpbayes.mechanisms.score.simulated import Simulator
 
-STEPS = 40  # towards a mode, at most
-CLOSE = 0.02  # twice the gain in log density that a step promises, from which it is the last
-_TRIES = 8  # shorter steps
-_LONGEST = 50.0  # slope of a simulated record that regressions see
-_DAMPED = -8.0, 8.0  # powers of ten
+STEPS = 40  # most steps towards the mode
+CLOSE = 0.02  # twice the predicted gain in log density, below which a step is the last
+_TRIES = 8  # shorter steps to try if one does not gain
+_LONGEST = 50.0  # simulated records' slopes are shortened to it before a regression
+_DAMPED = -8.0, 8.0  # range of the damping, in powers of ten
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,9 +25,9 @@ class NoisySum:
     """A sum of clipped scores with noise. Public.
 
     Attributes:
-        score: of a record.
-        total: shape (d,).
-        sd: of the noise in each entry.
+        score: the clipped score of a record.
+        total: the noisy sum, shape (d,).
+        sd: standard deviation of the noise in each entry.
         scale: b, where the noise has density proportional to exp(-length / b); 0 where it is
             normal.
     """
@@ -39,12 +39,12 @@ class NoisySum:
 
 
 class ExpectedScores(NamedTuple):
-    """What the model expects at a point.
+    """Expected sum of scores under the model at a point.
 
     Attributes:
-        total: of the sum, without noise, shape (d,).
-        change: of that for a step of 1 along each direction, shape (d, d).
-        spread: covariance of the sum, without noise.
+        total: expectation of the sum, without noise, shape (d,).
+        change: its change for a step of 1 along each direction, shape (d, d).
+        spread: covariance of the sum, without noise, shape (d, d).
     """
 
     total: Vector
@@ -66,10 +66,12 @@ class Belief:
 
 
 def expected(simulator: Simulator, score: ClippedScore, point: Vector) -> ExpectedScores:
-    """By simulated records; slopes at the point itself, whose mean is 0, make the mean more exact.
+    """Estimate the expected sum of scores at a point from simulated records.
+
+    The slopes at the point itself have mean 0 and serve as control variates.
 
     Raises:
-        EngineError: the program draws no records there.
+        EngineError: the program draws no records at the point.
     """
     there = simulator.records(point[None]).bound
     h = finite(slopes_along(there, point, score.directions))
@@ -85,51 +87,55 @@ def expected(simulator: Simulator, score: ClippedScore, point: Vector) -> Expect
 
 
 def settle(simulator: Simulator, measured: NoisySum, start: Vector) -> Belief:
-    """The mode of the posterior given a noisy sum, by damped Gauss-Newton steps, and the curvature.
+    """Find the posterior mode given a noisy sum, by damped Gauss-Newton steps, and its curvature.
 
     Args:
+        simulator: simulates records of the model.
+        measured: the noisy sum over all records.
         start: an unconstrained point.
     """
     score = measured.score
     directions = score.directions
     noise = measured.sd**2 * np.eye(len(directions))
     point, radius = start, 1.0
-    seen = expected(simulator, score, point)
+    current = expected(simulator, score, point)
     for _ in range(STEPS):
-        precision = np.linalg.inv(seen.spread + noise)
-        off = measured.total - seen.total
+        precision = np.linalg.inv(current.spread + noise)
+        residual = measured.total - current.total
         height, slope = simulator.prior(point)
-        curve = seen.change.T @ precision @ seen.change + simulator.curvature(point, directions)
-        uphill = seen.change.T @ precision @ off + directions @ slope
-        before = height - float(off @ precision @ off) / 2
-        taken = None
+        curve = current.change.T @ precision @ current.change + simulator.curvature(
+            point, directions
+        )
+        uphill = current.change.T @ precision @ residual + directions @ slope
+        before = height - float(residual @ precision @ residual) / 2
+        accepted = None
         for _ in range(_TRIES):
             step = _step(curve, uphill, radius)
             there = point + step @ directions
             try:
-                found = expected(simulator, score, there)
+                expected_there = expected(simulator, score, there)
             except EngineError:
                 after = -math.inf
             else:
-                off = measured.total - found.total
-                after = simulator.prior(there)[0] - float(off @ precision @ off) / 2
+                residual = measured.total - expected_there.total
+                after = simulator.prior(there)[0] - float(residual @ precision @ residual) / 2
             if after > before - 1e-9:
-                taken = found
+                accepted = expected_there
                 break
             radius = float(np.abs(step).max()) / 4
-        if taken is None:
+        if accepted is None:
             break
-        point, seen = there, taken
+        point, current = there, accepted
         radius = max(radius, 2 * float(np.abs(step).max()))
         if step @ curve @ step < CLOSE:
             break
-    precision = np.linalg.inv(seen.spread + noise)
-    curve = seen.change.T @ precision @ seen.change + simulator.curvature(point, directions)
+    precision = np.linalg.inv(current.spread + noise)
+    curve = current.change.T @ precision @ current.change + simulator.curvature(point, directions)
     return Belief(point, directions.T @ np.linalg.solve(curve, directions))
 
 
 def _step(curve: Floats, uphill: Vector, radius: float) -> Vector:
-    """To the top of a quadratic, or damped (Levenberg-Marquardt) to stay inside a radius."""
+    """Step to the maximum of a quadratic, damped (Levenberg-Marquardt) to stay in a radius."""
     step = np.linalg.solve(curve, uphill)
     low, high = _DAMPED
     if np.abs(step).max() <= radius:

@@ -1,4 +1,4 @@
-"""Noisy sums of clipped scores, and the posterior given them: strict for any program."""
+"""Mechanism ``score``: the posterior given noisy sums of clipped scores, strict for any program."""
 
 from __future__ import annotations
 
@@ -18,34 +18,36 @@ from dpbayes.privacy.guarantee import Adjacency, Guarantee, inside
 from dpbayes.schema import Schema
 from dpbayes.stan.model import ColumnModel, Model
 
-CLIPS = 1e-3, 1e6
-MOST_CROSSED = 1_000  # group effects of which any two may share records
-LOST = 40.0  # records times ε by parameter, below which it is said
+CLIPS = 1e-3, 1e6  # smallest and largest clipping length
+MOST_CROSSED = (
+    1_000  # most group effects of which any two may share records: they need a dense matrix
+)
+LOST = 40.0  # records times ε per parameter, below which a forecast warns
 
 
 @dataclass(frozen=True)
 class Score(NoisyMechanism[FittedScore]):
-    """Noisy sums of clipped scores, and the posterior of the model given them.
+    """The posterior of the model given noisy sums of clipped scores.
 
-    A table of the outcome with noise gives a first guess of the parameters, a noisy sum of clipped
-    scores there a second, and a noisy sum there is what the posterior is conditioned on: prior and
-    constraints are the program's own, the likelihood that of the sum under the model, noise
-    included. Draws, data sets and intervals follow from it and cost nothing more. Of the source is
-    the noise.
+    A noisy table of the outcome gives a first guess of the parameters, and a noisy sum of clipped
+    scores at that point a second. The posterior is conditioned on a noisy sum at the second point:
+    prior and constraints are the program's own, and the likelihood is that of the sum under the
+    model, noise included. Draws, data sets and intervals follow from it and cost nothing more. Only
+    the noise is taken from the source.
 
     Source: hardt-talwar-2010.
 
     Sensitivity: each record's score is computed with that record alone in the program, at a point
-    that noisy answers gave, and has a bounded length (``ClippedScore``).
+    determined by earlier noisy answers, and has a bounded length (``ClippedScore``).
 
-    Guarantee: strict, for any program, whatever chains do: by composition over the three answers.
-    A changed record moves two scores, and two counts of the table.
+    Guarantee: strict for any program, even if chains do not converge, by composition over the three
+    answers. A changed record changes two scores and two counts of the table.
 
     Attributes:
-        epsilon, adjacency: as in ``NoisyMechanism``; of all data sets together.
-        delta: at which epsilon is meant. Above 0 noise of sums is normal.
-        clip: length of a score, in standard deviations of what one record of the model says; by
-            default from public facts (``Rounds.length``).
+        epsilon, adjacency: as in ``NoisyMechanism``; epsilon covers all data sets together.
+        delta: the δ at which epsilon holds. Above 0, sums have Gaussian noise.
+        clip: maximum length of a score, in standard deviations of one record's score under the
+            model; by default from public facts (``Rounds.length``).
     """
 
     epsilon: float
@@ -78,7 +80,7 @@ class Score(NoisyMechanism[FittedScore]):
         return None
 
     def rounds(self, rows: int, parameters: int, groups: GroupSizes = ()) -> Rounds:
-        """What the budget is spent on."""
+        """Split the budget among the answers, from public numbers of rows and parameters."""
         rho = rho_for(self.epsilon, self.delta) if self.delta else None
         moves = MOVES[self.adjacency]
         return Rounds(self.epsilon, rho, moves, rows, parameters, self.clip, self.delta, groups)
@@ -86,9 +88,9 @@ class Score(NoisyMechanism[FittedScore]):
     def guarantee(self) -> Guarantee:
         if not self.delta:
             return self._claim(self.loss)
-        every = self.rounds(1, 1)  # no part follows the number of rows here
-        assert every.rho is not None
-        table, rho = every.spent(TABLE) / every.moves, (1 - TABLE) * every.rho / every.moves**2
+        rounds = self.rounds(1, 1)  # with a delta no part depends on the number of rows
+        assert rounds.rho is not None
+        table, rho = rounds.spent(TABLE) / rounds.moves, (1 - TABLE) * rounds.rho / rounds.moves**2
         loss = Loss.pure(table).plus(Loss.concentrated(rho))
         return replace(self._claim(loss), delta=self.delta)
 
@@ -100,7 +102,7 @@ class Score(NoisyMechanism[FittedScore]):
         if not isinstance(model, ColumnModel) or model.conditioned or len(model.outcomes) > 1:
             raise SchemaError(
                 f"mechanism {self.name!r} draws one column given public ones. For several columns "
-                "take anchored, or measured for whole tables."
+                "take anchored, or marginals for whole tables."
             )
         if model.family and model.formula.groups:
             _check_groups(self.name, model)
@@ -116,32 +118,33 @@ class Score(NoisyMechanism[FittedScore]):
         groups = group_sizes(model)
         d = model.parameters - sum(count * width for count, width in groups)
         rounds = self.rounds(rows, d, groups)
-        told = rows * rounds.spent(1.0) / (rounds.moves * d)
-        # Beside the records' own spread in a sum of scores the noise counts as if there were fewer.
+        information = rows * rounds.spent(1.0) / (rounds.moves * d)
+        # A sum of scores has variance ``rows`` under the model. Noise added to it loses as much
+        # information as a smaller number of records would.
         noise = rounds.sd(rounds.sums[-1]) * rounds.length(rounds.sums[-1])
         alpha = 1 / (1 + noise**2 / rows)
         facts = of_posterior(rows, model.parameters, alpha, 1, self.epsilon).facts
-        if told >= LOST:
+        if information >= LOST:
             return Forecast(facts)
-        needed = math.ceil(rows * LOST / told)
-        what = (
+        needed = math.ceil(rows * LOST / information)
+        problem = (
             f"{rows:,} records at ε = {stated(self.epsilon)} say too little of about {d} "
             "parameters for mechanism 'score': what is drawn is far from a fit to the records."
         )
         remedy = f"Take anchored, fewer terms or more ε; or about {needed:,} records are needed."
-        return Forecast(facts, (ForecastWarning(what, remedy),))
+        return Forecast(facts, (ForecastWarning(problem, remedy),))
 
     def fit(self, task: Task) -> FittedScore:
         return FittedScore(task, self.rounds, self.to_dict())
 
 
 def _check_groups(name: str, model: ColumnModel) -> None:
-    """SchemaError unless the mechanism has sums by group for the model."""
+    """Raise SchemaError unless the mechanism supports the model's group terms."""
     family, sizes = model.family, group_sizes(model)
-    assert family is not None  # of group terms of a family
+    assert family is not None  # the caller checks that there is one
     instead = "take anchored, or the groups as a covariate."
-    levels = family.column_type == "categorical"
-    if len(model.predictors) > 1 or levels or "components" in family.settings:
+    categorical = family.column_type == "categorical"
+    if len(model.predictors) > 1 or categorical or "components" in family.settings:
         raise SchemaError(
             f"mechanism {name!r} has group terms for families with one linear predictor, and "
             f"{family.name!r} has several: {instead}"

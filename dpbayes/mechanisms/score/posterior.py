@@ -1,4 +1,4 @@
-"""The posterior given a noisy sum of clipped scores, by Stan. Public: nothing else enters."""
+"""Sample the posterior given a noisy sum of clipped scores. Public: no other input is used."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ from dpbayes.mechanisms.score.inference import Belief, NoisySum, expected
 from dpbayes.mechanisms.score.simulated import Simulator
 from dpbayes.stan.scored import NOISE, scored
 
-POINTS = 15  # at which records are simulated, beside the mode
-EDGE = 3.0  # sds beyond sqrt(d), the usual distance from the mode, that chains may go
-FARTHEST = 1.5  # divergence that simulated records can bridge
-WARMUP = 149  # most with a metric to begin with: from 150 Stan estimates one of its own
-_SPREAD = 1.5  # of starting points, in the sds of the approximation
+POINTS = 15  # points at which records are simulated, in addition to the mode
+EDGE = 3.0  # sds beyond sqrt(d), the usual distance from the mode, that chains may reach
+FARTHEST = 1.5  # largest divergence over which simulated records can be reweighted
+WARMUP = 149  # most iterations if there is a metric: from 150 Stan would estimate one of its own
+_SPREAD = 1.5  # of starting points, in sds of the approximation
 
 
 class ScoreChains:
-    """Chains given a noisy sum.
+    """Sampler of the posterior given a noisy sum over all records.
 
-    Simulated records come from points that the posterior is likely to hold, by an approximation.
+    Records are simulated at points drawn from an approximation of the posterior.
 
     Args:
-        simulator: of the model.
+        simulator: simulates records of the model.
+        engine: the engine that samples.
         measured: the noisy sum over all records.
-        groups: those by group: none.
+        groups: empty; for the interface of ``Hierarchical``.
         belief: the approximation.
-        seed: of points and of chains.
+        seed: seed of the points and chains.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class ScoreChains:
         self._edge = belief.point + ways @ root.T
 
     def sample(self, settings: SamplerSettings) -> tuple[xr.DataTree, Diagnostics]:
-        """Draws, and their diagnostics. Of the settings the seed is not read."""
+        """Sample draws and diagnose them. The seed in the settings is ignored."""
         bound: Any = self._compiled.bind(self._data(self._points))
         settings = replace(settings, seed=int(self._rng.integers(2**31)), metric="dense_e")
         if isinstance(bound, EmbeddedBinding):
@@ -71,47 +72,56 @@ class ScoreChains:
         return draws, diagnose(draws, settings.max_treedepth, {NOISE})
 
     def _data(self, points: Floats) -> dict[str, Any]:
-        """Of the program, in coordinates in which scores are not correlated."""
+        """Program data, in coordinates in which the entries of a score are uncorrelated.
+
+        Args:
+            points: points at which records are simulated, shape (POINTS, d).
+        """
         simulator, measured = self._simulator, self._measured
-        # At the mode some can be drawn: it was found by them.
-        there = simulator.records(np.vstack([points, self._belief.point]))
-        at = expected(simulator, measured.score, self._belief.point)
-        variance, turned = np.linalg.eigh(at.spread)
-        scores = measured.score.clipped(measured.score.slopes(there.bound))
+        # Records can always be drawn at the mode, as ``settle`` did so to find it.
+        simulated = simulator.records(np.vstack([points, self._belief.point]))
+        scores_at_mode = expected(simulator, measured.score, self._belief.point)
+        variance, turned = np.linalg.eigh(scores_at_mode.spread)
+        scores = measured.score.clipped(measured.score.slopes(simulated.bound))
         change = simulator.rows * turned.T @ scores.T
-        (f,) = there.bound.log_lik_at(self._belief.point[None])
-        share = special.softmax(f - there.density)
-        apart = [
-            (share - special.softmax(other - there.density)) @ (f - other)
-            for other in there.bound.log_lik_at(self._edge)
+        (f,) = simulated.bound.log_lik_at(self._belief.point[None])
+        share = special.softmax(f - simulated.density)
+        divergences = [
+            (share - special.softmax(other - simulated.density)) @ (f - other)
+            for other in simulated.bound.log_lik_at(self._edge)
         ]
-        far = np.median([min(one, FARTHEST) if np.isfinite(one) else FARTHEST for one in apart])
+        farthest = np.median(
+            [
+                min(divergence, FARTHEST) if np.isfinite(divergence) else FARTHEST
+                for divergence in divergences
+            ]
+        )
         normal = 0.0 if measured.scale else measured.sd**2
         return {
-            **there.data,
-            "anchor": there.density,
+            **simulated.data,
+            "anchor": simulated.density,
             "score__length": len(variance),
             "score__change": change,
-            "score__gap": turned.T @ (measured.total - at.total) + change @ share,
+            "score__gap": turned.T @ (measured.total - scores_at_mode.total) + change @ share,
             "score__variance": np.maximum(variance, 0.0) + normal,
             "score__scale": measured.scale,
             "score__here": f,
             "score__share": share,
-            "score__far": far,
+            "score__far": farthest,
         }
 
     def _metric(self) -> Floats:
-        """Of the parameters, and of the logarithm of what the noise is mixed by."""
+        """Inverse metric of parameters and, for radial noise, of the log of its mixing scale."""
         d = len(self._belief.point)
         pure = int(self._measured.scale > 0)
-        found = np.zeros((d + pure, d + pure))
-        found[:d, :d] = self._belief.covariance
+        covariance = np.zeros((d + pure, d + pure))
+        covariance[:d, :d] = self._belief.covariance
         if pure:
-            found[d, d] = 2 / (d + 1)
-        return found
+            covariance[d, d] = 2 / (d + 1)
+        return covariance
 
     def _starts(self, chains: int) -> xr.DataTree:
-        """Points around the mode, wider apart than draws."""
+        """Random starting points around the mode, more dispersed than the posterior."""
         d = len(self._belief.point)
         root = _SPREAD * np.linalg.cholesky(self._belief.covariance)
         points = self._belief.point + self._rng.standard_normal((chains, d)) @ root.T

@@ -1,4 +1,4 @@
-"""Simulated records: what the model expects of records at a parameter value. Public."""
+"""Simulated records, by which the model's expectations are estimated at a point. Public."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from dpbayes.mechanisms.score.clipped import finite, slopes_along
 from dpbayes.stan.model import Model
 from dpbayes.stan.program import MULTIPLICITY
 
-SEED = 29  # public: of simulated records, so that nearby points have nearby ones
-_STEP = 0.1  # of differences of the prior's slope, in standard deviations of what one record says
-_FLAT = 1e-6  # least curvature of the prior in such units
-_FARTHEST = 3.0  # length of a score beside sqrt(d), beyond which its record counts for less
+SEED = 29  # public and fixed, so that nearby points have similar simulated records
+_STEP = 0.1  # of differences of the prior's slope, in whitened coordinates (``whitened``)
+_FLAT = 1e-6  # least curvature of the prior in these coordinates
+_FARTHEST = 3.0  # multiple of sqrt(d); records with longer scores are downweighted
 _PASSES = 3
-USERS = ("y", "X", "group")  # what a user's program is given of each record
+USERS = ("y", "X", "group")  # by-record data of a user's program
 NO_DENSITY = "no record that it draws at a likely point has a finite log_lik."
 
 
 class Simulated(NamedTuple):
-    """Records that were drawn.
+    """Simulated records.
 
     Attributes:
-        bound: the program with them.
-        density: log density of the mixture that each of them is from, shape (M,).
-        data: of the program, with them.
+        bound: the program with these records.
+        density: log density of each record under the mixture from which it was drawn, shape (M,).
+        data: program data with these records.
     """
 
     bound: EmbeddedBinding
@@ -46,19 +46,20 @@ class Simulated(NamedTuple):
 
 
 class Simulator:
-    """Draws records of a model beside public covariates. It sees no confidential value.
+    """Simulates records of a model given public covariates. It sees no confidential value.
 
     Args:
-        model: of the records.
-        compiled: its program.
-        public: the public columns, a row for each of the public number.
-        size: how many records are drawn, M.
+        model: the model of the records.
+        compiled: its compiled program.
+        public: the public columns, with the public number of rows.
+        rows: the public number of rows.
+        size: number of simulated records, M.
 
     Attributes:
-        rows: the public number.
-        index: which row of the public ones each record has, shape (M,).
-        names: parameters that unconstrained coordinates belong to.
-        fixed: places of the d coordinates that are no group effects, nor say how they are spread.
+        rows: the public number of rows.
+        index: index of the public row of each simulated record, shape (M,).
+        names: parameter to which each unconstrained coordinate belongs.
+        fixed: indices of the d coordinates other than group effects, their sds and correlations.
     """
 
     def __init__(
@@ -76,16 +77,16 @@ class Simulator:
         self.fixed = np.flatnonzero([name not in of_groups for name in self.names])
 
     def prior(self, point: Vector) -> tuple[float, Vector]:
-        """Log density of the prior at an unconstrained point, and its slope."""
+        """Log density of the prior at an unconstrained point, and its gradient."""
         return self._prior.density(point)
 
     def points_of(self, draws: xr.DataTree) -> Floats:
-        """Unconstrained coordinates of draws, shape (S, d)."""
+        """Convert draws to unconstrained coordinates, shape (S, all)."""
         return self._blank.unconstrain(draws)
 
     @property
     def directions(self) -> Floats:
-        """Along each of the fixed coordinates, shape (d, all)."""
+        """Unit vectors along the fixed coordinates, shape (d, all)."""
         return np.eye(len(self.names))[self.fixed]
 
     @cached_property
@@ -101,7 +102,7 @@ class Simulator:
         return moved
 
     def with_effects(self, point: Vector, effects: Vector) -> Vector:
-        """The same with other effects."""
+        """The point with these group effects, no correlations, and sds of the prior's scale."""
         moved = self.without_effects(point)
         moved[self._places("group_raw")] = effects / self._sds(moved)
         return moved
@@ -111,28 +112,34 @@ class Simulator:
         return np.asarray(self.constrained(point[None, None], effects=True)["group_effect"][0, 0])
 
     def along_effects(self, point: Vector, columns: Sequence[int]) -> Floats:
-        """Directions of a step of 1 of all effects of some stacked columns, shape (C, all)."""
-        each = 1 / self._sds(point)
-        found = np.zeros((len(columns), len(point)))
-        where = self._places("group_raw")
-        for one, t in zip(found, columns, strict=True):
+        """Directions in which all effects of a stacked column change by 1, shape (C, all)."""
+        inverse_sds = 1 / self._sds(point)
+        directions = np.zeros((len(columns), len(point)))
+        indices = self._places("group_raw")
+        for direction, t in zip(directions, columns, strict=True):
             part = Stacked(self._data).part[t]
-            one[where[part]] = each[part]
-        return found
+            direction[indices[part]] = inverse_sds[part]
+        return directions
 
     def mixed(self, directions: Floats, columns: Sequence[int]) -> Floats:
-        """Steps of effects of each column, in directions that ``along_effects`` span: (C, C)."""
+        """Changes of each column's effects along directions in their span, shape (C, C).
+
+        Args:
+            directions: directions in the span of ``along_effects``, shape (C, all).
+            columns: the C stacked columns.
+        """
         point = self.without_effects(np.zeros(len(self.names)))
         first = [Stacked(self._data).part[t].start for t in columns]
-        where = self._places("group_raw")[first]
-        return np.asarray(directions[:, where] * self._sds(point)[first])
+        indices = self._places("group_raw")[first]
+        return np.asarray(directions[:, indices] * self._sds(point)[first])
 
     def shift(self, point: Vector) -> Vector:
-        """The direction of a step of 1 of all linear predictors."""
-        there, step = self._level(point), np.zeros(len(point))
-        (place,) = self._places("intercept" if "intercept" in self.names else "first_cutpoint")
-        step[place] = 1.0
-        return np.asarray(step / (self._level(point + step) - there))
+        """The direction in which all linear predictors change by 1, shape (all,)."""
+        level, step = self._level(point), np.zeros(len(point))
+        (index,) = self._places("intercept" if "intercept" in self.names else "first_cutpoint")
+        step[index] = 1.0
+        # A unit step of the coordinate need not change the predictor by 1.
+        return np.asarray(step / (self._level(point + step) - level))
 
     def _level(self, point: Vector) -> float:
         values = self.constrained(point[None, None])
@@ -144,83 +151,92 @@ class Simulator:
         return np.flatnonzero([other == name for other in self.names])
 
     def _sds(self, point: Vector) -> Vector:
-        """Of each effect, shape (J,)."""
+        """Standard deviation of the prior of each group effect, shape (J,)."""
         sd = self.constrained(point[None, None], effects=True)["group_sd"][0, 0]
         return np.concatenate(
-            [np.full(part.stop - part.start, one)
-             for part, one in zip(Stacked(self._data).part, sd, strict=True)]
+            [np.full(part.stop - part.start, value)
+             for part, value in zip(Stacked(self._data).part, sd, strict=True)]
         )  # fmt: skip
 
     def anywhere(self) -> Vector:
-        """Some unconstrained point."""
-        found: Vector = self.points_of(self._blank.random_points(1, SEED))[0]
-        return found
+        """An arbitrary unconstrained point, shape (all,)."""
+        point: Vector = self.points_of(self._blank.random_points(1, SEED))[0]
+        return point
 
     def constrained(self, points: Floats, *, effects: bool = False) -> dict[str, NDArray[Any]]:
-        """Parameters by name at points of shape (chains, draws, d), and group effects with them."""
-        found = self._blank.constrain(points)
+        """Parameters by name at unconstrained points, shape (chains, draws, all).
+
+        Args:
+            points: the points.
+            effects: include group effects and their sds.
+        """
+        values = self._blank.constrain(points)
         names = self.model.program.declared("parameters")
         names += ("group_effect", "group_sd") if effects else ()
-        return {name: found[name] for name in names if name in found}
+        return {name: values[name] for name in names if name in values}
 
     def records(self, points: Floats, seed: int = SEED) -> Simulated:
-        """Records drawn at unconstrained points of shape (K, d), about as many at each.
+        """Simulate records at unconstrained points of shape (K, all), about as many at each.
 
-        Points at which the program draws none are left out, and in place of records without a
-        finite density, such as a 1 by rounding, others are taken once more.
+        Points at which the program draws no records are left out. Records without a finite density,
+        such as a value rounded to 1, are replaced by copies of others.
 
         Raises:
-            EngineError: it draws no record with a density at any.
+            EngineError: the program draws no record with a finite density at any point.
         """
         drawn, points = self._drawn(points, seed)
         data = {**self._data, **drawn}
-        there = self._blank.rebind(**drawn)
-        density = _mixture(there, points)
+        bound = self._blank.rebind(**drawn)
+        density = _mixture(bound, points)
         if not np.isfinite(density).all():
-            good = np.flatnonzero(np.isfinite(density))
-            if not good.size:
+            usable = np.flatnonzero(np.isfinite(density))
+            if not usable.size:
                 raise EngineError(f"{self.model.program.name}.stan: {NO_DENSITY}")
-            again = np.resize(good, self.size)
-            each = by_row(self.model, {**data, "n": self.size}, self.rows)
-            changed = {name: values[again] for name, values in each.items()}
-            data, there = {**data, **changed}, self._blank.rebind(**changed)
-            density = _mixture(there, points)
-        return Simulated(there, density, data)
+            replacement = np.resize(usable, self.size)
+            columns = by_row(self.model, {**data, "n": self.size}, self.rows)
+            changed = {name: values[replacement] for name, values in columns.items()}
+            data, bound = {**data, **changed}, self._blank.rebind(**changed)
+            density = _mixture(bound, points)
+        return Simulated(bound, density, data)
 
     def _drawn(self, points: Floats, seed: int) -> tuple[dict[str, Any], Floats]:
-        """Program data of drawn records, and the points at which some could be drawn."""
+        """Program data of simulated records, and the points at which simulation succeeded."""
         failed: EngineError | None = None
-        good, found = [], []
+        usable, outcomes = [], []
         for k, point in enumerate(points):
             try:
                 draws = make_draws(self.constrained(point[None, None]))
-                found.append(self._blank.y_rep(draws, 0, seed + k))
-                good.append(point)
+                outcomes.append(self._blank.y_rep(draws, 0, seed + k))
+                usable.append(point)
             except EngineError as error:
                 failed = error
-        if failed is not None and not good:
+        if failed is not None and not usable:
             raise failed
-        which = np.arange(self.size) % len(good)
-        rows = np.stack(found)[which, np.arange(self.size)]
-        return self.model.drawn_data(self._public, lambda _changes: rows), np.stack(good)
+        point_of_record = np.arange(self.size) % len(usable)
+        rows = np.stack(outcomes)[point_of_record, np.arange(self.size)]
+        return self.model.drawn_data(self._public, lambda _changes: rows), np.stack(usable)
 
     def curvature(self, point: Vector, directions: Floats) -> Floats:
-        """Of minus the prior's logarithm along directions, shape (d, d), at least ``_FLAT``."""
+        """Curvature of the negative log prior along directions, shape (d, d).
+
+        Eigenvalues are at least ``_FLAT``.
+        """
         falls = np.stack(
-            [self.prior(point - _STEP * one)[1] - self.prior(point + _STEP * one)[1]
-             for one in directions]
+            [self.prior(point - _STEP * direction)[1] - self.prior(point + _STEP * direction)[1]
+             for direction in directions]
         ) / (2 * _STEP)  # fmt: skip
-        found = falls @ directions.T
-        values, vectors = np.linalg.eigh((found + found.T) / 2)
+        curvature = falls @ directions.T
+        values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
         return np.asarray((vectors * np.maximum(values, _FLAT)) @ vectors.T)
 
     def whitened(self, point: Vector, directions: Floats) -> Floats:
-        """Directions along which a record's slope at a point has sd 1, and any two no correlation.
+        """Directions along which a record's slopes have sd 1 and are uncorrelated, shape (d, all).
 
-        A record that says much more than most counts for less; the prior counts as a record.
+        Records with extreme slopes are downweighted; the prior counts as one record.
 
         Args:
-            directions: to begin with, shape (d, all).
+            point: the point at which slopes are taken.
+            directions: initial directions, shape (d, all).
         """
         there = self.records(point[None]).bound
         d = len(directions)
@@ -238,31 +254,32 @@ class Simulator:
 
 
 def without_coordinates(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Program data in which group effects are their sds times the chain's coordinates."""
+    """Program data with non-centred group effects: sds times the chain's coordinates."""
     return {**data, **neutral(data)} if "group_mean" in data else dict(data)
 
 
 def by_row(model: Model, data: Mapping[str, Any], rows: int) -> dict[str, NDArray[Any]]:
-    """Entries of program data that have a value or row for each of its n rows, as they are there.
+    """Select the entries of program data that have a value or row for each of n records.
 
     Args:
-        data: with n.
-        rows: the public number.
+        model: the model whose program has these data.
+        data: program data, including n.
+        rows: the public number of rows.
     """
     if any(column.family for column in model.columns):
         return {name: v for name, v in with_rows(data).items() if name != MULTIPLICITY}
     names = (*USERS, *model.constants_at(np.arange(0), rows))
-    some = {name: np.asarray(data[name]) for name in names if name in data}
-    return {name: values for name, values in some.items() if len(values) == data["n"]}
+    columns = {name: np.asarray(data[name]) for name in names if name in data}
+    return {name: values for name, values in columns.items() if len(values) == data["n"]}
 
 
 def _mixture(bound: EmbeddedBinding, points: Floats) -> Vector:
-    """Log density of records under the mixture of points, shape (M,)."""
-    each = np.stack(list(bound.log_lik_at(points)))
-    return np.asarray(np.logaddexp.reduce(each, axis=0) - np.log(len(points)))
+    """Log density of records under the equal mixture of the model at points, shape (M,)."""
+    by_point = np.stack(list(bound.log_lik_at(points)))
+    return np.asarray(np.logaddexp.reduce(by_point, axis=0) - np.log(len(points)))
 
 
 def _spread(rows: int, size: int) -> Ints:
-    """Places of ``size`` of the rows, each as often as others as far as that goes."""
+    """Indices of ``size`` rows in random order, each as often as the others up to one."""
     order = np.random.default_rng(SEED).permutation(rows)
     return np.asarray(np.resize(order, size))
