@@ -57,6 +57,15 @@ class SamplerSettings:
             synthesizer, which looks at draws of a pilot run where there is one; an engine that is
             asked directly takes "diag_e".
         progress: show a progress bar on standard error.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> settings = dpb.SamplerSettings(chains=2, draws=500)
+        >>> settings.chains * settings.draws
+        1000
+        >>> dpb.SamplerSettings(chains=1)
+        Traceback (most recent call last):
+        dpbayes.core.errors.EngineError: chains = 1 must be a whole number, from 2 to 1,000.
     """
 
     chains: int = 4

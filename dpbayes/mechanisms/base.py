@@ -60,6 +60,15 @@ class Task:
         entropy: the seed of every other random number of the fit; as secret as the records.
         checkpoint: storage of finished chains, or None.
         allow_nonconvergence: continue although chains have not converged.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> import pandas as pd
+        >>> records = pd.DataFrame({"smoker": ["no", "yes", "no", "no", "yes"]})
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> task = dpb.Synthesizer(schema, dpb.Laplace(epsilon=1)).task(records)
+        >>> task.rows, task.records["smoker"].value_counts().to_dict()
+        (5, {'no': 3, 'yes': 2})
     """
 
     schema: Schema
@@ -125,6 +134,15 @@ class Fitted(ABC):
     Attributes:
         settings: the public settings that a release reports.
         synthesised: columns whose values are synthetic.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> import pandas as pd
+        >>> records = pd.DataFrame({"smoker": ["no", "yes", "no", "no", "yes"]})
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> fitted = dpb.Synthesizer(schema, dpb.Laplace(epsilon=1)).fit(records).fitted
+        >>> fitted.settings["cells"], [column.name for column in fitted.synthesised]
+        (2, ['smoker'])
     """
 
     settings: Mapping[str, Any]
@@ -254,6 +272,14 @@ class Mechanism(ABC, Generic[F_co]):
         counts_parts: it accepts records that are read in chunks.
         needs_model: it needs a Stan model.
         needs_proof: a strict claim needs a proof that the user's program keeps the contract.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> mechanism = dpb.get_mechanism("censored", epsilon=5)
+        >>> isinstance(mechanism, dpb.Mechanism), mechanism.needs_model
+        (True, True)
+        >>> mechanism.guarantee().lines()[0]
+        'ε = 10 when one record is changed (δ = 0).'
     """
 
     name: ClassVar[str]
@@ -415,6 +441,13 @@ class ModelFreeMechanism(NoisyMechanism[Fitted]):
     Attributes:
         structured: synthetic rows follow the schema's missing values and rules.
         blanks: a missing value counts as one more level, where the schema declares missing values.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> mechanism = dpb.get_mechanism("laplace", epsilon=1)
+        >>> isinstance(mechanism, dpb.ModelFreeMechanism), mechanism.claim(schema).epsilon
+        (True, 1.0)
     """
 
     needs_model: ClassVar[bool] = False

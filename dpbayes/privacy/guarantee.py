@@ -119,6 +119,14 @@ class Guarantee:
         parts: sentences on the components of a data set's loss, or on what has no claim.
         cluster: declared largest number of records of one person.
         guessed: schema entries that were read off records and that nobody has confirmed.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> claim = dpb.Anchored(epsilon=5).guarantee()
+        >>> claim.basis, claim.epsilon, claim.epsilon_substitution
+        ('strict', 5.0, 10.0)
+        >>> claim.for_datasets(3).lines()[0]
+        'ε = 27 when one record is changed (δ = 0).'
     """
 
     mechanism: str

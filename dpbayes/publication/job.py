@@ -68,6 +68,14 @@ class Job:
     Raises:
         GuaranteeError, LedgerError, OutputError: at construction, for all that can be refused
             without the records.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> synthesizer = dpb.Synthesizer(schema, dpb.Laplace(epsilon=1))
+        >>> job = dpb.Job((synthesizer,), out="web", datasets=3)
+        >>> job.claim.lines()[0]
+        'ε = 6 when one record is changed (δ = 0).'
     """
 
     candidates: tuple[Synthesizer[Any], ...]

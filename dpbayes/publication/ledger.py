@@ -72,6 +72,13 @@ class Ledger:
     Raises:
         LedgerError: there is no ledger, permission is missing, or the ledger is damaged or of
             another version.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> ledger = dpb.Ledger.create("ledger.db")
+        >>> account = ledger.add_dataset("survey", epsilon=3)
+        >>> account.statement()
+        "Ledger: data set 'survey' has spent ε = 0 of 3 (add-remove); 3 is left."
     """
 
     def __init__(self, url: str) -> None:

@@ -43,6 +43,14 @@ class Chunks:
         read: starts a pass and yields a reader of each chunk; all chunks have the same columns, and
             rows come in the same order in each pass.
         apply: applies a function to every chunk, in this process or on a cluster.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> import pandas as pd
+        >>> frames = [pd.DataFrame({"age": [34, 51, 29]}), pd.DataFrame({"age": [62, 40]})]
+        >>> chunks = dpb.Chunks.of(lambda: frames)
+        >>> list(chunks.map(len))
+        [3, 2]
     """
 
     read: Callable[[], Iterator[Part]]

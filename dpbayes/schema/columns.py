@@ -61,6 +61,15 @@ class Column:
         public: true if the column is conditioned on and released unchanged.
         guessed: keys whose values were read off records and that nobody has confirmed: no privacy
             claim holds for a release made with them.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> income = dpb.Column("income", "continuous", lower=0, upper=9e4, unit="euros a year")
+        >>> income.title
+        'income (euros a year)'
+        >>> health = dpb.Column("health", "ordinal", levels=("bad", "good"), missing=("-9",))
+        >>> health.optional
+        True
     """
 
     name: str

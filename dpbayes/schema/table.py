@@ -45,6 +45,14 @@ class Schema:
 
     Raises:
         SchemaError: a column is public, which shows the number of records, but ``rows`` is not.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> age = {"type": "count", "lower": 18, "upper": 99, "public": True}
+        >>> smoker = {"type": "binary", "levels": ["no", "yes"]}
+        >>> schema = dpb.Schema.from_dict({"columns": {"age": age, "smoker": smoker}})
+        >>> [column.name for column in schema.confidential()]
+        ['smoker']
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)

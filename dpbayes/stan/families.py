@@ -62,6 +62,16 @@ class Family:
 
     Raises:
         SchemaError: scaling or divergence does not fit the type of the outcome.
+
+    Examples:
+        A Poisson family with a narrower prior of its intercept than ``poisson``:
+
+        >>> import dpbayes as dpb
+        >>> priors = {"intercept": (0.0, 1.0), "coefficient": 1.0, "group_sd": 1.0}
+        >>> family = dpb.Family("rare", "rare events", "count", "none", priors, file="poisson")
+        >>> dpb.register_family(family)
+        >>> dpb.StanProgram.for_family("rare").name
+        'poisson'
     """
 
     name: str

@@ -53,6 +53,14 @@ class Regression:
         formula: ``"outcome ~ covariates + (1 | group)"`` over public covariates.
         family: name of an outcome family; see `dpbayes list`.
         priors: overrides of the family's priors, such as ``{"intercept": (0, 1)}``.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> from dpbayes.demo.earnings import earnings
+        >>> records, schema = earnings()
+        >>> model = dpb.Regression("earnings ~ age + gender", "beta").on(schema)
+        >>> model.formula.names
+        ('age', 'gender[T.female]')
     """
 
     formula: str
@@ -98,6 +106,16 @@ class Program:
         file: path of the program.
         formula: as in ``Regression``.
         constants: further *public* data of the program, or a JSON file with them.
+
+    Examples:
+        With your own program in ``income.stan``; no findings means that it is proved to keep the
+        contract:
+
+        >>> import dpbayes as dpb
+        >>> schema = dpb.Schema({"income": dpb.Column("income", "continuous", lower=0, upper=9)})
+        >>> model = dpb.Program("income.stan", "income ~ 1").on(schema)
+        >>> model.proof.findings
+        ()
     """
 
     file: str | Path

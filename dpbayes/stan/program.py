@@ -66,6 +66,12 @@ class StanProgram:
         bundled: True for the programs in stan_models/, which the tests cover.
         listing: text for reading: included files with their own lines and comments.
         pieces: programs from which a sequence's program was combined.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> program = dpb.StanProgram.for_family("gamma")
+        >>> program.bundled, "shape" in program.declared("parameters")
+        (True, True)
     """
 
     name: str

@@ -39,6 +39,18 @@ class Sequence:
 
     Attributes:
         models: a ``Regression`` or ``Program`` for each confidential column.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> smoker = dpb.Column("smoker", "binary", levels=("no", "yes"))
+        >>> visits = dpb.Column("visits", "count", upper=50)
+        >>> models = (
+        ...     dpb.Regression("smoker ~ 1", "bernoulli"),
+        ...     dpb.Regression("visits ~ smoker", "poisson"),
+        ... )
+        >>> model = dpb.Sequence(models).on(dpb.Schema({"smoker": smoker, "visits": visits}))
+        >>> [column.formula.text for column in model.columns]
+        ['smoker ~ 1', 'visits ~ smoker']
     """
 
     models: tuple[Regression | Program, ...]

@@ -37,6 +37,15 @@ class Fit(Generic[F_co]):
         task: the validated records, and what the mechanism used to model them.
         given: the records as passed in, a frame or chunks, by which the ledger recognises them.
         fitted: the mechanism's own result; a ``PosteriorFit`` has draws, diagnostics and risk.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> import pandas as pd
+        >>> records = pd.DataFrame({"smoker": ["no", "yes", "no", "no", "yes"]})
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> fit = dpb.Synthesizer(schema, dpb.Laplace(epsilon=1)).fit(records)
+        >>> fit.sample(datasets=2).guarantee.lines()[0]
+        'ε = 4 when one record is changed (δ = 0).'
     """
 
     mechanism: Mechanism[F_co]

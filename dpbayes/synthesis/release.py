@@ -40,6 +40,15 @@ class Release:
         notes: reasons from public facts not to trust the data sets too much, in sentences.
         posterior: the posterior from which all data sets were drawn, as an ArviZ tree, if the
             mechanism releases it (``score``).
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> import pandas as pd
+        >>> records = pd.DataFrame({"smoker": ["no", "yes", "no", "no", "yes"]})
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> release = dpb.Synthesizer(schema, dpb.Laplace(1)).fit(records).sample(datasets=2)
+        >>> release.levels, list(release.files())
+        ({'smoker': ('no', 'yes')}, ['synthetic_1.csv', 'synthetic_2.csv', 'guarantee.json'])
     """
 
     datasets: tuple[pd.DataFrame, ...]

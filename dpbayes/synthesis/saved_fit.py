@@ -95,6 +95,15 @@ class SavedFit:
         found: the claim, settings, diagnostics and warnings, as in fit.json.
         by_record: weights and by-record bounds, a row for each record; or None.
         draws: posterior draws, or None.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> import pandas as pd
+        >>> records = pd.DataFrame({"smoker": ["no", "yes", "no", "no", "yes"]})
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> folder = dpb.Synthesizer(schema, dpb.Laplace(epsilon=1)).fit(records).save("fit")
+        >>> dpb.load(folder)
+        <SavedFit, confidential; mechanism: laplace; ε: 1.0; basis: strict>
     """
 
     found: Mapping[str, Any]

@@ -50,6 +50,15 @@ class Synthesizer(Generic[F_co]):
 
     Raises:
         SchemaError, ProgramError, GuaranteeError: at construction, before any record is seen.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> from dpbayes.demo.earnings import earnings
+        >>> records, schema = earnings()
+        >>> model = dpb.Regression("earnings ~ age + gender", "beta")
+        >>> synthesizer = dpb.Synthesizer(schema, dpb.Censored(epsilon=5), model)
+        >>> synthesizer.guarantee().lines()[0]
+        'ε = 10 when one record is changed (δ = 0).'
     """
 
     schema: Schema

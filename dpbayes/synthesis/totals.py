@@ -29,6 +29,13 @@ def for_total(
         delta: δ at which the total is stated, as in ``Fit.sample``.
     Raises:
         GuaranteeError: the mechanism has no ε, or the total is too small for m data sets.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> synthesizer = dpb.Synthesizer(schema, dpb.Laplace(epsilon=1))
+        >>> dpb.for_total(synthesizer, total=1, datasets=4).mechanism.epsilon
+        0.25
     """
     check_epsilon(total)
     mechanism: Any = synthesizer.mechanism

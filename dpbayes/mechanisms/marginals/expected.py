@@ -24,6 +24,12 @@ class ExpectedInformation:
     Attributes:
         measured: share from 0 to 1 with noisy pair tables.
         sequence: share from 0 to 1 with a tempered, clamped posterior of all columns.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> expected = dpb.expected_information(rows=2000, columns=12, epsilon=1)
+        >>> round(expected.measured, 2), round(expected.sequence, 2), expected.better
+        (0.01, 0.16, 'sequence')
     """
 
     measured: float

@@ -80,6 +80,14 @@ class Marginals(ModelFreeMechanism):
             ``posterior`` makes each data set from a new posterior draw given the counts, so that
             ``combine`` and ``analyse`` can estimate the uncertainty by comparing data sets.
         keep: formulas of regressions to preserve, in addition to those of the schema.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> from dpbayes.demo.earnings import earnings
+        >>> records, schema = earnings()
+        >>> claim = dpb.Marginals(epsilon=1, draw="posterior").claim(schema)
+        >>> claim.for_datasets(20).epsilon
+        1.0
     """
 
     epsilon: float

@@ -56,6 +56,14 @@ class ChosenModips(ModelFreeMechanism):
         share: share of epsilon for the choice, in (0, 1); not used by ``average``.
         weights: for ``average``: probabilities of the models; equal by default.
         settings: settings of each model, by its name.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> health = dpb.Column("health", "ordinal", levels=("bad", "fair", "good"))
+        >>> schema = dpb.Schema({"health": health})
+        >>> mechanism = dpb.ChosenModips(epsilon=1, models=("sequential", "multinomial"))
+        >>> print(f"{mechanism.claim(schema).for_datasets(3).epsilon:.2f}")  # 0.2 once, 0.8 each
+        2.60
     """
 
     epsilon: float

@@ -31,6 +31,12 @@ class ClampedModips(PosteriorMechanism):
         nested: data sets t per private draw.
         anchor, range, share: as in ``Anchored``; only for that posterior.
         draw: always ``clamped``.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> claim = dpb.ClampedModips(epsilon=2, posterior="censored", nested=5).guarantee()
+        >>> claim.for_datasets(5).epsilon  # of one private draw
+        2.0
     """
 
     epsilon: float

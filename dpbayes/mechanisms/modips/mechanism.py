@@ -97,6 +97,17 @@ class Modips(ModelFreeMechanism):
         samples: number N of posterior draws of ``sdd-mc`` and ``sphc``.
         standardise: for the grid: share of epsilon for noisy statistics, whose posterior determines
             its place and width; ``bound`` is then that of a standard normal density.
+
+    Examples:
+        ε of five data sets from one private draw, and from five:
+
+        >>> import dpbayes as dpb
+        >>> health = dpb.Column("health", "ordinal", levels=("bad", "fair", "good"))
+        >>> schema = dpb.Schema({"health": health})
+        >>> dpb.Modips(epsilon=1, nested=5).claim(schema).for_datasets(5).epsilon
+        1.0
+        >>> dpb.Modips(epsilon=1).claim(schema).for_datasets(5).epsilon
+        5.0
     """
 
     epsilon: float

@@ -35,6 +35,14 @@ class PerturbedImputation(Gibbs):
     Attributes:
         penalty: ridge penalty of squared coefficients; public.
         all others: as in ``Gibbs``.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> health = dpb.Column("health", "ordinal", levels=("bad", "fair", "good"))
+        >>> schema = dpb.Schema({"health": health})
+        >>> claim = dpb.PerturbedImputation(epsilon=1, penalty=2.0).claim(schema)
+        >>> claim.basis, claim.epsilon, claim.epsilon_substitution
+        ('strict', 1.0, 1.0)
     """
 
     penalty: float = 1.0

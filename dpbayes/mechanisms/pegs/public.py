@@ -23,6 +23,15 @@ class PublicRecords(ReferenceData):
 
     Attributes:
         table: rows with every column of the schema.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> import pandas as pd
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> public = dpb.PublicRecords(pd.DataFrame({"smoker": ["no", "yes", "no"]}))
+        >>> mechanism = dpb.Pegs(epsilon=1, keys="reference", reference=public)
+        >>> mechanism.claim(schema).epsilon
+        1.0
     """
 
     table: pd.DataFrame

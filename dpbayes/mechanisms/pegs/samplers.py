@@ -180,6 +180,14 @@ class Pegs(Keyed):
     the ε of the order once more.
 
     Attributes are those of ``Gibbs`` and ``Keyed``, and ``diversity`` of ``DiversePegs``.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> health = dpb.Column("health", "ordinal", levels=("bad", "fair", "good"))
+        >>> schema = dpb.Schema({"health": health})
+        >>> mechanism = dpb.Pegs(epsilon=0.1, of="record", records=10, keys="schema")
+        >>> mechanism.claim(schema).epsilon
+        1.0
     """
 
     name: ClassVar[str] = "pegs"
@@ -206,6 +214,14 @@ class PegsReset(Keyed):
     M (w + log(1 + 1/(2α))) < 2 M w.
 
     Attributes are those of ``Gibbs`` and ``Keyed``.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> health = dpb.Column("health", "ordinal", levels=("bad", "fair", "good"))
+        >>> schema = dpb.Schema({"health": health})
+        >>> mechanism = dpb.PegsReset(0.1, of="block", records=100, block=10, keys="schema")
+        >>> mechanism.claim(schema).lines()[0]
+        'ε = 1.513 when one record is changed (δ = 0).'
     """
 
     block: int = 10
@@ -228,6 +244,14 @@ class MarginalBootstrap(Gibbs):
     Sensitivity and guarantee: those of ``Pegs`` with one row for each column: strict.
 
     Attributes are those of ``Gibbs``.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> health = dpb.Column("health", "ordinal", levels=("bad", "fair", "good"))
+        >>> schema = dpb.Schema({"health": health})
+        >>> claim = dpb.MarginalBootstrap(epsilon=1).claim(schema)
+        >>> claim.basis, claim.epsilon, claim.epsilon_substitution
+        ('strict', 1.0, 1.0)
     """
 
     name: ClassVar[str] = "marginal-bootstrap"
@@ -257,6 +281,13 @@ class DiversePegs(GibbsChains):
         diversity: l, from 1 to the smallest number of levels.
         records, block, bins, seeds, reference: as in ``Gibbs``.
         keys, m, bits: as in ``Keyed``; there is no ε for noisy keys.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> health = dpb.Column("health", "ordinal", levels=("bad", "fair", "good"))
+        >>> schema = dpb.Schema({"health": health})
+        >>> print(dpb.DiversePegs(diversity=2).claim(schema))
+        pegs: no differential privacy
     """
 
     diversity: float

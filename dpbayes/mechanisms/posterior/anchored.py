@@ -71,6 +71,14 @@ class Anchored(PosteriorMechanism):
             ``second_range`` after a drawn anchor or one from tables.
         share: fraction of epsilon for the anchor, in (0, 1).
         adjacency: the neighbouring relation for which epsilon is stated.
+
+    Examples:
+        Of ε = 5, 0.75 pays once for the anchor, and 4.25 for each data set:
+
+        >>> import dpbayes as dpb
+        >>> claim = dpb.Anchored(epsilon=5, share=0.15).guarantee()
+        >>> claim.for_datasets(3).epsilon
+        13.5
     """
 
     epsilon: float

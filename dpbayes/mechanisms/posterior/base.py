@@ -19,7 +19,14 @@ from dpbayes.stan.model import Model
 
 
 class PosteriorMechanism(Mechanism[PosteriorFit]):
-    """A mechanism that samples a sequence of posteriors; it needs a model."""
+    """A mechanism that samples a sequence of posteriors; it needs a model.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> mechanism = dpb.get_mechanism("anchored", epsilon=5)
+        >>> isinstance(mechanism, dpb.PosteriorMechanism), mechanism.guarantee().draw
+        (True, 'chain')
+    """
 
     reproducible: ClassVar[bool] = True
 

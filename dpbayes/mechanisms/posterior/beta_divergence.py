@@ -37,6 +37,14 @@ class BetaDivergence(PosteriorMechanism):
         epsilon: the bound under ``adjacency``.
         beta: above 1; larger is more robust, nearer to 1 is nearer to the log-likelihood.
         adjacency: the neighbouring relation for which epsilon is stated.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> model = dpb.Regression("smoker ~ 1", "bernoulli")
+        >>> synthesizer = dpb.Synthesizer(schema, dpb.BetaDivergence(epsilon=2), model)
+        >>> synthesizer.guarantee().lines()[0]
+        'ε = 4 when one record is changed (δ = 0).'
     """
 
     epsilon: float

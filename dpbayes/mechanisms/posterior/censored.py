@@ -98,6 +98,14 @@ class Censored(_Clamped):
         window: ``symmetric`` (the paper's ±ε/2), ``negative``, or a public interval of the right
             width. By default symmetric, and negative for discrete outcomes, where f <= 0.
         adjacency: w = epsilon for ``add-remove``, epsilon/2 for ``substitution``.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> claim = dpb.Censored(epsilon=5).guarantee()
+        >>> claim.basis, claim.epsilon, claim.epsilon_substitution
+        ('strict', 5.0, 10.0)
+        >>> dpb.Censored(epsilon=5, adjacency="substitution").guarantee().epsilon_substitution
+        5.0
     """
 
     name: ClassVar[str] = "censored"
@@ -120,6 +128,13 @@ class CensoredWeighted(_Clamped):
     Attributes:
         weights: source of the weights.
         epsilon, window, adjacency: as for ``Censored``.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> dpb.CensoredWeighted(epsilon=5).guarantee().basis
+        'asymptotic'
+        >>> dpb.CensoredWeighted(epsilon=5, weights=dpb.ConstantWeights(0.5)).guarantee().basis
+        'strict'
     """
 
     weights: WeightSource = PAPER_WEIGHTS

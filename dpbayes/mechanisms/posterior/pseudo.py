@@ -31,6 +31,11 @@ class Unweighted(PosteriorMechanism):
     """The unweighted posterior, without protection.
 
     Guarantee: none. The local ε_x = 2Δ describes these records only.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> print(dpb.Unweighted().guarantee())
+        unweighted: no differential privacy
     """
 
     name: ClassVar[str] = "unweighted"
@@ -54,6 +59,12 @@ class Weighted(PosteriorMechanism):
 
     Attributes:
         weights: source of the weights; by default the confidential records, as in the paper.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> mechanism = dpb.Weighted(dpb.ConfidentialWeights(c1=0.8, c2=0.1))
+        >>> print(mechanism.guarantee())
+        weighted: asymptotic only, no ε promised for a finite number of records
     """
 
     weights: WeightSource = PAPER_WEIGHTS
@@ -87,6 +98,12 @@ class WeightedE(PosteriorMechanism):
         epsilon: the target under ``adjacency``.
         weights: scaling and shift of the weights.
         adjacency: the neighbouring relation for which epsilon is stated.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> claim = dpb.WeightedE(epsilon=5).guarantee()
+        >>> claim.basis, claim.epsilon
+        ('asymptotic', 5.0)
     """
 
     epsilon: float

@@ -80,6 +80,12 @@ class ConstantWeights(WeightSource):
 
     Attributes:
         alpha: the weight, in (0, 1].
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> mechanism = dpb.CensoredWeighted(epsilon=5, weights=dpb.ConstantWeights(0.5))
+        >>> mechanism.guarantee().basis
+        'strict'
     """
 
     alpha: float = 1.0
@@ -105,6 +111,12 @@ class ConfidentialWeights(WeightSource):
 
     Attributes:
         c1, c2: scaling and shift of the weights.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> mechanism = dpb.CensoredWeighted(epsilon=5, weights=dpb.ConfidentialWeights(c1=0.8))
+        >>> mechanism.guarantee().basis
+        'asymptotic'
     """
 
     c1: float = 1.0
@@ -155,6 +167,15 @@ class Reference(WeightSource, ReferenceData):
         trace: salted hashes of the reference records.
         c1, c2: scaling and shift of the weights.
         tuning: target and result of ``tune``, for the reader.
+
+    Examples:
+        With a fit to last year's records in ``reference.json``, as ``save`` writes it:
+
+        >>> import dpbayes as dpb
+        >>> reference = dpb.Reference.load("reference.json")
+        >>> mechanism = dpb.Anchored(epsilon=2, anchor=reference)
+        >>> mechanism.guarantee().for_datasets(5).epsilon
+        10.0
     """
 
     draws: xr.DataTree

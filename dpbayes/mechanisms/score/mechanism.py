@@ -48,6 +48,12 @@ class Score(NoisyMechanism[FittedScore]):
         delta: the δ at which epsilon holds. Above 0, sums have Gaussian noise.
         clip: maximum length of a score, in standard deviations of one record's score under the
             model; by default from public facts (``Rounds.length``).
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> claim = dpb.Score(epsilon=1).guarantee()
+        >>> claim.for_datasets(20).epsilon
+        1.0
     """
 
     epsilon: float

@@ -43,6 +43,14 @@ class EmpiricalBootstrap(NoisyTable):
     Attributes:
         epsilon, adjacency, bins, sigma, out_of_range: as in ``NoisyTable``.
         resample: a bootstrap sample for each data set, or one table for all.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> dpb.EmpiricalBootstrap(epsilon=1).claim(schema).for_datasets(5).epsilon
+        5.0
+        >>> dpb.EmpiricalBootstrap(epsilon=1, resample=False).claim(schema).for_datasets(5).epsilon
+        1.0
     """
 
     resample: bool = True

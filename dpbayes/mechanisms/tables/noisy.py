@@ -223,6 +223,15 @@ class Laplace(NoisyTable):
 
     Attributes:
         epsilon, adjacency, bins, sigma, out_of_range: as in ``NoisyTable``.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> import pandas as pd
+        >>> records = pd.DataFrame({"smoker": ["no", "yes", "no", "no", "yes"]})
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> dpb.Synthesizer(schema, dpb.Laplace(epsilon=1)).fit(records).sample()
+        <Release 1 x 5 rows; laplace: ε = 2 (substitution),
+        1 (add/remove, a bound on the draw at a fixed n); strict ε-DP>
     """
 
     as_counts: ClassVar[bool] = True
@@ -249,6 +258,13 @@ class PerturbedHistogram(NoisyTable):
     Attributes:
         epsilon, adjacency, bins, sigma, out_of_range: as in ``NoisyTable``.
         share: share of epsilon for the cells, in (0, 1).
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> schema = dpb.Schema({"income": dpb.Column("income", "continuous", lower=0, upper=9e4)})
+        >>> mechanism = dpb.PerturbedHistogram(epsilon=1, bins={"income": 30})
+        >>> mechanism.outlook(schema, 1000, None).facts["cells"]
+        30
     """
 
     share: float = 0.5

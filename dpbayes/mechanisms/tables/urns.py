@@ -155,6 +155,14 @@ class MultinomialDirichlet(Urn):
 
     Attributes:
         epsilon, adjacency, bins, sigma: as in ``Urn``.
+
+    Examples:
+        Each cell gets 58.2 extra records where 100 records are drawn:
+
+        >>> import dpbayes as dpb
+        >>> mechanism = dpb.MultinomialDirichlet(epsilon=1)
+        >>> round(mechanism.alpha(100), 1)
+        58.2
     """
 
     name: ClassVar[str] = "multinomial-dirichlet"
@@ -185,6 +193,14 @@ class SmoothedHistogram(Urn):
 
     Attributes:
         epsilon, adjacency, bins, sigma: as in ``Urn``.
+
+    Examples:
+        Each cell gets 99.5 extra records where 100 records are drawn:
+
+        >>> import dpbayes as dpb
+        >>> mechanism = dpb.SmoothedHistogram(epsilon=1)
+        >>> round(mechanism.alpha(100), 1)
+        99.5
     """
 
     name: ClassVar[str] = "smoothed-histogram"
@@ -210,6 +226,13 @@ class BetaBinomial(MultinomialDirichlet):
     """``MultinomialDirichlet`` for one binary column; the model of ``from_synthetic_counts``.
 
     Source: abowd-vilhuber-2008; charest-2011, section 2.2; bowen-liu-2020, section 3.2.1.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> mechanism = dpb.BetaBinomial(epsilon=1)
+        >>> mechanism.claim(schema).epsilon, round(mechanism.alpha(100), 1)
+        (1.0, 58.2)
     """
 
     name: ClassVar[str] = "beta-binomial"
@@ -224,6 +247,13 @@ class BetaBinomialMR(SmoothedHistogram):
     """``SmoothedHistogram`` for one binary column: p = (n_1 + α) / (n + 2α), not drawn.
 
     Source: mcclure-reiter-2012; bowen-liu-2020, section 3.2.1.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> mechanism = dpb.BetaBinomialMR(epsilon=1)
+        >>> mechanism.claim(schema).epsilon, round(mechanism.alpha(100), 1)
+        (1.0, 99.5)
     """
 
     name: ClassVar[str] = "beta-binomial-mr"

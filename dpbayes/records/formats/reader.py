@@ -45,6 +45,16 @@ def read_records(
     Raises:
         DataError: there is no such file, its format is not read, or it is damaged. Messages repeat
             nothing of what is in the file: without a header its first line is a record.
+
+    Examples:
+        >>> import dpbayes as dpb
+        >>> import pandas as pd
+        >>> people = pd.DataFrame({"age": [34, 51], "smoker": ["no", "yes"]})
+        >>> people.to_csv("people.csv", index=False)
+        >>> dpb.read_records("people.csv")
+           age smoker
+        0   34     no
+        1   51    yes
     """
     records = read_coded(source, schema, say=say, **how)
     if say is not None:
