@@ -536,7 +536,38 @@ DECLARATIONS = {
                                                  ("u[group]", "u[group[:, 1]]")]),
 }  # fmt: skip
 
+# What a second reading found: names of data, priors of one entry, bounds far out.
+SECOND = {
+    "a function's variable by the name of data": (GOOD, [
+        functions("  real f(real a) { vector[1] y; return y[1] > 3; }"),
+        beforehand("real s = f(1.0);"), (PRIOR, "mu ~ normal(10 * s, 0.1);")]),
+    "a function's variable by the name of n": (GOOD, [
+        functions("  real f(real a) { int n; return n; }"),
+        beforehand("real s = f(1.0);"), (PRIOR, "mu ~ normal(s, 1);")]),
+    "a variable by the name of covariates": (GOOD, [
+        beforehand("matrix[1, 1] X;\n  real s = rows(X) > 100;"),
+        (PRIOR, "mu ~ normal(10 * s, 0.1);")]),
+    "a variable by the name of groups in a block": (GOOD, [
+        beforehand("real s;\n  { array[1] int group; s = size(group); }"),
+        (PRIOR, "mu ~ normal(s, 1);")]),
+    "one scale for twenty densities": (GOOD, [
+        ("  real mu;", "  real mu;\n  vector<lower=0>[1] u;"),
+        more("u ~ gamma(rep_vector(0.1, 20), 1);")]),
+    "one location for as many densities as there are scales": (GOOD, [
+        ("  real mu;", "  real mu;\n  vector[1] u;\n  vector<lower=0>[20] s;"),
+        more("u ~ normal(0, s);\n  s ~ gamma(0.1, 1);")]),
+    "a bound far out": (GOOD, [
+        ("  real mu;", "  real mu;\n  real<lower=1e18> x;"), more("x ~ exponential(1);")]),
+    "a bound that is calculated": (GOOD, [
+        (DATA, f"{DATA}\n  int<lower=1> rows;"),
+        ("  real mu;", "  real mu;\n  real<lower=rows * 1.0 * rows * rows> x;"),
+        more("x ~ exponential(1);")]),
+    "a density far from its bounds": (GOOD, [
+        ("  real mu;", "  real mu;\n  real<lower=0, upper=1> x;"), more("x ~ normal(1e10, 1);")]),
+    "a narrow density outside of its bounds": (GOOD, [
+        ("  real mu;", "  real mu;\n  real<lower=1> x;"), more("x ~ normal(0, 1e-10);")]),
+}  # fmt: skip
 TABLES = {
     "past the clamp": PAST, "functions": FUNCTIONS, "numbers and lengths": NUMBER,
-    "outputs": OUTPUTS, "declarations": DECLARATIONS,
+    "outputs": OUTPUTS, "declarations": DECLARATIONS, "second reading": SECOND,
 }  # fmt: skip

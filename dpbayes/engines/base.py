@@ -281,13 +281,16 @@ class EncodedData:
         """
         if program.counted:  # by default each row stands for one record
             data = {MULTIPLICITY: np.ones(int(data["n"]), dtype=int), **data}
-        for name in declared:
+        declared = set(declared)
+        for name in sorted(declared):
             if name not in _SWITCHES and name not in data:
                 raise ProgramError(
                     f"{program.name}.stan declares data {name!r}, which was not given. Pass it "
                     f'with constants={{"{name}": ...}} (public), or remove the declaration.'
                 )
-        encoded = {k: _encoded(k, v) for k, v in data.items() if k not in _SWITCHES}
+        # An engine may find an entry by its name where the program declares a variable.
+        entries = {name: data[name] for name in data if name in declared}
+        encoded = {k: _encoded(k, v) for k, v in entries.items() if k not in _SWITCHES}
         return cls(int(data["n"]), encoded)
 
     def changed(self, **changes: Any) -> EncodedData:

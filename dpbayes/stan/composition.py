@@ -223,7 +223,7 @@ class PieceOfProgram:
             text = self._renamed(text)
         if block == "transformed data":
             text = self._own_switch() + text
-        text = "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
+        text = "\n".join(line.rstrip() for line in text.split("\n") if line.strip())
         if text:
             yield ""
             yield f"  // {self.number}. {_plain(self.about)}"

@@ -78,7 +78,7 @@ class StanProgram:
     source: str
     text: str
     bundled: bool
-    listing: str = field(default="", repr=False, compare=False)
+    listing: str = field(default="", repr=False)
     pieces: tuple[StanProgram, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -267,6 +267,9 @@ def _read_text(path: Path, description: str) -> str:
         raise ProgramError(f"{description} is not UTF-8 text.") from None
     if "\0" in text:  # some compilers would stop reading here
         raise ProgramError(f"{description} is not text: it holds a NUL.")
+    if odd := sorted({c for c in text if c.isspace() and c not in " \n\t"}):
+        # Some readers of lines end a line there, and with it a comment, and others do not.
+        raise ProgramError(f"{description} holds the character {odd[0]!r}: use plain line ends.")
     return text
 
 

@@ -87,10 +87,7 @@ BROKEN = {
 
 
 # Refused a proof, and by behaviour.
-UNSURE = {
-    "counts in the terms", "covariates of different records", "centred by them",
-    "entries of another length",
-}  # fmt: skip
+UNSURE = {"counts in the terms", "covariates of different records", "centred by them"}
 # Three of them in one program, which is compiled once: 0 is the honest one.
 BEHAVIOURS = {"counts twice": 1, "no counts": 2, "counts in the terms": 3}
 SWITCHED = (

@@ -11,6 +11,7 @@ from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.stan.program import StanProgram
+from dpbayes.stan.proof import functions as stan
 from dpbayes.stan.proof.check import check_constants, prove, refuse_broken, rows_in
 from dpbayes.stan.proof.functions import ELEMENTWISE, IN_PLACE_OF
 from dpbayes.stan.proof.syntax import parse
@@ -577,3 +578,40 @@ def test_a_proved_program_is_proved_for_records_that_are_added(tmp_path):
     for adjacency in ("add-remove", "substitution"):
         claim = dpb.Synthesizer(schema, dpb.Censored(2.0, adjacency=adjacency), model).guarantee()
         assert np.isfinite([claim.epsilon, claim.epsilon_substitution]).all()
+
+
+def test_names_that_the_proof_knows_are_stans():
+    """A user's function of such a name would be taken for it in another column of a sequence."""
+    known = (
+        stan.ELEMENTWISE | stan.SUMMING | stan.SAME_TYPE | stan.VECTORS | stan.MATRICES
+        | stan.CONSTANTS | stan.SIZES | frozenset(stan.IN_PLACE_OF)
+    )  # fmt: skip
+    assert [name for name in sorted(known) if not stan.is_of_stan(name)] == []
+
+
+def test_a_name_of_the_sequence_is_not_a_loop_variable(tmp_path):
+    """The composed program's sum of the other columns, behind a loop that seems to declare it."""
+    text = attack(GOOD, [
+        beforehand("for (log_lik_i in 1:1) ;"), (PRIOR, "mu ~ normal(sum(log_lik_i), 2);"),
+        ("vector[n] log_lik_i =", "vector[n] terms ="), ("lik(log_lik_i", "lik(terms"),
+    ])  # fmt: skip
+    findings = prove(StanProgram.from_file(write(tmp_path, text))).findings
+    assert "log_lik_i is not declared." in [finding.message for finding in findings]
+
+
+@pytest.mark.parametrize("character", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_a_comment_ends_where_its_line_does(character, tmp_path):
+    text = GOOD.replace(PRIOR, f"// a remark.{character}mu ~ normal(y[1], 1);\n  {PRIOR}")
+    with pytest.raises(ProgramError, match="use plain line ends"):
+        StanProgram.from_file(write(tmp_path, text))
+
+
+def test_programs_that_differ_in_an_include_within_a_comment(tmp_path):
+    """They have one text, and other listings, of which a sequence is made."""
+    proofs = []
+    for folder, included in (("one", ""), ("two", "// x */ mu ~ normal(y[1], 0.1); /*")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.stan").write_text(included)
+        text = GOOD.replace(f"  {PRIOR}", f"  {PRIOR}\n/*\n#include a.stan\n*/")
+        proofs.append(prove(StanProgram.from_file(write(tmp_path / folder, text))))
+    assert not proofs[1].proved

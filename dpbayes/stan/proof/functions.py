@@ -20,7 +20,7 @@ def _names(text: str) -> frozenset[str]:
 ELEMENTWISE = _names("""
     abs fabs fmin fmax square sqrt cbrt inv inv_sqrt inv_square pow exp exp2 expm1 log log2 log10
     log1m_exp log1p_exp log_inv_logit log1m_inv_logit log_diff_exp inv_logit logit inv_cloglog
-    cloglog lgamma digamma erf erfc Phi_approx sin cos sinh cosh tanh floor lmultiply multiply_log
+    lgamma digamma erf erfc Phi_approx sin cos sinh cosh tanh floor lmultiply multiply_log
     log_sum_exp
 """)
 # Functions that, with one argument, combine all entries into one number.

@@ -75,6 +75,7 @@ class Declared:
         arrays: number of array axes.
         sizes: sizes along the axes, those of arrays first.
         bounded: whether the domain is bounded.
+        limits: declared lower and upper bounds.
         line: line number from 1.
     """
 
@@ -82,6 +83,7 @@ class Declared:
     arrays: int
     sizes: tuple[Node, ...]
     bounded: bool
+    limits: tuple[Node, ...]
     line: int
 
     @property
@@ -228,7 +230,10 @@ class Priors:
         single = 0 if name in EACH else 1
         listed = arguments[:1] if name in TOGETHER else arguments
         alone = all(self._rank(a, loops) <= single for a in listed)
-        alone |= name in EACH and rank > single
+        alone |= name in EACH and all(
+            self._rank(a, loops) == 0 or self._is_as_long(a, parameter, rank, loops)
+            for a in arguments
+        )
         scales = [a for place, a in enumerate(arguments) if place in known[name]]
         if not alone or parameter in depends:
             self._unclear(line)
@@ -242,7 +247,9 @@ class Priors:
                 )
             )
         elif not (
-            self._is_moderate(name, arguments, whole=whole) and _is_cut(name, cut, arguments)
+            self._is_moderate(name, arguments, whole=whole)
+            and _is_cut(name, cut, arguments)
+            and self._is_inside(parameter, arguments)
         ):
             self.findings.append(
                 (
@@ -255,6 +262,30 @@ class Priors:
             )
         else:
             self.given[parameter] = depends
+
+    def _is_as_long(
+        self, argument: Node, parameter: str, rank: int, loops: Mapping[str, Node]
+    ) -> bool:
+        """Tell whether an argument has as many entries as the outcome, for certain.
+
+        An engine may take an outcome of one entry for as many as there are arguments.
+        """
+        sizes = self.declared[parameter].sizes
+        if rank == 0 or len(sizes) - len(loops) != rank:
+            return False
+        wanted = sizes[len(loops) :]
+        if argument.kind == "name":
+            known = self.declared.get(argument[0].text)
+            return known is not None and known.sizes == wanted
+        filled = argument.kind == "call" and argument[0].text in _FILLED
+        return filled and not self._own(argument[0].text) and argument[1].present[-1:] == wanted
+
+    def _is_inside(self, parameter: str, arguments: Sequence[Node]) -> bool:
+        """Tell whether a bounded parameter is not cut off where its density is tiny."""
+        limits = self.declared[parameter].limits
+        numbers = (n for node in (*limits, *arguments) for n in every(node) if n.kind == "number")
+        calculated = any(node.kind == "binary" for limit in limits for node in every(limit))
+        return not limits or (all(map(_is_usual, numbers)) and not calculated)
 
     def _is_moderate(self, name: str, arguments: Sequence[Node], *, whole: bool) -> bool:
         """Tell whether the density, with or without constant factors, has no extreme size."""
@@ -473,10 +504,12 @@ def _declarations(node: Node, data: set[str]) -> Iterator[tuple[str, Declared]]:
         limits = kind.parts[2].present if kind.parts[2] else ()
         ends = [end[0].text for end in limits if _is_end(end[1], data)]
         bounded = kind[1].text in BOUNDED or {"lower", "upper"} <= set(ends)
+        bounds = tuple(end[1] for end in limits if end[0].text in ("lower", "upper"))
+        both = (*sizes[0], *sizes[1])
         for part in node.present[1:]:
             yield (
                 part[0].text,
-                Declared(kind[1].text, len(sizes[0]), (*sizes[0], *sizes[1]), bounded, part.line),
+                Declared(kind[1].text, len(sizes[0]), both, bounded, bounds, part.line),
             )
     else:
         for part in node.present:

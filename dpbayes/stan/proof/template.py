@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from dpbayes.stan.program import CONTRACT_DATA, MULTIPLICITY, MULTIPLICITY_DATA
+from dpbayes.stan.program import GIVEN as GIVEN_DATA
 from dpbayes.stan.proof import functions as stan
 from dpbayes.stan.proof.syntax import Node, every, names_in, parse
 from dpbayes.stan.proof.types import (
@@ -133,17 +134,34 @@ class Template(Expressions):
         """Note names that the program does not declare: in a sequence another program may."""
         outside = [block for kind, block in blocks.items() if kind != "functions_block"]
         declared = {
-            name for block in outside for node in every(block) for name in _declared_in(node)
+            name
+            for block in outside
+            for node in every(block)
+            if node.kind == "declared"
+            for name in _declared_in(node)
         }
         data = blocks.get("data_block", Node(""))
         in_data = {name for node in every(data) for name in _declared_in(node)}
+        for block in blocks.values():
+            for node in every(block) if block is not data else ():
+                # An engine may find data by the name of a variable without a value.
+                empty = node.kind == "declared" and node.parts[1] is None
+                if empty and node[0].text in in_data | self.private | {*GIVEN_DATA}:
+                    self._find(node, f"{node[0].text} is the name of data: take another.")
         for name in sorted(self.private & (declared - in_data)):
             self._find(Node("", line=1), f"{name} is declared in the data block.")
         known = declared | {"target", *self.functions}
         for block in outside:
-            for node in every(block):
-                if node.kind == "name" and node[0].text not in known:
-                    self._find(node, f"{node[0].text} is not declared.")
+            self._check_scope(block, known)
+
+    def _check_scope(self, node: Node, known: set[str]) -> None:
+        """Note names that are neither known nor variables of a loop around them."""
+        if node.kind == "name" and node[0].text not in known:
+            self._find(node, f"{node[0].text} is not declared.")
+        if node.kind in ("for_range", "for_each"):
+            known = known | {node[0].text}
+        for part in node.present:
+            self._check_scope(part, known)
 
     # Declarations
 
