@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from dpbayes import Measured, SamplerSettings, Synthesizer
+from dpbayes import Marginals, SamplerSettings, Synthesizer
 from dpbayes.engines import get_engine
 from dpbayes.mechanisms.marginals import parents, relations
 from dpbayes.stan.program import StanProgram
@@ -37,7 +37,7 @@ def asked(n: int, epsilon: float) -> list[Any]:
         return relations.fit_conditional(mass, blocks, rng, left)
 
     with patch.object(parents, "fit_conditional", recorded):
-        mechanism = Measured(epsilon, bins=compared.bins, draw="posterior")
+        mechanism = Marginals(epsilon, bins=compared.bins, draw="posterior")
         fit = Synthesizer(compared.schema, mechanism).fit(records)
         fit.sample(accept="none", seed=1)
     return found

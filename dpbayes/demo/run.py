@@ -27,6 +27,7 @@ from dpbayes.mechanisms import (
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.fit import PosteriorFit
 from dpbayes.plots import charts
+from dpbayes.privacy.accounting import stated
 from dpbayes.publication.gate import release_into, report_into
 from dpbayes.publication.output import Output, held
 from dpbayes.publication.terms import Terms
@@ -79,7 +80,7 @@ class Demo:
     def title(self) -> str:
         """Title with model, number of records and ε."""
         model = f"{EARNINGS_MODEL.formula}, {EARNINGS_MODEL.family} regression"
-        return f"{model}, n = {self.n:,}, ε = {EPSILON:g} of each data set"
+        return f"{model}, n = {self.n:,}, ε = {stated(EPSILON)} of each data set"
 
     @property
     def lines(self) -> list[str]:

@@ -45,7 +45,7 @@ SHORT = dpb.SamplerSettings(chains=2, warmup=200, draws=200, seed=1)
 
 
 @dataclass(frozen=True)
-class RandomisedResponse(dpb.PureMechanism):
+class RandomisedResponse(dpb.ModelFreeMechanism):
     """Every answer is turned round with probability 1 / (1 + e^epsilon), Warner's coin."""
 
     epsilon: float

@@ -148,7 +148,7 @@ def test_what_delta_buys_is_the_better_of_two():
         if not gaussian:
             assert (claim.epsilon, claim.loss.epsilon) == (1.0, 1.0)
             assert "noise is less by pure ε" in claim.paragraph()
-    with pytest.raises(dpb.GuaranteeError, match="follows from the number of columns"):
+    with pytest.raises(dpb.GuaranteeError, match="depends on the number of columns"):
         dpb.Marginals(1.0, delta=1e-9).guarantee()
 
 

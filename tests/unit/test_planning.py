@@ -6,12 +6,12 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.core.errors import DpbayesError, GuaranteeError
+from dpbayes.demo.earnings import earnings
 from dpbayes.planning.plan import make_plan
 from dpbayes.planning.population import Population, invented
 from dpbayes.planning.trial import try_out
 from dpbayes.schema import Rows
 from dpbayes.synthesis.totals import for_total
-from studies import datasets
 
 SMALL = dpb.Schema.from_dict(
     {
@@ -108,7 +108,7 @@ def test_what_it_expects_of_measured_comes_true_on_other_records():
 
     Means of 3 runs each. They differ by noise, and as the halves are two samples: 20 %.
     """
-    records, schema = datasets.earnings()
+    records, schema = earnings()
     confidential = dpb.Schema.from_dict(
         {"columns": {n: {**e, "public": False} for n, e in schema.to_dict()["columns"].items()}}
     )
