@@ -208,7 +208,7 @@ def test_a_users_program_needs_no_proof(tmp_path):
     schema = dpb.Schema.from_dict({"columns": {"y": {**COLUMN, "lower": -10}}})
     records = pd.DataFrame({"y": np.random.default_rng(4).normal(1, 1, 150)})
     model = dpb.Program(write(tmp_path, UNPROVED), "y ~ 1")
-    with pytest.raises(dpb.errors.ProgramError, match="not proved"):
+    with pytest.raises(dpb.core.errors.ProgramError, match="not proved"):
         dpb.Synthesizer(schema, dpb.Censored(1.0), model, settings=SETTINGS)
     made = dpb.Synthesizer(schema, Score(3.0), model, settings=SETTINGS)
     assert made.guarantee().basis == "strict"

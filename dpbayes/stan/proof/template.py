@@ -188,7 +188,7 @@ class Template(Expressions):
                 if name in GIVEN:
                     self.given.add(name)
                     if not _is_as_given(name, node[0]):
-                        self._find(node, f"{name} is declared as {LINES[name]}", broken=True)
+                        self._find(node, f"{name} is declared as {LINES[name]}")
                 else:
                     sources = frozenset((name,)) & self.private
                     known = () if by_record else sizes
