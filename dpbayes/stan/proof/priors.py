@@ -182,7 +182,7 @@ class Priors:
             return bool(arguments) and _is_usual(arguments[0]) and not _is_number(arguments[0], "0")
         stem, _, ending = name.rpartition("_")
         known = stem in OF_CONSTANTS and ending in ("lcdf", "lccdf")
-        return known and name not in self.functions and all(map(_is_near, arguments))
+        return known and name not in self.functions and all(_is_usual(a, _NEAR) for a in arguments)
 
     def _unclear(self, line: int) -> None:
         self.findings.append(
@@ -417,24 +417,14 @@ def _is_number(node: Node, text: str) -> bool:
     return node.kind == "number" and node[0].text == text
 
 
-def _is_usual(node: Node) -> bool:
-    """Tell whether a node is a number, maybe signed, that is 0 or of a size in ``_SMALL``."""
+def _is_usual(node: Node, sizes: tuple[float, float] = _SMALL) -> bool:
+    """Tell whether a node is a number, maybe signed, that is 0 or of a size in ``sizes``."""
     if node.kind == "unary" and node[0].text in ("+", "-"):
         node = node[1]
     if node.kind != "number" or not _is_finite(node):
         return False
     size = float(node[0].text.replace("_", ""))
-    return size == 0 or _SMALL[0] <= size <= _SMALL[1]
-
-
-def _is_near(node: Node) -> bool:
-    """Tell whether a node is a number, maybe signed, that is 0 or of a size in ``_NEAR``."""
-    if node.kind == "unary" and node[0].text in ("+", "-"):
-        node = node[1]
-    if node.kind != "number" or not _is_finite(node):
-        return False
-    size = float(node[0].text.replace("_", ""))
-    return size == 0 or _NEAR[0] <= size <= _NEAR[1]
+    return size == 0 or sizes[0] <= size <= sizes[1]
 
 
 def _is_cut(name: str, cut: Sequence[Node] | None, arguments: Sequence[Node]) -> bool:
@@ -447,7 +437,7 @@ def _is_cut(name: str, cut: Sequence[Node] | None, arguments: Sequence[Node]) ->
     """
     if cut is None:
         return True
-    usual = all(map(_is_near, cut)) and all(map(_of_usual_numbers, arguments))
+    usual = all(_is_usual(end, _NEAR) for end in cut) and all(map(_of_usual_numbers, arguments))
     return name not in SHAPED and usual
 
 
