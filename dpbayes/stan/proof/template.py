@@ -188,7 +188,9 @@ class Template(Expressions):
                 if name in GIVEN:
                     self.given.add(name)
                     if not _is_as_given(name, node[0]):
-                        self._find(node, f"{name} is declared as {LINES[name]}")
+                        # A model may ask for two records or more; nothing else may differ.
+                        broken = name != "n"
+                        self._find(node, f"{name} is declared as {LINES[name]}", broken=broken)
                 else:
                     sources = frozenset((name,)) & self.private
                     known = () if by_record else sizes
