@@ -6,16 +6,17 @@ import json
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.core.arrays import Vector
+from dpbayes.core.arrays import Floats, Vector
 from dpbayes.core.errors import EngineError, ProgramError
 from dpbayes.core.lazy import xr
+from dpbayes.engines.choices import Candidates, CandidateSource, Choices, Outcomes
 from dpbayes.engines.draws import count_draws, one_draw
 from dpbayes.privacy.guarantee import Draw
 from dpbayes.records.fingerprint import data_hash
@@ -110,12 +111,15 @@ class Engine(Protocol):
     Attributes:
         name: as in ``get_engine``.
         draw: where draws come from: a Markov ``chain``, which has to converge, or public
-            ``candidates``, of which one is chosen. Models of the latter have a ``proposer``, and
-            ``among`` gives their bindings the points (``candidates.CandidatesEngine``).
+            ``candidates``, of which one is chosen.
+        evaluates: whether a program can be evaluated at new points; recorded draws cannot.
+        takes_metric: whether chains can begin with the inverse metric of earlier draws.
     """
 
     name: str
     draw: Draw
+    evaluates: bool
+    takes_metric: bool
 
     def versions(self) -> dict[str, str]:
         """Versions of the packages and programs that draw, by name."""
@@ -211,6 +215,93 @@ class BoundModel(Protocol):
         Evaluating all draws block by block takes memory for a single block only.
         """
         ...
+
+    def density_model(self) -> DensityModel:
+        """Return the program and its data with unconstrained coordinates and gradients.
+
+        Raises:
+            EngineError: the engine evaluates nothing.
+            ProgramError: the embedded engine, which does this, does not support the program.
+        """
+        ...
+
+    def proposer(self, outcomes: Outcomes | None = None) -> CandidateSource | None:
+        """Return the source of public points, for data without a confidential value.
+
+        None where draws come from chains.
+        """
+        ...
+
+    def among(self, candidates: Candidates) -> BoundModel:
+        """Bind the same program and data, with draws among these points.
+
+        Raises:
+            EngineError: draws come from chains.
+        """
+        ...
+
+    @property
+    def choices(self) -> Choices:
+        """Points with the weights by which a draw chooses one. Confidential.
+
+        Raises:
+            EngineError: no points are bound.
+        """
+        ...
+
+
+class DensityModel(BoundModel, Protocol):
+    """A bound program as a density on points in unconstrained coordinates, of shape (S, d)."""
+
+    def rebind(self, **changes: Any) -> DensityModel:
+        """Change some data entries; the others are not encoded again."""
+        ...
+
+    def coordinates(self) -> list[str]:
+        """Names of the unconstrained coordinates, such as ``group_effect.3``."""
+        ...
+
+    def unconstrain(self, draws: xr.DataTree) -> Floats:
+        """Map draws to unconstrained coordinates, shape (S, d); NaN where there are none."""
+        ...
+
+    def constrain(self, points: Floats) -> dict[str, NDArray[Any]]:
+        """Compute parameters and transformed parameters at points of shape (chain, draw, d)."""
+        ...
+
+    def log_density(self, points: Floats) -> Vector:
+        """Log density with Jacobian at points of shape (S, d); shape (S,)."""
+        ...
+
+    def density(self, point: Vector) -> tuple[float, Vector]:
+        """Log density and its gradient at one point; -inf and 0 where it is rejected."""
+        ...
+
+    def mode(self, start: Vector | None = None, held: Sequence[str] = ()) -> Vector:
+        """Find the coordinates of a mode from ``start``; parameters in ``held`` do not move."""
+        ...
+
+    def log_lik_at(self, points: Floats, *, strict: bool = False) -> Iterator[Vector]:
+        """Record log-likelihoods at points of shape (S, d), as ``log_lik``."""
+        ...
+
+    def warmed(self, metric: Floats) -> BoundModel:
+        """Bind the same program and data, with chains that begin with this inverse metric."""
+        ...
+
+
+class DrawsByChains:
+    """What bindings have in common that draw by Markov chains: there are no public points."""
+
+    def proposer(self, outcomes: Outcomes | None = None) -> CandidateSource | None:
+        return None
+
+    def among(self, candidates: Candidates) -> BoundModel:
+        raise EngineError("this engine draws by chains; engine='candidates' draws among points.")
+
+    @property
+    def choices(self) -> Choices:
+        raise EngineError("this engine draws by chains; engine='candidates' draws among points.")
 
 
 def no_replicate(program: StanProgram) -> EngineError:

@@ -15,10 +15,11 @@ from dpbayes.core.errors import EngineError
 from dpbayes.core.lazy import xr
 from dpbayes.engines.apart import RECORDS, RowBlock
 from dpbayes.engines.base import CompilesOnce, SamplerSettings, StanData
+from dpbayes.engines.choices import Candidates, Choices, Outcomes
 from dpbayes.engines.draws import SAMPLER_STATS, count_draws, make_draws, stacked
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedEngine, EmbeddedModel
 from dpbayes.engines.evaluator import by_parts
-from dpbayes.engines.proposal import Candidates, Choices, Outcomes, Proposer, with_rows
+from dpbayes.engines.proposal import Proposer, with_rows
 from dpbayes.privacy.guarantee import Draw
 from dpbayes.stan.program import MULTIPLICITY, StanProgram
 
@@ -53,6 +54,7 @@ class CandidatesEngine(CompilesOnce["CandidatesModel"]):
 
     name = "candidates"
     draw: Draw = "candidates"
+    evaluates, takes_metric = True, False
 
     def __init__(self, points: int = POINTS) -> None:
         super().__init__()
@@ -78,11 +80,7 @@ class CandidatesModel:
         self._count = count
 
     def bind(self, data: StanData) -> CandidatesBinding:
-        return CandidatesBinding(self._model, data)
-
-    def proposer(self, data: StanData, outcomes: Outcomes | None = None) -> Proposer:
-        """Proposer of candidates for the program, from data without a confidential value."""
-        return Proposer(self._model, data, self._count, outcomes)
+        return CandidatesBinding(self._model, data, self._count)
 
 
 class CandidatesBinding:
@@ -92,22 +90,29 @@ class CandidatesBinding:
         self,
         model: EmbeddedModel,
         data: StanData,
+        count: int,
         candidates: Candidates | None = None,
         kept: dict[str, _Records] | None = None,
     ) -> None:
         self._model = model
         self._data = dict(data)
+        self._count = count
         self._candidates = candidates
         self._kept = {} if kept is None else kept  # shared by bindings with the same records
 
     def rebind(self, **changes: Any) -> CandidatesBinding:
         # log_lik of the records stays the same unless an entry that it depends on is changed.
         cache = self._kept if changes.keys() <= OF_TERMS else None
-        return CandidatesBinding(self._model, {**self._data, **changes}, kept=cache)
+        return CandidatesBinding(self._model, {**self._data, **changes}, self._count, kept=cache)
+
+    def proposer(self, outcomes: Outcomes | None = None) -> Proposer:
+        return Proposer(self._model, self._data, self._count, outcomes)
 
     def among(self, candidates: Candidates) -> CandidatesBinding:
-        """Bind the same program and data, with draws among these points."""
-        return CandidatesBinding(self._model, self._data, candidates, self._kept)
+        return CandidatesBinding(self._model, self._data, self._count, candidates, self._kept)
+
+    def density_model(self) -> EmbeddedBinding:
+        return self._bound
 
     @cached_property
     def choices(self) -> Choices:

@@ -33,6 +33,7 @@ from dpbayes.engines.agreement import require_own_draws
 from dpbayes.engines.base import (
     BLOCK_VALUES,
     CompilesOnce,
+    DrawsByChains,
     EncodedData,
     SamplerSettings,
     StanData,
@@ -72,6 +73,7 @@ class CmdStanEngine(CompilesOnce["CmdStanModel"]):
     """
 
     name = "cmdstan"
+    evaluates, takes_metric = True, False
     draw: Draw = "chain"
 
     def __init__(self) -> None:
@@ -191,7 +193,7 @@ class CmdStanModel:
         return CmdStanBinding(self, EncodedData.of(self.program, self.data, data))
 
 
-class CmdStanBinding:
+class CmdStanBinding(DrawsByChains):
     """A CmdStan program with data.
 
     Data and output are on disk only while a method runs, in a directory that only the user can
@@ -270,21 +272,20 @@ class CmdStanBinding:
         densities = {"the same program": self.log_prob}
         with self._model.embedded_lock:
             with contextlib.suppress(ProgramError, EngineError):
-                other = self.embedded()
+                other = self.density_model()
                 if np.isfinite(other.log_prob(other.random_points(TRIED, seed=0))).any():
                     densities["the embedded engine"] = other.log_prob
             require_own_draws(draws, densities, f"CmdStan {self._model.version}")
         return draws
 
-    def embedded(self) -> EmbeddedBinding:
-        """This program and its data on the embedded engine; ProgramError if not supported."""
+    def density_model(self) -> EmbeddedBinding:
         return EmbeddedBinding(self._model.embedded, self._data)
 
     def random_points(self, count: int, seed: int, width: float = 2.0) -> xr.DataTree:
         # CmdStan has no command for this. Programs mean the same on the embedded engine, which also
         # takes a seed of any size.
         with contextlib.suppress(ProgramError):
-            return self.embedded().random_points(count, seed, width)
+            return self.density_model().random_points(count, seed, width)
         # Without it, each point is the start of a chain that does not move. CmdStan draws points
         # that are rejected or have density 0 again, up to 100 times.
         arguments = ["sample", "num_warmup=0", "num_samples=1", "algorithm=fixed_param"]

@@ -23,6 +23,7 @@ from dpbayes.engines import worker
 from dpbayes.engines.base import (
     BLOCK_VALUES,
     CompilesOnce,
+    DrawsByChains,
     EncodedData,
     SamplerSettings,
     StanData,
@@ -59,6 +60,7 @@ class EmbeddedEngine(CompilesOnce["EmbeddedModel"]):
 
     name = "embedded"
     draw: Draw = "chain"
+    evaluates = takes_metric = True
 
     def versions(self) -> dict[str, str]:
         return {"stanli": stanli.__version__}
@@ -87,7 +89,7 @@ class EmbeddedModel:
         return EmbeddedBinding(self, EncodedData.of(self.program, declared, data))
 
 
-class EmbeddedBinding:
+class EmbeddedBinding(DrawsByChains):
     """A program with data, evaluated and sampled by stanli.
 
     Args:
@@ -117,8 +119,10 @@ class EmbeddedBinding:
         program = self._model.program.sha256
         return hash_of("stanli", stanli.__version__, program, self._data.hash, str(metric))
 
+    def density_model(self) -> EmbeddedBinding:
+        return self
+
     def warmed(self, metric: Floats) -> EmbeddedBinding:
-        """Bind the same program and data, with chains that begin with this inverse metric."""
         return EmbeddedBinding(self._model, self._data, self._inner, metric)
 
     def sample(self, settings: SamplerSettings, starts: xr.DataTree | None = None) -> xr.DataTree:

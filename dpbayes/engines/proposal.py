@@ -7,8 +7,7 @@ draws that were paid for. They affect how useful a draw is; the guarantee holds 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,8 @@ from dpbayes.core.arrays import Floats, Vector
 from dpbayes.core.errors import EngineError, ProgramError
 from dpbayes.core.lazy import special, stats, xr
 from dpbayes.engines.base import BY_RECORD, SamplerSettings, StanData, by_record
-from dpbayes.engines.draws import count_draws, make_draws, one_draw, stacked
+from dpbayes.engines.choices import Candidates, Outcomes
+from dpbayes.engines.draws import make_draws, stacked
 from dpbayes.engines.evaluator import by_parts
 from dpbayes.stan.composition import SEPARATOR
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # it loads the Stan interpreter
     from dpbayes.engines.embedded import EmbeddedModel
 
 MOST_PARAMETERS = 5
-Outcomes = Callable[[Callable[[StanData], NDArray[Any]], int], dict[str, Any]]
 SEED = 15  # public: prior draws, quasi-random points and outcomes simulated at an anchor
 TAILS = 5.0  # degrees of freedom of t distributions of candidates
 WIDE = 0.1  # share of candidates spread like the prior, so that importance weights stay bounded
@@ -38,63 +37,6 @@ _PRIOR_DRAWS = 4000
 _CHAINS = 4
 _SHRINK = 8  # most times that a step of finite differences is shortened
 _NEAREST = 4  # the candidate whose distance from the anchor shows how coarse its stage was
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """K public points of the parameter space, with log densities of prior and proposal.
-
-    Attributes:
-        draws: the points as parameters, one chain of K draws.
-        points: shape (K, d), the points in unconstrained coordinates of the public binding.
-        log_prior, log_proposal: shape (K,), log densities there, each up to a constant.
-        tempering: weight of a record in the stage that draws from them.
-    """
-
-    draws: xr.DataTree
-    points: Floats = field(repr=False)
-    log_prior: Vector = field(repr=False)
-    log_proposal: Vector = field(repr=False)
-    tempering: float
-
-    @property
-    def count(self) -> int:
-        """Number of points, K."""
-        return count_draws(self.draws)
-
-    def point(self, index: int) -> xr.DataTree:
-        """Return one of the points, as the anchor of the next stage."""
-        return one_draw(self.draws, index)
-
-
-@dataclass(frozen=True, eq=False)
-class Choices:
-    """Log weights of one private draw among candidates. Confidential, the points excepted.
-
-    Attributes:
-        candidates: the public points.
-        log_weight: shape (K,), sum_i clip(...) + log prior - log proposal, less its maximum.
-            An index with P(k) proportional to exp(log_weight[k]) is one private output, which
-            costs the width of the stage's window.
-    """
-
-    candidates: Candidates
-    log_weight: Vector = field(repr=False)
-
-    @property
-    def points(self) -> xr.DataTree:
-        """The public points as parameters, one chain of K draws."""
-        return self.candidates.draws
-
-    @property
-    def probability(self) -> Vector:
-        """Probability of each point, shape (K,). Confidential."""
-        return np.asarray(special.softmax(self.log_weight))
-
-    @property
-    def effective(self) -> float:
-        """Effective number of candidates, 1 / sum of squared probabilities. Confidential."""
-        return float(1 / np.sum(self.probability**2))
 
 
 class Proposer:

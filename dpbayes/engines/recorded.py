@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpbayes.core.arrays import Vector
 from dpbayes.core.errors import EngineError
 from dpbayes.core.lazy import xr
-from dpbayes.engines.base import SamplerSettings, StanData
+from dpbayes.engines.base import DensityModel, DrawsByChains, SamplerSettings, StanData
 from dpbayes.engines.draws import count_draws
 from dpbayes.privacy.guarantee import Draw
 from dpbayes.stan.composition import COLUMN
@@ -37,6 +37,7 @@ class RecordedEngine:
 
     name = "recorded"
     draw: Draw = "chain"
+    evaluates = takes_metric = False
 
     def __init__(self, *recordings: xr.DataTree) -> None:
         if not recordings:
@@ -68,7 +69,7 @@ class RecordedEngine:
         return RecordedBinding(self, refit=False)
 
 
-class RecordedBinding:
+class RecordedBinding(DrawsByChains):
     """Recordings in place of a program with data."""
 
     def __init__(self, engine: RecordedEngine, *, refit: bool) -> None:
@@ -87,6 +88,9 @@ class RecordedBinding:
         return xr.DataTree.from_dict({g: recording[g].to_dataset() for g in _GROUPS[:2]})
 
     def random_points(self, count: int, seed: int, width: float = 2.0) -> xr.DataTree:
+        raise EngineError("the recorded engine cannot evaluate a program at new points.")
+
+    def density_model(self) -> DensityModel:
         raise EngineError("the recorded engine cannot evaluate a program at new points.")
 
     def log_prob(self, draws: xr.DataTree) -> Vector:

@@ -19,8 +19,8 @@ from dpbayes.core.errors import EngineError
 from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd, special
 from dpbayes.engines.candidates import CandidatesEngine
+from dpbayes.engines.choices import Candidates
 from dpbayes.engines.draws import count_draws, make_draws, stacked
-from dpbayes.engines.proposal import Candidates
 from dpbayes.evaluate.candidates import domain, extremes, ordinary, outermost, steps_around
 from dpbayes.evaluate.exact import same
 from dpbayes.evaluate.questions import interview
@@ -210,7 +210,7 @@ def _points(task: Task) -> Candidates:
     model = task.model
     assert model is not None  # bound_stages
     data = blank_data(model, task.records, task.rows)
-    return CandidatesEngine(POINTS).compile(model.program).proposer(data).candidates(1.0)
+    return CandidatesEngine(POINTS).compile(model.program).bind(data).proposer().candidates(1.0)
 
 
 def _around(fit: Fit[Any]) -> Candidates:
@@ -232,8 +232,7 @@ def _log_posterior(
         among: candidate points to use instead of the stage's own.
     """
     if stage.candidates is not None:
-        bound: Any = stage.bound
-        log_weight = bound.among(among or stage.candidates).choices.log_weight
+        log_weight = stage.bound.among(among or stage.candidates).choices.log_weight
     else:
         log_weight = stage.bound.log_prob(points.draws) - points.log_proposal
     log_weight = np.nan_to_num(log_weight, nan=-np.inf, neginf=-np.inf)

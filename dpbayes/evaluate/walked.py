@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Vector
-from dpbayes.engines import get_engine
+from dpbayes.engines.base import BoundModel, DensityModel
 from dpbayes.engines.draws import make_draws
-from dpbayes.engines.embedded import EmbeddedBinding
-from dpbayes.mechanisms.posterior.coordinates import group_coordinates, non_centred
+from dpbayes.mechanisms.posterior.coordinates import non_centred
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Posterior
 
@@ -44,15 +43,11 @@ def moved_in_sampling(records: BoundRecords, posterior: Posterior, seed: int = 1
     return _moved(records, posterior.on, posterior.walked, seed)
 
 
-def _moved(records: BoundRecords, stage: BoundStage, walked: Any, seed: int) -> float:
+def _moved(records: BoundRecords, stage: BoundStage, sampled: BoundModel, seed: int) -> float:
     labels, data = records.grouped, {**records.data, **stage.changes}
     if not labels:
         return 0.0
-    plain: Any = stage.bound
-    if not isinstance(walked, EmbeddedBinding) or not isinstance(plain, EmbeddedBinding):
-        # Another engine's program: the embedded engine supplies its density in coordinates.
-        plain = get_engine("embedded").compile(records.model.program).bind(data)
-        walked = plain.rebind(**group_coordinates(plain, data, stage.at, labels))
+    plain, walked = stage.bound.density_model(), sampled.density_model()
     points = walked.unconstrain(walked.random_points(POINTS, seed, 1.0))
     log_ratio = walked.log_density(points) - _log_volume(plain, walked, points, data, labels)
     log_ratio -= plain.log_density(_told(plain, walked, points, data, labels))
@@ -62,8 +57,8 @@ def _moved(records: BoundRecords, stage: BoundStage, walked: Any, seed: int) -> 
 
 
 def _told(
-    plain: EmbeddedBinding,
-    walked: EmbeddedBinding,
+    plain: DensityModel,
+    walked: DensityModel,
     points: Floats,
     data: Mapping[str, Any],
     labels: Sequence[str],
@@ -76,8 +71,8 @@ def _told(
 
 
 def _log_volume(
-    plain: EmbeddedBinding,
-    walked: EmbeddedBinding,
+    plain: DensityModel,
+    walked: DensityModel,
     points: Floats,
     data: Mapping[str, Any],
     labels: Sequence[str],

@@ -70,7 +70,7 @@ def model_of(family, points):
 @cache
 def stages_of(family, points, where):
     """Candidates of a first stage, and of a second around one of them or none."""
-    proposer = model_of(family, points).proposer(blank_of(family))
+    proposer = model_of(family, points).bind(blank_of(family)).proposer()
     first = proposer.candidates(0.1)
     if where is None:
         return first, None
@@ -147,7 +147,7 @@ class TestSumsAreExact:
         y = rng.poisson(3, n) if family == "poisson" else rng.uniform(0.01, 0.99, n)
         X = rng.normal(size=(n, K))
         model = model_of(family, 50)
-        candidates = model.proposer(blank_of(family, X=np.zeros((ROWS, K)))).candidates(0.1)
+        candidates = model.bind(blank_of(family, X=np.zeros((ROWS, K)))).proposer().candidates(0.1)
 
         def sums(rows):
             data = data_of(family, y[rows], X[rows])
@@ -223,7 +223,7 @@ class TestSumsAreExact:
                 **contract_defaults(n), "clip_lower": -1.0, "clip_upper": 1.0}  # fmt: skip
         model = CandidatesEngine(300).compile(program)
         blank = {**data, "y": np.zeros(n), "possible": np.ones(n)}
-        candidates = model.proposer(blank).candidates(1.0)
+        candidates = model.bind(blank).proposer().candidates(1.0)
         for weights in (np.ones(n), np.r_[np.ones(n - 1), 0.0]):  # 0 * -inf is NaN
             bound = model.bind({**data, "weights": weights})
             ours = bound.among(candidates).choices.log_weight
@@ -257,7 +257,7 @@ def test_points_take_nothing_from_the_records(family):
     for table in tables:
         records = model.schema.validate(table)
         compiled = CandidatesEngine(64).compile(model.program)
-        proposer = compiled.proposer(model.blank(records, 100))
+        proposer = compiled.bind(model.blank(records, 100)).proposer()
         first = proposer.candidates(0.05)
         second = proposer.candidates(0.3, first.point(7), first)
         third = proposer.candidates(0.6, second.point(3), second)
@@ -290,7 +290,7 @@ class TestUtility:
             simulated = replicate({})
             return {"y": np.rint(simulated).astype(int) if family == "bernoulli" else simulated}
 
-        proposer = model.proposer({**blank_of(family, n, X), "rows": n}, outcomes)
+        proposer = model.bind({**blank_of(family, n, X), "rows": n}).proposer(outcomes)
         first = proposer.candidates(0.05)
         early = {"weights": np.full(n, 0.05), "clip_lower": -0.3, "clip_upper": 0.3}
         coarse = model.bind({**data, **early}).among(first).choices
@@ -310,7 +310,7 @@ class TestUtility:
 
     def test_conjugate_posterior_in_closed_form(self):
         y = np.r_[np.ones(230), np.zeros(170)].astype(int)
-        proposer = model_of("bernoulli", 4000).proposer(blank_of("bernoulli", 400))
+        proposer = model_of("bernoulli", 4000).bind(blank_of("bernoulli", 400)).proposer()
         first = proposer.candidates(0.01)
         p = special.expit(stacked(first.draws, "intercept"))
         candidates = proposer.candidates(1.0, first.point(int(np.argmin(np.abs(p - 0.5)))), first)
@@ -330,7 +330,7 @@ class TestUtility:
     def test_a_bad_anchor_leaves_the_prior_covered(self):
         """A tenth of the points are spread as the prior, so that importance weights are bounded."""
         first, _ = stages_of("beta", 200, None)
-        proposer = model_of("beta", 200).proposer(blank_of("beta"))
+        proposer = model_of("beta", 200).bind(blank_of("beta")).proposer()
         extreme = first.point(int(np.argmax(first.points[:, 0])))
         around = proposer.candidates(0.9, extreme, first)
         base = around.log_prior - around.log_proposal
@@ -376,7 +376,7 @@ def test_points_must_be_a_whole_number(points):
 def test_more_parameters_than_points_can_cover():
     X = np.zeros((ROWS, 5))
     with pytest.raises(EngineError, match="1 to 5 parameters, the program has 6"):
-        model_of("bernoulli", 10).proposer(blank_of("bernoulli", X=X))
+        model_of("bernoulli", 10).bind(blank_of("bernoulli", X=X)).proposer()
 
 
 def test_draws_need_points():

@@ -15,8 +15,8 @@ import numpy as np
 from dpbayes.core.arrays import Floats, Ints, Vector
 from dpbayes.core.errors import EngineError
 from dpbayes.core.lazy import xr
+from dpbayes.engines.base import DensityModel
 from dpbayes.engines.draws import make_draws
-from dpbayes.engines.embedded import EmbeddedBinding
 from dpbayes.formula.groups import Stacked
 from dpbayes.stan.composition import entry
 from dpbayes.stan.program import MULTIPLICITY
@@ -34,7 +34,7 @@ _LARGEST = 1e100  # beyond it, Stan's arithmetic with these could overflow
 
 
 def group_coordinates(
-    bound: EmbeddedBinding,
+    bound: DensityModel,
     data: Mapping[str, Any],
     at: xr.DataTree | None = None,
     labels: Sequence[str] = ("",),
@@ -72,7 +72,7 @@ def group_coordinates(
 
 
 def _near_mode(
-    bound: EmbeddedBinding, data: Mapping[str, Any], at: xr.DataTree | None, labels: Sequence[str]
+    bound: DensityModel, data: Mapping[str, Any], at: xr.DataTree | None, labels: Sequence[str]
 ) -> dict[str, Floats]:
     """Compute the coordinates of all columns near the mode. EngineError where there is none."""
 
@@ -95,7 +95,7 @@ def _near_mode(
 
 
 def _of_column(
-    bound: EmbeddedBinding, point: Vector, data: Mapping[str, Any], label: str
+    bound: DensityModel, point: Vector, data: Mapping[str, Any], label: str
 ) -> dict[str, Floats]:
     """Coordinates of a column's effects around a point, 0 where they would overflow."""
     ending = entry("", label)
@@ -112,8 +112,8 @@ def _of_column(
 
 
 def _mode_between(
-    bound: EmbeddedBinding,
-    walk: EmbeddedBinding,
+    bound: DensityModel,
+    walk: DensityModel,
     point: Vector,
     data: Mapping[str, Any],
     labels: Sequence[str],
@@ -129,7 +129,7 @@ def _mode_between(
     return np.asarray(bound.unconstrain(draws)[0])
 
 
-def _start(bound: EmbeddedBinding, n: int) -> Vector:
+def _start(bound: DensityModel, n: int) -> Vector:
     """A point from which to climb to a mode, as clamped terms have no slope far from it.
 
     It is the best point of a public grid in each of the intercepts, cutpoints and dispersions, one
@@ -160,7 +160,7 @@ class _Slopes:
 
     def __init__(
         self,
-        bound: EmbeddedBinding,
+        bound: DensityModel,
         point: Vector,
         shape: tuple[int, ...],
         stacked: Stacked,

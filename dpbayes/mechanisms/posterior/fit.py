@@ -14,9 +14,9 @@ from dpbayes.core.errors import ConvergenceError, ProgramError, SchemaError
 from dpbayes.core.lazy import pd, xr
 from dpbayes.core.versions import versions
 from dpbayes.engines.base import BoundModel
+from dpbayes.engines.choices import Candidates
 from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.engines.draws import count_draws, one_draw
-from dpbayes.engines.proposal import Candidates
 from dpbayes.mechanisms.base import Findings, Fitted, Task
 from dpbayes.mechanisms.posterior.predictive import REPLICATES as CHECKED
 from dpbayes.mechanisms.posterior.predictive import Check, replicated

@@ -21,10 +21,10 @@ from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.engines.alike import UniqueRows
 from dpbayes.engines.base import BoundModel, by_record, log_lik_where
 from dpbayes.engines.checkpoint import Checkpoint
+from dpbayes.engines.choices import Candidates, CandidateSource
 from dpbayes.engines.contract import check_contract, contract_defaults
 from dpbayes.engines.draws import count_draws, make_draws, stacked
-from dpbayes.engines.embedded import EmbeddedBinding
-from dpbayes.engines.proposal import Candidates, Proposer, with_rows
+from dpbayes.engines.proposal import with_rows
 from dpbayes.mechanisms.base import Task
 from dpbayes.mechanisms.posterior.coordinates import group_coordinates
 from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
@@ -87,8 +87,8 @@ class BoundRecords:
         A user's program must be proved to keep the contract: otherwise a mean of X over its rows,
         for example, would depend on which records are equal.
         """
-        program = self.model.program
-        if not (program.counted and self.model.proof.proved) or self.task.engine.name == "recorded":
+        countable = self.model.program.counted and self.model.proof.proved
+        if not (countable and self.task.engine.evaluates):
             return data, UniqueRows.each(self.n)
         names = dict.fromkeys((*with_rows(data), *self.model.proof.rows))
         by_name = {name: np.asarray(data[name]) for name in names if name in data}
@@ -130,14 +130,11 @@ class BoundRecords:
         return self._compiled.bind(blank_data(self.model, public, len(public)))
 
     @cached_property
-    def _proposer(self) -> Proposer | None:
+    def _proposer(self) -> CandidateSource | None:
         """The source of public candidate points; None for engines that draw by chains."""
-        if self.task.engine.draw == "chain":
+        if self.task.engine.draw == "chain":  # saves binding the blank data
             return None
-        compiled: Any = self._compiled
-        data = blank_data(self.model, self.task.records, self.task.rows)
-        proposer: Proposer = compiled.proposer(data, self._simulated)
-        return proposer
+        return self.blank.proposer(self._simulated)
 
     def _simulated(self, replicate: Replicate, stride: int) -> dict[str, Any]:
         """Simulate the confidential program data for every ``stride``-th public row."""
@@ -197,7 +194,7 @@ class BoundRecords:
         Raises:
             EngineError: the program rejects a draw with these records only.
         """
-        if self.model.program.bundled or self.task.engine.name == "recorded":
+        if self.model.program.bundled or not self.task.engine.evaluates:
             return self.plain.log_lik(draws)
         return log_lik_where(self.blank, self.plain, draws, self.size)
 
@@ -215,8 +212,7 @@ class BoundRecords:
         alpha = stage.weights.alpha if isinstance(stage.weights, ConstantWeights) else 1.0
         count = self._proposer.count // (COARSER if stage.coarse else 1)
         candidates = self._proposer.candidates(alpha, drawn, before, max(2, count))
-        engine: Any = bound
-        return engine.among(candidates), candidates
+        return bound.among(candidates), candidates
 
     def require(self, posterior: Posterior, what: str) -> None:
         """Raise ConvergenceError if the chains have not converged, unless that is allowed."""
@@ -236,13 +232,9 @@ class BoundRecords:
         self, bound: BoundModel, data: Mapping[str, Any], at: xr.DataTree | None
     ) -> BoundModel:
         """The density of a binding in coordinates adapted to the group effects, if any."""
-        program, engine = self.model.program, self.task.engine
-        if not (program.bundled and self.grouped) or engine.name == "recorded":
+        if not (self.model.program.bundled and self.grouped and self.task.engine.evaluates):
             return bound
-        pilot: Any = bound
-        if not isinstance(bound, EmbeddedBinding):
-            pilot = get_engine("embedded").compile(program).bind(data)
-        return bound.rebind(**group_coordinates(pilot, data, at, self.grouped))
+        return bound.rebind(**group_coordinates(bound.density_model(), data, at, self.grouped))
 
     def _random_starts(
         self, bound: BoundModel, source: BoundModel, chains: int, rng: np.random.Generator
@@ -285,8 +277,8 @@ class BoundRecords:
         chains = self.for_chains(bound)
         rng = np.random.default_rng(seed)
         starts, inverse = self._starts(bound, chains, settings, rng, before)
-        if inverse is not None and isinstance(chains, EmbeddedBinding):
-            chains = chains.warmed(inverse)
+        if inverse is not None:
+            chains = chains.density_model().warmed(inverse)
             part, least, longest = WARM
             warmup = min(max(round(part * requested.warmup), least), longest)
             metric = "dense_e" if inverse.ndim == 2 else "diag_e"
@@ -321,10 +313,8 @@ class BoundRecords:
         The starting point does not change the posterior. With several modes a chain stays in the
         one where it starts, and ``climbed`` chooses that mode as an exact draw would.
         """
-        if self.model.several_modes and self.task.engine.name != "recorded":
-            binding: Any = chains
-            pilot = binding if isinstance(binding, EmbeddedBinding) else binding.embedded()
-            starts = climbed(pilot, self.n, settings.chains, rng)
+        if self.model.several_modes and self.task.engine.evaluates:
+            starts = climbed(chains.density_model(), self.n, settings.chains, rng)
             if starts is not None:
                 return starts, None
         if self.n <= PILOT_ABOVE or not self.model.program.bundled:
@@ -332,9 +322,9 @@ class BoundRecords:
             # would put group effects far out.
             points = self.blank if chains is bound.bound else chains
             scattered = self._random_starts(chains, points, settings.chains, rng)
-            if scattered is None or not isinstance(chains, EmbeddedBinding):
+            if scattered is None or not self.task.engine.takes_metric:
                 return scattered, None
-            pilot_run = piloted(chains, scattered, settings, rng)
+            pilot_run = piloted(chains.density_model(), scattered, settings, rng)
             if pilot_run is None:
                 return scattered, None
             metric = self._metric(chains, pilot_run.draws, settings) if pilot_run.agree else None
@@ -361,10 +351,10 @@ class BoundRecords:
         None with groups, whose information differs between sets of records, and where there are too
         few draws or their covariances are singular.
         """
-        if self.grouped or not isinstance(chains, EmbeddedBinding):
+        if self.grouped or not self.task.engine.takes_metric:
             return None
         _, block = next(chains.blocks())  # parameter bounds do not depend on records
-        points = block.unconstrain(draws)
+        points = block.density_model().unconstrain(draws)
         covariances = np.atleast_2d(np.cov(points.T))
         estimable = np.isfinite(covariances).all() and len(points) > 4 * len(covariances)
         if not estimable or np.linalg.cond(covariances) > _SINGULAR:

@@ -16,9 +16,9 @@ from dpbayes.core.lazy import xr
 from dpbayes.engines import SamplerSettings
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.checkpoint import Checkpoint
+from dpbayes.engines.choices import Candidates, Choices
 from dpbayes.engines.diagnostics import Diagnostics, diagnose, load_checks
 from dpbayes.engines.draws import count_draws
-from dpbayes.engines.proposal import Candidates, Choices
 from dpbayes.formula.groups import COORDINATES
 from dpbayes.mechanisms.posterior.coordinates import non_centred
 from dpbayes.mechanisms.posterior.risk import RecordRisk, record_risk
@@ -55,8 +55,7 @@ class BoundStage:
     @property
     def choices(self) -> Choices | None:
         """The candidate points with their probabilities; None for chains. Confidential."""
-        bound: Any = self.bound
-        return None if self.candidates is None else bound.choices
+        return None if self.candidates is None else self.bound.choices
 
 
 class Drawn(NamedTuple):

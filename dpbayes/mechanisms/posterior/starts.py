@@ -21,10 +21,9 @@ import numpy as np
 
 from dpbayes.core.arrays import Floats, Vector
 from dpbayes.core.lazy import xr
-from dpbayes.engines.base import SamplerSettings
+from dpbayes.engines.base import DensityModel, SamplerSettings
 from dpbayes.engines.diagnostics import diagnose
 from dpbayes.engines.draws import make_draws
-from dpbayes.engines.embedded import EmbeddedBinding
 from dpbayes.mechanisms.forecast import ForecastWarning
 
 MANY = 20  # parameters above which Stan's first estimates of a dense metric are far off
@@ -54,7 +53,7 @@ class Pilot(NamedTuple):
 
 
 def piloted(
-    bound: EmbeddedBinding,
+    bound: DensityModel,
     starts: xr.DataTree,
     settings: SamplerSettings,
     rng: np.random.Generator,
@@ -92,7 +91,7 @@ def independent(points: Floats) -> bool:
 
 
 def climbed(
-    bound: EmbeddedBinding, n: int, chains: int, rng: np.random.Generator
+    bound: DensityModel, n: int, chains: int, rng: np.random.Generator
 ) -> xr.DataTree | None:
     """Draw a start for each chain at one of the modes; None if no mode was found.
 
@@ -125,7 +124,7 @@ def climbed(
     return make_draws(bound.constrain(points[None]))
 
 
-def _log_volume(bound: EmbeddedBinding, mode: Vector, n: int) -> float:
+def _log_volume(bound: DensityModel, mode: Vector, n: int) -> float:
     """Log volume of the normal density with a mode's curvature, up to a constant.
 
     It is -inf where a gradient is not finite. The curvature comes from differences of gradients

@@ -178,7 +178,7 @@ def _mode(
             data[key] = np.concatenate(means)
     data |= model.constants_at(rows, len(public))
     compiled = get_engine("embedded").compile(model.program)
-    bound: Any = compiled.bind({**data, **contract_defaults(len(rows))})
+    bound = compiled.bind({**data, **contract_defaults(len(rows))}).density_model()
     point = bound.mode(held=held)
     values_at_mode = bound.constrain(point[None, None])
     names = model.program.declared("parameters")

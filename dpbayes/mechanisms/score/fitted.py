@@ -12,11 +12,10 @@ from dpbayes.core.arrays import Floats, Ints, Vector
 from dpbayes.core.errors import DpbayesError, GuaranteeError, ProgramError
 from dpbayes.core.lazy import pd, xr
 from dpbayes.core.versions import versions
-from dpbayes.engines import get_engine
 from dpbayes.engines.alike import UniqueRows
 from dpbayes.engines.apart import RecordsApart
 from dpbayes.engines.diagnostics import Diagnostics
-from dpbayes.engines.embedded import EmbeddedModel
+from dpbayes.engines.embedded import EmbeddedEngine, EmbeddedModel
 from dpbayes.engines.one_record import bound_to
 from dpbayes.formula.groups import COORDINATES
 from dpbayes.mechanisms.base import Findings, Fitted, Task
@@ -103,8 +102,7 @@ class FittedScore(Fitted):
             )
         self._task = task
         self._on = on = task.shared(BoundRecords)
-        engine: Any = get_engine("embedded")
-        compiled: EmbeddedModel = engine.compile(on.model.program)
+        compiled = EmbeddedEngine().compile(on.model.program)
         public = on.model.public(task.records, task.rows)
         size = MORE if grouped(on.model) else SIZE
         self._simulator = Simulator(on.model, compiled, public, task.rows, size)

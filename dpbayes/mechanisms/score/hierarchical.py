@@ -100,7 +100,7 @@ class Hierarchical:
 
     def _mode(self, point: Vector, data: Mapping[str, Any]) -> Vector:
         """Find the mode in coordinates that nearly integrate out the effects; return the point."""
-        bound: Any = self._pilot.bind(data)
+        bound = self._pilot.bind(data).density_model()
         mode = bound.mode(bound.unconstrain(self._started(point, 1, 0.0))[0])
         values = bound.constrain(mode[None, None])
         effects = values["group_effect"][0, 0]

@@ -12,9 +12,9 @@ import numpy as np
 from dpbayes.core.arrays import Floats
 from dpbayes.core.lazy import special, xr
 from dpbayes.engines import Engine, SamplerSettings
+from dpbayes.engines.base import BoundModel
 from dpbayes.engines.diagnostics import Diagnostics, diagnose
 from dpbayes.engines.draws import make_draws
-from dpbayes.engines.embedded import EmbeddedBinding
 from dpbayes.mechanisms.score.grouped import GroupSums
 from dpbayes.mechanisms.score.inference import Belief, NoisySum, expected
 from dpbayes.mechanisms.score.simulated import Simulator
@@ -53,6 +53,7 @@ class ScoreChains:
         assert not groups
         self._simulator, self._rng = simulator, np.random.default_rng(seed)
         self._measured, self._belief = measured, belief
+        self._engine = engine
         self._compiled = engine.compile(scored(simulator.model.program))
         d = len(belief.point)
         root = np.linalg.cholesky(belief.covariance)
@@ -63,10 +64,10 @@ class ScoreChains:
 
     def sample(self, settings: SamplerSettings) -> tuple[xr.DataTree, Diagnostics]:
         """Sample draws and diagnose them. The seed in the settings is ignored."""
-        bound: Any = self._compiled.bind(self._data(self._points))
+        bound: BoundModel = self._compiled.bind(self._data(self._points))
         settings = replace(settings, seed=int(self._rng.integers(2**31)), metric="dense_e")
-        if isinstance(bound, EmbeddedBinding):
-            bound = bound.warmed(self._metric())
+        if self._engine.takes_metric:
+            bound = bound.density_model().warmed(self._metric())
             settings = replace(settings, warmup=min(settings.warmup, WARMUP))
         draws = bound.sample(settings, self._starts(settings.chains))
         return draws, diagnose(draws, settings.max_treedepth, {NOISE})
