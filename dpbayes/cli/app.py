@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +20,7 @@ from dpbayes.cli.options import flattened
 from dpbayes.cli.pages import report
 from dpbayes.cli.plan import plan
 from dpbayes.cli.schema import schema_app
-from dpbayes.cli.streams import FAILED, run, say, say_error
+from dpbayes.cli.streams import FAILED, run, say, say_error, spelled
 from dpbayes.cli.synthesize import synthesize
 from dpbayes.cli.tune import tune
 from dpbayes.cli.whole import risk, utility
@@ -44,6 +47,7 @@ def run_command(application: typer.Typer | None = None, name: str = "dpbayes") -
         application: application with other commands, in place of ``dpbayes``.
         name: name of the application, for its help.
     """
+    spelled.options = functools.cache(lambda: options_of(application or app, sys.argv[1:]))
     code = run(lambda: _command(application or app, name))
     if first_signal() is not None:
         leave(code)
@@ -68,6 +72,28 @@ def _command(application: typer.Typer, name: str) -> int:
         return code
     say_error(f"error: interrupted by {signal.name}.")
     return 128 + signal
+
+
+def options_of(application: typer.Typer, words: Sequence[str]) -> dict[str, str]:
+    """Return options by the names of their parameters: of all commands, and of the one that runs.
+
+    A mechanism's setting, which the command takes by ``--set``, is none of another command.
+    """
+    root: Any = typer.main.get_command(application)
+    every, commands = {"dataset": "--account"}, [root]
+    while commands:
+        commands += getattr(commands[0], "commands", {}).values()
+        every |= _options(commands.pop(0))
+    running = root
+    for word in words:
+        running = getattr(running, "commands", {}).get(word, running)
+    own = _options(running)
+    settings = {f.name for m in MECHANISMS.values() for f in fields(m)}  # type: ignore[arg-type]  # dataclasses if "more" in own else set()
+    return {name: option for name, option in every.items() if name not in settings} | own
+
+
+def _options(command: Any) -> dict[str, str]:
+    return {p.name: p.opts[0] for p in command.params if p.opts[0].startswith("--")}
 
 
 def _exit_code(application: typer.Typer, name: str) -> int:

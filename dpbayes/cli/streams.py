@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -22,6 +23,8 @@ FAILED = 2  # exit code: an error that a user can mend
 # Names of data sets, notes and paths come from the user: rich must not interpret them.
 _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 _console = Console(**_PLAIN)
+# A setting in a message of the library: `delta`, or `datasets=5`.
+_SETTING = re.compile(r"`(\w+)(?:=([^`]*))?`")
 
 
 class Stream:
@@ -98,9 +101,33 @@ def _guarded(stream: TextIO | None, *, hide: bool = False) -> Stream:
     return guarded
 
 
+class Spelling:
+    """Spells the settings that messages name as options of the command line.
+
+    Attributes:
+        options: returns the options by the names of their parameters; set by the application.
+    """
+
+    options: Callable[[], dict[str, str]] = dict
+
+    def __call__(self, text: str) -> str:
+        """Return the text with `` `delta` `` as ``--delta``, and so on."""
+        return _SETTING.sub(self._option, text) if "`" in text else text
+
+    def _option(self, match: re.Match[str]) -> str:
+        name, value = match[1], match[2] and match[2].strip('"')
+        option = self.options().get(name)
+        if option is None:  # a setting of the mechanism, or a word that is no setting
+            return match[0] if value is None else f"--set {name}={value}"
+        return option if value in (None, "True") else f"{option} {value}"
+
+
+spelled = Spelling()
+
+
 def say(text: str) -> None:
     """Print a line without markup or wrapping."""
-    _console.print(text, soft_wrap=True)
+    _console.print(spelled(text), soft_wrap=True)
 
 
 def say_done(text: str) -> None:
@@ -117,7 +144,7 @@ def say_table(table: Table) -> None:
 
 def say_error(text: str) -> None:
     """Print a line on standard error."""
-    print(text, file=sys.stderr)
+    print(spelled(text), file=sys.stderr)
 
 
 def is_terminal() -> bool:

@@ -38,7 +38,7 @@ def check_scheduler(text: str) -> None:
     if own or text.startswith("tls://"):
         return
     raise EngineError(
-        f"--scheduler {text!r} is on another machine and does not use TLS: Dask sends Python "
+        f"`scheduler` {text!r} is on another machine and does not use TLS: Dask sends Python "
         "code, and whoever reaches the connection could run their own. Give the scheduler, its "
         "workers and this machine certificates (https://distributed.dask.org/en/stable/tls.html) "
         "and name it as tls://HOST:PORT, or forward its port to tcp://127.0.0.1:PORT."
@@ -84,7 +84,7 @@ def connected(workers: int | None, scheduler: str | None, pieces: int) -> Iterat
                 raise EngineError(
                     f"no Dask scheduler answers at {scheduler!r} within {TIMEOUT:g} s "
                     f"({type(error).__name__}). Start one with `dask scheduler`, and workers with "
-                    "`dask worker ADDRESS --nthreads 1`."
+                    "`dask worker ADDRESS`, of one thread each."
                 ) from None
             with client:
                 yield client

@@ -25,8 +25,8 @@ class DpbayesError(Exception):
         self.said = said.strip()
         if self.said:
             self.args = (
-                f"{self} {who}'s reason may hold values of records: --show-values shows it (in "
-                "Python, the error's attribute `said`).",
+                f"{self} {who}'s reason may hold values of records: `show_values=True` shows it "
+                "(in Python, the error's attribute said).",
             )
         return self
 

@@ -1,7 +1,7 @@
 """Linear algebra in a single thread.
 
 The matrices here are small: BLAS threads wait for each other far longer than they compute, and each
-waits by spinning. Two fits on two cores took 30 times as long as in one thread each
+waits by spinning. Two fits on two cores took ten times as long as in one thread each
 (benchmarks/README.md). Chains, studies and parts of records run in parallel instead.
 """
 

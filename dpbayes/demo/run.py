@@ -31,7 +31,6 @@ from dpbayes.privacy.accounting import stated
 from dpbayes.publication.gate import release_into, report_into
 from dpbayes.publication.output import Output, held
 from dpbayes.publication.terms import Terms
-from dpbayes.report.report import png
 from dpbayes.report.tables import comparison_table
 from dpbayes.schema import Schema
 from dpbayes.synthesis.fit import Fit
@@ -142,10 +141,12 @@ def _write(demo: Demo, output: Output) -> None:
     labels = {name: f"{name}\n{PRIVACY[fit.guarantee.basis]}" for name, fit in demo.fits.items()}
     bounds = {labels[name]: fit.fitted.lipschitz for name, fit in demo.posteriors.items()}
     synthetic = {labels[name]: r.datasets[0][column.name] for name, r in demo.releases.items()}
+    violins = charts.lipschitz_violin(bounds, EPSILON)
+    densities = charts.density_panels(column, original, synthetic)
     mark = charts.confidential_mark(demo.n, demo.releases[Anchored.name].guarantee.to_dict())
     files = {
         "comparison.csv": demo.table.to_csv().encode(),
-        "comparison-lipschitz.png": png(charts.lipschitz_violin(bounds, EPSILON), mark),
-        "comparison-density.png": png(charts.density_panels(column, original, synthetic), mark),
+        "comparison-lipschitz.png": charts.png(violins, mark),
+        "comparison-density.png": charts.png(densities, mark),
     }
     output.keep(files)

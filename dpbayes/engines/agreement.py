@@ -50,8 +50,8 @@ def require_own_draws(
                 f"{name} is another than the chain's. Nothing is released. Causes that are known: "
                 "an expression as offset or multiplier of a parameter (let a function of yours "
                 "return it), and with several threads a function that reduce_sum sums and that "
-                "takes other records than its own (`dpbayes check --threads 2` says so). Otherwise "
-                "take another release of CmdStan, or the embedded engine."
+                "takes other records than its own (`dpbayes check` with two threads says so). "
+                "Otherwise take another release of CmdStan, or the embedded engine."
             ).saying(f"The log densities differ by up to {gap:.3g}.", "The check")
 
 

@@ -61,8 +61,8 @@ class Diagnostics:
             raise ConvergenceError(
                 f"the {what} has not converged: {'; '.join(self.problems)}. The privacy "
                 "statement is for a draw of the posterior, which these chains do not give. Raise "
-                "warmup, draws or adapt_delta, or simplify the model; allow_nonconvergence=True "
-                "(--allow-nonconvergence) overrides."
+                "warmup, draws or adapt_delta, or simplify the model; `allow_nonconvergence=True` "
+                "overrides."
             )
 
     def to_dict(self) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Proposer:
         if not 1 <= d <= MOST_PARAMETERS:
             raise EngineError(
                 f"the engine candidates takes 1 to {MOST_PARAMETERS} parameters, the program has "
-                f"{d}. Leave out covariates or groups, or use --engine embedded."
+                f'{d}. Leave out covariates or groups, or take `engine="embedded"`.'
             )
 
     def candidates(

@@ -26,9 +26,10 @@ from dpbayes.evaluate.exact import same
 from dpbayes.evaluate.questions import interview
 from dpbayes.evaluate.walked import moved_by_coordinates, moved_in_sampling
 from dpbayes.mechanisms.base import Task
+from dpbayes.mechanisms.posterior import tabulated
 from dpbayes.mechanisms.posterior.records import blank_data
 from dpbayes.mechanisms.posterior.sampled import BoundStage
-from dpbayes.mechanisms.posterior.tabulated import AnchorTables
+from dpbayes.mechanisms.posterior.stage import AnchorTables
 from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.synthesis.fit import Fit
@@ -189,7 +190,7 @@ def _of_tables(fit: Fit[Any], neighbour: pd.DataFrame, *, public_too: bool) -> f
     for stage in fit.fitted.stages:
         if isinstance(stage.anchor, AnchorTables):
             sides = [fit.fitted.on, fit.fitted.beside(neighbour)]
-            works = [partial(stage.anchor.draw, records) for records in sides]
+            works = [partial(tabulated.draw_anchor, stage.anchor, records) for records in sides]
             questions = interview(works[0], works[1], seed=1)
             if questions.results is None or (public_too and not same(*questions.results)):
                 return math.inf

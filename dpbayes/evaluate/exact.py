@@ -24,9 +24,10 @@ from dpbayes.evaluate.candidates import NeighbourTable, neighbours
 from dpbayes.evaluate.copies import lost_by_copies
 from dpbayes.evaluate.questions import NONE_LOST, WAYS, Interview, Lost, Way, interview
 from dpbayes.mechanisms.base import Fitted, Mechanism, Task
+from dpbayes.mechanisms.posterior import tabulated
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.records import BoundRecords
-from dpbayes.mechanisms.posterior.tabulated import AnchorTables
+from dpbayes.mechanisms.posterior.stage import AnchorTables
 from dpbayes.privacy.accounting import Loss, stated
 from dpbayes.privacy.guarantee import Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise
@@ -301,7 +302,11 @@ def _anchored(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, no
     task = _task(synthesizer, base, table, noise)
     bound = BoundRecords(task)
     stages = synthesizer.spent.stages(bound.problem())  # type: ignore[attr-defined]  # a posterior
-    anchors = [s.anchor.draw(bound, noise) for s in stages if isinstance(s.anchor, AnchorTables)]
+    anchors = [
+        tabulated.draw_anchor(s.anchor, bound, noise)
+        for s in stages
+        if isinstance(s.anchor, AnchorTables)
+    ]
     return _Run(task.rows, None, ([stage.to_dict() for stage in stages], anchors))
 
 

@@ -204,8 +204,9 @@ def of_one(release: ReleasedData, formula: str, level: float = 0.95) -> pd.DataF
         raise InferenceError(
             "there is one data set: the variance between several shows what synthesis and noise "
             "added, and no rule gives an interval without it (raab does, for data without "
-            "protection). A model of the mechanism does for a share, --formula 'y ~ 1'. Else ask "
-            "for more data sets: --datasets 5, or by marginals --set draw=posterior --datasets 20."
+            "protection). A model of the mechanism does for a share: formula y ~ 1. Else ask "
+            'for more data sets: `datasets=5`, or by marginals `draw="posterior"` and '
+            "`datasets=20`."
         )
     posterior = share_posterior(release, share_level)
     low, high = posterior.interval(level)

@@ -116,7 +116,7 @@ def not_large(rows: int, n: int | None, datasets: int) -> str | None:
     if n is None or rows < _LARGE * n:
         reasons.append(
             f"data sets of {rows:,} rows add their own sampling error, so that intervals are too "
-            f"wide: ask for --rows {_LARGE} times the records or more"
+            f"wide: ask for `rows` of {_LARGE} times the records or more"
         )
     if datasets < _MANY:
         reasons.append(

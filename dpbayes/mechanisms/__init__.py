@@ -80,7 +80,7 @@ def get_mechanism(name: str, /, **settings: Any) -> Mechanism[Any]:
             accepted = f"takes {', '.join(known)}" if known else "takes no settings"
             raise GuaranteeError(f"mechanism {name!r} does not use {key}; it {accepted}.")
     if "epsilon" in known and "epsilon" not in chosen:
-        raise GuaranteeError(f"mechanism {name!r} needs epsilon (--epsilon).")
+        raise GuaranteeError(f"mechanism {name!r} needs `epsilon`.")
     with refused(GuaranteeError, f"mechanism {name!r}: a setting is not of the kind it takes"):
         return kind(**chosen)
 

@@ -327,8 +327,7 @@ class Mechanism(ABC, Generic[F_co]):
         if model is None:
             raise GuaranteeError(
                 f"mechanism {self.name!r} draws from a posterior and needs a model: "
-                "Regression(formula, family) or Program(file, formula) (--formula with --family "
-                "or --program)."
+                "a `formula` with a `family` (Regression) or a `program` (Program)."
             )
         return model
 
@@ -470,8 +469,8 @@ class ModelFreeMechanism(NoisyMechanism[Fitted]):
         if model is not None:
             raise GuaranteeError(
                 f"mechanism {self.name!r} synthesises every confidential column of the schema "
-                "without a Stan program: leave out the model (--formula, --family, --program, "
-                "--constants, --priors)."
+                "without a Stan program: leave out the model (`formula`, `family`, `program`, "
+                "`constants`, `priors`)."
             )
         if not self.structured:
             subject = f"mechanism {self.name!r}"

@@ -14,8 +14,8 @@ from dpbayes.privacy.accounting import stated
 
 NOISY = 0.1  # share of rows decided by noise alone, from which a forecast warns
 INSTEAD = (
-    "`marginals` (no --mechanism) counts columns and pairs of them instead; or take fewer bins or "
-    "merge levels."
+    "`marginals` (the default mechanism) counts columns and pairs of them instead; or take fewer "
+    "bins or merge levels."
 )
 COUNTED, DISTANCE = "counted per parameter", "distance from the fit, at most"
 FEWEST = 10.0  # counted records per parameter: a distance of up to 0.16 from the fit
@@ -152,7 +152,7 @@ def of_posterior(
             f"The anchor is a draw that {rows:,} records put too far from the fit of about "
             f"{parameters} parameters{several}: the clamp decides where the posterior lies."
         )
-        remedy = "Leave anchor at auto, or take one from earlier records (--anchor FILE)."
+        remedy = "Leave anchor at auto, or take one from earlier records."
     requirement = (
         f"About {needed:,} records per parameter are needed{budget}, {needed * parameters:,} in "
         "all. "

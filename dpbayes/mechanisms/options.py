@@ -39,9 +39,9 @@ def read_settings(
     for text in assignments:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
-            raise GuaranteeError(f"--set {text!r}: expected NAME=VALUE, as in bins=scott.")
+            raise GuaranteeError(f"setting {text!r}: expected NAME=VALUE, as in bins=scott.")
         if name in settings:
-            raise GuaranteeError(f"--set {text!r}: {name} is given twice.")
+            raise GuaranteeError(f"setting {text!r}: {name} is given twice.")
         settings[name] = _toml_value(value)
     weights = _weights(
         settings.pop("weights", None), settings.pop("c1", None), settings.pop("c2", None)
@@ -90,7 +90,7 @@ def _weights(value: Any, c1: Any, c2: Any) -> Any:
     if isinstance(value, str) and constant is None:
         return _scaled(Reference.load(value), scaling)
     if scaling:
-        raise GuaranteeError("--c1 and --c2 scale risk weights; constant weights have none.")
+        raise GuaranteeError("`c1` and `c2` scale risk weights; constant weights have none.")
     return value if constant is None else constant
 
 

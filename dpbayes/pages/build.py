@@ -30,7 +30,9 @@ def statement_of(out: Path) -> dict[str, Any]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(f"{str(path)!r}: {error.strerror}. Name the folder of --out.") from None
+        raise DataError(
+            f"{str(path)!r}: {error.strerror}. Name the folder that holds release."
+        ) from None
     with refused(DataError, f"{str(path)!r} is no statement of a release, or was edited"):
         statement: dict[str, Any] = json.loads(content)
         _warnings(statement)

@@ -70,8 +70,8 @@ def left_behind(folder: Path) -> list[Section]:
         title = "Distance of each column, on the first data set"
         tables.append(PageTable(title, head, rows).filled())
     hint = (
-        "With --records and --schema this page compares whole tables, regressions (--formula) and "
-        "disclosure risk (--keys)."
+        "Given `records` and a `schema`, this page compares whole tables, regressions (`formula`) "
+        "and disclosure risk (`keys`)."
     )
     return [Section("Utility", [hint], pictures=pictures, tables=tables)]
 

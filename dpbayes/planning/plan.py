@@ -182,7 +182,7 @@ def _made(
     modelled = kind.needs_model
     mechanism = kind(epsilon=total, **own)
     if modelled and model is None:
-        raise GuaranteeError("needs a model (--formula with --family, or --model).")
+        raise GuaranteeError("needs a `model`, or a `formula` with a `family`.")
     synthesizer = Synthesizer(schema, mechanism, model if modelled else None, allow_unproved=True)
     if synthesizer.guarantee().basis != "strict":
         raise GuaranteeError("has no strict guarantee by its defaults.")

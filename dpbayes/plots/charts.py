@@ -5,6 +5,7 @@ Colours are safe for colour-blind readers; lines and labels carry the same infor
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -56,6 +57,13 @@ def mark(figure: Figure, text: str) -> Figure:
     """Add a small line of text, such as ``confidential_mark``, at the figure's lower edge."""
     figure.supxlabel(text, x=0.995, ha="right", fontsize=7, color="0.4")
     return figure
+
+
+def png(figure: Figure, text: str) -> bytes:
+    """Render a figure with a mark, such as ``confidential_mark``, as a PNG file."""
+    content = io.BytesIO()
+    mark(figure, text).savefig(content)
+    return content.getvalue()
 
 
 def confidential_mark(n: int, claim: Mapping[str, Any]) -> str:

@@ -244,7 +244,7 @@ class Guarantee:
                 f"the schema has guesses left: {self.guessed}. What is read off the records is a "
                 "disclosure that nothing has paid for: confirm or replace each from public "
                 "knowledge and take it out of the column's list `guessed`, or say that no "
-                'guarantee will do: accept="none" (--accept none).'
+                'guarantee will do: `accept="none"`.'
             )
         if BASES.index(self.basis) > BASES.index(accept):
             reason = (
@@ -255,7 +255,7 @@ class Guarantee:
             raise GuaranteeError(
                 f"mechanism {self.mechanism!r} (weights: {self.weights}) {reason}. Choose a strict "
                 "mechanism (censored, anchored), or say that the weaker claim will do: "
-                f'accept="{self.basis}" (--accept {self.basis}).'
+                f'`accept="{self.basis}"`.'
             )
 
     def with_guesses(self, guessed: str) -> Guarantee:

@@ -100,8 +100,8 @@ class Account:
             return (
                 f"this release costs {amount(cost)} (zCDP, stated at δ = {stated(claim.delta)}), "
                 f"which no ε at δ = 0 covers, and the budget of data set {self.name!r} is for "
-                "δ = 0. Leave out --delta. Only an account that was opened with a δ (`dpbayes "
-                "ledger create --delta`) pays for such a release."
+                "δ = 0. Leave out `delta`. Only an account that was opened with a δ "
+                "(`dpbayes ledger create`) pays for such a release."
             )
         fits = self.budget.largest_count(once, per_dataset, claim.draws) * claim.nested
         factor = self.budget.largest_factor(cost)
@@ -110,7 +110,7 @@ class Account:
             # Scale the loss, not ε: under zCDP ε at a δ is not proportional to the root of ρ.
             reduced = replace(claim, once=claim.once.scaled(factor), each=claim.each.scaled(factor))
             smaller = stated_left(reduced.epsilon_setting)
-            options.append(f"--epsilon {smaller} for {claim.datasets} data set(s)")
+            options.append(f"`epsilon={smaller}` for {claim.datasets} data set(s)")
         person = f" for the {self.records} records of a person" if self.records > 1 else ""
         return (
             f"the budget does not admit this release, which costs ε = "

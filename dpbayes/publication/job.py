@@ -96,7 +96,7 @@ class Job:
         object.__setattr__(self, "candidates", tuple(self.candidates))
         object.__setattr__(self, "out", Path(self.out))
         if (self.ledger is None) != (not self.dataset):
-            raise LedgerError("ledger and dataset (--ledger and --account) go together.")
+            raise LedgerError("`ledger` and `dataset` go together.")
         if self.choose_epsilon is not None:
             check_candidates(self.candidates)
             opendp()
@@ -172,8 +172,8 @@ class Job:
         public = [column.name for column in schema.columns.values() if column.public]
         if public and self.rows not in (None, len(table)):
             raise GuaranteeError(
-                f"rows = {self.rows} (--rows): column {public[0]!r} is public and released as it "
-                "is, so there are as many rows as records. Leave rows out."
+                f"`rows` = {self.rows}: column {public[0]!r} is public and released as it "
+                "is, so there are as many rows as records. Leave `rows` out."
             )
         for candidate in self.candidates:
             for reference in references(candidate.mechanism):

@@ -36,14 +36,14 @@ def check_writable(out: Path) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         try:
             if out.exists() and not out.is_dir():
-                raise OutputError(f"--out {str(out)!r} is a file; name a directory.")
+                raise OutputError(f"{str(out)!r} is a file; name a directory.")
             existing = next(p for p in (out, *out.absolute().parents) if p.is_dir())
         except OSError as error:  # a parent folder without permission
-            raise OutputError(f"--out {str(out)!r}: {error.strerror}.") from None
+            raise OutputError(f"{str(out)!r}: {error.strerror}.") from None
         if os.access(existing, os.W_OK | os.X_OK):
             return
         if existing.is_dir() or attempt == ATTEMPTS:  # else another run removed it just now
-            raise OutputError(f"--out {str(out)!r}: no permission to write in {str(existing)!r}.")
+            raise OutputError(f"{str(out)!r}: no permission to write in {str(existing)!r}.")
 
 
 def check_output(out: Path) -> None:
@@ -59,7 +59,7 @@ def check_output(out: Path) -> None:
 def _check_contents(out: Path) -> None:
     if unfinished := sorted(out.glob(f"{_WORK}*")):
         raise OutputError(
-            f"--out {str(out)!r} holds a release that was not finished ({unfinished[0].name}). Run "
+            f"{str(out)!r} holds a release that was not finished ({unfinished[0].name}). Run "
             "`dpbayes ledger resolve` if it had a ledger; otherwise remove that folder."
         )
     _check_confidential(out)
@@ -68,7 +68,7 @@ def _check_contents(out: Path) -> None:
     if (out / RELEASE).exists() or other:
         part = RELEASE if (out / RELEASE).exists() else CONFIDENTIAL
         raise OutputError(
-            f"--out {str(out)!r} already holds a {part} folder; choose another directory. "
+            f"{str(out)!r} already holds a {part} folder; choose another directory. "
             "Releases are never overwritten: each one has been paid for."
         )
 
@@ -198,7 +198,7 @@ def locked(out: Path) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout:
         raise OutputError(
-            f"--out {str(out)!r} is in use by another run. Wait until it has ended, or choose "
+            f"{str(out)!r} is in use by another run. Wait until it has ended, or choose "
             "another directory."
         ) from None
     try:
@@ -251,7 +251,7 @@ def _check_own(out: Path, path: Path, *, folder: bool) -> None:
         wrong = "another user's"
     if wrong is not None:
         raise OutputError(
-            f"--out {str(out)!r}: {str(path.relative_to(out))!r} is {wrong}, and what is "
+            f"{str(out)!r}: {str(path.relative_to(out))!r} is {wrong}, and what is "
             "confidential would be written there. Remove it, or choose another directory."
         )
 
@@ -332,4 +332,4 @@ def as_output_error(out: Path, meaning: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutputError(f"--out {str(out)!r}: {error.strerror or error}. {meaning}") from None
+        raise OutputError(f"{str(out)!r}: {error.strerror or error}. {meaning}") from None

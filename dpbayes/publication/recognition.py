@@ -102,12 +102,12 @@ def require_own(
     if others := certain if accepted else same:
         raise LedgerError(
             f"these records are those of data set {names[others[0]]!r} in the ledger. Release them "
-            f"as --account {names[others[0]]!r}: one set of persons has one budget."
+            f"from that account: one set of persons has one budget."
             + (
                 ""
                 if found.telling
                 else " If they are other persons all the same, a curator takes "
-                f"them in with `dpbayes ledger accept --account {names[account]!r}`."
+                f"them in with `dpbayes ledger accept` for account {names[account]!r}."
             )
         )
     if accepted:
@@ -124,7 +124,7 @@ def require_own(
             "these records overlap with those of other data sets in the ledger: "
             f"{', '.join(map(str, shared))}, of the smaller of the two. One set of persons has one "
             "budget: release them from that account. If they are other persons all the same, a "
-            f"curator takes them in with `dpbayes ledger accept --account {names[account]!r}`."
+            f"curator takes them in with `dpbayes ledger accept` for account {names[account]!r}."
         )
 
 

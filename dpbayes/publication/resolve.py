@@ -69,7 +69,7 @@ def _resolve(ledger: Ledger, entry: Entry, *, forced: bool) -> Resolution:
 
 def _why_not(entry: Entry) -> str | None:
     """Reason to leave an entry alone unless the user names it; None if there is none."""
-    again = f"to treat it all the same: --entry {entry.id}"
+    again = f"to treat it all the same: `entry={entry.id}`"
     if entry.host != socket.gethostname():
         return f"made on {entry.host}: resolve it there, or {again}"
     if _runs(entry.process):

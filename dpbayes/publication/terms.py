@@ -16,7 +16,7 @@ Say = Callable[[str], None]
 
 NO_LEDGER = (
     "No ledger accounts for this release: adding up what is released about these records is left "
-    "to you (--ledger, --account)."
+    "to you (`ledger`, `dataset`)."
 )
 UNACCOUNTED = (
     "no ledger accounts for this release: whatever else is released about the same records adds "

@@ -20,9 +20,9 @@ from dpbayes.core.errors import DataError
 from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.schema.clusters import Cluster, Tally
+from dpbayes.schema.columns import absent
 from dpbayes.schema.refusals import Refusal, joined
 from dpbayes.schema.table import NO_ROWS, Schema
-from dpbayes.schema.values import absent
 
 T = TypeVar("T")
 Part = Callable[[], Any]  # reads a chunk: a frame of a kind that ``as_frame`` takes
@@ -298,6 +298,5 @@ def _itself(frame: Any) -> Any:
 CHANGED = "the records changed while they were read; leave them alone until the release is written."
 IN_PARTS = (
     "this needs all records in memory, and they come in parts: only mechanism marginals "
-    "counts parts. Read them by dpbayes.read_records (at the command line: leave --chunk-rows and "
-    "--scheduler out)."
+    "counts parts. Read them whole: by dpbayes.read_records, without `chunk_rows` and `scheduler`."
 )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from dpbayes.core.lazy import pd
 from dpbayes.evaluate.utility import utility
@@ -30,7 +28,7 @@ def fit_report(findings: Findings) -> dict[str, bytes]:
         n = len(next(iter(findings.bounds.values())))
         figure = charts.lipschitz_violin(findings.bounds, findings.epsilon, line=findings.half)
         mark = charts.confidential_mark(n, findings.summary["guarantee"])
-        files["lipschitz.png"] = png(figure, mark)
+        files["lipschitz.png"] = charts.png(figure, mark)
     return files
 
 
@@ -63,7 +61,7 @@ def release_report(fit: Fit[Any], release: Release) -> dict[str, bytes]:
     if shown_rows is not None:
         measures["sample"] = {"records": shown_rows, "of": len(table)}
         mark = f"{mark} · {shown_rows:,} records shown"
-    return {UTILITY: as_json(measures), "density.png": png(figure, mark)}
+    return {UTILITY: as_json(measures), "density.png": charts.png(figure, mark)}
 
 
 def check_report(fit: Fit[Any]) -> dict[str, bytes]:
@@ -72,12 +70,5 @@ def check_report(fit: Fit[Any]) -> dict[str, bytes]:
         return {}
     check = fit.check()
     mark = charts.confidential_mark(len(fit.records), fit.guarantee.to_dict())
-    content = png(check_panels(check), mark)
+    content = charts.png(check_panels(check), mark)
     return {"check.csv": check.table.to_csv(index=False).encode(), "check.png": content}
-
-
-def png(figure: Figure, mark: str) -> bytes:
-    """Render a figure as a PNG file with a confidentiality mark."""
-    content = io.BytesIO()
-    charts.mark(figure, mark).savefig(content)
-    return content.getvalue()

@@ -20,8 +20,7 @@ from dpbayes.core.arrays import Floats, Mask
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.schema import dates
-from dpbayes.schema.columns import Column
-from dpbayes.schema.special import NUMERIC
+from dpbayes.schema.columns import NUMERIC, Column
 from dpbayes.schema.values import level_text
 
 if TYPE_CHECKING:  # lark takes time to import: only a schema with rules needs it

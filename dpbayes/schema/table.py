@@ -18,12 +18,12 @@ from dpbayes.core.errors import DataError, SchemaError
 from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.schema.clusters import Cluster
-from dpbayes.schema.columns import ASK_FOR_VALUES, COLUMN_TYPES, KEYS, Column
+from dpbayes.schema.columns import ASK_FOR_VALUES, COLUMN_TYPES, KEYS, Column, absent
 from dpbayes.schema.draft import guesses, tree
 from dpbayes.schema.refusals import Refusal, Shown
 from dpbayes.schema.rows import PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of
-from dpbayes.schema.values import absent, refuse_missing, texts_of
+from dpbayes.schema.values import refuse_missing, texts_of
 
 # Keys of a schema file; ``model`` is read by ``Sequence``.
 KNOWN = ("columns", "rows", "rules", "keep", "cluster", "model")

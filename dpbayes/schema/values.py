@@ -5,17 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
-from dpbayes.schema import dates
 from dpbayes.schema.refusals import Refusal, Shown
-
-if TYPE_CHECKING:
-    from dpbayes.schema.columns import Column
 
 NO_FIELD = ("", "NaN", "nan")  # fields of a file that are missing values, never a level
 # R writes missing values as NA, Stata and SAS as a point. A declared level takes precedence, such
@@ -35,28 +31,6 @@ def level_text(value: object) -> str:
     if _WHOLE.fullmatch(text):
         return str(int(text.partition(".")[0]))
     return _TRUTH.get(text.lower(), text)
-
-
-def absent(values: pd.Series, column: Column) -> pd.Series:
-    """Mask of missing values, shape (n,). A declared level is never missing.
-
-    Args:
-        values: shape (n,), of the plain types that ``as_frame`` gives.
-    """
-    missing = values.isna()
-    levels = set(map(level_text, column.levels))
-    signs = {*NO_FIELD, *WRITTEN} - levels
-    if isinstance(values.dtype, pd.StringDtype):
-        missing |= values.str.strip().isin(signs)
-    elif values.dtype == object:
-        missing |= values.isin([value for value in values.unique() if str(value).strip() in signs])
-    if column.missing:  # codes for "refused", "not asked"
-        codes = {"", *column.missing}
-        missing |= values.isin([value for value in values.unique() if level_text(value) in codes])
-        if column.type == "date":  # a code may be a day in another spelling
-            known = dates.days(pd.Series(column.missing, dtype=object), column.format).dropna()
-            missing |= dates.days(values, column.format).isin(known)
-    return missing
 
 
 def refuse_missing(found: Mapping[str, pd.Series]) -> None:

@@ -345,5 +345,5 @@ def _refuse(findings: tuple[Finding, ...], model: Model | None) -> NoReturn:
         "`dpbayes check` lists all of it. A strict claim would rest on your assertion that each "
         "record's log_lik is a function of that record, public data and parameters. Write the "
         "program so that it can be proved (stan_models/README.md), or assert this with "
-        "allow_unproved=True (--allow-unproved); the guarantee then says so."
+        "`allow_unproved=True`; the guarantee then says so."
     )

@@ -68,7 +68,7 @@ def for_total(
         raise GuaranteeError(
             f"a total of ε = {stated(total)} is too little for {datasets} data sets by "
             f"{mechanism.name!r}, of which each needs {stated(low)} at least. Ask for fewer data "
-            "sets or more ε, or give a δ (--delta)."
+            "sets or more ε, or give a `delta`."
         )
     return best
 

@@ -72,7 +72,7 @@ def test_stored_draws_can_be_read(folder):
     [
         ({"epsilon": 0}, None, "epsilon = 0.0 must be a number from 0.001 to 50"),
         ({"epsilon": "nan"}, None, "epsilon = nan must be"),
-        ({"epsilon": None}, None, "needs epsilon"),
+        ({"epsilon": None}, None, "needs --epsilon"),
         ({"mechanism": "laplce"}, None, "unknown mechanism 'laplce'"),
         ({"mechanism": "weighted"}, None, "does not use epsilon"),
         ({"datasets": 0}, None, "datasets = 0 must be a whole number"),
@@ -94,7 +94,7 @@ def test_stored_draws_can_be_read(folder):
         ({}, "y,age,sex,ill\n1,30,f,no\n2,31,x,no\n", "1 of 2 rows are not among the declared"),
         ({}, "y,age,sex,ill\n1,30,f,no\nabc,31,m,no\n", "1 of 2 rows are not numbers. Write"),
         ({"show_values": True}, "y,age,sex,ill\n1,30,f,no\nabc,31,m,no\n", "not numbers: 'abc'"),
-        ({"rows": 20}, None, "rows = 20 (--rows): column 'age' is public"),
+        ({"rows": 20}, None, "--rows = 20: column 'age' is public"),
     ],
 )
 def test_bad_input_is_one_message_and_writes_nothing(folder, changes, data, message):

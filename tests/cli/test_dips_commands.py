@@ -118,7 +118,7 @@ def test_a_family_is_chosen_and_paid_for(folder):
         ("laplace", ["--window", "negative"], "does not use window"),
         ("modips", ["--set", "weights=[0.5, 0.6]"], "sum to 1; they sum to 1.1"),
         ("beta-binomial", [], "one confidential column of type binary; found 'y' (continuous)"),
-        ("censored", [], "needs a model: Regression(formula, family)"),
+        ("censored", [], "needs a model: a --formula with a --family"),
         ("censored", ["--choose-epsilon", 1], "go together"),
         ("laplace", ["--choose-from", "a,b", "--choose-epsilon", 1], "leave out --choose-from"),
     ],

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from dpbayes.cli.app import app, options_of
+from dpbayes.cli.streams import spelled
 from tests.cli import command
 from tests.cli.command import dpbayes, in_shell, options
 
@@ -98,3 +100,19 @@ def test_a_locale_without_greek(folder, monkeypatch):
     done = dpbayes("synthesize", folder / "data.csv", *table(folder))
     assert done.returncode == 0, done.stderr
     assert "Written: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("raise `warmup` or `adapt_delta`", "raise --warmup or --adapt-delta"),
+        ("`allow_unproved=True`", "--allow-unproved"),
+        ('`accept="asymptotic"`', "--accept asymptotic"),
+        ("`ledger` and `dataset`", "--ledger and --account"),
+        ('`draw="posterior"`, `records=300`', "--set draw=posterior, --set records=300"),
+        ("run `dpbayes ledger resolve`; `marginals`", "run `dpbayes ledger resolve`; `marginals`"),
+    ],
+)
+def test_settings_are_spelled_as_options(monkeypatch, said, shown):
+    monkeypatch.setattr(spelled, "options", lambda: options_of(app, ["synthesize"]))
+    assert spelled(said) == shown

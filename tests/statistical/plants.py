@@ -513,9 +513,9 @@ def free_rows(monkeypatch):
 
 
 def exact_tables(monkeypatch):
-    draw = tabulated.AnchorTables.draw
+    draw = tabulated.draw_anchor
     monkeypatch.setattr(
-        tabulated.AnchorTables, "draw", lambda self, on, noise: draw(self, on, SILENT)
+        tabulated, "draw_anchor", lambda tables, on, noise: draw(tables, on, SILENT)
     )
 
 

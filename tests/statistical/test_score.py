@@ -11,7 +11,7 @@ import dpbayes as dpb
 from dpbayes.engines.draws import make_draws
 from dpbayes.evaluate.exact import audit_exact
 from dpbayes.mechanisms import Score
-from dpbayes.mechanisms.posterior.tabulated import AnchorTables
+from dpbayes.mechanisms.posterior import tabulated
 from dpbayes.mechanisms.score.clipped import ClippedScore
 from dpbayes.mechanisms.score.fitted import FittedScore
 from dpbayes.mechanisms.score.hierarchical import Hierarchical
@@ -102,12 +102,12 @@ def unpaid_guess(monkeypatch):
         def counts(self, values, scale):
             return np.asarray(values)
 
-    draw = AnchorTables.draw
+    draw = tabulated.draw_anchor
 
-    def silently(self, records, noise, held=()):
-        return draw(self, records, Silent(), held)
+    def silently(tables, records, noise, held=()):
+        return draw(tables, records, Silent(), held)
 
-    monkeypatch.setattr(AnchorTables, "draw", silently)
+    monkeypatch.setattr(tabulated, "draw_anchor", silently)
 
 
 def whitened_by_records(monkeypatch):

@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -227,6 +228,27 @@ def test_a_class_name_is_defined_once():
             if isinstance(node, ast.ClassDef):
                 defined.setdefault(node.name, []).append(name)
     assert {name: places for name, places in defined.items() if len(places) > 1} == {}
+
+
+# They name flags of other programs.
+OTHER_FLAGS = {"engines.cmdstan", "stan.proof.functions", "core.lazy"}
+
+
+def names_a_flag(module: Module) -> bool:
+    """Whether a text of the module names an option of the command line."""
+    strings = [n.value for n in ast.walk(module.tree) if isinstance(n, ast.Constant)]
+    return any(isinstance(v, str) and re.search(r"(?<![-\w])--[a-z]", v) for v in strings)
+
+
+def test_no_flag_is_named_below_cli():
+    """The library names settings, which cli spells as options; explore composes commands."""
+    below = {
+        n: m
+        for n, m in ALL.items()
+        if n.partition(".")[0] not in ("cli", "explore") and n not in OTHER_FLAGS
+    }
+    assert [name for name, module in below.items() if names_a_flag(module)] == []
+    assert names_a_flag(ALL["explore.settings"])
 
 
 def asks_which_noise(module: Module) -> bool:

@@ -186,7 +186,7 @@ def test_a_table_of_a_database(tmp_path):
 @pytest.mark.parametrize(
     ("address", "query", "message"),
     [
-        ("sqlite:///a.db", None, "needs --query"),
+        ("sqlite:///a.db", None, "needs a `query`"),
         ("sqlite:///a.db", "drop table people", "must be a SELECT"),
         ("sqlite:///a.db", "with x as (select 1) delete from people", "refused the query"),
         ("sqlite:///a.db", "nobody", "refused the query.*: OperationalError"),

@@ -283,7 +283,7 @@ def test_bad_epsilon(kind, epsilon):
     ("name", "settings", "message"),
     [
         ("censord", {}, "unknown mechanism 'censord'"),
-        ("censored", {}, "needs epsilon"),
+        ("censored", {}, "needs `epsilon`"),
         ("censored", {"epsilon": 1, "c1": 0.5}, "does not use c1; it takes epsilon"),
         ("unweighted", {"epsilon": 1}, "does not use epsilon; it takes no settings"),
     ],

@@ -156,7 +156,7 @@ def test_a_posterior_has_bounds_weights_and_diagnostics(tmp_path):
 
 
 def test_bad_folders_and_questions(out, tmp_path):
-    with pytest.raises(DataError, match="Name the folder of --out"):
+    with pytest.raises(DataError, match="Name the folder that holds release"):
         public_page(tmp_path)
     (tmp_path / "release").mkdir()
     (tmp_path / "release/guarantee.json").write_text("[]")

@@ -366,7 +366,7 @@ def test_records_that_change_while_they_are_read(tmp_path):
     [
         ("a.dta", {}, "Stata files are read whole"),
         ("a.parquet.gz", {}, "is packed, and cannot be read in parts"),
-        ("a.csv", {"chunk_rows": 0}, "chunk_rows = 0"),
+        ("a.csv", {"chunk_rows": 0}, "`chunk_rows` = 0"),
         ("a.parquet", {}, "is damaged"),
         ("a.feather", {}, "is damaged"),
         ("none.csv", {}, "does not exist"),
@@ -387,7 +387,7 @@ def test_sources_that_are_not_read_in_parts(tmp_path, name, how, message):
         ("SELECT 1 AS a; DROP TABLE people", "must be a SELECT"),
         ("COPY people TO 'stolen.csv'", "must be a SELECT"),
         ("SELECT * FROM nowhere", "refused the query: CatalogException"),
-        (None, "needs --query"),
+        (None, "needs a `query`"),
     ],
 )
 def test_duckdb_is_asked_and_not_changed(files, query, message):

@@ -163,7 +163,7 @@ LAYOUT = KeyLayout(tuple(LEVELS), tuple(LEVELS.values()))
 def test_a_budget_needs_a_number_of_records():
     for mechanism in (dpb.Pegs(1.0, of="record"), dpb.PegsReset(1.0, delta=1e-6)):
         for rows in ("public", "noisy"):
-            with pytest.raises(dpb.GuaranteeError, match="--set records=300"):
+            with pytest.raises(dpb.GuaranteeError, match="`records=300`"):
                 claim(mechanism, rows)
         assert claim(mechanism, 10).epsilon > 0
     with pytest.raises(dpb.GuaranteeError, match="paid for and not used"):

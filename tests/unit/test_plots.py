@@ -9,7 +9,6 @@ from matplotlib.colors import to_rgb
 import dpbayes as dpb
 from dpbayes.pages import figures
 from dpbayes.plots import charts
-from dpbayes.report.report import png
 
 
 def texts(ax):
@@ -164,7 +163,7 @@ def test_columns_have_a_panel_each_and_one_legend(amounts):
 )
 def test_a_figure_of_the_confidential_side_is_marked_below_its_axes(claim, said):
     figure = charts.lipschitz_violin({"censored": np.linspace(0, 1, 9)})
-    content = png(figure, charts.confidential_mark(1601, claim))
+    content = charts.png(figure, charts.confidential_mark(1601, claim))
     assert figure.get_supxlabel() == said
     (shown,) = (text for text in figure.texts if text.get_text() == said)
     renderer = FigureCanvasAgg(figure).get_renderer()

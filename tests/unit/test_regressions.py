@@ -148,7 +148,7 @@ def test_one_data_set():
     named = of_one(release, "I(ill == 'no') ~ 1")
     assert named["share"].iloc[0] == pytest.approx(1 - found["share"].iloc[0])
     for formula in ("ill ~ x", "x ~ 1", "log(x) ~ 1"):
-        with pytest.raises(InferenceError, match=r"there is one data set: .* --datasets 5"):
+        with pytest.raises(InferenceError, match=r"there is one data set: .* `datasets=5`"):
             of_one(release, formula)
     with pytest.raises(InferenceError, match=r"is for an urn, or family bernoulli"):
         of_one(ReleasedData((frame,), "anchored", "strict", {}, release.levels), "ill ~ 1")
@@ -183,7 +183,7 @@ def test_a_mixture_needs_large_data_sets():
             return analyse(release, mean, "mixture").notes
 
     assert notes(50) == ()
-    assert "--rows 10 times" in notes(51)[0]
+    assert "`rows` of 10 times" in notes(51)[0]
     assert "ask for 20 or more" in notes(50, 19)[0]
 
 

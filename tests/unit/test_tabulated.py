@@ -13,8 +13,8 @@ from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.mechanisms.posterior import tabulated
 from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
-from dpbayes.mechanisms.posterior.stage import PublicFacts
-from dpbayes.mechanisms.posterior.tabulated import FEWEST_BINS, AnchorTables, _Bins
+from dpbayes.mechanisms.posterior.stage import FEWEST_BINS, AnchorTables, PublicFacts
+from dpbayes.mechanisms.posterior.tabulated import _Bins
 from tests.unit.test_rows_of_posteriors import COLUMNS, MODELS, table
 
 X = {"x": {"type": "binary", "levels": ["u", "v"], "public": True}}
@@ -65,7 +65,8 @@ def counts_of(monkeypatch):
     def counted(records, tables, columns, formula, rows):
         noise = Recording()
         model = dpb.Regression(formula, "categorical")
-        made_up = tables.draw(bound(columns, model, pd.DataFrame(records), rows), noise)
+        on = bound(columns, model, pd.DataFrame(records), rows)
+        made_up = tabulated.draw_anchor(tables, on, noise)
         return noise.asked, made_up
 
     return counted
@@ -141,7 +142,7 @@ def test_tables_and_draw_together_cost_epsilon(monkeypatch, adjacency):
         on = BoundRecords(base.task(records))
         (stage,) = mechanism.stages(on.problem())
         noise = Recording(answer)
-        anchor = stage.anchor.draw(on, noise)
+        anchor = tabulated.draw_anchor(stage.anchor, on, noise)
         logs = bind_stage(on, stage, anchor).bound.log_prob(points)
         return logs - np.logaddexp.reduce(logs), noise.asked[0]
 
@@ -172,7 +173,7 @@ def test_every_family_has_an_anchor(monkeypatch, outcome, family):
     model = dpb.Regression(f"{outcome} ~ age + (1 | g)", family)
     on = bound(columns, model, records[list(columns)])
     tables = AnchorTables.of(2.0, on.problem())
-    (found,) = on.log_lik(tables.draw(on, Recording()))
+    (found,) = on.log_lik(tabulated.draw_anchor(tables, on, Recording()))
     assert np.isfinite(found).all()
 
 

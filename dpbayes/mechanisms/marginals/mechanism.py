@@ -225,8 +225,7 @@ class Marginals(ModelFreeMechanism):
                     f"lost at ε = {stated(self.epsilon)}."
                 )
                 remedy = (
-                    f"About {needed:,} records are needed, or fewer columns, more ε, or a δ "
-                    "(--delta)."
+                    f"About {needed:,} records are needed, or fewer columns, more ε, or a `delta`."
                 )
                 cautions.append(ForecastWarning(message, remedy))
         return Forecast(facts, tuple(cautions))

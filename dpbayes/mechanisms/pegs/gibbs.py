@@ -38,7 +38,7 @@ Seeds = Literal["uniform", "reference"]
 Bins = int | Sequence[float]
 MOST_BLOCK = 10_000  # records of a block: the row of each is compared with those visited before
 MOST_RECORDS = 2**31 - 1  # confidential records: counts are in 32 bits, sums of weights in 64
-_RECORDS = "records=300, say (at the command line --set records=300)"
+_RECORDS = "`records=300`, say"
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,13 @@ from typing import ClassVar, Literal, get_args
 
 from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
-from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage, place_window, window_width
-from dpbayes.mechanisms.posterior.tabulated import AnchorTables
+from dpbayes.mechanisms.posterior.stage import (
+    AnchorTables,
+    PublicFacts,
+    Stage,
+    place_window,
+    window_width,
+)
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.privacy.accounting import NOTHING, Loss
 from dpbayes.privacy.guarantee import (
@@ -53,7 +58,7 @@ class Anchored(PosteriorMechanism):
     Anchors: ``none`` (h = 0); a ``Reference`` fit (its posterior mean, public); ``two-stage``: one
     draw θ0 from the mechanism without anchor at epsilon1 = share x epsilon, then the anchored one
     with the rest; ``histogram``: the mode given records made up from noisy tables of the outcome,
-    which cost epsilon1 (``tabulated.AnchorTables``; one column given public ones; noise by OpenDP);
+    which cost epsilon1 (``AnchorTables``; one column given public ones; noise by OpenDP);
     ``auto``: one of these, chosen by public facts (``taken``). Where draws are selected from public
     points (engine ``candidates``) epsilon1 is divided among as many drawn anchors as are needed to
     get near the posterior.
@@ -96,7 +101,7 @@ class Anchored(PosteriorMechanism):
         if not (isinstance(self.anchor, Reference) or self.anchor in NAMED_ANCHORS):
             raise GuaranteeError(
                 f"anchor = {self.anchor!r} must be 'auto', 'two-stage', 'histogram', 'none' or a "
-                "Reference (--anchor FILE, written by `dpbayes tune`)."
+                "Reference (a file that `dpbayes tune` wrote)."
             )
         if self.range is not None and not inside(self.range, 0, math.inf):
             raise GuaranteeError(

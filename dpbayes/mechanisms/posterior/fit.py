@@ -18,13 +18,13 @@ from dpbayes.engines.choices import Candidates
 from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.engines.draws import count_draws, one_draw
 from dpbayes.mechanisms.base import Findings, Fitted, Task
+from dpbayes.mechanisms.posterior import tabulated
 from dpbayes.mechanisms.posterior.predictive import REPLICATES as CHECKED
 from dpbayes.mechanisms.posterior.predictive import Check, replicated
 from dpbayes.mechanisms.posterior.records import BoundRecords, NeighbourRecords, bind_stage
 from dpbayes.mechanisms.posterior.risk import RecordRisk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Drawn, Posterior
-from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage, Window
-from dpbayes.mechanisms.posterior.tabulated import AnchorTables
+from dpbayes.mechanisms.posterior.stage import AnchorTables, PublicFacts, Stage, Window
 from dpbayes.mechanisms.posterior.tree import coefficients_of, datatree, group_sds_of, loo, named
 from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.noise import Noise
@@ -67,7 +67,7 @@ def fit_stages(
                 drawn = one_draw(*next(posteriors[-1].chosen(1, task.noise, rng)))
                 before = posteriors[-1].on.candidates
             elif isinstance(stage.anchor, AnchorTables):
-                drawn = stage.anchor.draw(records, task.noise)
+                drawn = tabulated.draw_anchor(stage.anchor, records, task.noise)
             if stage.plain:
                 posterior, description = records.unweighted_released, "unweighted fit"
             else:
@@ -460,7 +460,7 @@ class PosteriorFit(Fitted):
             return f"Confidential: convergence {self.diagnostics}"
         return (
             f"Confidential: {choices.effective:.0f} of {choices.candidates.count} public points "
-            "share the posterior (1 / sum of squared probabilities). With few, raise --points."
+            "share the posterior (1 / sum of squared probabilities). With few, raise `points`."
         )
 
     def __repr__(self) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from dpbayes.core.errors import GuaranteeError
-from dpbayes.mechanisms.posterior.tabulated import AnchorTables
 from dpbayes.mechanisms.posterior.weights import (
     NO_WEIGHTS,
     ConstantWeights,
@@ -21,6 +20,9 @@ FARTHEST = 1e6  # largest end of a window: beyond it the width is lost in roundi
 NO_WINDOW = (-math.inf, math.inf)
 Window = tuple[float, float]
 WindowRule = Literal["symmetric", "negative"] | Window
+
+FEWEST_BINS, MOST_BINS = 6, 40  # of a table from which an anchor is made
+NEAR = 0.25  # distance that noise may add to the anchor; it limits the number of bins
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,58 @@ class PublicFacts:
             isinstance(model, ColumnModel) and not model.conditioned and len(model.outcomes) == 1
         )
         return cls(rows, model.parameters, model.discrete, None, count, centre, covariates, counted)
+
+
+@dataclass(frozen=True)
+class AnchorTables:
+    """The noisy tables from which an anchor is made, a function of public facts only.
+
+    Each table splits the outcome's bins by one covariate, above its mean or not. Without
+    covariates, or with too few records for that, there is a single table of the outcome. A record
+    is counted once in each table.
+
+    Guarantee: adding or removing a record changes one count of each table by 1, and each count has
+    discrete Laplace noise of scale ``count / epsilon``: together epsilon. Changing a record changes
+    two counts of each table: 2 epsilon.
+
+    Attributes:
+        epsilon: the loss of all tables together when a record is added or removed.
+        count: number of tables, at least 1.
+        covariates: number of design columns that split a table: the number of tables, or 0.
+        bins: number of bins of the outcome, if it has no levels.
+        distance: expected distance of the anchor from the fit, in scales of a record.
+    """
+
+    epsilon: float
+    count: int
+    covariates: int
+    bins: int
+    distance: float
+    name: ClassVar[str] = "histogram"
+
+    @classmethod
+    def of(cls, epsilon: float, problem: PublicFacts) -> AnchorTables:
+        """Choose as many tables and bins as keep the noise small.
+
+        The noise adds 2 scale² cells p / n² to the squared distance of the anchor from the fit.
+
+        Args:
+            epsilon: the loss of all tables together.
+            problem: public facts.
+        """
+        n, p = problem.rows, problem.parameters
+
+        def cells(count: int) -> float:
+            return (n * epsilon * NEAR / count) ** 2 / (2 * p)
+
+        covariates = problem.covariates
+        while covariates and cells(covariates) < 2 * FEWEST_BINS:
+            covariates -= 1
+        count = max(1, covariates)
+        split = 2 if covariates else 1
+        bins = int(min(max(cells(count) / split, FEWEST_BINS), MOST_BINS))
+        added = 2 * (count / epsilon) ** 2 * split * bins * p / n**2
+        return cls(epsilon, count, covariates, bins, math.sqrt(p / n + added))
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ SEVERAL = ForecastWarning(
     "The posterior of a mixture has several modes. Chains start at those that were found from "
     "random points, by what each is estimated to hold, and stay there: of a mode that was missed "
     "R-hat does not tell, and ε is of an exact draw.",
-    "Take fewer components, another family, or --engine candidates, which has no chains.",
+    'Take fewer components, another family, or `engine="candidates"`, which has no chains.',
 )
 
 

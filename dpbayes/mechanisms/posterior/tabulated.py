@@ -7,10 +7,9 @@ counts, which costs nothing more (post-processing).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,8 @@ from dpbayes.core.lazy import pd, xr
 from dpbayes.engines import get_engine
 from dpbayes.engines.contract import contract_defaults
 from dpbayes.engines.draws import make_draws
+from dpbayes.mechanisms.posterior.records import BoundRecords
+from dpbayes.mechanisms.posterior.stage import AnchorTables
 from dpbayes.privacy.noise import Noise
 from dpbayes.privacy.statistic import scale_for
 from dpbayes.schema import Column
@@ -27,111 +28,56 @@ from dpbayes.stan.cells import NumberCells
 from dpbayes.stan.composition import SEPARATOR
 from dpbayes.stan.model import ColumnModel
 
-if TYPE_CHECKING:
-    from dpbayes.mechanisms.posterior.records import BoundRecords
-    from dpbayes.mechanisms.posterior.stage import PublicFacts
-
-FEWEST_BINS, MOST_BINS = 6, 40
-NEAR = 0.25  # distance that noise may add to the anchor; it limits the number of bins
 SEED = 19  # public: the order in which made-up outcomes are assigned to public rows
 MADE_UP = 4_000  # made-up records to fit: more would not make the anchor better
 DECADES = 4.0  # powers of ten below the upper bound that bins on a log scale cover
 AVERAGED = ("X", "Z")  # covariate data replaced by their means within a cell
 
 
-@dataclass(frozen=True)
-class AnchorTables:
-    """The noisy tables from which an anchor is made, a function of public facts only.
+def draw_anchor(
+    tables: AnchorTables, records: BoundRecords, noise: Noise, held: Sequence[str] = ()
+) -> xr.DataTree:
+    """Draw the anchor: the mode given made-up records, as one draw of the parameters.
 
-    Each table splits the outcome's bins by one covariate, above its mean or not. Without
-    covariates, or with too few records for that, there is a single table of the outcome. A record
-    is counted once in each table.
-
-    Guarantee: adding or removing a record changes one count of each table by 1, and each count has
-    discrete Laplace noise of scale ``count / epsilon``: together epsilon. Changing a record changes
-    two counts of each table: 2 epsilon.
-
-    Attributes:
-        epsilon: the loss of all tables together when a record is added or removed.
-        count: number of tables, at least 1.
-        covariates: number of design columns that split a table: the number of tables, or 0.
-        bins: number of bins of the outcome, if it has no levels.
-        distance: expected distance of the anchor from the fit, in scales of a record.
+    Args:
+        tables: the tables.
+        records: the confidential records, of which only noisy counts are used.
+        noise: the noise of the counts.
+        held: parameters that are fixed at 0 in unconstrained coordinates.
     """
+    model, task = records.model, records.task
+    assert isinstance(model, ColumnModel)  # Anchored.check
+    public = model.public(task.records, task.rows)
+    design = model.formula.design(public).X
+    bins = _Bins.of(model, tables.bins)
+    of_record = bins.numbers(task.records[model.outcome.name])
+    stride = max(1, tables.count * len(public) // MADE_UP)
+    order = np.random.default_rng(SEED).permutation(len(public))
+    cell_records: list[_CellRecords] = []
+    for cell in _cells(tables, design):
+        table = np.zeros((2, bins.count), dtype=np.int64)
+        # Without public columns the public number of rows may differ from that of records.
+        cell_of_record = cell if design.shape[1] else np.zeros(len(of_record), dtype=np.int64)
+        np.add.at(table, (cell_of_record, of_record), 1)
+        scale = scale_for(tables.count, tables.epsilon)
+        noisy = noise.counts(table.ravel(), scale).reshape(table.shape)
+        for k in np.unique(cell):
+            members = order[cell[order] == k]
+            chosen = members[::stride]
+            cell_records.append(_CellRecords(members, chosen, bins.made_up(noisy[k], len(chosen))))
+    # From here on, only made-up records and public facts are used.
+    blank = model.blank(task.records, task.rows)
+    return _mode(model, public, blank, cell_records, held)
 
-    epsilon: float
-    count: int
-    covariates: int
-    bins: int
-    distance: float
-    name: ClassVar[str] = "histogram"
 
-    @classmethod
-    def of(cls, epsilon: float, problem: PublicFacts) -> AnchorTables:
-        """Choose as many tables and bins as keep the noise small.
-
-        The noise adds 2 scale² cells p / n² to the squared distance of the anchor from the fit.
-
-        Args:
-            epsilon: the loss of all tables together.
-            problem: public facts.
-        """
-        n, p = problem.rows, problem.parameters
-
-        def cells(count: int) -> float:
-            return (n * epsilon * NEAR / count) ** 2 / (2 * p)
-
-        covariates = problem.covariates
-        while covariates and cells(covariates) < 2 * FEWEST_BINS:
-            covariates -= 1
-        count = max(1, covariates)
-        split = 2 if covariates else 1
-        bins = int(min(max(cells(count) / split, FEWEST_BINS), MOST_BINS))
-        added = 2 * (count / epsilon) ** 2 * split * bins * p / n**2
-        return cls(epsilon, count, covariates, bins, math.sqrt(p / n + added))
-
-    def draw(self, records: BoundRecords, noise: Noise, held: Sequence[str] = ()) -> xr.DataTree:
-        """Draw the anchor: the mode given made-up records, as one draw of the parameters.
-
-        Args:
-            records: the confidential records, of which only noisy counts are used.
-            noise: the noise of the counts.
-            held: parameters that are fixed at 0 in unconstrained coordinates.
-        """
-        model, task = records.model, records.task
-        assert isinstance(model, ColumnModel)  # Anchored.check
-        public = model.public(task.records, task.rows)
-        design = model.formula.design(public).X
-        bins = _Bins.of(model, self.bins)
-        of_record = bins.numbers(task.records[model.outcome.name])
-        stride = max(1, self.count * len(public) // MADE_UP)
-        order = np.random.default_rng(SEED).permutation(len(public))
-        cell_records: list[_CellRecords] = []
-        for cell in self._cells(design):
-            table = np.zeros((2, bins.count), dtype=np.int64)
-            # Without public columns the public number of rows may differ from that of records.
-            cell_of_record = cell if design.shape[1] else np.zeros(len(of_record), dtype=np.int64)
-            np.add.at(table, (cell_of_record, of_record), 1)
-            scale = scale_for(self.count, self.epsilon)
-            noisy = noise.counts(table.ravel(), scale).reshape(table.shape)
-            for k in np.unique(cell):
-                members = order[cell[order] == k]
-                chosen = members[::stride]
-                cell_records.append(
-                    _CellRecords(members, chosen, bins.made_up(noisy[k], len(chosen)))
-                )
-        # From here on, only made-up records and public facts are used.
-        blank = model.blank(task.records, task.rows)
-        return _mode(model, public, blank, cell_records, held)
-
-    def _cells(self, design: Floats) -> Iterator[Ints]:
-        """Cell of each public row, 0 or 1, by table; columns with the largest sd split tables."""
-        spread = design.std(axis=0) if len(design) else np.zeros(design.shape[1])
-        order = [k for k in np.argsort(-spread, kind="stable") if spread[k] > 0]
-        if not order[: self.covariates]:
-            yield np.zeros(len(design), dtype=np.int64)
-        for k in order[: self.covariates]:
-            yield (design[:, k] > design[:, k].mean()).astype(np.int64)
+def _cells(tables: AnchorTables, design: Floats) -> Iterator[Ints]:
+    """Cell of each public row, 0 or 1, by table; columns with the largest sd split tables."""
+    spread = design.std(axis=0) if len(design) else np.zeros(design.shape[1])
+    order = [k for k in np.argsort(-spread, kind="stable") if spread[k] > 0]
+    if not order[: tables.covariates]:
+        yield np.zeros(len(design), dtype=np.int64)
+    for k in order[: tables.covariates]:
+        yield (design[:, k] > design[:, k].mean()).astype(np.int64)
 
 
 class _CellRecords(NamedTuple):

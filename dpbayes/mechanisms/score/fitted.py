@@ -19,10 +19,11 @@ from dpbayes.engines.embedded import EmbeddedEngine, EmbeddedModel
 from dpbayes.engines.one_record import bound_to
 from dpbayes.formula.groups import COORDINATES
 from dpbayes.mechanisms.base import Findings, Fitted, Task
+from dpbayes.mechanisms.posterior import tabulated
 from dpbayes.mechanisms.posterior.fit import check_of, one_of
 from dpbayes.mechanisms.posterior.predictive import REPLICATES, Check
 from dpbayes.mechanisms.posterior.records import BoundRecords
-from dpbayes.mechanisms.posterior.tabulated import AnchorTables
+from dpbayes.mechanisms.posterior.stage import AnchorTables
 from dpbayes.mechanisms.posterior.tree import named
 from dpbayes.mechanisms.score.clipped import ClippedScore, finite, slopes_along
 from dpbayes.mechanisms.score.grouped import (
@@ -127,7 +128,7 @@ class FittedScore(Fitted):
         if rounds.rho is None and widest > RADIAL:
             raise GuaranteeError(
                 f"the model has {widest} parameters, or effects of a group; noise for a pure ε is "
-                f"drawn for up to {RADIAL}. Leave out terms, or give a delta (--delta)."
+                f"drawn for up to {RADIAL}. Leave out terms, or give a `delta`."
             )
         most_groups = max((groups for groups, _ in rounds.groups), default=0)
         if most_groups * PER_GROUP > rounds.rows:
@@ -205,7 +206,7 @@ class FittedScore(Fitted):
         bins = int(min(max(rounds.rows * epsilon / PER_BIN, low), high))
         tables = AnchorTables(epsilon, 1, 0, bins, 1.0)
         # A table of the outcome holds no information on groups.
-        draw = tables.draw(self._on, noise, COORDINATES if self._terms else ())
+        draw = tabulated.draw_anchor(tables, self._on, noise, COORDINATES if self._terms else ())
         return np.asarray(self._simulator.points_of(draw)[0])
 
     def _noisy(self, score: ClippedScore, part: float, noise: Noise) -> NoisySum:

@@ -78,10 +78,10 @@ _OTHERS = {  # other common endings, and what to do with such a file
     (".pkl", ".pickle", ".joblib"): "in Python: frame.to_parquet('FILE.parquet')",
     (".h5", ".hdf", ".hdf5", ".mat", ".orc", ".avro"): "save it as Parquet",
     (".doc", ".docx", ".pdf"): "copy the table into a workbook, or save it as CSV",
-    (".db", ".sqlite", ".sqlite3"): "name it sqlite:///FILE, with --query",
-    (".duckdb",): "name it duckdb:///FILE, with --query",
+    (".db", ".sqlite", ".sqlite3"): "name it sqlite:///FILE, with a `query`",
+    (".duckdb",): "name it duckdb:///FILE, with a `query`",
     (".mdb", ".accdb"): "export the table as CSV",
-    (".sas7bcat",): "it has labels alone; name the .sas7bdat file, with --catalog",
+    (".sas7bcat",): "it has labels alone; name the .sas7bdat file, with it as `catalog`",
 }
 
 
@@ -96,9 +96,7 @@ def format_of(file: File, told: str | None = None) -> Format:
     """
     if told is not None:
         if told not in FORMATS:
-            raise DataError(
-                f"file_format = {told!r} (--input-format): expected one of {', '.join(FORMATS)}."
-            )
+            raise DataError(f"`input_format` = {told!r}: expected one of {', '.join(FORMATS)}.")
         return FORMATS[told]
     for entry in FORMATS.values():
         if file.ending in entry.endings:
@@ -108,7 +106,7 @@ def format_of(file: File, told: str | None = None) -> Format:
     raise DataError(
         f"{file.where}: files {file.ending} are not read"
         + (f"; {remedy}." if remedy else ".")
-        + f" Read are {known}, and databases by their address; --input-format says what a file "
+        + f" Read are {known}, and databases by their address; `input_format` says what a file "
         "with another ending is."
     )
 
@@ -131,7 +129,7 @@ def written_as(asked: str, source: str, told: str | None = None) -> str:
             return name
     raise OutputError(
         f"data sets are not written as {kind.title if kind else 'a database'}; take one of "
-        f"{', '.join(WRITTEN)} (--format)."
+        f"{', '.join(WRITTEN)}."
     )
 
 
@@ -139,6 +137,6 @@ def writer(name: str) -> Format:
     """Format of this name that can be written; OutputError if there is none."""
     if name not in WRITTEN:
         raise OutputError(
-            f"format = {name!r} (--format): data sets are written as one of {', '.join(WRITTEN)}."
+            f"`file_format` = {name!r}: data sets are written as one of {', '.join(WRITTEN)}."
         )
     return FORMATS[name]

@@ -61,7 +61,7 @@ def check_spss(schema: Schema) -> None:
     if not hasattr(os, "memfd_create"):
         raise OutputError(
             "SPSS files are made on Linux alone, where they need no disk before they are paid for. "
-            "Take stata (--format): SPSS reads it, labels and all."
+            "Take stata: SPSS reads it, labels and all."
         )
     _check(schema, "SPSS", write_spss)
 
@@ -72,7 +72,7 @@ def _check(schema: Schema, title: str, write: Callable[[pd.DataFrame, Schema], b
         if any(len(str(level).encode()) > _LABEL[title] for level in column.levels):
             raise OutputError(
                 f"column {column.name!r}: {title} takes labels of at most {_LABEL[title]} bytes. "
-                "Shorten its levels, or take csv (--format)."
+                "Shorten its levels, or take csv."
             )
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # pandas warns of names that it would change
@@ -82,7 +82,7 @@ def _check(schema: Schema, title: str, write: Callable[[pd.DataFrame, Schema], b
                 raise OutputError(
                     f"column {column.name!r} cannot be written for {title} "
                     f"({type(error).__name__}): it takes names of letters, digits and _ alone, up "
-                    "to 32 of them, and no words of its own. Rename it, or take csv (--format)."
+                    "to 32 of them, and no words of its own. Rename it, or take csv."
                 ) from None
 
 

@@ -125,7 +125,7 @@ class TextChunk:
 def _said(layout: FileLayout, decimal: str) -> str:
     mark = SEPARATORS.get(layout.separator, repr(layout.separator))
     if len(layout.header) == 1 and " " in layout.header[0]:
-        mark += " (one column: if spaces separate fields, --separator space)"
+        mark += " (one column: if spaces separate fields, `separator=space`)"
     text = {"utf-8-sig": "UTF-8", "cp1252": "Windows-1252"}.get(layout.encoding, layout.encoding)
     return f"separator {mark}, decimal mark {decimal!r}, {text}"
 
@@ -141,10 +141,10 @@ def _regular(file: File, how: Reading, schema: Schema | None) -> FileLayout:
         with contextlib.suppress(UnicodeError), refused(DataError, unread, but=UnicodeError):
             return _checked(file, encoding, how, schema)
     if how.encoding is not None:
-        raise DataError(f"{file.where} is not {how.encoding} text; give another --encoding.")
+        raise DataError(f"{file.where} is not {how.encoding} text; give another `encoding`.")
     raise DataError(
-        f"{file.where} is neither UTF-8 nor Windows-1252 text. If it is text, give its --encoding; "
-        "if not, name its format by the ending or --input-format."
+        f"{file.where} is neither UTF-8 nor Windows-1252 text. If it is text, give its "
+        "`encoding`; if not, name its format by the ending or `input_format`."
     )
 
 
@@ -232,7 +232,7 @@ def _counted(file: File, reader: Any, layout: FileLayout, schema: Schema | None)
         if fields != width:
             raise DataError(
                 f"{file.where} is not a regular CSV file: line {line} has {fields} fields, the "
-                f"header has {width}" + ("." if width > 1 else "; give its --separator.")
+                f"header has {width}" + ("." if width > 1 else "; give its `separator`.")
             )
         rows += 1
     if first_empty and may_be_empty(schema):
@@ -311,7 +311,7 @@ def _layout(file: File, encoding: str, how: Reading, schema: Schema | None) -> F
         raise DataError(f"{file.where} is empty.")
     if any("\0" in name for name in best.header):
         raise DataError(
-            f"{file.where} is not text: it has zero bytes. If it is UTF-16, give --encoding utf-16."
+            f'{file.where} is not text: it has zero bytes. If it is UTF-16: `encoding="utf-16"`.'
         )
     check_names(file.where, best.header, "its first line")
     return best
@@ -377,7 +377,7 @@ class Marks:
 
     def __init__(self, where: str, how: Reading, layout: FileLayout) -> None:
         if how.decimal not in (None, ".", ","):
-            raise DataError(f"decimal = {how.decimal!r} must be . or , (--decimal).")
+            raise DataError(f"decimal = {how.decimal!r} must be . or ,.")
         self._where, self._told, self._header = where, how.decimal, layout.header
         self.sought = how.decimal == "," or (how.decimal is None and layout.separator != ",")
         self._commas: set[str] = set()
@@ -408,7 +408,7 @@ class Marks:
         if self._told is None and not self._clear:
             raise DataError(
                 f"{self._where}: every comma in a number has three digits behind it: decimal mark, "
-                "or mark of thousands? Say --decimal , in the first case; remove them in the "
+                'or mark of thousands? Say `decimal=","` in the first case; remove them in the '
                 "second."
             )
         return ","

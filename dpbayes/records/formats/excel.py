@@ -50,7 +50,7 @@ def _sheet(file: File, book: Any, sheet_name: str | None) -> tuple[str, list[lis
     """Name of the sheet to read, its rows from the header on, and merged ranges in the header."""
     if sheet_name is not None and sheet_name not in book.sheet_names:
         raise DataError(
-            f"{file.where} has no sheet {sheet_name!r} (--sheet); it has "
+            f"{file.where} has no sheet {sheet_name!r}; it has "
             f"{', '.join(map(repr, book.sheet_names))}."
         )
     filled = {}
@@ -62,7 +62,7 @@ def _sheet(file: File, book: Any, sheet_name: str | None) -> tuple[str, list[lis
         raise DataError(f"{file.where} is empty.")
     if len(filled) > 1:
         raise DataError(
-            f"{file.where} has several sheets: {', '.join(map(repr, filled))}. Name one by --sheet."
+            f"{file.where} has several sheets: {', '.join(map(repr, filled))}. Name one by `sheet`."
         )
     name, sheet = next(iter(filled.items()))
     rows = sheet.to_python(skip_empty_area=True)  # above and left of the table

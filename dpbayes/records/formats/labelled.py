@@ -82,7 +82,7 @@ def _called(function: str, file: File, **options: Any) -> tuple[pd.DataFrame, An
             if isinstance(error, UnicodeError) or any(word in message for word in _OF_TEXT):
                 raise DataError(
                     f"{file.where}: its text has another encoding than it says, or one that is not "
-                    "known; give --encoding, such as cp1252 or latin-1."
+                    "known; give its `encoding`, such as cp1252 or latin-1."
                 ) from None
             raise DataError(f"{file.where} cannot be read: {message or 'it is damaged'}.") from None
     return result

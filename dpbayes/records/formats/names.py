@@ -11,7 +11,7 @@ from dpbayes.schema import Schema
 
 TABLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)?")  # name of a table in a database
 MOST_COLUMNS = 50_000
-NO_SELECT = "query (--query) must be a SELECT, or a table's name."
+NO_SELECT = "`query` must be a SELECT, or a table's name."
 
 
 def may_be_empty(schema: Schema | None) -> bool:

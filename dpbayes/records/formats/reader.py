@@ -105,7 +105,7 @@ def open_records(
         DataError: as ``read_records``, and for formats that are read whole.
     """
     if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
-        raise DataError(f"chunk_rows = {chunk_rows!r} (--chunk-rows) must be at least 1.")
+        raise DataError(f"`chunk_rows` = {chunk_rows!r} must be at least 1.")
     title, source_parts = _found_parts(
         source, Reading(**how), schema, Size(chunk_rows, apply is not None)
     )
@@ -136,7 +136,7 @@ def _found_parts(
     if kind.parts is None:
         known = ", ".join(entry.title for entry in FORMATS.values() if entry.parts is not None)
         raise DataError(
-            f"{kind.title} files are read whole, not in parts (--chunk-rows, --scheduler): save "
+            f"{kind.title} files are read whole, not in parts (`chunk_rows`, `scheduler`): save "
             f"large ones as Parquet. In parts are read {known} and databases."
         )
     parts = kind.parts(file, how.only(kind.options, f"{kind.title} files"), schema, size)

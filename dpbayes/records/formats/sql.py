@@ -93,7 +93,7 @@ def _query(address: str, how: Reading) -> str:
             "Addresses are of databases: postgresql://USER@HOST/DATABASE."
         )
     if how.query is None:
-        raise DataError("a database needs --query: SELECT ..., or a table's name.")
+        raise DataError("a database needs a `query`: SELECT ..., or a table's name.")
     return how.query
 
 
