@@ -21,6 +21,7 @@ PAGES = (
     "*.md", "docs/*.md", "docs/guides/*.md", "docs/results/*.md", "docs/results/*.csv",
     "docs/**/*.png", "docs/site.css", "*/README.md",
     "dpbayes/data/PROVENANCE.md", "LICENSE", "CITATION.cff", "benchmarks/*.stan",
+    "benchmarks/results/*.csv",
 )  # fmt: skip
 REFERENCE = "docs/reference.md"
 _FOLDERS = re.compile(r"\[([\w/]+)\]\((?:dpbayes|tests)\)")  # links that have no page here

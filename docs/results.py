@@ -1,4 +1,4 @@
-"""Writes the tables of docs/results/*.md, by paper, from the CSV tables of the studies beside them.
+"""Writes the tables of docs/results/*.md and benchmarks/README.md from the CSV tables beside them.
 
     python docs/results.py OUT ...    take the tables of studies that ran into these folders
     python docs/results.py            write the pages
@@ -29,7 +29,8 @@ from studies.park_ghosh.cases import CASES
 from studies.park_ghosh.maps import DELTA
 
 HERE = Path(__file__).parent / "results"
-MARK = re.compile(r"<!-- (\w+) ([\w -]+) -->\n.*?<!-- end -->", re.DOTALL)
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+MARK = re.compile(r"<!-- (\w+) ([\w =;.,-]+) -->\n.*?<!-- end -->", re.DOTALL)
 KEPT = {  # of each study, the tables that pages are made of
     "comparison-1": ["share"],
     "comparison-2": ["mean", "variance", "mean-symmetric", "variance-symmetric"],
@@ -388,11 +389,41 @@ def skews(name: str) -> str:
     return f"{text}\n\nWithout privacy {plain['mean']:.2f} ({plain['sem']:.2f})."
 
 
+def benchmark(argument: str) -> str:
+    """Rows of benchmarks/results/NAME.csv as they are, those that an argument asks for.
+
+    ``NAME; ε=1 or 5; family=normal`` shows the rows with these values, and leaves out a column that
+    is the same in all of them. A column ``X (Y)`` after ``X`` stands in brackets in the same cell,
+    and a column without any value is left out.
+    """
+    name, *conditions = argument.split("; ")
+    table = pd.read_csv(BENCHMARKS / "results" / f"{name}.csv", dtype=str, keep_default_na=False)
+    for condition in conditions:
+        column, _, values = condition.partition("=")
+        table = table[table[column].isin(values.split(" or "))]
+        if table[column].nunique() == 1:
+            table = table.drop(columns=column)
+    if table.empty:
+        raise ValueError(f"no row of benchmarks/results/{name}.csv is asked for by {argument!r}")
+    columns: dict[str, list[str]] = {}
+    before = ""
+    for column in map(str, table):
+        cells = [f"{int(c):,}" if c.isdecimal() else c for c in table[column]]
+        if not any(cells):
+            continue
+        if before and column.startswith(f"{before} ("):
+            pairs = zip(columns.pop(before), cells, strict=True)
+            cells = [f"{cell} ({more})" if more else cell for cell, more in pairs]
+        columns[column] = cells
+        before = column
+    return _markdown(columns, zip(*columns.values(), strict=True))
+
+
 TABLES: dict[str, Callable[[str], str]] = {
     f.__name__: f
     for f in (
         run, findings, figures, rules, curves, allocation, counts, orderings, distances, whole,
-        coverage, bands, anchors, scores, groups, skews,
+        coverage, bands, anchors, scores, groups, skews, benchmark,
     )
 }  # fmt: skip
 
@@ -417,7 +448,7 @@ def main(arguments: list[str]) -> int:
     for out in [] if check else arguments:
         take(Path(out))
     behind = []
-    for path in sorted(HERE.glob("*.md")):
+    for path in (*sorted(HERE.glob("*.md")), *BENCHMARKS.glob("README.md")):
         old = path.read_text(encoding="utf-8")
         if (new := write(old)) != old:
             behind.append(path.name)

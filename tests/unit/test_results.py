@@ -1,6 +1,7 @@
-"""docs/results/*.md: in step with the studies' tables, and verdicts that can be other ones."""
+"""Pages of results and benchmarks: in step with their tables; verdicts that can be other ones."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,44 @@ def test_pages_are_in_step(capsys):
 
 def test_a_page_that_is_not_in_step_is_found(monkeypatch, tmp_path, capsys):
     (tmp_path / "page.md").write_text("<!-- run x -->\n\nanything\n\n<!-- end -->\n")
+    benchmarks = tmp_path / "benchmarks"
+    (benchmarks / "results").mkdir(parents=True)
+    (benchmarks / "README.md").write_text("<!-- benchmark x -->\n<!-- end -->\n")
+    (benchmarks / "results/x.csv").write_text("n,CPU s\n1000,2.50\n")
     monkeypatch.setattr(results, "HERE", tmp_path)
+    monkeypatch.setattr(results, "BENCHMARKS", benchmarks)
     assert results.main(["--check"]) == 1
-    assert "page.md" in capsys.readouterr().err
+    assert "page.md, README.md" in capsys.readouterr().err
     assert results.main([]) == 0
     assert "was not run" in (tmp_path / "page.md").read_text()
+    assert "| 1,000 | 2.50 |" in (benchmarks / "README.md").read_text()
     assert results.main(["--check"]) == 0
+
+
+def test_each_table_of_a_benchmark_has_a_program_and_a_place_in_the_page():
+    index = pd.read_csv(results.BENCHMARKS / "results/index.csv")
+    page = (results.BENCHMARKS / "README.md").read_text(encoding="utf-8")
+    assert "was not run" not in page
+    assert {path.stem for path in (results.BENCHMARKS / "results").glob("*.csv")} == {
+        "index", *index["table"]
+    }  # fmt: skip
+    for name, program in index[["table", "program in benchmarks/"]].to_numpy():
+        assert (results.BENCHMARKS / re.match(r"\w+\.py", program)[0]).is_file()
+        assert f"<!-- benchmark {name}" in page or f"(results/{name}.csv)" in page
+
+
+def test_rows_of_a_benchmark(monkeypatch, tmp_path):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/x.csv").write_text(
+        "ε,term,s,s (CPU),note\nnone,a,1,,\n1,(1 | a),20000,3,\n5,b,4,5,late\n"
+    )
+    monkeypatch.setattr(results, "BENCHMARKS", tmp_path)
+    lines = results.benchmark("x; ε=none or 1").splitlines()
+    assert lines[0] == "| ε | term | s (CPU) |"
+    assert lines[2:] == ["| none | a | 1 |", "| 1 | (1 \\| a) | 20,000 (3) |"]
+    assert results.benchmark("x; ε=5").splitlines()[2:] == ["| b | 4 (5) | late |"]
+    with pytest.raises(ValueError, match="no row"):
+        results.benchmark("x; ε=2")
 
 
 @pytest.mark.parametrize("name", sorted(results.FINDINGS))
