@@ -18,14 +18,13 @@ from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import formulaic, interpolate, pd
 from dpbayes.formula.tree import (
-    Binary,
     Call,
     Items,
     LevelName,
     Name,
     Node,
     Number,
-    Signed,
+    Operation,
     Term,
     names_in,
     text_of,
@@ -204,16 +203,16 @@ class Factors:
                         f"one, as in I({column} == 'a')"
                     )
                 return records[column].to_numpy(dtype=float)
-            case Signed(sign, operand):
+            case Operation(sign, (operand,)):
                 value = self._value(operand, records)
                 return np.negative(value) if sign == "-" else value
-            case Binary("==" | "!=" as sign, Name(column), LevelName() | Number() as level) if (
+            case Operation("==" | "!=", (Name(column), LevelName() | Number() as level)) if (
                 self._domains[column].levels
             ):
                 equal = self._is_level(column, level_text(self._constant(level)), records)
-                return np.asarray(equal if sign == "==" else ~equal, dtype=float)
-            case Binary(sign, left, right):
-                pair = self._value(left, records), self._value(right, records)
+                return np.asarray(equal if node.sign == "==" else ~equal, dtype=float)
+            case Operation(sign, operands):
+                pair = (self._value(operand, records) for operand in operands)
                 return np.asarray(_ARITHMETIC[sign](*pair), dtype=float)
             case Call(name, arguments) if name in _OF_CONSTANTS:
                 return np.float64(_OF_CONSTANTS[name](*map(self._constant, arguments)))
@@ -322,13 +321,11 @@ def check(where: str, node: Node) -> None:
     match node:
         case Name() | Number():
             return
-        case Signed(_, operand):
-            return check(where, operand)
-        case Binary(sign, left, right):
-            compares = sign in ("==", "!=") and isinstance(left, Name)
-            parts = (left,) if compares and isinstance(right, LevelName) else (left, right)
+        case Operation(sign, parts):
             if sign not in _ARITHMETIC:
                 raise SchemaError(f"{where}: {sign!r} stands between terms, not inside a call.")
+            if sign in ("==", "!=") and isinstance(parts[0], Name):
+                parts = tuple(part for part in parts if not isinstance(part, LevelName))
             for part in parts:
                 check(where, part)
             return

@@ -49,20 +49,11 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Signed:
-    """A leading sign."""
+class Operation:
+    """An operator and its operands: two, or one after a leading sign."""
 
     sign: str
-    operand: Node
-
-
-@dataclass(frozen=True)
-class Binary:
-    """Two operands and the operator between them."""
-
-    sign: str
-    left: Node
-    right: Node
+    operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
@@ -83,7 +74,7 @@ class Group:
     correlated: bool
 
 
-Node = Number | LevelName | Name | Items | Signed | Binary | Call | Group
+Node = Number | LevelName | Name | Items | Operation | Call | Group
 Term = tuple[Node, ...]  # factors; the intercept has none
 
 
@@ -135,9 +126,9 @@ def text_of(node: Node, binds: int = 0) -> str:
             return value if re.fullmatch(r"[^\W\d][\w.]*", value) else f"`{value}`"
         case Items(items):
             return f"[{', '.join(map(text_of, items))}]"
-        case Signed(sign, operand):
+        case Operation(sign, (operand,)):
             written, own = f"{sign}{text_of(operand, SIGN)}", SIGN
-        case Binary(sign, left, right):
+        case Operation(sign, (left, right)):
             own = BINDS[sign]
             power = sign == "**"
             written = f"{text_of(left, own + power)} {sign} {text_of(right, own + (not power))}"
@@ -163,17 +154,13 @@ def outcomes_in(left: Node) -> tuple[str, ...]:
 
 def names_in(node: Node) -> Iterator[str]:
     """Yield the names of the columns that a node uses."""
+    parts: tuple[Node, ...] = ()
     match node:
         case Name(value):
             yield value
-        case Signed(_, operand):
-            yield from names_in(operand)
-        case Binary(_, left, right):
-            yield from names_in(left)
-            yield from names_in(right)
+        case Operation(_, parts) | Items(parts):
+            pass
         case Call(_, arguments, named):
-            for part in (*arguments, *(value for _, value in named)):
-                yield from names_in(part)
-        case Items(items):
-            for part in items:
-                yield from names_in(part)
+            parts = (*arguments, *dict(named).values())
+    for part in parts:
+        yield from names_in(part)

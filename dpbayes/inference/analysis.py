@@ -15,7 +15,7 @@ import numpy as np
 from dpbayes.core.errors import InferenceError, SchemaError, refused
 from dpbayes.core.lazy import pd
 from dpbayes.formula.text import parse
-from dpbayes.formula.tree import Binary, Call, LevelName, Name, Node, Number
+from dpbayes.formula.tree import Call, LevelName, Name, Node, Number, Operation
 from dpbayes.inference.combining import RULES, Combined, combine
 from dpbayes.inference.counts import (
     CountsPosterior,
@@ -217,15 +217,13 @@ def of_one(release: ReleasedData, formula: str, level: float = 0.95) -> pd.DataF
 
 def _share_of(outcome: Node, levels: Mapping[str, Sequence[Any]]) -> tuple[str | None, Any]:
     """Column and level whose share an outcome describes; the second level if none is named."""
-    if isinstance(outcome, Call) and outcome.name == "I" and len(outcome.arguments) == 1:
-        outcome = outcome.arguments[0]
-    if isinstance(outcome, Name) and len(levels.get(outcome.value, ())) == 2:
-        return outcome.value, levels[outcome.value][1]
-    if isinstance(outcome, Binary) and outcome.sign == "==" and isinstance(outcome.left, Name):
-        if isinstance(outcome.right, LevelName):
-            return outcome.left.value, outcome.right.value
-        if isinstance(outcome.right, Number):
-            return outcome.left.value, outcome.right.text
+    match outcome:
+        case Call("I", (compared,)):
+            return _share_of(compared, levels)
+        case Name(column) if len(levels.get(column, ())) == 2:
+            return column, levels[column][1]
+        case Operation("==", (Name(column), LevelName(level) | Number(level))):
+            return column, level
     return None, None
 
 

@@ -227,6 +227,7 @@ def test_analysts_formulas_are_not_run_either(term):
         ("max(x, 1)", "what is made of all records learns from them"),
         ("2", "arithmetic stands inside I"),
         ("x > 2", "comparisons stand inside I"),
+        (" + ".join(["x*g*f" + ":h" * 140] * 400), "more than 300,000 terms; leave some out"),
         ("I(g)", r"compare it with one, as in I\(g == 'a'\)"),
     ],
 )
