@@ -33,7 +33,7 @@ from dpbayes.formula.tree import (
 
 LONGEST = 100_000  # most characters of a formula
 MOST_TERMS = 5_000
-MOST_PRODUCTS = 300_000  # most terms that a formula multiplies, repeated ones too: a second
+MOST_PRODUCTS = 300_000  # most terms made by :, *, / and **, also repeated ones: a second's work
 MOST_STEPS = 150  # most operators, brackets and calls of one summand: trees stay shallow
 _SHOWN = 120  # most characters of a formula in a message
 _TOKEN = re.compile(
@@ -105,7 +105,7 @@ class _Reader:
             raise self._expected(repr(sign))
 
     def _expected(self, what: str) -> SchemaError:
-        before = repr(self._next) if self._next else "its end"
+        before = quoted(self._next) if self._next else "its end"
         return SchemaError(f"expected {what} before {before}")
 
     def _step(self) -> None:
