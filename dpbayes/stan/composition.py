@@ -19,6 +19,8 @@ from dpbayes.stan.program import (
     MULTIPLICITY_DATA,
     OPTIONAL_DATA,
     StanProgram,
+    functions_in,
+    name_of,
     without_comments,
 )
 from dpbayes.stan.proof.syntax import Node, Unreadable, parse
@@ -121,7 +123,7 @@ def functions_of(columns: Sequence[PieceOfProgram]) -> Iterator[str]:
         for text in column.functions():
             bare = " ".join(without_comments(text).split())
             head = bare.partition("{")[0]
-            first = owners.setdefault(_name_of(text), column.program)
+            first = owners.setdefault(name_of(text), column.program)
             overloads = head not in definitions and first != column.program
             known, owner = definitions.setdefault(head, (bare, column.program.name))
             if overloads and not (first.bundled and column.program.bundled):
@@ -306,7 +308,7 @@ class PieceOfProgram:
         if called == "pseudo_log_lik":
             return arguments[0]
         function, record, _, *further = arguments
-        texts = [t for t in _split(self._inside("functions")) if _name_of(t) == function]
+        texts = [t for t in functions_in(self._inside("functions")) if name_of(t) == function]
         if len(texts) != 1:
             raise ProgramError(
                 f"{self.program.name}.stan: a sequence needs one function {function}() to take its "
@@ -318,8 +320,8 @@ class PieceOfProgram:
 
     def functions(self) -> Iterator[str]:
         """Yield its functions and their comments; a summed function returns its terms instead."""
-        for text in _split(self._inside("functions")):
-            yield _as_terms(text)[0] if _name_of(text) == self._summed else text
+        for text in functions_in(self._inside("functions")):
+            yield _as_terms(text)[0] if name_of(text) == self._summed else text
 
 
 @lru_cache(maxsize=64)
@@ -342,22 +344,6 @@ def _declared(program: StanProgram) -> frozenset[str]:
     return frozenset(name for block in blocks for name in names(block))
 
 
-def _split(block: str) -> Iterator[str]:
-    """Split a functions block into definitions, each with the comments before it."""
-    code = without_comments(block)
-    start = depth = 0
-    for brace in re.finditer(r"[{}]", code):
-        depth += 1 if brace[0] == "{" else -1
-        if depth == 0:
-            yield block[start : brace.end()].strip("\n")
-            start = brace.end()
-
-
-def _name_of(function: str) -> str:
-    head = re.search(r"(\w+)\s*\(", without_comments(function))
-    return head[1] if head else ""
-
-
 def _terms_name(function: str) -> str:
     return f"{function.removesuffix('_target')}_terms"
 
@@ -369,7 +355,7 @@ def _as_terms(function: str) -> tuple[str, list[int]]:
         The text, and the positions of the arguments that it still takes.
     """
     code = without_comments(function)
-    name = _name_of(function)
+    name = name_of(function)
     opened = code.index("(")
     close, parameters = _arguments(code, opened + 1)
     body = code[code.index("{", close) :]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -218,11 +219,10 @@ class StanProgram:
 
         A function that ``reduce_sum`` sums must return nothing but ``pseudo_log_lik(...)``.
         """
-        functions = _functions(self.block("functions"))
         sums = [
-            name
-            for name, body in functions
-            if set(re.findall(r"\breturn\s+(\w*)", body)) == {"pseudo_log_lik"}
+            name_of(function)
+            for function in functions_in(self.block("functions"))
+            if set(re.findall(r"\breturn\s+(\w*)", function)) == {"pseudo_log_lik"}
         ]
         blocks = rf"|reduce_sum(?:_static)?\s*\(\s*(?:{'|'.join(sums)})\s*," if sums else ""
         return rf"target\s*\+=\s*(?:pseudo_log_lik\s*\({blocks})"
@@ -331,13 +331,21 @@ def without_comments(text: str) -> str:
     return re.sub(r'"[^"\n]*"|//[^\n\r]*|/\*.*?\*/', blank, text, flags=re.DOTALL)
 
 
-def _functions(block: str) -> list[tuple[str, str]]:
-    """Return names and bodies of the functions in a functions block."""
-    definitions = []
-    for head in re.finditer(r"\b(\w+)\s*\([^(){}]*\)\s*\{", block):
-        end = _closing(block, head.end())
-        definitions.append((head[1], block[head.end() : end]))
-    return definitions
+def functions_in(block: str) -> Iterator[str]:
+    """Split a functions block into definitions, each with the comments before it."""
+    code = without_comments(block)
+    start = depth = 0
+    for brace in re.finditer(r"[{}]", code):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            yield block[start : brace.end()].strip("\n")
+            start = brace.end()
+
+
+def name_of(function: str) -> str:
+    """Return the name of the function that a text defines, after declarations and comments."""
+    head = re.search(r"(\w+)\s*\([^(){}]*\)\s*\{", without_comments(function))
+    return head[1] if head else ""
 
 
 def _moves_target(statement: str) -> bool:

@@ -21,7 +21,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from dpbayes.core.errors import ProgramError
-from dpbayes.stan.program import GIVEN, StanProgram, stan_directory
+from dpbayes.stan.program import GIVEN, StanProgram, functions_in, stan_directory
 from dpbayes.stan.proof import functions as stan
 from dpbayes.stan.proof.priors import improper
 from dpbayes.stan.proof.syntax import Node, Unreadable, every, parse
@@ -175,11 +175,13 @@ def _in_functions(by_name: Mapping[str, list[Node]]) -> Iterator[Finding]:
 def _bundled_functions() -> dict[str, list[Node]]:
     """Collect the definitions in all functions blocks of the bundled programs, by name."""
     by_name: dict[str, list[Node]] = {}
-    for path in sorted(stan_directory().glob("*.stan")):
-        for function in parse(StanProgram.from_file(path).text)[0].present:
-            definitions = by_name.setdefault(function[1].text, [])
-            if function not in definitions:
-                definitions.append(function)
+    programs = [StanProgram.from_file(path) for path in sorted(stan_directory().glob("*.stan"))]
+    # Most programs include the same functions: each text is parsed once.
+    texts = dict.fromkeys(text for p in programs for text in functions_in(p.block("functions")))
+    for function in parse(f"functions {{{' '.join(texts)}}}")[0].present:
+        definitions = by_name.setdefault(function[1].text, [])
+        if function not in definitions:
+            definitions.append(function)
     return by_name
 
 

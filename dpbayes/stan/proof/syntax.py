@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,7 @@ class Unreadable(ProgramError):
         self.line = line
 
 
+@lru_cache(maxsize=8)  # a tree takes about a megabyte
 def parse(text: str) -> Node:
     """Parse a program whose includes are expanded.
 
