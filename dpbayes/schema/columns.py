@@ -425,6 +425,22 @@ def _finest(resolution: float) -> int:
     return math.floor(-math.log10(resolution))
 
 
+def rising_edges(column: Column, edges: Any, fewest: int = 2) -> Floats | None:
+    """Edges of bins that a user listed, as floats.
+
+    Returns:
+        None unless there are at least ``fewest`` numbers that rise from the column's lower bound
+        to its upper one.
+    """
+    try:
+        cuts = np.asarray(edges, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if cuts.ndim != 1 or cuts.size < fewest or not (np.diff(cuts) > 0).all():
+        return None
+    return cuts if (cuts[0], cuts[-1]) == (column.lower, column.upper) else None
+
+
 def listed(columns: Sequence[Column]) -> str:
     """List the first columns with their types, and the number of the others, for a message."""
     shown = ", ".join(f"{column.name!r} ({column.type})" for column in columns[:_SHOWN])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.errors import SchemaError
 from dpbayes.schema import Column
+from dpbayes.schema.columns import rising_edges
 
 MOST_CELLS = 1000
 
@@ -118,9 +119,8 @@ def _given(column: Column, bins: Any) -> Floats:
             f"column {column.name!r}: bins = {bins!r:.60} must be a number of bins from 2 to "
             f"{MOST_CELLS:,}, or a list of their edges, from public knowledge."
         )
-    edges = np.asarray([float(x) for x in bins])
-    rising = bool((np.diff(edges) > 0).all())
-    if not rising or edges[0] != column.lower or edges[-1] != column.upper or len(edges) < 3:
+    edges = rising_edges(column, bins, fewest=3)
+    if edges is None:
         raise SchemaError(
             f"column {column.name!r}: bins = {bins!r:.60}: edges rise from the lower bound, "
             f"{column.lower:g}, to the upper one, {column.upper:g}, with one or more between."

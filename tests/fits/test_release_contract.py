@@ -279,6 +279,7 @@ def test_bad_columns():
         (dpb.Laplace(1, bins={"age": 2}), ALL, dpb.SchemaError, "'age' is not declared"),
         (dpb.Laplace(1, bins=0), ALL, dpb.GuaranteeError, "bins = 0: .* from 1 to"),
         (dpb.Laplace(1, bins={"income": [0, 50]}), ALL, dpb.GuaranteeError, "increasing edges"),
+        (dpb.Laplace(1, bins={"income": [0, 10**400]}), ALL, dpb.GuaranteeError, "increasing"),
         (dpb.Laplace(1, bins={"kids": [0, 2.5, 6]}), ALL, dpb.GuaranteeError, "whole numbers"),
         (dpb.BetaBinomial(1), columns("kids"), dpb.SchemaError, "one confidential column"),
         (dpb.BetaBinomialMR(1), ALL, dpb.SchemaError, "Take smoothed-histogram"),

@@ -45,6 +45,7 @@ def test_values_of_cells_and_back():
         (10_000, "from 2 to 1,000"), ([0, 80], "with one or more between"),
         ([0, 30, 20, 80], "edges rise"), ([1, 40, 80], "from the lower bound, 0"),
         ([0, 15.001, 80], "closer to each other, or to an atom"), ([0, float("nan"), 80], "rise"),
+        ([0, 10**400, 80], "rise"),
     ],
 )  # fmt: skip
 def test_bins_that_are_refused(bins, message):

@@ -14,6 +14,7 @@ from dpbayes.core.arrays import Floats, Ints, Mask
 from dpbayes.core.errors import DataError, GuaranteeError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.schema import Column, Schema
+from dpbayes.schema.columns import rising_edges
 
 BIN_RULES = ("log", "sqrt", "scott")
 MAX_CELLS = 5_000_000  # in one table; noise for a million cells takes OpenDP seven seconds
@@ -177,12 +178,8 @@ def _count_bins(column: Column, rule: str, sigma: float | None, width: float, ro
 
 
 def _given_edges(column: Column, edges: Sequence[float], lower: float, upper: float) -> Floats:
-    try:
-        cuts = np.asarray(edges, dtype=float)
-    except (TypeError, ValueError):
-        cuts = np.empty(0)
-    good = cuts.ndim == 1 and cuts.size >= 2 and bool((np.diff(cuts) > 0).all())
-    if not good or (cuts[0], cuts[-1]) != (lower, upper):
+    cuts = rising_edges(column, edges)
+    if cuts is None:
         raise GuaranteeError(
             f"bins of column {column.name!r}: {edges!r} must be increasing edges from the lower "
             f"bound {lower:g} to the upper bound {upper:g}."
