@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import random
+import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 from dpbayes.core.errors import DataError
 from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
-from dpbayes.schema.clusters import Cluster, Tally
+from dpbayes.schema.clusters import Cluster
 from dpbayes.schema.columns import absent
 from dpbayes.schema.refusals import Refusal, joined
 from dpbayes.schema.table import NO_ROWS, Schema
@@ -102,15 +103,8 @@ class Chunks:
 
     def check_cluster(self, cluster: Cluster) -> None:
         """Check a cluster as ``Cluster.check``, with keyed hashes of identifiers on the disk."""
-        self.once(cluster, lambda: self._counted(cluster))
-
-    def _counted(self, cluster: Cluster) -> None:
-        with Tally() as tally:
-            nameless = 0
-            for nobody, hashes in self.map(functools.partial(cluster.hashed, tally.key)):
-                nameless += nobody
-                tally.add(hashes)
-            cluster.refuse(nameless, tally.above(cluster.most))
+        hashed = functools.partial(cluster.hashed, secrets.token_bytes(32))
+        self.once(cluster, lambda: cluster.check_chunks(self.map(hashed)))
 
 
 class Table(ABC):

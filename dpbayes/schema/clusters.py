@@ -5,22 +5,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from dpbayes.core.arrays import Ints
 from dpbayes.core.errors import DataError, SchemaError
 from dpbayes.core.frames import as_frame
-from dpbayes.core.lazy import needed, pd
+from dpbayes.core.lazy import pd
 from dpbayes.schema.values import NO_FIELD, WRITTEN, level_text
 
 MOST = 1000  # records of a person: group privacy multiplies ε by their number
-MEMORY = "500MB"  # limit of DuckDB, which uses the disk beyond it
+FILES = 64  # of hashes: of 10^9 records, 125 MB each, of which one at a time is in memory
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,27 @@ class Cluster:
         digests = b"".join(keyed(name.encode()).digest() for name in names)
         return nameless, np.frombuffer(digests, "<i8")
 
+    def check_chunks(self, chunks: Iterable[tuple[int, Ints]]) -> None:
+        """Check as ``check``, by what ``hashed`` returned for each chunk, with the same key.
+
+        Hashes are sorted into files, of which one at a time is in memory. A file has no name on
+        Linux and macOS, and vanishes with this process, however it ends.
+        """
+        nameless = over = 0
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(FILES)]
+            for nobody, hashes in chunks:
+                nameless += nobody
+                numbers = hashes % FILES
+                for number, file in enumerate(files):
+                    file.write(hashes[numbers == number].tobytes())
+            for file in files:
+                file.seek(0)
+                hashes = np.sort(np.frombuffer(file.read(), np.int64))
+                again = hashes[self.most :] == hashes[: -self.most]
+                over += np.unique(hashes[self.most :][again]).size
+        self.refuse(nameless, over)
+
     def refuse(self, nameless: int, over: int) -> None:
         """Raise DataError if a record has no identifier, or a person has too many records.
 
@@ -95,38 +115,3 @@ class Cluster:
     def to_plain(self) -> dict[str, Any]:
         """Plain mapping that ``parse`` reads back."""
         return {"column": self.column, "most": self.most}
-
-
-class Tally:
-    """Count how often each number occurs, with DuckDB, which uses the disk when memory is short.
-
-    Only this user can read its temporary folder, which is removed at the end.
-
-    Attributes:
-        key: secret key of the hashes that are counted; it is never written to the disk.
-    """
-
-    def __init__(self) -> None:
-        self.key = secrets.token_bytes(32)
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> Self:
-        duckdb = needed("duckdb", "a cluster of records that come in parts", extra="large")
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="dpbayes-"))
-        connection = duckdb.connect(f"{folder}/tally.duckdb", config={"memory_limit": MEMORY})
-        self._database = self._stack.enter_context(connection)
-        self._database.execute("CREATE TABLE tally (one BIGINT)")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    def add(self, found: Ints) -> None:
-        """Count these numbers, shape (m,)."""
-        # DuckDB finds the argument by its name in this scope.
-        self._database.execute("INSERT INTO tally SELECT column0 FROM found")
-
-    def above(self, most: int) -> int:
-        """Number of distinct values that occurred more than ``most`` times."""
-        query = "SELECT count(*) FROM (SELECT one FROM tally GROUP BY one HAVING count(*) > ?)"
-        return int(self._database.execute(query, [most]).fetchone()[0])

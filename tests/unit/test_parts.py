@@ -22,6 +22,7 @@ from dpbayes.records.chunked_overlap import identity_of
 from dpbayes.records.chunks import Chunks, table_of
 from dpbayes.records.fingerprint import content_digest
 from dpbayes.report import report
+from dpbayes.schema.clusters import Cluster
 from tests.cli.in_process import dpbayes
 
 duckdb = pytest.importorskip("duckdb")
@@ -332,6 +333,19 @@ def test_persons_are_counted_over_parts(size):
                 fitted(given, schema)
             said.append(str(caught.value))
         assert said[0] == said[1]
+
+
+def test_many_persons_are_counted_over_parts():
+    persons = np.random.default_rng(1).integers(0, 900, 3000)
+    frame = pd.DataFrame({"person": persons.astype(str), "x": 1})
+    over = int((np.bincount(persons) > 4).sum())
+    assert 0 < over < 900
+    for check in (
+        Cluster("person", 4).check,
+        lambda f: cut(f, 70).check_cluster(Cluster("person", 4)),
+    ):
+        with pytest.raises(DataError, match=rf"'person': {over} have more than the declared 4"):
+            check(frame)
 
 
 def test_other_mechanisms_say_that_they_need_all_records(tmp_path):
