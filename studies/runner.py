@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
+import os
 import shutil
 import tempfile
 import traceback
@@ -127,7 +129,8 @@ def run_study(
         finished = {int(path.stem) for path in (place / "pieces").glob("*.parquet")}
         missing = [number for number in range(len(pieces)) if number not in finished]
         if missing:
-            with connected(workers, scheduler, len(missing)) as client:
+            local = local_cluster(min(workers or os.cpu_count() or 1, len(missing)))
+            with local if scheduler is None else connected(scheduler) as client:
                 jobs = [(number, pieces[number]) for number in missing]
                 _work(client, study, seed, jobs, place, progress=progress)
         report = study.report(_rows(place, study))
@@ -169,6 +172,38 @@ def attempt(
         except Exception:  # one failing piece must not stop the others
             text = traceback.format_exc()
     return text
+
+
+@contextmanager
+def local_cluster(processes: int) -> Iterator[Any]:
+    """Connect a Dask client to a new cluster of one-thread processes on this machine.
+
+    The cluster accepts only temporary certificates that stay in memory: otherwise other users of
+    the machine could run code there.
+    """
+    import dask
+    from distributed import Client, LocalCluster, Security
+
+    quiet = {
+        "distributed.worker.daemon": False,
+        "distributed.admin.large-graph-warning-threshold": "1GB",
+        # A local cluster serves no web pages: other users of the machine could read them.
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
+    }
+    with (
+        dask.config.set(quiet),
+        LocalCluster(
+            n_workers=processes,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.ERROR,
+            security=Security.temporary(),
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
 
 
 @contextmanager

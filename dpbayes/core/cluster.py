@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,61 +44,34 @@ def check_scheduler(text: str) -> None:
 
 
 @contextmanager
-def connected(workers: int | None, scheduler: str | None, pieces: int) -> Iterator[Any]:
-    """Connect a Dask client to a scheduler, or to a local cluster of one-thread processes.
+def connected(scheduler: str) -> Iterator[Any]:
+    """Connect a Dask client to a scheduler.
 
-    The local cluster accepts only temporary certificates that stay in memory: otherwise other users
-    of the machine could run code there.
-
-    Args:
-        workers: processes of a local cluster; by default one for each core.
-        scheduler: address of a scheduler; None for a local cluster.
-        pieces: number of parts of the work, which limits the processes of a local cluster.
     Raises:
-        EngineError: Dask is not installed, or the scheduler cannot be reached.
+        EngineError: as ``check_scheduler``, Dask is not installed, or the scheduler cannot be
+            reached.
     """
+    check_scheduler(scheduler)
     try:
         import dask
-        from distributed import Client, LocalCluster, Security
+        from distributed import Client
     except ImportError:
         raise EngineError('this runs on Dask: pip install "dpbayes[large]".') from None
-    quiet = {
-        "distributed.worker.daemon": False,
-        "distributed.admin.large-graph-warning-threshold": "1GB",
-        # A local cluster serves no web pages: other users of the machine could read them.
-        "distributed.scheduler.http.routes": [],
-        "distributed.worker.http.routes": [],
-    }
-    with dask.config.set(quiet):
-        if scheduler is not None:
-            try:
-                client = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
-            except TypeError:  # what Dask raises without certificates
-                raise EngineError(
-                    f"scheduler {scheduler!r} needs certificates: set distributed.comm.tls in "
-                    "Dask's configuration."
-                ) from None
-            except (OSError, TimeoutError, ValueError) as error:
-                raise EngineError(
-                    f"no Dask scheduler answers at {scheduler!r} within {TIMEOUT:g} s "
-                    f"({type(error).__name__}). Start one with `dask scheduler`, and workers with "
-                    "`dask worker ADDRESS`, of one thread each."
-                ) from None
-            with client:
-                yield client
-            return
-        count = min(workers or os.cpu_count() or 1, pieces)
-        with (
-            LocalCluster(
-                n_workers=count,
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address="127.0.0.1:0",
-                silence_logs=logging.ERROR,
-                security=Security.temporary(),
-            ) as cluster,
-            Client(cluster, set_as_default=False) as client,
-        ):
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+        try:
+            client = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
+        except TypeError:  # what Dask raises without certificates
+            raise EngineError(
+                f"scheduler {scheduler!r} needs certificates: set distributed.comm.tls in "
+                "Dask's configuration."
+            ) from None
+        except (OSError, TimeoutError, ValueError) as error:
+            raise EngineError(
+                f"no Dask scheduler answers at {scheduler!r} within {TIMEOUT:g} s "
+                f"({type(error).__name__}). Start one with `dask scheduler`, and workers with "
+                "`dask worker ADDRESS`, of one thread each."
+            ) from None
+        with client:
             yield client
 
 
@@ -111,10 +82,9 @@ def on_cluster(scheduler: str) -> Iterator[Callable[..., Iterator[Any]]]:
     Args:
         scheduler: address of the scheduler, see ``check_scheduler``.
     Raises:
-        EngineError: as ``check_scheduler`` and ``connected``.
+        EngineError: as ``connected``.
     """
-    check_scheduler(scheduler)
-    with connected(None, scheduler, 1) as client:
+    with connected(scheduler) as client:
 
         def spread(
             work: Callable[..., Any], parts: Iterator[Any], beside: Sequence[Iterable[Any]]

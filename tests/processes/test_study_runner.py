@@ -15,7 +15,7 @@ import pytest
 
 from dpbayes.core import cluster
 from dpbayes.core.errors import EngineError, OutputError, StudyError
-from studies.runner import failures, run_study
+from studies.runner import failures, local_cluster, run_study
 from tests.study import study
 
 ROOT = Path(__file__).parents[2]
@@ -225,7 +225,7 @@ def test_nobody_else_reaches_the_cluster_of_a_study():
     """Neither without certificates nor with one's own: Dask runs what it is sent."""
     from distributed import Client, Security
 
-    with cluster.connected(1, None, 1) as client:
+    with local_cluster(1) as client:
         port = client.scheduler_info()["services"].get("dashboard")
         if port is not None:
             with pytest.raises(urllib.error.HTTPError, match="404"):
