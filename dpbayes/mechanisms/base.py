@@ -156,10 +156,6 @@ class Fitted(ABC):
         """Draw ``count`` private outputs."""
         return (self.private(noise) for _ in range(count))
 
-    def independent(self, count: int, noise: Noise) -> Iterator[Any]:
-        """Draw the outputs of ``count`` separate releases, which share nothing paid for once."""
-        return self.outputs(count, noise)
-
     def check_outputs(self, count: int) -> None:
         """Raise ConvergenceError unless ``count`` private outputs can be drawn."""
         return  # there is no limit, unless chains hold only so many effective draws

@@ -64,17 +64,15 @@ def _check_contents(out: Path) -> None:
         )
     _check_confidential(out)
     confidential = out / CONFIDENTIAL
-    other = confidential.is_dir() and not all(map(_to_go_on_with, confidential.iterdir()))
+    other = confidential.is_dir() and not all(
+        _of_a_fit(path) or path.name.startswith(CHOICE) for path in confidential.iterdir()
+    )
     if (out / RELEASE).exists() or other:
         part = RELEASE if (out / RELEASE).exists() else CONFIDENTIAL
         raise OutputError(
             f"{str(out)!r} already holds a {part} folder; choose another directory. "
             "Releases are never overwritten: each one has been paid for."
         )
-
-
-def _to_go_on_with(path: Path) -> bool:
-    return _of_a_fit(path) or path.name.startswith(CHOICE)
 
 
 def _of_a_fit(path: Path) -> bool:

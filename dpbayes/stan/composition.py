@@ -87,9 +87,7 @@ def composed(pieces: Sequence[Piece]) -> StanProgram:
             "",
         )
     )
-    programs = tuple(piece.program for piece in pieces)
-    bundled = all(program.bundled for program in programs)
-    return StanProgram("sequence", text, text, bundled, pieces=programs)
+    return StanProgram("sequence", text, text, all(piece.program.bundled for piece in pieces))
 
 
 def _heading(pieces: Sequence[Piece]) -> Iterator[str]:

@@ -66,7 +66,6 @@ class StanProgram:
         text: text with includes expanded, each onto one line, so that line numbers stay the user's.
         bundled: True for the programs in stan_models/, which the tests cover.
         listing: text for reading: included files with their own lines and comments.
-        pieces: programs from which a sequence's program was combined.
 
     Examples:
         >>> import dpbayes as dpb
@@ -80,7 +79,6 @@ class StanProgram:
     text: str
     bundled: bool
     listing: str = field(default="", repr=False)
-    pieces: tuple[StanProgram, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "listing", self.listing or self.text)

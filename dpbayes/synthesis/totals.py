@@ -8,7 +8,7 @@ from typing import Any
 from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms.base import F_co
 from dpbayes.privacy.accounting import ROUNDING, stated
-from dpbayes.privacy.guarantee import EPSILONS, Guarantee, check_epsilon
+from dpbayes.privacy.guarantee import EPSILONS, check_epsilon
 from dpbayes.synthesis.synthesizer import Synthesizer
 
 STEPS = 60  # of the bisection, more than the binary digits of a float
@@ -46,7 +46,9 @@ def for_total(
         return synthesizer.with_mechanism(replace(mechanism, epsilon=epsilon))
 
     def cost(option: Synthesizer[F_co]) -> float:
-        return _cost(option.guarantee().for_datasets(datasets, delta))
+        """Stated ε of all data sets, under the adjacency for which the mechanism's is stated."""
+        claim = option.guarantee().for_datasets(datasets, delta)
+        return claim.epsilon if claim.adjacency == "add-remove" else claim.epsilon_substitution
 
     whole = at(total)
     if cost(whole) <= total * (1 + ROUNDING):
@@ -71,8 +73,3 @@ def for_total(
             "sets or more ε, or give a `delta`."
         )
     return best
-
-
-def _cost(claim: Guarantee) -> float:
-    """Stated ε of all data sets, under the adjacency for which the mechanism's ε is stated."""
-    return claim.epsilon if claim.adjacency == "add-remove" else claim.epsilon_substitution

@@ -209,7 +209,9 @@ class _Mode:
         self.noise = joined(np.zeros((a, 1)), noises[0], noises[1:])
         vague = np.full((a, 1), _VAGUE**-0.5)
         self.precision = joined(vague, sds[0], sds[1:]) ** -2.0
-        self.some = _spaced(len(first.psi))
+        rows = len(first.psi)
+        # Evenly spaced, because rows may be sorted by public columns.
+        self.some = np.linspace(0, rows - 1, min(rows, _FOR_CURVATURE)).astype(np.int64)
 
     def split(self, weights: Floats) -> list[Floats]:
         """Weights by block, shape (A, D) each; the first block includes the intercepts."""
@@ -367,11 +369,6 @@ def evidence(mean: Floats, variance: Floats, sd: Floats) -> tuple[float, float]:
 
 def _slices(size: int) -> list[slice]:
     return [slice(start, start + _BY) for start in range(0, size, _BY)]
-
-
-def _spaced(size: int) -> Ints:
-    """Evenly spaced rows for the curvature: rows may be sorted by public columns."""
-    return np.linspace(0, size - 1, min(size, _FOR_CURVATURE)).astype(np.int64)
 
 
 def draw_groups(probabilities: Floats, rng: np.random.Generator) -> Ints:

@@ -220,9 +220,6 @@ class FittedChoice(ModelFreeFitted):
                 k = self._choose(scores, noise)
             yield k, self.fits[k].private(noise)
 
-    def independent(self, count: int, noise: Noise) -> Iterator[tuple[int, Any]]:
-        return (self.private(noise) for _ in range(count))
-
     def _scores(self, noise: Noise) -> list[int]:
         """Score one trial data set of each model."""
         scores = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import ClassVar
 
 from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.engines.base import SamplerSettings
@@ -27,8 +26,6 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
         >>> isinstance(mechanism, dpb.PosteriorMechanism), mechanism.guarantee().draw
         (True, 'chain')
     """
-
-    reproducible: ClassVar[bool] = True
 
     @abstractmethod
     def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
