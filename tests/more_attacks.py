@@ -567,7 +567,35 @@ SECOND = {
     "a narrow density outside of its bounds": (GOOD, [
         ("  real mu;", "  real mu;\n  real<lower=1> x;"), more("x ~ normal(0, 1e-10);")]),
 }  # fmt: skip
+# What a third reading found: sizes that are only written alike, errors of some records alone.
+THIRD = {
+    "a name declared twice, in two lengths": (GOOD, [
+        ("  real mu;", "  real mu;\n  vector<lower=0>[1] u;"),
+        more("{ vector[1] s; }\n  vector[20] s = rep_vector(0.1, 20);\n"
+             "  target += gamma_lpdf(u | s, 1.0);")]),
+    "a length that is assigned again": (GOOD, [
+        beforehand("int J = 20;\n  vector[J] s = rep_vector(0.1, J);\n  J = 1;"),
+        ("  real mu;", "  real mu;\n  vector<lower=0>[J] u;"),
+        more("target += gamma_lpdf(u | s, 1.0);")]),
+    "a loop over the second axis": (GOOD, [
+        ("  real mu;", "  real mu;\n  matrix<lower=0>[1, 20] u;"),
+        more("for (k in 1:20) u[:, k] ~ gamma(rep_vector(0.1, 20), 1);")]),
+    "a loop over the second axis, of a name": (GOOD, [
+        ("  real mu;", "  real mu;\n  matrix<lower=0>[1, 20] u;"),
+        more("vector[20] s = rep_vector(0.1, 20);\n"
+             "  for (k in 1:20) u[:, k] ~ gamma(s, 1);")]),
+    "an index that only some records come to": (GOOD, [
+        (DATA, f"{DATA}\n  vector[3] c;"),
+        beforehand("vector[n] z;\n  for (i in 1:n) z[i] = y[i] == 1.5 ? c[9] : 0;")]),
+    "an index behind a comparison": (GOOD, [
+        (DATA, f"{DATA}\n  vector[3] c;"),
+        beforehand("vector[n] z;\n  for (i in 1:n) z[i] = y[i] > 1 && c[9] > 0;")]),
+    "a division that only some records come to": (GOOD, [
+        (DATA, f"{DATA}\n  int zero;"),
+        beforehand("vector[n] z;\n  for (i in 1:n) z[i] = y[i] == 1.5 ? 1 %/% zero : 0;")]),
+}  # fmt: skip
 TABLES = {
     "past the clamp": PAST, "functions": FUNCTIONS, "numbers and lengths": NUMBER,
     "outputs": OUTPUTS, "declarations": DECLARATIONS, "second reading": SECOND,
+    "third reading": THIRD,
 }  # fmt: skip

@@ -19,6 +19,9 @@ from dpbayes.core.arrays import Ints
 from dpbayes.core.lazy import pd
 from dpbayes.stan.program import MULTIPLICITY
 
+# Copies of the first row at both ends of padded rows: vectorised functions treat the ends and a
+# remainder differently.
+LANES = 16
 WORTH = 0.5  # unique rows per record; above it merging saves too little, so no rows are merged
 
 
@@ -27,12 +30,14 @@ class UniqueRows:
     """A partition of n records into kinds; records of one kind are equal.
 
     Attributes:
-        of: shape (n,), the kind of each record, from 0 in the order of first appearance.
-        size: number of kinds.
+        of: shape (n,), the row of each record's kind, in the order of first appearance.
+        size: number of rows: kinds, and copies of the first.
+        lanes: copies of the first row at either end, which stand for no record.
     """
 
     of: Ints
     size: int
+    lanes: int = 0
 
     @classmethod
     def each(cls, n: int) -> UniqueRows:
@@ -58,28 +63,37 @@ class UniqueRows:
                     return cls.each(n)
         return cls(kinds, size)
 
+    def padded(self) -> UniqueRows:
+        """Add copies at both ends, so that no record has another last bit beside other records."""
+        return UniqueRows(self.of + LANES, self.size + 2 * LANES, LANES)
+
+    @property
+    def each_its_own(self) -> bool:
+        """Whether rows and records are the same."""
+        return not self.lanes and self.size == len(self.of)
+
     @cached_property
     def rows(self) -> Ints:
-        """Index of the first record of each kind, shape (size,)."""
-        first = np.empty(self.size, dtype=np.int64)
+        """Index of the record that each row holds, the first of its kind; shape (size,)."""
+        first = np.zeros(self.size, dtype=np.int64)
         first[self.of[::-1]] = np.arange(len(self.of))[::-1]
         return first
 
     @cached_property
     def counts(self) -> Ints:
-        """Number of records of each kind, shape (size,)."""
+        """Number of records that each row stands for, shape (size,)."""
         return np.bincount(self.of, minlength=self.size)
 
     def data(self, data: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """Reduce program data to one row per kind, with its multiplicity."""
-        if self.size == len(self.of):
+        if self.each_its_own:
             return dict(data)
         unique = {name: values[self.rows] for name, values in columns.items()}
         return {**data, **unique, "n": self.size, MULTIPLICITY: self.counts}
 
     def each_record(self, values: NDArray[Any]) -> NDArray[Any]:
         """Expand values by kind, shape (size,), to values by record, shape (n,)."""
-        return values if self.size == len(self.of) else values[self.of]
+        return values if self.each_its_own else values[self.of]
 
 
 def _bits(values: NDArray[Any]) -> NDArray[Any]:

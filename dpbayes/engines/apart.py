@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from dpbayes.core.arrays import Floats, Ints, Vector
 from dpbayes.core.errors import EngineError
 from dpbayes.engines import one_record
+from dpbayes.engines.alike import LANES
 from dpbayes.engines.base import StanData
 from dpbayes.engines.embedded import EmbeddedBinding, EmbeddedModel
 from dpbayes.engines.one_record import LENGTH, RecordTask, bound_to
 from dpbayes.engines.processes import Processes, run_each
 
-# Every block of a bundled program has this many rows, however many records there are; the first
-# and the last ``LANES`` are copies. Vectorised functions treat ends and a remainder differently,
-# and products with many columns depend on the number of rows.
-ROWS, LANES = 2048, 16
+# Every padded block of a program has this many rows, however many records there are; the first
+# and the last ``LANES`` are copies. Products with many columns depend on the number of rows.
+ROWS = 2048
 RECORDS = ROWS - 2 * LANES
 LIMIT = 60  # seconds of CPU that a user's program may take for a record
 FEW = 100  # records of a user's program for which another parallel process is worthwhile
@@ -33,7 +33,7 @@ FEW = 100  # records of a user's program for which another parallel process is w
 
 @dataclass(frozen=True)
 class RowBlock:
-    """A block of rows bound to a program; a bundled program has copies of the first around them.
+    """A block of rows bound to a program, in a padded block with copies of the first around them.
 
     Attributes:
         bound: the program with the rows and copies.
@@ -45,14 +45,23 @@ class RowBlock:
 
     @classmethod
     def of(
-        cls, model: EmbeddedModel, data: StanData, columns: Mapping[str, NDArray[Any]], rows: Ints
+        cls,
+        model: EmbeddedModel,
+        data: StanData,
+        columns: Mapping[str, NDArray[Any]],
+        rows: Ints,
+        *,
+        padded: bool,
     ) -> RowBlock:
         """Bind the records ``rows``, at most ``RECORDS``, of columns with a value for each record.
 
-        A user's program may read all rows, so it gets exactly these rows and no copies.
+        Args:
+            padded: give the block ``ROWS`` rows, so that each has the same last bits wherever it
+                stands and whatever its neighbours are. A program whose rows are not proved to be
+                independent may read all of them, and gets exactly these.
         """
         inside, filled = slice(0, len(rows)), rows
-        if model.program.bundled:
+        if padded:
             inside, filled = slice(LANES, LANES + len(rows)), np.full(ROWS, rows[0])
             filled[inside] = rows
         block_columns = {key: values[filled] for key, values in columns.items()}
@@ -97,7 +106,9 @@ class RecordsApart:
         self.n = n
         self._model, self._data, self._columns = model, data, columns
         self._blocks = [
-            RowBlock.of(model, data, columns, np.arange(start, min(start + RECORDS, n)))
+            RowBlock.of(
+                model, data, columns, np.arange(start, min(start + RECORDS, n)), padded=True
+            )
             for start in range(0, n if bundled else 0, RECORDS)
         ]
 

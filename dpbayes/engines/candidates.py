@@ -22,6 +22,7 @@ from dpbayes.engines.evaluator import by_parts
 from dpbayes.engines.proposal import Proposer, with_rows
 from dpbayes.privacy.guarantee import Draw
 from dpbayes.stan.program import MULTIPLICITY, StanProgram
+from dpbayes.stan.proof.check import each_by_itself, rows_in
 
 POINTS = 10_000
 # Entries that a stage changes; no record's log_lik depends on them.
@@ -39,10 +40,10 @@ class CandidatesEngine(CompilesOnce["CandidatesModel"]):
     Guarantee: with each record's term in a window of width w, one draw is w-DP when a record is
     added or removed (the exponential mechanism over a finite public set), for every K and every
     set of candidates. No chain has to converge, and there is no seed. Terms are rounded to
-    multiples of 2^-30 inside the window and summed as whole numbers, so that with a bundled
-    program the guarantee ignores no rounding, and OpenDP draws from the weights exactly. With a
-    user's program, the last bits of a record's term may depend on other records. Rounding limits
-    this to 2^-30 per record, 2^-30 n in all, which the guarantee states. A score that is not a
+    multiples of 2^-30 inside the window and summed as whole numbers, so that the guarantee ignores
+    no rounding, and OpenDP draws from the weights exactly. The exception is a user's program whose
+    records are not proved to be independent (``each_by_itself``): the last bits of a record's term
+    may then depend on other records, which the guarantee states. A score that is not a
     clamped log-likelihood is summed by the program, with a rounding error of about 1e-15 n w.
 
     Candidates are draws of the prior, or lie around an anchor that was paid for
@@ -194,22 +195,25 @@ class CandidatesBinding:
 class _Records:
     """Log-likelihoods of rows in blocks; a row has the same bits in every table that holds it.
 
-    A user's program gets all records at once: it may read their number, or have a value for each
-    under a name of its own.
+    A program whose records are not proved to be independent (``each_by_itself``) gets all of them
+    at once.
     """
 
     def __init__(self, model: EmbeddedModel, data: StanData) -> None:
         n = int(data["n"])
-        columns = {k: v for k, v in with_rows(data).items() if k not in OF_TERMS}
+        names = with_rows(data) if model.program.bundled else rows_in(model.program)
+        columns = {k: np.asarray(data[k]) for k in names if k in data and k not in OF_TERMS}
         counts = np.asarray(data.get(MULTIPLICITY, np.ones(n)), dtype=np.int64)
-        size = RECORDS if model.program.bundled else max(n, 1)
+        padded = each_by_itself(model.program)
+        size = RECORDS if padded else max(n, 1)
         # ``Proposer`` leaves out points where a user's program has no log_lik, so a failure at the
         # points of ``sums`` is an error.
         self._strict = not model.program.bundled
         self._blocks: list[tuple[RowBlock, Ints]] = []  # with each row's multiplicity
         for start in range(0, n, size):
             rows = np.arange(start, min(start + size, n))
-            self._blocks.append((RowBlock.of(model, data, columns, rows), counts[rows]))
+            block = RowBlock.of(model, data, columns, rows, padded=padded)
+            self._blocks.append((block, counts[rows]))
 
     def sums(
         self, points: Floats, low: float, high: float, weights: Vector, anchor: Vector

@@ -10,13 +10,12 @@ PROVED_PROGRAM = (
     "it was proved from the text of the user's Stan program that confidential columns reach its "
     "target only through pseudo_log_lik, record by record and with the given weights, anchor and "
     "window, and reach no bound, prior, message or replicate, and that the prior is proper; that "
-    "log_lik is normalised, that a record's term is the same to the last bit beside other records, "
-    "and that no value of the declared domain and no number of records is an error in the program, "
-    "is the user's claim"
+    "log_lik is normalised, and that neither a value of the declared domain nor a number of "
+    "records is an error in the program, is the user's claim"
 )
-CUSTOM_SUMS = (
-    "the records' terms under the user's Stan program are the same to the last bit beside other "
-    "records; where they are not, rounding adds up to 2^-30 a record to each ε of a draw"
+SAME_BITS = (
+    "a record's term under the user's Stan program is the same to the last bit beside other "
+    "records: its arithmetic does not magnify the last bit of a function, as sin(1e17 * y) does"
 )
 ANY_PROGRAM = (
     "the user's Stan program ends for every record of the declared domain, within the memory there "

@@ -31,7 +31,7 @@ MULTIPLICITY_DATA = f"vector<lower=0>[n] {MULTIPLICITY};  // equal records that 
 # emit_y_rep is declared only by programs that can omit y_rep while they emit log_lik.
 OPTIONAL_DATA = ("emit_y_rep", MULTIPLICITY)
 # Data that dpbayes passes to a user's program: constants cannot have these names.
-GIVEN = (*CONTRACT_DATA, *OPTIONAL_DATA, "y", "K", "X", "J", "group", "rows")
+GIVEN = (*CONTRACT_DATA, *OPTIONAL_DATA, "y", "K", "X", "J", "group", "rows", "divergence")
 # Only files with these endings can be included: a file of records beside the program must not get
 # into the text, whose hash is released and whose lines the compiler's messages show.
 ENDINGS = (".stan", ".stanfunctions")

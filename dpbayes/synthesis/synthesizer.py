@@ -19,7 +19,7 @@ from dpbayes.mechanisms.forecast import Forecast
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.weights import Reference
 from dpbayes.privacy.accounting import Loss
-from dpbayes.privacy.assumptions import ANY_PROGRAM, CUSTOM_SUMS
+from dpbayes.privacy.assumptions import ANY_PROGRAM, SAME_BITS
 from dpbayes.privacy.guarantee import UNCHECKED_CHAINS, Guarantee
 from dpbayes.privacy.noise import Noise, SecureNoise, StudyNoise
 from dpbayes.privacy.statistic import scale_for
@@ -27,7 +27,7 @@ from dpbayes.records.chunks import IN_PARTS, Chunks, Table, check_cluster, plain
 from dpbayes.records.fingerprint import content_digest, hash_of
 from dpbayes.schema import Schema
 from dpbayes.stan.model import Model, ModelChoice
-from dpbayes.stan.proof.check import Finding
+from dpbayes.stan.proof.check import Finding, each_by_itself
 from dpbayes.synthesis.fit import Fit
 
 G = TypeVar("G", bound=Fitted)
@@ -121,8 +121,10 @@ class Synthesizer(Generic[F_co]):
                 claim = claim.assuming(*self.model.assumptions)
             else:
                 claim = claim.assuming(ANY_PROGRAM)
-            if claim.draw == "candidates" and not self.model.program.bundled:
-                claim = claim.assuming(CUSTOM_SUMS)
+            program = self.model.program  # rows are padded with copies that count for nothing
+            padded = each_by_itself(program) and (program.counted or claim.draw == "candidates")
+            if self.mechanism.needs_proof and not (program.bundled or padded):
+                claim = claim.assuming(SAME_BITS)
         for loss, purpose in self.paid:
             claim = claim.having_paid(loss, purpose)
         return claim.with_guesses(self.schema.guesses)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.engines.alike import UniqueRows
+from dpbayes.engines.alike import LANES, UniqueRows
 from dpbayes.engines.base import LONG, EncodedData, SamplerSettings, _encoded
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.contract import check_contract
@@ -14,6 +14,7 @@ from dpbayes.engines.proposal import with_rows
 from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
 from dpbayes.mechanisms.posterior.stage import Stage
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
+from dpbayes.schema.rows import Rows
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.program import GIVEN, MULTIPLICITY, StanProgram
 from dpbayes.stan.proof.check import prove
@@ -307,7 +308,7 @@ def test_records_are_bound_by_kind_and_told_one_by_one():
 def test_a_users_program_has_its_rows_counted_if_it_is_proved(tmp_path):
     mine = program(tmp_path)
     path = tmp_path / "counted.stan"
-    assert on_records(dpb.Program(path, "y ~ x")).size == 3
+    assert on_records(dpb.Program(path, "y ~ x")).size == 3 + 2 * LANES
     path.write_text(mine.source.replace(PRIOR, UNCLEAR + PRIOR))
     found = on_records(dpb.Program(path, "y ~ x"))
     assert not found.model.proof.proved
@@ -325,3 +326,84 @@ def test_a_reference_weighs_equal_records_alike():
     weights = made.weighting(on).weights
     assert weights.shape == (3,)
     assert ((weights >= 0) & (weights <= 1)).all()
+
+
+MAGNIFIED = """
+functions {
+#include pseudo_likelihood.stan
+}
+data {
+  int<lower=1> n;
+  vector[n] y;
+  vector<lower=0, upper=1>[n] weights;
+  vector[n] anchor;
+  vector<lower=0>[n] multiplicity;
+  real clip_lower;
+  real clip_upper;
+  int<lower=0, upper=1> emit;
+  int<lower=0, upper=1> emit_y_rep;
+}
+transformed data {
+  vector[n] z;
+  for (i in 1:n) z[i] = y[i] > 2 && y[i] < 2.01;  // no made-up record
+}
+parameters {
+  real mu;
+}
+model {
+  mu ~ normal(0, 2);
+  vector[n] log_lik_i = z .* sin(1e17 * log(y * exp(mu))) - (1 - z) .* square(y - mu);
+  target += pseudo_log_lik(log_lik_i, weights, anchor, clip_lower, clip_upper, multiplicity);
+}
+generated quantities {
+  vector[emit ? n : 0] log_lik;
+  array[emit_y_rep ? n : 0] real y_rep;
+  if (emit) log_lik = z .* sin(1e17 * log(y * exp(mu))) - (1 - z) .* square(y - mu);
+  if (emit_y_rep) y_rep = normal_rng(rep_vector(mu, n), 1);
+}
+"""
+
+
+UNIFORM = dpb.Schema({"y": dpb.Column("y", "continuous", lower=0, upper=3)}, rows=Rows.parse(40))
+
+
+@pytest.mark.parametrize("candidates", [False, True])
+def test_a_magnified_last_bit_follows_no_other_record(candidates, tmp_path, monkeypatch):
+    """Without padding another record moves a chain's density by more than the window, 1."""
+    path = tmp_path / "magnified.stan"
+    path.write_text(MAGNIFIED)
+    engine = CandidatesEngine(50) if candidates else "embedded"
+    model = dpb.Program(path, "y ~ 1")
+    y = np.random.default_rng(1).uniform(2, 2.01, 32)
+    mus = {"mu": np.linspace(-2, 2, 201)[None]}
+
+    def moved(n):
+        sides = []
+        for size in (n, n + 1):
+            task = dpb.Synthesizer(UNIFORM, dpb.Censored(1), model, engine=engine).task(
+                pd.DataFrame({"y": y[:size]})
+            )
+            on = task.shared(BoundRecords)
+            if candidates:
+                stage = bind_stage(on, dpb.Censored(1).stages(on.problem())[0])
+                sides.append(stage.choices.log_weight)
+            else:
+                stage = bind_stage(on, Stage(window=(-0.5, 0.5)))
+                sides.append(stage.bound.log_prob(make_draws(mus)))
+        return np.ptp(sides[1] - sides[0])
+
+    assert all(moved(n) <= 1 + 1e-9 for n in (21, 22, 23, 28, 30))
+    if not candidates:
+        monkeypatch.setattr(UniqueRows, "padded", lambda rows: rows)
+        assert any(moved(n) > 1.2 for n in (21, 22, 23, 28, 30))
+
+
+def test_constants_are_not_cut_with_the_records(tmp_path):
+    """A constant that is as long as there are records by chance is no entry of theirs."""
+    path = tmp_path / "chance.stan"
+    path.write_text(MAGNIFIED.replace("vector[n] y;", "vector[n] y;\n  vector[6] Z;"))
+    model = dpb.Program(path, "y ~ 1", constants={"Z": np.array([1.0, 1, 1, 2, 2, 2])})
+    made = dpb.Synthesizer(UNIFORM, dpb.Censored(1), model)
+    for n in (5, 6, 7):
+        on = made.task(pd.DataFrame({"y": np.full(n, 1.5)})).shared(BoundRecords)
+        assert len(on.data["Z"]) == 6

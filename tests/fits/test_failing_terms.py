@@ -9,7 +9,7 @@ from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.draws import make_draws
 from dpbayes.mechanisms.posterior.records import BoundRecords, _log_lik_at
 from dpbayes.mechanisms.posterior.weights import Reference
-from dpbayes.privacy.assumptions import CUSTOM_SUMS
+from dpbayes.privacy.assumptions import SAME_BITS
 from dpbayes.stan.proof.check import prove
 from tests.programs import GOOD, write
 
@@ -99,11 +99,9 @@ def test_points_without_log_lik_are_no_candidates(tmp_path):
 
 
 def test_rounding_of_a_users_program_is_said(tmp_path):
+    """With candidates it is excluded by construction where rows are proved to be independent."""
     made = synthesizer(tmp_path, "")
-    points = made.with_engine("candidates")
-    assert CUSTOM_SUMS in points.guarantee().assumptions
-    assert CUSTOM_SUMS not in made.guarantee().assumptions
-    bundled = dpb.Synthesizer(
-        made.schema, made.mechanism, dpb.Regression("y ~ 1", "normal"), engine="candidates"
-    )
-    assert CUSTOM_SUMS not in bundled.guarantee().assumptions
+    assert SAME_BITS in made.guarantee().assumptions
+    assert SAME_BITS not in made.with_engine("candidates").guarantee().assumptions
+    bundled = dpb.Synthesizer(made.schema, made.mechanism, dpb.Regression("y ~ 1", "normal"))
+    assert SAME_BITS not in bundled.guarantee().assumptions

@@ -35,6 +35,7 @@ from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
 from dpbayes.schema.domain import made_up
 from dpbayes.stan.model import Model, Replicate
 from dpbayes.stan.program import MULTIPLICITY
+from dpbayes.stan.proof.check import each_by_itself
 
 PILOT_ABOVE = 20_000  # records above which chains start at draws of a pilot fit
 PILOT = 2_000  # records of the pilot fit
@@ -59,7 +60,7 @@ class BoundRecords:
     Attributes:
         n: number of records, at least 1.
         kinds: the unique records and their frequencies. The program has one row, and a stage one
-            weight, for each unique record.
+            weight, for each unique record, and for copies that stand for none.
         present: 1.0; or 0.0 for an empty table, for which one record of weight 0 stands in.
         data: program data, without the entries that the contract declares (weights, window).
         plain: the compiled program with the records, no weighting and no clamp.
@@ -90,10 +91,13 @@ class BoundRecords:
         countable = self.model.program.counted and self.model.proof.proved
         if not (countable and self.task.engine.evaluates):
             return data, UniqueRows.each(self.n)
-        names = dict.fromkeys((*with_rows(data), *self.model.proof.rows))
+        bundled = self.model.program.bundled
+        names = with_rows(data) if bundled else self.model.proof.rows
         by_name = {name: np.asarray(data[name]) for name in names if name in data}
         columns = {name: values for name, values in by_name.items() if len(values) == self.n}
         kinds = UniqueRows.among(columns, self.n)
+        if not bundled and each_by_itself(self.model.program):
+            kinds = kinds.padded()  # a user's program may magnify a last bit
         return kinds.data(data, columns), kinds
 
     @property

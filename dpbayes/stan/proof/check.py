@@ -25,7 +25,7 @@ from dpbayes.stan.program import GIVEN, StanProgram, functions_in, stan_director
 from dpbayes.stan.proof import functions as stan
 from dpbayes.stan.proof.priors import improper
 from dpbayes.stan.proof.syntax import Node, Unreadable, every, parse
-from dpbayes.stan.proof.template import CLAMP, Template, rows_of
+from dpbayes.stan.proof.template import CLAMP, CONFIDENTIAL, Template, rows_of
 
 
 class Finding(NamedTuple):
@@ -82,7 +82,7 @@ def prove(
             these.
     """
     if program.bundled or program.text in _bundled_texts():
-        return Proof()
+        return Proof((), rows_in(program))
     try:
         tree = parse(program.text)
         # A sequence's program is combined from the listing, so that both texts must agree.
@@ -95,6 +95,16 @@ def prove(
     except RecursionError:
         return Proof((Finding(1, "expressions too deep to follow.", broken=False),))
     return Proof(tuple(sorted(findings, key=lambda finding: not finding.broken)), rows_in(program))
+
+
+def each_by_itself(program: StanProgram) -> bool:
+    """Tell whether log_lik of a record is proved to depend on its own entries and on constants.
+
+    Every data entry with a row for each record counts as confidential, so that rows may be
+    evaluated in blocks: a mean of public covariates, for example, may not stand in the program.
+    """
+    rows = tuple(name for name in rows_in(program) if name not in CONFIDENTIAL)
+    return program.bundled or prove(program, rows, rows).proved
 
 
 def proof_of_pieces(program: StanProgram, pieces: Sequence[tuple[str, Proof]]) -> Proof:

@@ -18,9 +18,9 @@ def _names(text: str) -> frozenset[str]:
 # Functions that work entry by entry and never raise an error: where they have no value they return
 # NaN or infinity. An error at one record's value would make the density zero there.
 ELEMENTWISE = _names("""
-    abs fabs fmin fmax square sqrt cbrt inv inv_sqrt inv_square pow exp exp2 expm1 log log2 log10
+    abs fmin fmax square sqrt cbrt inv inv_sqrt inv_square pow exp exp2 expm1 log log2 log10
     log1m_exp log1p_exp log_inv_logit log1m_inv_logit log_diff_exp inv_logit logit inv_cloglog
-    lgamma digamma erf erfc Phi_approx sin cos sinh cosh tanh floor lmultiply multiply_log
+    lgamma digamma erf erfc Phi_approx sin cos sinh cosh tanh floor lmultiply
     log_sum_exp
 """)
 # Functions that, with one argument, combine all entries into one number.

@@ -13,6 +13,7 @@ have to be finite numbers for certain. ``target += normal_lpdf(...)`` drops none
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -98,6 +99,7 @@ class Priors:
 
     Attributes:
         declared: parameters, data and other variables by name.
+        times: how many declarations each name has, in all scopes.
         parameters: names of the parameters.
         data: names of the public data, which are finite.
         reads: for each variable, the words of the statements that assign it.
@@ -107,6 +109,7 @@ class Priors:
     """
 
     declared: dict[str, Declared] = field(default_factory=dict)
+    times: Counter[str] = field(default_factory=Counter)
     parameters: set[str] = field(default_factory=set)
     data: set[str] = field(default_factory=set)
     reads: dict[str, set[str]] = field(default_factory=dict)
@@ -268,17 +271,23 @@ class Priors:
     ) -> bool:
         """Tell whether an argument has as many entries as the outcome, for certain.
 
-        An engine may take an outcome of one entry for as many as there are arguments.
+        An engine may take an outcome of one entry for as many as there are arguments. Sizes are
+        compared as they are written, so that they are numbers or data, which nothing assigns, and
+        a name is declared once in the whole program.
         """
         sizes = self.declared[parameter].sizes
-        if rank == 0 or len(sizes) - len(loops) != rank:
+        fixed = all(
+            s.kind == "number" or (s.kind == "name" and s[0].text in self.data) for s in sizes
+        )
+        if loops or rank == 0 or len(sizes) != rank or not fixed:
             return False
-        wanted = sizes[len(loops) :]
         if argument.kind == "name":
-            known = self.declared.get(argument[0].text)
-            return known is not None and known.sizes == wanted
+            name = argument[0].text
+            return self.times[name] == self.times[parameter] == 1 and (
+                self.declared[name].sizes == sizes
+            )
         filled = argument.kind == "call" and argument[0].text in _FILLED
-        return filled and not self._own(argument[0].text) and argument[1].present[-1:] == wanted
+        return filled and not self._own(argument[0].text) and argument[1].present[-1:] == sizes
 
     def _is_inside(self, parameter: str, arguments: Sequence[Node]) -> bool:
         """Tell whether a bounded parameter is not cut off where its density is tiny."""
@@ -543,6 +552,7 @@ def improper(blocks: Mapping[str, Node]) -> list[tuple[int, str]]:
             continue
         variables: dict[str, Declared] = {}
         for name, declared in _declarations(block, priors.data):
+            priors.times[name] += 1
             other = variables.setdefault(name, declared)  # may be from another scope
             if other.rank != declared.rank:
                 variables[name] = replace(other, arrays=MANY)

@@ -390,7 +390,9 @@ class Template(Expressions):
             Unclear: it has other parts than such entries, constants, comparisons and choices.
         """
         if not names_in(node) & (self.of_records() | {index}):
-            if self.value(node).scalar:
+            # An index or a division would be an error at those records alone that come to it.
+            simple = node[1] if node.kind == "unary" else node
+            if simple.kind in ("number", "name") and self.value(simple).scalar:
                 return frozenset()
         elif _is_entry(node, index):
             known = self.scope.get(node[0][0].text)
@@ -406,8 +408,8 @@ class Template(Expressions):
             return frozenset[str]().union(*(self._of_entry(part, index) for part in parts))
         self._unclear(
             node,
-            f"a loop over the records takes entries as y[{index}], constants, comparisons and "
-            "choices; calculate with vectors.",
+            f"a loop over the records takes entries as y[{index}], numbers, names of "
+            "constants, comparisons and choices; calculate with vectors.",
         )
 
     # Generated quantities
