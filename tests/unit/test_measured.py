@@ -15,6 +15,7 @@ from dpbayes.mechanisms.marginals.budget import MOVES, UNIT, BudgetSplit, concen
 from dpbayes.mechanisms.marginals.counting import ColumnLevels, FineCounts, Measurement
 from dpbayes.mechanisms.marginals.groups import make_groups
 from dpbayes.mechanisms.marginals.margins import NormalCounts, fit_shares, reconciled
+from dpbayes.mechanisms.marginals.mechanism import CURVED, auto_bins
 from dpbayes.mechanisms.marginals.relations import (
     RelationBlock,
     Target,
@@ -405,6 +406,45 @@ def test_an_empty_tail_stays_empty():
         found = fit_shares(NormalCounts(noisy, np.eye(76) / 3.14**2), 3000, curve=np.ones(76, bool))
         off.append(found.best() @ at / (truth @ at / 3000) - 1)
     assert abs(np.mean(off)) < 0.03
+
+
+@pytest.mark.parametrize("upper", [60, 500])
+def test_strong_relations_do_not_fill_an_empty_tail(upper):
+    """Two columns that are nearly the same, of 2.7 to 12, with a bound far beyond.
+
+    The mean was off by 2 % at most in 12 runs of each, and by 15 % or more in some before levels
+    had their places in the mass; at 60 the tail held 1.6 % of the rows.
+    """
+    rng = np.random.default_rng(4)
+    size = np.exp(rng.normal(1.7, 0.25, 5000)).clip(2.7, 12)
+    records = pd.DataFrame({"x": size, "y": (size + rng.normal(0, 0.05, 5000)).clip(0, upper)})
+    column = {"type": "continuous", "lower": 0, "upper": upper, "digits": 2}
+    schema = dpb.Schema.from_dict({"columns": {"x": column, "y": column}})
+    fit = dpb.Synthesizer(schema, dpb.Marginals(3.0)).fit(records)
+    for synthetic in fit.sample(3).datasets:
+        for name in records:
+            assert synthetic[name].mean() == pytest.approx(records[name].mean(), rel=0.06)
+            assert (synthetic[name] > 12 + upper / 32).mean() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("bounds", "crowded", "narrow"),
+    [((-500.0, 1500.0), 0, 20), ((-3000.0, 0.5), 0, 30), ((0.0, 60.0), 0, 1), ((1.0, 1e6), 1, 300)],
+)
+def test_bins_are_narrow_where_values_may_crowd(bounds, crowded, narrow):
+    edges = np.array(
+        auto_bins(dpb.Column("x", "continuous", lower=bounds[0], upper=bounds[1]), 1600)
+    )
+    widths, total = np.diff(edges), bounds[1] - bounds[0]
+    assert (edges[0], edges[-1]) == bounds
+    assert widths[np.searchsorted(edges[1:-1], crowded)] <= narrow
+    assert widths.max() < total / 32 / (1 - CURVED) * 1.01
+    assert len(widths) <= 32
+
+
+@pytest.mark.parametrize("upper", [7, 100])
+def test_whole_numbers_up_to_a_hundred_have_a_bin_each(upper):
+    assert auto_bins(dpb.Column("x", "count", lower=0, upper=upper), 1) == upper + 1
 
 
 def test_exact_counts_stay():

@@ -107,22 +107,27 @@ class Groups:
     def fine(self) -> Floats:
         """Values of ``basis`` at the fine levels, shape (K, size - 1).
 
-        For ordered levels it is interpolated linearly between the mean values of neighbouring
-        groups, and shifted so that its mean in each group is the group's.
+        For ordered levels it is interpolated linearly between neighbouring groups, and shifted so
+        that its mean in each group is the group's. A level lies where it is in the column's mass,
+        not where its value is: beyond the last group's mean, a line in the value would run through
+        an empty tail to the bound, and what few records are near would be moved into it.
         """
         line = self.basis[self.of]
         if self.scores is None:
             return line
         assert self.values is not None
         ordered = np.isfinite(self.values)
-        values, scores = self.values[ordered], self.scores[np.isfinite(self.scores)]
-        if len(scores) < 2 or (np.diff(scores) <= 0).any():
+        shares = np.maximum(self.shares, 1e-9)
+        inside, mass = self.member * shares, shares * ordered
+        place = np.cumsum(mass) - mass / 2
+        last = int(np.isfinite(self.scores).sum())  # the group of missing values comes after it
+        centre = (inside @ place / inside.sum(axis=1))[:last]
+        if last < 2 or (np.diff(centre) <= 0).any():
             return line
-        basis = self.basis[: len(scores)]
-        lower = np.clip(np.searchsorted(scores, values) - 1, 0, len(scores) - 2)
-        slope = np.diff(basis, axis=0) / np.diff(scores)[:, None]
-        line[ordered] = basis[lower] + slope[lower] * (values - scores[lower])[:, None]
-        inside = self.member * np.maximum(self.shares, 1e-9)
+        basis, at = self.basis[:last], place[ordered]
+        lower = np.clip(np.searchsorted(centre, at) - 1, 0, last - 2)
+        slope = np.diff(basis, axis=0) / np.diff(centre)[:, None]
+        line[ordered] = basis[lower] + slope[lower] * (at - centre[lower])[:, None]
         mean = inside @ line / inside.sum(axis=1, keepdims=True)
         return np.asarray(line + (self.basis - mean)[self.of])
 

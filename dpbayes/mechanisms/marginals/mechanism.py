@@ -36,11 +36,14 @@ from dpbayes.schema.rules import numbers_of
 from dpbayes.schema.values import texts_of
 from dpbayes.stan.model import Model
 
-UNIT_BINS = 100  # columns of whole numbers with up to so many values have a bin for each
+UNIT_BINS = 100  # largest range of whole numbers that have a bin each
 BINS = 32  # number of bins of other numeric columns, for few records
 USUAL = 1600  # records times epsilon, above which the number of bins grows with its square root
 FINER = 4  # the number of bins grows at most by this factor
-WIDE = 100  # ratio of the bounds above which bins have equal width in the logarithm
+WIDE = 100  # ratio of the bounds up to which bins have equal width
+CURVED = 0.4  # share of the bins that become narrower where values may crowd
+CROWDED = 400  # ratio of the bounds' width to the values about which they are narrowest
+POINTS = 20_000  # at which edges are interpolated
 MOST_COLUMNS = 100
 FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
 LOST = 0.5  # noise in a column, as a share of the records, above which the forecast warns
@@ -247,22 +250,31 @@ def drawn_columns(schema: Schema) -> list[Column]:
 def auto_bins(column: Column, weight: float) -> BinRule:
     """Default number of bins of a numeric column, or their edges, from public facts.
 
+    Whole numbers up to ``UNIT_BINS`` apart have a bin each. Where the bounds are wide for the
+    values that may lie between them, half of the bins have equal width and half become narrower
+    towards 0, or towards a lower bound above it: values may be spread over the bounds or crowd at
+    one place, and public facts do not say which.
+
     Args:
         weight: public number of records times epsilon.
     """
     lower, upper = require_bounds(column)
     width = upper - lower
     bins = round(BINS * min(max(math.sqrt(weight / USUAL), 1), FINER))
-    if column.whole and width < UNIT_BINS:
+    if column.whole and width <= UNIT_BINS:
         return int(width) + 1
-    if column.type == "count":
-        ends = np.geomspace(1, width + 1, bins + 1) - 1
-        return [float(edge) for edge in np.unique(np.rint(ends)) + lower]
-    if 0 < WIDE * lower < upper:
-        ends = np.geomspace(lower, upper, bins + 1)
-        ends[[0, -1]] = lower, upper
-        return [float(edge) for edge in ends]
-    return bins
+    if column.type == "date" or (lower > 0 and upper <= WIDE * lower and not column.whole):
+        return bins
+    centre = 0.0 if lower < 0 < upper else lower
+    scale = 1.0 if column.type == "count" else lower if lower > 0 else width / CROWDED
+    low, high = np.arcsinh((np.array([lower, upper]) - centre) / scale)
+    fine = np.linspace(low, high, POINTS + 1)
+    values = np.sinh(fine) * scale + centre
+    mixed = np.linspace(0, 1, POINTS + 1) * CURVED + (values - lower) / width * (1 - CURVED)
+    edges = np.interp(np.linspace(0, 1, bins + 1), mixed, values)
+    edges = np.unique(np.rint(edges / column.step) * column.step)
+    inner = edges[(edges > lower) & (edges < upper)]
+    return [lower, *(float(edge) for edge in inner), upper]
 
 
 class FittedMarginals(ModelFreeFitted):

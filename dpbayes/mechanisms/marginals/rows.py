@@ -22,6 +22,7 @@ _DRAWN = 0.3
 _BY = 20_000  # rows at a time
 _CELLS = 8_000_000  # rows times fine levels at a time
 _LEAST = 1e-12  # smallest share of a level
+_POSSIBLE = 1e-200  # so that rows can be matched to margins even if a probability underflows
 _BALANCING = 20  # rounds of proportional fitting of levels inside a group
 
 
@@ -300,4 +301,5 @@ def _chances(
     levels = np.flatnonzero(group.of == number)
     apart = group.fine[levels] - group.basis[number]
     chances = softmax(np.log(every[levels] / every[levels].sum()) + linear @ apart.T)
+    chances = np.maximum(chances, _POSSIBLE)
     return chances if allowed is None else chances * allowed[:, levels]
