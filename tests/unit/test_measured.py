@@ -429,7 +429,13 @@ def test_strong_relations_do_not_fill_an_empty_tail(upper):
 
 @pytest.mark.parametrize(
     ("bounds", "crowded", "narrow"),
-    [((-500.0, 1500.0), 0, 20), ((-3000.0, 0.5), 0, 30), ((0.0, 60.0), 0, 1), ((1.0, 1e6), 1, 300)],
+    [
+        ((-500.0, 1500.0), 0, 20),
+        ((-3000.0, 0.5), 0, 30),
+        ((0.0, 60.0), 0, 1),
+        ((1.0, 1e6), 1, 300),
+        ((-1e6, -1.0), -2, 300),
+    ],
 )
 def test_bins_are_narrow_where_values_may_crowd(bounds, crowded, narrow):
     edges = np.array(

@@ -251,9 +251,9 @@ def auto_bins(column: Column, weight: float) -> BinRule:
     """Default number of bins of a numeric column, or their edges, from public facts.
 
     Whole numbers up to ``UNIT_BINS`` apart have a bin each. Where the bounds are wide for the
-    values that may lie between them, half of the bins have equal width and half become narrower
-    towards 0, or towards a lower bound above it: values may be spread over the bounds or crowd at
-    one place, and public facts do not say which.
+    values that may lie between them, some bins have equal width and the others (``CURVED``) become
+    narrower towards 0, or towards the bound nearest to it: values may be spread over the bounds or
+    crowd at one place, and public facts do not say which.
 
     Args:
         weight: public number of records times epsilon.
@@ -263,10 +263,12 @@ def auto_bins(column: Column, weight: float) -> BinRule:
     bins = round(BINS * min(max(math.sqrt(weight / USUAL), 1), FINER))
     if column.whole and width <= UNIT_BINS:
         return int(width) + 1
-    if column.type == "date" or (lower > 0 and upper <= WIDE * lower and not column.whole):
+    near, far = sorted((abs(lower), abs(upper)))
+    one_sign = lower * upper > 0
+    if column.type == "date" or (one_sign and far <= WIDE * near and not column.whole):
         return bins
-    centre = 0.0 if lower < 0 < upper else lower
-    scale = 1.0 if column.type == "count" else lower if lower > 0 else width / CROWDED
+    centre = min(max(0.0, lower), upper)
+    scale = 1.0 if column.type == "count" else near if one_sign else width / CROWDED
     low, high = np.arcsinh((np.array([lower, upper]) - centre) / scale)
     fine = np.linspace(low, high, POINTS + 1)
     values = np.sinh(fine) * scale + centre
