@@ -590,6 +590,10 @@ THIRD = {
     "an index behind a comparison": (GOOD, [
         (DATA, f"{DATA}\n  vector[3] c;"),
         beforehand("vector[n] z;\n  for (i in 1:n) z[i] = y[i] > 1 && c[9] > 0;")]),
+    "a column that only some records come to": (COVARIATES, [
+        beforehand("vector[n] z;\n  for (i in 1:n) z[i] = y[i] == 1.5 ? X[i, 9] : 0;")]),
+    "a column behind a comparison": (COVARIATES, [
+        beforehand("vector[n] z;\n  for (i in 1:n) z[i] = y[i] > 1 && X[i, 9] > 0;")]),
     "a division that only some records come to": (GOOD, [
         (DATA, f"{DATA}\n  int zero;"),
         beforehand("vector[n] z;\n  for (i in 1:n) z[i] = y[i] == 1.5 ? 1 %/% zero : 0;")]),

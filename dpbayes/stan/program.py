@@ -93,11 +93,21 @@ class StanProgram:
                 declare the data that mechanisms change.
         """
         chosen = family_of(family)
+        for name in sorted(set(chosen.constants).intersection(GIVEN)):
+            raise ProgramError(
+                f"family {family!r}: the constant {name!r} is given by dpbayes. Leave it out."
+            )
         if chosen.make is not None:
             generated: StanProgram = chosen.make()
             return generated
         if chosen.program is None:
-            return cls._read(stan_directory() / f"{chosen.file}.stan", bundled=True)
+            path = stan_directory() / f"{chosen.file}.stan"
+            if path.parent != stan_directory() or not path.is_file():  # not ".." or another folder
+                raise ProgramError(
+                    f"family {family!r}: file = {chosen.file!r} is no bundled program; give the "
+                    "path of a program of your own as `program`."
+                )
+            return cls._read(path, bundled=True)
         program = cls.from_file(chosen.program)
         for name in chosen.switches:
             if name not in program.declared("data"):

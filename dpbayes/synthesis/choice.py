@@ -27,6 +27,7 @@ from dpbayes.privacy.noise import Noise, SecureNoise
 from dpbayes.privacy.statistic import scale_for
 from dpbayes.records.overlap import TableSketch
 from dpbayes.schema import Rows
+from dpbayes.stan.proof.check import each_by_itself
 from dpbayes.synthesis.synthesizer import Synthesizer, findings_of
 
 # Long enough for a thousand near-independent draws of a prior.
@@ -166,6 +167,11 @@ def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
                 f"program {model.program.name!r} is not proved to keep the contract: "
                 f"{findings[0]} A private choice takes programs that are proved."
             )
+        if model is not None and not each_by_itself(model.program):
+            raise ProgramError(
+                f"program {model.program.name!r} puts public covariates of several records "
+                "together: its records cannot be evaluated in blocks, as a private choice does."
+            )
 
 
 def choice_loss(epsilon: float, adjacency: Adjacency) -> Loss:
@@ -190,6 +196,9 @@ def _score(
     if plain.engine.draw != "chain":  # points of the prior are public: any engine will do
         plain = plain.with_engine("embedded")
     on = BoundRecords(plain.task(records))
+    # The engine for points evaluates records in blocks of one size: no record has another last bit
+    # beside other records, which a user's program could magnify.
+    scored = BoundRecords(plain.with_engine("candidates").task(records))
     if reference is None:
         points = on.blank.rebind(weights=np.zeros(on.task.rows)).sample(POINTS)
     else:
@@ -197,8 +206,9 @@ def _score(
         points = BoundRecords(task).unweighted_released.draws
     # A point at which a density is not defined counts as the lower end for that record.
     # The record that stands in for an empty table counts as none.
-    counts = on.present * on.kinds.counts
-    sums = [counts @ np.clip(np.nan_to_num(f, nan=window[0]), *window) for f in on.log_lik(points)]
+    counts = scored.present * scored.kinds.counts
+    log_liks = (np.nan_to_num(f, nan=window[0]) for f in scored.log_lik(points))
+    sums = [counts @ np.clip(f, *window) for f in log_liks]
     return float(special.logsumexp(sums) - np.log(len(sums)))
 
 

@@ -27,7 +27,7 @@ from dpbayes.records.chunks import IN_PARTS, Chunks, Table, check_cluster, plain
 from dpbayes.records.fingerprint import content_digest, hash_of
 from dpbayes.schema import Schema
 from dpbayes.stan.model import Model, ModelChoice
-from dpbayes.stan.proof.check import Finding, each_by_itself
+from dpbayes.stan.proof.check import Finding, same_bits
 from dpbayes.synthesis.fit import Fit
 
 G = TypeVar("G", bound=Fitted)
@@ -121,9 +121,7 @@ class Synthesizer(Generic[F_co]):
                 claim = claim.assuming(*self.model.assumptions)
             else:
                 claim = claim.assuming(ANY_PROGRAM)
-            program = self.model.program  # rows are padded with copies that count for nothing
-            padded = each_by_itself(program) and (program.counted or claim.draw == "candidates")
-            if self.mechanism.needs_proof and not (program.bundled or padded):
+            if self.mechanism.needs_proof and not same_bits(self.model.program, claim.draw):
                 claim = claim.assuming(SAME_BITS)
         for loss, purpose in self.paid:
             claim = claim.having_paid(loss, purpose)

@@ -14,6 +14,7 @@ from dpbayes.engines.proposal import with_rows
 from dpbayes.mechanisms.posterior.records import BoundRecords, bind_stage
 from dpbayes.mechanisms.posterior.stage import Stage
 from dpbayes.mechanisms.posterior.weights import ConstantWeights, Reference
+from dpbayes.privacy.assumptions import SAME_BITS
 from dpbayes.schema.rows import Rows
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.program import GIVEN, MULTIPLICITY, StanProgram
@@ -407,3 +408,16 @@ def test_constants_are_not_cut_with_the_records(tmp_path):
     for n in (5, 6, 7):
         on = made.task(pd.DataFrame({"y": np.full(n, 1.5)})).shared(BoundRecords)
         assert len(on.data["Z"]) == 6
+
+
+def test_products_with_columns_leave_last_bits_to_the_user(tmp_path):
+    """With many columns they depend on the number of rows, which padding does not fix."""
+    path = tmp_path / "columns.stan"
+    path.write_text(COUNTED)
+    model = dpb.Program(path, "y ~ x")
+    made = dpb.Synthesizer(SCHEMA, dpb.Censored(1), model)
+    assert SAME_BITS in made.guarantee().assumptions
+    assert SAME_BITS not in made.with_engine("candidates").guarantee().assumptions
+    path.write_text(MAGNIFIED)
+    alone = dpb.Synthesizer(UNIFORM, dpb.Censored(1), dpb.Program(path, "y ~ 1"))
+    assert SAME_BITS not in alone.guarantee().assumptions

@@ -322,8 +322,38 @@ def test_a_family_from_outside_the_package(schema, records, tmp_path):
     assert (program.name, program.bundled) == ("other_name", False)  # its contract is checked
     settings = dpb.SamplerSettings(chains=2, warmup=50, draws=20, seed=1)
     model = dpb.Regression("ill ~ sex", "mine")
-    synthesizer = dpb.Synthesizer(schema, dpb.Censored(1.0), model, settings=settings)
+    with pytest.raises(dpb.ProgramError, match="not proved"):
+        dpb.Synthesizer(schema, dpb.Censored(1.0), model, settings=settings)
+    synthesizer = dpb.Synthesizer(
+        schema, dpb.Censored(1.0), model, settings=settings, allow_unproved=True
+    )
     release = synthesizer.fit(records, allow_nonconvergence=True).sample(1, seed=1)
     assert set(release.datasets[0]["ill"]) <= {"no", "yes"}
     assert release.settings["family"] == "mine"
     assert "the user's claim" in release.guarantee.paragraph()
+
+
+@pytest.mark.parametrize(
+    "file", ["/etc/hosts", "../stan_models/poisson", "inference/noisy_score", "none"]
+)
+def test_a_family_names_a_bundled_program_or_a_file_of_its_own(file, tmp_path):
+    """A path in the place of a bundled program's name would make its text trusted."""
+    path = tmp_path / "mine.stan"
+    path.write_text(dpb.StanProgram.for_family("poisson").text)
+    priors = {"intercept": (0.0, 1.0), "coefficient": 1.0, "group_sd": 1.0}
+    for k, name in enumerate((file, str(path.with_suffix("")))):
+        family = dpb.Family(f"odd_{abs(hash(file))}_{k}", "odd", "count", "none", priors, file=name)
+        dpb.register_family(family)
+        with pytest.raises(dpb.ProgramError, match="no bundled program"):
+            dpb.StanProgram.for_family(family.name)
+
+
+def test_a_family_does_not_replace_what_is_given():
+    priors = {"intercept": (0.0, 1.0), "coefficient": 1.0, "group_sd": 1.0}
+    counts = {"multiplicity": np.full(41, 50.0)}
+    family = dpb.Family(
+        "fifty", "fifty times", "count", "none", priors, file="poisson", constants=counts
+    )
+    dpb.register_family(family)
+    with pytest.raises(dpb.ProgramError, match="'multiplicity' is given by dpbayes"):
+        dpb.StanProgram.for_family("fifty")

@@ -100,7 +100,7 @@ def test_adjacency_and_delta_of_the_budget_decide_the_cost(url):
     quarter = Guarantee("censored", Loss.bounded_range(0.25), "strict", POSTERIOR, "chain")
     reserve(ledger, quarter.for_datasets(20), "zcdp", other)
     assert ledger.account("zcdp").spent == (pytest.approx(2.73, abs=0.005), "zCDP")
-    with pytest.raises(BudgetError, match="What still fits: --epsilon 0"):
+    with pytest.raises(BudgetError, match="What still fits: `epsilon=0"):
         reserve(ledger, quarter.for_datasets(20), "zcdp", other)
 
 
@@ -127,9 +127,9 @@ def test_a_loss_without_pure_epsilon_is_paid_at_the_delta_of_the_budget(url):
     spent, rule = ledger.account("cps").spent
     assert rule == "mixed"
     assert 3.3 < spent < 3.5
-    with pytest.raises(BudgetError, match="What still fits: --epsilon 0") as refused:
+    with pytest.raises(BudgetError, match="What still fits: `epsilon=0") as refused:
         reserve(ledger, GAUSSIAN)
-    epsilon = float(str(refused.value).split("--epsilon ")[1].split()[0])
+    epsilon = float(str(refused.value).split("`epsilon=")[1].split("`")[0])
     assert 0.2 < epsilon < 1
     reserve(ledger, replace(GAUSSIAN, once=Loss.concentrated(rho_for(epsilon, 1e-9))))
     assert 3.49 < ledger.account("cps").spent[0] <= 3.5
@@ -201,7 +201,7 @@ def test_a_refusal_says_what_fits_and_it_does(url):
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 1.0)
     claim = dpb.Anchored(0.4).guarantee()
-    with pytest.raises(BudgetError, match=r"2 data set\(s\) at this ε, or --epsilon 0\.2816"):
+    with pytest.raises(BudgetError, match=r"2 data set\(s\) at this ε, or `epsilon=0\.2816"):
         reserve(ledger, claim.for_datasets(4))
     reserve(ledger, dpb.Anchored(0.2816).guarantee().for_datasets(4))
     assert ledger.account("cps").left < 0.001

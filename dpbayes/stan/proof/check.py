@@ -15,17 +15,22 @@ break the contract; a finding that shows a breach has ``broken`` set.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
 
 from dpbayes.core.errors import ProgramError
-from dpbayes.stan.program import GIVEN, StanProgram, functions_in, stan_directory
+from dpbayes.privacy.guarantee import Draw
+from dpbayes.stan.program import GIVEN, StanProgram, functions_in, stan_directory, without_comments
 from dpbayes.stan.proof import functions as stan
 from dpbayes.stan.proof.priors import improper
 from dpbayes.stan.proof.syntax import Node, Unreadable, every, parse
 from dpbayes.stan.proof.template import CLAMP, CONFIDENTIAL, Template, rows_of
+
+# Ways to make a matrix.
+_MATRIX = re.compile(r"matrix|append_|outer|'")
 
 
 class Finding(NamedTuple):
@@ -76,13 +81,14 @@ def prove(
     """Analyse a program's text.
 
     Args:
-        program: the program; a bundled one, or a copy of one, needs no proof.
+        program: the program; a bundled one needs no proof. A copy of one is a user's program: its
+            data may have other roles.
         private: names of the confidential entries of the data block.
         drawn: those of them that hold synthetic values while y_rep is drawn; y_rep may depend on
             these.
     """
-    if program.bundled or program.text in _bundled_texts():
-        return Proof((), rows_in(program))
+    if program.bundled:
+        return Proof()
     try:
         tree = parse(program.text)
         # A sequence's program is combined from the listing, so that both texts must agree.
@@ -107,6 +113,18 @@ def each_by_itself(program: StanProgram) -> bool:
     return program.bundled or prove(program, rows, rows).proved
 
 
+def same_bits(program: StanProgram, draw: Draw | None) -> bool:
+    """Tell whether no record's term can have another last bit beside other records.
+
+    Rows have copies at both ends, and with ``candidates`` come in blocks of one size. A product of
+    a matrix with many columns also depends on the number of rows (``engines/apart.py``).
+    """
+    if not each_by_itself(program):
+        return False
+    padded = program.counted and not _MATRIX.search(without_comments(program.text))
+    return program.bundled or draw == "candidates" or padded
+
+
 def proof_of_pieces(program: StanProgram, pieces: Sequence[tuple[str, Proof]]) -> Proof:
     """Combine the proofs of a sequence's programs; dpbayes itself writes all other parts.
 
@@ -129,7 +147,7 @@ def rows_in(program: StanProgram) -> tuple[str, ...]:
         blocks = {block.kind: block for block in parse(program.text).present}
     except (Unreadable, RecursionError):
         return ()
-    return tuple(rows_of(blocks["data_block"])) if "data_block" in blocks else ()
+    return tuple(rows_of(blocks["data_block"], maybe=True)) if "data_block" in blocks else ()
 
 
 def _findings(
@@ -193,13 +211,6 @@ def _bundled_functions() -> dict[str, list[Node]]:
         if function not in definitions:
             definitions.append(function)
     return by_name
-
-
-@cache
-def _bundled_texts() -> frozenset[str]:
-    """Collect the texts of the bundled programs, of which a user may have a copy."""
-    paths = stan_directory().glob("*.stan")
-    return frozenset(StanProgram.from_file(path).text for path in paths)
 
 
 def refuse_broken(

@@ -41,12 +41,22 @@ SWITCHES = {"log_lik": "emit", "y_rep": "emit_y_rep"}
 SEPARATOR = "__"  # in a sequence, between a name and the label of its column
 
 
-def rows_of(data: Node) -> dict[str, Node]:
-    """Return the declarations of a data block with a value or row for each record, by name."""
+def rows_of(data: Node, *, maybe: bool = False) -> dict[str, Node]:
+    """Return the declarations of a data block with a value or row for each record, by name.
+
+    Args:
+        maybe: with those that have it in one case only, as of size ``T > 0 ? n : 0``.
+    """
+
+    def counts(size: Node | None) -> bool:
+        if size is not None and size.kind == "ternary":
+            return maybe and any(map(counts, size.present))
+        return _is_word(size, "n")
+
     return {
         part[0].text: declaration
         for declaration in data.present
-        if _is_word(next(iter(declared_sizes(declaration[0])), None), "n")
+        if counts(next(iter(declared_sizes(declaration[0])), None))
         for part in declaration.present[1:]
     }
 
@@ -383,9 +393,12 @@ class Template(Expressions):
             sources = known.sources | self._of_entry(node[2], index)
             self.scope[name] = replace(known, sources=sources)
 
-    def _of_entry(self, node: Node, index: str) -> frozenset[str]:
+    def _of_entry(self, node: Node, index: str, *, always: bool = True) -> frozenset[str]:
         """Return the confidential data in an expression of a record's own entries.
 
+        Args:
+            always: every record comes to the expression. Otherwise no index of a column may stand
+                there: it would be an error at some records alone if there is no such column.
         Raises:
             Unclear: it has other parts than such entries, constants, comparisons and choices.
         """
@@ -399,13 +412,18 @@ class Template(Expressions):
             constant = all(
                 place.kind == "single" and place[0].kind == "number" for place in node.present[2:]
             )
-            if known is not None and known.by_record and constant:
+            reached = always or len(node.present) == 2
+            if known is not None and known.by_record and constant and reached:
                 return known.sources
         elif node.kind in ("ternary", "unary") or (
             node.kind == "binary" and node[1].text in COMPARISONS
         ):
             parts = [part for part in node.present if part.kind != "word"]
-            return frozenset[str]().union(*(self._of_entry(part, index) for part in parts))
+            first = always, always and node[1].text not in ("&&", "||") and node.kind != "ternary"
+            parted = zip(parts, (first[0], first[1], first[1]), strict=False)
+            return frozenset[str]().union(
+                *(self._of_entry(part, index, always=each) for part, each in parted)
+            )
         self._unclear(
             node,
             f"a loop over the records takes entries as y[{index}], numbers, names of "
