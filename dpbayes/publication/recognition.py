@@ -14,7 +14,7 @@ from dpbayes.core.errors import LedgerError
 from dpbayes.core.lazy import sa
 from dpbayes.publication.database import TABLES
 from dpbayes.records.fingerprint import salted
-from dpbayes.records.overlap import Identity, Known, Sketch, largest_share
+from dpbayes.records.overlap import Identity, Known, Sketch, SketchIndex
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,7 @@ def require_own(
 def overlaps(connection: sa.Connection, account: int, found: KnownRecords) -> list[Overlap]:
     """Other data sets with records in common with these, the largest share first."""
     shares: dict[str, float] = {}
+    index = SketchIndex(found.sketches)
     query = (
         sa.select(TABLES.dataset.c.name, TABLES.sketch)
         .join(TABLES.dataset, TABLES.dataset.c.id == TABLES.sketch.c.dataset_id)
@@ -138,7 +139,7 @@ def overlaps(connection: sa.Connection, account: int, found: KnownRecords) -> li
     )
     for row in connection.execute(query):
         sketch = Sketch.from_bytes(row.kind, row.size, row.hashes)
-        share = largest_share(found.sketches, [sketch])
+        share = index.share(sketch)
         shares[row.name] = max(share, shares.get(row.name, 0.0))
     shared = [Overlap(name, share) for name, share in shares.items() if share > 0]
     return sorted(shared, key=lambda overlap: -overlap.share)

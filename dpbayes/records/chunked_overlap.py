@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from dpbayes.core.lazy import pd
 from dpbayes.records.chunks import ChunkedTable, Chunks, Table, nothing
 from dpbayes.records.fingerprint import SUMS, cell_texts, content_sum, row_texts, sum_digest
-from dpbayes.records.overlap import DISTINCT, FEWEST, KEPT, Identity, Kind, Known, Sketch
+from dpbayes.records.overlap import (
+    DISTINCT,
+    FEWEST,
+    KEPT_IN_LEDGER,
+    Identity,
+    Kind,
+    Known,
+    Sketch,
+    kept_of_column,
+)
 from dpbayes.schema.table import Schema
 
 Hashes = NDArray[np.uint64]
@@ -26,7 +35,7 @@ class ChunkSketch:
 
     Attributes:
         sums: ``content_sum`` of the declared columns, and of all columns.
-        smallest: the ``KEPT + 1`` smallest keyed hashes of the distinct elements of each view, or
+        smallest: the ``KEPT_IN_LEDGER + 1`` smallest keyed hashes of the distinct elements of each view, or
             all if there are fewer; ascending.
     """
 
@@ -41,19 +50,19 @@ class ChunkSketch:
         return ChunkSketch((sums[0], sums[1]), smallest)
 
     def different(self, view: str) -> int:
-        """Number of distinct elements of a view: exact up to ``KEPT``, an estimate beyond.
+        """Number of distinct elements of a view: exact up to ``KEPT_IN_LEDGER``, an estimate beyond.
 
         The k-th smallest of D uniform hashes is about k / D; the estimate of D has a standard error
-        of 1.6 % (Bar-Yossef, Jayram, Kumar, Sivakumar & Trevisan, 2002).
+        of 0.4 % (Bar-Yossef, Jayram, Kumar, Sivakumar & Trevisan, 2002).
         """
         hashes = self.smallest[view]
-        if len(hashes) <= KEPT:
+        if len(hashes) <= KEPT_IN_LEDGER:
             return len(hashes)
-        return round((KEPT - 1) / (float(hashes[KEPT - 1]) / 2.0**64))
+        return round((KEPT_IN_LEDGER - 1) / (float(hashes[KEPT_IN_LEDGER - 1]) / 2.0**64))
 
-    def sketch(self, kind: Kind, view: str) -> Sketch:
+    def sketch(self, kind: Kind, view: str, kept: int) -> Sketch:
         """Sketch of the distinct elements of a view; their multiplicity is not known."""
-        return Sketch(kind, self.different(view), self.smallest[view][:KEPT].copy())
+        return Sketch(kind, self.different(view), self.smallest[view][:kept].copy())
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +83,16 @@ class ChunkedIdentity(Identity):
         parts = self.given.once((salt, repr(self.records.schema)), lambda: self._trace(salt))
         n, views = len(self.records), sorted(self.records.schema.columns)
         enough = [v for v in views if n >= FEWEST and parts.different(v) >= DISTINCT * n]
+        per_column = kept_of_column(KEPT_IN_LEDGER, len(enough))
         return Known(
             (sum_digest(parts.sums[0]),),
             (sum_digest(parts.sums[1]),),
             parts.different(ALL) >= DISTINCT * n,
             not n,
-            (parts.sketch("rows", ROWS), *(parts.sketch("column", view) for view in enough)),
+            (
+                parts.sketch("rows", ROWS, KEPT_IN_LEDGER),
+                *(parts.sketch("column", view, per_column) for view in enough),
+            ),
         )
 
     def _trace(self, salt: str) -> ChunkSketch:
@@ -119,4 +132,4 @@ def _hashed(key: bytes, texts: list[str]) -> Hashes:
 
 
 def _smallest(*hashes: Hashes) -> Hashes:
-    return np.unique(np.concatenate(hashes))[: KEPT + 1]
+    return np.unique(np.concatenate(hashes))[: KEPT_IN_LEDGER + 1]

@@ -2,8 +2,9 @@
 
 Tables are compared in several views. One is the rows over all declared columns. The others are
 single columns that tell records apart (an income, a date of birth): they recognise a table that has
-gained or lost a column, or in which a column was renamed or recoded. A ledger also compares the
-shapes of rows, which do not change if all columns are rescaled, rounded, renamed or recoded.
+gained or lost a column, or in which a column was renamed or recoded. A ledger also compares small
+sets of columns that together tell records apart, and the shapes of rows, which do not change if all
+columns are rescaled, rounded, renamed or recoded.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ from numpy.typing import NDArray
 
 from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
+from dpbayes.records.column_sets import hashed_sets
 from dpbayes.records.fingerprint import cell_texts, content_digest, content_sum, sum_digest
 from dpbayes.records.shapes import shapes
 
-Kind = Literal["rows", "column", "shape"]
+Kind = Literal["rows", "column", "set", "shape"]
 SHARE = 0.5  # share of common records from which two tables count as the same data
 KEPT = 4096  # hashes of a sketch: overlaps are exact up to so many rows, estimates beyond
+# In a ledger: 0.5 MB for rows, and 2 MB for all columns. A small table inside a large one is
+# recognised only by those of its hashes that the large one has kept, too.
+KEPT_IN_LEDGER = 65_536
+KEPT_OF_COLUMNS = 4 * KEPT_IN_LEDGER
 KEPT_OF_SHAPES = 512  # fewer, as there are many views; a share has a standard error of 2 to 4 %
 # A view tells records apart if it has at least so many distinct elements per record. Elements of
 # other persons then rarely coincide: n records take about n (1 - n / 2D) of D equally likely
@@ -66,7 +72,11 @@ class Identity:
             (content_digest(self.given), sum_digest(content_sum(self.given))),
             tells_apart(self.given),
             self.records.empty,
-            sketches(self.records, salt) + _shape_sketches(self.records, salt),
+            (
+                *sketches(self.records, salt, KEPT_IN_LEDGER),
+                *_set_sketches(self.records, salt),
+                *_shape_sketches(self.records, salt),
+            ),
         )
 
 
@@ -100,7 +110,7 @@ class Sketch:
     Attributes:
         kind: kind of the view.
         size: number of elements.
-        hashes: the smallest hashes, shape (min(size, KEPT),), ascending.
+        hashes: the smallest hashes, ascending; all if there are few.
     """
 
     kind: Kind
@@ -120,7 +130,7 @@ class Sketch:
         return cls(kind, len(elements), hashes[:kept].copy())
 
     def share(self, other: Sketch) -> float:
-        """Common elements as a share of the smaller table; an estimate beyond ``KEPT`` elements."""
+        """Common elements as a share of the smaller table; an estimate where hashes were dropped."""
         if self.kind != other.kind or not (self.size and other.size):
             return 0.0
         # Up to the last hash of a truncated sketch, both sketches are complete.
@@ -203,9 +213,32 @@ class TableSketch:
         return cls(tree["salt"], tuple(map(Sketch.from_dict, tree["sketches"])))
 
 
-def sketches(records: pd.DataFrame, salt: str) -> tuple[Sketch, ...]:
-    """Sketches of all views of validated records."""
-    return tuple(Sketch.of(kind, elements, salt) for kind, elements in views(records))
+def sketches(records: pd.DataFrame, salt: str, kept: int = KEPT) -> tuple[Sketch, ...]:
+    """Sketches of the rows and of telling columns of validated records.
+
+    Args:
+        records: validated records.
+        salt: the key, hex.
+        kept: number of hashes to keep of each view; fewer if there are many telling columns.
+    """
+    viewed = list(views(records))
+    per_column = kept_of_column(kept, len(viewed) - 1)
+    return tuple(
+        Sketch.of(kind, elements, salt, kept if kind == "rows" else per_column)
+        for kind, elements in viewed
+    )
+
+
+def kept_of_column(kept: int, columns: int) -> int:
+    """Number of hashes to keep of each of several telling columns."""
+    return min(kept, max(KEPT, KEPT_OF_COLUMNS // max(1, columns)))
+
+
+def _set_sketches(records: pd.DataFrame, salt: str) -> tuple[Sketch, ...]:
+    if len(records) < FEWEST:
+        return ()
+    sets = hashed_sets(records, salt, DISTINCT)
+    return tuple(Sketch("set", size, hashes) for size, hashes in sets)
 
 
 def _shape_sketches(records: pd.DataFrame, salt: str) -> tuple[Sketch, ...]:
@@ -214,9 +247,34 @@ def _shape_sketches(records: pd.DataFrame, salt: str) -> tuple[Sketch, ...]:
     )
 
 
+class SketchIndex:
+    """Sketches of a table, sorted so that only pairs with a common hash need be compared.
+
+    Args:
+        sketches: sketches of a table's views.
+    """
+
+    def __init__(self, sketches: Sequence[Sketch]) -> None:
+        self._sketches = sketches
+        pool = np.concatenate([np.empty(0, np.uint64), *(s.hashes for s in sketches)])
+        owners = np.repeat(np.arange(len(sketches)), [s.hashes.size for s in sketches])
+        order = np.argsort(pool, kind="stable")
+        self._pool, self._owners = pool[order], owners[order]
+
+    def share(self, other: Sketch) -> float:
+        """Largest share of common elements with a view of another table."""
+        first = np.searchsorted(self._pool, other.hashes, side="left")
+        end = np.searchsorted(self._pool, other.hashes, side="right")
+        owners: set[int] = set()
+        for a, b in np.unique(np.column_stack([first, end])[end > first], axis=0).tolist():
+            owners.update(self._owners[a:b].tolist())
+        return max((self._sketches[k].share(other) for k in owners), default=0.0)
+
+
 def largest_share(ours: Sequence[Sketch], theirs: Sequence[Sketch]) -> float:
     """Largest share of common elements, over all pairs of views of the same kind."""
-    return max((own.share(other) for own in ours for other in theirs), default=0.0)
+    index = SketchIndex(ours)
+    return max((index.share(other) for other in theirs), default=0.0)
 
 
 def views(records: pd.DataFrame) -> Iterator[tuple[Kind, list[str]]]:

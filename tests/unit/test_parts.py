@@ -293,8 +293,8 @@ def test_what_parts_are_known_by_is_what_a_frame_is_known_by(monkeypatch):
         assert column[0].share(column[1]) == 1
     other = identity(cut(BAD["a level"].assign(job="a", pay="1"), 100)).known(SALT)
     assert other.declared != parts.declared
-    monkeypatch.setattr(overlap, "KEPT", 64)
-    monkeypatch.setattr(parted_overlap, "KEPT", 64)
+    monkeypatch.setattr(overlap, "KEPT_IN_LEDGER", 64)
+    monkeypatch.setattr(parted_overlap, "KEPT_IN_LEDGER", 64)
     one, every = (identity(cut(r, 90)).known(SALT) for r in (records().head(160), records()))
     assert every.sketches[0].hashes.size == 64
     # Four standard errors of an estimate by 64 hashes, of the number and of what is common.

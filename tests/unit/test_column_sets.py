@@ -1,0 +1,89 @@
+"""A ledger knows records again by small sets of columns, and takes other persons for others."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpbayes.records import column_sets
+from dpbayes.records.overlap import Identity, largest_share
+
+SALT = "ab" * 32
+N = 1500
+
+
+def survey(n=N, seed=3):
+    """Eight columns, of which no single one tells records apart."""
+    rng = np.random.default_rng(seed)
+    answers = {f"q{i}": rng.choice(list("abcdef"), n) for i in range(6)}
+    return pd.DataFrame(
+        {**answers, "age": rng.integers(18, 90, n), "hours": rng.integers(0, 60, n)}
+    )
+
+
+def sketches(table):
+    return Identity(table, table).known(SALT).sketches
+
+
+OURS = sketches(survey())
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(1, None), slice(None, None, 2)])
+@pytest.mark.parametrize("left_out", [
+    ["q0", "q1"], ["q4", "age"], ["age", "hours"], ["q0", "q2", "q5"], ["q3", "q4", "hours"],
+    ["q0", "q1", "q2", "q3"], ["q1", "q2", "q5", "hours"],
+])  # fmt: skip
+def test_records_are_known_again_without_columns(left_out, rows):
+    part = survey().drop(columns=left_out).iloc[rows]
+    theirs = sketches(part)
+    assert largest_share(OURS, theirs) >= 0.5
+    assert largest_share(theirs, OURS) >= 0.5
+
+
+def test_names_are_not_needed_when_two_columns_are_left_out():
+    part = survey().drop(columns=["q1", "q4"]).iloc[1:].set_axis(list("uvwxyz"), axis="columns")
+    assert largest_share(OURS, sketches(part)) >= 0.5
+
+
+@pytest.mark.parametrize("seed", range(4, 9))
+@pytest.mark.parametrize("left_out", [[], ["q0", "q1"], ["q0", "q1", "q2", "hours"]])
+def test_other_persons_with_the_same_columns_are_not(left_out, seed):
+    others = survey(seed=seed).drop(columns=left_out)
+    assert largest_share(OURS, sketches(others)) < 0.4
+
+
+def test_numbers_of_a_design_tell_no_persons_apart():
+    """Two studies of 50 schools have the same numbers of schools and pupils, whoever took part."""
+    ours, theirs = (
+        pd.DataFrame(
+            {
+                "school": np.arange(N) // 30,
+                "pupil": np.arange(N) % 30,
+                "ill": np.random.default_rng(seed).choice(["no", "yes"], N),
+            }
+        )
+        for seed in (1, 2)
+    )
+    # The row itself holds an answer; the pair of numbers alone would be common to all.
+    kinds = [s.kind for s in sketches(ours)]
+    assert "set" not in kinds
+    assert "set" not in [s.kind for s in sketches(theirs)]
+
+
+def test_number_and_size_are_bounded_and_hashes_need_the_key():
+    rng = np.random.default_rng(1)
+    wide = pd.DataFrame({f"q{i}": rng.choice(list("abcdef"), 9000) for i in range(16)})
+    sets = list(column_sets.hashed_sets(wide, SALT, 0.9))
+    assert len(sets) == column_sets.MOST_NAMED  # without names, equal levels tell too little
+    assert max(hashes.size for _, hashes in sets) == column_sets.KEPT_OF_SETS
+    assert all(abs(size / 9000 - 0.95) < 0.1 for size, _ in sets)  # estimates
+    other = list(column_sets.hashed_sets(wide, "cd" * 32, 0.9))
+    assert not set(sets[0][1].tolist()) & set(other[0][1].tolist())
+
+
+def test_small_tables_inside_large_ones_are_found():
+    """Ten of 100,000 persons: the large table keeps enough hashes to have some of them."""
+    rng = np.random.default_rng(2)
+    large = pd.DataFrame({"income": rng.integers(0, 10**9, 100_000)})
+    known = sketches(large)
+    for start in range(0, 1000, 100):
+        assert largest_share(known, sketches(large.iloc[start : start + 10])) >= 0.5
