@@ -35,8 +35,8 @@ class ChunkSketch:
 
     Attributes:
         sums: ``content_sum`` of the declared columns, and of all columns.
-        smallest: the ``KEPT_IN_LEDGER + 1`` smallest keyed hashes of the distinct elements of each view, or
-            all if there are fewer; ascending.
+        smallest: the ``KEPT_IN_LEDGER + 1`` smallest keyed hashes of the distinct elements of each
+            view, or all if there are fewer; ascending.
     """
 
     sums: tuple[int, int]
@@ -50,7 +50,7 @@ class ChunkSketch:
         return ChunkSketch((sums[0], sums[1]), smallest)
 
     def different(self, view: str) -> int:
-        """Number of distinct elements of a view: exact up to ``KEPT_IN_LEDGER``, an estimate beyond.
+        """Number of distinct elements of a view: an estimate beyond ``KEPT_IN_LEDGER``.
 
         The k-th smallest of D uniform hashes is about k / D; the estimate of D has a standard error
         of 0.4 % (Bar-Yossef, Jayram, Kumar, Sivakumar & Trevisan, 2002).

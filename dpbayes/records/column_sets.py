@@ -2,10 +2,10 @@
 
 A table without some of its columns has other rows, and often no single column that tells records
 apart. But it still has, for example, age, hours and region, and these three tell records apart. The
-sets are found by a search tree, as in Reiter (1987): columns are added, the most telling first, until
-they tell records apart; then the same is done without each column of that set, and so on. So for
-every few columns that may be left out, there is a set without them. Both tables search by the same
-rule, and so arrive at common sets.
+sets are found by a search tree, as in Reiter (1987): columns are added, the most telling first,
+until they tell records apart; then the same is done without each column of that set, and so on. So
+for every few columns that may be left out, there is a set without them. Both tables search by the
+same rule, and so arrive at common sets.
 """
 
 from __future__ import annotations
@@ -119,7 +119,9 @@ class _Hashed:
         if self.part < 1:
             rows = rows[rows <= np.uint64(self.part * (2**64 - 1))]
         rows.sort()  # faster than np.unique
-        return rows[np.concatenate([[True], rows[1:] != rows[:-1]])[: rows.size]]
+        first = np.concatenate([[True], rows[1:] != rows[:-1]])[: rows.size]
+        distinct: Hashes = rows[first]
+        return distinct
 
     def first(self, without: frozenset[int], enough: float) -> tuple[int, ...] | None:
         """Add columns in order until their rows tell records apart; None if they never do."""

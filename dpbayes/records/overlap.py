@@ -130,7 +130,7 @@ class Sketch:
         return cls(kind, len(elements), hashes[:kept].copy())
 
     def share(self, other: Sketch) -> float:
-        """Common elements as a share of the smaller table; an estimate where hashes were dropped."""
+        """Common elements as a share of the smaller table; an estimate if hashes were dropped."""
         if self.kind != other.kind or not (self.size and other.size):
             return 0.0
         # Up to the last hash of a truncated sketch, both sketches are complete.
