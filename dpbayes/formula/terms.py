@@ -385,6 +385,8 @@ def _check_constants(where: str, name: str, nodes: Iterable[Node]) -> None:
 
 def _b_spline(values: Floats, knots: Floats, degree: int) -> Floats:
     """Evaluate B-splines on [0, 1] without the first, which the intercept replaces."""
+    if not len(values):  # scipy refuses none
+        return np.empty((0, len(knots) - 2 + degree))
     ends = np.concatenate([np.repeat(knots[0], degree), knots, np.repeat(knots[-1], degree)])
     basis = interpolate.BSpline.design_matrix(values, ends, degree).toarray()
     return np.asarray(basis[:, 1:])

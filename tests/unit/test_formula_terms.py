@@ -75,6 +75,15 @@ def rows_stay_apart(text):
 
 
 @pytest.mark.parametrize("term", TERMS)
+def test_every_kind_of_term_without_rows(term):
+    """An empty chunk, or an empty table under a declared number of rows."""
+    formula = Formula(f"y ~ {term}", SCHEMA)
+    none, some = (formula.design(SCHEMA.validate(table()).iloc[:rows]) for rows in (0, 3))
+    assert none.X.shape == (0, some.X.shape[1])
+    assert none.slope_X.shape == (0, some.slope_X.shape[1])
+
+
+@pytest.mark.parametrize("term", TERMS)
 def test_every_kind_of_term_row_by_row(term):
     rows_stay_apart(f"y ~ {term}")
 

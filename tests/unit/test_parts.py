@@ -128,6 +128,32 @@ def test_whether_there_is_a_record_decides_nothing_where_rows_are_noisy():
         assert fit.task.table.sample(10).empty
 
 
+@pytest.mark.parametrize("text", [
+    "bs(age, knots=[40])", "cr(age, knots=[40])", "poly(age, 2)", "log(age)", "job * age", "C(job)",
+])  # fmt: skip
+def test_analyses_are_kept_where_chunks_or_the_table_are_empty(text):
+    """What was drawn is paid for: no chunk may end the run."""
+    schema = dpb.Schema.from_dict(
+        {
+            "rows": 200,
+            "columns": {
+                "age": {"type": "count", "lower": 16, "upper": 90},
+                "job": {"type": "categorical", "levels": ["none", "a", "b", "-9"]},
+                "out": {"type": "binary", "levels": ["no", "yes"]},
+            },
+        }
+    )
+    some = records().head(200).assign(out="no")
+    none = some.head(0)
+    keep = [f"out ~ {text}"]
+    releases = [
+        fitted(given, schema, keep=keep).sample(1, seed=2).datasets[0]
+        for given in (some, Chunks.of(lambda: [none, some, none]), none, Chunks.of(lambda: [none]))
+    ]
+    pd.testing.assert_frame_equal(*releases[:2])
+    pd.testing.assert_frame_equal(*releases[2:])
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """The same records in every format that is read in parts: (source, options)."""

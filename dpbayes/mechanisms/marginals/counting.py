@@ -34,7 +34,7 @@ from dpbayes.mechanisms.marginals.groups import (
 )
 from dpbayes.mechanisms.marginals.margins import Shares, fit_shares, reconciled
 from dpbayes.mechanisms.tables.cells import TableCells
-from dpbayes.records.chunks import ChunkedTable, Table
+from dpbayes.records.chunks import ChunkedTable, Table, nothing
 from dpbayes.schema import Column as Declared
 from dpbayes.schema.rules import Values, numbers_of
 
@@ -124,7 +124,11 @@ class ChunkedCounts:
         parts = self.table.map(
             functools.partial(_counted, counted, self.cells, self.used, arguments)
         )
-        return functools.reduce(_sum, parts)
+        counts = [part for part in parts if part is not None]
+        if counts:
+            return functools.reduce(_sum, counts)
+        none = _counts(self.cells, self.used, nothing(self.table.schema))
+        return counted(none, *arguments)
 
 
 def _counted(
@@ -133,8 +137,9 @@ def _counted(
     used: Sequence[Declared],
     arguments: Sequence[Any],
     records: pd.DataFrame,
-) -> list[Ints]:
-    return counted(_counts(cells, used, records), *arguments)
+) -> list[Ints] | None:
+    """Count a chunk; None for one without records, which adds nothing."""
+    return counted(_counts(cells, used, records), *arguments) if len(records) else None
 
 
 def _counts(cells: TableCells, used: Sequence[Declared], records: pd.DataFrame) -> FineCounts:
