@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
+
+import numpy as np
 
 from dpbayes.core.errors import DataError, GuaranteeError, ProgramError, SchemaError, refused
 from dpbayes.core.frames import as_frame
@@ -31,6 +35,7 @@ from dpbayes.stan.proof.check import Finding, same_bits
 from dpbayes.synthesis.fit import Fit
 
 G = TypeVar("G", bound=Fitted)
+LARGEST = 1e15  # of the numbers among settings: whole numbers are exact in floats up to here
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ class Synthesizer(Generic[F_co]):
         mismatch = f"the settings of mechanism {mechanism.name!r} do not fit the schema"
         with refused(GuaranteeError, mismatch):
             mechanism.check(schema, bound_model)
+        _check_settings(mechanism)
         for name, value in (
             ("schema", schema),
             ("mechanism", mechanism),
@@ -347,3 +353,38 @@ def _refuse(findings: tuple[Finding, ...], model: Model | None) -> NoReturn:
         "program so that it can be proved (stan_models/README.md), or assert this with "
         "`allow_unproved=True`; the guarantee then says so."
     )
+
+
+def _check_settings(mechanism: Mechanism[Any]) -> None:
+    """Raise GuaranteeError for a setting that a release could not report as JSON, or a huge number.
+
+    It would end a run when the release is written, after it was paid for.
+    """
+    if not is_dataclass(mechanism):
+        return
+    for setting in fields(mechanism):
+        value = getattr(mechanism, setting.name, None)
+        try:
+            text = json.dumps(value, allow_nan=False, default=_reported)
+            json.loads(text, parse_int=_usual, parse_float=_usual)
+        except (TypeError, ValueError, RecursionError):
+            raise GuaranteeError(
+                f"{setting.name} = {str(value)[:40]!r}: a setting of mechanism {mechanism.name!r} "
+                f"must be made of text, truth values and numbers up to {LARGEST:g}."
+            ) from None
+
+
+def _reported(value: Any) -> Any:
+    """Plain form of a setting that is no JSON; TypeError for objects of Python itself."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if type(value).__module__ == "builtins":
+        raise TypeError
+    return None  # weights, public records, a model: they check their own settings
+
+
+def _usual(text: str) -> None:
+    if abs(float(text)) > LARGEST:
+        raise ValueError

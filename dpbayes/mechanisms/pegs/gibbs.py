@@ -19,7 +19,7 @@ from dpbayes.mechanisms.pegs.blocks import Conditionals, draw_blocks
 from dpbayes.mechanisms.pegs.cost import Grain, Kind, Sampler, alpha_for
 from dpbayes.mechanisms.pegs.keys import KeyLayout
 from dpbayes.mechanisms.pegs.public import PublicRecords
-from dpbayes.mechanisms.tables.cells import MAX_CELLS, TableCells
+from dpbayes.mechanisms.tables.cells import MAX_CELLS, TableCells, check_bins
 from dpbayes.privacy.accounting import NOTHING, Loss, check_delta, rho_for, stated
 from dpbayes.privacy.guarantee import (
     PUBLIC_INPUTS,
@@ -302,6 +302,8 @@ class Gibbs(GibbsChains):
 
     def check(self, schema: Schema, model: Any) -> None:
         super().check(schema, model)
+        if self.bins is not None:
+            check_bins(self.bins)
         if schema.rows.share and self.records is not None:
             raise GuaranteeError(
                 f"records = {self.records}: a noisy number of rows would be paid for and not used. "

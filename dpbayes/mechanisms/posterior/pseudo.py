@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.stage import PublicFacts, Stage, window_width
 from dpbayes.mechanisms.posterior.weights import (
@@ -114,6 +115,10 @@ class WeightedE(PosteriorMechanism):
 
     def __post_init__(self) -> None:
         window_width(self.epsilon, self.adjacency)
+        if not isinstance(self.weights, ConfidentialWeights):
+            raise GuaranteeError(
+                f"weights = {self.weights!r:.40} must be ConfidentialWeights(c1=..., c2=...)."
+            )
 
     def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
         width = window_width(self.epsilon, self.adjacency)

@@ -167,7 +167,11 @@ def check_window(window: WindowRule | None, width: float) -> None:
     """Raise GuaranteeError unless ``window`` is a rule, or an interval of exactly ``width``."""
     if window is None or window in ("symmetric", "negative"):
         return
-    if isinstance(window, str) or len(window) != 2 or not all(map(math.isfinite, window)):
+    if not (
+        isinstance(window, tuple | list)
+        and len(window) == 2
+        and all(isinstance(end, int | float) and abs(end) < math.inf for end in window)
+    ):
         raise GuaranteeError(
             f"window = {window!r} must be 'symmetric', 'negative' or two finite numbers."
         )

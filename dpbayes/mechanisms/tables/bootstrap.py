@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms.tables.noisy import FittedTable, NoisyTable, noisy_counts
 from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.guarantee import Adjacency
@@ -56,6 +57,11 @@ class EmpiricalBootstrap(NoisyTable):
     resample: bool = True
     name: ClassVar[str] = "empirical-bootstrap"
     summary: ClassVar[str] = "bootstrap samples behind noisy tables, accounted for; strict ε-DP"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.resample, bool):
+            raise GuaranteeError(f"resample = {self.resample!r} must be true or false.")
 
     @property
     def loss(self) -> Loss:

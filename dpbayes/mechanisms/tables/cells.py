@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -312,14 +313,22 @@ def check_cells(
 def check_bins(bins: BinRule | Mapping[str, BinRule]) -> None:
     """Raise GuaranteeError for rules that no column could have, even if none needs bins."""
     for rule in bins.values() if isinstance(bins, Mapping) else [bins]:
-        good = isinstance(rule, str | Sequence) or (
-            isinstance(rule, int) and not isinstance(rule, bool) and 1 <= rule <= MAX_CELLS
-        )
+        if isinstance(rule, Sequence) and not isinstance(rule, str | bytes):
+            good = len(rule) > 1 and all(map(_is_number, rule))
+        elif isinstance(rule, str):
+            good = rule in (*BIN_RULES, "auto")
+        else:
+            good = isinstance(rule, int) and _is_number(rule) and 1 <= rule <= MAX_CELLS
         if not good:
             raise GuaranteeError(
                 f"bins = {rule!r}: expected {', '.join(BIN_RULES)}, a number of bins from 1 to "
                 f"{MAX_CELLS:,}, or a list of edges; or a table with one of them for each column."
             )
+
+
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return number and bool(abs(value) < math.inf)
 
 
 def _ravel(axes: tuple[Axis, ...], records: pd.DataFrame) -> Ints:

@@ -240,6 +240,7 @@ class BetaBinomial(MultinomialDirichlet):
 
     def check_columns(self, schema: Schema) -> None:
         _require_binary(self.name, "multinomial-dirichlet", schema)
+        super().check_columns(schema)
 
 
 @dataclass(frozen=True)
@@ -261,3 +262,4 @@ class BetaBinomialMR(SmoothedHistogram):
 
     def check_columns(self, schema: Schema) -> None:
         _require_binary(self.name, "smoothed-histogram", schema)
+        super().check_columns(schema)
