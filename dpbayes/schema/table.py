@@ -237,7 +237,8 @@ class Schema:
                     f"found: {', '.join(present)}" if show_values else f"found: {len(present)}"
                 )
                 raise DataError(
-                    f"column {name!r} of the schema is not in the data{_suggest(name, present)}; "
+                    f"column {name!r} of the schema is not in the data"
+                    f"{_suggest(name, present) if show_values else ''}; "
                     f"columns {columns}." + ("" if show_values else f" {ASK_FOR_VALUES}")
                 )
 

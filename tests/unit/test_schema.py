@@ -122,7 +122,10 @@ def test_missing_schema_file(tmp_path):
     [
         (lambda d: d.iloc[:0], "no rows"),
         (lambda d: d.drop(columns="visits"), "'visits' of the schema is not in the data"),
-        (lambda d: d.rename(columns={"visits": "visit"}), "did you mean 'visit'"),
+        (
+            lambda d: d.rename(columns={"visits": "visit"}),
+            "'visits' of the schema is not in the data; ",
+        ),
         (lambda d: pd.concat([d, d["y"]], axis=1), "duplicate column names: 'y'"),
         (lambda d: d.assign(y=[np.nan, *d["y"][1:]]), "column 'y': 1 of 60 rows are missing"),
         (lambda d: d.assign(y=[np.inf, *d["y"][1:]]), "column 'y': 1 of 60 rows are infinite"),
@@ -135,6 +138,16 @@ def test_missing_schema_file(tmp_path):
 def test_bad_records(schema, records, change, message):
     with pytest.raises(dpb.DataError, match=message):
         schema.validate(change(records))
+
+
+def test_names_of_the_file_are_suggested_only_where_values_are_shown(schema, records):
+    """Without a row of names, the first record stands in its place."""
+    renamed = records.rename(columns={"visits": "visit"})
+    with pytest.raises(dpb.DataError, match="did you mean 'visit'"):
+        schema.validate(renamed, show_values=True)
+    with pytest.raises(dpb.DataError) as caught:
+        schema.validate(renamed)
+    assert "did you mean" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -265,11 +265,13 @@ def _check_breaks(
 
     A field that begins with a stray quotation mark holds all records up to the next such mark.
     """
-    for name, field in zip(layout.header, row, strict=False):
+    for number, (name, field) in enumerate(zip(layout.header, row, strict=False), start=1):
         column = schema.columns.get(name.strip())
         if ("\n" in field or "\r" in field) and (column is None or field not in column.levels):
+            # Without a row of names, what stands in its place is a record.
+            named = number if column is None else repr(name.strip())
             raise DataError(
-                f"{file.where}: line {line}: a field of column {name!r} goes over several lines "
+                f"{file.where}: line {line}: a field of column {named} goes over several lines "
                 "and is no declared level. If it begins with a stray quotation mark, it holds "
                 "other records. Leave the column out of the file, or mend the mark."
             )
