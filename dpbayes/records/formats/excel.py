@@ -16,11 +16,12 @@ from dpbayes.schema import Schema
 def read(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
     """Read a sheet of a workbook; formulas have the values that were last computed.
 
-    An empty row above the last cell is a record whose values are missing.
+    An empty row above the last cell is a record whose values are missing. So are a cell with an
+    error (#N/A), and a formula whose value was not stored.
 
     Raises:
-        DataError: a sheet is too large; several sheets have cells and none is named; the header is
-            merged or has several rows; the schema allows a last record without any cell.
+        DataError: a sheet is too large; several sheets have cells and none is named; cells are
+            merged; the schema allows a last record without any cell.
     """
     check_ends(file.where, schema)
     calamine = needed("python_calamine", file.where)
@@ -47,7 +48,7 @@ def read(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
 
 
 def _sheet(file: File, book: Any, sheet_name: str | None) -> tuple[str, list[list[Any]], Any]:
-    """Name of the sheet to read, its rows from the header on, and merged ranges in the header."""
+    """Name of the sheet to read, its rows from the header on, and merged ranges from there on."""
     if sheet_name is not None and sheet_name not in book.sheet_names:
         raise DataError(
             f"{file.where} has no sheet {sheet_name!r}; it has "
@@ -67,13 +68,24 @@ def _sheet(file: File, book: Any, sheet_name: str | None) -> tuple[str, list[lis
     name, sheet = next(iter(filled.items()))
     rows = sheet.to_python(skip_empty_area=True)  # above and left of the table
     top = (sheet.start or (0, 0))[0]
-    merged = [area for area in sheet.merged_cell_ranges or () if area[0][0] <= top <= area[1][0]]
-    return name, rows, merged
+    merged = [area for area in sheet.merged_cell_ranges or () if area[1][0] >= top]
+    return name, rows, [(first[0] - top, last[0] - top) for first, last in merged]
 
 
 def _check_merged(file: File, merged: list[Any]) -> None:
-    if merged:
+    """Raise DataError for merged cells: all cells but the first of a range would be missing.
+
+    Args:
+        file: the workbook, for the message.
+        merged: first and last row of each merged range, counted from the row of names.
+    """
+    if any(first <= 0 for first, _ in merged):
         raise DataError(
             f"{file.where}: the row of names has merged cells. Write one name above each column, "
             "in one row, and unmerge."
+        )
+    if merged:
+        raise DataError(
+            f"{file.where}: record {min(first for first, _ in merged)} has merged cells, of which "
+            "only the first has a value. Unmerge them, and write a value into each cell."
         )
