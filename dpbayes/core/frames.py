@@ -109,6 +109,7 @@ def _cell(value: Any) -> Any:
 
 def _moment(value: datetime.datetime) -> str:
     """Format midnight as a date, because Stata, SPSS and pandas store days as moments."""
-    if value.tzinfo is None and value.time() == datetime.time():
+    midnight = value.time() == datetime.time() and not getattr(value, "nanosecond", 0)
+    if value.tzinfo is None and midnight:
         return value.date().isoformat()
     return value.isoformat(sep=" ")

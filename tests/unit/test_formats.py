@@ -414,6 +414,11 @@ def test_workbooks(tmp_path):
     with pytest.raises(dpb.DataError, match="row of names has merged cells"):
         dpb.read_records(tmp_path / "merged.xlsx", sheet="Sheet")
     sheet.unmerge_cells("A1:B1")
+    sheet.merge_cells("B2:B3")
+    book.save(tmp_path / "merged.xlsx")
+    with pytest.raises(dpb.DataError, match="record 1 has merged cells"):
+        dpb.read_records(tmp_path / "merged.xlsx", sheet="Sheet")
+    sheet.unmerge_cells("B2:B3")
     sheet.insert_rows(1, 2)
     sheet["A1"] = "Table 1"
     book.save(tmp_path / "title.xlsx")
@@ -537,3 +542,22 @@ def test_the_format_that_came_in(tmp_path):
         written_as("same", "sqlite:///a.db")
     with pytest.raises(dpb.OutputError, match="written as one of csv"):
         writer("excel")
+
+
+def test_a_day_is_midnight_to_the_nanosecond():
+    moments = pd.to_datetime(["2020-01-31", "2020-01-31 00:00:00.000000001"], format="ISO8601")
+    day, moment = as_frame(pd.DataFrame({"t": moments}))["t"]
+    assert day == "2020-01-31"
+    assert moment == "2020-01-31 00:00:00.000000001"
+
+
+def test_a_message_about_a_file_without_names_repeats_no_value(tmp_path):
+    """The first record stands in place of the names."""
+    schema = dpb.Schema.from_dict({"columns": {"y": {"type": "count", "upper": 9}}})
+    (tmp_path / "a.csv").write_text('Smith,y\n"one\ntwo",2\n', newline="")
+    with pytest.raises(dpb.DataError, match="field of column 1 goes over several lines") as caught:
+        dpb.read_records(tmp_path / "a.csv", schema)
+    assert "Smith" not in str(caught.value)
+    (tmp_path / "a.csv").write_text('Smith,y\n1,"one\ntwo"\n', newline="")
+    with pytest.raises(dpb.DataError, match="field of column 'y' goes over several lines"):
+        dpb.read_records(tmp_path / "a.csv", schema)
