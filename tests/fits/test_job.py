@@ -238,7 +238,7 @@ def test_a_choice_that_cannot_be_kept_costs_nothing(choice, ledger, tmp_path, mo
 
 def test_a_budget_for_the_choice_alone_is_not_enough(choice, ledger, tmp_path):
     """Nothing is chosen that could not be released."""
-    with pytest.raises(BudgetError, match=r"--epsilon 0\.2666"):
+    with pytest.raises(BudgetError, match=r"`epsilon=0\.2666"):
         choice(datasets=3).run(releases.records())
     assert ledger.history().empty
     assert not (tmp_path / "out").exists()

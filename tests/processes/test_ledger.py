@@ -116,7 +116,7 @@ def test_a_loss_without_pure_epsilon_is_paid_at_the_delta_of_the_budget(url):
     ledger.add_dataset("pure", 9.0)
     ledger.add_dataset("cps", 3.5, delta=1e-9)
     ledger.add_dataset("later", 1.2, delta=1e-6, adjacency="substitution")
-    with pytest.raises(BudgetError, match=r"no ε at δ = 0 covers.*is for δ = 0.*Leave out --delta"):
+    with pytest.raises(BudgetError, match=r"no ε at δ = 0 covers.*is for δ = 0.*Leave out `delta`"):
         reserve(ledger, GAUSSIAN, "pure")
     assert ledger.account("pure").spent == (0.0, "pure")
     reserve(ledger, GAUSSIAN.for_datasets(7))
