@@ -25,7 +25,8 @@ def intervals(estimate: Floats, variance: Floats) -> tuple[Floats, Floats, Float
         centre, half = estimate[0], stats.norm.ppf(0.975) * np.sqrt(variance[0])
         return centre, centre - half, centre + half
     combined = combine(estimate, variance)
-    return combined.estimate, *combined.interval()
+    low, high = map(np.asarray, combined.interval())
+    return np.asarray(combined.estimate), low, high
 
 
 def summarise(estimate: Floats, variance: Floats, truth: float) -> dict[str, float]:

@@ -13,7 +13,6 @@ from dpbayes.cli.streams import say
 from dpbayes.cli.whole import CONFIDENTIAL
 from dpbayes.core.errors import GuaranteeError
 from dpbayes.core.lazy import pd
-from dpbayes.mechanisms import PosteriorMechanism
 from dpbayes.records.formats.source import place
 from dpbayes.records.overlap import Identity
 from dpbayes.synthesis.synthesizer import Synthesizer
@@ -56,7 +55,7 @@ def audit(
 
         check_runs(runs)
     chosen = mechanism.build(model)
-    posterior = isinstance(chosen, PosteriorMechanism)
+    posterior = chosen.draws_posterior
     if not posterior and (candidates is not None or runs):
         raise GuaranteeError(
             f"mechanism {chosen.name!r} has no Stan program: leave out --candidates and --runs. "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,13 +18,16 @@ from dpbayes.stan.model import ModelChoice, Program, Regression
 from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesis.synthesizer import Synthesizer
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 def required(field: dataclasses.Field[Any]) -> bool:
     """True if an option has no default."""
     return field.default is dataclasses.MISSING
 
 
-def require_posterior(mechanism: Mechanism[Any], *groups: Any) -> None:
+def require_posterior(mechanism: Mechanism[Any], *groups: DataclassInstance) -> None:
     """Raise GuaranteeError if options for Stan programs are set, and the mechanism needs none.
 
     Args:

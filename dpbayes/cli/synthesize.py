@@ -206,6 +206,6 @@ def _within(
     if choice.choose_epsilon is not None:
         loss = choice_loss(choice.choose_epsilon, asked.guarantee().adjacency)
         asked = asked.having_paid(loss, CHOICE)
-    fitting: Any = for_total(asked, total, datasets, delta).mechanism
-    say(f"ε = {stated(fitting.epsilon)} for each data set, {stated(total)} in all.")
-    return tuple(candidate.with_mechanism(fitting) for candidate in candidates)
+    mechanism = for_total(asked, total, datasets, delta).mechanism
+    say(f"ε = {stated(mechanism.epsilon_setting)} for each data set, {stated(total)} in all.")
+    return tuple(candidate.with_mechanism(mechanism) for candidate in candidates)

@@ -7,9 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbayes.core.errors import DpbayesError, EngineError
+
+if TYPE_CHECKING:
+    import distributed
 
 _ADDRESS = re.compile(
     r"(?:tcp|tls)://(?:(?P<host>[\w.-]+)|\[(?P<ip>[0-9a-fA-F:.]+)\]):(?P<port>\d{1,5})"
@@ -43,8 +46,12 @@ def check_scheduler(text: str) -> None:
     )
 
 
+# Applies a function to parts and to items beside them; results are in the order of the parts.
+Spread = Callable[[Callable[..., Any], Iterator[Any], Sequence[Iterable[object]]], Iterator[Any]]
+
+
 @contextmanager
-def connected(scheduler: str) -> Iterator[Any]:
+def connected(scheduler: str) -> Iterator[distributed.Client]:
     """Connect a Dask client to a scheduler.
 
     Raises:
@@ -76,7 +83,7 @@ def connected(scheduler: str) -> Iterator[Any]:
 
 
 @contextmanager
-def on_cluster(scheduler: str) -> Iterator[Callable[..., Iterator[Any]]]:
+def on_cluster(scheduler: str) -> Iterator[Spread]:
     """Provide a function that applies another to parts on a cluster, for ``open_records``.
 
     Args:

@@ -9,17 +9,30 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from dpbayes.core.errors import DataError
 from dpbayes.core.lazy import needed, pd
 
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class ArrowStream(Protocol):
+    """Table with the Arrow PyCapsule interface, such as those of polars and pyarrow."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export the table as a PyCapsule."""
+        ...
+
+
+Frame: TypeAlias = "pd.DataFrame | ArrowStream"  # all that ``as_frame`` takes
 MOST_BITS = 1024  # whole numbers with fewer bits fit into a float
 
 
-def as_frame(records: Any) -> pd.DataFrame:
+def as_frame(records: Frame) -> pd.DataFrame:
     """Convert records to a data frame of numbers, booleans and text.
 
     Args:
@@ -45,7 +58,7 @@ def as_frame(records: Any) -> pd.DataFrame:
     return converted.set_axis(frame.columns, axis="columns")
 
 
-def from_arrow(table: Any) -> pd.DataFrame:
+def from_arrow(table: pyarrow.Table) -> pd.DataFrame:
     """Convert all columns of a pyarrow table; an index that pandas noted in it is ignored."""
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     return frame

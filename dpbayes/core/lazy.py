@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from dpbayes.core.errors import DataError
 
@@ -38,7 +39,7 @@ else:
     )
 
 
-def needed(name: str, what: str, extra: str = "files") -> Any:
+def needed(name: str, what: str, extra: str = "files") -> ModuleType:
     """Import a module that is installed with an extra of dpbayes.
 
     Args:

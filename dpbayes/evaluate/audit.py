@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.core.arrays import Floats
-from dpbayes.core.errors import EngineError
-from dpbayes.core.frames import as_frame
+from dpbayes.core.errors import EngineError, GuaranteeError
 from dpbayes.core.lazy import pd, special
 from dpbayes.engines.candidates import CandidatesEngine
 from dpbayes.engines.choices import Candidates
@@ -114,6 +113,11 @@ def audit(fit: Fit[Any], candidates: int = 60, seed: int = 1) -> Audit:
     Raises:
         GuaranteeError: the mechanism has no posterior.
     """
+    if not fit.mechanism.draws_posterior:
+        raise GuaranteeError(
+            "the mechanism has no posterior to look at: evaluate.exact.audit_exact compares its "
+            "answers on neighbours (`dpbayes audit` takes either)."
+        )
     return _Search(fit, candidates, seed).found()
 
 
@@ -128,7 +132,8 @@ class _Search:
         except EngineError:  # more parameters than points of the prior can cover
             self.points, self.wide = _around(fit), True
         self.ours = [_log_posterior(stage, self.points) for stage in self.sampled]
-        self.given = as_frame(fit.given)
+        assert isinstance(fit.given, pd.DataFrame)  # posteriors take no chunks
+        self.given = fit.given
         self.rng = np.random.default_rng(seed)
         self.best = [0.0, 0.0]  # ADDED, CHANGED
 

@@ -25,7 +25,6 @@ from dpbayes.evaluate.copies import lost_by_copies
 from dpbayes.evaluate.questions import NONE_LOST, WAYS, Interview, Lost, Way, interview
 from dpbayes.mechanisms.base import Fitted, Mechanism, Task
 from dpbayes.mechanisms.posterior import tabulated
-from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.stage import AnchorTables
 from dpbayes.privacy.accounting import Loss, stated
@@ -135,7 +134,7 @@ class _Run(NamedTuple):
     """
 
     rows: int
-    fitted: Fitted | None
+    fitted: Fitted[Any] | None
     output: Any
 
 
@@ -177,7 +176,7 @@ def audit_exact(
     tried = _cases(base, most, pairs=paired)
     if not tried:
         raise GuaranteeError("no record of the declared domain was found that keeps the rules.")
-    posterior = isinstance(mechanism, PosteriorMechanism)
+    posterior = mechanism.draws_posterior
     chains = posterior and synthesizer.engine.draw == "chain"
     candidates = posterior and not chains
     claim = guarantee.once if chains else guarantee.loss
@@ -338,10 +337,15 @@ def _differs(base: Task, a: _Run, b: _Run, seed: int) -> str:
     return ""
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: object, b: object) -> bool:
     """Return True if two private outputs are equal, whatever their types."""
     if type(a) is not type(b):
         return False
+    return _equal(a, b)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two values of one type are equal."""
     if isinstance(a, np.ndarray):
         exact = a.dtype.kind != "f"
         return np.array_equal(a, b, equal_nan=not exact)

@@ -29,6 +29,9 @@ WAYS: tuple[Way, ...] = get_args(Way)
 WAITING = 600.0  # seconds for one side to ask its next question
 
 
+Arguments = tuple[Any, ...]  # their types depend on the method
+
+
 @dataclass(frozen=True)
 class NoiseQuestion:
     """A call of a method of ``Noise``.
@@ -40,8 +43,8 @@ class NoiseQuestion:
     """
 
     kind: str
-    asked: Any
-    public: tuple[Any, ...]
+    asked: NDArray[Any]
+    public: Arguments
 
 
 @dataclass(frozen=True)
@@ -153,11 +156,11 @@ class _Asking(Noise):
     def below(self, ends: ArrayLike) -> NDArray[Any]:
         ends = np.asarray(ends)
         return np.asarray(
-            self._ask(NoiseQuestion("below", None, (ends.shape, tuple(ends.ravel()))))
+            self._ask(NoiseQuestion("below", np.empty(0), (ends.shape, tuple(ends.ravel()))))
         )
 
     def poisson(self, size: int) -> Ints:
-        return np.asarray(self._ask(NoiseQuestion("poisson", size, ())))
+        return np.asarray(self._ask(NoiseQuestion("poisson", np.asarray(size), ())))
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Site(ThreadingHTTPServer):
         """Address to open in a browser; as secret as the reference records."""
         return f"http://{HOST}:{self.server_port}/?token={self.token}"
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """Ignore errors, such as a closed connection; a printed message could contain a token."""
 
 
@@ -68,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = SECONDS
     server_version, sys_version = "dpbayes", ""
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Log nothing, because addresses contain the token."""
 
     def do_GET(self) -> None:

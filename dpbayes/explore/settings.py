@@ -44,7 +44,7 @@ class Control:
         """Name of the mechanism's setting that the control belongs to."""
         return "weights" if self.name in SCALING else self.name
 
-    def read(self, value: Any) -> float | int:
+    def read(self, value: float) -> float | int:
         """Check a value and return it as a number; GuaranteeError if it is invalid."""
         ok = inside(value, self.low - 1e-12, self.high + 1e-12)
         if not ok or (self.whole and value != int(value)):

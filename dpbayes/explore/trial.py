@@ -13,7 +13,6 @@ from dpbayes.engines import SamplerSettings, get_engine
 from dpbayes.evaluate.utility import utility
 from dpbayes.explore.settings import build, command
 from dpbayes.mechanisms.base import Findings
-from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.fit import PosteriorFit
 from dpbayes.pages import figures
 from dpbayes.pages.page import PageTable, Picture, shown
@@ -126,7 +125,7 @@ class Explorer:
         }
 
     def _fitted(self, synthesizer: Synthesizer[Any], step: Step) -> Fit[Any]:
-        if not isinstance(synthesizer.mechanism, PosteriorMechanism):
+        if not synthesizer.mechanism.draws_posterior:
             step("counting")
             return synthesizer.fit(self.table)
         if self._base is None:

@@ -35,7 +35,7 @@ class State:
     number: int = 0
     step: str = ""
     since: float = field(default_factory=time.monotonic)
-    result: Any = None
+    result: dict[str, Any] | None = None
     error: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Worker:
         arguments: its arguments.
     """
 
-    def __init__(self, make: Callable[..., Explorer], *arguments: Any) -> None:
+    def __init__(self, make: Callable[..., Explorer], *arguments: object) -> None:
         self._make, self._arguments = make, arguments
         self._lock = threading.Lock()
         self._state = State()
@@ -134,7 +134,7 @@ class Worker:
 
 
 def _serve(
-    connection: Connection, make: Callable[..., Explorer], arguments: tuple[Any, ...]
+    connection: Connection, make: Callable[..., Explorer], arguments: tuple[object, ...]
 ) -> None:
     """Run tries in the process until the other end of the connection closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the page's server ends it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -94,7 +93,9 @@ class Columns:
         return _times(raw - self.centre, self.basis)
 
 
-def matrix_of(spec: Any, table: pd.DataFrame) -> Any:
+def matrix_of(
+    spec: formulaic.Formula | formulaic.ModelSpec, table: pd.DataFrame
+) -> formulaic.ModelMatrix:
     """Build the model matrix from the columns of ``Factors.table``; terms are products of them.
 
     No text of a formula is evaluated as code.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.core.arrays import Floats, Ints, Vector
+from dpbayes.schema.columns import Level
 
 LKJ = 2.0  # prior density of a term's correlation matrix: its determinant to the power LKJ - 1
 # Parameters that the sampler uses in place of group_sd, group_correlation and group_effect.
@@ -38,7 +39,7 @@ class GroupColumn:
     term: int
     slope: str | None
     by: tuple[str, ...]
-    levels: tuple[Any, ...]
+    levels: tuple[Level, ...]
     correlated: bool
 
     @property
@@ -133,7 +134,7 @@ class Stacked:
         width: number J of effects.
     """
 
-    def __init__(self, data: Mapping[str, Any], count: Any = 1) -> None:
+    def __init__(self, data: Mapping[str, Any], count: Ints | int = 1) -> None:
         column = np.asarray(data["group_column"])
         self._count = count
         self.slopes, self.width = int(data["S"]), int(data["J"])

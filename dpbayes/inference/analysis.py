@@ -16,7 +16,7 @@ from dpbayes.core.errors import InferenceError, SchemaError, refused
 from dpbayes.core.lazy import pd
 from dpbayes.formula.text import parse
 from dpbayes.formula.tree import Call, LevelName, Name, Node, Number, Operation
-from dpbayes.inference.combining import RULES, Combined, combine
+from dpbayes.inference.combining import RULES, Combined, Estimates, combine
 from dpbayes.inference.counts import (
     CountsPosterior,
     from_clamped_draws,
@@ -30,6 +30,7 @@ from dpbayes.inference.coverage import (
     unfit,
 )
 from dpbayes.records.formats import read_records
+from dpbayes.schema.columns import Level
 from dpbayes.schema.values import level_text
 from dpbayes.synthesis.release import STATEMENT, Release
 
@@ -89,7 +90,7 @@ def _read_table(directory: Path, name: str) -> pd.DataFrame:
 
 def analyse(
     release: Release | ReleasedData | str | Path | Sequence[pd.DataFrame],
-    function: Callable[[pd.DataFrame], Any],
+    function: Callable[[pd.DataFrame], Estimates],
     rule: str | None = None,
 ) -> Combined:
     """Run ``function`` on each data set of a release and combine the results.
@@ -128,7 +129,7 @@ def analyse(
 
 def share_posterior(
     release: Release | ReleasedData | str | Path,
-    level: Any,
+    level: Level,
     prior: tuple[float, float] = (1.0, 1.0),
 ) -> CountsPosterior:
     """Posterior of a share from a release of one column with two levels.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import InferenceError
@@ -75,6 +76,20 @@ RULES: dict[str, Rule] = {
     "raab": _raab,
     "mixture": _mixture,
 }
+# Numbers of one data set: one number, an array, or a Series or DataArray with labels.
+Labelled: TypeAlias = "float | Floats | pd.Series | xr.DataArray"
+# Numbers of all data sets: with labels, or what NumPy makes an array of.
+SetsOfNumbers: TypeAlias = "ArrayLike | pd.DataFrame | xr.DataArray"
+
+
+class StatsmodelsResult(Protocol):
+    """Result of a fit by statsmodels."""
+
+    params: pd.Series
+    bse: pd.Series  # standard errors
+
+
+Estimates: TypeAlias = "StatsmodelsResult | tuple[Labelled, Labelled]"  # the latter with variances
 _LEAST_SETS = {"raab": 1}  # all other rules need the variance between sets
 
 # Known failures of rules that were not made for differentially private data.
@@ -100,23 +115,23 @@ class Combined:
         notes: known limitations of these intervals, in sentences.
     """
 
-    estimate: Any
-    variance: Any
-    df: Any
-    within: Any
-    between: Any
+    estimate: Labelled
+    variance: Labelled
+    df: Labelled
+    within: Labelled
+    between: Labelled
     rule: str
     datasets: int
     notes: tuple[str, ...] = ()
-    _label: Callable[[Floats], Any] = field(repr=False, default=lambda a: a)
+    _label: Callable[[Floats], Labelled] = field(repr=False, default=lambda a: a)
     _parts: tuple[Floats, Floats] | None = field(repr=False, default=None)  # means and variances
 
     @property
-    def standard_error(self) -> Any:
+    def standard_error(self) -> Labelled:
         """Square root of the variance."""
         return self._label(np.sqrt(np.asarray(self.variance)))
 
-    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
+    def interval(self, level: float = 0.95) -> tuple[Labelled, Labelled]:
         """Ends of the central interval of a level in (0, 1)."""
         if not 0 < level < 1:
             raise InferenceError(f"level = {level!r} must lie in (0, 1), for example 0.95.")
@@ -130,7 +145,7 @@ class Combined:
         centre = np.asarray(self.estimate)
         return self._label(centre - half), self._label(centre + half)
 
-    def p_value(self, null: float = 0.0) -> Any:
+    def p_value(self, null: float = 0.0) -> Labelled:
         """Two-sided p-value of the hypothesis that the parameter is ``null``.
 
         For a mixture of m posteriors at least 1/m, as m posteriors do not resolve smaller tails.
@@ -187,8 +202,8 @@ def _mixture_quantile(means: Floats, variances: Floats, q: float) -> Floats:
 
 
 def combine(
-    estimates: Any,
-    variances: Any,
+    estimates: SetsOfNumbers,
+    variances: SetsOfNumbers,
     rule: str = "modips",
     *,
     size_ratio: float = 1.0,
@@ -243,12 +258,22 @@ def combine(
         T, df = np.where(T < 0, size_ratio * W, T), np.where(T < 0, m - 1.0, df)
     df = np.maximum(df, 1e-3)  # T = 0 has df 0, of which t has no quantiles
     parts = (q, v) if rule == "mixture" else None
-    mean, T, df, W, B = (label(array) for array in (q.mean(axis=0), T, df, W, B))
-    return Combined(mean, T, df, W, B, rule, m, _label=label, _parts=parts)
+    return Combined(
+        estimate=label(q.mean(axis=0)),
+        variance=label(T),
+        df=label(df),
+        within=label(W),
+        between=label(B),
+        rule=rule,
+        datasets=m,
+        _label=label,
+        _parts=parts,
+    )
 
 
-def _read(values: Any, name: str) -> tuple[Floats, Callable[[Floats], Any]]:
+def _read(values: SetsOfNumbers, name: str) -> tuple[Floats, Callable[[Floats], Labelled]]:
     """Return values with m along the first axis, and a function that labels the other axes."""
+    array: ArrayLike
     if isinstance(values, xr.DataArray):
         if "dataset" not in values.dims:
             raise InferenceError(f"{name}: the DataArray needs a dimension 'dataset'.")
@@ -256,29 +281,29 @@ def _read(values: Any, name: str) -> tuple[Floats, Callable[[Floats], Any]]:
         template = values.isel(dataset=0, drop=True)
         array = values.to_numpy()
 
-        def label(a: Floats) -> Any:
+        def label(a: Floats) -> Labelled:
             return template.copy(data=np.asarray(a, dtype=float))
 
     elif isinstance(values, pd.DataFrame):
         columns = values.columns
         array = values.to_numpy()
 
-        def label(a: Floats) -> Any:
+        def label(a: Floats) -> Labelled:
             return pd.Series(np.asarray(a), index=columns)
 
     else:
         array = values
 
-        def label(a: Floats) -> Any:
+        def label(a: Floats) -> Labelled:
             return np.asarray(a)[()]  # a number where there is one
 
     try:
-        array = np.asarray(array, dtype=float)
+        numbers = np.asarray(array, dtype=float)
     except (ValueError, TypeError):
         raise InferenceError(f"{name}: expected numbers, equally many for each data set.") from None
-    if array.ndim == 0 or not len(array):
+    if numbers.ndim == 0 or not len(numbers):
         raise InferenceError(f"{name}: expected one entry per data set along the first axis.")
-    if not np.isfinite(array).all():
-        bad = int((~np.isfinite(array)).sum())
-        raise InferenceError(f"{name}: {bad} of {array.size} values are missing or not finite.")
-    return array, label
+    if not np.isfinite(numbers).all():
+        bad = int((~np.isfinite(numbers)).sum())
+        raise InferenceError(f"{name}: {bad} of {numbers.size} values are missing or not finite.")
+    return numbers, label

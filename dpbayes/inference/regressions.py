@@ -6,6 +6,7 @@ import importlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from dpbayes.core.errors import InferenceError, SchemaError
 from dpbayes.core.lazy import pd
 from dpbayes.formula.formula import DataFormula, columns_of
 from dpbayes.formula.text import quoted
+from dpbayes.inference.combining import Estimates
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Kind:
 
     module: str
     name: str
-    options: Callable[[Any], dict[str, Any]] = lambda sm: {}
+    options: Callable[[ModuleType], dict[str, Any]] = lambda sm: {}
     coded: bool = False
     most: int | None = None
     above: float = -np.inf
@@ -61,7 +63,7 @@ _DIRECT = ("ols", "gamma")  # fitted without an optimiser that talks
 
 def formula_fit(
     formula: str, model: str = "ols", levels: Mapping[str, Sequence[Any]] | None = None
-) -> Callable[[pd.DataFrame], Any]:
+) -> Callable[[pd.DataFrame], Estimates]:
     """Return a function for ``analyse`` that fits a regression with statsmodels.
 
     ``negbin`` has the variance mu + alpha mu²; ``gamma`` and ``beta`` the links log and logit;
@@ -96,7 +98,7 @@ def formula_fit(
     declared = {name: [str(v) for v in values] for name, values in (levels or {}).items()}
     kind = KINDS[model]
 
-    def fit(data: pd.DataFrame) -> Any:
+    def fit(data: pd.DataFrame) -> Estimates:
         where = f"{model} {quoted(formula)} on columns {', '.join(map(str, data.columns))}"
         data = _complete(data, read.columns)
         data = _in_order(data, read.columns, declared)

@@ -65,7 +65,7 @@ def get_kind(name: str, settings: Mapping[str, Any]) -> type[Mechanism[Any]]:
     return MECHANISMS[name].variant(settings)
 
 
-def get_mechanism(name: str, /, **settings: Any) -> Mechanism[Any]:
+def get_mechanism(name: str, /, **settings: object) -> Mechanism[Any]:
     """Build a mechanism by name; settings that are None are left at their defaults.
 
     Raises:

@@ -9,9 +9,9 @@ nothing more (post-processing).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from dpbayes.core.versions import versions
 from dpbayes.engines.base import Engine, SamplerSettings
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.mechanisms.forecast import Forecast
+from dpbayes.mechanisms.predictive import Check
 from dpbayes.privacy.accounting import NOTHING, Loss
 from dpbayes.privacy.guarantee import (
     ADJACENCIES,
@@ -36,7 +37,11 @@ from dpbayes.records.chunks import InMemoryTable, Table
 from dpbayes.schema import Column, Schema
 from dpbayes.stan.model import Model
 
+if TYPE_CHECKING:
+    import arviz_stats
+
 T = TypeVar("T")
+Output = TypeVar("Output")  # a private output, which costs epsilon
 M = TypeVar("M", bound="Mechanism[Any]")
 
 NO_DRAWS = (
@@ -128,7 +133,7 @@ class Findings:
     half: str = "window/2"
 
 
-class Fitted(ABC):
+class Fitted(ABC, Generic[Output]):
     """A mechanism with the records that it is applied to. Confidential.
 
     Attributes:
@@ -149,10 +154,10 @@ class Fitted(ABC):
     synthesised: tuple[Column, ...]
 
     @abstractmethod
-    def private(self, noise: Noise) -> Any:
+    def private(self, noise: Noise) -> Output:
         """Draw one private output: the random quantity that costs epsilon."""
 
-    def outputs(self, count: int, noise: Noise) -> Iterator[Any]:
+    def outputs(self, count: int, noise: Noise) -> Iterator[Output]:
         """Draw ``count`` private outputs."""
         return (self.private(noise) for _ in range(count))
 
@@ -169,7 +174,7 @@ class Fitted(ABC):
         return None
 
     @abstractmethod
-    def synthetic(self, output: Any, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+    def synthetic(self, output: Output, rows: int, rng: np.random.Generator) -> pd.DataFrame:
         """Synthetic columns, given the public columns if there are any.
 
         They are computed from the output and public facts, from no confidential value.
@@ -178,7 +183,7 @@ class Fitted(ABC):
             rows: number of rows; as many as records where public columns are released.
         """
 
-    def posterior_of(self, output: Any) -> xr.DataTree | None:
+    def posterior_of(self, output: Output) -> xr.DataTree | None:
         """The posterior within a private output, as an ArviZ tree; None if there is none.
 
         It is released together with the data sets.
@@ -204,23 +209,8 @@ class Fitted(ABC):
         """Versions of the packages that draw outputs, other than dpbayes."""
         return {}
 
-    def bound_stages(self, records: pd.DataFrame | None = None) -> Sequence[Any]:
-        """The Stan programs with data that were sampled (``posterior.sampled.BoundStage``).
-
-        They are in the order of the stages.
-
-        Args:
-            records: other records, to which the same stages are bound instead.
-        Raises:
-            GuaranteeError: there is no posterior.
-        """
-        raise GuaranteeError(
-            "the mechanism has no posterior to look at: evaluate.exact.audit_exact compares its "
-            "answers on neighbours (`dpbayes audit` takes either)."
-        )
-
-    def check(self, replicates: int = 20) -> Any:
-        """Compute posterior predictive checks (``posterior.predictive.Check``). Confidential.
+    def check(self, replicates: int = 20) -> Check:
+        """Compute posterior predictive checks (``predictive.Check``). Confidential.
 
         Raises:
             GuaranteeError: there is no posterior.
@@ -230,7 +220,9 @@ class Fitted(ABC):
             "the utility report."
         )
 
-    def to_datatree(self, **groups: Any) -> xr.DataTree:
+    def to_datatree(
+        self, *, log_likelihood: bool = False, posterior_predictive: bool = False, thin: int = 1
+    ) -> xr.DataTree:
         """The posterior as an ArviZ tree (``Fit.to_datatree``). Confidential.
 
         Raises:
@@ -238,7 +230,7 @@ class Fitted(ABC):
         """
         raise GuaranteeError(NO_DRAWS)
 
-    def loo(self) -> Any:
+    def loo(self) -> arviz_stats.ELPDData:
         """Leave-one-out cross-validation (``Fit.loo``). GuaranteeError without a posterior."""
         raise GuaranteeError(NO_DRAWS)
 
@@ -256,7 +248,7 @@ class ReferenceData(ABC):
 
 
 # The kind of Fitted that a mechanism returns, so that type checkers know which attributes it has.
-F_co = TypeVar("F_co", bound=Fitted, covariant=True)
+F_co = TypeVar("F_co", bound="Fitted[Any]", covariant=True)
 
 
 class Mechanism(ABC, Generic[F_co]):
@@ -267,6 +259,8 @@ class Mechanism(ABC, Generic[F_co]):
             does and what it guarantees.
         counts_parts: it accepts records that are read in chunks.
         needs_model: it needs a Stan model.
+        draws_posterior: data sets are drawn from one posterior of the model, whose density audits
+            compare between neighbours (``PosteriorMechanism``).
         needs_proof: a strict claim needs a proof that the user's program keeps the contract.
 
     Examples:
@@ -283,6 +277,7 @@ class Mechanism(ABC, Generic[F_co]):
     counts_parts: ClassVar[bool] = False
     needs_model: ClassVar[bool] = True
     needs_proof: ClassVar[bool] = True
+    draws_posterior: ClassVar[bool] = False
 
     @classmethod
     def variant(cls, settings: Mapping[str, Any]) -> type[Mechanism[Any]]:
@@ -337,6 +332,16 @@ class Mechanism(ABC, Generic[F_co]):
     def check_release(self) -> None:
         """Raise GuaranteeError unless a release can be drawn on this machine."""
 
+    @property
+    def epsilon_setting(self) -> float:
+        """The setting ``epsilon`` of a mechanism that has one (``takes``)."""
+        epsilon: float = self.epsilon  # type: ignore[attr-defined]  # a field
+        return epsilon
+
+    def with_epsilon(self: M, epsilon: float) -> M:
+        """Copy a mechanism that has the setting ``epsilon`` (``takes``), with another one."""
+        return replace(self, epsilon=epsilon)  # type: ignore[type-var]  # a dataclass
+
     def spending(self: M, part: float) -> M:
         """Copy the mechanism with a fraction of its epsilon.
 
@@ -350,8 +355,7 @@ class Mechanism(ABC, Generic[F_co]):
                 f"mechanism {self.name!r} has no epsilon of which noisy rows could take a part; "
                 'declare rows = "public" or a number.'
             )
-        epsilon: float = self.epsilon  # type: ignore[attr-defined]  # a field
-        return replace(self, epsilon=part * epsilon)  # type: ignore[type-var]  # a dataclass
+        return self.with_epsilon(part * self.epsilon_setting)
 
     @property
     def sets_per_output(self) -> int | None:
@@ -428,7 +432,7 @@ class NoisyMechanism(Mechanism[F_co]):
         return replace(claim, once=loss, each=NOTHING, once_for="the sanitised distribution")
 
 
-class ModelFreeMechanism(NoisyMechanism[Fitted]):
+class ModelFreeMechanism(NoisyMechanism[Fitted[Any]]):
     """Base class of mechanisms without a Stan model.
 
     They synthesise every confidential column of the schema, given the public ones.
@@ -454,7 +458,7 @@ class ModelFreeMechanism(NoisyMechanism[Fitted]):
         """Raise SchemaError unless the mechanism can synthesise these columns."""
 
     @abstractmethod
-    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> Fitted:
+    def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> Fitted[Any]:
         """Fit the mechanism to validated records, shape (n, columns of the schema).
 
         Args:
@@ -473,11 +477,11 @@ class ModelFreeMechanism(NoisyMechanism[Fitted]):
             schema.require_plain(schema.columns, subject, blanks=self.blanks)
         self.check_columns(schema)
 
-    def fit(self, task: Task) -> Fitted:
+    def fit(self, task: Task) -> Fitted[Any]:
         return self.prepare(task.schema, task.records, task.rows)
 
 
-class ModelFreeFitted(Fitted):
+class ModelFreeFitted(Fitted[Output]):
     """A ``ModelFreeMechanism`` with the records that it is applied to. Confidential.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
@@ -36,7 +36,7 @@ class PageTable:
 
     caption: str
     head: Sequence[str]
-    rows: Sequence[Sequence[Any]]
+    rows: Sequence[Sequence[object]]
     words: bool = False
 
     def filled(self) -> PageTable:
@@ -134,7 +134,7 @@ class Page:
         return _template().render(page=self).encode()
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Format a cell: integers in full, other numbers with four digits, None and nan as empty."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""

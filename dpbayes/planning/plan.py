@@ -9,7 +9,8 @@ from typing import Any
 
 from dpbayes.core.errors import DpbayesError, GuaranteeError
 from dpbayes.core.lazy import pd
-from dpbayes.mechanisms import MECHANISMS, ModelFreeMechanism
+from dpbayes.mechanisms import MECHANISMS
+from dpbayes.mechanisms.base import Mechanism
 from dpbayes.mechanisms.forecast import DISTANCE, Forecast
 from dpbayes.planning.population import MOST, Population
 from dpbayes.planning.trial import Accuracy, of_sampling, try_out
@@ -17,7 +18,7 @@ from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.guarantee import Guarantee, check_epsilon
 from dpbayes.schema import Schema
 from dpbayes.schema.rows import check_room
-from dpbayes.stan.model import ModelChoice
+from dpbayes.stan.model import Model, ModelChoice
 from dpbayes.synthesis.synthesizer import Synthesizer
 from dpbayes.synthesis.totals import for_total
 
@@ -159,11 +160,11 @@ def make_plan(
                 synthesizer = _made(kind, schema, over, total, datasets, delta)
                 outlook = synthesizer.outlook(rows)
                 accuracy = None
-                if isinstance(synthesizer.mechanism, ModelFreeMechanism):
+                if not synthesizer.mechanism.needs_model:
                     accuracy = try_out(synthesizer.spent, population, tried, runs)
-                setting: Any = synthesizer.mechanism
                 claim = synthesizer.guarantee().for_datasets(datasets, delta)
-                entries.append(ExpectedRelease(total, setting.epsilon, claim, outlook, accuracy))
+                epsilon = synthesizer.mechanism.epsilon_setting
+                entries.append(ExpectedRelease(total, epsilon, claim, outlook, accuracy))
         except DpbayesError as error:
             small = str(error).startswith("epsilon")  # a part of the total, which is named
             refused[name] = f"at ε = {stated(total)}: {error}" if small else str(error)
@@ -174,13 +175,18 @@ def make_plan(
 
 
 def _made(
-    kind: Any, schema: Schema, model: Any, total: float, datasets: int, delta: float | None
+    kind: type[Mechanism[Any]],
+    schema: Schema,
+    model: Model | None,
+    total: float,
+    datasets: int,
+    delta: float | None,
 ) -> Synthesizer[Any]:
     """Make a synthesizer whose data sets cost ``total`` together; GuaranteeError if not strict."""
     # A mechanism with a delta of its own takes it as a setting, others in the accounting.
     own = {"delta": delta} if delta and kind.takes("delta") else {}
     modelled = kind.needs_model
-    mechanism = kind(epsilon=total, **own)
+    mechanism = kind(epsilon=total, **own)  # type: ignore[call-arg]  # it takes them
     if modelled and model is None:
         raise GuaranteeError("needs a `model`, or a `formula` with a `family`.")
     synthesizer = Synthesizer(schema, mechanism, model if modelled else None, allow_unproved=True)

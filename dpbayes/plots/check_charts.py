@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from dpbayes.core.arrays import Floats, Vector
 from dpbayes.core.lazy import pd
-from dpbayes.mechanisms.posterior.predictive import Check, band
-from dpbayes.mechanisms.posterior.survival import kaplan_meier
+from dpbayes.mechanisms.predictive import Check, band
+from dpbayes.mechanisms.survival import kaplan_meier
 from dpbayes.plots.charts import COLOURS, clean
 from dpbayes.schema import Column
 

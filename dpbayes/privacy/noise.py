@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -306,12 +307,13 @@ class StudyNoise(Noise):
         return np.asarray(self.rng.integers(ends.astype(np.int64)))
 
 
-def opendp() -> Any:
+def opendp() -> ModuleType:
     """Import OpenDP's prelude, which takes a second, and return it."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
-    return dp
+    prelude: ModuleType = dp
+    return prelude
 
 
 @lru_cache(maxsize=32)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import GuaranteeError
@@ -224,7 +224,9 @@ def truncated_scale(change: Change, width: float, epsilon: float, *, integer: bo
     return high * _UP
 
 
-def shares(names: list[str], weights: Any, what: str) -> dict[str, float]:
+def shares(
+    names: list[str], weights: Mapping[str, float] | ArrayLike | None, what: str
+) -> dict[str, float]:
     """Split a budget into parts that sum to 1, by name; equal parts by default.
 
     Args:

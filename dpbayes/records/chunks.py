@@ -11,14 +11,14 @@ import random
 import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 
 from dpbayes.core.errors import DataError
-from dpbayes.core.frames import as_frame
+from dpbayes.core.frames import Frame, as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.schema.clusters import Cluster
 from dpbayes.schema.columns import absent
@@ -26,12 +26,14 @@ from dpbayes.schema.refusals import Refusal, joined
 from dpbayes.schema.table import NO_ROWS, Schema
 
 T = TypeVar("T")
-Part = Callable[[], Any]  # reads a chunk: a frame of a kind that ``as_frame`` takes
+Part = Callable[[], Frame]  # reads a chunk
 # Applies a function to each chunk and its further arguments; results are in the chunks' order.
-Apply = Callable[[Callable[..., T], Iterator[Part], Sequence[Iterable[Any]]], Iterator[T]]
+Apply = Callable[[Callable[..., T], Iterator[Part], Sequence[Iterable[object]]], Iterator[T]]
 
 
-def here(work: Callable[..., T], parts: Iterator[Part], beside: Sequence[Iterable[Any]]) -> Any:
+def here(
+    work: Callable[..., T], parts: Iterator[Part], beside: Sequence[Iterable[object]]
+) -> Iterator[T]:
     """Apply a function to one chunk after the other, in this process."""
     return map(work, parts, *beside)
 
@@ -59,7 +61,7 @@ class Chunks:
     _known: dict[Any, Any] = field(default_factory=dict, repr=False)  # results of earlier passes
 
     @classmethod
-    def of(cls, frames: Callable[[], Iterable[Any]]) -> Chunks:
+    def of(cls, frames: Callable[[], Iterable[Frame]]) -> Chunks:
         """Chunks from frames of pandas, polars or pyarrow.
 
         Args:
@@ -67,7 +69,7 @@ class Chunks:
         """
         return cls(functools.partial(_held, frames))
 
-    def map(self, work: Callable[..., T], *beside: Iterable[Any]) -> Iterator[T]:
+    def map(self, work: Callable[..., T], *beside: Iterable[object]) -> Iterator[T]:
         """Apply ``work`` to every chunk, a plain frame, and to its item of each ``beside``."""
         return self.apply(functools.partial(_worked, work), self.read(), beside)
 
@@ -79,11 +81,11 @@ class Chunks:
         """
         return self.once(repr(schema), lambda: self._checked(schema, show_values))
 
-    def once(self, what: Any, make: Callable[[], T]) -> T:
-        """Result of ``make``, a pass over the records, cached under the key ``what``."""
-        if what not in self._known:
-            self._known[what] = make()
-        result: T = self._known[what]
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Result of ``make``, a pass over the records, cached under ``key``."""
+        if key not in self._known:
+            self._known[key] = make()
+        result: T = self._known[key]
         return result
 
     def _checked(self, schema: Schema, show_values: bool) -> ChunkedTable:
@@ -128,7 +130,7 @@ class Table(ABC):
         """All records, shape (n, columns). Raises DataError if they come in chunks."""
 
     @abstractmethod
-    def map(self, work: Callable[..., T], *beside: Iterable[Any]) -> Iterator[T]:
+    def map(self, work: Callable[..., T], *beside: Iterable[object]) -> Iterator[T]:
         """Apply ``work`` to every chunk, a validated frame, and to its item of each ``beside``."""
 
     @abstractmethod
@@ -154,7 +156,7 @@ class InMemoryTable(Table):
     def frame(self) -> pd.DataFrame:
         return self.records
 
-    def map(self, work: Callable[..., T], *beside: Iterable[Any]) -> Iterator[T]:
+    def map(self, work: Callable[..., T], *beside: Iterable[object]) -> Iterator[T]:
         return map(work, [self.records], *beside)
 
     def sample(self, most: int) -> pd.DataFrame:
@@ -182,7 +184,7 @@ class ChunkedTable(Table):
     def frame(self) -> pd.DataFrame:
         raise DataError(IN_PARTS)
 
-    def map(self, work: Callable[..., T], *beside: Iterable[Any]) -> Iterator[T]:
+    def map(self, work: Callable[..., T], *beside: Iterable[object]) -> Iterator[T]:
         typed = functools.partial(_typed, self.schema, work)
         sizes = []
         for size, result in self.parts.map(typed, *beside):
@@ -213,12 +215,12 @@ def public_names(schema: Schema) -> list[str]:
     return [name for name, column in schema.columns.items() if column.public]
 
 
-def plain(records: Any) -> pd.DataFrame | Chunks:
+def plain(records: Frame | Chunks) -> pd.DataFrame | Chunks:
     """Input of a synthesis: chunks unchanged, any other records as a plain frame."""
     return records if isinstance(records, Chunks) else as_frame(records)
 
 
-def table_of(schema: Schema, records: Any, *, show_values: bool = False) -> Table:
+def table_of(schema: Schema, records: pd.DataFrame | Chunks, *, show_values: bool = False) -> Table:
     """Validate records, in a frame or in chunks, and return them as a table.
 
     Raises:
@@ -229,7 +231,7 @@ def table_of(schema: Schema, records: Any, *, show_values: bool = False) -> Tabl
     return InMemoryTable(schema, schema.validate(records, show_values=show_values))
 
 
-def check_cluster(schema: Schema, records: Any) -> None:
+def check_cluster(schema: Schema, records: Frame | Chunks) -> None:
     """Check the cluster of a schema as ``Schema.check_cluster``, for a frame or for chunks."""
     if isinstance(records, Chunks) and schema.cluster is not None:
         records.check_cluster(schema.cluster)
@@ -281,7 +283,7 @@ def _worked(work: Callable[..., T], part: Part, *beside: Any) -> T:
     return work(as_frame(part()), *beside)
 
 
-def _held(frames: Callable[[], Iterable[Any]]) -> Iterator[Part]:
+def _held(frames: Callable[[], Iterable[Frame]]) -> Iterator[Part]:
     return (functools.partial(_itself, frame) for frame in frames())
 
 

@@ -64,7 +64,7 @@ def salted(salt: str, digest: bytes) -> str:
     return hmac.new(bytes.fromhex(salt), digest, hashlib.sha256).hexdigest()
 
 
-def hash_of(*parts: Any) -> str:
+def hash_of(*parts: object) -> str:
     """SHA-256 of JSON values, hex."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 

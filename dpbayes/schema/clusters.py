@@ -14,7 +14,7 @@ import numpy as np
 
 from dpbayes.core.arrays import Ints
 from dpbayes.core.errors import DataError, SchemaError
-from dpbayes.core.frames import as_frame
+from dpbayes.core.frames import Frame, as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.schema.values import NO_FIELD, WRITTEN, level_text
 
@@ -35,7 +35,7 @@ class Cluster:
     most: int
 
     @classmethod
-    def parse(cls, value: Any, identifiers: tuple[str, ...]) -> Cluster:
+    def parse(cls, value: object, identifiers: tuple[str, ...]) -> Cluster:
         """Read the entry of a schema file: ``{column = "person", most = 5}``."""
         if not isinstance(value, Mapping) or set(value) != {"column", "most"}:
             raise SchemaError(
@@ -51,7 +51,7 @@ class Cluster:
             raise SchemaError(f"cluster: most = {most!r} must be a whole number from 2 to {MOST}.")
         return cls(column, most)
 
-    def check(self, records: Any) -> None:
+    def check(self, records: Frame) -> None:
         """Raise DataError if a person has too many records, or a record has no identifier."""
         nameless, names = self._names(as_frame(records))
         self.refuse(nameless, int((names.value_counts() > self.most).sum()))

@@ -37,6 +37,9 @@ NUMERIC = ("continuous", "count", "date")  # types with bounds
 MOST_ATOMS = 100
 
 
+Level = str | int | float
+
+
 @dataclass(frozen=True)
 class Column:
     """Declared column of a table, with all that is public about it.
@@ -77,7 +80,7 @@ class Column:
     type: ColumnType
     lower: float | None = None
     upper: float | None = None
-    levels: tuple[str | int | float, ...] = ()
+    levels: tuple[Level, ...] = ()
     digits: int | None = None
     atoms: tuple[float, ...] = ()
     format: str | None = None
@@ -425,7 +428,7 @@ def _finest(resolution: float) -> int:
     return math.floor(-math.log10(resolution))
 
 
-def rising_edges(column: Column, edges: Any, fewest: int = 2) -> Floats | None:
+def rising_edges(column: Column, edges: object, fewest: int = 2) -> Floats | None:
     """Edges of bins that a user listed, as floats.
 
     Returns:

@@ -21,7 +21,7 @@ _EPOCH = datetime.date(1970, 1, 1)
 _DAY, _TURNED = datetime.date(2025, 11, 30), datetime.date(2025, 3, 2)
 
 
-def check_format(where: str, kind: str, given: Any) -> None:
+def check_format(where: str, kind: str, given: str | None) -> None:
     """Raise SchemaError if a format does not fix the day, or its column has no dates."""
     if given is None:
         return
@@ -36,10 +36,14 @@ def check_format(where: str, kind: str, given: Any) -> None:
         )
 
 
-def check_round_trip(where: str, given: str | None, lower: Any, upper: Any) -> None:
+def check_round_trip(
+    where: str, given: str | None, lower: float | None, upper: float | None
+) -> None:
     """Raise SchemaError if a format cannot tell all days from ``lower`` to ``upper`` apart."""
     if given is None:
         return
+    assert lower is not None  # dates have bounds
+    assert upper is not None
     for days in np.linspace(lower, upper, 40).astype(int).tolist():
         if day_of(text(days, given), given) != days:
             raise SchemaError(
@@ -59,13 +63,16 @@ class Days(int):
     """Bound in days; the type tells it from a plain number, which is no date."""
 
 
-def bound(where: str, key: str, given: Any) -> int | None:
+def bound(where: str, key: str, given: str | datetime.date | float | None) -> int | None:
     """Days since 1970-01-01 of a bound that a schema gives as a date or as ISO text."""
     if given is None or isinstance(given, Days):
         return given
     try:
         date = datetime.date.fromisoformat(given) if isinstance(given, str) else given
-        if isinstance(date, datetime.datetime) or not _FIRST <= date <= _LAST:
+        # A moment is a date to Python, but does not compare with one.
+        if not isinstance(date, datetime.date) or isinstance(date, datetime.datetime):
+            raise ValueError
+        if not _FIRST <= date <= _LAST:
             raise ValueError
     except (TypeError, ValueError):
         raise SchemaError(

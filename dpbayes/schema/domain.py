@@ -8,7 +8,7 @@ import numpy as np
 
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd
-from dpbayes.schema.columns import Column
+from dpbayes.schema.columns import Column, Level
 from dpbayes.schema.rules import numbers_of, values_of
 from dpbayes.schema.table import Schema
 
@@ -65,15 +65,20 @@ def _keeping(schema: Schema, records: dict[str, Any]) -> pd.DataFrame:
         good &= rule.holds(values)
     for name, column in table.items():
         if not column.levels:
-            low, high = ends(column)
+            low, high = bounds(column)
             good &= ~((values[name] < low) | (values[name] > high))
     return pd.DataFrame({n: values_of(c, values[n][good]) for n, c in table.items()})
 
 
-def ends(column: Column) -> tuple[Any, Any]:
+def ends(column: Column) -> tuple[Level, Level]:
     """Bounds of a column's declared domain, or its first and last level."""
     if column.levels:
         return column.levels[0], column.levels[-1]
+    return bounds(column)
+
+
+def bounds(column: Column) -> tuple[float, float]:
+    """Bounds of a numeric column; far ones take the place of those that are not declared."""
     low = 0 if column.lower is None else column.lower
     return low, low + FAR if column.upper is None else column.upper
 

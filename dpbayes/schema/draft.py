@@ -65,7 +65,7 @@ class Guess:
     why: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def say(self, key: str, value: Any, why: str) -> None:
+    def say(self, key: str, value: object, why: str) -> None:
         """Add a key, its guessed value, and the reason for it."""
         self.entry[key], self.why[key] = value, why
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypeGuard
 
 from dpbayes.core.errors import GuaranteeError, SchemaError
 
@@ -30,7 +30,7 @@ class Rows:
     share: float = 0.0
 
     @classmethod
-    def parse(cls, value: Any) -> Rows:
+    def parse(cls, value: object) -> Rows:
         """Read a schema entry: ``"public"``, a whole number, ``"noisy"`` or ``{noisy = SHARE}``."""
         if value == "public":
             return cls()
@@ -56,7 +56,7 @@ class Rows:
         """True if the number of records is public."""
         return self.kind == "public"
 
-    def to_plain(self) -> Any:
+    def to_plain(self) -> str | int | dict[str, float] | None:
         """Plain value that ``parse`` reads back."""
         return {"public": "public", "declared": self.number, "noisy": {"noisy": self.share}}[
             self.kind
@@ -66,9 +66,8 @@ class Rows:
 PUBLIC = Rows()
 
 
-def _is_number(rows: Any) -> bool:
-    whole = isinstance(rows, int) and not isinstance(rows, bool)
-    return whole and 1 <= rows <= MOST_VALUES
+def _is_number(rows: object) -> TypeGuard[int]:
+    return isinstance(rows, int) and not isinstance(rows, bool) and 1 <= rows <= MOST_VALUES
 
 
 def check_room(rows: int, columns: int, datasets: int) -> None:

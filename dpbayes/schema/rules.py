@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpbayes.core.arrays import Floats, Mask
 from dpbayes.core.errors import SchemaError
@@ -30,6 +31,7 @@ LONGEST = 1000  # characters of a rule
 DEEPEST = 100  # levels of nested operators
 CLOSE = 1e-13  # relative rounding error within which numbers are equal: 0.1 + 0.2 == 0.3
 Values = Mapping[str, Floats]
+Numbers = float | NDArray[Any]  # of all records, or one for each; truth values are numbers
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -54,12 +56,12 @@ class Part:
         terms: signs and parts of a sum; empty if the sub-expression is not a sum.
     """
 
-    value: Callable[[Values], Any]
+    value: Callable[[Values], Numbers]
     names: frozenset[str] = frozenset()
     column: Column | None = None
     text: str | None = None
     boolean: bool = False
-    size: Callable[[Values], Any] = lambda v: 0.0
+    size: Callable[[Values], Numbers] = lambda v: 0.0
     terms: tuple[tuple[float, Part], ...] = ()
 
     def summed(self, sign: float = 1.0) -> tuple[tuple[float, Part], ...]:
@@ -281,7 +283,7 @@ class _RuleReader:
             lambda v: _joined(np.logical_and, [pair(v) for pair in pairs]), names, boolean=True
         )
 
-    def _pair(self, left: Part, sign: str, right: Part) -> Callable[[Values], Any]:
+    def _pair(self, left: Part, sign: str, right: Part) -> Callable[[Values], Numbers]:
         column = left.column or right.column
         if column is not None and column.levels:
             if left.column is None:
@@ -300,7 +302,7 @@ class _RuleReader:
 
     def _levels(
         self, column: Column, left: Part, sign: str, right: Part
-    ) -> Callable[[Values], Any]:
+    ) -> Callable[[Values], Numbers]:
         if sign not in ("==", "!=") and column.type != "ordinal":
             raise self._fail(f"levels of {column.name!r} have no order; compare them by == or !=")
         if right.column is not None and right.column.levels:

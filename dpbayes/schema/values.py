@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -55,7 +54,7 @@ def _missing(columns: tuple[str, ...], counts: Mapping[str, int], rows: int, sho
     )
 
 
-def texts_of(key: str, what: str, texts: Any) -> tuple[str, ...]:
+def texts_of(key: str, what: str, texts: Sequence[str]) -> tuple[str, ...]:
     """Check that a value of the schema or a setting is a list of texts, and return a tuple.
 
     Args:

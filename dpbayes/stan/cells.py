@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,7 +31,7 @@ class NumberCells:
     atoms: tuple[float, ...]
 
     @classmethod
-    def of(cls, column: Column, bins: Any) -> NumberCells:
+    def of(cls, column: Column, bins: int | Sequence[float]) -> NumberCells:
         """Build the cells of a column with bounds.
 
         Args:
@@ -109,12 +110,13 @@ class NumberCells:
         return np.asarray(low + (high - low) * np.clip(numbers - cell + 0.5, 0, 1))
 
 
-def _given(column: Column, bins: Any) -> Floats:
+def _given(column: Column, bins: object) -> Floats:
     """Check edges that the user listed and return them as floats."""
-    numbers = isinstance(bins, list | tuple | np.ndarray) and all(
-        isinstance(x, int | float | np.number) and not isinstance(x, bool) for x in bins
+    listed = bins if isinstance(bins, list | tuple | np.ndarray) else ()
+    numbers = all(
+        isinstance(x, int | float | np.number) and not isinstance(x, bool) for x in listed
     )
-    if not numbers or not 2 <= len(bins) <= MOST_CELLS + 1:
+    if not numbers or not 2 <= len(listed) <= MOST_CELLS + 1:
         raise SchemaError(
             f"column {column.name!r}: bins = {bins!r:.60} must be a number of bins from 2 to "
             f"{MOST_CELLS:,}, or a list of their edges, from public knowledge."

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from dpbayes.schema import Column, ColumnType
 from dpbayes.stan.cells import NumberCells
 from dpbayes.stan.family_text import read_family
 from dpbayes.stan.outcomes import decode_outcome, encode_outcome
+
+if TYPE_CHECKING:
+    from dpbayes.stan.program import StanProgram
 
 Prior = float | tuple[float, float]
 
@@ -87,7 +90,7 @@ class Family:
     settings: Mapping[str, Any] = field(default_factory=dict)
     parts: Mapping[str, str] = field(default_factory=dict)
     rule: Literal["", "hurdle", "inflated", "atoms", "censored"] = ""
-    make: Callable[[], Any] | None = None
+    make: Callable[[], StanProgram] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "file", self.file or self.name)

@@ -98,8 +98,7 @@ class StanProgram:
                 f"family {family!r}: the constant {name!r} is given by dpbayes. Leave it out."
             )
         if chosen.make is not None:
-            generated: StanProgram = chosen.make()
-            return generated
+            return chosen.make()
         if chosen.program is None:
             path = stan_directory() / f"{chosen.file}.stan"
             if path.parent != stan_directory() or not path.is_file():  # not ".." or another folder

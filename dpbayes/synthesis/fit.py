@@ -15,6 +15,7 @@ from dpbayes.core.versions import versions
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.mechanisms.base import F_co, Findings, Mechanism, Task
 from dpbayes.mechanisms.forecast import Forecast
+from dpbayes.mechanisms.predictive import Check
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
 from dpbayes.records.chunks import Chunks
@@ -24,6 +25,7 @@ from dpbayes.synthesis.release import Release, assemble
 from dpbayes.synthesis.saved_fit import parameters, plotted, save
 
 if TYPE_CHECKING:
+    import arviz_stats
     from matplotlib.figure import Figure
 
 
@@ -81,7 +83,7 @@ class Fit(Generic[F_co]):
         return self.mechanism.outlook(task.schema, max(1, task.rows), task.model)
 
     @one_thread()
-    def check(self, replicates: int = 20) -> Any:
+    def check(self, replicates: int = 20) -> Check:
         """Check whether the family fits, by posterior predictive checks. Confidential.
 
         Args:
@@ -122,7 +124,7 @@ class Fit(Generic[F_co]):
         """
         return parameters(self.to_datatree())
 
-    def loo(self) -> Any:
+    def loo(self) -> arviz_stats.ELPDData:
         """Leave-one-out expected log predictive density, by ArviZ. Confidential.
 
         ``arviz_stats.loo`` on the tree would assume draws of the plain posterior; this method

@@ -20,6 +20,8 @@ from dpbayes.synthesis.release import STATEMENT
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dpbayes.synthesis.fit import Fit
+
 FIT, WEIGHTS, DRAWS = "fit.json", "weights.csv", "draws.nc"
 CONFIDENTIAL = "confidential"  # folder of a job
 PLOTS = ("check", "lipschitz")
@@ -155,7 +157,7 @@ def parameters(tree: xr.DataTree) -> pd.DataFrame:
     return pd.DataFrame(summary(tree, round_to="none"))
 
 
-def plotted(fit: Any, what: str) -> Figure:
+def plotted(fit: Fit[Any], what: str) -> Figure:
     """Plot a fit (``Fit.plot``)."""
     from dpbayes.plots import (
         charts,

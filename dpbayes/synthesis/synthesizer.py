@@ -12,7 +12,6 @@ from typing import Any, Generic, NoReturn, TypeVar
 import numpy as np
 
 from dpbayes.core.errors import DataError, GuaranteeError, ProgramError, SchemaError, refused
-from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.core.threads import one_thread
 from dpbayes.engines import Engine, SamplerSettings, get_engine
@@ -34,7 +33,7 @@ from dpbayes.stan.model import Model, ModelChoice
 from dpbayes.stan.proof.check import Finding, same_bits
 from dpbayes.synthesis.fit import Fit
 
-G = TypeVar("G", bound=Fitted)
+G = TypeVar("G", bound=Fitted[Any])
 LARGEST = 1e15  # of the numbers among settings: whole numbers are exact in floats up to here
 
 
@@ -256,12 +255,10 @@ class Synthesizer(Generic[F_co]):
         records = plain(records)
         table = self.table(records)
         check_cluster(self.schema, records)
-        stored_chains = None
+        stored_chains, entropy = None, self.settings.seed
         if checkpoint is not None and not isinstance(records, Chunks):  # counts have no chains
             stored_chains = Checkpoint(checkpoint)
-        entropy = self.settings.seed
-        if stored_chains is not None:
-            entropy = stored_chains.begin(self._inputs(as_frame(records)), entropy)
+            entropy = stored_chains.begin(self._inputs(records), entropy)
         if entropy is None:
             entropy = secrets.randbits(128)
         noise = self._noise(entropy)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms.base import F_co
 from dpbayes.privacy.accounting import ROUNDING, stated
@@ -38,12 +35,12 @@ def for_total(
         0.25
     """
     check_epsilon(total)
-    mechanism: Any = synthesizer.mechanism
+    mechanism = synthesizer.mechanism
     if not mechanism.takes("epsilon"):
         raise GuaranteeError(f"mechanism {mechanism.name!r} has no ε to fit into a total.")
 
     def at(epsilon: float) -> Synthesizer[F_co]:
-        return synthesizer.with_mechanism(replace(mechanism, epsilon=epsilon))
+        return synthesizer.with_mechanism(mechanism.with_epsilon(epsilon))
 
     def cost(option: Synthesizer[F_co]) -> float:
         """Stated ε of all data sets, under the adjacency for which the mechanism's is stated."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -115,7 +115,9 @@ def papers_noise(fitted: FittedModel, noise: StudyNoise) -> Sanitised:
 
     Source: bowen-liu-2020, section 4.3.2; chaudhuri-monteleoni-2009, algorithm 1.
     """
-    outputs = dict(fitted.private(noise))
+    sanitised = fitted.private(noise)
+    assert isinstance(sanitised, Mapping)
+    outputs = dict(sanitised)
     for statistic in fitted.model.statistics:
         if statistic.name.endswith("coefficients"):
             epsilon = fitted.budget[statistic.name] * fitted.mechanism.epsilon

@@ -158,7 +158,7 @@ def frame(data: Floats, levels: tuple[int, ...]) -> pd.DataFrame:
 
 
 def draw_sets(
-    fitted: Fitted, noise: StudyNoise, private: Callable[[StudyNoise], Any] | None = None
+    fitted: Fitted[Any], noise: StudyNoise, private: Callable[[StudyNoise], Any] | None = None
 ) -> Floats:
     """Draw ``M`` data sets, each from a separate private output."""
     private = private or fitted.private

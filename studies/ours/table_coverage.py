@@ -104,8 +104,8 @@ def run(seed: np.random.SeedSequence, n: int, epsilon: float) -> pd.DataFrame:
             for values, value in zip(statistics, estimates(data), strict=True):
                 values.append(value)
         combined = combine(*statistics, "reiter2002")
-        low, high = combined.interval()
-        frames.append(_rows(combined.estimate, low, high, sd).assign(rows=rows))
+        low, high = map(np.asarray, combined.interval())
+        frames.append(_rows(np.asarray(combined.estimate), low, high, sd).assign(rows=rows))
     return pd.concat(frames).assign(n=n, epsilon=epsilon)
 
 

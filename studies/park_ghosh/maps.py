@@ -124,7 +124,9 @@ def mechanisms(reference: PublicRecords) -> dict[str, Gibbs]:
 
 def at(fitted: FittedGibbs, epsilon: float) -> FittedGibbs:
     """Set the ε per record of a fit, up to 100, which no release may have."""
-    plan, units = fitted.plan, fitted.plan.sampler.units
+    plan = fitted.plan
+    assert plan is not None  # it has a claim
+    units = plan.sampler.units
     total = epsilon * SYNTHETIC
     step = plan.sampler.step_for(total, "add-remove")
     assert units * len(fitted.layout.drawn) * step <= total * (1 + 1e-9)

@@ -38,7 +38,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 TOP = len(FLOORS)  # dpbayes/__init__.py, which is above all and imported by nobody
 # Within mechanisms: base is below the folders, of which some draw from posterior and tables.
 ROOMS = [
-    ["base", "forecast"],
+    ["base", "forecast", "predictive", "survival"],
     ["posterior", "tables"],
     ["marginals", "modips", "pegs"],
     ["score"],
@@ -269,6 +269,79 @@ def test_mechanisms_ask_not_which_noise_they_have():
     assert [name for name, module in mechanisms.items() if asks_which_noise(module)] == []
 
 
+# A parameter or a result that is one of these around Any says no more than Any.
+CONTAINERS = {
+    "tuple", "list", "set", "frozenset", "Sequence", "Collection", "Iterable", "Iterator",
+    "Generator", "Callable",
+}  # fmt: skip
+
+
+def says_any(annotation: ast.expr | None) -> bool:
+    """Whether a type is Any, a union with it, or a container or function of it.
+
+    Any as an argument of another type is exact: an array of any dtype, a fit of any mechanism, or
+    JSON and program data by name.
+    """
+    match annotation:
+        case ast.Name(id=name):
+            return name == "Any"
+        case ast.Constant(value=str(text)):
+            return says_any(ast.parse(text, mode="eval").body)
+        case ast.BinOp(left=left, right=right):
+            return says_any(left) or says_any(right)
+        case ast.Subscript(value=ast.Name(id=name), slice=inner):
+            return name in CONTAINERS and says_any(inner)
+        case ast.Tuple(elts=types) | ast.List(elts=types):
+            return any(map(says_any, types))
+    return False
+
+
+def untyped(body: list[ast.stmt], where: str) -> Iterator[str]:
+    """Public parameters, results and attributes that are annotated as Any."""
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from untyped(node.body, f"{where}.{node.name}")
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            if not node.target.id.startswith("_") and says_any(node.annotation):
+                yield f"{where}.{node.target.id}"
+        elif isinstance(node, ast.FunctionDef):
+            if node.name.startswith("_") and node.name not in ("__init__", "__call__"):
+                continue
+            given = node.args
+            parameters = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+            parameters += [p for p in (given.vararg, given.kwarg) if p is not None]
+            yield from (
+                f"{where}.{node.name}: {p.arg}" for p in parameters if says_any(p.annotation)
+            )
+            if says_any(node.returns):
+                yield f"{where}.{node.name}: result"
+
+
+# Others work on these modules at the moment.
+NOT_TYPED_YET = ("engines", "formula.terms", "schema.table")
+
+
+def test_public_signatures_have_types():
+    known = {n: m for n, m in ALL.items() if not n.startswith(NOT_TYPED_YET)}
+    assert [at for name, m in known.items() for at in untyped(m.tree.body, name)] == []
+
+
+def asks_which_mechanism(module: Module) -> bool:
+    """Whether code asks for the class of a mechanism rather than for a property of it."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+            classes = [n for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)]
+            if any(n.id.endswith("Mechanism") and n.id != "Mechanism" for n in classes):
+                return True
+    return False
+
+
+def test_no_class_of_mechanism_is_asked_for():
+    """A property says what a mechanism is: ``needs_model``, ``draws_posterior``."""
+    others = {name: m for name, m in ALL.items() if not name.startswith("mechanisms")}
+    assert [name for name, module in others.items() if asks_which_mechanism(module)] == []
+
+
 def test_public_names_exist():
     for name in dpbayes.__all__:
         assert getattr(dpbayes, name) is not None
@@ -334,6 +407,37 @@ def test_what_is_allowed_and_what_is_not(name, text, bad):
 )
 def test_a_question_which_noise_is_found(text, bad):
     assert asks_which_noise(made_up(text, "mechanisms.made_up")[0]) is bad
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def f(a: Any): ...", ["m.f: a"]),
+        ("def f(a: 'Any | None' = None): ...", ["m.f: a"]),
+        ("def f() -> tuple[int, Any]: ...", ["m.f: result"]),
+        ("def f(g: Callable[[int], Any]): ...", ["m.f: g"]),
+        ("def f(*a: Any, **b: Any): ...", ["m.f: a", "m.f: b"]),
+        ("class A:\n    b: Any\n    def f(self, c: Iterator[Any]): ...", ["m.A.b", "m.A.f: c"]),
+        ("def f(a: Mapping[str, Any], b: NDArray[Any], c: Fit[Any] | None) -> int: ...", []),
+        ("def _f(a: Any): ...\nclass _A:\n    b: Any", []),
+    ],
+)
+def test_a_signature_without_types_is_found(text, found):
+    assert list(untyped(ast.parse(text).body, "m")) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "bad"),
+    [
+        ("x = isinstance(m, PosteriorMechanism)", True),
+        ("x = isinstance(m, (int, base.X, ModelFreeMechanism))", True),
+        ("x = isinstance(m, int | NoisyMechanism)", True),
+        ("x = isinstance(m, Mechanism)  # an argument is checked", False),
+        ("x = m.needs_model", False),
+    ],
+)
+def test_a_question_which_mechanism_is_found(text, bad):
+    assert asks_which_mechanism(made_up(text, "evaluate.made_up")[0]) is bad
 
 
 def test_a_circle_is_found():

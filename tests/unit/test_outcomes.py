@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 
 import dpbayes as dpb
-from dpbayes.mechanisms.posterior.predictive import Check, ecdf_difference
-from dpbayes.mechanisms.posterior.survival import kaplan_meier, left_at
+from dpbayes.mechanisms.predictive import Check, ecdf_difference
+from dpbayes.mechanisms.survival import kaplan_meier, left_at
 from dpbayes.plots.check_charts import check_panels
 from dpbayes.stan.cells import NumberCells
 from dpbayes.stan.families import FAMILIES, family_of

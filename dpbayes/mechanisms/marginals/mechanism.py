@@ -279,7 +279,7 @@ def auto_bins(column: Column, weight: float) -> BinRule:
     return [lower, *(float(edge) for edge in inner), upper]
 
 
-class FittedMarginals(ModelFreeFitted):
+class FittedMarginals(ModelFreeFitted[counting.Measurement]):
     """Records coded as fine levels, ready to be counted with noise.
 
     Attributes:

@@ -15,6 +15,7 @@ from dpbayes.core.lazy import pd
 from dpbayes.mechanisms.base import ModelFreeFitted, ModelFreeMechanism
 from dpbayes.mechanisms.modips.mechanism import FittedModel, Modips
 from dpbayes.mechanisms.modips.settings import one_of
+from dpbayes.mechanisms.modips.statistic_model import Parameters
 from dpbayes.mechanisms.tables.cells import Axis, make_axis
 from dpbayes.privacy.accounting import NOTHING, Loss, stated
 from dpbayes.privacy.guarantee import EPSILONS, Adjacency, Guarantee, inside
@@ -178,7 +179,7 @@ def tables(schema: Schema, data: pd.DataFrame) -> list[Ints]:
     return counts
 
 
-class FittedChoice(ModelFreeFitted):
+class FittedChoice(ModelFreeFitted[tuple[int, Parameters]]):
     """All models with their statistics of the records.
 
     An output is the number of a model and that model's output.
@@ -204,10 +205,10 @@ class FittedChoice(ModelFreeFitted):
         self.trials = fitted(mechanism.trials()) if mechanism.part else []
         super().__init__(mechanism, schema, {"fits": [fit.settings for fit in self.fits]})
 
-    def private(self, noise: Noise) -> tuple[int, Any]:
+    def private(self, noise: Noise) -> tuple[int, Parameters]:
         return next(self.outputs(1, noise))
 
-    def outputs(self, count: int, noise: Noise) -> Iterator[tuple[int, Any]]:
+    def outputs(self, count: int, noise: Noise) -> Iterator[tuple[int, Parameters]]:
         """Yield outputs that share their trials, and for ``once`` the choice of the model."""
         how = self.mechanism
         scores = self._scores(noise) if how.part else []
@@ -239,7 +240,7 @@ class FittedChoice(ModelFreeFitted):
         return noise.select(np.array(scores), scale_for(2 * moved, self.mechanism.choosing))
 
     def synthetic(
-        self, output: tuple[int, Any], rows: int, rng: np.random.Generator
+        self, output: tuple[int, Parameters], rows: int, rng: np.random.Generator
     ) -> pd.DataFrame:
         k, inner = output
         return self.fits[k].synthetic(inner, rows, rng)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -66,7 +66,7 @@ class Bernoulli(StatisticModel):
         return FittedBernoulli(self, only_column(schema, "binary", self.name), records, rows)
 
 
-class FittedBernoulli(Scalar):
+class FittedBernoulli(Scalar[Floats]):
     """Statistic of ``Bernoulli``: count of the second level."""
 
     parameters = ("p",)
@@ -132,7 +132,7 @@ class PoissonGamma(StatisticModel):
         return FittedPoissonGamma(self, only_column(schema, "count", self.name), records, rows)
 
 
-class FittedPoissonGamma(Scalar):
+class FittedPoissonGamma(Scalar[Floats]):
     """Statistic of ``PoissonGamma``: sum of the values minus the lower bound."""
 
     parameters = ("rate",)
@@ -199,7 +199,7 @@ class NormalModel(StatisticModel):
         return FittedNormal(only_column(schema, "continuous", self.name), records, rows)
 
 
-def normal_statistics(values: Any, bounds: tuple[float, float], rows: int) -> list[Statistic]:
+def normal_statistics(values: ArrayLike, bounds: tuple[float, float], rows: int) -> list[Statistic]:
     """Mean and variance of values inside bounds, with their sensitivities.
 
     Sensitivity: on [-1, 1] a record adds at most 1 to the sum. Removing one of n records lowers the
@@ -244,7 +244,7 @@ def draw_normal(
     return rng.normal(mean, sigma / math.sqrt(n)), sigma
 
 
-class FittedNormal(Scalar):
+class FittedNormal(Scalar[tuple[Floats, Floats]]):
     """Statistics of ``NormalModel``: mean and variance."""
 
     parameters = ("mu", "sigma")
@@ -313,7 +313,7 @@ class Multinomial(StatisticModel):
         return FittedMultinomial(self, schema, records, rows)
 
 
-class FittedMultinomial(FittedStatistics):
+class FittedMultinomial(FittedStatistics[Floats]):
     """Statistics of ``Multinomial``: cell counts, shape (K,)."""
 
     def __init__(

@@ -167,7 +167,7 @@ def require_both_kinds(schema: Schema, model: str, instead: str) -> None:
         )
 
 
-class FittedGlom(FittedStatistics):
+class FittedGlom(FittedStatistics[Mapping[str, Floats]]):
     """Statistics of ``Glom``: counts and sums by cell, pooled sums of products."""
 
     def __init__(self, model: Glom, schema: Schema, records: pd.DataFrame, rows: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +85,7 @@ class CellGrid:
             [rng.uniform(e[i], e[i + 1]) for e, i in zip(self.edges, place, strict=True)]
         )
 
-    def log_density(self, fitted: Scalar) -> Floats:
+    def log_density(self, fitted: Scalar[Any]) -> Floats:
         """Log posterior density at the midpoints, normalised over the grid, less ``middle``.
 
         Source: liu-2016, section 3.3 midpoint.
@@ -97,7 +98,7 @@ class CellGrid:
         return np.asarray(logs - total - math.log(self.volume) - self.middle)
 
 
-def sdd(fitted: Scalar, grid: CellGrid, bound: float, epsilon: float, noise: Noise) -> Floats:
+def sdd(fitted: Scalar[Any], grid: CellGrid, bound: float, epsilon: float, noise: Noise) -> Floats:
     """Draw a cell by the exponential mechanism on log mass, then a point inside (algorithm 2).
 
     Log densities are clipped to [-bound, bound] = [-A, A], so that A holds for every data set.
@@ -114,7 +115,7 @@ def sdd(fitted: Scalar, grid: CellGrid, bound: float, epsilon: float, noise: Noi
 
 
 def sdd_mc(
-    fitted: Scalar, grid: CellGrid, bound: float, epsilon: float, noise: Noise, samples: int
+    fitted: Scalar[Any], grid: CellGrid, bound: float, epsilon: float, noise: Noise, samples: int
 ) -> Floats:
     """Add Laplace noise to the logs of a histogram of posterior draws (algorithm 3).
 
@@ -136,7 +137,7 @@ def sdd_mc(
 
 
 def sphc(
-    fitted: Scalar, grid: CellGrid, bound: float, epsilon: float, noise: Noise, samples: int
+    fitted: Scalar[Any], grid: CellGrid, bound: float, epsilon: float, noise: Noise, samples: int
 ) -> Floats:
     """Add Laplace noise to the counts of a histogram of posterior draws (algorithm 4).
 
@@ -157,7 +158,7 @@ def sphc(
     return _draw(np.maximum(noisy, 0).astype(float), grid, noise.rng)
 
 
-def _histogram(fitted: Scalar, grid: CellGrid, samples: int, noise: Noise) -> Floats:
+def _histogram(fitted: Scalar[Any], grid: CellGrid, samples: int, noise: Noise) -> Floats:
     # A separate generator: otherwise later draws would depend on how many numbers exact draws use.
     (rng,) = noise.rng.spawn(1)
     exact = {s.name: np.full(samples, s.exact) for s in fitted.statistics}

@@ -21,6 +21,7 @@ from dpbayes.mechanisms.modips.regression import Sequential, Slomag
 from dpbayes.mechanisms.modips.settings import check_nested, one_of
 from dpbayes.mechanisms.modips.statistic_model import (
     FittedStatistics,
+    Parameters,
     Sanitised,
     Scalar,
     Spending,
@@ -276,7 +277,7 @@ class Modips(ModelFreeMechanism):
         parts = shares(names, weights, f"model {self._model.name!r}")
         return Spending(self.epsilon, parts, self.rho if self.delta else None)
 
-    def budget(self, schema: Schema, fitted: FittedStatistics) -> dict[str, float]:
+    def budget(self, schema: Schema, fitted: FittedStatistics[Any]) -> dict[str, float]:
         """Share of epsilon for each statistic; the shares sum to 1.
 
         Source: liu-2016, definition 5; definition 6; remark 6.
@@ -307,7 +308,7 @@ class Modips(ModelFreeMechanism):
         return float((statistic.unit * statistic.change[self.adjacency].l2) ** 2)
 
 
-class FittedModel(ModelFreeFitted):
+class FittedModel(ModelFreeFitted[Parameters]):
     """A model's statistics of the records, and their budget.
 
     Attributes:
@@ -316,7 +317,7 @@ class FittedModel(ModelFreeFitted):
 
     mechanism: Modips
 
-    def __init__(self, mechanism: Modips, schema: Schema, model: FittedStatistics) -> None:
+    def __init__(self, mechanism: Modips, schema: Schema, model: FittedStatistics[Any]) -> None:
         self.model = model
         self.budget = mechanism.budget(schema, model) if mechanism.statistical else {}
         settings = {
@@ -329,7 +330,7 @@ class FittedModel(ModelFreeFitted):
             settings |= {"bound": mechanism.bound, "cells": mechanism.cells}
         super().__init__(mechanism, schema, settings)
 
-    def private(self, noise: Noise) -> Any:
+    def private(self, noise: Noise) -> Parameters:
         how = self.mechanism
         if how.draw == "sbs":
             return self._sanitised(how.epsilon, noise)
@@ -363,8 +364,8 @@ class FittedModel(ModelFreeFitted):
             for s in self.model.statistics
         }
 
-    def synthetic(self, output: Any, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-        parameters = output
+    def synthetic(self, output: Parameters, rows: int, rng: np.random.Generator) -> pd.DataFrame:
         if self.mechanism.draw == "sbs":
-            parameters = self.model.draw(output, rng)
-        return self.model.predict(parameters, rows, rng)
+            assert isinstance(output, Mapping)  # sanitised statistics
+            output = self.model.draw(output, rng)
+        return self.model.predict(output, rows, rng)

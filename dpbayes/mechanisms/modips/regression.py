@@ -335,7 +335,7 @@ class Sequential(StatisticModel):
         return FittedSequence(steps, records, public)
 
 
-class FittedSequence(FittedStatistics):
+class FittedSequence(FittedStatistics[Sanitised]):
     """Statistics of every regression of ``Sequential``.
 
     Attributes:
@@ -404,7 +404,7 @@ class Slomag(StatisticModel):
         return FittedSlomag(self, schema, records, rows, spending)
 
 
-class FittedSlomag(FittedStatistics):
+class FittedSlomag(FittedStatistics[Mapping[str, Any]]):
     """Statistics of ``Slomag``: moments of the numbers, coefficients for the levels."""
 
     def __init__(

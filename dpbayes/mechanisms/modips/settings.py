@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpbayes.core.errors import GuaranteeError
 
@@ -22,7 +22,7 @@ def one_of(what: str, value: str, known: tuple[str, ...]) -> None:
         raise GuaranteeError(f"{what} = {value!r} must be one of {', '.join(known)}.")
 
 
-def positive(values: Any, size: int, what: str) -> tuple[float, ...]:
+def positive(values: ArrayLike, size: int, what: str) -> tuple[float, ...]:
     """Return ``size`` numbers above 0; GuaranteeError for anything else."""
     try:
         numbers = tuple(float(v) for v in np.atleast_1d(values))

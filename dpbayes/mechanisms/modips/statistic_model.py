@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,12 @@ class Spending:
         return (entries + 1) / (share * self.epsilon) ** 2
 
 
-class FittedStatistics(ABC):
+# A draw of a model's parameters, whose form its own ``predict`` knows.
+Parameters = Floats | tuple[Floats, Floats] | Mapping[str, Any]
+P = TypeVar("P", bound=Parameters)
+
+
+class FittedStatistics(ABC, Generic[P]):
     """A model with its exact statistics of the records. Confidential.
 
     Attributes:
@@ -73,11 +78,11 @@ class FittedStatistics(ABC):
         return name
 
     @abstractmethod
-    def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> Any:
+    def draw(self, sanitised: Sanitised, rng: np.random.Generator) -> P:
         """Draw parameters from the posterior given noisy statistics."""
 
     @abstractmethod
-    def predict(self, parameters: Any, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+    def predict(self, parameters: P, rows: int, rng: np.random.Generator) -> pd.DataFrame:
         """Draw one data set of ``rows`` rows given parameters."""
 
 
@@ -102,7 +107,7 @@ class StatisticModel(ABC):
     @abstractmethod
     def fit(
         self, schema: Schema, records: pd.DataFrame, spending: Spending, rows: int
-    ) -> FittedStatistics:
+    ) -> FittedStatistics[Any]:
         """Compute the statistics of validated records.
 
         Args:
@@ -115,7 +120,7 @@ class StatisticModel(ABC):
         """Names of the budgets, in order."""
 
 
-class Scalar(FittedStatistics):
+class Scalar(FittedStatistics[P]):
     """A model of one column with few parameters, which can also be put on a grid."""
 
     column: Column

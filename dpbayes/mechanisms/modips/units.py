@@ -12,9 +12,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpbayes.core.arrays import Floats, Ints
+from dpbayes.core.lazy import pd
 from dpbayes.mechanisms.tables.cells import require_bounds
 from dpbayes.schema import Column
 
@@ -23,7 +24,7 @@ MOST = 2**62  # upper limit of a sum's range: OpenDP's noise uses 64-bit integer
 UNITS = 1 << _BITS  # units in half the width of the bounds: the default precision of columns
 
 
-def whole(values: Any, bounds: tuple[float, float], one: int = UNITS) -> Ints:
+def whole(values: ArrayLike, bounds: tuple[float, float], one: int = UNITS) -> Ints:
     """Scale numbers from their public bounds to [-one, one], each rounded on its own."""
     lower, upper = bounds
     x = np.asarray(values, dtype=float)
@@ -31,7 +32,7 @@ def whole(values: Any, bounds: tuple[float, float], one: int = UNITS) -> Ints:
     return np.rint(one * np.clip(z, -1, 1)).astype(np.int64)
 
 
-def whole_columns(columns: list[Column], records: Any) -> Ints:
+def whole_columns(columns: list[Column], records: pd.DataFrame) -> Ints:
     """Numeric columns of the records in whole units, shape (n, columns)."""
     arrays = [whole(records[c.name], require_bounds(c)) for c in columns]
     return np.stack(arrays, axis=1)
@@ -45,7 +46,7 @@ def from_unit(column: Column, values: Floats) -> Floats:
     return np.round(numbers).astype(np.int64) if column.whole else numbers
 
 
-def features(columns: list[Column], records: Any) -> Ints:
+def features(columns: list[Column], records: pd.DataFrame) -> Ints:
     """Design matrix in multiples of 1/UNITS with an intercept, shape (n, d).
 
     Numbers are scaled by their public bounds; levels other than the first have indicators. Every
@@ -82,7 +83,9 @@ def cell_sums(cell: Ints, values: Ints, cells: int) -> Ints:
     return np.asarray((high << _BITS) + low)
 
 
-def about_mean(count: Any, products: Any, first: Any, second: Any) -> NDArray[Any]:
+def about_mean(
+    count: ArrayLike, products: ArrayLike, first: ArrayLike, second: ArrayLike
+) -> NDArray[Any]:
     """Sum of products about the means, rounded down: floor(P - S T / n), exactly; 0 for n = 0.
 
     Rounding down keeps a sensitivity that is a whole number: if a <= b + D, then floor(a) <=

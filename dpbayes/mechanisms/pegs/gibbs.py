@@ -32,6 +32,7 @@ from dpbayes.privacy.guarantee import (
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Schema
 from dpbayes.schema.rows import MOST_VALUES
+from dpbayes.stan.model import Model
 
 Unit = Literal["data-set", "block", "record"]
 Seeds = Literal["uniform", "reference"]
@@ -106,17 +107,23 @@ class GibbsChains(ModelFreeMechanism):
     """Base of the samplers with and without a guarantee: chains that start from public seeds.
 
     Attributes:
-        records, bins, reference: as in ``Gibbs``.
+        records, block, bins, seeds, reference: as in ``Gibbs``.
     """
 
     records: int | None
+    block: int
     bins: Mapping[str, Bins] | int | None
+    seeds: Seeds
     reference: PublicRecords | None
     blanks: ClassVar[bool] = True
 
     @abstractmethod
     def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
         """Conditional distributions to draw from, computed from the confidential records."""
+
+    @abstractmethod
+    def plan(self, layout: KeyLayout, rows: int) -> GibbsPlan | None:
+        """Division of ε over the steps of a data set; None without a guarantee."""
 
     def check_layout(self, layout: KeyLayout) -> None:
         """Raise SchemaError or GuaranteeError if the settings do not fit the columns."""
@@ -228,7 +235,7 @@ class Gibbs(GibbsChains):
         plan = self.plan(layout_of(self.cells(schema)), rows)
         return replace(self._claim(plan.loss), parts=plan.words(self.block))
 
-    def outlook(self, schema: Schema, rows: int, model: Any) -> Forecast:
+    def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         """Forecast the share of values that are uniform draws.
 
         A step draws uniformly with probability C α / (N + C α): N <= n in a row of a table of
@@ -300,7 +307,7 @@ class Gibbs(GibbsChains):
     def noisy(self) -> bool:
         return False
 
-    def check(self, schema: Schema, model: Any) -> None:
+    def check(self, schema: Schema, model: Model | None) -> None:
         super().check(schema, model)
         if self.bins is not None:
             check_bins(self.bins)
@@ -312,7 +319,7 @@ class Gibbs(GibbsChains):
         self.claim(schema)
 
 
-def check_shared(mechanism: Any) -> None:
+def check_shared(mechanism: GibbsChains) -> None:
     """Raise GuaranteeError for invalid settings that all samplers share."""
     for setting, most in (("block", MOST_BLOCK), ("records", MOST_VALUES)):
         value = getattr(mechanism, setting)
@@ -374,7 +381,7 @@ def layout_of(cells: TableCells) -> KeyLayout:
     return KeyLayout(names, tuple(axis.size for axis in axes), len(cells.given))
 
 
-class FittedGibbs(ModelFreeFitted):
+class FittedGibbs(ModelFreeFitted[Ints]):
     """Levels of the n records, shape (n, columns), public columns first.
 
     Attributes:
@@ -386,9 +393,11 @@ class FittedGibbs(ModelFreeFitted):
         starts: levels of public records, from which chains start; None for uniform seeds.
     """
 
-    mechanism: Any
+    mechanism: GibbsChains
 
-    def __init__(self, mechanism: Any, schema: Schema, records: pd.DataFrame, rows: int) -> None:
+    def __init__(
+        self, mechanism: GibbsChains, schema: Schema, records: pd.DataFrame, rows: int
+    ) -> None:
         self.cells: TableCells = mechanism.cells(schema)
         self.layout, self.rows = layout_of(self.cells), rows
         if len(records) > MOST_RECORDS:

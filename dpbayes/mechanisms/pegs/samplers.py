@@ -5,11 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.mechanisms.base import Mechanism
-from dpbayes.mechanisms.pegs.blocks import Conditionals, Counted, Diverse, Resetting, count_tables
+from dpbayes.mechanisms.pegs.blocks import (
+    Conditionals,
+    Counted,
+    Diverse,
+    Resetting,
+    Tables,
+    count_tables,
+)
 from dpbayes.mechanisms.pegs.cost import Kind
 from dpbayes.mechanisms.pegs.gibbs import (
     Bins,
@@ -45,6 +52,19 @@ WITHOUT_CLAIM = (
     "where it was so already nothing was added, and what is drawn there are levels of the records "
     "as they are. Entropy l-diversity is not differential privacy."
 )
+
+
+class HasKeys(Protocol):
+    """Settings of keys, which samplers with and without a guarantee share."""
+
+    @property
+    def keys(self) -> str | ByName: ...
+    @property
+    def m(self) -> int | None: ...
+    @property
+    def bits(self) -> int: ...
+    @property
+    def reference(self) -> PublicRecords | None: ...
 
 
 @dataclass(frozen=True)
@@ -90,7 +110,7 @@ class Keyed(Gibbs):
     def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
         assert fitted.plan is not None  # it has a claim
         if not fitted.plan.order:
-            return self.blocks(*public_tables(fitted), fitted.plan.alpha)
+            return self.blocks(*public_tables(self, fitted), fitted.plan.alpha)
         layout, m = fitted.layout, length(self, fitted.layout)
         information = noisy_information(
             layout, fitted.codes, fitted.plan.order, self.adjacency, noise
@@ -98,12 +118,12 @@ class Keyed(Gibbs):
         keys = informative(layout, information, m, self.bits)
         return self.blocks(keys, count_tables(keys, fitted.codes), fitted.plan.alpha)
 
-    def blocks(self, keys: list[Key], counts: Any, alpha: float) -> Conditionals:
+    def blocks(self, keys: list[Key], counts: Tables, alpha: float) -> Conditionals:
         """Conditional distributions of all columns from their counts by key."""
         return Counted(keys[0].layout, keys, counts, alpha)
 
 
-def check_keyed(mechanism: Any, orders: tuple[str, ...]) -> None:
+def check_keyed(mechanism: HasKeys, orders: tuple[str, ...]) -> None:
     """Raise GuaranteeError for invalid settings of keys."""
     m, bits, keys = mechanism.m, mechanism.bits, mechanism.keys
     if m is not None and (isinstance(m, bool) or not isinstance(m, int) or m < 0):
@@ -123,14 +143,14 @@ def check_keyed(mechanism: Any, orders: tuple[str, ...]) -> None:
         raise GuaranteeError("keys = reference needs reference = ...: a file of public records.")
 
 
-def length(mechanism: Any, layout: KeyLayout) -> int:
+def length(mechanism: HasKeys, layout: KeyLayout) -> int:
     """Number m of columns in a key; by default the largest up to ``USUAL`` that fits."""
     if mechanism.m is not None:
         return int(mechanism.m)
     return usual(layout, mechanism.bits)
 
 
-def check_tables(mechanism: Any, layout: KeyLayout) -> None:
+def check_tables(mechanism: HasKeys, layout: KeyLayout) -> None:
     """Raise SchemaError or GuaranteeError unless the keys exist and their tables fit."""
     if isinstance(mechanism.keys, Mapping):
         check_keys(declared(layout, mechanism.keys, mechanism.bits))
@@ -143,16 +163,16 @@ def check_tables(mechanism: Any, layout: KeyLayout) -> None:
     check_room(layout, length(mechanism, layout), mechanism.bits)
 
 
-def public_tables(fitted: FittedGibbs) -> tuple[list[Key], Any]:
+def public_tables(mechanism: HasKeys, fitted: FittedGibbs) -> tuple[list[Key], Tables]:
     """Public keys, and the counts by key, which are cached."""
     if "tables" not in fitted.kept:
-        keys = public_keys(fitted.mechanism, fitted)
+        keys = public_keys(mechanism, fitted)
         fitted.kept["tables"] = keys, count_tables(keys, fitted.codes)
-    tables: tuple[list[Key], Any] = fitted.kept["tables"]
+    tables: tuple[list[Key], Tables] = fitted.kept["tables"]
     return tables
 
 
-def public_keys(mechanism: Any, fitted: FittedGibbs) -> list[Key]:
+def public_keys(mechanism: HasKeys, fitted: FittedGibbs) -> list[Key]:
     """Keys from names, the schema or public records; any if m leaves no choice."""
     layout, bits = fitted.layout, mechanism.bits
     if isinstance(mechanism.keys, Mapping):
@@ -229,7 +249,7 @@ class PegsReset(Keyed):
     summary: ClassVar[str] = "pegs in blocks, with visited rows reset to uniform; strict ε-DP"
     kind: ClassVar[Kind] = "reset"
 
-    def blocks(self, keys: list[Key], counts: Any, alpha: float) -> Conditionals:
+    def blocks(self, keys: list[Key], counts: Tables, alpha: float) -> Conditionals:
         return Resetting(keys[0].layout, keys, counts, alpha)
 
 
@@ -339,7 +359,7 @@ class DiversePegs(GibbsChains):
 
     def conditionals(self, fitted: FittedGibbs, noise: Noise) -> Conditionals:
         if "diverse" not in fitted.kept:
-            keys, counts = public_tables(fitted)
+            keys, counts = public_tables(self, fitted)
             fitted.kept["diverse"] = Diverse(fitted.layout, keys, counts, self.diversity)
         conditionals: Conditionals = fitted.kept["diverse"]
         return conditionals

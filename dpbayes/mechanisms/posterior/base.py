@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
+from typing import ClassVar
 
 from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.engines.base import SamplerSettings
@@ -26,6 +27,8 @@ class PosteriorMechanism(Mechanism[PosteriorFit]):
         >>> isinstance(mechanism, dpb.PosteriorMechanism), mechanism.guarantee().draw
         (True, 'chain')
     """
+
+    draws_posterior: ClassVar[bool] = True
 
     @abstractmethod
     def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:

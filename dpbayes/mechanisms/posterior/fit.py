@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,20 @@ from dpbayes.engines.diagnostics import Diagnostics
 from dpbayes.engines.draws import count_draws, one_draw
 from dpbayes.mechanisms.base import Findings, Fitted, Task
 from dpbayes.mechanisms.posterior import tabulated
-from dpbayes.mechanisms.posterior.predictive import REPLICATES as CHECKED
-from dpbayes.mechanisms.posterior.predictive import Check, replicated
 from dpbayes.mechanisms.posterior.records import BoundRecords, NeighbourRecords, bind_stage
 from dpbayes.mechanisms.posterior.risk import RecordRisk
 from dpbayes.mechanisms.posterior.sampled import BoundStage, Drawn, Posterior
 from dpbayes.mechanisms.posterior.stage import AnchorTables, PublicFacts, Stage, Window
 from dpbayes.mechanisms.posterior.tree import coefficients_of, datatree, group_sds_of, loo, named
+from dpbayes.mechanisms.predictive import REPLICATES as CHECKED
+from dpbayes.mechanisms.predictive import Check, replicated
 from dpbayes.privacy.accounting import stated
 from dpbayes.privacy.noise import Noise
 from dpbayes.schema import Column
 from dpbayes.stan.model import ColumnModel
+
+if TYPE_CHECKING:
+    import arviz_stats
 
 ROWS_AT_ONCE = 100_000  # most synthetic rows in a program's data, which bounds memory
 REPLICATES = 4  # replicates with seeds of their own, among which each synthetic row chooses
@@ -141,7 +144,7 @@ def _replicated(
 
 
 @dataclass(frozen=True, repr=False)
-class PosteriorFit(Fitted):
+class PosteriorFit(Fitted[Drawn]):
     """Posteriors of a mechanism given records. Confidential.
 
     Attributes:
@@ -394,10 +397,18 @@ class PosteriorFit(Fitted):
         """
         return check_of(self.on, self.draws, replicates)
 
-    def to_datatree(self, **groups: Any) -> xr.DataTree:
-        return datatree(self.posterior, self.on, **groups)
+    def to_datatree(
+        self, *, log_likelihood: bool = False, posterior_predictive: bool = False, thin: int = 1
+    ) -> xr.DataTree:
+        return datatree(
+            self.posterior,
+            self.on,
+            log_likelihood=log_likelihood,
+            posterior_predictive=posterior_predictive,
+            thin=thin,
+        )
 
-    def loo(self) -> Any:
+    def loo(self) -> arviz_stats.ELPDData:
         return loo(self.posterior, self.on)
 
     def findings(self) -> Findings:

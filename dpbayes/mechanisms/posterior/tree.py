@@ -8,7 +8,7 @@ covariates' own units, and no sampler coordinates.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,15 @@ from dpbayes.engines.alike import UniqueRows
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.draws import count_draws, stacked
 from dpbayes.formula.groups import COORDINATES, GroupColumn, correlations
-from dpbayes.mechanisms.posterior.predictive import replicates_at
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.sampled import Posterior
+from dpbayes.mechanisms.predictive import replicates_at
 from dpbayes.schema import Column
 from dpbayes.stan.composition import entry
 from dpbayes.stan.model import ColumnModel, Model
+
+if TYPE_CHECKING:
+    import arviz_stats
 
 MOST_VALUES = 200_000_000  # values of one array held in memory: 1.6 GB
 _SAMPLE = ("chain", "draw")
@@ -165,7 +168,7 @@ def log_likelihoods(posterior: Posterior, draws: xr.DataTree, on: BoundRecords) 
     return xr.Dataset(arrays)
 
 
-def loo(posterior: Posterior, on: BoundRecords) -> Any:
+def loo(posterior: Posterior, on: BoundRecords) -> arviz_stats.ELPDData:
     """Leave-one-out cross-validation by Pareto-smoothed importance sampling (``Fit.loo``).
 
     The posterior without record i has density proportional to p(θ | y) / exp(t_i(θ)), with t_i the

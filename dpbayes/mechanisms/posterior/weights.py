@@ -331,7 +331,7 @@ def check_disjoint(
         )
 
 
-def references(mechanism: Any) -> Iterator[ReferenceData]:
+def references(mechanism: object) -> Iterator[ReferenceData]:
     """Find all settings derived from reference data, in a mechanism and in its settings."""
     if isinstance(mechanism, ReferenceData):
         yield mechanism

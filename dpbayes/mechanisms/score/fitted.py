@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,10 +21,10 @@ from dpbayes.formula.groups import COORDINATES
 from dpbayes.mechanisms.base import Findings, Fitted, Task
 from dpbayes.mechanisms.posterior import tabulated
 from dpbayes.mechanisms.posterior.fit import check_of, one_of
-from dpbayes.mechanisms.posterior.predictive import REPLICATES, Check
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.stage import AnchorTables
 from dpbayes.mechanisms.posterior.tree import named
+from dpbayes.mechanisms.predictive import REPLICATES, Check
 from dpbayes.mechanisms.score.clipped import ClippedScore, finite, slopes_along
 from dpbayes.mechanisms.score.grouped import (
     GroupColumns,
@@ -49,6 +49,9 @@ from dpbayes.privacy.statistic import RADIAL
 from dpbayes.schema import Column
 from dpbayes.schema.domain import made_up
 from dpbayes.stan.scored import NOISE
+
+if TYPE_CHECKING:
+    import arviz_stats
 
 SIZE, MORE = 2_000, 10_000  # simulated records, without and with groups
 LONGER = 1, 3  # multiples of the iterations asked for; the second if the first did not converge
@@ -80,7 +83,7 @@ class ScorePosterior:
     diagnostics: Diagnostics
 
 
-class FittedScore(Fitted):
+class FittedScore(Fitted[ScorePosterior]):
     """Records bound to the program one by one, with what is public of them. Confidential.
 
     Args:
@@ -275,10 +278,12 @@ class FittedScore(Fitted):
         """Compute posterior predictive checks of the model under the unweighted posterior."""
         return check_of(self._on, self._on.unweighted.draws, replicates)
 
-    def to_datatree(self, **groups: Any) -> xr.DataTree:
+    def to_datatree(
+        self, *, log_likelihood: bool = False, posterior_predictive: bool = False, thin: int = 1
+    ) -> xr.DataTree:
         raise GuaranteeError(NOT_YET)
 
-    def loo(self) -> Any:
+    def loo(self) -> arviz_stats.ELPDData:
         raise GuaranteeError(NOT_YET)
 
     def findings(self) -> Findings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -31,7 +31,7 @@ IN_ONE_CELL: dict[Adjacency, Change] = {
 
 def noisy_counts(
     counts: Ints,
-    most: Any,
+    most: float,
     epsilon: float,
     adjacency: Adjacency,
     noise: Noise,
@@ -141,7 +141,7 @@ class NoisyTable(ModelFreeMechanism):
         return noisy.astype(float)
 
 
-class FittedTable(ModelFreeFitted):
+class FittedTable(ModelFreeFitted[Floats]):
     """Exact counts of the n records by stratum and cell, shape (strata, K).
 
     Attributes:

@@ -74,7 +74,7 @@ class Urn(ModelFreeMechanism):
         return FittedUrn(self, schema, records, rows)
 
 
-class FittedUrn(ModelFreeFitted):
+class FittedUrn(ModelFreeFitted[Ints]):
     """Cell of each of the n records on each axis, shape (n, axes).
 
     Attributes:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import io
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbayes.core.errors import DataError
 from dpbayes.core.frames import from_arrow
@@ -16,6 +16,9 @@ from dpbayes.records.formats.base import FoundParts, Reading, RecordsRead, Size
 from dpbayes.records.formats.names import check_names
 from dpbayes.records.formats.source import File, parsed
 from dpbayes.schema import Schema
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 def read_parquet(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
@@ -86,10 +89,10 @@ def _arrow(name: str, file: File) -> Any:
 class Batch:
     """Chunk that was read; its representation shows no values."""
 
-    def __init__(self, batch: Any) -> None:
+    def __init__(self, batch: pyarrow.RecordBatch) -> None:
         self._batch = batch
 
-    def __call__(self) -> Any:
+    def __call__(self) -> pyarrow.Table:
         return _valid(needed("pyarrow", "a batch").Table.from_batches([self._batch]))
 
 

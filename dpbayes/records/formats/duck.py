@@ -14,12 +14,15 @@ import json
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbayes.core.errors import DataError
 from dpbayes.core.frames import from_arrow
 from dpbayes.core.lazy import needed, pd
 from dpbayes.records.formats.names import NO_SELECT, TABLE, check_names
+
+if TYPE_CHECKING:
+    import pyarrow
 
 MEMORY = "1GB"  # limit of DuckDB, which uses the disk beyond it
 ROWS = 100_000  # rows of a batch
@@ -32,7 +35,9 @@ SOURCES = (
 )  # allowed table functions
 
 
-def batches(address: str, query: str, rows: int = ROWS) -> Generator[Any]:
+def batches(
+    address: str, query: str, rows: int = ROWS
+) -> Generator[list[str] | pyarrow.RecordBatch]:
     """Yield the column names of a query or a table, then its batches of rows.
 
     Args:
@@ -63,10 +68,12 @@ def batches(address: str, query: str, rows: int = ROWS) -> Generator[Any]:
             raise refused.saying(str(error), "The database") from None
 
 
-def frame(names: list[str], found: Any) -> pd.DataFrame:
+def frame(
+    names: list[str], batches: pyarrow.RecordBatch | list[pyarrow.RecordBatch]
+) -> pd.DataFrame:
     """Convert one batch, or a list of batches, to a frame."""
     arrow = needed("pyarrow", "DuckDB", extra="large")
-    record_batches = found if isinstance(found, list) else [found]
+    record_batches = batches if isinstance(batches, list) else [batches]
     if not record_batches:
         return pd.DataFrame(columns=names)
     return from_arrow(arrow.Table.from_batches(record_batches))

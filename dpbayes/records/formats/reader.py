@@ -25,7 +25,7 @@ MOST_NAMES = 50  # undeclared columns that are listed on the screen
 
 
 def read_records(
-    source: str | Path, schema: Schema | None = None, *, say: Say | None = None, **how: Any
+    source: str | Path, schema: Schema | None = None, *, say: Say | None = None, **how: str | None
 ) -> pd.DataFrame:
     """Read records from a file or a database.
 
@@ -63,7 +63,7 @@ def read_records(
 
 
 def read_coded(
-    source: str | Path, schema: Schema | None = None, *, say: Say | None = None, **how: Any
+    source: str | Path, schema: Schema | None = None, *, say: Say | None = None, **how: str | None
 ) -> RecordsRead:
     """Read records as ``read_records``, but keep codes and labels separate."""
     title, records = _found(source, Reading(**how), schema)
@@ -85,7 +85,7 @@ def open_records(
     chunk_rows: int = CHUNK,
     say: Say | None = None,
     apply: Apply[Any] | None = None,
-    **how: Any,
+    **how: str | None,
 ) -> Chunks:
     """Open records of a file or a database in chunks, of which one at a time is in memory.
 

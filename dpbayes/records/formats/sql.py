@@ -8,7 +8,7 @@ import sqlite3
 import urllib.parse
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from dpbayes.core.errors import DataError
 from dpbayes.core.frames import as_frame
@@ -22,6 +22,9 @@ OPTIONS = ("query",)
 ROWS = 100_000  # rows of a page
 _SELECT = re.compile(r"\s*(select|with|values|table|from)\b", re.IGNORECASE)
 _WEB = ("http", "https", "ftp", "sftp", "s3", "gs", "abfs", "az", "hdfs", "file")
+
+
+R = TypeVar("R")  # a page of rows, as the database's driver gives it
 
 
 def read(address: str, how: Reading) -> RecordsRead:
@@ -61,11 +64,11 @@ def parts(address: str, how: Reading, size: Size) -> FoundParts:
     return FoundParts(read_again, names)
 
 
-class RowPage:
+class RowPage(Generic[R]):
     """Chunk that was read; its representation shows no values."""
 
     def __init__(
-        self, names: list[str], rows: Any, frame: Callable[[list[str], Any], pd.DataFrame]
+        self, names: list[str], rows: R, frame: Callable[[list[str], R], pd.DataFrame]
     ) -> None:
         self._names, self._rows, self._frame = names, rows, frame
 

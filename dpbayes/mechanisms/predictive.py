@@ -18,7 +18,7 @@ from dpbayes.core.errors import DataError
 from dpbayes.core.lazy import pd, special, xr
 from dpbayes.engines.base import BoundModel
 from dpbayes.engines.draws import count_draws
-from dpbayes.mechanisms.posterior.survival import kaplan_meier, left_at
+from dpbayes.mechanisms.survival import kaplan_meier, left_at
 from dpbayes.schema import Column
 from dpbayes.stan.model import Model
 
