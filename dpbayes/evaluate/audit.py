@@ -132,14 +132,15 @@ class _Search:
         except EngineError:  # more parameters than points of the prior can cover
             self.points, self.wide = _around(fit), True
         self.ours = [_log_posterior(stage, self.points) for stage in self.sampled]
-        assert isinstance(fit.given, pd.DataFrame)  # posteriors take no chunks
-        self.given = fit.given
+        original = fit.task.table.original
+        assert isinstance(original, pd.DataFrame)  # posteriors take no chunks
+        self.original = original
         self.rng = np.random.default_rng(seed)
         self.best = [0.0, 0.0]  # ADDED, CHANGED
 
     def found(self) -> Audit:
         """Try all neighbours and return the audit."""
-        fit, table = self.fit, self.given
+        fit, table = self.fit, self.original
         last, ours = self.sampled[-1], self.ours[-1]
         ranked = _search(fit, last, self.points, ours, self.count, self.rng)
         finalists = pd.concat([ranked.head(FINALISTS), extremes(fit.synthesised, ranked)])

@@ -95,7 +95,7 @@ class Task:
 
     def of(self, records: pd.DataFrame) -> Task:
         """Copy the task for other validated records."""
-        return replace(self, table=InMemoryTable(self.schema, records), _shared={})
+        return replace(self, table=InMemoryTable(self.schema, records, records), _shared={})
 
     def shared(self, make: Callable[[Task], T]) -> T:
         """Result of ``make`` on this task, computed once and shared by several mechanisms."""

@@ -24,6 +24,7 @@ from dpbayes.core.interrupts import uninterrupted
 from dpbayes.privacy.guarantee import Adjacency
 from dpbayes.publication.output import Output, as_output_error
 from dpbayes.publication.payment import Payment
+from dpbayes.records.chunks import Table
 from dpbayes.records.fingerprint import hash_of
 from dpbayes.records.overlap import Identity
 from dpbayes.synthesis.choice import choice_claim, draw_choice, score_programs
@@ -40,7 +41,8 @@ class Choosing:
         candidates: synthesizers that differ in their model.
         epsilon: ε of the choice, for ``adjacency``.
         adjacency: neighbour relation of ``epsilon``.
-        identity: identity of the records.
+        table: the validated records.
+        identity: their identity.
         payment: ledger entry of the choice, not yet reserved.
         output: output folder, locked by this process.
     """
@@ -48,6 +50,7 @@ class Choosing:
     candidates: tuple[Synthesizer[Any], ...]
     epsilon: float
     adjacency: Adjacency
+    table: Table
     identity: Identity
     payment: Payment
     output: Output
@@ -82,7 +85,7 @@ class Choosing:
             BudgetError, LedgerError, OutputError: nothing was drawn, unless the message says that
                 the cost counts.
         """
-        scores = score_programs(self.candidates, self.identity.given)
+        scores = score_programs(self.candidates, self.table)
         pending = {"entry": self.payment.entry, "index": None}
         persons = self.candidates[0].guarantee().cluster
         claim = replace(choice_claim(self.epsilon, self.adjacency), cluster=persons)

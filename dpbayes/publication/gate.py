@@ -84,7 +84,7 @@ def release_into(output: Output, fit: Fit[Any], terms: Terms, say: Say = print) 
         say(NO_LEDGER)
     payment = terms.payment()
     work = Work(output.path, payment.entry)
-    identity = identity_of(fit.given, fit.task.table)
+    identity = identity_of(fit.task.table)
     with contextlib.ExitStack() as to_the_end:
         try:
             with uninterrupted():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbayes.core.errors import GuaranteeError, LedgerError
-from dpbayes.core.lazy import pd
+from dpbayes.core.frames import Frame
 from dpbayes.mechanisms.base import Findings
 from dpbayes.mechanisms.posterior.weights import references
 from dpbayes.privacy.accounting import NOTHING, Loss
@@ -20,7 +20,7 @@ from dpbayes.publication.output import Output, check_output, held
 from dpbayes.publication.payment import Payment
 from dpbayes.publication.terms import Say, Terms, require_secret_seed
 from dpbayes.records.chunked_overlap import identity_of
-from dpbayes.records.chunks import Chunks, check_cluster, plain
+from dpbayes.records.chunks import Chunks, Table
 from dpbayes.records.formats.catalog import CSV, writer
 from dpbayes.records.overlap import Identity
 from dpbayes.schema.rows import check_room
@@ -126,7 +126,7 @@ class Job:
             .for_datasets(self.datasets, self.delta)
         )
 
-    def run(self, records: pd.DataFrame | Chunks, say: Say = print) -> Outcome:
+    def run(self, records: Frame | Chunks, say: Say = print) -> Outcome:
         """Choose, fit and release. After a crash the same job reuses the finished chains.
 
         Args:
@@ -140,14 +140,13 @@ class Job:
         # Imported here: it draws figures, and matplotlib takes long to import.
         from dpbayes.publication.gate import release_into, report_into
 
-        records = plain(records)
-        identity = self._identified(records)
-        for text in self._warnings(identity):
+        table = self._validated(records)
+        for text in self._warnings(len(table)):
             say(WARNING + text)
         with held(self.out) as output:
-            chosen = self._chosen(identity, output, say)
+            chosen = self._chosen(table, output, say)
             fit = self._having_chosen(chosen).fit(
-                records,
+                table,
                 allow_nonconvergence=self.allow_nonconvergence,
                 checkpoint=output.checkpoint,
             )
@@ -164,11 +163,10 @@ class Job:
         account = None if self.ledger is None else self.ledger.account(self.dataset)
         return Outcome(release, fit, findings, account)
 
-    def _identified(self, records: pd.DataFrame | Chunks) -> Identity:
-        """Validate the records for this job, and return their identity."""
+    def _validated(self, records: Frame | Chunks) -> Table:
+        """Validate the records for this job, before a choice is paid for."""
         schema = self.candidates[0].schema
         table = self.candidates[0].table(records, show_values=self.show_values)
-        check_cluster(schema, records)  # before a choice is paid for
         public = [column.name for column in schema.columns.values() if column.public]
         if public and self.rows not in (None, len(table)):
             raise GuaranteeError(
@@ -178,14 +176,14 @@ class Job:
         for candidate in self.candidates:
             for reference in references(candidate.mechanism):
                 reference.check_records(table.frame)
-        return identity_of(records, table)
+        return table
 
-    def _warnings(self, identity: Identity) -> tuple[str, ...]:
+    def _warnings(self, records: int) -> tuple[str, ...]:
         """Warnings about this job from public facts, to which n belongs if it is public."""
         schema = self.candidates[0].schema
         if schema.rows.share:  # a noisy number is not drawn yet
             return ()
-        n = len(identity.records) if schema.rows.public else 0  # else the declared number
+        n = records if schema.rows.public else 0  # else the declared number
         outlooks = [candidate.outlook(n) for candidate in self.candidates]
         return tuple(dict.fromkeys(text for outlook in outlooks for text in outlook.warnings))
 
@@ -214,15 +212,16 @@ class Job:
             owed=chosen.guarantee(),  # the choice has an entry of its own
         )
 
-    def _chosen(self, identity: Identity, output: Output, say: Say) -> Synthesizer[Any]:
+    def _chosen(self, table: Table, output: Output, say: Say) -> Synthesizer[Any]:
         """Candidate to fit, after a check that the budget admits all later costs."""
+        identity = identity_of(table)
         if self.choose_epsilon is None:
             self._check_budget(identity)
             return self.candidates[0]
         adjacency = self.candidates[0].guarantee().adjacency
         payment = Payment(self.ledger, self.dataset, self.note, "choice")
         choosing = Choosing(
-            self.candidates, self.choose_epsilon, adjacency, identity, payment, output
+            self.candidates, self.choose_epsilon, adjacency, table, identity, payment, output
         )
         index = choosing.kept()
         if index is None:

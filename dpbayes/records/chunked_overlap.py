@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.core.lazy import pd
-from dpbayes.records.chunks import ChunkedTable, Chunks, Table, nothing
+from dpbayes.records.chunks import ChunkedTable, Chunks, InMemoryTable, Table, nothing
 from dpbayes.records.fingerprint import SUMS, cell_texts, content_sum, row_texts, sum_digest
 from dpbayes.records.overlap import (
     DISTINCT,
@@ -101,17 +101,12 @@ class ChunkedIdentity(Identity):
         return functools.reduce(ChunkSketch.__add__, self.given.map(traced), none)
 
 
-def identity_of(given: pd.DataFrame | Chunks, table: Table) -> Identity:
-    """Identity of records.
-
-    Args:
-        given: the records as they were read, in a frame or in chunks.
-        table: the same records, validated.
-    """
-    if isinstance(given, Chunks):
-        assert isinstance(table, ChunkedTable)
-        return ChunkedIdentity(given, table)
-    return Identity(given, table.frame)
+def identity_of(table: Table) -> Identity:
+    """Identity of validated records, by which the ledger recognises them."""
+    if isinstance(table, ChunkedTable):
+        return ChunkedIdentity(table.original, table)
+    assert isinstance(table, InMemoryTable)
+    return Identity(table.original, table.frame)
 
 
 def _traced(schema: Schema, key: bytes, part: pd.DataFrame) -> ChunkSketch:

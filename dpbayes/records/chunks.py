@@ -115,10 +115,13 @@ class Table(ABC):
     Attributes:
         schema: the schema that the records fit.
         public: the public columns, shape (n, public columns); always in memory.
+        original: the records as they were read, undeclared columns included, by which the ledger
+            recognises them.
     """
 
     schema: Schema
     public: pd.DataFrame
+    original: pd.DataFrame | Chunks
 
     @abstractmethod
     def __len__(self) -> int:
@@ -144,6 +147,7 @@ class InMemoryTable(Table):
 
     schema: Schema
     records: pd.DataFrame
+    original: pd.DataFrame
 
     def __len__(self) -> int:
         return len(self.records)
@@ -168,13 +172,13 @@ class ChunkedTable(Table):
     """A table that is read in chunks.
 
     Attributes:
-        parts: the chunks, not validated.
+        original: the chunks, not validated.
         sizes: number of records of each chunk.
     """
 
     schema: Schema
     public: pd.DataFrame
-    parts: Chunks
+    original: Chunks
     sizes: tuple[int, ...]
 
     def __len__(self) -> int:
@@ -187,7 +191,7 @@ class ChunkedTable(Table):
     def map(self, work: Callable[..., T], *beside: Iterable[object]) -> Iterator[T]:
         typed = functools.partial(_typed, self.schema, work)
         sizes = []
-        for size, result in self.parts.map(typed, *beside):
+        for size, result in self.original.map(typed, *beside):
             sizes.append(size)
             yield result
         if tuple(sizes) != self.sizes:
@@ -215,28 +219,21 @@ def public_names(schema: Schema) -> list[str]:
     return [name for name, column in schema.columns.items() if column.public]
 
 
-def plain(records: Frame | Chunks) -> pd.DataFrame | Chunks:
-    """Input of a synthesis: chunks unchanged, any other records as a plain frame."""
-    return records if isinstance(records, Chunks) else as_frame(records)
-
-
-def table_of(schema: Schema, records: pd.DataFrame | Chunks, *, show_values: bool = False) -> Table:
+def table_of(schema: Schema, records: Frame | Chunks, *, show_values: bool = False) -> Table:
     """Validate records, in a frame or in chunks, and return them as a table.
 
     Raises:
-        DataError: as ``Schema.validate``.
+        DataError: as ``Schema.validate`` and ``Schema.check_cluster``.
     """
     if isinstance(records, Chunks):
-        return records.checked(schema, show_values=show_values)
-    return InMemoryTable(schema, schema.validate(records, show_values=show_values))
-
-
-def check_cluster(schema: Schema, records: Frame | Chunks) -> None:
-    """Check the cluster of a schema as ``Schema.check_cluster``, for a frame or for chunks."""
-    if isinstance(records, Chunks) and schema.cluster is not None:
-        records.check_cluster(schema.cluster)
-    elif not isinstance(records, Chunks):
-        schema.check_cluster(records)
+        table = records.checked(schema, show_values=show_values)
+        if schema.cluster is not None:
+            records.check_cluster(schema.cluster)
+        return table
+    frame = as_frame(records)
+    validated = schema.validate(frame, show_values=show_values)
+    schema.check_cluster(frame)
+    return InMemoryTable(schema, validated, frame)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpbayes.core.errors import GuaranteeError, ProgramError
+from dpbayes.core.frames import Frame
 from dpbayes.core.lazy import pd, special
 from dpbayes.engines import SamplerSettings
 from dpbayes.mechanisms import Unweighted
@@ -25,6 +26,7 @@ from dpbayes.privacy.guarantee import (
 )
 from dpbayes.privacy.noise import Noise, SecureNoise
 from dpbayes.privacy.statistic import scale_for
+from dpbayes.records.chunks import Table
 from dpbayes.records.overlap import TableSketch
 from dpbayes.schema import Rows
 from dpbayes.stan.proof.check import each_by_itself
@@ -105,7 +107,7 @@ def choose_program(
 
 def score_programs(
     candidates: Sequence[Synthesizer[PosteriorFit]],
-    records: pd.DataFrame,
+    records: Frame | Table,
     *,
     reference: pd.DataFrame | None = None,
     window: Window = WINDOW,
@@ -115,10 +117,10 @@ def score_programs(
     low, high = window
     if not -np.inf < low < high < np.inf:
         raise GuaranteeError(f"window = {window!r} must be two finite numbers, the smaller first.")
+    table = candidates[0].table(records)
     if reference is not None:
-        schema = candidates[0].schema
-        check_disjoint(TableSketch.of(schema.validate(reference)), schema.validate(records))
-    return tuple(_score(candidate, records, reference, window) for candidate in candidates)
+        check_disjoint(TableSketch.of(table.schema.validate(reference)), table.frame)
+    return tuple(_score(candidate, table, reference, window) for candidate in candidates)
 
 
 def draw_choice(
@@ -188,17 +190,17 @@ def choice_claim(epsilon: float, adjacency: Adjacency) -> Guarantee:
 
 def _score(
     candidate: Synthesizer[PosteriorFit],
-    records: pd.DataFrame,
+    table: Table,
     reference: pd.DataFrame | None,
     window: Window,
 ) -> float:
     plain = _with_public_rows(candidate.with_mechanism(Unweighted()))
     if plain.engine.draw != "chain":  # points of the prior are public: any engine will do
         plain = plain.with_engine("embedded")
-    on = BoundRecords(plain.task(records))
+    on = BoundRecords(plain.task(table))
     # The engine for points evaluates records in blocks of one size: no record has another last bit
     # beside other records, which a user's program could magnify.
-    scored = BoundRecords(plain.with_engine("candidates").task(records))
+    scored = BoundRecords(plain.with_engine("candidates").task(table))
     if reference is None:
         points = on.blank.rebind(weights=np.zeros(on.task.rows)).sample(POINTS)
     else:

@@ -18,7 +18,6 @@ from dpbayes.mechanisms.forecast import Forecast
 from dpbayes.mechanisms.predictive import Check
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
-from dpbayes.records.chunks import Chunks
 from dpbayes.schema import Column
 from dpbayes.schema.rows import check_room
 from dpbayes.synthesis.release import Release, assemble
@@ -37,7 +36,6 @@ class Fit(Generic[F_co]):
         mechanism: the mechanism, whose settings are public.
         claimed: the claim for one data set, made before the records were seen.
         task: the validated records, and what the mechanism used to model them.
-        given: the records as passed in, a frame or chunks, by which the ledger recognises them.
         fitted: the mechanism's own result; a ``PosteriorFit`` has draws, diagnostics and risk.
 
     Examples:
@@ -53,7 +51,6 @@ class Fit(Generic[F_co]):
     mechanism: Mechanism[F_co]
     claimed: Guarantee
     task: Task
-    given: pd.DataFrame | Chunks
     fitted: F_co
 
     @property

@@ -12,6 +12,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import numpy as np
 
 from dpbayes.core.errors import DataError, GuaranteeError, ProgramError, SchemaError, refused
+from dpbayes.core.frames import Frame
 from dpbayes.core.lazy import pd
 from dpbayes.core.threads import one_thread
 from dpbayes.engines import Engine, SamplerSettings, get_engine
@@ -26,7 +27,7 @@ from dpbayes.privacy.assumptions import ANY_PROGRAM, SAME_BITS
 from dpbayes.privacy.guarantee import UNCHECKED_CHAINS, Guarantee
 from dpbayes.privacy.noise import Noise, SecureNoise, StudyNoise
 from dpbayes.privacy.statistic import scale_for
-from dpbayes.records.chunks import IN_PARTS, Chunks, Table, check_cluster, plain, table_of
+from dpbayes.records.chunks import IN_PARTS, ChunkedTable, Chunks, Table, table_of
 from dpbayes.records.fingerprint import content_digest, hash_of
 from dpbayes.schema import Schema
 from dpbayes.stan.model import Model, ModelChoice
@@ -188,7 +189,7 @@ class Synthesizer(Generic[F_co]):
 
     def fit(
         self,
-        records: pd.DataFrame | Chunks,
+        records: Frame | Chunks | Table,
         *,
         allow_nonconvergence: bool = False,
         checkpoint: str | Path | None = None,
@@ -197,7 +198,8 @@ class Synthesizer(Generic[F_co]):
 
         Args:
             records: n confidential rows with every column of the schema, in a frame of pandas,
-                polars or pyarrow, or in chunks, for a mechanism that counts.
+                polars or pyarrow, or in chunks, for a mechanism that counts; or the result of
+                ``table``, which is not validated again.
             allow_nonconvergence: continue although chains have not converged.
             checkpoint: a directory for finished chains and the seed, confidential. After a crash
                 the same call resumes with them and gives the result that it would have given;
@@ -206,9 +208,9 @@ class Synthesizer(Generic[F_co]):
         Raises:
             DataError, ConvergenceError, EngineError, ProgramError.
         """
-        records = plain(records)
-        task = self.task(records, allow_nonconvergence=allow_nonconvergence, checkpoint=checkpoint)
-        return self._fit(task, records)
+        return self._fit(
+            self.task(records, allow_nonconvergence=allow_nonconvergence, checkpoint=checkpoint)
+        )
 
     def refit(self, fit: Fit[Any]) -> Fit[F_co]:
         """Fit this mechanism to the records of another fit; both share the unweighted fit.
@@ -234,31 +236,30 @@ class Synthesizer(Generic[F_co]):
         task = replace(before, entropy=entropy, noise=noise, checkpoint=None, rows=rows)
         if self.schema.rows.share or rows != before.rows:
             task = replace(task, _shared={})
-        return self._fit(task, fit.given)
+        return self._fit(task)
 
     @one_thread()
-    def _fit(self, task: Task, original: pd.DataFrame | Chunks) -> Fit[F_co]:
+    def _fit(self, task: Task) -> Fit[F_co]:
         claim = self.guarantee()
         if task.allow_nonconvergence and claim.draw is not None:
             claim = claim.assuming(UNCHECKED_CHAINS)
         mechanism = self.spent
-        return Fit(mechanism, claim, task, original, mechanism.fit(task))
+        return Fit(mechanism, claim, task, mechanism.fit(task))
 
     def task(
         self,
-        records: pd.DataFrame | Chunks,
+        records: Frame | Chunks | Table,
         *,
         allow_nonconvergence: bool = False,
         checkpoint: str | Path | None = None,
     ) -> Task:
         """Validate the records and gather what the mechanism may use of them. Confidential."""
-        records = plain(records)
         table = self.table(records)
-        check_cluster(self.schema, records)
+        original = table.original
         stored_chains, entropy = None, self.settings.seed
-        if checkpoint is not None and not isinstance(records, Chunks):  # counts have no chains
+        if checkpoint is not None and not isinstance(original, Chunks):  # counts have no chains
             stored_chains = Checkpoint(checkpoint)
-            entropy = stored_chains.begin(self._inputs(records), entropy)
+            entropy = stored_chains.begin(self._inputs(original), entropy)
         if entropy is None:
             entropy = secrets.randbits(128)
         noise = self._noise(entropy)
@@ -275,10 +276,19 @@ class Synthesizer(Generic[F_co]):
             allow_nonconvergence,
         )
 
-    def table(self, records: pd.DataFrame | Chunks, *, show_values: bool = False) -> Table:
-        """Validate records. DataError if they come in chunks and the mechanism needs them all."""
-        if isinstance(records, Chunks) and not self.mechanism.counts_parts:
+    def table(self, records: Frame | Chunks | Table, *, show_values: bool = False) -> Table:
+        """Validate records; a table that this schema has validated is returned as it is.
+
+        Raises:
+            DataError: the records do not fit the schema, or come in chunks although the mechanism
+                needs them all.
+        """
+        if isinstance(records, Chunks | ChunkedTable) and not self.mechanism.counts_parts:
             raise DataError(f"mechanism {self.mechanism.name!r}: {IN_PARTS}")
+        if isinstance(records, Table):
+            if _columns_and_rules(records.schema) != _columns_and_rules(self.schema):
+                raise DataError("the table was validated for another schema; pass the records.")
+            return records
         return table_of(self.schema, records, show_values=show_values)
 
     def _noise(self, entropy: int) -> Noise:
@@ -332,6 +342,11 @@ def reference_fit(records: BoundRecords) -> Reference:
     draws = records.unweighted_released.draws
     identity = records.model.identity()
     return Reference.from_draws(draws, sensitivity, parameters, identity, records.task.records)
+
+
+def _columns_and_rules(schema: Schema) -> tuple[list[str], dict[str, Any]]:
+    """All that validation depends on; whether the number of rows is public changes no record."""
+    return list(schema.columns), {k: v for k, v in schema.to_dict().items() if k != "rows"}
 
 
 def findings_of(model: Model | None) -> tuple[Finding, ...]:

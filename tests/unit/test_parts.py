@@ -124,7 +124,7 @@ def test_whether_there_is_a_record_decides_nothing_where_rows_are_noisy():
     for given in (none, Chunks.of(lambda: []), Chunks.of(lambda: [none, none])):
         fit = fitted(given, schema)
         assert fit.sample(1, seed=2).datasets[0].columns.tolist() == list(COLUMNS)
-        assert identity_of(given, fit.task.table).known(SALT).empty
+        assert identity_of(fit.task.table).known(SALT).empty
         assert fit.task.table.sample(10).empty
 
 
@@ -299,7 +299,7 @@ def test_a_ledger_knows_the_same_records_in_parts(job, ledger, tmp_path):
 
 
 def identity(given, schema=SCHEMA):
-    return identity_of(given, table_of(schema, given))
+    return identity_of(table_of(schema, given))
 
 
 def test_what_parts_are_known_by_is_what_a_frame_is_known_by(monkeypatch):

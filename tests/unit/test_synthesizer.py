@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import dpbayes as dpb
@@ -93,7 +94,7 @@ def test_a_refit_under_another_mechanism_shares_the_unweighted_fit(
     assert a.fitted.unweighted is b.fitted.unweighted
     assert counted == [False, True, True]
     assert (b.mechanism, b.guarantee.epsilon) == (dpb.Censored(4.0), 4.0)
-    assert b.given is a.given
+    assert b.task.table is a.task.table
     # Fits hold the unweighted fit, not the synthesizer: other records never see these ones'.
     changed = records.assign(y=records["y"] * 0.99)
     with pytest.raises(dpb.EngineError, match=r"2 refit\(s\) recorded, one more asked for"):
@@ -280,3 +281,18 @@ def test_comparison_table_has_the_layout_of_the_paper(fitted):
     ]  # fmt: skip
     assert table.loc["Lipschitz", "censored"] == 2.0
     assert np.isnan(table.loc["Lipschitz", "Data"])
+
+
+def test_a_validated_table_is_taken_as_it_is_and_that_of_another_schema_is_not():
+    schema = dpb.Schema({"a": dpb.Column("a", "binary", levels=("no", "yes"))})
+    records = pd.DataFrame({"a": ["no", "yes", "no"], "undeclared": [1, 2, 3]})
+    synthesizer = dpb.Synthesizer(schema, dpb.Laplace(epsilon=1))
+    table = synthesizer.table(records)
+    assert synthesizer.table(table) is table
+    assert synthesizer.fit(table).task.table is table
+    assert list(table.original) == ["a", "undeclared"]
+    other = dpb.Schema({"a": dpb.Column("a", "binary", levels=("yes", "no"))})
+    with pytest.raises(dpb.DataError, match="another schema"):
+        dpb.Synthesizer(other, dpb.Laplace(epsilon=1)).fit(table)
+    declared = dpb.Schema.from_dict({**schema.to_dict(), "rows": 3})
+    assert dpb.Synthesizer(declared, dpb.Laplace(epsilon=1)).table(table) is table

@@ -234,7 +234,7 @@ class Marginals(ModelFreeMechanism):
         return Forecast(facts, tuple(cautions))
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMarginals:
-        return FittedMarginals(self, InMemoryTable(schema, records), rows)
+        return FittedMarginals(self, InMemoryTable(schema, records, records), rows)
 
     def fit(self, task: Task) -> FittedMarginals:
         return FittedMarginals(self, task.table, task.rows)
