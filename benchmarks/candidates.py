@@ -111,7 +111,7 @@ def utility(points, replicates):
 
 def chosen(fit, seed):
     """The draw that ``fit.sample(seed=seed)`` makes its data set of."""
-    return one_draw(*fit.fitted.private(StudyNoise(seed)))
+    return one_draw(*fit.fitted.draw_private(StudyNoise(seed)))
 
 
 def speed(points):

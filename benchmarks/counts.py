@@ -58,8 +58,9 @@ def main() -> None:
         first = first or seconds
         steps = float(fit.draws["sample_stats"]["n_steps"].mean())
         rhat = fit.diagnostics.max_rhat
+        unique = fit.bound_records.kinds.size
         print(
-            f"| {n:,} | {fit.on.kinds.size:,} | {seconds:.1f} | {steps:.0f} | {rhat:.3f} "
+            f"| {n:,} | {unique:,} | {seconds:.1f} | {steps:.0f} | {rhat:.3f} "
             f"| {seconds / first:.2f} x |",
             flush=True,
         )

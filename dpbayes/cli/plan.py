@@ -106,10 +106,12 @@ def _say_accuracy(result: Plan, totals: Sequence[float], datasets: int) -> None:
         totals,
     )
     for name, entries in result.expected.items():
-        cells = [f"{e.accuracy.one:.3f} / {e.accuracy.two:.3f}" for e in entries if e.accuracy]
+        cells = [
+            f"{e.accuracy.columns:.3f} / {e.accuracy.pairs:.3f}" for e in entries if e.accuracy
+        ]
         if cells:
             table.add_row(name, *cells)
-    yardstick = f"{result.sampling.one:.3f} / {result.sampling.two:.3f}"
+    yardstick = f"{result.sampling.columns:.3f} / {result.sampling.pairs:.3f}"
     table.add_row("(another sample, no privacy)", *[yardstick] * len(totals))
     say_table(table)
 

@@ -39,12 +39,12 @@ else:
     )
 
 
-def needed(name: str, what: str, extra: str = "files") -> ModuleType:
+def needed(name: str, feature: str, extra: str = "files") -> ModuleType:
     """Import a module that is installed with an extra of dpbayes.
 
     Args:
         name: name of the module.
-        what: feature that needs it, for the message.
+        feature: feature that needs it, for the message.
         extra: name of the extra.
     Raises:
         DataError: the module is not installed.
@@ -53,7 +53,7 @@ def needed(name: str, what: str, extra: str = "files") -> ModuleType:
         return importlib.import_module(name)
     except ImportError:
         raise DataError(
-            f"{what} needs {name.partition('.')[0]}: pip install 'dpbayes[{extra}]'."
+            f"{feature} needs {name.partition('.')[0]}: pip install 'dpbayes[{extra}]'."
         ) from None
 
 

@@ -178,8 +178,9 @@ class _Search:
     def _moved(self, neighbour: pd.DataFrame) -> float:
         """Largest log ratio that sampling coordinates add to the posteriors of both tables."""
         fitted = self.fit.fitted
-        ours = sum(moved_in_sampling(fitted.on, posterior) for posterior in fitted.posteriors)
-        if not fitted.on.grouped:
+        records = fitted.bound_records
+        ours = sum(moved_in_sampling(records, posterior) for posterior in fitted.posteriors)
+        if not records.grouped:
             return ours
         neighbour_records = fitted.beside(neighbour)
         stages = fitted.bound_stages(neighbour)
@@ -195,7 +196,7 @@ def _of_tables(fit: Fit[Any], neighbour: pd.DataFrame, *, public_too: bool) -> f
     loss = 0.0
     for stage in fit.fitted.stages:
         if isinstance(stage.anchor, AnchorTables):
-            sides = [fit.fitted.on, fit.fitted.beside(neighbour)]
+            sides = [fit.fitted.bound_records, fit.fitted.beside(neighbour)]
             works = [partial(tabulated.draw_anchor, stage.anchor, records) for records in sides]
             questions = interview(works[0], works[1], seed=1)
             if questions.results is None or (public_too and not same(*questions.results)):
@@ -222,7 +223,7 @@ def _points(task: Task) -> Candidates:
 
 def _around(fit: Fit[Any]) -> Candidates:
     """Draws of the fit, followed by random points."""
-    random = fit.fitted.on.blank.random_points(FEW, seed=1)
+    random = fit.fitted.bound_records.blank.random_points(FEW, seed=1)
     names = [str(name) for name in random["posterior"].data_vars]
     parts = [{name: stacked(tree, name) for name in names} for tree in (fit.fitted.draws, random)]
     draws = make_draws({k: np.concatenate([part[k][-FEW:] for part in parts])[None] for k in names})

@@ -79,7 +79,7 @@ def audit_sampled(
             fit = synthesizer.with_settings(settings).fit(data, allow_nonconvergence=True)
             side.append(one_draw(fit.fitted.draws, 0))
             if run == 0:
-                bounds.append(fit.fitted.posterior.on.bound)
+                bounds.append(fit.fitted.posterior.bound_stage.bound)
     without, with_ = (
         np.array([bounds[1].log_prob(d)[0] - bounds[0].log_prob(d)[0] for d in side])
         for side in sides

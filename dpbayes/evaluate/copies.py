@@ -61,7 +61,7 @@ def _mixed(mechanism: Mechanism[Any], base: Task, table: pd.DataFrame) -> Floats
     """Log probabilities of noisy counts by cell, shape (counts, cells), over numbers of copies."""
     fitted = mechanism.fit(base.of(table))
     first_run = _Copied(1)
-    fitted.private(first_run)
+    fitted.draw_private(first_run)
     scale, (lower, upper) = first_run.scale, first_run.range
     # The count distribution tilted by Laplace noise of this scale has this mean and variance,
     # so that more copies than these have a negligible share.
@@ -70,7 +70,7 @@ def _mixed(mechanism: Mechanism[Any], base: Task, table: pd.DataFrame) -> Floats
     values = np.empty((len(copies), first_run.values.size))
     for k in (0, 1, 2):
         noise = _Copied(k)
-        fitted.private(noise)
+        fitted.draw_private(noise)
         values[k] = noise.values
     if (values[2] - values[1] != values[1] - values[0]).any():
         raise AssertionError("counts of a bootstrap sample are proportional to copies")

@@ -293,7 +293,7 @@ def _run(
     task = _task(synthesizer, base, table, noise)
     fitted = synthesizer.spent.fit(task)
     fitted.begin_at(record)
-    return _Run(task.rows, fitted, list(fitted.outputs(datasets, noise)))
+    return _Run(task.rows, fitted, list(fitted.draw_outputs(datasets, noise)))
 
 
 def _anchored(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, noise: Noise) -> _Run:

@@ -66,10 +66,10 @@ class Coded:
         counts = [np.bincount(part, minlength=cells) for part in (cell[:n], cell[n:])]
         return counts[0] / n, counts[1] / len(self.synthetic)
 
-    def table(self, part: Ints, given: int, column: int) -> Floats:
+    def table(self, part: Ints, condition: int, column: int) -> Floats:
         """Counts of ``part`` by the levels of two columns."""
-        shape = self.sizes[given], self.sizes[column]
-        cell = part[:, given] * shape[1] + part[:, column]
+        shape = self.sizes[condition], self.sizes[column]
+        cell = part[:, condition] * shape[1] + part[:, column]
         return np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape).astype(float)
 
 
@@ -82,16 +82,16 @@ def marginal_distance(tables: Coded, column: int) -> float:
     return float(((p - q) ** 2).sum())
 
 
-def conditional_distance(tables: Coded, column: int, given: int) -> float:
-    """Sum of squared differences of the shares of ``column`` within each level of ``given``.
+def conditional_distance(tables: Coded, column: int, condition: int) -> float:
+    """Sum of squared differences of the shares of ``column`` within each level of ``condition``.
 
-    If only one table has a level of ``given``, the shares of the other table count as 0 there.
+    If only one table has a level of ``condition``, the shares of the other table count as 0 there.
 
     Source: park-ghosh-2014, section 4.3.
     """
     shares = []
     for part in (tables.original, tables.synthetic):
-        counts = tables.table(part, given, column)
+        counts = tables.table(part, condition, column)
         total = counts.sum(axis=1, keepdims=True)
         shares.append(counts / np.where(total > 0, total, 1))
     return float(((shares[0] - shares[1]) ** 2).sum())

@@ -38,9 +38,9 @@ def moved_by_coordinates(records: BoundRecords, stage: BoundStage, seed: int = 1
 
 def moved_in_sampling(records: BoundRecords, posterior: Posterior, seed: int = 1) -> float:
     """Largest log ratio that coordinates add to the binding that was sampled; 0 if none."""
-    if posterior.walked is posterior.on.bound or posterior.choices is not None:
+    if posterior.walked is posterior.bound_stage.bound or posterior.choices is not None:
         return 0.0
-    return _moved(records, posterior.on, posterior.walked, seed)
+    return _moved(records, posterior.bound_stage, posterior.walked, seed)
 
 
 def _moved(records: BoundRecords, stage: BoundStage, sampled: BoundModel, seed: int) -> float:

@@ -71,27 +71,27 @@ def takes(name: str, control: Control) -> bool:
     )
 
 
-def build(asked: Mapping[str, Any]) -> Mechanism[Any]:
+def build(values: Mapping[str, Any]) -> Mechanism[Any]:
     """Make the mechanism that a page asks for.
 
     Args:
-        asked: ``mechanism``, ``adjacency`` and numbers by name; missing ones take defaults.
+        values: ``mechanism``, ``adjacency`` and numbers by name; missing ones take defaults.
     Raises:
         GuaranteeError: another name is asked for, or a number is out of range.
     """
     known = {"mechanism", "adjacency", *(control.name for control in CONTROLS)}
-    if not isinstance(asked, Mapping) or not set(asked) <= known:
+    if not isinstance(values, Mapping) or not set(values) <= known:
         raise GuaranteeError(f"a page asks for {', '.join(sorted(known))} and nothing else.")
-    name = asked.get("mechanism")
+    name = values.get("mechanism")
     if not isinstance(name, str):
         raise GuaranteeError(f"mechanism = {name!r:.40} must be a name.")
     get_kind(name, {})
     settings: dict[str, Any] = {}
     for control in CONTROLS:
-        value = asked.get(control.name)
+        value = values.get(control.name)
         if value is not None and takes(name, control):
             settings[control.name] = control.read(value)
-    adjacency = asked.get("adjacency")
+    adjacency = values.get("adjacency")
     if adjacency is not None and MECHANISMS[name].takes("adjacency"):
         if adjacency not in ADJACENCIES:
             raise GuaranteeError(f"adjacency must be one of {', '.join(ADJACENCIES)}.")
@@ -125,23 +125,23 @@ def offered(schema: Schema, model: Model | None) -> dict[str, list[str]]:
     return controls_of
 
 
-def command(asked: Mapping[str, Any], options: str, basis: Basis) -> str:
+def command(values: Mapping[str, Any], options: str, basis: Basis) -> str:
     """Compose the command that releases with these settings.
 
     Args:
-        asked: the settings, as for ``build``.
+        values: the settings, as for ``build``.
         options: options of schema and model, as they were typed.
         basis: basis of the guarantee.
     """
-    name = str(asked["mechanism"])
+    name = str(values["mechanism"])
     parts = [f"dpbayes synthesize DATA --mechanism {name}"]
     for control in CONTROLS:
-        value = asked.get(control.name)
+        value = values.get(control.name)
         if value is None or not takes(name, control):
             continue
         option = f"--set bins={value}" if control.name == "bins" else f"--{control.name} {value:g}"
         parts.append(option)
-    if asked.get("adjacency") == "substitution" and MECHANISMS[name].takes("adjacency"):
+    if values.get("adjacency") == "substitution" and MECHANISMS[name].takes("adjacency"):
         parts.append("--adjacency substitution")
     if basis != "strict":
         parts.append(f"--accept {basis}")

@@ -60,9 +60,9 @@ class Explorer:
         self._base: Fit[PosteriorFit] | None = None  # its unweighted fit is reused
         self._tries = 0
 
-    def synthesizer(self, asked: Mapping[str, Any]) -> Synthesizer[Any]:
+    def synthesizer(self, values: Mapping[str, Any]) -> Synthesizer[Any]:
         """Make the synthesizer that a page asks for; DpbayesError if the settings are invalid."""
-        mechanism = build(asked)
+        mechanism = build(values)
         model = self.model if mechanism.needs_model else None
         return Synthesizer(
             self.schema,
@@ -73,15 +73,15 @@ class Explorer:
             allow_unproved=True,
         )
 
-    def facts(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def facts(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Guarantee, warnings, facts and command of settings, from public facts, without a try."""
-        synthesizer = self.synthesizer(asked)
+        synthesizer = self.synthesizer(values)
         claim, outlook = synthesizer.guarantee(), synthesizer.outlook(self.rows)
         return {
             "guarantee": str(claim),
             "warnings": list(outlook.warnings),
             "facts": [[name, shown(float(value))] for name, value in outlook.facts.items()],
-            "command": command(asked, self._options(synthesizer), claim.basis),
+            "command": command(values, self._options(synthesizer), claim.basis),
         }
 
     def _options(self, synthesizer: Synthesizer[Any]) -> str:
@@ -90,14 +90,14 @@ class Explorer:
         word = "--allow-unproved" if synthesizer.unproved else ""
         return " ".join(filter(None, (schema, model, word))) if synthesizer.model else schema
 
-    def run(self, asked: Mapping[str, Any], step: Step) -> dict[str, Any]:
+    def run(self, values: Mapping[str, Any], step: Step) -> dict[str, Any]:
         """Fit, draw one data set, and compare it with the reference records.
 
         Args:
-            asked: the settings, as for ``settings.build``.
+            values: the settings, as for ``settings.build``.
             step: is called with a description of each step.
         """
-        synthesizer = self.synthesizer(asked)
+        synthesizer = self.synthesizer(values)
         self._tries += 1
         fit = self._fitted(synthesizer, step)
         step("drawing a data set")
@@ -117,7 +117,7 @@ class Explorer:
             ("pairs, between two samples", usual),
         ]
         return {
-            **self.facts(asked),
+            **self.facts(values),
             "confidential": [*findings.warnings, *lost(measures)],
             "numbers": [[name, shown(value)] for name, value in numbers],
             "table": _plain(_table(measures)),
@@ -163,7 +163,7 @@ class Explorer:
         fitted = fit.fitted
         off = fitted.lost()["off"]
         return [
-            ("records clamped", f"{fitted.n_censored / fitted.on.n:.1%}"),
+            ("records clamped", f"{fitted.n_censored / fitted.bound_records.n:.1%}"),
             ("mean weight α", float(fitted.weights.mean())),
             ("largest Lipschitz bound, unweighted", fitted.lipschitz_bound_unweighted),
             ("largest Lipschitz bound, here", fitted.lipschitz_bound),

@@ -70,7 +70,7 @@ class Worker:
         with self._lock:
             return self._state.to_dict()
 
-    def start(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def start(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Begin a try; EngineError if one is running."""
         with self._lock:
             if self._state.phase == "running":
@@ -79,7 +79,7 @@ class Worker:
             if self._process is None or not self._process.is_alive():
                 self._begin()
             assert self._there is not None
-            self._there.send(dict(asked))
+            self._there.send(dict(values))
             threading.Thread(
                 target=self._listen, args=(self._there, self._state), daemon=True
             ).start()

@@ -154,12 +154,12 @@ class Fitted(ABC, Generic[Output]):
     synthesised: tuple[Column, ...]
 
     @abstractmethod
-    def private(self, noise: Noise) -> Output:
+    def draw_private(self, noise: Noise) -> Output:
         """Draw one private output: the random quantity that costs epsilon."""
 
-    def outputs(self, count: int, noise: Noise) -> Iterator[Output]:
+    def draw_outputs(self, count: int, noise: Noise) -> Iterator[Output]:
         """Draw ``count`` private outputs."""
-        return (self.private(noise) for _ in range(count))
+        return (self.draw_private(noise) for _ in range(count))
 
     def check_outputs(self, count: int) -> None:
         """Raise ConvergenceError unless ``count`` private outputs can be drawn."""

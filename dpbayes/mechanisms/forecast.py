@@ -26,15 +26,15 @@ class ForecastWarning:
     """A reason to expect low utility of a release.
 
     Attributes:
-        what: the expected problem, which the release reports to its readers.
+        problem: the expected problem, which the release reports to its readers.
         remedy: advice for those who make the release.
     """
 
-    what: str
+    problem: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.what} {self.remedy}"
+        return f"{self.problem} {self.remedy}"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Forecast:
     @property
     def notes(self) -> tuple[str, ...]:
         """Expected problems, for readers of the release."""
-        return tuple(caution.what for caution in self.cautions)
+        return tuple(caution.problem for caution in self.cautions)
 
 
 def noise_share(cells: int, rows: int, epsilon: float) -> float:
@@ -83,7 +83,7 @@ def urn_share(cells: int, rows: int, alpha: float) -> float:
     return cells * alpha / (rows + cells * alpha)
 
 
-def of_cells(cells: int, rows: int, share: float, epsilon: float, what: str) -> Forecast:
+def of_cells(cells: int, rows: int, share: float, epsilon: float, meaning: str) -> Forecast:
     """Forecast for a mechanism that counts the full cross-tabulation.
 
     Args:
@@ -91,14 +91,14 @@ def of_cells(cells: int, rows: int, share: float, epsilon: float, what: str) -> 
         rows: the public number of rows.
         share: share of rows that noise decides.
         epsilon: the epsilon to report in a warning.
-        what: description of the share, with a placeholder ``{}`` for the number.
+        meaning: description of the share, with a placeholder ``{}`` for the number.
     """
     facts = {"cells": cells, "records per cell": rows / cells, "share of noise": share}
     if share < NOISY:
         return Forecast(facts)
     warning = (
         f"The full cross-tabulation has {cells:,} cells for {rows:,} records: at "
-        f"ε = {stated(epsilon)} {what.format(f'{share:.0%}')}."
+        f"ε = {stated(epsilon)} {meaning.format(f'{share:.0%}')}."
     )
     return Forecast(facts, (ForecastWarning(warning, INSTEAD),))
 

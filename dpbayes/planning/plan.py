@@ -96,18 +96,18 @@ class Plan:
         }
         if not accuracies:
             raise GuaranteeError("no mechanism can synthesise a table of these columns.")
-        order = sorted(accuracies, key=lambda name: accuracies[name].two)
+        order = sorted(accuracies, key=lambda name: accuracies[name].pairs)
         best, first = order[0], accuracies[order[0]]
         reason = (
-            f"pairs of columns are {first.two:.3f} from the table at ε = {stated(total)} "
-            f"({self.sampling.two:.3f} for another sample without any privacy)"
+            f"pairs of columns are {first.pairs:.3f} from the table at ε = {stated(total)} "
+            f"({self.sampling.pairs:.3f} for another sample without any privacy)"
         )
         if len(order) > 1:
             second = accuracies[order[1]]
             spread = math.hypot(first.se, second.se)
-            alike = second.two - first.two < CLEAR * spread
+            alike = second.pairs - first.pairs < CLEAR * spread
             how = "not told apart from" if alike else "next best:"
-            reason += f"; {how} {order[1]}, {second.two:.3f}"
+            reason += f"; {how} {order[1]}, {second.pairs:.3f}"
         return best, reason
 
 

@@ -26,21 +26,21 @@ class Accuracy:
     """Distances between synthetic rows and the table they were made from.
 
     Attributes:
-        one, two: mean total variation distance of single columns, and of pairs of them, numbers in
-            ten bins of their declared range: means over runs.
-        se: standard error of ``two``; NaN for a single run.
+        columns, pairs: mean total variation distance of single columns, and of pairs of them,
+            numbers in ten bins of their declared range: means over runs.
+        se: standard error of ``pairs``; NaN for a single run.
     """
 
-    one: float
-    two: float
+    columns: float
+    pairs: float
     se: float
 
     @classmethod
-    def of(cls, found: Floats) -> Accuracy:
+    def of(cls, by_run: Floats) -> Accuracy:
         """Summarise distances by run, shape (runs, 2)."""
-        single, pairs = found.mean(axis=0)
-        runs = len(found)
-        se = found[:, 1].std(ddof=1) / np.sqrt(runs) if runs > 1 else np.nan
+        single, pairs = by_run.mean(axis=0)
+        runs = len(by_run)
+        se = by_run[:, 1].std(ddof=1) / np.sqrt(runs) if runs > 1 else np.nan
         return cls(float(single), float(pairs), float(se))
 
 
@@ -84,12 +84,12 @@ def between_samples(
     return distances(schema, first, second)
 
 
-def distances(schema: Schema, table: pd.DataFrame, made: pd.DataFrame) -> tuple[float, float]:
+def distances(schema: Schema, table: pd.DataFrame, synthetic: pd.DataFrame) -> tuple[float, float]:
     """Mean total variation distance of columns, and of pairs, that are not wholly public.
 
     If there is no such pair, the distance of columns stands for that of pairs.
     """
-    tables = tables_of(Whole.of(schema, table, made))
+    tables = tables_of(Whole.of(schema, table, synthetic))
     # Public columns are copied, not drawn: their distance of 0 says nothing about a mechanism.
     public = [schema[name].public for name in tables.names]
     single, pairs = (

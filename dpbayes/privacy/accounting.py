@@ -217,12 +217,12 @@ class Budget:
         epsilon = compose([(self.spent, 1), (loss, 1)], self.delta)[0]
         return epsilon <= self.epsilon * (1 + ROUNDING)
 
-    def largest_count(self, once: Loss, each: Loss, most: int) -> int:
-        """Return the largest m <= ``most`` such that ``once`` plus m times ``each`` fits."""
+    def largest_count(self, once: Loss, repeated: Loss, most: int) -> int:
+        """Return the largest m <= ``most`` such that ``once`` plus m times ``repeated`` fits."""
         low, high = 0, most + 1  # bisection: low fits, high does not
         while high - low > 1:
             middle = (low + high) // 2
-            fits = self.admits(once.plus(each, middle))
+            fits = self.admits(once.plus(repeated, middle))
             low, high = (middle, high) if fits else (low, middle)
         return low
 

@@ -264,9 +264,9 @@ class Guarantee:
             return self
         return replace(self, guessed=guessed, basis="none", each=Loss.pure(math.inf))
 
-    def assuming(self, *more: str) -> Guarantee:
+    def assuming(self, *assumptions: str) -> Guarantee:
         """Return the guarantee with further assumptions."""
-        return replace(self, more=(*self.more, *more))
+        return replace(self, more=(*self.more, *assumptions))
 
     @property
     def holding(self) -> float:
@@ -277,10 +277,10 @@ class Guarantee:
         """Return the guarantee for another way of drawing parameters; unchanged without draws."""
         return self if self.draw is None else replace(self, draw=draw)
 
-    def having_paid(self, loss: Loss, what: str) -> Guarantee:
-        """Return the guarantee with a further loss that is paid once, for ``what``."""
-        what = f"{self.once_for} and {what}" if self.once.epsilon else what
-        return replace(self, once=self.once.plus(loss), once_for=what)
+    def having_paid(self, loss: Loss, purpose: str) -> Guarantee:
+        """Return the guarantee with a further loss that is paid once, for ``purpose``."""
+        purposes = f"{self.once_for} and {purpose}" if self.once.epsilon else purpose
+        return replace(self, once=self.once.plus(loss), once_for=purposes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all entries for JSON; an infinite epsilon, which JSON lacks, becomes None."""

@@ -225,14 +225,14 @@ def truncated_scale(change: Change, width: float, epsilon: float, *, integer: bo
 
 
 def shares(
-    names: list[str], weights: Mapping[str, float] | ArrayLike | None, what: str
+    names: list[str], weights: Mapping[str, float] | ArrayLike | None, owner: str
 ) -> dict[str, float]:
     """Split a budget into parts that sum to 1, by name; equal parts by default.
 
     Args:
         names: names of all parts.
         weights: parts by name or in the order of ``names``; None for equal parts.
-        what: what needs the parts, for messages.
+        owner: what needs the parts, for messages.
     Raises:
         GuaranteeError: unknown or missing names, parts that are not above 0, or a sum other than 1.
     """
@@ -242,13 +242,13 @@ def shares(
         listed = list(np.atleast_1d(np.asarray(weights)).tolist())
         if len(listed) != len(names):
             raise GuaranteeError(
-                f"weights = {listed} has {len(listed)} entries; {what} needs {len(names)}: "
+                f"weights = {listed} has {len(listed)} entries; {owner} needs {len(names)}: "
                 f"{', '.join(names)}."
             )
         weights = dict(zip(names, listed, strict=True))
     if set(weights) != set(names):
         raise GuaranteeError(
-            f"weights name {', '.join(map(str, weights))}; {what} needs {', '.join(names)}."
+            f"weights name {', '.join(map(str, weights))}; {owner} needs {', '.join(names)}."
         )
     numbers = [weights[name] for name in names]
     good = all(

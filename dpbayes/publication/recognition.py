@@ -71,14 +71,14 @@ class Overlap:
 
 
 def require_own(
-    connection: sa.Connection, account: int, found: KnownRecords, *, accepted: bool = False
+    connection: sa.Connection, account: int, presented: KnownRecords, *, accepted: bool = False
 ) -> None:
     """Raise LedgerError unless the records belong to the account, or may be added to it.
 
     Args:
         connection: connection to the ledger.
         account: id of the data set.
-        found: the hashed records.
+        presented: the hashed records.
         accepted: true if a curator asserts that they may be added, whatever they resemble.
     """
     known = {
@@ -94,18 +94,18 @@ def require_own(
             if any((row.id, salted(row.salt, digest)) in known for digest in digests)
         ]
 
-    same = owners(found.given) + owners(found.declared)
-    if found.empty or account in same:
+    same = owners(presented.given) + owners(presented.declared)
+    if presented.empty or account in same:
         return
     # Tables with few declared columns can agree by chance; rows that tell records apart hardly can.
-    certain = owners(found.given) if found.telling else []
+    certain = owners(presented.given) if presented.telling else []
     if others := certain if accepted else same:
         raise LedgerError(
             f"these records are those of data set {names[others[0]]!r} in the ledger. Release them "
             f"from that account: one set of persons has one budget."
             + (
                 ""
-                if found.telling
+                if presented.telling
                 else " If they are other persons all the same, a curator takes "
                 f"them in with `dpbayes ledger accept` for account {names[account]!r}."
             )
@@ -118,7 +118,7 @@ def require_own(
             "a corrected version about the same persons, take them in with `dpbayes ledger "
             "accept`; other persons need a data set of their own."
         )
-    shared = [o for o in overlaps(connection, account, found) if o.share >= found.overlap]
+    shared = [o for o in overlaps(connection, account, presented) if o.share >= presented.overlap]
     if shared:
         raise LedgerError(
             "these records overlap with those of other data sets in the ledger: "
@@ -128,10 +128,10 @@ def require_own(
         )
 
 
-def overlaps(connection: sa.Connection, account: int, found: KnownRecords) -> list[Overlap]:
+def overlaps(connection: sa.Connection, account: int, presented: KnownRecords) -> list[Overlap]:
     """Other data sets with records in common with these, the largest share first."""
     shares: dict[str, float] = {}
-    index = SketchIndex(found.sketches)
+    index = SketchIndex(presented.sketches)
     query = (
         sa.select(TABLES.dataset.c.name, TABLES.sketch)
         .join(TABLES.dataset, TABLES.dataset.c.id == TABLES.sketch.c.dataset_id)
@@ -145,16 +145,16 @@ def overlaps(connection: sa.Connection, account: int, found: KnownRecords) -> li
     return sorted(shared, key=lambda overlap: -overlap.share)
 
 
-def remember(connection: sa.Connection, account: int, found: KnownRecords, now: str) -> None:
+def remember(connection: sa.Connection, account: int, presented: KnownRecords, now: str) -> None:
     """Add the digests and sketches of records to an account, unless it has them."""
     table = TABLES.fingerprint
     salt = connection.scalar(sa.select(TABLES.dataset.c.salt).where(TABLES.dataset.c.id == account))
     assert salt is not None
-    declared = {salted(salt, digest) for digest in found.declared}
-    values = declared | {salted(salt, digest) for digest in found.given}
+    declared = {salted(salt, digest) for digest in presented.declared}
+    values = declared | {salted(salt, digest) for digest in presented.given}
     known = set(connection.scalars(sa.select(table.c.value).where(table.c.dataset_id == account)))
     if not declared & known:
-        _insert_sketches(connection, account, found.sketches, now)
+        _insert_sketches(connection, account, presented.sketches, now)
     for value in values - known:
         connection.execute(table.insert().values(dataset_id=account, value=value, created=now))
 

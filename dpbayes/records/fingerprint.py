@@ -46,9 +46,9 @@ def content_sum(records: pd.DataFrame) -> int:
     return total % SUMS
 
 
-def sum_digest(found: int) -> bytes:
+def sum_digest(total: int) -> bytes:
     """SHA-256 of a ``content_sum``, with a prefix that separates it from other digests."""
-    return hashlib.sha256(b"sum" + found.to_bytes(64)).digest()
+    return hashlib.sha256(b"sum" + total.to_bytes(64)).digest()
 
 
 def row_texts(records: pd.DataFrame) -> tuple[bytes, list[str]]:

@@ -211,7 +211,7 @@ def tables_of(whole: Whole) -> Coded:
 
 def _axes(whole: Whole) -> tuple[Axis, ...]:
     cells = TableCells.of(Schema(whole.schema.columns), 1, BINS)
-    return (*cells.given, *cells.axes)
+    return (*cells.public_axes, *cells.axes)
 
 
 def contingency(whole: Whole, names: Sequence[str]) -> pd.DataFrame:

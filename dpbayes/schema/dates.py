@@ -21,40 +21,43 @@ _EPOCH = datetime.date(1970, 1, 1)
 _DAY, _TURNED = datetime.date(2025, 11, 30), datetime.date(2025, 3, 2)
 
 
-def check_format(where: str, kind: str, given: str | None) -> None:
+def check_format(where: str, kind: str, date_format: str | None) -> None:
     """Raise SchemaError if a format does not fix the day, or its column has no dates."""
-    if given is None:
+    if date_format is None:
         return
     if kind != "date":
         raise SchemaError(f"{where}: a format is for dates; remove the key.")
-    good = isinstance(given, str) and given == given.strip()
+    good = isinstance(date_format, str) and date_format == date_format.strip()
     # Dates that arrive as dates pass through ISO text: a format must not read that as another day.
-    turned = good and day_of(_TURNED.isoformat(), given) not in (None, (_TURNED - _EPOCH).days)
-    if not good or turned or day_of(_text(_DAY, given), given) != (_DAY - _EPOCH).days:
+    turned = good and day_of(_TURNED.isoformat(), date_format) not in (
+        None,
+        (_TURNED - _EPOCH).days,
+    )
+    if not good or turned or day_of(_text(_DAY, date_format), date_format) != (_DAY - _EPOCH).days:
         raise SchemaError(
-            f'{where}: format = {given!r} must say year, month and day, such as "%d.%m.%Y".'
+            f'{where}: format = {date_format!r} must say year, month and day, such as "%d.%m.%Y".'
         )
 
 
 def check_round_trip(
-    where: str, given: str | None, lower: float | None, upper: float | None
+    where: str, date_format: str | None, lower: float | None, upper: float | None
 ) -> None:
     """Raise SchemaError if a format cannot tell all days from ``lower`` to ``upper`` apart."""
-    if given is None:
+    if date_format is None:
         return
     assert lower is not None  # dates have bounds
     assert upper is not None
     for days in np.linspace(lower, upper, 40).astype(int).tolist():
-        if day_of(text(days, given), given) != days:
+        if day_of(text(days, date_format), date_format) != days:
             raise SchemaError(
-                f"{where}: format = {given!r} does not tell {day(days)} from other days."
+                f"{where}: format = {date_format!r} does not tell {day(days)} from other days."
             )
 
 
-def day_of(text: str, given: str | None) -> int | None:
+def day_of(text: str, date_format: str | None) -> int | None:
     """Days since 1970-01-01 of a text, or None if it does not have the format."""
     try:
-        return (datetime.datetime.strptime(text, given or ISO).date() - _EPOCH).days
+        return (datetime.datetime.strptime(text, date_format or ISO).date() - _EPOCH).days
     except (TypeError, ValueError, re.error):  # a bad format raises them too
         return None
 
@@ -63,12 +66,12 @@ class Days(int):
     """Bound in days; the type tells it from a plain number, which is no date."""
 
 
-def bound(where: str, key: str, given: str | datetime.date | float | None) -> int | None:
+def bound(where: str, key: str, value: str | datetime.date | float | None) -> int | None:
     """Days since 1970-01-01 of a bound that a schema gives as a date or as ISO text."""
-    if given is None or isinstance(given, Days):
-        return given
+    if value is None or isinstance(value, Days):
+        return value
     try:
-        date = datetime.date.fromisoformat(given) if isinstance(given, str) else given
+        date = datetime.date.fromisoformat(value) if isinstance(value, str) else value
         # A moment is a date to Python, but does not compare with one.
         if not isinstance(date, datetime.date) or isinstance(date, datetime.datetime):
             raise ValueError
@@ -76,7 +79,7 @@ def bound(where: str, key: str, given: str | datetime.date | float | None) -> in
             raise ValueError
     except (TypeError, ValueError):
         raise SchemaError(
-            f"{where}: {key} = {given!r} must be a day from {_FIRST} to {_LAST}, "
+            f"{where}: {key} = {value!r} must be a day from {_FIRST} to {_LAST}, "
             f"written {key} = {_DAY}."
         ) from None
     return Days((date - _EPOCH).days)
@@ -87,9 +90,9 @@ def day(days: float) -> datetime.date:
     return _EPOCH + datetime.timedelta(days=int(days))
 
 
-def text(days: float, given: str | None) -> str:
+def text(days: float, date_format: str | None) -> str:
     """Text of a number of days since 1970-01-01, by default in ISO form."""
-    return _text(day(days), given)
+    return _text(day(days), date_format)
 
 
 def _text(value: datetime.date, date_format: str | None) -> str:
@@ -99,13 +102,13 @@ def _text(value: datetime.date, date_format: str | None) -> str:
         return ""
 
 
-def texts(values: pd.Series, given: str | None) -> pd.Series:
+def texts(values: pd.Series, date_format: str | None) -> pd.Series:
     """Texts of days since 1970-01-01, None where missing; shape (n,)."""
-    formatted = pd.to_datetime(values, unit="D").dt.strftime(given or ISO).astype(object)
+    formatted = pd.to_datetime(values, unit="D").dt.strftime(date_format or ISO).astype(object)
     return formatted.where(values.notna(), None)
 
 
-def days(values: pd.Series, given: str | None) -> pd.Series:
+def days(values: pd.Series, date_format: str | None) -> pd.Series:
     """Days since 1970-01-01, shape (n,); NaN for a text of another format, or with a time of day.
 
     Numbers are taken as days.
@@ -116,8 +119,8 @@ def days(values: pd.Series, given: str | None) -> pd.Series:
         return values.astype(float).where(values % 1 == 0)
     if not pd.api.types.is_datetime64_any_dtype(values):
         plain = values.map(_written)
-        moments = pd.to_datetime(plain, format=given or ISO, errors="coerce")
-        if given is not None:
+        moments = pd.to_datetime(plain, format=date_format or ISO, errors="coerce")
+        if date_format is not None:
             moments = moments.fillna(pd.to_datetime(plain, format=ISO, errors="coerce"))
         values = moments
     naive = values.dt.tz_localize(None)
@@ -137,6 +140,6 @@ def _written(value: Any) -> str:
     return midnight[1] if midnight else text
 
 
-def remedy(given: str | None) -> str:
+def remedy(date_format: str | None) -> str:
     """Advice for values that are not days, for a message."""
-    return f"Write days as {_DAY.strftime(given or ISO)}, or give the column a format."
+    return f"Write days as {_DAY.strftime(date_format or ISO)}, or give the column a format."

@@ -101,20 +101,20 @@ def _one_line(title: str) -> str:
     return "".join(c if c.isprintable() else " " for c in title)[:MOST_TITLE].strip()
 
 
-def tree(found: Mapping[str, Guess]) -> dict[str, Any]:
+def tree(guesses: Mapping[str, Guess]) -> dict[str, Any]:
     """Tree that ``Schema.from_dict`` reads, with every key marked as guessed."""
     return {
         "columns": {
             name: {**guess.entry, MARK: list(guess.entry)}
-            for name, guess in found.items()
+            for name, guess in guesses.items()
             if guess.entry
         }
     }
 
 
-def text(found: Mapping[str, Guess]) -> str:
+def text(guesses: Mapping[str, Guess]) -> str:
     """Text of a schema file, with a comment at each guess."""
-    return HEAD + "".join(_section(name, guess) for name, guess in found.items())
+    return HEAD + "".join(_section(name, guess) for name, guess in guesses.items())
 
 
 def _section(name: str, guess: Guess) -> str:

@@ -43,19 +43,19 @@ class Refusal(DataError):
         return Refusal, (self.place, self.counts, self.rows, self.words, self.shown)
 
 
-def joined(found: Sequence[Refusal], rows: Mapping[str, int], every: int) -> Refusal:
+def joined(refusals: Sequence[Refusal], rows: Mapping[str, int], every: int) -> Refusal:
     """Refusal of a whole table, from the refusals of its parts.
 
     A part stops at the first check that it fails. A part that stopped at a later check, or at none,
     therefore has no row that fails the earliest failed check: the counts add up.
 
     Args:
-        found: refusals in the order of the parts, at least one.
+        refusals: refusals in the order of the parts, at least one.
         rows: number of rows with a value in all parts, by column that may have missing values.
         every: number of rows of all parts.
     """
-    place = min(refusal.place for refusal in found)
-    first = [refusal for refusal in found if refusal.place == place]
+    place = min(refusal.place for refusal in refusals)
+    first = [refusal for refusal in refusals if refusal.place == place]
     counts: Counter[str] = Counter()
     for refusal in first:
         counts.update(refusal.counts)

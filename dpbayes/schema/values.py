@@ -32,16 +32,16 @@ def level_text(value: object) -> str:
     return _TRUTH.get(text.lower(), text)
 
 
-def refuse_missing(found: Mapping[str, pd.Series]) -> None:
+def refuse_missing(missing_by_column: Mapping[str, pd.Series]) -> None:
     """Raise Refusal if a value is missing, and name every column with missing values.
 
     Args:
-        found: masks of missing values by column, each of shape (n,).
+        missing_by_column: masks of missing values by column, each of shape (n,).
     """
-    counts = {name: int(missing.sum()) for name, missing in found.items()}
+    counts = {name: int(missing.sum()) for name, missing in missing_by_column.items()}
     if any(counts.values()):
-        rows = len(next(iter(found.values())))
-        raise Refusal((0,), counts, rows, functools.partial(_missing, tuple(found)))
+        rows = len(next(iter(missing_by_column.values())))
+        raise Refusal((0,), counts, rows, functools.partial(_missing, tuple(missing_by_column)))
 
 
 def _missing(columns: tuple[str, ...], counts: Mapping[str, int], rows: int, shown: Shown) -> str:
@@ -54,17 +54,17 @@ def _missing(columns: tuple[str, ...], counts: Mapping[str, int], rows: int, sho
     )
 
 
-def texts_of(key: str, what: str, texts: Sequence[str]) -> tuple[str, ...]:
+def texts_of(key: str, content: str, texts: Sequence[str]) -> tuple[str, ...]:
     """Check that a value of the schema or a setting is a list of texts, and return a tuple.
 
     Args:
         key: name of the key or setting, for the message.
-        what: what the texts are, for the message: "formulas".
+        content: what the texts are, for the message: "formulas".
         texts: the value to check.
     Raises:
         SchemaError: it is not a list of texts.
     """
     lists = isinstance(texts, Sequence) and not isinstance(texts, str)
     if not lists or not all(isinstance(text, str) for text in texts):
-        raise SchemaError(f"{key} = {texts!r} must be a list of {what}, as text.")
+        raise SchemaError(f"{key} = {texts!r} must be a list of {content}, as text.")
     return tuple(texts)

@@ -134,15 +134,15 @@ class Fit(Generic[F_co]):
         """
         return self.fitted.loo()
 
-    def plot(self, what: str = "check") -> Figure:
+    def plot(self, kind: str = "check") -> Figure:
         """Plot the fit, with the CONFIDENTIAL mark.
 
         Args:
-            what: ``check``: records and replicates of them; ``lipschitz``: by-record bounds.
+            kind: ``check``: records and replicates of them; ``lipschitz``: by-record bounds.
         Raises:
             GuaranteeError: the mechanism draws from no model.
         """
-        return plotted(self, what)
+        return plotted(self, kind)
 
     def save(self, folder: str | Path) -> Path:
         """Write the results of the fit to a new folder that only its owner can open. Confidential.
@@ -198,7 +198,7 @@ class Fit(Generic[F_co]):
         rows = self.task.rows if rows is None else rows
         noise = SecureNoise() if seed is None else StudyNoise(seed)
         shared = self._shared(datasets)
-        outputs = self.fitted.outputs(-(-datasets // shared), noise)
+        outputs = self.fitted.draw_outputs(-(-datasets // shared), noise)
         frames = []
         for number in range(datasets):
             stop_if_interrupted()

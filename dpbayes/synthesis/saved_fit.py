@@ -94,7 +94,7 @@ class SavedFit:
     """Saved results of a fit. Confidential; no data set can be drawn from them.
 
     Attributes:
-        found: the claim, settings, diagnostics and warnings, as in fit.json.
+        results: the claim, settings, diagnostics and warnings, as in fit.json.
         by_record: weights and by-record bounds, a row for each record; or None.
         draws: posterior draws, or None.
 
@@ -108,7 +108,7 @@ class SavedFit:
         <SavedFit, confidential; mechanism: laplace; ε: 1.0; basis: strict>
     """
 
-    found: Mapping[str, Any]
+    results: Mapping[str, Any]
     by_record: pd.DataFrame | None
     draws: xr.DataTree | None
 
@@ -130,16 +130,16 @@ class SavedFit:
             raise GuaranteeError(NO_DRAWS)
         names = {"unweighted": "lipschitz_unweighted", "released": "lipschitz"}
         bounds = {label: self.by_record[name].to_numpy() for label, name in names.items()}
-        mark = charts.confidential_mark(len(self.by_record), self.found["guarantee"])
+        mark = charts.confidential_mark(len(self.by_record), self.results["guarantee"])
         return charts.mark(charts.lipschitz_violin(bounds), mark)
 
     def _about(self) -> dict[str, str]:
-        claim = self.found["guarantee"]
+        claim = self.results["guarantee"]
         return {
             "mechanism": str(claim.get("mechanism")),
             "ε": str(claim.get("epsilon") or claim.get("epsilon_substitution")),
             "basis": str(claim.get("basis")),
-            "formula": str(self.found.get("formula", "")),
+            "formula": str(self.results.get("formula", "")),
         }
 
     def __repr__(self) -> str:
@@ -157,16 +157,16 @@ def parameters(tree: xr.DataTree) -> pd.DataFrame:
     return pd.DataFrame(summary(tree, round_to="none"))
 
 
-def plotted(fit: Fit[Any], what: str) -> Figure:
+def plotted(fit: Fit[Any], kind: str) -> Figure:
     """Plot a fit (``Fit.plot``)."""
     from dpbayes.plots import (
         charts,
         check_charts,  # both use Matplotlib, which is slow to import
     )
 
-    if what not in PLOTS:
-        raise GuaranteeError(f"what = {what!r}: expected one of {', '.join(PLOTS)}.")
-    if what == "check":
+    if kind not in PLOTS:
+        raise GuaranteeError(f"kind = {kind!r}: expected one of {', '.join(PLOTS)}.")
+    if kind == "check":
         figure = check_charts.check_panels(fit.check())
     else:
         findings: Findings = fit.findings()

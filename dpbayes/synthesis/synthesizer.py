@@ -183,9 +183,9 @@ class Synthesizer(Generic[F_co]):
         """Copy the synthesizer with other sampler settings."""
         return replace(self, settings=settings)
 
-    def having_paid(self, loss: Loss, what: str) -> Synthesizer[F_co]:
+    def having_paid(self, loss: Loss, purpose: str) -> Synthesizer[F_co]:
         """Copy the synthesizer with a loss, paid before the fit, that the guarantee includes."""
-        return replace(self, paid=(*self.paid, (loss, what)))
+        return replace(self, paid=(*self.paid, (loss, purpose)))
 
     def fit(
         self,

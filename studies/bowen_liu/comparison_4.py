@@ -115,7 +115,7 @@ def papers_noise(fitted: FittedModel, noise: StudyNoise) -> Sanitised:
 
     Source: bowen-liu-2020, section 4.3.2; chaudhuri-monteleoni-2009, algorithm 1.
     """
-    sanitised = fitted.private(noise)
+    sanitised = fitted.draw_private(noise)
     assert isinstance(sanitised, Mapping)
     outputs = dict(sanitised)
     for statistic in fitted.model.statistics:

@@ -161,7 +161,7 @@ def draw_sets(
     fitted: Fitted[Any], noise: StudyNoise, private: Callable[[StudyNoise], Any] | None = None
 ) -> Floats:
     """Draw ``M`` data sets, each from a separate private output."""
-    private = private or fitted.private
+    private = private or fitted.draw_private
     frames = [fitted.synthetic(private(noise), N, noise.rng) for _ in range(M)]
     columns = [[frame[name].to_numpy(dtype=float) for name in frame] for frame in frames]
     return np.asarray(columns).transpose(0, 2, 1)

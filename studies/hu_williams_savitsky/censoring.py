@@ -152,7 +152,7 @@ def _other_count(fitted: Any, weighted: Any, name: str, epsilon: float, c1: floa
     if name == "censored-weighted":
         if weighted.lipschitz_bound <= epsilon / 2:
             return 0.0
-        f = np.mean(list(weighted.on.log_lik(weighted.draws)), axis=0)
+        f = np.mean(list(weighted.bound_records.log_lik(weighted.draws)), axis=0)
         return float((np.abs(f) > epsilon / 2).sum())
     if name == "weighted-e" and c1 != 1.0:
         f = fitted.risk_unweighted.sensitivity

@@ -81,7 +81,7 @@ def drawn(fit: Any, rng: np.random.Generator) -> tuple[xr.DataTree, bool]:
     """Draws of a fit; for ``score``, draws of the posterior given its noisy scores."""
     if fit.mechanism.name != "score":
         return fit.fitted.draws, fit.fitted.converged
-    output = fit.fitted.private(StudyNoise(int(rng.integers(2**31))))
+    output = fit.fitted.draw_private(StudyNoise(int(rng.integers(2**31))))
     return output.draws, output.diagnostics.converged
 
 

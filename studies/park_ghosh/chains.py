@@ -36,7 +36,7 @@ def run(seed: np.random.SeedSequence, case: str) -> pd.DataFrame:
             seeds="reference", reference=setup.reference,
         )  # fmt: skip
         fitted = mechanism.prepare(setup.schema, setup.validated, CHAINS * LENGTH)
-        drawn = fitted.private(setup.noise).reshape(CHAINS, LENGTH, -1)
+        drawn = fitted.draw_private(setup.noise).reshape(CHAINS, LENGTH, -1)
         for column in setup.case.shown:
             place, size = fitted.layout.names.index(column), setup.case.sizes[column]
             original = np.bincount(fitted.codes[:, place], minlength=size) / len(fitted.codes)

@@ -105,7 +105,7 @@ class MapFit:
 
     def measured(self, fitted: FittedGibbs) -> Iterator[tuple[str, float]]:
         """Draw one data set and yield its measures."""
-        output = fitted.private(self.noise)
+        output = fitted.draw_private(self.noise)
         data = fitted.synthetic(output, SYNTHETIC, self.noise.rng).astype(int)
         return measures(self.case, self.records, data, self.original)
 

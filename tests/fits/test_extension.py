@@ -76,7 +76,7 @@ class Answers(ModelFreeFitted):
         (self.column,) = self.synthesised
         self.codes = records[self.column.name].cat.codes.to_numpy()
 
-    def private(self, noise):
+    def draw_private(self, noise):
         return self.codes ^ (noise.below(np.full(len(self.codes), UNIT)) < self.mechanism.lies)
 
     def synthetic(self, output, rows, rng):
@@ -176,7 +176,7 @@ def test_a_pure_mechanism_does_what_it_says():
     """Shares of lies within 5 standard errors of 80 000 answers (6e-7 by chance)."""
     fitted = dpb.Synthesizer(SCHEMA, RandomisedResponse(1.0)).fit(RECORDS).fitted
     noise = StudyNoise(1)
-    lies = np.mean([(fitted.private(noise) != fitted.codes).mean() for _ in range(1000)])
+    lies = np.mean([(fitted.draw_private(noise) != fitted.codes).mean() for _ in range(1000)])
     p = 1 / (1 + math.e)
     assert abs(lies - p) < 5 * math.sqrt(p * (1 - p) / 80_000)
 

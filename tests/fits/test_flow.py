@@ -113,7 +113,9 @@ def test_many_records_start_from_a_pilot_fit(schema, monkeypatch):
     # From random points; or near the posterior, with a metric that 500 iterations found.
     assert started == [(600, True, 1000), (200, False, 500), (600, True, 100)]
     assert metrics[:2] == [None, None]
-    found = piloted.on.plain.unconstrain(piloted.draws).var(axis=0)  # they are not correlated
+    found = piloted.bound_records.plain.unconstrain(piloted.draws).var(
+        axis=0
+    )  # they are not correlated
     ratio = metrics[2] / found  # 600 / 200, if all were as good
     assert 1 < ratio.min() <= ratio.max() < 9
     for name in ("intercept", "coefficient", "lambda"):

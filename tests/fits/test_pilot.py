@@ -77,7 +77,7 @@ def test_chains_go_on_from_a_pilot_run_with_its_metric(synthesizer, records, run
     assert (
         far["posterior"]["coefficient"].std() > 2 * near["posterior"]["coefficient"].std()
     ).all()
-    points = fit.on.plain.unconstrain(drawn)
+    points = fit.bound_records.plain.unconstrain(drawn)
     np.testing.assert_allclose(metric, np.cov(points.T))
     monkeypatch.setattr(on_starts, "MANY", 1000)
     plain = synthesizer.fit(records).fitted

@@ -201,8 +201,8 @@ def test_a_seed_is_refused_before_anything_is_written(tmp_path):
 def test_nested_data_sets_share_a_private_draw(monkeypatch):
     fit = dpb.Synthesizer(SEX, dpb.Modips(1.0, "bernoulli", draw="sdd", bound=3.0, nested=3))
     fit, outputs = fit.fit(records()), []
-    private, synthetic = fit.fitted.private, fit.fitted.synthetic
-    monkeypatch.setattr(fit.fitted, "private", lambda noise: (len(outputs), private(noise)))
+    private, synthetic = fit.fitted.draw_private, fit.fitted.synthetic
+    monkeypatch.setattr(fit.fitted, "draw_private", lambda noise: (len(outputs), private(noise)))
 
     def spy(output, rows, rng):
         outputs.append(output[0])

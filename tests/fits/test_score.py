@@ -55,7 +55,7 @@ def test_noise_is_a_mixture_of_normal_ones():
 def test_a_draw_is_near_the_posterior(plain):
     """Within 6 sds, at n = 1,000 and ε = 5, where noise adds little to the spread."""
     records = table(1000, np.random.default_rng(1))
-    output = fitted(plain, records, Score(5.0)).fitted.private(StudyNoise(1))
+    output = fitted(plain, records, Score(5.0)).fitted.draw_private(StudyNoise(1))
     usual = fitted(plain, records, dpb.Unweighted()).fitted.draws
     for name in ("intercept", "coefficient", "sigma"):
         found, expected = (
@@ -180,7 +180,7 @@ def test_a_family_of_ones_own_keeps_its_covariates(registries, tmp_path):
     model = dpb.Regression("ill ~ sex", "mine")
     made = dpb.Synthesizer(schema, Score(20.0), model, settings=SETTINGS)
     records = pd.DataFrame({"sex": sex, "ill": ill})
-    output = made.fit(records, allow_nonconvergence=True).fitted.private(StudyNoise(1))
+    output = made.fit(records, allow_nonconvergence=True).fitted.draw_private(StudyNoise(1))
     slope = output.draws["posterior"]["coefficient"].to_numpy()
     assert abs(slope.mean()) > 4 * slope.std()
 
@@ -215,7 +215,7 @@ def test_a_users_program_needs_no_proof(tmp_path):
     assert "each record alone" in " ".join(made.guarantee().assumptions).replace(
         "given each", "each"
     )
-    output = made.fit(records, allow_nonconvergence=True).fitted.private(StudyNoise(2))
+    output = made.fit(records, allow_nonconvergence=True).fitted.draw_private(StudyNoise(2))
     mu = output.draws["posterior"]["mu"].to_numpy()
     assert abs(mu.mean() - records["y"].mean()) < 6 * mu.std()
 
@@ -228,7 +228,7 @@ def test_cmdstan_draws_from_the_same_posterior(plain, engine):
     for by in ("embedded", engine):
         model = dpb.Regression("y ~ sex", "normal")
         made = dpb.Synthesizer(plain, Score(2.0), model, engine=by, settings=SETTINGS)
-        output = made.fit(records, allow_nonconvergence=True).fitted.private(StudyNoise(1))
+        output = made.fit(records, allow_nonconvergence=True).fitted.draw_private(StudyNoise(1))
         found.append(output.draws["posterior"]["coefficient"].to_numpy().ravel())
     ours, theirs = found
     assert abs(ours.mean() - theirs.mean()) < 0.5 * ours.std()

@@ -174,7 +174,7 @@ def test_effects_are_near_those_of_the_fit(family):
     """At ε = 10: means of all effects within 7 sds of the fit's and sds within a factor of 3."""
     records, _ = table(1500, family)
     formula = "y ~ x + (1 | a)"
-    output = fitted(records, family, formula, Score(10.0)).fitted.private(StudyNoise(1))
+    output = fitted(records, family, formula, Score(10.0)).fitted.draw_private(StudyNoise(1))
     usual = fitted(records, family, formula, dpb.Unweighted()).fitted.draws
     ours, theirs = stacked(output.draws, "group_effect"), stacked(usual, "group_effect")
     assert (np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 7 * theirs.std(axis=0)).all()
@@ -228,7 +228,7 @@ def test_cmdstan_draws_from_the_same_posterior(engine):
     found = [
         stacked(
             fitted(records, "normal", "y ~ x + (1 | a)", Score(3.0), by)
-            .fitted.private(StudyNoise(1))
+            .fitted.draw_private(StudyNoise(1))
             .draws,
             "group_effect",
         )

@@ -121,7 +121,7 @@ def test_the_log_likelihood_of_a_record_by_scipy(plain):
     def draws(name):
         return stacked(fit.fitted.draws, name)
 
-    found = np.stack(list(fit.fitted.on.log_lik(fit.fitted.draws)))
+    found = np.stack(list(fit.fitted.bound_records.log_lik(fit.fitted.draws)))
     y = (valid["age"].to_numpy(float) - 16) / 74
     code = valid["smoke"].cat.codes.to_numpy()
     for s in (0, 17, 79):
@@ -185,7 +185,7 @@ def test_columns_are_drawn_given_what_was_drawn():
 def test_what_is_released_holds_no_record(plain):
     """The binding that rows are drawn from is one and the same for other records."""
     base, fitted = plain["all"]
-    blank = fitted.fitted.on.blank
+    blank = fitted.fitted.bound_records.blank
     other = base.task(records(seed=6).assign(sex=records()["sex"]))
     assert BoundRecords(other).blank.identity() == blank.identity()
 

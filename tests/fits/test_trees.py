@@ -62,14 +62,14 @@ def _normal_by_hand(fit, posterior):
     effect = one["group_effect"].sel(group=[f"1 | region [{g}]" for g in records["region"]])
     slope = one["coefficient"].to_numpy()
     eta = float(one["intercept"]) + slope[0] * records["age"] + slope[1] * (records["sex"] == "m")
-    y = fit.fitted.on.data["y"]
+    y = fit.fitted.bound_records.data["y"]
     # Slopes are of standardised columns in effects, which enter centred: intercepts only here.
     z = (y - eta - effect.to_numpy()) / float(one["sigma"])
     return -0.5 * z**2 - np.log(float(one["sigma"])) - 0.5 * np.log(2 * np.pi)
 
 
 def _log_lik(fit):
-    return fit.fitted.on.log_lik(fit.fitted.draws)
+    return fit.fitted.bound_records.log_lik(fit.fitted.draws)
 
 
 def test_groups_on_request(schema, fits):
@@ -106,7 +106,7 @@ def test_loo(schema, fits):
     assert ours.elpd == pytest.approx(theirs.elpd, abs=0.05)  # another relative efficiency
     clamped = fits(schema, "clamped")
     found = clamped.loo()
-    f = np.array(list(clamped.fitted.posterior.on.bound.log_lik(clamped.fitted.draws)))
+    f = np.array(list(clamped.fitted.posterior.bound_stage.bound.log_lik(clamped.fitted.draws)))
     ratio = np.exp(-np.clip(f, *clamped.fitted.window))
     by_hand = np.log((np.exp(f) * ratio).sum(0) / ratio.sum(0)).sum()
     assert found.elpd == pytest.approx(by_hand, abs=0.3)  # the smoothing of tails
@@ -147,7 +147,7 @@ def test_levels_and_parts(schema):
     assert names == [["b", "c"]]
     assert [v for name, v in axes.items() if name.startswith("up_to")] == [["bad", "fair", "good"]]
     whole = sum(found["log_likelihood"][name] for name in ("health", "party"))
-    on = fit.fitted.posterior.on.bound
+    on = fit.fitted.posterior.bound_stage.bound
     assert np.allclose(whole[0, 0], next(iter(on.log_lik(fit.fitted.draws))))
 
 

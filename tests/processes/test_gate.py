@@ -96,7 +96,7 @@ def test_nothing_of_single_records_is_in_a_release(mechanism, tmp_path):
     publish(fit, out, 3, accept="asymptotic")
     text = "".join(p.read_text() for p in (out / "release").iterdir())
     found = fit.fitted
-    (log_lik,) = found.posterior.on.bound.log_lik(one_draw(found.draws, 0))
+    (log_lik,) = found.posterior.bound_stage.bound.log_lik(one_draw(found.draws, 0))
     secret = np.concatenate(
         [found.lipschitz, found.lipschitz_unweighted, found.risk.sensitivity, log_lik,
          fit.records["y"], found.weights if mechanism.name == "censored-weighted" else []]

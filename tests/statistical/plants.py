@@ -331,8 +331,10 @@ SILENT = _Silent(1)
 def second_without_noise(monkeypatch):
     monkeypatch.setattr(
         noisy.FittedTable,
-        "outputs",
-        lambda self, count, noise: (self.private(noise if i < 1 else SILENT) for i in range(count)),
+        "draw_outputs",
+        lambda self, count, noise: (
+            self.draw_private(noise if i < 1 else SILENT) for i in range(count)
+        ),
     )
 
 

@@ -47,13 +47,13 @@ def test_what_was_sampled_is_what_is_examined(mechanism, monkeypatch):
         fitting, "bind_stage", lambda *a: made.append(a) or bind(*a)
     )  # fit_stages and PosteriorFit.bound_stages
     found = fit(mechanism)
-    bound = [posterior.on.bound for posterior in found.fitted.posteriors]
+    bound = [posterior.bound_stage.bound for posterior in found.fitted.posteriors]
     assert all(a is b for a, b in zip(bound, sampled, strict=True))
     assert [stage for _, stage, *_ in made] == list(found.fitted.stages)
     made.clear()
     spies = [Spy(b) for b in bound]
     posteriors = tuple(
-        replace(p, on=replace(p.on, bound=spy))
+        replace(p, on=replace(p.bound_stage, bound=spy))
         for p, spy in zip(found.fitted.posteriors, spies, strict=True)
     )
     audit(replace(found, fitted=replace(found.fitted, posteriors=posteriors)), candidates=6)

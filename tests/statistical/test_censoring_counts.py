@@ -35,7 +35,7 @@ def test_mean_counts_are_the_printed_ones(synthesizer):
                 fit = synthesizer.with_mechanism(dpb.Censored(epsilon)).refit(plain)
                 counts[key].append(fit.fitted.n_censored)
             else:  # what is truncated follows from the unweighted fit
-                on = plain.fitted.on
+                on = plain.fitted.bound_records
                 (stage,) = dpb.WeightedE(epsilon).stages(on.problem())
                 counts[key].append(int(bind_stage(on, stage).weighting.truncated.sum()))
     assert len(counts) == 6

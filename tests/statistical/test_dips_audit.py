@@ -41,7 +41,7 @@ def counts(mechanism, ones, seed):
     noise, found = StudyNoise(seed), []
     if isinstance(mechanism, dpb.Modips):  # has no place for public columns: one run at a time
         fitted = dpb.Synthesizer(SCHEMA, mechanism).fit(pd.DataFrame({"x": few})).fitted
-        for output in fitted.outputs(RUNS, noise):
+        for output in fitted.draw_outputs(RUNS, noise):
             found.append((fitted.synthetic(output, N, noise.rng)["x"].to_numpy() == 1).mean())
         return np.array(found)
     # Strata of public columns are data sets of their own, with their own noise: BATCH runs at once.
@@ -55,7 +55,7 @@ def counts(mechanism, ones, seed):
     )
     fitted = dpb.Synthesizer(batched, mechanism).fit(records).fitted
     for _ in range(RUNS // BATCH):
-        x = fitted.synthetic(fitted.private(noise), len(records), noise.rng)["x"].to_numpy()
+        x = fitted.synthetic(fitted.draw_private(noise), len(records), noise.rng)["x"].to_numpy()
         found.append((x == 1).reshape(BATCH, N).mean(axis=1))
     return np.concatenate(found)
 
@@ -94,7 +94,7 @@ def test_no_more_epsilon_than_claimed_for_one_record_and_none(mechanism):
     for seed, ones in ((3, [1]), (4, [])):
         records = declared.validate(pd.DataFrame({"x": ones}))
         fitted, noise = mechanism.prepare(declared, records, N), StudyNoise(seed)
-        sets = (fitted.synthetic(o, N, noise.rng)["x"] for o in fitted.outputs(1500, noise))
+        sets = (fitted.synthetic(o, N, noise.rng)["x"] for o in fitted.draw_outputs(1500, noise))
         found.append(np.array([(x.to_numpy() == 1).mean() for x in sets]))
     assert lower_bound(*found) <= mechanism.guarantee().epsilon
 

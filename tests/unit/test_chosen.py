@@ -74,7 +74,7 @@ def test_choices_and_draws_compose_to_epsilon():
         each = 2.0 - part if choose != "each" else 1.8
         assert claim.for_datasets(3).epsilon == pytest.approx(2.0 + 2 * each)
         fitted, noise = mechanism.prepare(NUMBER, records, 50), Spy(1)
-        drawn = list(fitted.outputs(3, noise))
+        drawn = list(fitted.draw_outputs(3, noise))
         assert len(noise.selected) == choices
         if choose == "once":
             assert len({k for k, _ in drawn}) == 1
@@ -96,12 +96,12 @@ def test_the_better_model_is_chosen_and_averages_follow_their_weights():
     records = NUMBER.validate(pd.DataFrame({"x": two}))
     models = ("normal", "multinomial")
     fitted = dpb.ChosenModips(20.0, models, choose="each").prepare(NUMBER, records, 400)
-    assert [k for k, _ in fitted.outputs(10, StudyNoise(3))] == [1] * 10
+    assert [k for k, _ in fitted.draw_outputs(10, StudyNoise(3))] == [1] * 10
     little = dpb.ChosenModips(0.02, models, choose="each").prepare(NUMBER, records, 400)
-    assert {k for k, _ in little.outputs(40, StudyNoise(3))} == {0, 1}
+    assert {k for k, _ in little.draw_outputs(40, StudyNoise(3))} == {0, 1}
     average = dpb.ChosenModips(1.0, models, choose="average", weights={"normal": 0.9,
                                "multinomial": 0.1}).prepare(NUMBER, records, 400)  # fmt: skip
-    share = np.mean([k == 0 for k, _ in average.outputs(400, StudyNoise(4))])
+    share = np.mean([k == 0 for k, _ in average.draw_outputs(400, StudyNoise(4))])
     assert abs(share - 0.9) < 5 * math.sqrt(0.09 / 400)
 
 
@@ -110,7 +110,7 @@ def test_standardised_grids_spend_epsilon_in_two_parts(draw):
     records = NUMBER.validate(pd.DataFrame({"x": np.linspace(-2, 2, 40)}))
     mechanism = dpb.Modips(1.0, "normal", draw=draw, standardise=0.25, cells=8)
     fitted, noise = mechanism.prepare(NUMBER, records, 40), Spy(5)
-    mu, sigma = fitted.private(noise)
+    mu, sigma = fitted.draw_private(noise)
     assert -4 <= mu <= 4
     assert 0 < sigma <= 4
     changes = [s.change["add-remove"].l1 for s in fitted.model.statistics]
@@ -151,7 +151,7 @@ def test_a_standardised_grid_is_sharper_than_a_public_one():
     def spread(**how):
         mechanism = dpb.Modips(40.0, "normal", draw="sphc", cells=10, **how)
         fitted, noise = mechanism.prepare(NUMBER, records, 200), StudyNoise(7)
-        return np.std([fitted.private(noise)[0] for _ in range(60)])
+        return np.std([fitted.draw_private(noise)[0] for _ in range(60)])
 
     assert spread(standardise=0.5) < 0.5 * spread(bound=20.0)
 
@@ -180,7 +180,7 @@ def test_gaussian_noise_of_a_model_composes_to_delta(adjacency, allocation):
     for model, where in cases.items():
         mechanism = dpb.Modips(1.0, model, adjacency, allocation=allocation, delta=1e-5)
         fitted, noise = mechanism.prepare(where, records, 30), Sigmas(9)
-        fitted.synthetic(fitted.private(noise), 30, noise.rng)
+        fitted.synthetic(fitted.draw_private(noise), 30, noise.rng)
 
         def cost(which, fitted=fitted, noise=noise, adjacency=adjacency):
             """Rho by sigma; a real number's is of grains for ``adjacency``."""

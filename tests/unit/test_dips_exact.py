@@ -329,7 +329,7 @@ def test_model_statistics_compose_to_epsilon():
             fit = dpb.Synthesizer(schema, modips).fit(records)
             Spy.spent = 0.0
             Spy.changes = (s.change[adjacency] for s in fit.fitted.model.statistics)
-            fit.fitted.private(Spy(1))
+            fit.fitted.draw_private(Spy(1))
             assert Spy.spent == pytest.approx(0.8, rel=1e-9)
             assert Spy.spent <= 0.8
 

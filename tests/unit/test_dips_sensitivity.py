@@ -257,7 +257,7 @@ def test_noise_of_coefficients_is_what_the_ridge_is_chosen_for(delta):
             return super().radial(values, scale)
 
     fitted, noise = ridged(delta=delta, weights={"x": 0.2, "g": 0.7, "t": 0.1}), Spy(1)
-    fitted.private(noise)
+    fitted.draw_private(noise)
     asked = dict(noise.found)
     for step, d in zip(fitted.model.steps[1:], (2, 9), strict=True):
         reach = math.sqrt(2) if d == 9 else 1.0

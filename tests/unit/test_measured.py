@@ -187,7 +187,7 @@ def people_of_two_levels(columns, n):
 
 def test_rows_are_made_without_the_records():
     fit = fitted(epsilon=2.0)
-    output = fit.fitted.private(StudyNoise(1))
+    output = fit.fitted.draw_private(StudyNoise(1))
     found = [fit.fitted.synthetic(output, 50, np.random.default_rng(2))]
     fit.fitted.counts = None
     found.append(fit.fitted.synthetic(output, 50, np.random.default_rng(2)))
@@ -206,7 +206,7 @@ def test_the_order_of_the_records_is_in_nothing(draw):
     found = []
     for table in (records, records.iloc[np.r_[1:n, 0]], records.sample(frac=1, random_state=5)):
         fit = dpb.Synthesizer(schema, dpb.Marginals(1.0, draw=draw)).fit(table)
-        output = fit.fitted.private(StudyNoise(1))
+        output = fit.fitted.draw_private(StudyNoise(1))
         rows = fit.fitted.synthetic(output, n, np.random.default_rng(2))
         found.append(rows["y"].groupby(table["x"].to_numpy()).agg(["sum", "size"]).to_numpy())
         assert found[-1].tolist() == found[0].tolist()

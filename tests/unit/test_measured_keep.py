@@ -68,7 +68,7 @@ def test_the_same_answers_cost_what_is_claimed_on_every_neighbour(adjacency, rho
     def ask(records, noise):
         values = {name: records[:, j].astype(float) for j, name in enumerate(TINY)}
         fitted.counts = counting.FineCounts(records, SIZES, values)
-        fitted.private(noise)
+        fitted.draw_private(noise)
 
     records = CELLS[np.random.default_rng(1).integers(len(CELLS), size=6)]
     asked = Asked(1)
@@ -210,8 +210,8 @@ def test_keep_in_the_schema_and_in_the_mechanism_are_one(tmp_path):
     fit = dpb.Synthesizer(schema, dpb.Marginals(1.0, keep=KEPT[::-1])).fit(people(60))
     assert fit.fitted.settings["keep"] == [KEPT[0], KEPT[2], KEPT[1]]
     assert fit.guarantee == dpb.Synthesizer(schema_of([]), dpb.Marginals(1.0)).guarantee()
-    output = fit.fitted.private(StudyNoise(1))
-    assert np.asarray(output).shape == np.asarray(fit.fitted.private(StudyNoise(2))).shape
+    output = fit.fitted.draw_private(StudyNoise(1))
+    assert np.asarray(output).shape == np.asarray(fit.fitted.draw_private(StudyNoise(2))).shape
     made = [fit.fitted.synthetic(output, 70, np.random.default_rng(2))]
     fit.fitted.counts = None  # rows are made without the records
     made.append(fit.fitted.synthetic(output, 70, np.random.default_rng(2)))

@@ -123,7 +123,7 @@ def test_the_order_of_the_records_is_in_nothing(draw):
     found = []
     for table in (records, records.sample(frac=1, random_state=5)):
         fit = dpb.Synthesizer(schema, dpb.Marginals(5.0, draw=draw)).fit(table)
-        output = fit.fitted.private(StudyNoise(1))
+        output = fit.fitted.draw_private(StudyNoise(1))
         rows = fit.fitted.synthetic(output, n, np.random.default_rng(2))
         found.append(rows.assign(x=table["x"].to_numpy()).sort_values(["x", "y"]).to_numpy())
         assert found[-1].tolist() == found[0].tolist()

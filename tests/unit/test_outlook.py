@@ -137,7 +137,7 @@ def test_noise_of_measured_is_that_of_its_counts(schema):
         mechanism = dpb.Marginals(epsilon)
         fit = dpb.Synthesizer(TWO, mechanism).fit(records)
         facts = mechanism.outlook(TWO, 200, None).facts
-        assert fit.fitted.private(StudyNoise(1)).sd == facts["noise sd in a pair's cell"]
+        assert fit.fitted.draw_private(StudyNoise(1)).sd == facts["noise sd in a pair's cell"]
     lost_at = mechanism.outlook(TWO, 20, None).warnings
     assert any("relations between columns will be lost" in text for text in lost_at)
 

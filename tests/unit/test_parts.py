@@ -271,7 +271,9 @@ def ledger(tmp_path):
 
 
 def test_nothing_is_paid_for_records_that_do_not_fit(job, ledger, monkeypatch):
-    monkeypatch.setattr(measured.FittedMarginals, "private", lambda *_: pytest.fail("it was drawn"))
+    monkeypatch.setattr(
+        measured.FittedMarginals, "draw_private", lambda *_: pytest.fail("it was drawn")
+    )
     given = cut(BAD["a bound, in the last part"], 100)
     with pytest.raises(DataError, match="1 of 240 rows are outside"):
         job(ledger=ledger, dataset="people").run(given, print)

@@ -118,8 +118,8 @@ def test_what_it_expects_of_measured_comes_true_on_other_records():
         foreseen, found = (
             try_out(mechanism, Population.of(confidential, half), 800, 3) for half in halves
         )
-        assert abs(found.two / foreseen.two - 1) < 0.2
-        assert abs(found.one / foreseen.one - 1) < 0.2
+        assert abs(found.pairs / foreseen.pairs - 1) < 0.2
+        assert abs(found.columns / foreseen.columns - 1) < 0.2
 
 
 def test_a_plan_names_what_is_best_and_what_cannot_be_had():
@@ -134,7 +134,7 @@ def test_a_plan_names_what_is_best_and_what_cannot_be_had():
         assert one.claim.basis == "strict"
         assert one.claim.epsilon <= 1.0, name
     best, why = plan.recommended(1.0)
-    distances = {n: e[0].accuracy.two for n, e in plan.expected.items() if e[0].accuracy}
+    distances = {n: e[0].accuracy.pairs for n, e in plan.expected.items() if e[0].accuracy}
     assert best == min(distances, key=distances.get)
     assert f"{distances[best]:.3f}" in why
     assert plan.posterior(1.0) == "score"

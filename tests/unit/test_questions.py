@@ -155,7 +155,7 @@ def test_answers_of_a_sampler_cost_what_all_its_outputs_show(mechanism):
                 noises = [_Path(path), _Path(path)]
                 for fitted, noise in zip(fits, noises, strict=True):
                     fitted.begin_at(seed)
-                    fitted.private(noise)
+                    fitted.draw_private(noise)
                     assert not noise.path
                 ratio = abs(noises[0].log - noises[1].log)
                 worst[neighbour.adjacency] = max(worst[neighbour.adjacency], ratio)

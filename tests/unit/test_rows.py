@@ -158,7 +158,7 @@ def test_nothing_public_follows_the_number_of_records(case, rows):
         asked = []
         for fitted in (one, two):
             noise = Recorder()
-            output = fitted.private(noise)
+            output = fitted.draw_private(noise)
             asked.append({scale for _, scale in noise.asked} if redrawn else noise.asked)
             data = fitted.synthetic(output, rows, noise.rng)
             assert len(data) == rows
@@ -242,7 +242,7 @@ def test_all_noisy_numbers_together_cost_no_more_than_is_claimed(case, rows):
         key = tuple(sorted(picked))
         if key not in known:
             noise = Recorder()
-            prepared(case, rows, domain.iloc[list(key)]).private(noise)
+            prepared(case, rows, domain.iloc[list(key)]).draw_private(noise)
             known[key] = noise.calls
         return known[key]
 
@@ -276,10 +276,12 @@ def test_a_table_keeps_its_shares_under_another_number_of_rows(rows, out_of_rang
         dpb.Laplace(20.0, out_of_range=out_of_range),
         dpb.EmpiricalBootstrap(20.0, resample=False, out_of_range=out_of_range),
     ):
-        weights = mechanism.prepare(where, where.validate(records), rows).private(StudyNoise(1))
+        weights = mechanism.prepare(where, where.validate(records), rows).draw_private(
+            StudyNoise(1)
+        )
         assert weights[0, 1] / weights.sum() == pytest.approx(0.3, abs=0.01)
     model = dpb.Modips(20.0, "multinomial").prepare(where, where.validate(records), rows)
-    data = model.synthetic(model.private(StudyNoise(1)), 20_000, np.random.default_rng(2))
+    data = model.synthetic(model.draw_private(StudyNoise(1)), 20_000, np.random.default_rng(2))
     assert (data["sex"] == "m").mean() == pytest.approx(0.3, abs=0.1)
 
 
@@ -293,7 +295,7 @@ def test_parameters_do_not_follow_the_rows_that_are_asked_for(model, asked):
     fitted = dpb.Modips(20.0, model).prepare(where, where.validate(records), 4000)
     rng, noise = np.random.default_rng(1), StudyNoise(1)
     means = [
-        fitted.synthetic(fitted.private(noise), asked, rng)["income"].mean() for _ in range(20)
+        fitted.synthetic(fitted.draw_private(noise), asked, rng)["income"].mean() for _ in range(20)
     ]
     assert np.mean(means) == pytest.approx(records["income"].mean(), abs=0.5)
     assert np.std(means) < 6 / math.sqrt(min(asked, 4000)) * 2

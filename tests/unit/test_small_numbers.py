@@ -195,7 +195,7 @@ def test_the_smallest_and_largest_numbers_of_rows(case, rows):
     for n in (0, 5):
         fitted = mechanism.prepare(where, where.validate(table(n)), rows)
         noise = SecureNoise()
-        where.validate(fitted.synthetic(fitted.private(noise), 7, noise.rng))
+        where.validate(fitted.synthetic(fitted.draw_private(noise), 7, noise.rng))
 
 
 @pytest.mark.parametrize(
@@ -217,5 +217,5 @@ def test_epsilon_at_the_ends_of_its_range_gives_a_release(case, epsilon):
     changed = dataclasses.replace(mechanism, epsilon=epsilon)
     fitted = changed.prepare(where, where.validate(table(25)), 20)
     noise = SecureNoise()
-    data = fitted.synthetic(fitted.private(noise), 20, noise.rng)
+    data = fitted.synthetic(fitted.draw_private(noise), 20, noise.rng)
     where.validate(data)

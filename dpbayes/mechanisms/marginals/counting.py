@@ -69,17 +69,17 @@ class FineCounts:
         columns = enumerate(self.sizes)
         return [np.bincount(self.codes[:, j], minlength=size) for j, size in columns]
 
-    def tables(self, some: Sequence[Some], of: Sequence[Ints]) -> list[Ints]:
+    def tables(self, choices: Sequence[Some], group_of: Sequence[Ints]) -> list[Ints]:
         """Exact contingency tables of groups, one for each choice of two or three columns.
 
         Args:
-            some: the choices of columns.
-            of: the group of each fine level, by column.
+            choices: the choices of columns.
+            group_of: the group of each fine level, by column.
         """
-        sizes = [int(groups.max(initial=0)) + 1 for groups in of]
-        group_codes = [groups[self.codes[:, j]] for j, groups in enumerate(of)]
+        sizes = [int(groups.max(initial=0)) + 1 for groups in group_of]
+        group_codes = [groups[self.codes[:, j]] for j, groups in enumerate(group_of)]
         tables = []
-        for columns in some:
+        for columns in choices:
             shape = [sizes[j] for j in columns]
             cells = group_codes[columns[0]]
             for j in columns[1:]:
@@ -112,9 +112,9 @@ class ChunkedCounts:
         """Return ``FineCounts.margins`` by one pass over the records."""
         return self._added(FineCounts.margins)
 
-    def tables(self, some: Sequence[Some], of: Sequence[Ints]) -> list[Ints]:
+    def tables(self, choices: Sequence[Some], group_of: Sequence[Ints]) -> list[Ints]:
         """Return ``FineCounts.tables`` by one pass over the records for all tables."""
-        return self._added(FineCounts.tables, some, of)
+        return self._added(FineCounts.tables, choices, group_of)
 
     def sums(self, moments: Sequence[Moment]) -> list[Ints]:
         """Return ``FineCounts.sums`` by one pass over the records for all moments."""

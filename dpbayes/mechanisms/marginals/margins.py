@@ -136,7 +136,7 @@ def shares_at(log: Floats) -> Floats:
     return np.asarray(exponentials / exponentials.sum())
 
 
-def fit_shares(found: NormalCounts, n: int, *, curve: Mask) -> Shares:
+def fit_shares(noisy: NormalCounts, n: int, *, curve: Mask) -> Shares:
     """Shares of n records from their noisy counts.
 
     Log shares are the sum of a smooth curve over ordered levels, whose third differences are normal
@@ -145,14 +145,14 @@ def fit_shares(found: NormalCounts, n: int, *, curve: Mask) -> Shares:
     smoothed.
 
     Args:
-        found: Gaussian posterior of the counts.
+        noisy: Gaussian posterior of the counts.
         n: public number of records.
         curve: mask of the levels on the curve, in their order, shape (K,); others are free.
     """
-    size = len(found.mean)
-    root = np.asarray(np.linalg.cholesky(found.precision).T)
-    log = np.log(np.maximum(found.mean / n, _LEAST / size))
-    start = Shares(n, found.mean, root, np.eye(size), log - log.mean())
+    size = len(noisy.mean)
+    root = np.asarray(np.linalg.cholesky(noisy.precision).T)
+    log = np.log(np.maximum(noisy.mean / n, _LEAST / size))
+    start = Shares(n, noisy.mean, root, np.eye(size), log - log.mean())
     none = np.zeros(size, dtype=bool)
     evidence, chosen, _ = _most_evident(start, curve, none, _OWN)
     if curve.sum() >= _SMALL:

@@ -286,7 +286,8 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         cells: fine levels of all columns, public columns first; public.
         counts: exact counts of the records; nothing else here uses a confidential column.
         analyses: regressions to preserve; public.
-        given: fine levels of the public columns by record, sorted: shape (n, public columns).
+        public_codes: fine levels of the public columns by record, sorted: shape
+            (n, public columns).
         structure: rules of the schema.
         rho: zCDP budget of the counts, or None for pure epsilon; public.
     """
@@ -317,23 +318,23 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
             a.column.name: numbers_of(a.column, public_records[a.column.name]) for a in public_axes
         }
         self._order = np.lexsort(list(values.values())) if public_axes else None
-        self.given = public if self._order is None else public[self._order]
+        self.public_codes = public if self._order is None else public[self._order]
         self._values = {name: value[self._order] for name, value in values.items()}
         # Fallback rows are found before anything is spent: they use public facts only.
         self._spare = None
         if self.structure.bonds:
-            self._spare = self.structure.spare(len(table), self._values, self.given)
+            self._spare = self.structure.spare(len(table), self._values, self.public_codes)
         self.columns = [
             counting.ColumnLevels(
                 axis.size,
                 values_of(axis),
-                _shares(self.given[:, j], axis.size) if j < len(public_axes) else None,
+                _shares(self.public_codes[:, j], axis.size) if j < len(public_axes) else None,
                 () if axis.edges is None else tuple(np.flatnonzero(axis.ranges[2]).tolist()),
             )
             for j, axis in enumerate(self.cells.axes)
         ]
 
-    def private(self, noise: Noise) -> counting.Measurement:
+    def draw_private(self, noise: Noise) -> counting.Measurement:
         moves = MOVES[self.mechanism.adjacency]
         budget = BudgetSplit(self.mechanism.epsilon, moves, noise, self.rho)
         if not self.analyses:
@@ -341,7 +342,7 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         counts_budget = budget.of(1 - counting.KEEP)
         measured = counting.Measurement.of(self.counts, self.columns, self.rows, counts_budget)
         # Fixed seed: the moments to measure must be a function of the noisy counts alone.
-        rows = len(self.given) or min(max(self.rows, _FEWEST), _MOST)
+        rows = len(self.public_codes) or min(max(self.rows, _FEWEST), _MOST)
         maker = self._maker(measured, np.random.default_rng(1), draw=False, one=True)
         _, walk = self._made(maker, rows)
         assert walk is not None
@@ -350,7 +351,7 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
     def synthetic(
         self, output: counting.Measurement, rows: int, rng: np.random.Generator
     ) -> pd.DataFrame:
-        public = self.given.shape[1]
+        public = self.public_codes.shape[1]
         # With public columns all rows are made at once, because they must match those in order.
         sizes = [rows] if public else _blocks(rows)
         maker = self._maker(
@@ -364,7 +365,7 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
     def _maker(
         self, output: counting.Measurement, rng: np.random.Generator, *, draw: bool, one: bool
     ) -> RowMaker:
-        order = order_of(output, self.given.shape[1], self._after)
+        order = order_of(output, self.public_codes.shape[1], self._after)
         return RowMaker(output, order, rng, draw, one)
 
     def _made(self, maker: RowMaker, rows: int) -> tuple[Ints, Walk | None]:
@@ -372,7 +373,7 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         walk = None
         if self.structure.bonds or self.analyses:
             walk = Walk(self.structure, rows, self._values)
-        codes = synthetic_codes(maker, rows, self.given, walk=walk, spare=self._spare)
+        codes = synthetic_codes(maker, rows, self.public_codes, walk=walk, spare=self._spare)
         return codes, walk
 
     def _block(self, maker: RowMaker, rows: int) -> pd.DataFrame:
@@ -380,7 +381,7 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         codes, walk = self._made(maker, rows)
         if walk is not None:
             return walk.frame([column.name for column in self.synthesised])
-        public = self.given.shape[1]
+        public = self.public_codes.shape[1]
         return TableCells((), self.cells.axes[public:]).decode(codes[:, public:], maker.rng)
 
 

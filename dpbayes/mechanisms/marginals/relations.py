@@ -172,7 +172,10 @@ def fit_conditional(
 
 
 def missed_means(
-    found: Conditional, blocks: Sequence[RelationBlock], left: Floats | None, other: RelationBlock
+    relation: Conditional,
+    blocks: Sequence[RelationBlock],
+    left: Floats | None,
+    other: RelationBlock,
 ) -> Floats:
     """Noisy means of another block minus those that a fit predicts, shape (A, D)."""
     size = len(other.psi)
@@ -180,7 +183,7 @@ def missed_means(
     expected = np.zeros(other.target.mean.shape)
     for rows in _slices(size):
         left_rows = None if left is None else left[rows]
-        chances = found.probabilities([phi[rows] for phi in phis], left_rows)
+        chances = relation.probabilities([phi[rows] for phi in phis], left_rows)
         expected += (chances @ other.basis).T @ other.psi[rows]
     return np.asarray(other.target.mean - expected / size)
 

@@ -29,7 +29,7 @@ _BALANCING = 20  # rounds of proportional fitting of levels inside a group
 def synthetic_codes(
     maker: RowMaker,
     rows: int,
-    given: Ints,
+    public_codes: Ints,
     *,
     walk: Walk | None = None,
     spare: tuple[Walk, Ints] | None = None,
@@ -37,11 +37,12 @@ def synthetic_codes(
     """Fine levels of synthetic rows, shape (rows, columns).
 
     Args:
-        given: fine levels of the public columns, which come first: shape (rows, public columns).
+        public_codes: fine levels of the public columns, which come first: shape
+            (rows, public columns).
         walk: rules to keep, or None; holds the values of the rows when the function returns.
         spare: rows that keep the rules, with their levels, in the place of rows that never do.
     """
-    codes = maker.rows(rows, given, walk, near=not maker.draw)
+    codes = maker.rows(rows, public_codes, walk, near=not maker.draw)
     if walk is None:
         return codes
     # Rejection sampling: independent rows that keep the rules have the model's distribution given
@@ -50,7 +51,7 @@ def synthetic_codes(
         dead = walk.dead.copy()
         if not dead.any():
             return codes
-        again, public = walk.of(dead), given[dead[: len(given)]]
+        again, public = walk.of(dead), public_codes[dead[: len(public_codes)]]
         codes[dead] = maker.rows(int(dead.sum()), public, again, near=False, flat=float(flat))
         walk.put(dead, again)
     assert spare is not None
@@ -70,8 +71,8 @@ class RowMaker:
         draw: draw shares and relations from their posterior for the population, and rows
             independently; otherwise use the most likely shares and relations of the records, and
             match the expected counts of levels.
-        one: all rows are made at once. Otherwise counts are rounded up or down at random in each
-            block, so that levels too rare for one block have the right frequency over all.
+        at_once: all rows are made at once. Otherwise counts are rounded up or down at random in
+            each block, so that levels too rare for one block have the right frequency over all.
     """
 
     def __init__(
@@ -80,30 +81,30 @@ class RowMaker:
         order: Sequence[int],
         rng: np.random.Generator,
         draw: bool = False,
-        one: bool = True,
+        at_once: bool = True,
     ) -> None:
         self.measured, self.order = measured, order
         self.groups = measured.drawn(rng) if draw else measured.groups
-        self.rng, self.draw, self.one = rng, draw, one
+        self.rng, self.draw, self.at_once = rng, draw, at_once
         self.relations: dict[int, tuple[Conditional, Parents]] = {}
         self.tilts: dict[int, Tilt] = {}
         self.flat = 0.0
 
     def rows(
-        self, size: int, given: Ints, walk: Walk | None, near: bool, flat: float = 0.0
+        self, size: int, public_codes: Ints, walk: Walk | None, near: bool, flat: float = 0.0
     ) -> Ints:
         """Draw fine levels, shape (size, columns); counts of levels match shares if ``near``.
 
         Args:
-            given: fine levels of the public columns, shape (size, public columns).
+            public_codes: fine levels of the public columns, shape (size, public columns).
             flat: weight of a uniform distribution that is mixed in, from 0 to 1.
         """
         self.flat = flat
         codes = np.zeros((size, len(self.groups)), dtype=np.int64)
         before: list[int] = []
         for column in self.order:
-            if column < given.shape[1]:
-                codes[:, column] = given[:, column]
+            if column < public_codes.shape[1]:
+                codes[:, column] = public_codes[:, column]
             else:
                 codes[:, column] = self._column(column, before, codes, walk, near)
             before.append(column)
@@ -244,7 +245,7 @@ class RowMaker:
 
     def _counts(self, shares: Floats, rows: int) -> Ints:
         """Whole numbers with sum ``rows``, as near as possible to ``rows`` times shares."""
-        middle = 0.5 if self.one else self.rng.random()
+        middle = 0.5 if self.at_once else self.rng.random()
         ends = np.floor(np.cumsum(shares) / shares.sum() * rows + middle).astype(np.int64)
         ends[-1] = rows
         return np.asarray(np.diff(ends, prepend=0))

@@ -162,19 +162,19 @@ class Structure:
             ) from None
         return {numbers[n]: {numbers[k] for k in before} for n, before in predecessors.items()}
 
-    def spare(self, rows: int, given: Values, codes: Ints) -> tuple[Walk, Ints]:
+    def spare(self, rows: int, public_values: Values, codes: Ints) -> tuple[Walk, Ints]:
         """Rows that keep the rules, found from public facts alone, and their levels.
 
         Args:
             rows: number of rows if there are public columns; without, any row that keeps the rules
                 is enough.
-            given, codes: values and levels of the public columns, shapes (rows,) and
+            public_values, codes: values and levels of the public columns, shapes (rows,) and
                 (rows, public columns).
         Raises:
             SchemaError: no such row was found, or none for some of the public values.
         """
         rng = np.random.default_rng(1)
-        walk = Walk(self, rows if given else TRIED, given)
+        walk = Walk(self, rows if public_values else TRIED, public_values)
         levels = np.zeros((walk.rows, len(self.axes)), dtype=np.int64)
         dead = np.ones(walk.rows, dtype=bool)
         for _ in range(AGAIN):
@@ -182,22 +182,24 @@ class Structure:
             levels[dead] = self._flat(again, codes[dead[: len(codes)]], rng)
             walk.put(dead, again)
             dead = walk.dead.copy()
-            if not dead.any() or not (given or dead.all()):
+            if not dead.any() or not (public_values or dead.all()):
                 break
-        if dead.all() or (given and dead.any()):
-            beside = f" beside the public values of {int(dead.sum())} records" if given else ""
+        if dead.all() or (public_values and dead.any()):
+            beside = (
+                f" beside the public values of {int(dead.sum())} records" if public_values else ""
+            )
             raise SchemaError(
                 f"no row was found{beside} that keeps the rules of the schema "
                 f"({', '.join(map(repr, self.schema.rules))}): they may exclude every one."
             )
         return walk, levels
 
-    def _flat(self, walk: Walk, public_codes: Ints, rng: np.random.Generator) -> Ints:
+    def _flat(self, walk: Walk, public_values: Ints, rng: np.random.Generator) -> Ints:
         """Draw levels uniformly among those that rules allow, shape (rows, columns)."""
         levels = np.zeros((walk.rows, len(self.axes)), dtype=np.int64)
         for column, axis in enumerate(self.axes.values()):
             if axis.column.name in walk.values:
-                levels[:, column] = public_codes[:, column]
+                levels[:, column] = public_values[:, column]
                 continue
             allowed = walk.allowed(column)
             weights = rng.random((walk.rows, axis.size)) * (1.0 if allowed is None else allowed)
@@ -265,13 +267,13 @@ class Walk:
         dead: mask of rows that can no longer keep all rules, shape (rows,).
 
     Args:
-        given: values of the public columns, shape (rows,) each.
+        public_values: values of the public columns, shape (rows,) each.
     """
 
-    def __init__(self, structure: Structure, rows: int, given: Values) -> None:
-        self.structure, self.rows, self.public = structure, rows, given
+    def __init__(self, structure: Structure, rows: int, public_values: Values) -> None:
+        self.structure, self.rows, self.public = structure, rows, public_values
         self._names = list(structure.axes)
-        self.values: dict[str, Floats] = dict(given)
+        self.values: dict[str, Floats] = dict(public_values)
         self.dead: Mask = np.zeros(rows, dtype=bool)
 
     def of(self, rows: Mask) -> Walk:

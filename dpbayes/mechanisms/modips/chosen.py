@@ -205,10 +205,10 @@ class FittedChoice(ModelFreeFitted[tuple[int, Parameters]]):
         self.trials = fitted(mechanism.trials()) if mechanism.part else []
         super().__init__(mechanism, schema, {"fits": [fit.settings for fit in self.fits]})
 
-    def private(self, noise: Noise) -> tuple[int, Parameters]:
-        return next(self.outputs(1, noise))
+    def draw_private(self, noise: Noise) -> tuple[int, Parameters]:
+        return next(self.draw_outputs(1, noise))
 
-    def outputs(self, count: int, noise: Noise) -> Iterator[tuple[int, Parameters]]:
+    def draw_outputs(self, count: int, noise: Noise) -> Iterator[tuple[int, Parameters]]:
         """Yield outputs that share their trials, and for ``once`` the choice of the model."""
         how = self.mechanism
         scores = self._scores(noise) if how.part else []
@@ -219,13 +219,13 @@ class FittedChoice(ModelFreeFitted[tuple[int, Parameters]]):
                 k = int(noise.rng.choice(len(self.fits), p=how.chances()))
             elif k is None:
                 k = self._choose(scores, noise)
-            yield k, self.fits[k].private(noise)
+            yield k, self.fits[k].draw_private(noise)
 
     def _scores(self, noise: Noise) -> list[int]:
         """Score one trial data set of each model."""
         scores = []
         for fit in self.trials:
-            data = fit.synthetic(fit.private(noise), self.rows, noise.rng)
+            data = fit.synthetic(fit.draw_private(noise), self.rows, noise.rng)
             if self.public is not None:
                 data = pd.concat([self.public, data], axis=1)
             trial_counts = tables(self.schema, self.schema.validate(data))

@@ -330,7 +330,7 @@ class FittedModel(ModelFreeFitted[Parameters]):
             settings |= {"bound": mechanism.bound, "cells": mechanism.cells}
         super().__init__(mechanism, schema, settings)
 
-    def private(self, noise: Noise) -> Parameters:
+    def draw_private(self, noise: Noise) -> Parameters:
         how = self.mechanism
         if how.draw == "sbs":
             return self._sanitised(how.epsilon, noise)

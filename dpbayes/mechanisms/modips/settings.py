@@ -16,18 +16,18 @@ def check_nested(nested: int) -> None:
         raise GuaranteeError(f"nested = {nested!r} must be a whole number, at least 1.")
 
 
-def one_of(what: str, value: str, known: tuple[str, ...]) -> None:
+def one_of(setting: str, value: str, known: tuple[str, ...]) -> None:
     """Raise GuaranteeError unless a setting has one of the known values."""
     if value not in known:
-        raise GuaranteeError(f"{what} = {value!r} must be one of {', '.join(known)}.")
+        raise GuaranteeError(f"{setting} = {value!r} must be one of {', '.join(known)}.")
 
 
-def positive(values: ArrayLike, size: int, what: str) -> tuple[float, ...]:
+def positive(values: ArrayLike, size: int, setting: str) -> tuple[float, ...]:
     """Return ``size`` numbers above 0; GuaranteeError for anything else."""
     try:
         numbers = tuple(float(v) for v in np.atleast_1d(values))
     except (TypeError, ValueError, OverflowError):
         numbers = ()
     if len(numbers) != size or not all(0 < v < math.inf for v in numbers):
-        raise GuaranteeError(f"{what} = {values!r}: expected {size} number(s) above 0.")
+        raise GuaranteeError(f"{setting} = {values!r}: expected {size} number(s) above 0.")
     return numbers

@@ -24,12 +24,12 @@ MOST = 2**62  # upper limit of a sum's range: OpenDP's noise uses 64-bit integer
 UNITS = 1 << _BITS  # units in half the width of the bounds: the default precision of columns
 
 
-def whole(values: ArrayLike, bounds: tuple[float, float], one: int = UNITS) -> Ints:
+def whole(values: ArrayLike, bounds: tuple[float, float], unit: int = UNITS) -> Ints:
     """Scale numbers from their public bounds to [-one, one], each rounded on its own."""
     lower, upper = bounds
     x = np.asarray(values, dtype=float)
     z = ((x - lower) - (upper - x)) / (upper - lower)
-    return np.rint(one * np.clip(z, -1, 1)).astype(np.int64)
+    return np.rint(unit * np.clip(z, -1, 1)).astype(np.int64)
 
 
 def whole_columns(columns: list[Column], records: pd.DataFrame) -> Ints:

@@ -174,7 +174,7 @@ def _entropy(p: Floats) -> Floats:
 
 
 def draw_blocks(
-    source: Conditionals, start: Ints, length: int, noise: Noise, given: Ints | None = None
+    source: Conditionals, start: Ints, length: int, noise: Noise, public_codes: Ints | None = None
 ) -> Ints:
     """Draw chains of records, each column by column starting from the record before.
 
@@ -183,7 +183,8 @@ def draw_blocks(
     Args:
         start: public seeds of the chains, shape (chains, columns).
         length: B, records of a chain.
-        given: public columns of every record, shape (chains, B, public columns); None without.
+        public_codes: public columns of every record, shape (chains, B, public columns);
+            None without.
     Returns:
         Levels of the drawn columns, shape (chains, B, drawn columns).
     """
@@ -192,7 +193,7 @@ def draw_blocks(
     parts = []
     for first in range(0, len(start), most):
         chains = slice(first, first + most)
-        public = None if given is None else given[chains]
+        public = None if public_codes is None else public_codes[chains]
         codes = start[chains].copy()
         own = source.fresh(len(codes), length)
         parts.append(_draw_chains(own, codes, length, noise, public))
@@ -206,8 +207,8 @@ def _draw_chains(
     drawn = np.empty((len(codes), length, len(layout.drawn)), dtype=np.int64)
     for b in range(length):
         if public is not None:
-            codes[:, : layout.given] = public[:, b]
+            codes[:, : layout.public_columns] = public[:, b]
         for i in layout.drawn:
             codes[:, i] = noise.levels(source.weights(i, codes))
-        drawn[:, b] = codes[:, layout.given :]
+        drawn[:, b] = codes[:, layout.public_columns :]
     return drawn

@@ -365,7 +365,7 @@ def cells_of(schema: Schema, bins: Mapping[str, Bins] | int | None) -> TableCell
                 f"{MAX_CELLS:,}, or edges."
             )
     cells = TableCells.of(schema, 1, 2 if bins is None else bins)
-    for axis in (*cells.given, *cells.axes):
+    for axis in (*cells.public_axes, *cells.axes):
         if axis.size < 2:
             raise SchemaError(
                 f"column {axis.column.name!r} has one bin: there is nothing to draw. Take two or "
@@ -376,9 +376,9 @@ def cells_of(schema: Schema, bins: Mapping[str, Bins] | int | None) -> TableCell
 
 def layout_of(cells: TableCells) -> KeyLayout:
     """Layout of the columns: public columns first, then those to draw."""
-    axes = (*cells.given, *cells.axes)
+    axes = (*cells.public_axes, *cells.axes)
     names = tuple(axis.column.name for axis in axes)
-    return KeyLayout(names, tuple(axis.size for axis in axes), len(cells.given))
+    return KeyLayout(names, tuple(axis.size for axis in axes), len(cells.public_axes))
 
 
 class FittedGibbs(ModelFreeFitted[Ints]):
@@ -402,7 +402,7 @@ class FittedGibbs(ModelFreeFitted[Ints]):
         self.layout, self.rows = layout_of(self.cells), rows
         if len(records) > MOST_RECORDS:
             raise DataError(f"there are more than {MOST_RECORDS:,} records.")
-        if self.cells.given and len(records) != rows:  # n is public with public columns
+        if self.cells.public_axes and len(records) != rows:  # n is public with public columns
             raise GuaranteeError(
                 f"records = {rows}: a column is public and released as it is, so there are as many "
                 f"rows as records, {len(records)}. Leave records out, or declare that number."
@@ -411,7 +411,7 @@ class FittedGibbs(ModelFreeFitted[Ints]):
         self.plan = mechanism.plan(self.layout, rows)
         self.codes = _codes(self.cells, records)
         self.length = min(mechanism.block, rows)  # of a chain
-        self.given = self._given(self.codes) if self.cells.given else None
+        self.public_codes = self._given(self.codes) if self.cells.public_axes else None
         self.starts = self.open = None
         settings: dict[str, Any] = {"bins": self.cells.to_dict()}
         if self.plan is not None:
@@ -423,11 +423,11 @@ class FittedGibbs(ModelFreeFitted[Ints]):
         self.kept: dict[str, Any] = {}
 
     def _given(self, codes: Ints) -> Ints:
-        chains = -(-self.rows // self.length)
-        cycled = np.resize(codes[:, : self.layout.given], (chains * self.length, self.layout.given))
+        chains, public = -(-self.rows // self.length), self.layout.public_columns
+        cycled = np.resize(codes[:, :public], (chains * self.length, public))
         return cycled.reshape(chains, self.length, -1)
 
-    def private(self, noise: Noise) -> Ints:
+    def draw_private(self, noise: Noise) -> Ints:
         source = self.mechanism.conditionals(self, noise)
         start = self._seeds(-(-self.rows // self.length), noise)
         full, remainder = divmod(self.rows, self.length)
@@ -436,7 +436,7 @@ class FittedGibbs(ModelFreeFitted[Ints]):
         blocks = []
         for chains, length in parts:
             if length:
-                public = None if self.given is None else self.given[chains, :length]
+                public = None if self.public_codes is None else self.public_codes[chains, :length]
                 drawn = draw_blocks(source, start[chains], length, noise, public)
                 blocks.append(drawn.reshape(-1, drawn.shape[2]))
         return np.concatenate(blocks)
@@ -458,5 +458,5 @@ class FittedGibbs(ModelFreeFitted[Ints]):
 
 
 def _codes(cells: TableCells, records: pd.DataFrame) -> Ints:
-    axes = (*cells.given, *cells.axes)
+    axes = (*cells.public_axes, *cells.axes)
     return np.column_stack([axis.encode(records[axis.column.name]) for axis in axes])

@@ -30,23 +30,23 @@ class KeyLayout:
 
     Attributes:
         names, sizes: names and numbers of levels, public columns first.
-        given: number of public columns, which are not drawn.
+        public_columns: number of public columns, which are not drawn.
     """
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
-    given: int = 0
+    public_columns: int = 0
 
     @property
     def drawn(self) -> range:
         """Numbers of the columns to draw."""
-        return range(self.given, len(self.names))
+        return range(self.public_columns, len(self.names))
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
         """Pairs of columns of which at least one is drawn."""
         every = itertools.combinations(range(len(self.names)), 2)
-        return [(i, j) for i, j in every if j >= self.given]
+        return [(i, j) for i, j in every if j >= self.public_columns]
 
     def others(self, column: int) -> list[int]:
         """All columns except one."""

@@ -68,7 +68,7 @@ def fit_stages(
         for number, (stage, seed) in enumerate(zip(stages, seeds, strict=True), start=1):
             if stage.anchor == "draw":
                 drawn = one_draw(*next(posteriors[-1].chosen(1, task.noise, rng)))
-                before = posteriors[-1].on.candidates
+                before = posteriors[-1].bound_stage.candidates
             elif isinstance(stage.anchor, AnchorTables):
                 drawn = tabulated.draw_anchor(stage.anchor, records, task.noise)
             if stage.plain:
@@ -91,7 +91,7 @@ def fit_stages(
 
 
 def synthetic_columns(
-    on: BoundRecords, output: Drawn, rows: int, rng: np.random.Generator
+    bound_records: BoundRecords, output: Drawn, rows: int, rng: np.random.Generator
 ) -> pd.DataFrame:
     """Draw synthetic columns from the program, with constants for every confidential value.
 
@@ -99,33 +99,39 @@ def synthetic_columns(
     values from one of several replicates with seeds of their own, chosen row by row. A bundled
     program draws each row independently of the others, so that rows are drawn in blocks.
     """
-    public = on.model.public(on.task.records, rows)
-    if rows <= ROWS_AT_ONCE or not on.model.program.bundled:
-        blank = on.blank if rows == on.task.rows else on.blank_of(rows)
-        return _replicated(on, output, public, blank, rng)
+    public = bound_records.model.public(bound_records.task.records, rows)
+    if rows <= ROWS_AT_ONCE or not bound_records.model.program.bundled:
+        blank = (
+            bound_records.blank if rows == bound_records.task.rows else bound_records.blank_of(rows)
+        )
+        return _replicated(bound_records, output, public, blank, rng)
     blocks = (public.iloc[k : k + ROWS_AT_ONCE] for k in range(0, rows, ROWS_AT_ONCE))
-    drawn = [_replicated(on, output, b, on.blank_block(b), rng) for b in blocks]
+    drawn = [
+        _replicated(bound_records, output, b, bound_records.blank_block(b), rng) for b in blocks
+    ]
     return pd.concat(drawn, ignore_index=True)
 
 
 def one_of(
-    on: BoundRecords, draws: xr.DataTree, rows: int, rng: np.random.Generator
+    bound_records: BoundRecords, draws: xr.DataTree, rows: int, rng: np.random.Generator
 ) -> pd.DataFrame:
     """Draw synthetic columns at one of the draws, chosen at random."""
-    return synthetic_columns(on, Drawn(draws, int(rng.integers(count_draws(draws)))), rows, rng)
+    return synthetic_columns(
+        bound_records, Drawn(draws, int(rng.integers(count_draws(draws)))), rows, rng
+    )
 
 
-def check_of(on: BoundRecords, draws: xr.DataTree, replicates: int) -> Check:
+def check_of(bound_records: BoundRecords, draws: xr.DataTree, replicates: int) -> Check:
     """Compute posterior predictive checks. DataError if there are no records."""
-    records = on.task.records
+    records = bound_records.task.records
     rows = max(len(records), 1)
-    public = on.model.public(records, rows)
-    drawn = replicated(on.model, on.blank_of(rows), draws, public, replicates)
-    return Check.of(on.model.outcomes, records, list(drawn), on.model.events)
+    public = bound_records.model.public(records, rows)
+    drawn = replicated(bound_records.model, bound_records.blank_of(rows), draws, public, replicates)
+    return Check.of(bound_records.model.outcomes, records, list(drawn), bound_records.model.events)
 
 
 def _replicated(
-    on: BoundRecords,
+    bound_records: BoundRecords,
     output: Drawn,
     public: pd.DataFrame,
     blank: BoundModel,
@@ -140,7 +146,7 @@ def _replicated(
         replicates = np.stack([bound.y_rep(*output, seed) for seed in seeds])
         return np.asarray(replicates[rng.integers(REPLICATES, size=rows), np.arange(rows)])
 
-    return on.model.draw(public, replicate)
+    return bound_records.model.draw(public, replicate)
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,7 +155,7 @@ class PosteriorFit(Fitted[Drawn]):
 
     Attributes:
         name: name of the mechanism.
-        on: the records bound to the program.
+        bound_records: the records bound to the program.
         stages_of: function that derives the mechanism's stages from public facts.
         stages, posteriors: the stages and their posteriors in order; data sets are drawn from the
             last.
@@ -158,7 +164,7 @@ class PosteriorFit(Fitted[Drawn]):
     """
 
     name: str
-    on: BoundRecords
+    bound_records: BoundRecords
     stages_of: Callable[[PublicFacts], tuple[Stage, ...]]
     stages: tuple[Stage, ...]
     posteriors: tuple[Posterior, ...]
@@ -169,17 +175,17 @@ class PosteriorFit(Fitted[Drawn]):
     def settings(self) -> Mapping[str, Any]:  # type: ignore[override]  # read only
         """Formula, family, priors, and the weight and window of each stage; public."""
         stages = [stage.to_dict() for stage in self.stages]
-        return {**self.on.model.public_settings(), "stages": stages}
+        return {**self.bound_records.model.public_settings(), "stages": stages}
 
     @property
     def synthesised(self) -> tuple[Column, ...]:  # type: ignore[override]  # read only
         """Columns whose values are synthetic."""
-        return self.on.model.outcomes
+        return self.bound_records.model.outcomes
 
-    def private(self, noise: Noise) -> Drawn:
-        return next(self.outputs(1, noise))
+    def draw_private(self, noise: Noise) -> Drawn:
+        return next(self.draw_outputs(1, noise))
 
-    def outputs(self, count: int, noise: Noise) -> Iterator[Drawn]:
+    def draw_outputs(self, count: int, noise: Noise) -> Iterator[Drawn]:
         """Take ``count`` posterior draws."""
         return self.posterior.chosen(count, noise, noise.rng)
 
@@ -187,26 +193,26 @@ class PosteriorFit(Fitted[Drawn]):
         self.posterior.check_draws(count)
 
     def synthetic(self, output: Drawn, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-        return synthetic_columns(self.on, output, rows, rng)
+        return synthetic_columns(self.bound_records, output, rows, rng)
 
     def unclamped(self, rng: np.random.Generator) -> pd.DataFrame | None:
         if self.stages[-1].plain:
             return None
-        return one_of(self.on, self.unweighted.draws, self.on.task.rows, rng)
+        return one_of(self.bound_records, self.unweighted.draws, self.bound_records.task.rows, rng)
 
     def versions(self) -> Mapping[str, str]:
-        engine_versions = self.on.task.engine.versions()
+        engine_versions = self.bound_records.task.engine.versions()
         drawn = any(isinstance(stage.anchor, AnchorTables) for stage in self.stages)
-        uses_opendp = drawn or self.posterior.on.candidates is not None  # both by OpenDP
+        uses_opendp = drawn or self.posterior.bound_stage.candidates is not None  # both by OpenDP
         return {**engine_versions, **(versions("opendp") if uses_opendp else {})}
 
     def beside(self, records: pd.DataFrame) -> NeighbourRecords:
         """Bind other records, in the form that ``Synthesizer.fit`` takes, to the program."""
-        return NeighbourRecords(self.on, records)
+        return NeighbourRecords(self.bound_records, records)
 
     def bound_stages(self, records: pd.DataFrame | None = None) -> tuple[BoundStage, ...]:
         if records is None:
-            return tuple(posterior.on for posterior in self.posteriors)
+            return tuple(posterior.bound_stage for posterior in self.posteriors)
         other = self.beside(records)
         stages: list[BoundStage] = []
         for stage, drawn in zip(self.stages_of(other.problem()), self.anchors, strict=True):
@@ -232,17 +238,17 @@ class PosteriorFit(Fitted[Drawn]):
     @property
     def risk(self) -> RecordRisk:
         """By-record risk of the last stage."""
-        return self.posterior.risk.of_each(self.on.kinds)
+        return self.posterior.risk.of_each(self.bound_records.kinds)
 
     @property
     def weights(self) -> Vector:
         """Weights alpha_i of the last stage, shape (n,); ones for mechanisms without weights."""
-        return self.on.kinds.each_record(self.posterior.on.weighting.weights)
+        return self.bound_records.kinds.each_record(self.posterior.bound_stage.weighting.weights)
 
     @property
     def truncated(self) -> Mask:
         """Mask of the records whose weight Weighted-e set to 0, shape (n,)."""
-        return self.on.kinds.each_record(self.posterior.on.weighting.truncated)
+        return self.bound_records.kinds.each_record(self.posterior.bound_stage.weighting.truncated)
 
     @property
     def window(self) -> Window:
@@ -252,13 +258,13 @@ class PosteriorFit(Fitted[Drawn]):
     @property
     def unweighted(self) -> Posterior:
         """The unweighted fit, computed at first use; no release depends on that computation."""
-        released = [p for p in self.posteriors if p.on.stage.plain]
-        return released[0] if released else self.on.unweighted
+        released = [p for p in self.posteriors if p.bound_stage.stage.plain]
+        return released[0] if released else self.bound_records.unweighted
 
     @property
     def risk_unweighted(self) -> RecordRisk:
         """By-record risk under the unweighted fit, before any protection."""
-        return self.unweighted.risk.of_each(self.on.kinds)
+        return self.unweighted.risk.of_each(self.bound_records.kinds)
 
     @property
     def lipschitz(self) -> Vector:
@@ -303,7 +309,7 @@ class PosteriorFit(Fitted[Drawn]):
         ]
         # Confidential weights are computed from the unweighted fit, which must converge as well.
         if any(stage.weights.name == "confidential" for stage in self.stages):
-            diagnostics.append(self.on.unweighted.diagnostics)
+            diagnostics.append(self.bound_records.unweighted.diagnostics)
         return all(checks.converged for checks in diagnostics)
 
     def coefficients(self, column: str | None = None) -> pd.DataFrame:
@@ -328,15 +334,15 @@ class PosteriorFit(Fitted[Drawn]):
             column: as for ``coefficients``.
         """
         model, label = self._model_of(column)
-        return group_sds_of(self.draws, self.on.data, model, label)
+        return group_sds_of(self.draws, self.bound_records.data, model, label)
 
     def _model_of(self, column: str | None) -> tuple[ColumnModel, str]:
         """The model of a column and its label; those of the only column if none is named.
 
         Parts of a family are identified by their labels.
         """
-        pairs = self.on.model.predictors
-        parts = len(pairs) > len(self.on.model.columns)
+        pairs = self.bound_records.model.predictors
+        parts = len(pairs) > len(self.bound_records.model.columns)
         by_name = {label if parts else model.outcome.name: (model, label) for model, label in pairs}
         if column is None and len(by_name) == 1:
             return next(iter(by_name.values()))
@@ -351,8 +357,8 @@ class PosteriorFit(Fitted[Drawn]):
         sds of that posterior: sqrt((m - m0)² + s²) / s0, which is 1 without any protection. There
         is one row for each coefficient of each column that has coefficients; confidential.
         """
-        tables = []
-        for model, label in zip(self.on.model.columns, self.on.model.labels, strict=True):
+        tables, whole = [], self.bound_records.model
+        for model, label in zip(whole.columns, whole.labels, strict=True):
             try:
                 protected = coefficients_of(self.draws, model, label)
                 plain = coefficients_of(self.unweighted.draws, model, label)
@@ -370,7 +376,7 @@ class PosteriorFit(Fitted[Drawn]):
         if self.stages[-1].plain:
             return ()
         warnings = []
-        share = self.n_censored / self.on.n
+        share = self.n_censored / self.bound_records.n
         if share > CLAMPED:
             warnings.append(
                 f"{share:.0%} of the records were clamped at some draw: what they say of the "
@@ -395,21 +401,21 @@ class PosteriorFit(Fitted[Drawn]):
         Raises:
             DataError: there are no records.
         """
-        return check_of(self.on, self.draws, replicates)
+        return check_of(self.bound_records, self.draws, replicates)
 
     def to_datatree(
         self, *, log_likelihood: bool = False, posterior_predictive: bool = False, thin: int = 1
     ) -> xr.DataTree:
         return datatree(
             self.posterior,
-            self.on,
+            self.bound_records,
             log_likelihood=log_likelihood,
             posterior_predictive=posterior_predictive,
             thin=thin,
         )
 
     def loo(self) -> arviz_stats.ELPDData:
-        return loo(self.posterior, self.on)
+        return loo(self.posterior, self.bound_records)
 
     def findings(self) -> Findings:
         before, after = self.lipschitz_unweighted, self.lipschitz
@@ -430,13 +436,13 @@ class PosteriorFit(Fitted[Drawn]):
             warnings=self._warnings(),
             measures={"Lipschitz": self.lipschitz_bound, "ε = 2Δ": self.epsilon_local},
             by_record=by_record,
-            draws=named(self.draws, self.on.model),
+            draws=named(self.draws, self.bound_records.model),
             bounds={"unweighted": before, **refit},
             epsilon=high - low if np.isfinite(high - low) else None,
         )
 
     def _summary(self) -> dict[str, Any]:
-        task = self.on.task
+        task = self.bound_records.task
         return {
             "lipschitz_bound": self.lipschitz_bound,
             "lipschitz_bound_unweighted": self.lipschitz_bound_unweighted,
@@ -445,13 +451,13 @@ class PosteriorFit(Fitted[Drawn]):
             "n_truncated": self.n_truncated,
             "diagnostics": self.diagnostics.to_dict(),
             "diagnostics_unweighted": self.unweighted.diagnostics.to_dict(),
-            "formula": "; ".join(m.formula.text for m in self.on.model.columns),
+            "formula": "; ".join(m.formula.text for m in self.bound_records.model.columns),
             "engine": task.engine.name,
             "settings": {**vars(task.settings), "seed": self.seed},
         }
 
     def _lines(self) -> tuple[str, ...]:
-        omitted = ", ".join(self.on.model.left_out())
+        omitted = ", ".join(self.bound_records.model.left_out())
         return (
             f"Confidential: Lipschitz bound {self.lipschitz_bound_unweighted:.3f} unweighted, "
             f"{self.lipschitz_bound:.3f} here; local ε_x = 2Δ = {stated(self.epsilon_local)}; "
@@ -476,4 +482,5 @@ class PosteriorFit(Fitted[Drawn]):
 
     def __repr__(self) -> str:
         stages = ", ".join(stage.weights.name for stage in self.stages)
-        return f"<PosteriorFit {self.name} of {self.on.n} records; weights by stage: {stages}>"
+        n = self.bound_records.n
+        return f"<PosteriorFit {self.name} of {n} records; weights by stage: {stages}>"

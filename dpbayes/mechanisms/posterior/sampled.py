@@ -70,13 +70,13 @@ class Posterior:
     """A sampled stage. Confidential.
 
     Attributes:
-        on: the stage bound to records.
+        bound_stage: the stage bound to records.
         draws: an ArviZ tree with groups posterior and sample_stats.
         diagnostics: convergence diagnostics of the chains.
         walked: the stage's binding in the coordinates in which chains were drawn.
     """
 
-    on: BoundStage
+    bound_stage: BoundStage
     draws: xr.DataTree
     diagnostics: Diagnostics
     walked: BoundModel
@@ -84,7 +84,7 @@ class Posterior:
     @cached_property
     def risk(self) -> RecordRisk:
         """By-record risk, computed from the terms that the window clamps."""
-        on = self.on
+        on = self.bound_stage
         weights, window = on.weighting.weights, on.stage.window
         return RecordRisk.joined(
             [
@@ -98,11 +98,11 @@ class Posterior:
 
         They are log-likelihoods, less those at the anchor; or scores of the beta-divergence.
         """
-        return self._moved(draws, slice(None), self.on.bound)
+        return self._moved(draws, slice(None), self.bound_stage.bound)
 
     def _moved(self, draws: xr.DataTree, rows: slice, bound: BoundModel) -> Iterator[Vector]:
         """Terms of the unique records at ``rows``, to which ``bound`` is a binding."""
-        on = self.on
+        on = self.bound_stage
         score = on.stage.divergence
         if score:  # of each column's score, the part that depends on the record's own value
             columns = [bound.rebind(**change).log_lik(draws) for change in on.by_column]
@@ -115,7 +115,7 @@ class Posterior:
     @property
     def choices(self) -> Choices | None:
         """The candidate points with their probabilities; None for chains. Confidential."""
-        return self.on.choices
+        return self.bound_stage.choices
 
     def check_draws(self, count: int) -> None:
         """Raise ConvergenceError if the chains hold fewer than ``count`` effective draws."""
@@ -146,7 +146,7 @@ class Posterior:
     @classmethod
     def sample(
         cls,
-        on: BoundStage,
+        bound_stage: BoundStage,
         bound: BoundModel,
         settings: SamplerSettings,
         starts: xr.DataTree | None = None,
@@ -157,7 +157,7 @@ class Posterior:
         """Sample a stage through a binding with its density, and diagnose the chains.
 
         Args:
-            on: the stage bound to records.
+            bound_stage: the stage bound to records.
             bound: a binding with the stage's density, possibly in other coordinates.
             settings: settings of the sampler.
             starts: starting points, or None for the engine's own.
@@ -174,8 +174,8 @@ class Posterior:
                 draws = checkpoint.sample(bound, settings, starts)
         finally:
             checks.join()
-        if bound is not on.bound and data is not None:
+        if bound is not bound_stage.bound and data is not None:
             for label in grouped:
                 draws = non_centred(draws, data, label)
         known = {entry(name, label) for label in grouped for name in COORDINATES}
-        return cls(on, draws, diagnose(draws, settings.max_treedepth, known), bound)
+        return cls(bound_stage, draws, diagnose(draws, settings.max_treedepth, known), bound)

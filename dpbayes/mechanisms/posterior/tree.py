@@ -121,7 +121,7 @@ def _groups(column: GroupColumn) -> Iterator[str]:
 
 def datatree(
     posterior: Posterior,
-    on: BoundRecords,
+    bound_records: BoundRecords,
     *,
     log_likelihood: bool = False,
     posterior_predictive: bool = False,
@@ -131,16 +131,18 @@ def datatree(
     if isinstance(thin, bool) or not isinstance(thin, int) or thin < 1:
         raise DataError(f"thin = {thin!r} must be a whole number, at least 1.")
     more = log_likelihood or posterior_predictive
-    if more and not on.present:
+    if more and not bound_records.present:
         raise DataError("there is no record: a tree of it has draws and nothing else.")
-    model, records = on.model, on.task.records
+    model, records = bound_records.model, bound_records.task.records
     draws = _thinned(posterior.draws, thin)
     groups = {name: group.to_dataset() for name, group in named(draws, model).children.items()}
     if log_likelihood:
-        groups["log_likelihood"] = log_likelihoods(posterior, draws, on)
+        groups["log_likelihood"] = log_likelihoods(posterior, draws, bound_records)
     if posterior_predictive:
-        public = model.public(records, on.n)
-        groups["posterior_predictive"] = replicates(model, on.blank_of(on.n), draws, public)
+        public = model.public(records, bound_records.n)
+        groups["posterior_predictive"] = replicates(
+            model, bound_records.blank_of(bound_records.n), draws, public
+        )
     if more:
         groups["observed_data"] = observed(model.outcomes, records)
     return xr.DataTree.from_dict(groups)
@@ -153,7 +155,9 @@ def _thinned(draws: xr.DataTree, thin: int) -> xr.DataTree:
     )
 
 
-def log_likelihoods(posterior: Posterior, draws: xr.DataTree, on: BoundRecords) -> xr.Dataset:
+def log_likelihoods(
+    posterior: Posterior, draws: xr.DataTree, bound_records: BoundRecords
+) -> xr.Dataset:
     """log p(record | draw) of each outcome, without weights or clamp: (chain, draw, record).
 
     It is computed draw by draw, so that nothing larger than the result is held in memory.
@@ -161,14 +165,14 @@ def log_likelihoods(posterior: Posterior, draws: xr.DataTree, on: BoundRecords) 
     Raises:
         DataError: more values than ``MOST_VALUES``.
     """
-    arrays = {}
-    for column, change in zip(on.model.outcomes, posterior.on.by_column, strict=True):
-        bound = posterior.on.bound.rebind(**change) if change else posterior.on.bound
-        arrays[column.name] = _by_draw(bound.log_lik(draws), draws, on.kinds)
+    arrays, stage = {}, posterior.bound_stage
+    for column, change in zip(bound_records.model.outcomes, stage.by_column, strict=True):
+        bound = stage.bound.rebind(**change) if change else stage.bound
+        arrays[column.name] = _by_draw(bound.log_lik(draws), draws, bound_records.kinds)
     return xr.Dataset(arrays)
 
 
-def loo(posterior: Posterior, on: BoundRecords) -> arviz_stats.ELPDData:
+def loo(posterior: Posterior, bound_records: BoundRecords) -> arviz_stats.ELPDData:
     """Leave-one-out cross-validation by Pareto-smoothed importance sampling (``Fit.loo``).
 
     The posterior without record i has density proportional to p(θ | y) / exp(t_i(θ)), with t_i the
@@ -180,13 +184,14 @@ def loo(posterior: Posterior, on: BoundRecords) -> arviz_stats.ELPDData:
     """
     from arviz_stats import loo as of_arviz  # slow to import
 
-    tree = datatree(posterior, on, log_likelihood=True)
+    tree = datatree(posterior, bound_records, log_likelihood=True)
     likelihood = tree["log_likelihood"].to_dataset()
     whole = sum(likelihood[name] for name in likelihood.data_vars)  # joint over outcomes
     tree["log_likelihood"] = xr.DataTree(xr.Dataset({"record_log_lik": whole}))
-    (low, high), weights = posterior.on.stage.window, posterior.on.weighting.weights
+    stage = posterior.bound_stage
+    (low, high), weights = stage.stage.window, stage.weighting.weights
     clamped = (np.clip(weights * f, low, high) for f in posterior.moved(posterior.draws))
-    terms = _by_draw(clamped, posterior.draws, on.kinds)
+    terms = _by_draw(clamped, posterior.draws, bound_records.kinds)
     reff = min(1.0, posterior.diagnostics.min_ess_bulk / count_draws(posterior.draws))
     smoothed, k = _smoothed(terms, reff)
     return of_arviz(tree, log_weights=smoothed, pareto_k=k, reff=reff, pointwise=True)

@@ -172,7 +172,7 @@ class FittedScore(Fitted[ScorePosterior]):
     def versions(self) -> Mapping[str, str]:
         return {**self._task.engine.versions(), **versions("opendp")}
 
-    def private(self, noise: Noise) -> ScorePosterior:
+    def draw_private(self, noise: Noise) -> ScorePosterior:
         simulator, task = self._simulator, self._task
         point = self._first_guess(noise)
         sums: list[NoisySum] = []

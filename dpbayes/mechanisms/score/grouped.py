@@ -126,13 +126,13 @@ class Coordinates:
         at: coordinates at a point, shape (k,).
         bounded: mask of those that are the logarithm of a parameter minus its lower bound.
         lower: the lower bounds; 0 for other parameters.
-        each: change of the coordinate for a step of 1 of the unconstrained one.
+        slope: change of the coordinate for a step of 1 of the unconstrained one.
     """
 
     at: Vector
     bounded: np.ndarray[Any, np.dtype[np.bool_]]
     lower: Vector
-    each: Vector
+    slope: Vector
 
     @classmethod
     def of(cls, simulator: Simulator, point: Vector) -> Coordinates:
@@ -161,7 +161,7 @@ class Coordinates:
             at=np.where(bounded, free, values_at_point),
             bounded=bounded,
             lower=np.where(bounded, values_at_point - np.exp(np.where(bounded, free, 0)), 0.0),
-            each=np.where(bounded, 1.0, above),
+            slope=np.where(bounded, 1.0, above),
         )
 
 
@@ -289,7 +289,7 @@ def expected_near(
     # Slopes in the program's parameters. Those of parameters that shift the linear predictor follow
     # from its slope: estimated separately, they would be inconsistent, and a change of the
     # intercept would seem to differ from the same change of all effects of a term.
-    way = np.linalg.inv(measured.score.directions[:, simulator.fixed]).T / places.each
+    way = np.linalg.inv(measured.score.directions[:, simulator.fixed]).T / places.slope
     others = h @ way[:, ~rows.moving]
 
     def by_fixed(shifted: Callable[[Floats], Floats], rest: Floats) -> Floats:

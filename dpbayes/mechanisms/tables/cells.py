@@ -198,11 +198,11 @@ class TableCells:
     """Cells of the synthesised columns within strata of the public ones.
 
     Attributes:
-        given: axes of public columns; their combinations are the strata.
+        public_axes: axes of public columns; their combinations are the strata.
         axes: axes of the columns to synthesise; their combinations are the cells.
     """
 
-    given: tuple[Axis, ...]
+    public_axes: tuple[Axis, ...]
     axes: tuple[Axis, ...]
 
     @classmethod
@@ -241,7 +241,7 @@ class TableCells:
     @cached_property
     def strata(self) -> int:
         """Number of strata."""
-        return math.prod(axis.size for axis in self.given)
+        return math.prod(axis.size for axis in self.public_axes)
 
     def require_memory(self) -> None:
         """Raise DataError if the table has more than ``MAX_CELLS`` cells.
@@ -249,7 +249,7 @@ class TableCells:
         The message leaves out their number, which would disclose the noisy number of rows.
         """
         if self.strata * self.size > MAX_CELLS:
-            columns = ", ".join(axis.column.name for axis in (*self.given, *self.axes))
+            columns = ", ".join(axis.column.name for axis in (*self.public_axes, *self.axes))
             raise DataError(
                 f"the full cross-tabulation of {columns} has more than the {MAX_CELLS:,} cells "
                 "that are held. Take fewer bins or merge levels in the schema, leave columns out, "
@@ -259,7 +259,7 @@ class TableCells:
 
     def stratum(self, records: pd.DataFrame) -> Ints:
         """Stratum number of each record, shape (n,)."""
-        return _ravel(self.given, records)
+        return _ravel(self.public_axes, records)
 
     def codes(self, records: pd.DataFrame) -> Ints:
         """Cell of each record on each axis, shape (n, number of axes)."""
@@ -290,7 +290,7 @@ class TableCells:
         """JSON-ready number of cells, or edges of the bins, by column."""
         return {
             axis.column.name: axis.size if axis.edges is None else axis.edges.tolist()
-            for axis in (*self.given, *self.axes)
+            for axis in (*self.public_axes, *self.axes)
         }
 
 

@@ -164,13 +164,13 @@ class FittedTable(ModelFreeFitted[Floats]):
         self.cells = cells
         self.counts = cells.counts(records)
         self.stratum, self.sizes = None, None
-        if cells.given:
+        if cells.public_axes:
             self.stratum = cells.stratum(records)
             self.sizes = np.bincount(self.stratum, minlength=cells.strata)
         elif schema.rows.public:
             self.sizes = np.array([rows])
 
-    def private(self, noise: Noise) -> Floats:
+    def draw_private(self, noise: Noise) -> Floats:
         return self.mechanism.sanitise(self, noise)
 
     def synthetic(self, output: Floats, rows: int, rng: np.random.Generator) -> pd.DataFrame:

@@ -92,7 +92,7 @@ class FittedUrn(ModelFreeFitted[Ints]):
         self.cells, self.rows, self.places = cells, rows, None
         self.codes = cells.codes(records)
         sizes = [rows]
-        if cells.given:
+        if cells.public_axes:
             stratum = cells.stratum(records)
             self.places = [np.flatnonzero(stratum == g) for g in np.unique(stratum)]
             sizes = [len(place) for place in self.places]
@@ -104,7 +104,7 @@ class FittedUrn(ModelFreeFitted[Ints]):
         }
         super().__init__(mechanism, schema, settings)
 
-    def private(self, noise: Noise) -> Ints:
+    def draw_private(self, noise: Noise) -> Ints:
         if self.places is None:
             return self._drawn(self.codes, self.rows, noise)
         drawn = np.empty_like(self.codes)

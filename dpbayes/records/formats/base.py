@@ -35,17 +35,19 @@ class Reading:
     catalog: str | None = None
     query: str | None = None
 
-    def only(self, names: tuple[str, ...], what: str) -> Reading:
+    def only(self, names: tuple[str, ...], subject: str) -> Reading:
         """Return the options; raise DataError if one is set that the format has no use for.
 
         Args:
             names: options that the format takes.
-            what: the format, for the message: "CSV files".
+            subject: the format, for the message: "CSV files".
         """
         for option in fields(self):
             name, value = option.name, getattr(self, option.name)
             if name not in ("file_format", *names) and value is not None:
-                raise DataError(f"{name} = {value!r} (--{name}) is not for {what}; leave it out.")
+                raise DataError(
+                    f"{name} = {value!r} (--{name}) is not for {subject}; leave it out."
+                )
         return self
 
 

@@ -85,19 +85,19 @@ _OTHERS = {  # other common endings, and what to do with such a file
 }
 
 
-def format_of(file: File, told: str | None = None) -> Format:
+def format_of(file: File, name: str | None = None) -> Format:
     """Format of a file, by its ending.
 
     Args:
         file: the file.
-        told: name of the format, in place of the ending.
+        name: name of the format, in place of the ending.
     Raises:
         DataError: no format has this name or ending.
     """
-    if told is not None:
-        if told not in FORMATS:
-            raise DataError(f"`input_format` = {told!r}: expected one of {', '.join(FORMATS)}.")
-        return FORMATS[told]
+    if name is not None:
+        if name not in FORMATS:
+            raise DataError(f"`input_format` = {name!r}: expected one of {', '.join(FORMATS)}.")
+        return FORMATS[name]
     for entry in FORMATS.values():
         if file.ending in entry.endings:
             return entry
@@ -111,19 +111,19 @@ def format_of(file: File, told: str | None = None) -> Format:
     )
 
 
-def written_as(asked: str, source: str, told: str | None = None) -> str:
+def written_as(target: str, source: str, source_format: str | None = None) -> str:
     """Name of the format in which data sets are written.
 
     Args:
-        asked: name of a format, or ``same`` for the format of the records.
+        target: name of a format, or ``same`` for the format of the records.
         source: file or address of the records.
-        told: name of the records' format, in place of the file's ending.
+        source_format: name of the records' format, in place of the file's ending.
     Raises:
         OutputError: the format can only be read. DataError: there is no such file.
     """
-    if asked != SAME:
-        return asked
-    kind = None if is_address(source) else format_of(File.of(Path(source)), told)
+    if target != SAME:
+        return target
+    kind = None if is_address(source) else format_of(File.of(Path(source)), source_format)
     for name in WRITTEN:
         if FORMATS[name] is kind:
             return name

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-def read_parquet(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
+def read_parquet(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     """Read one Parquet file; folder names add no columns."""
     parquet = needed("pyarrow.parquet", file.where)
     with file.seekable() as stream:
         return _found(file, lambda: parquet.ParquetFile(stream).read())
 
 
-def read_feather(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
+def read_feather(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     """Read a Feather or Arrow IPC file."""
     feather = needed("pyarrow.feather", file.where)
     with file.seekable() as stream:
         return _found(file, lambda: feather.read_table(stream))
 
 
-def parquet_parts(file: File, how: Reading, schema: Schema, size: Size) -> FoundParts:
+def parquet_parts(file: File, reading: Reading, schema: Schema, size: Size) -> FoundParts:
     """Chunks of a Parquet file: batches of rows, or its row groups if chunks are read apart."""
     parquet = _arrow("pyarrow.parquet", file)
     with parsed(file.where), parquet.ParquetFile(file.path) as opened:
@@ -59,7 +59,7 @@ def _row_group(file: File, number: int) -> Any:
         return _valid(opened.read_row_group(number))
 
 
-def feather_parts(file: File, how: Reading, schema: Schema, size: Size) -> FoundParts:
+def feather_parts(file: File, reading: Reading, schema: Schema, size: Size) -> FoundParts:
     """Chunks of a Feather file: the batches that it was written in, by default of 65,536 rows."""
     with _batches(file) as opened:
         names, count = opened.schema.names, opened.num_record_batches

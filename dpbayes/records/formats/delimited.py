@@ -75,7 +75,7 @@ class FileLayout:
             yield stream
 
 
-def read(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
+def read(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     """Read all columns as text, without guessing types. Messages repeat no content of the file.
 
     Raises:
@@ -83,8 +83,8 @@ def read(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
             with more or fewer fields than the header, an empty line between records of several
             columns, decimal marks that do not agree.
     """
-    layout = _regular(file, how, schema)
-    marks = Marks(file.where, how, layout)
+    layout = _regular(file, reading, schema)
+    marks = Marks(file.where, reading, layout)
     (frame,) = _frames(file, layout, None)
     numeric = _numeric(frame, schema) if marks.sought else {}
     marks.see(frame, numeric)
@@ -92,14 +92,14 @@ def read(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
     return RecordsRead(frame if decimal == "." else pointed(frame, numeric), _said(layout, decimal))
 
 
-def parts(file: File, how: Reading, schema: Schema, size: Size) -> FoundParts:
+def parts(file: File, reading: Reading, schema: Schema, size: Size) -> FoundParts:
     """Read a file in chunks, after a pass that detects its layout and finds its errors.
 
     Raises:
         DataError: as ``read``.
     """
-    layout = _regular(file, how, schema)
-    marks = Marks(file.where, how, layout)
+    layout = _regular(file, reading, schema)
+    marks = Marks(file.where, reading, layout)
     if marks.sought:
         for frame in _frames(file, layout, size.rows):
             marks.see(frame, _numeric(frame, schema))
@@ -377,11 +377,13 @@ class Marks:
     If a comma separates fields, a decimal comma must be given as an option.
     """
 
-    def __init__(self, where: str, how: Reading, layout: FileLayout) -> None:
-        if how.decimal not in (None, ".", ","):
-            raise DataError(f"decimal = {how.decimal!r} must be . or ,.")
-        self._where, self._told, self._header = where, how.decimal, layout.header
-        self.sought = how.decimal == "," or (how.decimal is None and layout.separator != ",")
+    def __init__(self, where: str, reading: Reading, layout: FileLayout) -> None:
+        if reading.decimal not in (None, ".", ","):
+            raise DataError(f"decimal = {reading.decimal!r} must be . or ,.")
+        self._where, self._told, self._header = where, reading.decimal, layout.header
+        self.sought = reading.decimal == "," or (
+            reading.decimal is None and layout.separator != ","
+        )
         self._commas: set[str] = set()
         self._points: set[str] = set()
         self._clear = False  # some comma cannot be a thousands separator

@@ -13,7 +13,7 @@ from dpbayes.records.formats.source import File, parsed
 from dpbayes.schema import Schema
 
 
-def read(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
+def read(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     """Read a sheet of a workbook; formulas have the values that were last computed.
 
     An empty row above the last cell is a record whose values are missing. So are a cell with an
@@ -29,7 +29,7 @@ def read(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
         check_sheets(stream, file.where)
         try:
             book = calamine.load_workbook(stream)
-            name, rows, merged = _sheet(file, book, how.sheet)
+            name, rows, merged = _sheet(file, book, reading.sheet)
         except calamine.PasswordError:
             raise DataError(f"{file.where} has a password; save it without.") from None
         except calamine.CalamineError:

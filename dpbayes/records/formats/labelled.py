@@ -24,19 +24,19 @@ from dpbayes.schema.values import level_text
 _OF_TEXT = ("encoding", "character set", "convert")  # words in ReadStat's messages about encodings
 
 
-def read_stata(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
+def read_stata(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     """Read a ``.dta`` file of any version; values .a to .z are missing."""
-    return _found(*_called("read_dta", file, encoding=how.encoding))
+    return _found(*_called("read_dta", file, encoding=reading.encoding))
 
 
-def read_spss(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
+def read_spss(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     """Read a ``.sav``, ``.zsav`` or ``.por`` file; user-defined missing values are missing."""
     if file.ending == ".por":
-        how.only((), "SPSS portable files")  # they have a character set of their own
+        reading.only((), "SPSS portable files")  # they have a character set of their own
         return _found(*_called("read_por", file))
-    frame, meta = _called("read_sav", file, encoding=how.encoding)
+    frame, meta = _called("read_sav", file, encoding=reading.encoding)
     _, declared = _called(
-        "read_sav", file, encoding=how.encoding, metadataonly=True, user_missing=True
+        "read_sav", file, encoding=reading.encoding, metadataonly=True, user_missing=True
     )
     for name, ranges in declared.missing_ranges.items():
         labels = meta.variable_value_labels.get(name, {})
@@ -45,15 +45,15 @@ def read_spss(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
     return _found(frame, meta)
 
 
-def read_sas(file: File, how: Reading, schema: Schema | None) -> RecordsRead:
+def read_sas(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     """Read a ``.sas7bdat`` file, with labels from a catalog, or a transport file ``.xpt``."""
     if file.ending == ".xpt":
         check_transport(file, schema)
-        return _found(*_called("read_xport", file, encoding=how.encoding))
-    frame, meta = _called("read_sas7bdat", file, encoding=how.encoding)
-    if how.catalog is not None:
-        labels = File.of(Path(how.catalog))
-        _, catalog = _called("read_sas7bcat", labels, encoding=how.encoding)
+        return _found(*_called("read_xport", file, encoding=reading.encoding))
+    frame, meta = _called("read_sas7bdat", file, encoding=reading.encoding)
+    if reading.catalog is not None:
+        labels = File.of(Path(reading.catalog))
+        _, catalog = _called("read_sas7bcat", labels, encoding=reading.encoding)
         formats = catalog.value_labels
         used = meta.variable_to_label.items()
         meta.variable_value_labels = {

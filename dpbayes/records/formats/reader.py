@@ -25,7 +25,11 @@ MOST_NAMES = 50  # undeclared columns that are listed on the screen
 
 
 def read_records(
-    source: str | Path, schema: Schema | None = None, *, say: Say | None = None, **how: str | None
+    source: str | Path,
+    schema: Schema | None = None,
+    *,
+    say: Say | None = None,
+    **options: str | None,
 ) -> pd.DataFrame:
     """Read records from a file or a database.
 
@@ -37,7 +41,7 @@ def read_records(
             only.
         say: receives messages: how the file was read, and names of undeclared columns. They are
             about the file, and no part of a release.
-        how: fields of ``Reading``: file_format, separator, decimal, encoding, sheet, catalog,
+        options: fields of ``Reading``: file_format, separator, decimal, encoding, sheet, catalog,
             query.
     Returns:
         n rows of numbers, booleans and text, with every column of the file. The result does not
@@ -56,17 +60,21 @@ def read_records(
         0   34     no
         1   51    yes
     """
-    records = read_coded(source, schema, say=say, **how)
+    records = read_coded(source, schema, say=say, **options)
     if say is not None:
         _say_undeclared(list(map(str, records.frame)), schema, say)
     return as_frame(with_levels(records.frame, records.labels, schema))
 
 
 def read_coded(
-    source: str | Path, schema: Schema | None = None, *, say: Say | None = None, **how: str | None
+    source: str | Path,
+    schema: Schema | None = None,
+    *,
+    say: Say | None = None,
+    **options: str | None,
 ) -> RecordsRead:
     """Read records as ``read_records``, but keep codes and labels separate."""
-    title, records = _found(source, Reading(**how), schema)
+    title, records = _found(source, Reading(**options), schema)
     names = [str(name).strip() for name in records.frame.columns]
     check_names(f"data {_shown(source)}", names, "it")
     if say is not None:
@@ -85,7 +93,7 @@ def open_records(
     chunk_rows: int = CHUNK,
     say: Say | None = None,
     apply: Apply[Any] | None = None,
-    **how: str | None,
+    **options: str | None,
 ) -> Chunks:
     """Open records of a file or a database in chunks, of which one at a time is in memory.
 
@@ -100,14 +108,14 @@ def open_records(
         say: as for ``read_records``.
         apply: counts the chunks, in this process by default; ``cluster.on_cluster`` gives one for
             a cluster, whose machines read Parquet and Feather files under the same path.
-        how: as for ``read_records``.
+        options: as for ``read_records``.
     Raises:
         DataError: as ``read_records``, and for formats that are read whole.
     """
     if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
         raise DataError(f"`chunk_rows` = {chunk_rows!r} must be at least 1.")
     title, source_parts = _found_parts(
-        source, Reading(**how), schema, Size(chunk_rows, apply is not None)
+        source, Reading(**options), schema, Size(chunk_rows, apply is not None)
     )
     names = [str(name).strip() for name in source_parts.names]
     check_names(f"data {_shown(source)}", names, "it")

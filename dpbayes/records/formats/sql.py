@@ -27,7 +27,7 @@ _WEB = ("http", "https", "ftp", "sftp", "s3", "gs", "abfs", "az", "hdfs", "file"
 R = TypeVar("R")  # a page of rows, as the database's driver gives it
 
 
-def read(address: str, how: Reading) -> RecordsRead:
+def read(address: str, reading: Reading) -> RecordsRead:
     """Read the rows of a query, or of a table.
 
     The database's own message may contain values: it is in ``said`` of the error, not in its text.
@@ -36,7 +36,7 @@ def read(address: str, how: Reading) -> RecordsRead:
         DataError: an address that is not understood, no query, no driver, or what the database
             refuses.
     """
-    query = _query(address, how)
+    query = _query(address, reading)
     if is_duckdb(address):
         with contextlib.closing(duck.batches(address, query)) as result:
             names, *batches = result
@@ -48,9 +48,9 @@ def read(address: str, how: Reading) -> RecordsRead:
     return RecordsRead(_frame(names, rows), f"database ({engine.dialect.name})")
 
 
-def parts(address: str, how: Reading, size: Size) -> FoundParts:
+def parts(address: str, reading: Reading, size: Size) -> FoundParts:
     """Read the rows in chunks. The query runs again in each pass over the records."""
-    query = _query(address, how)
+    query = _query(address, reading)
     to_frame = duck.frame if is_duckdb(address) else _frame
     with contextlib.closing(_begun(address, query, size.rows)) as pages:
         names = next(pages)
