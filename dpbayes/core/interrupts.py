@@ -174,13 +174,16 @@ def _interrupt(frame: FrameType | None) -> None:
     if not _state.raising:
         return
     if hasattr(signal, "SIGALRM") and _importing(frame):
+        # SIGALRM calls this function again (``_again``), by when the import may have ended.
         signal.setitimer(signal.ITIMER_REAL, WAIT)
         return
     other = signal.getsignal(signal.SIGINT)  # stanli's own, while it samples
     if callable(other) and other is not _handle:
         other(signal.SIGINT, frame)
         return
-    if _state.finished:  # the block that it ends is the only one that may be ended
+    if _state.finished:
+        # The command's work is done, and this signal ends a ``breakable`` block: what follows the
+        # block must run to its end.
         _state.raising = False
     raise KeyboardInterrupt
 

@@ -166,8 +166,13 @@ class _Search:
         return Audit(claim, added, changed, values, self.count, self.wide)
 
     def _try(self, neighbour: pd.DataFrame, adjacency: int) -> float:
+        """Largest log ratio on a neighbouring table; remember the best of its adjacency.
+
+        Args:
+            adjacency: ``ADDED`` or ``CHANGED``.
+        """
         fit = self.fit
-        public_too = bool(adjacency) or not fit.task.schema.rows.public
+        public_too = adjacency == CHANGED or not fit.task.schema.rows.public
         ratio = _ratio(
             fit, self.ours, neighbour, self.points, public_too=public_too, wide=self.wide
         )

@@ -181,17 +181,21 @@ def closeness(
     inside, outside = (_some(_scaled(schema, t), size, rng) for t in (records, holdout))
     synthetic_rows = _some(_scaled(schema, synthetic), min(len(synthetic), MOST_ROWS), rng)
     levels = np.array([bool(c.levels) for c in schema.columns.values()])
-    near, far = (nearest_distance(synthetic_rows, other, levels) for other in (inside, outside))
-    members, others = (
-        nearest_distance(other, synthetic_rows, levels) for other in (inside, outside)
+    to_records, to_holdout = (
+        nearest_distance(synthetic_rows, other, levels) for other in (inside, outside)
+    )
+    nearer = (to_records < to_holdout).mean() + (to_records == to_holdout).mean() / 2
+    # The attack guesses that who is near to a synthetic row was among the records.
+    scores, scores_of_others = (
+        -nearest_distance(other, synthetic_rows, levels) for other in (inside, outside)
     )
     return Closeness(
-        float(np.median(near)),
-        float(np.median(far)),
-        float((near < far).mean() + (near == far).mean() / 2),
-        advantage(-members, -others),
-        auc(-members, -others),
-        tuple(true_rate(-members, -others, rate) for rate in FALSE_RATES),
+        float(np.median(to_records)),
+        float(np.median(to_holdout)),
+        float(nearer),
+        advantage(scores, scores_of_others),
+        auc(scores, scores_of_others),
+        tuple(true_rate(scores, scores_of_others, rate) for rate in FALSE_RATES),
     )
 
 

@@ -290,6 +290,10 @@ def _run(
     noise: Noise,
     datasets: int,
 ) -> _Run:
+    """Fit the mechanism to one side of a comparison, and draw its private outputs.
+
+    Chains begin at ``record``, in which the two sides differ: such a start would reveal most.
+    """
     task = _task(synthesizer, base, table, noise)
     fitted = synthesizer.spent.fit(task)
     fitted.begin_at(record)

@@ -162,7 +162,9 @@ class _Reader:
 
     def _operand(self) -> Node:
         kind, text = self._tokens[self._at]
-        if kind == "end" or (kind == "sign" and text != "(" and not (text == "[" and self._calls)):
+        # A sign begins an operand only as a bracket, or as a list among the arguments of a call.
+        opens = text == "(" or (text == "[" and self._calls > 0)
+        if kind == "end" or (kind == "sign" and not opens):
             raise self._expected("a column, a number or a function")
         self._at += 1
         match kind:

@@ -183,7 +183,7 @@ class Job:
         schema = self.candidates[0].schema
         if schema.rows.share:  # a noisy number is not drawn yet
             return ()
-        n = records if schema.rows.public else 0  # else the declared number
+        n = records if schema.rows.public else 0  # a declared number takes precedence over it
         outlooks = [candidate.outlook(n) for candidate in self.candidates]
         return tuple(dict.fromkeys(text for outlook in outlooks for text in outlook.warnings))
 

@@ -32,7 +32,10 @@ _WORK = ".dpbayes-"
 
 
 def check_writable(out: Path) -> None:
-    """Raise OutputError unless ``out`` is, or can become, a directory to write in."""
+    """Raise OutputError unless ``out`` is, or can become, a directory to write in.
+
+    It looks again if the nearest folder vanishes meanwhile, as other runs create and remove it.
+    """
     for attempt in range(1, ATTEMPTS + 1):
         try:
             if out.exists() and not out.is_dir():
@@ -42,7 +45,7 @@ def check_writable(out: Path) -> None:
             raise OutputError(f"{str(out)!r}: {error.strerror}.") from None
         if os.access(existing, os.W_OK | os.X_OK):
             return
-        if existing.is_dir() or attempt == ATTEMPTS:  # else another run removed it just now
+        if existing.is_dir() or attempt == ATTEMPTS:
             raise OutputError(f"{str(out)!r}: no permission to write in {str(existing)!r}.")
 
 

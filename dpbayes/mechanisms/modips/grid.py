@@ -110,8 +110,11 @@ def sdd(fitted: Scalar[Any], grid: CellGrid, bound: float, epsilon: float, noise
 
     Guarantee: epsilon-DP, scale 2 x 2A / epsilon.
     """
-    utility = np.clip(grid.log_density(fitted), -bound, bound)  # + log volume, equal for all
-    return grid.inside(noise.select(utility, scale_for(2 * (2 * bound), epsilon)), noise.rng)
+    # All cells have one volume: log density is log mass up to a constant, which changes no choice.
+    utility = np.clip(grid.log_density(fitted), -bound, bound)
+    sensitivity = 2 * bound
+    cell = noise.select(utility, scale_for(2 * sensitivity, epsilon))
+    return grid.inside(cell, noise.rng)
 
 
 def sdd_mc(

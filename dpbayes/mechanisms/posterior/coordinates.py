@@ -234,7 +234,11 @@ class _Slopes:
         self.slope[own] = self.information[own] * (mean - before[own]) + mean / used**2
 
     def coordinates(self, data: Mapping[str, Any]) -> dict[str, Floats]:
-        """Coordinates from the measured information (``coordinates_of``)."""
+        """Coordinates from the likelihood's information on each effect (``coordinates_of``).
+
+        Args:
+            data: data of the program, which has ``gap_share`` if the family has cutpoints.
+        """
         share = self._gap_share() if "gap_share" in data else None
         return coordinates_of(
             self._stacked, self.at, self.information, self.slope, data, gap_share=share

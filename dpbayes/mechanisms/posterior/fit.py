@@ -112,7 +112,7 @@ def synthetic_columns(
     return pd.concat(drawn, ignore_index=True)
 
 
-def one_of(
+def at_random_draw(
     bound_records: BoundRecords, draws: xr.DataTree, rows: int, rng: np.random.Generator
 ) -> pd.DataFrame:
     """Draw synthetic columns at one of the draws, chosen at random."""
@@ -198,7 +198,9 @@ class PosteriorFit(Fitted[Drawn]):
     def unclamped(self, rng: np.random.Generator) -> pd.DataFrame | None:
         if self.stages[-1].plain:
             return None
-        return one_of(self.bound_records, self.unweighted.draws, self.bound_records.task.rows, rng)
+        return at_random_draw(
+            self.bound_records, self.unweighted.draws, self.bound_records.task.rows, rng
+        )
 
     def versions(self) -> Mapping[str, str]:
         engine_versions = self.bound_records.task.engine.versions()

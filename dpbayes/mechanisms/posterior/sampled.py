@@ -88,29 +88,29 @@ class Posterior:
         weights, window = on.weighting.weights, on.stage.window
         return RecordRisk.joined(
             [
-                record_risk(self._moved(self.draws, rows, bound), weights[rows], window)
+                record_risk(self._terms(self.draws, rows, bound), weights[rows], window)
                 for rows, bound in on.bound.blocks()
             ]
         )
 
-    def moved(self, draws: xr.DataTree) -> Iterator[Vector]:
+    def terms(self, draws: xr.DataTree) -> Iterator[Vector]:
         """Terms of the unique records before weights and window, a vector for each draw.
 
         They are log-likelihoods, less those at the anchor; or scores of the beta-divergence.
         """
-        return self._moved(draws, slice(None), self.bound_stage.bound)
+        return self._terms(draws, slice(None), self.bound_stage.bound)
 
-    def _moved(self, draws: xr.DataTree, rows: slice, bound: BoundModel) -> Iterator[Vector]:
+    def _terms(self, draws: xr.DataTree, rows: slice, bound: BoundModel) -> Iterator[Vector]:
         """Terms of the unique records at ``rows``, to which ``bound`` is a binding."""
-        on = self.bound_stage
-        score = on.stage.divergence
+        stage = self.bound_stage
+        score = stage.stage.divergence
         if score:  # of each column's score, the part that depends on the record's own value
-            columns = [bound.rebind(**change).log_lik(draws) for change in on.by_column]
+            columns = [bound.rebind(**change).log_lik(draws) for change in stage.by_column]
             for fs in zip(*columns, strict=True):
                 yield np.asarray(sum(np.expm1(score * f) / score for f in fs))
             return
         for f in bound.log_lik(draws):
-            yield f if on.anchor is None else f - on.anchor[rows]
+            yield f if stage.anchor is None else f - stage.anchor[rows]
 
     @property
     def choices(self) -> Choices | None:

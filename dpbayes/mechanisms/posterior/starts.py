@@ -67,13 +67,13 @@ def piloted(
     whether there is a pilot run, and its chains only decide where the main run begins: the
     posterior is the same.
     """
-    size = len(bound.coordinates())
-    if settings.metric != "dense_e" or size <= MANY or settings.warmup < LONG:
+    parameters = len(bound.coordinates())
+    if settings.metric != "dense_e" or parameters <= MANY or settings.warmup < LONG:
         return None
-    before, draws = (max(round(share * settings.warmup), least) for share, least in (BEFORE, DRAWN))
-    draws = max(draws, math.ceil(EACH * size / settings.chains))
+    warmup, draws = (max(round(share * settings.warmup), least) for share, least in (BEFORE, DRAWN))
+    draws = max(draws, math.ceil(EACH * parameters / settings.chains))
     seed = int(rng.integers(2**31))  # not the seed of the main run
-    short = replace(settings, warmup=before, draws=draws, metric="diag_e", seed=seed)
+    short = replace(settings, warmup=warmup, draws=draws, metric="diag_e", seed=seed)
     pilot_draws = bound.sample(replace(short, progress=False), starts)
     return Pilot(pilot_draws, diagnose(pilot_draws, settings.max_treedepth).max_rhat < AGREE)
 

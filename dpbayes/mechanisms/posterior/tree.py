@@ -190,7 +190,7 @@ def loo(posterior: Posterior, bound_records: BoundRecords) -> arviz_stats.ELPDDa
     tree["log_likelihood"] = xr.DataTree(xr.Dataset({"record_log_lik": whole}))
     stage = posterior.bound_stage
     (low, high), weights = stage.stage.window, stage.weighting.weights
-    clamped = (np.clip(weights * f, low, high) for f in posterior.moved(posterior.draws))
+    clamped = (np.clip(weights * f, low, high) for f in posterior.terms(posterior.draws))
     terms = _by_draw(clamped, posterior.draws, bound_records.kinds)
     reff = min(1.0, posterior.diagnostics.min_ess_bulk / count_draws(posterior.draws))
     smoothed, k = _smoothed(terms, reff)

@@ -20,7 +20,7 @@ from dpbayes.engines.one_record import bound_to
 from dpbayes.formula.groups import COORDINATES
 from dpbayes.mechanisms.base import Findings, Fitted, Task
 from dpbayes.mechanisms.posterior import tabulated
-from dpbayes.mechanisms.posterior.fit import check_of, one_of
+from dpbayes.mechanisms.posterior.fit import at_random_draw, check_of
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.stage import AnchorTables
 from dpbayes.mechanisms.posterior.tree import named
@@ -263,7 +263,7 @@ class FittedScore(Fitted[ScorePosterior]):
     def synthetic(
         self, output: ScorePosterior, rows: int, rng: np.random.Generator
     ) -> pd.DataFrame:
-        return one_of(self._on, output.draws, rows, rng)
+        return at_random_draw(self._on, output.draws, rows, rng)
 
     def posterior_of(self, output: ScorePosterior) -> xr.DataTree:
         draws = output.draws["posterior"].to_dataset().drop_vars(NOISE, errors="ignore")
@@ -272,7 +272,7 @@ class FittedScore(Fitted[ScorePosterior]):
         return named(tree, self._on.model)
 
     def unclamped(self, rng: np.random.Generator) -> pd.DataFrame:
-        return one_of(self._on, self._on.unweighted.draws, self._task.rows, rng)
+        return at_random_draw(self._on, self._on.unweighted.draws, self._task.rows, rng)
 
     def check(self, replicates: int = REPLICATES) -> Check:
         """Compute posterior predictive checks of the model under the unweighted posterior."""

@@ -26,14 +26,14 @@ _OF_TEXT = ("encoding", "character set", "convert")  # words in ReadStat's messa
 
 def read_stata(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     """Read a ``.dta`` file of any version; values .a to .z are missing."""
-    return _found(*_called("read_dta", file, encoding=reading.encoding))
+    return _records_of(*_called("read_dta", file, encoding=reading.encoding))
 
 
 def read_spss(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     """Read a ``.sav``, ``.zsav`` or ``.por`` file; user-defined missing values are missing."""
     if file.ending == ".por":
         reading.only((), "SPSS portable files")  # they have a character set of their own
-        return _found(*_called("read_por", file))
+        return _records_of(*_called("read_por", file))
     frame, meta = _called("read_sav", file, encoding=reading.encoding)
     _, declared = _called(
         "read_sav", file, encoding=reading.encoding, metadataonly=True, user_missing=True
@@ -42,14 +42,14 @@ def read_spss(file: File, reading: Reading, schema: Schema | None) -> RecordsRea
         labels = meta.variable_value_labels.get(name, {})
         valid_labels = {code: label for code, label in labels.items() if not _inside(code, ranges)}
         meta.variable_value_labels = {**meta.variable_value_labels, name: valid_labels}
-    return _found(frame, meta)
+    return _records_of(frame, meta)
 
 
 def read_sas(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     """Read a ``.sas7bdat`` file, with labels from a catalog, or a transport file ``.xpt``."""
     if file.ending == ".xpt":
         check_transport(file, schema)
-        return _found(*_called("read_xport", file, encoding=reading.encoding))
+        return _records_of(*_called("read_xport", file, encoding=reading.encoding))
     frame, meta = _called("read_sas7bdat", file, encoding=reading.encoding)
     if reading.catalog is not None:
         labels = File.of(Path(reading.catalog))
@@ -59,7 +59,7 @@ def read_sas(file: File, reading: Reading, schema: Schema | None) -> RecordsRead
         meta.variable_value_labels = {
             n: formats[label_set] for n, label_set in used if label_set in formats
         }
-    return _found(frame, meta)
+    return _records_of(frame, meta)
 
 
 def _inside(code: Any, ranges: list[dict[str, Any]]) -> bool:
@@ -88,15 +88,16 @@ def _called(function: str, file: File, **options: Any) -> tuple[pd.DataFrame, An
     return result
 
 
-def _found(frame: pd.DataFrame, meta: Any) -> RecordsRead:
-    single = [n for n, kind in meta.readstat_variable_types.items() if kind == "float"]
-    floats = [n for n in single if frame[n].dtype == np.float64]
-    frame = frame.assign(**{name: shortest(frame[name]) for name in floats})
+def _records_of(frame: pd.DataFrame, meta: Any) -> RecordsRead:
+    """Records with their labels, from a frame and the metadata that pyreadstat gives with it."""
     kinds, labels = meta.readstat_variable_types, {}
-    for name, known in meta.variable_value_labels.items():
+    # pyreadstat widens floats of 32 bits: 0.1 would become 0.10000000149.
+    single = [n for n, kind in kinds.items() if kind == "float" and frame[n].dtype == np.float64]
+    frame = frame.assign(**{name: shortest(frame[name]) for name in single})
+    for name, label_of in meta.variable_value_labels.items():
         # In a numeric column, a label of a text belongs to a missing value such as .a.
         text = kinds[name] == "string"
-        codes = {code: label for code, label in known.items() if text or not isinstance(code, str)}
+        codes = {c: label for c, label in label_of.items() if text or not isinstance(c, str)}
         if codes:
             labels[name] = codes
     titles = {name: title for name, title in meta.column_names_to_labels.items() if title}
