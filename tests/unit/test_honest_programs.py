@@ -10,7 +10,7 @@ from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.stan.composition import COLUMN, Piece, composed, entry
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.program import CONTRACT_DATA, StanProgram, stan_directory
-from dpbayes.stan.proof.check import prove
+from dpbayes.stan.proof.check import prove, rows_in
 from tests.honest_programs import HONEST, LOOPS, REGRESSIONS
 from tests.misbehaviour import N, outcomes, public_data
 from tests.programs import BLOCKS, GOOD, write
@@ -244,3 +244,9 @@ def test_honest_programs_in_one_program(tmp_path):
 def test_every_honest_program_has_a_density():
     assert DENSITIES.keys() == HONEST.keys() | LOOPS.keys()
     assert REGRESSIONS.keys() < HONEST.keys()
+
+
+def test_entries_that_have_rows_in_one_case_only_count_as_rows():
+    """Groups of a family in a sequence: they were not reduced with the records otherwise."""
+    rows = rows_in(StanProgram.for_family("poisson"))
+    assert {"y", "X", "group_index", "slope_X", "weights"} <= set(rows)
