@@ -164,7 +164,11 @@ def fit_conditional(
     fit = _Mode(mass / mass.sum(), blocks, left)
     weights = fit.climbed()
     if rng is not None:
+        mode = fit.split(weights)[0][:, 0].copy()
         weights = fit.moved(weights, rng)
+        # Intercepts follow from the shares. Drawn ones of groups that are all but empty are so
+        # large that others' probabilities underflow, and no balancing brings them back.
+        fit.split(weights)[0][:, 0] = mode
     # A draw, or a search that was cut short, need not reproduce the shares.
     bases, phis = [block.basis for block in blocks], [block.phi for block in blocks]
     conditional = Conditional(fit.mass, bases, fit.split(weights), np.zeros(len(mass)))
