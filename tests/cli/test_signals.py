@@ -71,7 +71,7 @@ def states(folder):
 @pytest.mark.parametrize(
     ("place", "entries"),
     [
-        ("dpbayes.publication.job.check_cluster", []),  # before anything is drawn
+        ("dpbayes.publication.job.identity_of", []),  # before anything is drawn
         ("dpbayes.publication.gate.identity_of", []),  # before it is paid for
         ("dpbayes.synthesis.fit.versions", ["void"]),  # all is drawn
         ("dpbayes.publication.gate._space", ["void"]),  # before the last look

@@ -98,7 +98,7 @@ def test_other_engines_climb_on_the_embedded_one(cmdstan, bind, humps):
     theirs, _ = bind(cmdstan, "mixture", n=N, y=humps)
     ours, _ = bind(EmbeddedEngine(), "mixture", n=N, y=humps)
     found, expected = (
-        climbed(bound, N, 2, np.random.default_rng(1)) for bound in (theirs.embedded(), ours)
+        climbed(bound, N, 2, np.random.default_rng(1)) for bound in (theirs.density_model(), ours)
     )
     for name in found["posterior"].data_vars:
         np.testing.assert_array_equal(found["posterior"][name], expected["posterior"][name])

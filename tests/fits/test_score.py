@@ -284,5 +284,5 @@ def test_too_many_parameters_for_a_pure_epsilon(plain):
     sex = {"type": "categorical", "levels": levels, "public": True}
     schema = dpb.Schema.from_dict({"columns": {"sex": sex, "y": COLUMN}})
     records = pd.DataFrame({"sex": np.resize(levels, 90), "y": 5.0})
-    with pytest.raises(GuaranteeError, match="give a delta"):
+    with pytest.raises(GuaranteeError, match="give a `delta`"):
         fitted(schema, records, Score(1.0))

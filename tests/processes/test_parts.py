@@ -41,4 +41,4 @@ def test_a_cluster_counts_what_one_machine_counts(tmp_path):
         with pytest.raises(DataError, match="the records changed"):
             fit.task.table.sample(20)
         with pytest.raises(EngineError, match="could not be counted on the cluster"):
-            list(fit.task.table.parts.apply(int, iter(["x"]), ()))
+            list(fit.task.table.original.apply(int, iter(["x"]), ()))
