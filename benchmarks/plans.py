@@ -44,7 +44,7 @@ def main() -> None:
             except DpbayesError as error:
                 print(f"| {kind.name} | {epsilon:g} | {error} |||")
                 continue
-            cells = [f"{f.one:.3f} / {f.two:.3f}" for f in found]
+            cells = [f"{f.columns:.3f} / {f.pairs:.3f}" for f in found]
             print(f"| {kind.name} | {epsilon:g} | {' | '.join(cells)} |", flush=True)
 
 

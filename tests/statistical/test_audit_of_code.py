@@ -53,7 +53,7 @@ def test_what_was_sampled_is_what_is_examined(mechanism, monkeypatch):
     made.clear()
     spies = [Spy(b) for b in bound]
     posteriors = tuple(
-        replace(p, on=replace(p.bound_stage, bound=spy))
+        replace(p, bound_stage=replace(p.bound_stage, bound=spy))
         for p, spy in zip(found.fitted.posteriors, spies, strict=True)
     )
     audit(replace(found, fitted=replace(found.fitted, posteriors=posteriors)), candidates=6)
