@@ -372,7 +372,7 @@ class Guarantee:
         sets = "1 data set" if self.datasets == 1 else f"{self.datasets} data sets"
         how = {"candidates": ", among public points", "chain": ", for an exact draw", None: ""}
         second = f"{self.basis.capitalize()}{how[self.draw]}: {sets} by {self.mechanism}{addition}."
-        third = f"It rests on {len(self.assumptions)} assumptions: guarantee.json says them."
+        third = f"It rests on {len(self.assumptions)} assumptions, listed in guarantee.json."
         return first, second, third
 
     def paragraph(self) -> str:
