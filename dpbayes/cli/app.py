@@ -88,7 +88,9 @@ def options_of(application: typer.Typer, words: Sequence[str]) -> dict[str, str]
     for word in words:
         running = getattr(running, "commands", {}).get(word, running)
     own = _options(running)
-    settings = {f.name for m in MECHANISMS.values() for f in fields(m)}  # type: ignore[arg-type]  # dataclasses if "more" in own else set()
+    settings: set[str] = set()
+    if "more" in own:  # all mechanisms are dataclasses
+        settings = {f.name for m in MECHANISMS.values() for f in fields(m)}  # type: ignore[arg-type]
     return {name: option for name, option in every.items() if name not in settings} | own
 
 
