@@ -117,7 +117,7 @@ def _mode(
     frame = public.iloc[rows].reset_index(drop=True)
     frame[model.outcome.name] = model.outcome.validate(pd.Series(values)).array
     data = model.data(frame, blank["rows"])
-    for key, value in data.items():
+    for key, value in model.design_data(frame).items():  # a user's constant may be called Z
         if key.partition(SEPARATOR)[0] in AVERAGED and np.size(value):
             of_row = np.asarray(blank[key])
             means = [np.tile(of_row[p.members].mean(axis=0), (len(p.rows), 1)) for p in parts]
