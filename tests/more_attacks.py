@@ -598,8 +598,34 @@ THIRD = {
         (DATA, f"{DATA}\n  int zero;"),
         beforehand("vector[n] z;\n  for (i in 1:n) z[i] = y[i] == 1.5 ? 1 %/% zero : 0;")]),
 }  # fmt: skip
+# What a fourth reading found: the clamp itself, as a door for what is no record.
+FREE = "pseudo_log_lik({}, rep_vector(1, 1), rep_vector(0, 1), negative_infinity(), 1e300)"
+ODD = FREE.format("rep_vector(mu, 1)")
+FOURTH = {
+    "a clamp of a parameter": (GOOD, [more(f"target += {ODD};")]),
+    "a clamp of a large constant": (
+        GOOD, [more(f"target += {FREE.format('rep_vector(3.6e16, 1)')};")]),
+    "a clamp under a condition": (GOOD, [more(f"if (mu > 0) target += {ODD};")]),
+    "a clamp in a loop": (GOOD, [more(f"for (k in 1:3) target += {ODD};")]),
+    "a clamp in a block": (GOOD, [more(f"{{ target += {ODD}; }}")]),
+    "a clamp in a sum": (GOOD, [more(f"target += normal_lpdf(1 | mu, 1) + {ODD};")]),
+    "a clamp in a variable": (GOOD, [more(f"real z = {ODD};\n  target += z;")]),
+    "a clamp before the model": (GOOD, [computed(f"real z = {ODD};"), more("target += z;")]),
+    "a clamp of constants": (GOOD, [
+        beforehand(f"real z = {FREE.format('rep_vector(3.6e16, 1)')};"), more("target += z;")]),
+    "a clamp in an argument": (GOOD, [(PRIOR, f"mu ~ normal(0, exp({ODD}));")]),
+    "a clamp in a function": (GOOD, [
+        functions(f"  real odd(real mu) {{ return {ODD}; }}"), more("target += odd(mu);")]),
+    "a clamp in a function of the terms": (GOOD, [
+        functions(f"  real odd(real mu) {{ return {ODD}; }}"), added("odd(mu)")]),
+    "an index by records into what is shorter": (GROUPED, [
+        beforehand("vector[J] w = rep_vector(0, 1);"), terms("y - mu - u[group] - w[group]")]),
+    "an index by records into what is set later": (GROUPED, [
+        beforehand("vector[J] w;\n  w = rep_vector(0, 1);"),
+        terms("y - mu - u[group] - w[group]")]),
+}  # fmt: skip
 TABLES = {
     "past the clamp": PAST, "functions": FUNCTIONS, "numbers and lengths": NUMBER,
     "outputs": OUTPUTS, "declarations": DECLARATIONS, "second reading": SECOND,
-    "third reading": THIRD,
+    "third reading": THIRD, "fourth reading": FOURTH,
 }  # fmt: skip

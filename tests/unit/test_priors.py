@@ -57,6 +57,10 @@ PROPER = {
     "cutpoints": ("ordered[3] c;", "c ~ normal(0, 5);"),
     "a block": ("vector[J] b;", "{ b ~ normal(0, 1); }"),
     "a scale by a parameter": (f"{TAU} vector[J] u;", f"{HALF} u ~ normal(0, 2 * tau);"),
+    "shaped by bounded parameters": (
+        f"{TAU} real<lower=0.1, upper=50> a; vector<lower=0.5, upper=9>[2] c;"
+        " real<lower=0, upper=1> p;",
+        "tau ~ gamma(a, 2); target += beta_lpdf(p | c[1], c[2]);"),
     "any scale with all factors": (f"{TAU} vector[J] u;",
                                    f"{HALF} target += normal_lpdf(u | 0, 1 / sqrt(tau));"),
 }  # fmt: skip
@@ -73,6 +77,10 @@ FLAT = "vector[J] b;"
 INFINITE = "real s_of(int k) { return 1.0 / k; }"
 OWN = "real normal_lpdf(vector x, int a, int b) { return 0; }"
 ADDS = "int add_lp(vector b) { target += dot_self(b); return 1; }"
+FREE = (
+    "pseudo_log_lik({}, rep_vector(1, 1), rep_vector(0, 1), "
+    "negative_infinity(), positive_infinity())"
+)
 IMPROPER = {
     "none": (FLAT, ""),
     "none for a scale": (TAU, ""),
@@ -167,6 +175,16 @@ IMPROPER = {
     "in a local variable": (FLAT, "real p = normal_lpdf(b | 0, 1); target += p;"),
     "a logarithm": (TAU, "log(tau) ~ normal(0, 1);"),
     "a sum": ("real a;", "a + mu ~ normal(0, 1);"),
+    "by the clamp in a sum": (FLAT, f"target += normal_lpdf(1 | 0, 1) + {FREE.format('b')};"),
+    "shaped by a large parameter": (
+        f"{TAU} real<lower=0> a;", "a ~ normal(1e15, 1e14); tau ~ gamma(a, a);"),
+    "shaped by a large parameter, with all factors": (
+        f"{TAU} real<lower=0> a;", "a ~ normal(1e15, 1e14); target += gamma_lpdf(tau | a, a);"),
+    "shaped by what is computed": (
+        f"{TAU} real<lower=0, upper=9> a;",
+        "real s = 1e15 * a; target += gamma_lpdf(tau | s, s);"),
+    "shaped by a parameter of a large domain": (
+        f"{TAU} real<lower=0, upper=1e15> a;", "tau ~ gamma(a, a);"),
     "by reduce_sum": ("real a;", "a ~ normal(0, 1);"
                       " target += reduce_sum(more, {1, 2}, 1, a);", "",
                       "real more(array[] int x, int b, int e, real a) { return a * a; }"),

@@ -12,7 +12,7 @@ from dpbayes.engines.draws import make_draws
 from dpbayes.engines.embedded import EmbeddedEngine
 from dpbayes.stan.program import StanProgram
 from dpbayes.stan.proof import functions as stan
-from dpbayes.stan.proof.check import check_constants, prove, refuse_broken, rows_in
+from dpbayes.stan.proof.check import check_constants, prove, refuse_broken, rows_in, same_bits
 from dpbayes.stan.proof.functions import ELEMENTWISE, IN_PLACE_OF
 from dpbayes.stan.proof.syntax import parse
 from tests.attacks import (
@@ -544,6 +544,35 @@ def test_data_with_a_row_for_each_record(tmp_path):
     assert set(rows_in(program(BLOCKS, tmp_path))) >= {"y"}  # of any program
     unread = program(GOOD.replace(PRIOR, f"tuple(real, real) t = (1, 2);\n  {PRIOR}"), tmp_path)
     assert rows_in(unread) == ()
+
+
+DRAWN = "to_vector(L) ~ normal(0, 1);"
+BY_ROWS = {
+    "a Cholesky factor": ("cholesky_factor_corr[J] L;", "", "rows_dot_self(L[group])"),
+    "correlations": ("corr_matrix[J] L;", "", "rows_dot_self(L[group])"),
+    "a matrix": ("matrix[J, J] L;", DRAWN, "rows_dot_self(L[group])"),
+    "a product": ("matrix[J, J] L;", DRAWN, "L[group] * u"),
+    "a column": ("matrix[J, J] L;", DRAWN, "L[group][:, 1]"),
+}
+
+
+@pytest.mark.parametrize("name", BY_ROWS)
+def test_products_of_rows_may_have_other_bits_beside_other_records(tmp_path, name):
+    """However the matrix is named: only vectors are known to have the same in any number."""
+    declared, prior, product = BY_ROWS[name]
+    counted = [
+        data("vector<lower=0>[n] multiplicity;"),
+        ("clip_upper);\n}", "clip_upper, multiplicity);\n}"),
+    ]
+    vectors = program(attack(GROUPED, counted), tmp_path)
+    assert prove(vectors).proved
+    assert same_bits(vectors, None)
+    changes = [
+        (PARAMETER, f"{PARAMETER}  {declared}\n"), more(prior), ("- u[group]", f"- {product}"),
+    ]  # fmt: skip
+    rows = program(attack(GROUPED, [*counted, *changes]), tmp_path)
+    assert prove(rows).proved
+    assert not same_bits(rows, None)
 
 
 def test_constants_that_tell_n(tmp_path):

@@ -15,7 +15,6 @@ break the contract; a finding that shows a breach has ``broken`` set.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -23,14 +22,11 @@ from typing import NamedTuple
 
 from dpbayes.core.errors import ProgramError
 from dpbayes.privacy.guarantee import Draw
-from dpbayes.stan.program import GIVEN, StanProgram, functions_in, stan_directory, without_comments
+from dpbayes.stan.program import GIVEN, StanProgram, functions_in, stan_directory
 from dpbayes.stan.proof import functions as stan
 from dpbayes.stan.proof.priors import improper
 from dpbayes.stan.proof.syntax import Node, Unreadable, every, parse
 from dpbayes.stan.proof.template import CLAMP, CONFIDENTIAL, Template, rows_of
-
-# Ways to make a matrix.
-_MATRIX = re.compile(r"matrix|append_|outer|'")
 
 
 class Finding(NamedTuple):
@@ -59,10 +55,12 @@ class Proof:
     Attributes:
         findings: reasons why it is not proved, those that break the contract first.
         rows: data entries of a user's program that have a value or row for each record.
+        wide: whether a record has, or may have, several numbers in an expression.
     """
 
     findings: tuple[Finding, ...] = ()
     rows: tuple[str, ...] = ()
+    wide: bool = True
 
     @property
     def proved(self) -> bool:
@@ -95,12 +93,13 @@ def prove(
         if tree != parse(program.listing):
             return Proof((Finding(1, "an include that is a comment, or in one.", broken=False),))
         blocks = {block.kind: block for block in tree.present}
-        findings = _findings(blocks, frozenset(private), frozenset(drawn))
+        findings, wide = _findings(blocks, frozenset(private), frozenset(drawn))
     except Unreadable as error:
         return Proof((Finding(error.line, "Stan that cannot be followed.", broken=False),))
     except RecursionError:
         return Proof((Finding(1, "expressions too deep to follow.", broken=False),))
-    return Proof(tuple(sorted(findings, key=lambda finding: not finding.broken)), rows_in(program))
+    ordered = tuple(sorted(findings, key=lambda finding: not finding.broken))
+    return Proof(ordered, rows_in(program), wide)
 
 
 def each_by_itself(program: StanProgram) -> bool:
@@ -109,8 +108,13 @@ def each_by_itself(program: StanProgram) -> bool:
     Every data entry with a row for each record counts as confidential, so that rows may be
     evaluated in blocks: a mean of public covariates, for example, may not stand in the program.
     """
+    return program.bundled or _of_all_rows(program).proved
+
+
+def _of_all_rows(program: StanProgram) -> Proof:
+    """Analyse a program as if every data entry with a row for each record were confidential."""
     rows = tuple(name for name in rows_in(program) if name not in CONFIDENTIAL)
-    return program.bundled or prove(program, rows, rows).proved
+    return prove(program, rows, rows)
 
 
 def same_bits(program: StanProgram, draw: Draw | None) -> bool:
@@ -121,7 +125,7 @@ def same_bits(program: StanProgram, draw: Draw | None) -> bool:
     """
     if not each_by_itself(program):
         return False
-    padded = program.counted and not _MATRIX.search(without_comments(program.text))
+    padded = program.counted and not _of_all_rows(program).wide
     return program.bundled or draw == "candidates" or padded
 
 
@@ -152,7 +156,7 @@ def rows_in(program: StanProgram) -> tuple[str, ...]:
 
 def _findings(
     blocks: Mapping[str, Node], private: frozenset[str], drawn: frozenset[str]
-) -> list[Finding]:
+) -> tuple[list[Finding], bool]:
     functions = blocks["functions_block"].present if "functions_block" in blocks else ()
     by_name: dict[str, list[Node]] = {}
     for function in functions:
@@ -170,7 +174,7 @@ def _findings(
     findings += [
         Finding(*prior, broken=False) for prior in improper(blocks) if prior[0] not in lines
     ]
-    return list(dict.fromkeys(findings))
+    return list(dict.fromkeys(findings)), bool(template.wide)
 
 
 def _in_functions(by_name: Mapping[str, list[Node]]) -> Iterator[Finding]:
@@ -197,6 +201,9 @@ def _in_functions(by_name: Mapping[str, list[Node]]) -> Iterator[Finding]:
                     yield Finding(part.line, "print or reject cannot be followed.", broken=False)
                 elif part.kind == "call" and part[0].text in stan.HIDDEN:
                     yield Finding(part.line, f"{part[0].text}() reads target.", broken=False)
+                elif part.kind == "call" and part[0].text == CLAMP:
+                    message = f"{CLAMP} in a function: add it to target in the model block itself."
+                    yield Finding(part.line, message, broken=False)
 
 
 @cache

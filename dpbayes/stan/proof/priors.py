@@ -19,8 +19,19 @@ from dataclasses import dataclass, field, replace
 
 from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA
 from dpbayes.stan.proof.functions import ADDING, DENSITY_ENDINGS, RANK
+from dpbayes.stan.proof.sizes import (
+    FILLED,
+    NEAR_ONE,
+    USUAL,
+    has_usual_numbers,
+    is_finite,
+    is_list_of_numbers,
+    is_number,
+    is_usual,
+    of_usual_numbers,
+)
 from dpbayes.stan.proof.syntax import Node, every, names_in
-from dpbayes.stan.proof.template import CLAMP
+from dpbayes.stan.proof.template import CLAMP, is_clamp
 
 # For each density, the positions of the arguments on which its normalising factor depends; the
 # others only shift it. Nothing is proved of densities that are left out, such as von_mises, which
@@ -49,11 +60,7 @@ OF_TYPE: dict[str, dict[str, tuple[int, ...]]] = {
     },
 }  # fmt: skip
 CONSTANT = "a constant in target, which moves no posterior and may be large: leave it out."
-# Ranges of numbers that may be in a constant, besides 0: next to a large constant in target a
-# record's term would be lost in rounding.
-_SMALL = 1e-3, 1e3
-_NEAR = 0.1, 10.0
-# Densities whose cumulative probability at numbers in _NEAR is not a large constant.
+# Densities whose cumulative probability at numbers in NEAR_ONE is not a large constant.
 OF_CONSTANTS = ("normal", "std_normal", "student_t", "cauchy", "logistic", "double_exponential")
 BOUNDED = (
     "simplex", "unit_vector", "corr_matrix", "cholesky_factor_corr", "column_stochastic_matrix",
@@ -64,7 +71,6 @@ _OPERATORS = ("+", "-", "*", "/", ".*", "./", "^")
 _OF_SCALARS = ("exp", "log", "sqrt", "square", "inv", "inv_sqrt", "inv_logit", "abs", "log1p_exp")
 _OF_SCALES = (*_OF_SCALARS, "diag_pre_multiply", "quad_form_diag", "diag_matrix")
 _NUMBERS = ("sum", "prod", "size", "num_elements", "rows", "cols")
-_FILLED = ("rep_vector", "rep_row_vector", "zeros_vector", "ones_vector", "identity_matrix")
 
 
 @dataclass(frozen=True)
@@ -124,13 +130,13 @@ class Priors:
             statement: the statement.
             loops: end of each loop around it, which begins at 1, by its variable.
         """
-        if not _adds(statement):
+        if not _adds(statement) or is_clamp(statement):  # template.py counts the clamps
             return
         line = statement.line
         if statement.kind in ("block", "profile"):
             for part in statement.present:
                 self.follow(part, loops)
-        elif statement.kind == "for_range" and _is_number(statement[1], "1"):
+        elif statement.kind == "for_range" and is_number(statement[1], "1"):
             left = any(p.kind in ("break_loop", "continue_loop") for p in every(statement[3]))
             if left or _adds(statement[2]):
                 self._unclear(line)
@@ -168,24 +174,26 @@ class Priors:
         if name.endswith("_lpdf"):
             stem = name.removesuffix("_lpdf")
             self._density(outcome, stem, arguments, loops, term.line, whole=True)
-        elif name != CLAMP:
+        else:
             self._unclear(term.line)
 
     def _is_small(self, node: Node) -> bool:
         """Tell whether an expression is a small number, as ``- 1 * normal_lccdf(0 | 0, 1)``."""
         if node.kind == "binary" and node[1].text == "*":
-            return _is_number(node[0], "1") and self._is_small(node[2])
+            return is_number(node[0], "1") and self._is_small(node[2])
         if node.kind == "unary" and node[0].text in ("+", "-"):
             return self._is_small(node[1])
         if node.kind not in ("call", "conditional_call"):
-            return _is_usual(node)
+            return is_usual(node)
         name = node[0].text
         arguments = (*node.present[1:-1], *(node.parts[-1].present if node.parts[-1] else ()))
         if name == "log":
-            return bool(arguments) and _is_usual(arguments[0]) and not _is_number(arguments[0], "0")
+            return bool(arguments) and is_usual(arguments[0]) and not is_number(arguments[0], "0")
         stem, _, ending = name.rpartition("_")
         known = stem in OF_CONSTANTS and ending in ("lcdf", "lccdf")
-        return known and name not in self.functions and all(_is_usual(a, _NEAR) for a in arguments)
+        return (
+            known and name not in self.functions and all(is_usual(a, NEAR_ONE) for a in arguments)
+        )
 
     def _unclear(self, line: int) -> None:
         self.findings.append(
@@ -258,8 +266,8 @@ class Priors:
                 (
                     line,
                     f"{name} may be so large that a record's term is lost in rounding: give it "
-                    f"numbers from {_SMALL[0]:g} to {_SMALL[1]:g} or parameters, and truncate at "
-                    f"numbers from {_NEAR[0]:g} to {_NEAR[1]:g}; or write target += "
+                    f"numbers from {USUAL[0]:g} to {USUAL[1]:g} or parameters, and truncate at "
+                    f"numbers from {NEAR_ONE[0]:g} to {NEAR_ONE[1]:g}; or write target += "
                     f"{name}_lpdf({parameter} | ...).",
                 )
             )
@@ -286,7 +294,7 @@ class Priors:
             return self.times[name] == self.times[parameter] == 1 and (
                 self.declared[name].sizes == sizes
             )
-        filled = argument.kind == "call" and argument[0].text in _FILLED
+        filled = argument.kind == "call" and argument[0].text in FILLED
         return filled and not self._own(argument[0].text) and argument[1].present[-1:] == sizes
 
     def _is_inside(self, parameter: str, arguments: Sequence[Node]) -> bool:
@@ -294,19 +302,26 @@ class Priors:
         limits = self.declared[parameter].limits
         numbers = (n for node in (*limits, *arguments) for n in every(node) if n.kind == "number")
         calculated = any(node.kind == "binary" for limit in limits for node in every(limit))
-        return not limits or (all(map(_is_usual, numbers)) and not calculated)
+        return not limits or (all(map(is_usual, numbers)) and not calculated)
 
     def _is_moderate(self, name: str, arguments: Sequence[Node], *, whole: bool) -> bool:
         """Tell whether the density, with or without constant factors, has no extreme size."""
         if name not in SHAPED:
             return True
-        if whole:  # data are at most LARGEST (engines/contract.py), so that only numbers matter
-            numbers = (node for a in arguments for node in every(a) if node.kind == "number")
-            return all(map(_is_usual, numbers))
         return all(
-            _of_usual_numbers(a) or (a.kind == "name" and a[0].text in self.parameters)
+            of_usual_numbers(a)
+            or self._is_within(a)
+            or (whole and not self._parameters_in(a) and has_usual_numbers(a))
             for a in arguments
         )
+
+    def _is_within(self, node: Node) -> bool:
+        """Tell whether a value is a parameter, or an entry of one, between two usual numbers."""
+        root = node[0] if node.kind == "index" else node
+        if root.kind != "name" or root[0].text not in self.parameters:
+            return False
+        declared = self.declared[root[0].text]
+        return declared.bounded and all(map(is_usual, declared.limits))
 
     def _outcome(self, node: Node, loops: Mapping[str, Node]) -> tuple[str, int]:
         """Return the parameter that an outcome covers fully, and the rank of one outcome.
@@ -370,11 +385,11 @@ class Priors:
             if node[0].text in _NUMBERS or node[0].text.endswith(DENSITY_ENDINGS):
                 return 0
             ranks = [self._rank(a, loops) for a in node.parts[1].present]
-            filled = 1 if node[0].text in _FILLED else MANY
+            filled = 1 if node[0].text in FILLED else MANY
             return max(ranks) if node[0].text in _OF_SCALARS else filled
         if node.kind == "conditional_call" and not self._own(node[0].text):
             return 0  # a density
-        return 1 if _numbers(node) else MANY
+        return 1 if is_list_of_numbers(node) else MANY
 
     def _is_scale(self, node: Node, loops: Mapping[str, Node]) -> bool:
         """Tell whether a value is certainly a finite number, or depends directly on a parameter.
@@ -383,7 +398,7 @@ class Priors:
         """
         if node.kind == "name":
             return node[0].text in self.data | self.parameters
-        if _is_finite(node):
+        if is_finite(node):
             return True
         if node.kind == "index":
             return self._is_scale(node[0], loops) and all(
@@ -393,10 +408,10 @@ class Priors:
                 for place in node.present[1:]
             )
         if node.kind in ("transpose", "row"):
-            return _numbers(node)
+            return is_list_of_numbers(node)
         if node.kind == "call" and not self._own(node[0].text):
             arguments = node.parts[1].present if node.parts[1] else ()
-            if node[0].text in _FILLED:
+            if node[0].text in FILLED:
                 return all(self._is_scale(a, loops) for a in arguments[:1])
             fine = node[0].text in _OF_SCALES
             return fine and self._of_parameter(node) and all(
@@ -422,20 +437,6 @@ def _word(text: str) -> Node:
     return Node("word", text=text)
 
 
-def _is_number(node: Node, text: str) -> bool:
-    return node.kind == "number" and node[0].text == text
-
-
-def _is_usual(node: Node, sizes: tuple[float, float] = _SMALL) -> bool:
-    """Tell whether a node is a number, maybe signed, that is 0 or of a size in ``sizes``."""
-    if node.kind == "unary" and node[0].text in ("+", "-"):
-        node = node[1]
-    if node.kind != "number" or not _is_finite(node):
-        return False
-    size = float(node[0].text.replace("_", ""))
-    return size == 0 or sizes[0] <= size <= sizes[1]
-
-
 def _is_cut(name: str, cut: Sequence[Node] | None, arguments: Sequence[Node]) -> bool:
     """Tell whether there is no truncation, or one at usual numbers of a density with such numbers.
 
@@ -446,25 +447,8 @@ def _is_cut(name: str, cut: Sequence[Node] | None, arguments: Sequence[Node]) ->
     """
     if cut is None:
         return True
-    usual = all(_is_usual(end, _NEAR) for end in cut) and all(map(_of_usual_numbers, arguments))
+    usual = all(is_usual(end, NEAR_ONE) for end in cut) and all(map(of_usual_numbers, arguments))
     return name not in SHAPED and usual
-
-
-def _of_usual_numbers(node: Node) -> bool:
-    """Tell whether an expression reads only numbers of usual size, as ``rep_vector(2, 3)``."""
-    if node.kind in ("name", "index"):
-        return False
-    if node.kind == "call" and node[0].text in _FILLED:  # the others are sizes
-        return all(map(_of_usual_numbers, node.parts[1].present[:1] if node.parts[1] else ()))
-    return _is_usual(node) or (node.kind != "number" and all(map(_of_usual_numbers, node.present)))
-
-
-def _numbers(node: Node) -> bool:
-    """Tell whether a node is a row or column of literal finite numbers."""
-    if node.kind == "transpose":
-        node = node[0]
-    items = node.parts[0].present if node.kind == "row" and node.parts[0] else ()
-    return bool(items) and all(map(_is_finite, items))
 
 
 def _adds(node: Node) -> bool:
@@ -527,15 +511,7 @@ def _assigned_in(node: Node) -> Iterator[str]:
 
 def _is_end(node: Node, data: set[str]) -> bool:
     """Tell whether a bound is a finite number that depends on no parameter."""
-    return _is_finite(node) or (node.kind == "name" and node[0].text in data)
-
-
-def _is_finite(node: Node) -> bool:
-    """Tell whether a node is a literal finite real number, maybe signed."""
-    if node.kind == "unary" and node[0].text in ("+", "-"):
-        node = node[1]
-    text = node[0].text.replace("_", "") if node.kind == "number" else "i"
-    return not text.endswith("i") and float(text) < float("inf")  # 1i is complex
+    return is_finite(node) or (node.kind == "name" and node[0].text in data)
 
 
 def improper(blocks: Mapping[str, Node]) -> list[tuple[int, str]]:

@@ -79,6 +79,17 @@ def _is_word(node: Node | None, name: str) -> bool:
     return node is not None and node.kind == "name" and node[0].text == name
 
 
+def is_clamp(node: Node) -> bool:
+    """Tell whether a statement is ``target += pseudo_log_lik(...);``."""
+    return (
+        node.kind == "assignment"
+        and _is_word(node[0], "target")
+        and node[1].text == "+="
+        and node[2].kind == "call"
+        and node[2][0].text == CLAMP
+    )
+
+
 @dataclass
 class Template(Expressions):
     """Check of a program against the template, block by block.
@@ -119,10 +130,10 @@ class Template(Expressions):
             declaration = "int<lower=0, upper=1> emit_y_rep;"
             self._find(generated, f"y_rep is drawn under if (emit_y_rep): declare {declaration}")
         for kind in ("transformed_data", "transformed_parameters", "model_block", "generated"):
+            self.block = kind
             if kind == "transformed_parameters" and "parameters_block" in blocks:
                 self._parameters(blocks["parameters_block"])
             if kind in blocks:
-                self.block = kind
                 outside = dict(self.scope)
                 self._statements(blocks[kind].present)
                 if kind == "model_block":  # its variables end with it
@@ -235,7 +246,15 @@ class Template(Expressions):
             return frozenset((name,))
         return self.scope[name].sources if name in self.scope else frozenset()
 
+    def _sizes_of(self, node: Node) -> tuple[Node, ...]:
+        """Return declared sizes; none in transformed data, where stanli does not check them."""
+        return () if self.block == "transformed_data" else super()._sizes_of(node)
+
     # Statements
+
+    def concerns_records(self, node: Node) -> bool:
+        """Tell whether a statement names records, or has the clamp, whatever that is given."""
+        return super().concerns_records(node) or any(map(is_clamp, every(node)))
 
     def _statements(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -245,14 +264,14 @@ class Template(Expressions):
         """Analyse a statement, and note what cannot be followed."""
         if self.block == "generated" and node.kind == "if_else" and self._switched(node):
             return
+        clamped = {id(part[2]) for part in every(node) if is_clamp(part)}
         for part in every(node):
             self._check_construct(part)
-        named = names_in(node) & self.of_records()
+            if part.kind == "call" and part[0].text == CLAMP and id(part) not in clamped:
+                self._find(part, f"{CLAMP} stands in target += {CLAMP}(...); and nowhere else.")
         try:
-            if not named:
-                self.of_all(node)
-            elif node.kind in ("sampling", "call_statement"):
-                self._past_the_clamp(node, named)
+            if self.concerns_records(node) and node.kind in ("sampling", "call_statement"):
+                self._past_the_clamp(node, names_in(node) & self.of_records())
             else:
                 super().statement(node)
         except Unclear as error:
@@ -305,7 +324,7 @@ class Template(Expressions):
         """Analyse an assignment that names records, to a variable or to target."""
         if _is_word(node[0], "target"):
             called = node[2][0].text if node[2].kind == "call" else ""
-            if called == CLAMP and node[1].text == "+=":
+            if is_clamp(node):
                 self._clamp(node, node[2])
             elif called in SUMS and node[1].text == "+=":
                 self.clamps += 1

@@ -85,12 +85,14 @@ class Expressions:
         scope: known facts about variables, by name.
         depth: number of the user's functions around the current expression.
         calls: names of the user's functions that were called with records so far.
+        wide: line of each expression in which a record has, or may have, several numbers.
     """
 
     functions: Mapping[str, Node]
     scope: dict[str, Value] = field(default_factory=dict)
     depth: int = field(default=0, kw_only=True)
     calls: list[str] = field(default_factory=list, kw_only=True)
+    wide: list[int] = field(default_factory=list, kw_only=True)
 
     def value(self, node: Node) -> Value:
         """Return the known facts about an expression.
@@ -98,6 +100,13 @@ class Expressions:
         Raises:
             Unclear: it is not known on what it depends, or whether it may raise an error.
         """
+        value = self._value(node)
+        depth, base = split_type(value.type)
+        if value.by_record and depth + stan.RANK.get(base, 2) != 1:
+            self.wide.append(node.line)
+        return value
+
+    def _value(self, node: Node) -> Value:
         kind = node.kind
         if kind == "number":
             text = node[0].text
@@ -277,6 +286,7 @@ class Expressions:
             dict(zip(names, arguments, strict=True)),
             depth=self.depth + 1,
             calls=self.calls,
+            wide=self.wide,
         )
         return inside.body(function, body)
 
@@ -309,13 +319,17 @@ class Expressions:
         """Return the names of variables with a value for each record."""
         return {name for name, value in self.scope.items() if value.by_record}
 
+    def concerns_records(self, node: Node) -> bool:
+        """Tell whether a statement names records; the effect of any other is the same for all."""
+        return not names_in(node).isdisjoint(self.of_records())
+
     def statement(self, node: Node) -> None:
         """Analyse a statement; one that names no records is unrestricted.
 
         Raises:
             Unclear: the statement names records and cannot be followed.
         """
-        if not names_in(node) & self.of_records():
+        if not self.concerns_records(node):
             self.of_all(node)
         elif node.kind == "block":
             self.nested(node.present)
@@ -335,9 +349,7 @@ class Expressions:
         """Record the variables that a statement declares, which are the same for all records."""
         if node.kind == "declaration":
             for part in node.present[1:]:
-                self.scope[part[0].text] = Value(
-                    declared_type(node[0]), sizes=declared_sizes(node[0])
-                )
+                self.scope[part[0].text] = Value(declared_type(node[0]), sizes=self._sizes_of(node))
 
     def nested(self, nodes: Sequence[Node]) -> None:
         """Analyse the statements of a nested block, whose variables end with it."""
@@ -408,8 +420,12 @@ class Expressions:
             self._check(node, name, by_record, kind, assigned)
             self.scope[name] = Value(
                 kind, by_record, assigned.sources if assigned else frozenset(),
-                () if by_record else sizes,
+                () if by_record else self._sizes_of(node),
             )  # fmt: skip
+
+    def _sizes_of(self, node: Node) -> tuple[Node, ...]:
+        """Return the sizes that the variables of a declaration certainly have."""
+        return declared_sizes(node[0])
 
     def assign(self, node: Node) -> frozenset[str]:
         """Analyse an assignment to a whole variable of records, or to some of its columns.
