@@ -85,7 +85,7 @@ class Program:
     """A program with data, evaluated at the same parameter values whatever the records are."""
 
     def __init__(self, text: str, data: dict[str, Any]) -> None:
-        program = StanProgram("mutant", text, text, False)
+        program = StanProgram("mutant", text, text)
         self.bound: EmbeddedBinding = EmbeddedEngine().translate(program).bind(data)
         model = self.bound._evaluator(emit=1, emit_y_rep=1)
         size = model.param_unc_num()

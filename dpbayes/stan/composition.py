@@ -22,8 +22,10 @@ from dpbayes.stan.program import (
     functions_in,
     name_of,
     without_comments,
+    written_from,
 )
-from dpbayes.stan.proof.syntax import Node, Unreadable, parse
+from dpbayes.stan.proof.syntax import Node, Unreadable, every, parse
+from dpbayes.stan.proof.template import CLAMP, is_clamp
 
 SEPARATOR = "__"  # before a column's label, which does not contain it: names stay distinct
 DIVERGENCE = "divergence"
@@ -87,7 +89,28 @@ def composed(pieces: Sequence[Piece]) -> StanProgram:
             "",
         )
     )
-    return StanProgram("sequence", text, text, all(piece.program.bundled for piece in pieces))
+    program = written_from("sequence", text, [piece.program for piece in pieces])
+    if not program.bundled:
+        _check_clamp(program)
+    return program
+
+
+def _check_clamp(program: StanProgram) -> None:
+    """Raise ProgramError unless the clamp is in a program once, as the statement in its model."""
+    blocks = parse(program.text).present
+    calls = [
+        part
+        for block in blocks
+        if block.kind != "functions_block"
+        for part in every(block)
+        if part.kind == "call" and part[0].text == CLAMP
+    ]
+    model = next(block for block in blocks if block.kind == "model_block")
+    if len(calls) != 1 or not any(is_clamp(part) and part[2] is calls[0] for part in model.present):
+        raise ProgramError(
+            f"{program.name}.stan has {CLAMP} in it more than once: a column's program needs one "
+            f"statement target += {CLAMP}(log_lik_i, weights, anchor, clip_lower, clip_upper);"
+        )
 
 
 def _heading(pieces: Sequence[Piece]) -> Iterator[str]:

@@ -28,7 +28,7 @@ from dpbayes.stan.composition import (
     functions_of,
 )
 from dpbayes.stan.families import FAMILIES, Family, register_family
-from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram
+from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram, written_from
 
 _SHARED = (*CONTRACT_DATA, *OPTIONAL_DATA, "rows")
 # By rule: data, the outcomes of both parts, the record's log-likelihood and its replicate. P and R
@@ -120,7 +120,7 @@ def joined(name: str) -> StanProgram:
         for number, (label, part) in enumerate(family.parts.items(), start=1)
     ]
     text = "\n".join((*_blocks(family, parts), ""))
-    return StanProgram(family.name, text, text, bundled=True)
+    return written_from(family.name, text, [part.program for part in parts])
 
 
 def _blocks(family: Family, parts: list[_PartProgram]) -> Iterator[str]:

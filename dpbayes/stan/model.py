@@ -88,6 +88,9 @@ class Regression:
             **part_data(family, formula.outcome),
             **family.stan_data(formula.outcome, self.priors),
         }
+        if not program.bundled:
+            own = constants.keys() - family.switches.keys()
+            check_constants(program, PRIVATE, own, rows_public=schema.rows.public)
         scale = None
         if text := family.settings.get("sigma"):
             scale = Formula(f"`{formula.outcome.name}` {text}", schema, drawn)

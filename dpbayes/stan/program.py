@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,7 +64,8 @@ class StanProgram:
         name: file name without ending.
         source: text as written.
         text: text with includes expanded, each onto one line, so that line numbers stay the user's.
-        bundled: True for the programs in stan_models/, which the tests cover.
+        bundled: True for the programs in stan_models/, and those that dpbayes writes from them,
+            which the tests cover; never for a text that a caller passes.
         listing: text for reading: included files with their own lines and comments.
 
     Examples:
@@ -77,7 +78,7 @@ class StanProgram:
     name: str
     source: str
     text: str
-    bundled: bool
+    bundled: bool = field(default=False, init=False)
     listing: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
@@ -139,7 +140,8 @@ class StanProgram:
         source = _read_text(path, f"Stan program {str(path)!r}")
         directories = (path.parent, stan_directory() / "include")
         listing = _expand(source, directories, whole=True)
-        return cls(path.stem, source, _expand(source, directories), bundled, listing)
+        program = cls(path.stem, source, _expand(source, directories), listing)
+        return _marked(program, bundled=bundled)
 
     @property
     def counted(self) -> bool:
@@ -261,6 +263,16 @@ class StanProgram:
 
     def _broken(self, message: str) -> ProgramError:
         return ProgramError(f"{self.name}.stan breaks the contract: {message}")
+
+
+def written_from(name: str, text: str, programs: Iterable[StanProgram]) -> StanProgram:
+    """Return a program that dpbayes itself writes from others; bundled if all of these are."""
+    return _marked(StanProgram(name, text, text), bundled=all(p.bundled for p in programs))
+
+
+def _marked(program: StanProgram, *, bundled: bool) -> StanProgram:
+    object.__setattr__(program, "bundled", bundled)
+    return program
 
 
 def _read_text(path: Path, description: str) -> str:

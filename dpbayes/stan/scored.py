@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from dpbayes.stan.composition import Piece, PieceOfProgram
-from dpbayes.stan.program import StanProgram, stan_directory
+from dpbayes.stan.program import StanProgram, stan_directory, written_from
 
 BLOCKS = ("transformed data", "parameters", "transformed parameters")
 DATA = """\
@@ -141,4 +141,4 @@ class _Scored(PieceOfProgram):
         }
         parts["parameters"] += f"\n{PARAMETER}"
         listing = "\n".join(f"{name} {{\n{inside.rstrip()}\n}}" for name, inside in parts.items())
-        return StanProgram(f"{program.name}_given_scores", listing, listing, program.bundled)
+        return written_from(f"{program.name}_given_scores", listing, [program])

@@ -46,7 +46,7 @@ def attacks():
     """Attacks that are not refused by name, and take the data and parameter of these tests."""
     for table in (OTHERS, ERRORS, *TABLES.values()):
         for name, changes in table.items():
-            program = StanProgram("attack", "", attack(*changes), False)
+            program = StanProgram("attack", "", attack(*changes))
             declared = {*program.declared("data")}
             given = {*CONTRACT_DATA} <= declared <= {*GIVEN, "emit_y_rep"}
             if given and all(piece in program.text for piece in NAMED):

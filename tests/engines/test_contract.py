@@ -777,7 +777,7 @@ def test_engines_that_cannot_be_made_by_name():
 def test_a_syntax_error_shows_the_compilers_message(engine, wrong, message, line):
     text = f"data {{\n  {wrong}\n}}\nparameters {{ real mu; }}\nmodel {{ mu ~ normal(K, 1); }}\n"
     with pytest.raises(ProgramError, match=message) as caught:
-        engine.compile(StanProgram("my model", text, text, bundled=False))
+        engine.compile(StanProgram("my model", text, text))
     shown = str(caught.value)
     assert shown.startswith("my model.stan does not compile:\n")
     assert f"line {line}, " in shown

@@ -108,7 +108,7 @@ def test_what_cmdstan_says_is_kept_apart(tmp_path, opened, message):
     said = f"Exception: model_namespace::log_prob: y[1] is {SECRET}"
     executable.write_text(f"#!/bin/sh\n{opened}\necho '{said}' >&2\necho '{said}'\nexit 70\n")
     executable.chmod(executable.stat().st_mode | stat.S_IXUSR)
-    program = StanProgram("mine", GOOD, GOOD, bundled=False)
+    program = StanProgram("mine", GOOD, GOOD)
     with pytest.raises((EngineError, ProgramError), match=message) as caught:
         Run(executable, program, tmp_path, seed=1).tables({0: ["sample"]})
     assert str(SECRET) not in str(caught.value)

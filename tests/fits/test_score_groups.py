@@ -18,7 +18,7 @@ from dpbayes.mechanisms.score.inference import NoisySum
 from dpbayes.mechanisms.score.rounds import Rounds
 from dpbayes.mechanisms.score.simulated import Simulator
 from dpbayes.privacy.noise import StudyNoise
-from dpbayes.stan.program import StanProgram, stan_directory
+from dpbayes.stan.program import StanProgram, stan_directory, written_from
 from tests.cmdstan import NEEDS_CMDSTAN
 from tests.programs import family_of_ones_own
 
@@ -81,7 +81,8 @@ def test_density_of_a_normal_variable_and_laplace_noise():
             "model { target += noisy_groups_lpdf([r]' | [v]', b); }\n"
         )
     )
-    compiled = get_engine("embedded").compile(StanProgram("mixed", text, text, True))
+    mixed = written_from("mixed", text, [StanProgram.for_inference("noisy_groups")])
+    compiled = get_engine("embedded").compile(mixed)
     for sd, b in ((0.01, 1.0), (1.0, 1.0), (30.0, 1.0), (1.0, 0.0)):
         bound = compiled.bind({"n": 1, "v": sd**2, "b": b})
         at = np.linspace(-4, 4, 9) * (sd + b)

@@ -197,7 +197,7 @@ def test_the_program_is_released_with_the_rows(plain):
     assert set(files) == {"synthetic_1.csv", "sequence.stan", "guarantee.json"}
     statement = json.loads(files["guarantee.json"])
     assert (
-        dpb.StanProgram("sequence", *[files["sequence.stan"].decode()] * 2, False).sha256
+        dpb.StanProgram("sequence", *[files["sequence.stan"].decode()] * 2).sha256
         == (statement["program"]["sha256"])
     )
     assert [m["formula"] for m in statement["settings"]["model"]] == [

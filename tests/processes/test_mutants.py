@@ -60,7 +60,7 @@ class Runner:
 
 
 def proved(text: str) -> bool:
-    return prove(StanProgram("mutant", text, text, False)).proved
+    return prove(StanProgram("mutant", text, text)).proved
 
 
 def used(text: str) -> list[int]:

@@ -57,7 +57,7 @@ def test_json_data(seed, text, tmp_path):
 @functools.cache
 def compiled():
     text = _expand(GOOD, (stan_directory() / "include",))
-    program = dpb.StanProgram("good", GOOD, text, False)
+    program = dpb.StanProgram("good", GOOD, text)
     return program, EmbeddedEngine().compile(program)
 
 

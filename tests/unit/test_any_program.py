@@ -30,7 +30,7 @@ DATA = dpb.Schema({"y": dpb.Column("y", "continuous", lower=0, upper=1)})
 def test_scrambled_programs(seed):
     """Pieces of programs in any order: of every kind of statement and expression."""
     text = scrambled(texts(), ODD, seed)
-    program = dpb.StanProgram("mine", text, text, False)
+    program = dpb.StanProgram("mine", text, text)
     proof = prove(program)
     assert proof.proved == (not proof.findings)
     with contextlib.suppress(DpbayesError):

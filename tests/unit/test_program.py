@@ -1,5 +1,7 @@
 """The contract by name: each error shows the line to add or to change."""
 
+import dataclasses
+import pickle
 import re
 from pathlib import Path
 
@@ -19,6 +21,16 @@ def test_bundled_programs_keep_the_contract_by_name(family):
     program.check_names()
     assert program.bundled
     assert "emit_y_rep" in program.declared("data")
+
+
+def test_a_text_that_is_passed_is_never_bundled():
+    """Bundled programs are not read, so that nobody else may say of a text that it is one."""
+    ours = dpb.StanProgram.for_family("gamma")
+    with pytest.raises(TypeError, match="bundled"):
+        dpb.StanProgram("mine", GOOD, GOOD, bundled=True)
+    assert not dpb.StanProgram("gamma", ours.source, ours.text, ours.listing).bundled
+    assert not dataclasses.replace(ours, text=GOOD).bundled
+    assert pickle.loads(pickle.dumps(ours)) == ours
 
 
 def test_includes_keep_line_numbers(tmp_path):

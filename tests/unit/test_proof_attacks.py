@@ -15,7 +15,7 @@ every_table = pytest.mark.parametrize("table", ALL)
 def program(text: str, changes) -> StanProgram:
     """The program of an attack, with nothing checked by name."""
     text = _expand(attack(text, changes), (stan_directory() / "include",))
-    return StanProgram("attack", text, text, False)
+    return StanProgram("attack", text, text)
 
 
 @every_table

@@ -255,7 +255,19 @@ def test_a_clamp_that_is_not_alone_is_no_column(tmp_path):
     (piece,) = pieces(tmp_path, HALF)
     text = piece.program.text.replace("clip_upper);\n}", "clip_upper) + 1;\n}")
     with pytest.raises(dpb.ProgramError, match="with nothing added to it"):
-        composed([Piece("c", "c ~ 1", StanProgram("mine", text, text, False))])
+        composed([Piece("c", "c ~ 1", StanProgram("mine", text, text))])
+
+
+def test_a_clamp_in_brackets_is_no_column(tmp_path):
+    """It is found by its text, and one in brackets would add records twice."""
+    (piece,) = pieces(tmp_path, HALF)
+    for more in ("(pseudo_log_lik)(log_lik_i", "(pseudo_log_lik(log_lik_i"):
+        call = f"target += {more}, weights, anchor, clip_lower, clip_upper)"
+        call += ")" * (call.count("(") - call.count(")")) + ";\n}\ngenerated"
+        text = piece.program.text.replace("}\ngenerated", call, 1)
+        assert text != piece.program.text
+        with pytest.raises(dpb.ProgramError, match=r"more than once|cannot be a column"):
+            composed([Piece("c", "c ~ 1", StanProgram("mine", text, text))])
 
 
 def test_a_file_may_sum_blocks(tmp_path):
