@@ -215,12 +215,20 @@ def _counted(file: File, reader: Any, layout: FileLayout, schema: Schema | None)
     of several columns it has separators: an empty line is no record, and is ignored only at the
     end of the file.
     """
-    width = len(next(reader))
+    names = next(reader)
+    width = len(names)
     rows = first_empty = 0
     line = reader.line_num + layout.skipped
+    declared = () if schema is None else schema.columns
+    if any(_breaks(name) and name.strip() not in declared for name in names):
+        raise DataError(
+            f"{file.where}: a name in its first line goes over several lines and is no declared "
+            "column. If it begins with a stray quotation mark, it holds records. Mend the mark, or "
+            "rename the column."
+        )
     for row in reader:
         before, line = line, reader.line_num + layout.skipped
-        if schema is not None and line > before + 1:
+        if line > before + 1:
             _check_breaks(file, layout, schema, row, before + 1)
         if not row and width > 1:
             first_empty = first_empty or line
@@ -259,22 +267,29 @@ def _check_last_line(file: File, layout: FileLayout) -> None:
 
 
 def _check_breaks(
-    file: File, layout: FileLayout, schema: Schema, row: Sequence[str], line: int
+    file: File, layout: FileLayout, schema: Schema | None, row: Sequence[str], line: int
 ) -> None:
     """Raise DataError if a field spans several lines and is not a declared level.
 
     A field that begins with a stray quotation mark holds all records up to the next such mark.
+    Without a schema no level is declared.
     """
+    columns = {} if schema is None else schema.columns
     for number, (name, field) in enumerate(zip(layout.header, row, strict=False), start=1):
-        column = schema.columns.get(name.strip())
-        if ("\n" in field or "\r" in field) and (column is None or field not in column.levels):
+        column = columns.get(name.strip())
+        if _breaks(field) and (column is None or field not in column.levels):
             # Without a row of names, what stands in its place is a record.
             named = number if column is None else repr(name.strip())
             raise DataError(
                 f"{file.where}: line {line}: a field of column {named} goes over several lines "
                 "and is no declared level. If it begins with a stray quotation mark, it holds "
-                "other records. Leave the column out of the file, or mend the mark."
+                "other records. Leave the column out of the file, or mend the mark; give the "
+                "schema if it declares such a level."
             )
+
+
+def _breaks(field: str) -> bool:
+    return "\n" in field or "\r" in field
 
 
 def _refuse_empty_line(file: File, line: int) -> NoReturn:
