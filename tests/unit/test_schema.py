@@ -248,3 +248,16 @@ def test_csv_missing_file(tmp_path):
 def test_unknown_column_is_suggested(schema):
     with pytest.raises(dpb.SchemaError, match="did you mean 'region'"):
         schema["regoin"]
+
+
+@pytest.mark.parametrize("rows", ["public", "noisy", {"noisy": 0.1}, 40])
+def test_rows_are_declared_in_python_as_in_a_file(rows):
+    column = {"type": "binary"}
+    read = dpb.Schema.from_dict({"rows": rows, "columns": {"x": column}})
+    assert dpb.Schema({"x": dpb.Column("x", **column)}, rows=rows) == read
+
+
+@pytest.mark.parametrize("rows", [0, 40.0, True, None, "many", [40]])
+def test_rows_that_are_no_declaration(rows):
+    with pytest.raises(dpb.SchemaError, match='must be "public", a whole number'):
+        dpb.Schema({"x": dpb.Column("x", "binary")}, rows=rows)
