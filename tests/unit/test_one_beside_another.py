@@ -18,6 +18,7 @@ import dpbayes as dpb
 from dpbayes.core.errors import DataError, SchemaError
 from dpbayes.core.frames import as_frame
 from dpbayes.records.fingerprint import cell_texts
+from dpbayes.records.formats import excel
 
 polars = pytest.importorskip("polars")
 LARGE = 2**53  # the next whole number is none of the floats of 64 bits
@@ -297,8 +298,16 @@ def test_persons_beside_one_without_a_number_are_counted_alike():
         cluster.check(pa.table({"p": [*identifiers * 2, None], "x": [0] * 9}))
 
 
-def test_a_number_in_a_workbook_is_no_day(tmp_path):
+@pytest.mark.parametrize("number", [float, int])
+def test_a_number_in_a_workbook_is_no_day(number, tmp_path, monkeypatch):
     """A workbook counts days from 1900: without a format for dates they would be other days."""
+    sheet = excel._sheet
+
+    def with_integers(*args):  # as .xls has them
+        name, (header, *rows), merged = sheet(*args)
+        return name, [header, *([number(cell) for cell in row] for row in rows)], merged
+
+    monkeypatch.setattr(excel, "_sheet", with_integers)
     read = workbook({"x": [18263, 18264]}, tmp_path)
     with pytest.raises(DataError, match="not days"):
         COLUMNS["days"].validate(read["x"])
