@@ -123,7 +123,7 @@ class InputOptions:
         None
     )
     encoding: Annotated[
-        str | None, typer.Option(help="Encoding of text: utf-8, cp1252, ... [detected].")
+        str | None, typer.Option(help="Encoding of text: cp1252, latin-1, ... [UTF-8].")
     ] = None
     sheet: Annotated[str | None, typer.Option(help="Sheet of a workbook [the only one].")] = None
     catalog: Annotated[str | None, typer.Option(help="SAS: file with value labels, .sas7bcat.")] = (

@@ -1,7 +1,8 @@
 """Conversion of pandas, polars and pyarrow frames to pandas, with the same values from each.
 
 Types that are recognised here decide nothing: the schema declares what a column is. A value becomes
-a number, a boolean or a text, as it would be read from a CSV file.
+a number, a boolean or a text, as it would be read from a CSV file. What it becomes depends on no
+other record: a column of whole numbers is not made one of floats because one of them is missing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from dpbayes.core.errors import DataError
+from dpbayes.core.errors import DataError, refused
 from dpbayes.core.lazy import needed, pd
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def as_frame(records: Frame) -> pd.DataFrame:
     if isinstance(records, pd.DataFrame):
         frame = records
     elif hasattr(records, "__arrow_c_stream__"):
-        frame = from_arrow(needed("pyarrow", "a frame that is not of pandas").table(records))
+        table = needed("pyarrow", "a frame that is not of pandas").table
+        with refused(DataError, "records have a column of a type that pyarrow does not read"):
+            frame = from_arrow(table(records))
     else:
         raise DataError(
             f"records are a {type(records).__name__}; expected a data frame of pandas, polars or "
@@ -59,9 +62,24 @@ def as_frame(records: Frame) -> pd.DataFrame:
 
 
 def from_arrow(table: pyarrow.Table) -> pd.DataFrame:
-    """Convert all columns of a pyarrow table; an index that pandas noted in it is ignored."""
-    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    """Convert all columns of a pyarrow table; an index that pandas noted in it is ignored.
+
+    Whole numbers beside a null stay whole: as floats, those above 2^53 would change with the null.
+    """
+    arrow = needed("pyarrow", "a table of pyarrow")
+    for place, column in enumerate(table.columns):
+        if arrow.types.is_dictionary(column.type) and not all(map(_distinct, column.chunks)):
+            name, plain = table.column_names[place], column.cast(column.type.value_type)
+            table = table.set_column(place, name, plain)
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
     return frame
+
+
+def _distinct(chunk: pyarrow.DictionaryArray) -> bool:
+    """True if a dictionary's values can be categories of pandas: different, and none missing."""
+    values = chunk.dictionary
+    nulls = values.is_null(nan_is_null=True).true_count
+    return not nulls and len(values.unique()) == len(values)
 
 
 def shortest(column: pd.Series) -> pd.Series:
@@ -81,10 +99,13 @@ def _plain(column: pd.Series) -> pd.Series:
             return shortest(column)
     elif isinstance(kind, pd.StringDtype):
         return column
-    elif pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind):
-        array = column.to_numpy(dtype=float, na_value=np.nan)
+    elif pd.api.types.is_float_dtype(kind):
+        array = column.to_numpy(na_value=np.nan)
         numbers = pd.Series(array, index=column.index, name=column.name)
-        return shortest(numbers) if "float32" in str(kind).lower() else numbers
+        return _plain(numbers)  # of 16, 32 or 64 bits
+    elif pd.api.types.is_integer_dtype(kind) and not column.hasnans:
+        unsigned = pd.api.types.is_unsigned_integer_dtype(kind)
+        return column.astype("uint64" if unsigned else "int64")
     elif isinstance(kind, pd.CategoricalDtype):  # by category: cell by cell can take minutes
         held = [*map(_cell, kind.categories.astype(object).tolist()), None]
         plain = np.array(held, dtype=object)[column.cat.codes]
@@ -109,8 +130,9 @@ def _cell(value: Any) -> Any:
             return value.item()
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return None
-    if isinstance(value, decimal.Decimal):
-        return float(value)
+    if isinstance(value, decimal.Decimal):  # such as whole numbers of 128 bits from DuckDB
+        whole = value.is_finite() and value == value.to_integral_value()
+        return _cell(int(value)) if whole else float(value)
     if isinstance(value, datetime.datetime):  # a Timestamp of pandas, too
         return _moment(value)
     if isinstance(value, datetime.date | datetime.time):

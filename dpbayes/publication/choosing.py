@@ -5,10 +5,10 @@ of the choice. It therefore has a ledger entry of its own, which is never void o
 drawn. The outcome stays in OUT/confidential until the release is there: the same command, repeated
 after a crash, continues with the choice that was paid for.
 
-Private draws inside a fit (the anchor of two stages, a noisy number of rows) are different: only
-the release shows them. The release's entry pays for them and is made before the release is drawn.
-If there is no release, because the fit failed or the budget was spent meanwhile, nothing of them
-has left, and nothing is owed.
+Private draws inside a fit are paid for by the release's entry. A noisy number of rows decides how
+many bins and groups there are, and so whether the fit fails: a job reserves the entry before it is
+drawn, and a fit that fails is paid for. The anchor of two stages is shown by the release alone: its
+entry is made before the release is drawn, and without a release nothing is owed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Release gate: reserve the cost, write to a hidden folder, and publish by one rename.
 
-1. Reserve the cost in the ledger.
+1. Reserve the cost in the ledger; a job does it before a fit that draws a noisy number of rows.
 2. Draw the data sets in memory, and make empty files of a public size in OUT/.dpbayes-ENTRY.
 3. Move the entry to ``writing``, and only then write synthetic data. From here on no signal
    interrupts the work until the release is in place.
@@ -31,6 +31,7 @@ from dpbayes.publication.room import room
 from dpbayes.publication.terms import NO_LEDGER, UNACCOUNTED, Say, Terms, require_secret_seed
 from dpbayes.records.chunked_overlap import identity_of
 from dpbayes.records.formats.catalog import CSV, writer
+from dpbayes.records.overlap import Identity
 from dpbayes.report.report import UTILITY, check_report, fit_report, release_report
 from dpbayes.report.utility_warnings import told
 from dpbayes.synthesis.fit import Fit
@@ -74,21 +75,32 @@ def publish(
     return release
 
 
-def release_into(output: Output, fit: Fit[Any], terms: Terms, say: Say = print) -> Release:
-    """Run steps 1 to 4 of the gate in a folder that is locked already."""
+def release_into(
+    output: Output,
+    fit: Fit[Any],
+    terms: Terms,
+    say: Say = print,
+    reserved: Payment | None = None,
+) -> Release:
+    """Run steps 1 to 4 of the gate in a folder that is locked already.
+
+    Args:
+        reserved: entry that was reserved before the fit (``paid_fit``); by default a new one.
+    """
     fit.check_sample(terms.datasets, accept=terms.accept, delta=terms.delta, rows=terms.rows)
     require_secret_seed(fit.task.settings)
     fit.mechanism.check_release()
     writer(terms.file_format).check(fit.task.schema)
     if terms.ledger is None:
         say(NO_LEDGER)
-    payment = terms.payment()
+    payment = terms.payment() if reserved is None else reserved
     work = Work(output.path, payment.entry)
-    identity = identity_of(fit.task.table)
+    identity = identity_of(fit.task.table) if reserved is None else None
     with contextlib.ExitStack() as to_the_end:
         try:
-            with uninterrupted():
-                payment.reserve(_owed(fit, terms), identity, output.path)
+            if identity is not None:
+                with uninterrupted():
+                    payment.reserve(_owed(fit.guarantee, terms), identity, output.path)
             with as_output_error(output.path, "Nothing was released."):
                 with payment.counted():
                     release = _draw(fit, terms, payment)
@@ -114,9 +126,42 @@ def release_into(output: Output, fit: Fit[Any], terms: Terms, say: Say = print) 
     return release
 
 
-def _owed(fit: Fit[Any], terms: Terms) -> Guarantee:
-    """Guarantee that the release's ledger entry pays for."""
-    guarantee = fit.guarantee if terms.owed is None else terms.owed
+def paid_fit(
+    output: Output,
+    make: Callable[[], Fit[Any]],
+    claim: Guarantee,
+    identity: Identity,
+    terms: Terms,
+    say: Say,
+) -> tuple[Fit[Any], Payment]:
+    """Reserve the cost of a release, then make its fit, which draws a noisy number of rows.
+
+    Bins and other settings follow the number, and the fit may fail because of it. A failure then
+    shows something of the number, and its cost counts; an interruption shows nothing.
+    """
+    payment = terms.payment()
+    with uninterrupted():
+        payment.reserve(_owed(claim, terms), identity, output.path)
+    try:
+        with payment.counted():
+            fit = make()
+            fit.check_sample(
+                terms.datasets, accept=terms.accept, delta=terms.delta, rows=terms.rows
+            )
+    except KeyboardInterrupt:
+        with uninterrupted(look=False):
+            payment.void()
+        raise
+    except BaseException:
+        if terms.ledger is not None:
+            say(f"The fit failed after its number of rows was drawn.{payment.reminder}")
+        raise
+    return fit, payment
+
+
+def _owed(claim: Guarantee, terms: Terms) -> Guarantee:
+    """Guarantee that the release's ledger entry pays for, by the claim for one data set."""
+    guarantee = claim if terms.owed is None else terms.owed
     return guarantee.for_datasets(terms.datasets, terms.delta)
 
 

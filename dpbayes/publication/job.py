@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,20 +139,28 @@ class Job:
             BudgetError, LedgerError, OutputError: as ``publish``, and before the fit if possible.
         """
         # Imported here: it draws figures, and matplotlib takes long to import.
-        from dpbayes.publication.gate import release_into, report_into
+        from dpbayes.publication.gate import paid_fit, release_into, report_into
 
         table = self._validated(records)
         for text in self._warnings(len(table)):
             say(WARNING + text)
         with held(self.out) as output:
             chosen = self._chosen(table, output, say)
-            fit = self._having_chosen(chosen).fit(
+            synthesizer, terms = self._having_chosen(chosen), self._terms(chosen)
+            make = functools.partial(
+                synthesizer.fit,
                 table,
                 allow_nonconvergence=self.allow_nonconvergence,
                 checkpoint=output.checkpoint,
             )
+            reserved = None
+            if synthesizer.schema.rows.share:
+                claim, identity = synthesizer.guarantee(), identity_of(table)
+                fit, reserved = paid_fit(output, make, claim, identity, terms, say)
+            else:
+                fit = make()
             _say_what_was_kept(fit, say)
-            release = release_into(output, fit, self._terms(chosen), say)
+            release = release_into(output, fit, terms, say, reserved)
             if self.candidates[0].schema.rows.share:  # a noisy number has now been paid for
                 for text in fit.outlook.warnings:
                     say(WARNING + text)

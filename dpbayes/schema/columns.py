@@ -491,6 +491,11 @@ def _missing_codes(column: Column) -> tuple[str, ...]:
             f"{where}: missing = {declared!r} must be true, or a list of the codes that stand for "
             "a missing value."
         )
+    if any(isinstance(code, float) and abs(code) > MOST_LEVEL for code in declared):
+        raise SchemaError(
+            f"{where}: missing = {declared!r}: a code beyond ±{MOST_LEVEL:,} is not exact as a "
+            "float; write it as text or as a whole number."
+        )
     codes = tuple(dict.fromkeys(map(level_text, declared)))
     if any(not code.isprintable() or _inside(column, code) for code in codes):
         raise SchemaError(

@@ -111,13 +111,17 @@ def texts(values: pd.Series, date_format: str | None) -> pd.Series:
 def days(values: pd.Series, date_format: str | None) -> pd.Series:
     """Days since 1970-01-01, shape (n,); NaN for a text of another format, or with a time of day.
 
-    Numbers are taken as days.
+    Numbers are taken as days. Beside texts or missing values, in a column of objects, only integers
+    are: a workbook has floats, and counts its days from 1900.
     """
     if pd.api.types.is_bool_dtype(values) or pd.api.types.is_complex_dtype(values):
         return pd.Series(np.nan, index=values.index)
     if pd.api.types.is_numeric_dtype(values):
         return values.astype(float).where(values % 1 == 0)
+    counted = np.full(len(values), np.nan)
     if not pd.api.types.is_datetime64_any_dtype(values):
+        whole = [isinstance(x, int) and not isinstance(x, bool) for x in values]
+        counted[whole] = [float(x) for x, is_whole in zip(values, whole, strict=True) if is_whole]
         plain = values.map(_written)
         moments = pd.to_datetime(plain, format=date_format or ISO, errors="coerce")
         if date_format is not None:
@@ -128,7 +132,7 @@ def days(values: pd.Series, date_format: str | None) -> pd.Series:
     whole_days = nanoseconds.astype("datetime64[D]")
     at_midnight = whole_days.astype("datetime64[ns]") == nanoseconds  # false for NaT
     numbers = np.where(at_midnight, whole_days.astype(np.int64).astype(float), np.nan)
-    return pd.Series(numbers, index=values.index)
+    return pd.Series(np.where(np.isnan(counted), numbers, counted), index=values.index)
 
 
 def _written(value: Any) -> str:

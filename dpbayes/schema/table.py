@@ -37,7 +37,8 @@ class Schema:
 
     Attributes:
         columns: columns by name.
-        rows: declaration of the number of records.
+        rows: declaration of the number of records, or what ``Rows.parse`` reads, such as "noisy"
+            or a whole number.
         rules: texts of rules that hold in every record (``rules.Rule``).
         keep: formulas of regressions that synthetic data should reproduce.
         identifiers: names of columns of the file that are dropped.
@@ -63,6 +64,8 @@ class Schema:
     keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.rows, Rows):
+            object.__setattr__(self, "rows", Rows.parse(self.rows))
         for key, kind in (("rules", "rules"), ("keep", "formulas")):
             object.__setattr__(self, key, texts_of(key, kind, getattr(self, key)))
         _ = self.kept, self.asked  # parsed here, so that errors come at construction

@@ -1,6 +1,8 @@
 """The command as users run it: exit codes, files, messages. Some of it in a process of its own."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -386,3 +388,14 @@ def test_candidates_from_the_shell(folder):
     statement = json.loads((folder / "out" / "release" / "guarantee.json").read_text())
     assert statement["basis"] == "strict"
     assert any("no chain has to converge" in text for text in statement["assumptions"])
+
+
+def test_the_package_itself_is_run_as_the_command():
+    runs = [
+        subprocess.run(
+            [*words, "list"], capture_output=True, text=True, check=True, env=command.ENVIRONMENT
+        ).stdout
+        for words in ([command.COMMAND], [sys.executable, "-m", "dpbayes"])
+    ]
+    assert "censored-weighted" in runs[0]
+    assert runs[0] == runs[1]

@@ -36,6 +36,7 @@ FLOORS = [
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 TOP = len(FLOORS)  # dpbayes/__init__.py, which is above all and imported by nobody
+FLOOR["__main__"] = TOP  # runs the command
 # Within mechanisms: base is below the folders, of which some draw from posterior and tables.
 ROOMS = [
     ["base", "forecast", "predictive", "survival"],

@@ -221,12 +221,34 @@ NUMBERS = dpb.Schema.from_dict({"columns": {"x": NUMBER}})
 
 @pytest.mark.parametrize("marks", [('"', '"'), ('"so', 'so"'), ('"so', '"so'), ('"', '"so')])
 def test_a_stray_quotation_mark_swallows_no_record(marks, tmp_path):
-    """In a column that nobody declared, so that no value of it is checked."""
+    """In a column that nobody declared, so that no value of it is checked, or without a schema."""
     (tmp_path / "d.csv").write_text(OPEN.format(*marks))
-    with pytest.raises(DataError, match=r"line 3: a field of column 2 goes|not a regular CSV"):
-        dpb.read_records(tmp_path / "d.csv", NUMBERS)
+    for schema in (NUMBERS, None):
+        with pytest.raises(DataError, match=r"line 3: a field of column 2 goes|not a regular CSV"):
+            dpb.read_records(tmp_path / "d.csv", schema)
     with pytest.raises(DataError, match=r"line 3: a field of column 2 goes|not a regular CSV"):
         dpb.open_records(tmp_path / "d.csv", NUMBERS, chunk_rows=2)
+
+
+@pytest.mark.parametrize("schema", [NUMBERS, None])
+def test_a_stray_quotation_mark_among_the_names_swallows_no_record(schema, tmp_path):
+    (tmp_path / "d.csv").write_text('x,"note\n1,fine\n2,fine"\n3,fine\n')
+    with pytest.raises(DataError, match="a name in its first line goes over several lines"):
+        dpb.read_records(tmp_path / "d.csv", schema)
+
+
+def test_a_declared_name_may_have_two_lines(tmp_path):
+    (tmp_path / "d.csv").write_text('x,"no\nte"\n1,2\n')
+    declared = dpb.Schema.from_dict({"columns": {"x": NUMBER, "no\nte": NUMBER}})
+    assert declared.validate(dpb.read_records(tmp_path / "d.csv", declared)).shape == (1, 2)
+
+
+@pytest.mark.parametrize("schema", [NUMBERS, None])
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+def test_a_stray_mark_in_a_file_of_one_column(schema, ends, tmp_path):
+    (tmp_path / "d.csv").write_bytes(ends.join(["x", "1", '"2', '3"', "4", ""]).encode())
+    with pytest.raises(DataError, match=r"line 3: a field of column .* goes over several lines"):
+        dpb.read_records(tmp_path / "d.csv", schema)
 
 
 def test_quotation_marks_that_close(tmp_path):

@@ -178,7 +178,7 @@ def test_values_are_shown_only_when_asked(schema, records, change, values):
         ("a,b\n1,2\n\n4,5\n", "line 3 is empty"),
         ("a,b\n1,2\n4\n", "line 3 has 1 fields, the header has 2"),
         ("a,b\n1,2\n4,5,\n", "line 3 has 3 fields, the header has 2"),
-        ('a,b\n"1\n",2\n4,"5\n\n",6\n', "line 6 has 3 fields, the header has 2"),
+        ('a,b\n"1\n",2\n4,"5\n\n",6\n', "line 2: a field of column 1 goes over"),
         ("a" * 131_073 + ",b\n1,2\n", "line 1: field larger than field limit"),
         ("a,b\n1," + "2" * 131_073 + "\n", "line 2: field larger than field limit"),
         ('a,b\n1,"2\n', "not a regular CSV"),
@@ -188,6 +188,15 @@ def test_bad_csv(text, message, tmp_path):
     (tmp_path / "d.csv").write_text(text)
     with pytest.raises(dpb.DataError, match=message):
         dpb.read_records(tmp_path / "d.csv")
+
+
+def test_lines_are_counted_with_those_inside_of_fields(tmp_path):
+    (tmp_path / "d.csv").write_text('a,b\n"1\n",2\n4,"5\n\n",6\n')
+    columns = {
+        name: dpb.Column(name, "categorical", levels=["1\n", "2", "5\n\n"]) for name in ("a", "b")
+    }
+    with pytest.raises(dpb.DataError, match="line 6 has 3 fields, the header has 2"):
+        dpb.read_records(tmp_path / "d.csv", dpb.Schema(columns))
 
 
 def test_csv_levels_that_look_missing_are_kept(tmp_path):
@@ -208,7 +217,9 @@ def test_csv_of_very_many_columns(tmp_path):
 def test_csv_fields_stay_in_their_columns(tmp_path):
     """A quoted comma or line is part of a field; blank lines at the end are no rows."""
     (tmp_path / "d.csv").write_text('a,b\n"1,5","x\ny"\n2,\n\n')
-    read = dpb.read_records(tmp_path / "d.csv")
+    level = dpb.Column("b", "categorical", levels=["x\ny", "z"], missing=True)
+    number = dpb.Column("a", "categorical", levels=["1,5", "2"])
+    read = dpb.read_records(tmp_path / "d.csv", dpb.Schema({"a": number, "b": level}))
     assert read["a"].tolist() == ["1,5", "2"]
     assert read["b"].tolist()[0] == "x\ny"
     assert read["b"].isna().tolist() == [False, True]
@@ -237,3 +248,16 @@ def test_csv_missing_file(tmp_path):
 def test_unknown_column_is_suggested(schema):
     with pytest.raises(dpb.SchemaError, match="did you mean 'region'"):
         schema["regoin"]
+
+
+@pytest.mark.parametrize("rows", ["public", "noisy", {"noisy": 0.1}, 40])
+def test_rows_are_declared_in_python_as_in_a_file(rows):
+    column = {"type": "binary"}
+    read = dpb.Schema.from_dict({"rows": rows, "columns": {"x": column}})
+    assert dpb.Schema({"x": dpb.Column("x", **column)}, rows=rows) == read
+
+
+@pytest.mark.parametrize("rows", [0, 40.0, True, None, "many", [40]])
+def test_rows_that_are_no_declaration(rows):
+    with pytest.raises(dpb.SchemaError, match='must be "public", a whole number'):
+        dpb.Schema({"x": dpb.Column("x", "binary")}, rows=rows)

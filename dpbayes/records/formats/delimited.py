@@ -1,9 +1,10 @@
 """Delimited text, with detection of separator, encoding and decimal mark.
 
 The separator is the one with which the header has most declared names, then most names; a space is
-taken only for declared names. The encoding follows from a byte order mark, or is UTF-8, or
-Windows-1252. A decimal comma is assumed if the numbers can be read in no other way; an ambiguous
-file is refused until the mark is given. Records that are read after a wrong guess fit no schema.
+taken only for declared names. The encoding follows from a byte order mark, is UTF-8, or is given as
+an option: no byte of a record decides how the others are read. A decimal comma is assumed if the
+numbers can be read in no other way; an ambiguous file is refused until the mark is given. Records
+that are read after a wrong guess fit no schema.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from dpbayes.schema.values import NO_FIELD
 LONGEST = 2**22  # characters of the header line
 BLOCK = 2**20  # characters read at once
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "|"}
+TITLES = {"utf-8-sig": "UTF-8", "cp1252": "Windows-1252"}
 Numeric = dict[str, list[str]]  # numeric columns, each with its codes of missing values
 _ESCAPES = (
     *(b"+AAo-1", b"1\\n1", b"1\\x0a1", b"1\\u000a1", b"~\n1", b"\x1b$B0!\n\x1b(B", b"\x0e0\n\x0f"),
@@ -126,7 +128,7 @@ def _said(layout: FileLayout, decimal: str) -> str:
     mark = SEPARATORS.get(layout.separator, repr(layout.separator))
     if len(layout.header) == 1 and " " in layout.header[0]:
         mark += " (one column: if spaces separate fields, `separator=space`)"
-    text = {"utf-8-sig": "UTF-8", "cp1252": "Windows-1252"}.get(layout.encoding, layout.encoding)
+    text = TITLES.get(layout.encoding, layout.encoding)
     return f"separator {mark}, decimal mark {decimal!r}, {text}"
 
 
@@ -136,20 +138,19 @@ def _regular(file: File, how: Reading, schema: Schema | None) -> FileLayout:
     Raises:
         DataError: as ``read``.
     """
-    for encoding in _encodings(file, how):
-        unread = f"{file.where} cannot be read as {encoding} text"
-        with contextlib.suppress(UnicodeError), refused(DataError, unread, but=UnicodeError):
-            return _checked(file, encoding, how, schema)
-    if how.encoding is not None:
-        raise DataError(f"{file.where} is not {how.encoding} text; give another `encoding`.")
+    encoding = _encoding(file, how)
+    unread = f"{file.where} cannot be read as {encoding} text"
+    with contextlib.suppress(UnicodeError), refused(DataError, unread, but=UnicodeError):
+        return _checked(file, encoding, how, schema)
+    title = how.encoding or TITLES.get(encoding, encoding)
     raise DataError(
-        f"{file.where} is neither UTF-8 nor Windows-1252 text. If it is text, give its "
-        "`encoding`; if not, name its format by the ending or `input_format`."
+        f"{file.where} is not {title} text; give its `encoding`, such as cp1252 (older files of "
+        "Windows) or latin-1. If it is no text, name its format by the ending or `input_format`."
     )
 
 
-def _encodings(file: File, how: Reading) -> list[str]:
-    """Encodings to try, in order."""
+def _encoding(file: File, how: Reading) -> str:
+    """Encoding as given or as a byte order mark says, else UTF-8; no record affects it."""
     if how.encoding is not None:
         try:
             name = codecs.lookup(how.encoding).name
@@ -162,13 +163,13 @@ def _encodings(file: File, how: Reading) -> list[str]:
             ) from None
         if not keeps:
             raise DataError(f"encoding = {how.encoding!r} can make several lines of one.")
-        return ["utf-8-sig" if name == "utf-8" else name]
+        return "utf-8-sig" if name == "utf-8" else name
     with file.opened() as stream:
         start = stream.read(4)
     for mark, name in _MARKS.items():
         if start.startswith(mark):
-            return [name]
-    return ["utf-8-sig", "cp1252"]
+            return name
+    return "utf-8-sig"
 
 
 def _keeps_lines(encoding: str) -> bool:
@@ -215,12 +216,20 @@ def _counted(file: File, reader: Any, layout: FileLayout, schema: Schema | None)
     of several columns it has separators: an empty line is no record, and is ignored only at the
     end of the file.
     """
-    width = len(next(reader))
+    names = next(reader)
+    width = len(names)
     rows = first_empty = 0
     line = reader.line_num + layout.skipped
+    declared = () if schema is None else schema.columns
+    if any(_breaks(name) and name.strip() not in declared for name in names):
+        raise DataError(
+            f"{file.where}: a name in its first line goes over several lines and is no declared "
+            "column. If it begins with a stray quotation mark, it holds records. Mend the mark, or "
+            "rename the column."
+        )
     for row in reader:
         before, line = line, reader.line_num + layout.skipped
-        if schema is not None and line > before + 1:
+        if line > before + 1:
             _check_breaks(file, layout, schema, row, before + 1)
         if not row and width > 1:
             first_empty = first_empty or line
@@ -259,22 +268,29 @@ def _check_last_line(file: File, layout: FileLayout) -> None:
 
 
 def _check_breaks(
-    file: File, layout: FileLayout, schema: Schema, row: Sequence[str], line: int
+    file: File, layout: FileLayout, schema: Schema | None, row: Sequence[str], line: int
 ) -> None:
     """Raise DataError if a field spans several lines and is not a declared level.
 
     A field that begins with a stray quotation mark holds all records up to the next such mark.
+    Without a schema no level is declared.
     """
+    columns = {} if schema is None else schema.columns
     for number, (name, field) in enumerate(zip(layout.header, row, strict=False), start=1):
-        column = schema.columns.get(name.strip())
-        if ("\n" in field or "\r" in field) and (column is None or field not in column.levels):
+        column = columns.get(name.strip())
+        if _breaks(field) and (column is None or field not in column.levels):
             # Without a row of names, what stands in its place is a record.
             named = number if column is None else repr(name.strip())
             raise DataError(
                 f"{file.where}: line {line}: a field of column {named} goes over several lines "
                 "and is no declared level. If it begins with a stray quotation mark, it holds "
-                "other records. Leave the column out of the file, or mend the mark."
+                "other records. Leave the column out of the file, or mend the mark; give the "
+                "schema if it declares such a level."
             )
+
+
+def _breaks(field: str) -> bool:
+    return "\n" in field or "\r" in field
 
 
 def _refuse_empty_line(file: File, line: int) -> NoReturn:

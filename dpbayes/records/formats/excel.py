@@ -42,9 +42,20 @@ def read(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     _check_merged(file, merged)
     check_names(file.where, names, f"the first row of sheet {name!r}")
     width = range(len(names))
-    cells = {at: [None if row[at] == "" else row[at] for row in records] for at in width}
+    cells = {at: [_value(row[at]) for row in records] for at in width}
     frame = pd.DataFrame({at: pd.Series(cells[at], dtype=object) for at in width})
     return RecordsRead(frame.set_axis(names, axis="columns"), f"sheet {name!r}")
+
+
+def _value(cell: Any) -> Any:
+    """Value of a cell, None if it is empty.
+
+    Whole numbers are floats in every kind of workbook; as integers they would be taken for days
+    since 1970 in a column of dates, where a workbook counts from 1900.
+    """
+    if cell == "":
+        return None
+    return float(cell) if isinstance(cell, int) and not isinstance(cell, bool) else cell
 
 
 def _sheet(file: File, book: Any, sheet_name: str | None) -> tuple[str, list[list[Any]], Any]:

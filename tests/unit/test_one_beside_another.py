@@ -1,0 +1,319 @@
+"""A value is read as the same level, number or day whatever stands in the other records."""
+
+import datetime
+import decimal
+import sqlite3
+
+import duckdb
+import numpy as np
+import openpyxl
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pyreadstat
+import pytest
+
+import dpbayes as dpb
+from dpbayes.core.errors import DataError, SchemaError
+from dpbayes.core.frames import as_frame
+from dpbayes.records.fingerprint import cell_texts
+from dpbayes.records.formats import excel
+
+polars = pytest.importorskip("polars")
+LARGE = 2**53  # the next whole number is none of the floats of 64 bits
+LEVELS = [str(LARGE), str(LARGE + 1), "0", "1", "2", "1.5", "a", "b", "2020-01-02"]
+MISSING = ("refused", "-9", str(LARGE + 3), "2.5")
+COLUMNS = {
+    "levels": dpb.Column("x", "categorical", levels=LEVELS, missing=MISSING),
+    "numbers": dpb.Column("x", "continuous", lower=0, upper=1e15, missing=MISSING[:3]),
+    "days": dpb.Column("x", "date", lower="1970-01-01", upper="2030-01-01", missing=MISSING),
+}
+DAY = datetime.date(2020, 1, 2)
+MOMENT = datetime.datetime(2020, 1, 2)
+VALUES = [
+    *(1, 1.5, 3.25, 18263, LARGE, LARGE + 1, LARGE + 3, 2**63, "1.0", "a", " 1", "TRUE"),
+    *("2020-01-02", str(LARGE + 1), True, decimal.Decimal(LARGE + 1), DAY, MOMENT),
+]
+OTHERS = [
+    *(None, float("nan"), 2.5, -9, LARGE, "", "refused", "1.5", True, DAY),
+    decimal.Decimal("1.5"),
+]
+
+
+def columns_of(columns, make):
+    """Columns that a container can hold; some take no values of two types."""
+    made = {}
+    for name, values in columns.items():
+        try:
+            made[name] = make(values)
+        except (TypeError, ValueError, OverflowError, RuntimeWarning, pa.ArrowException):
+            continue
+    return made
+
+
+def of_one_type(values):
+    """The values, unless a typed container would convert one to the type of the other."""
+    if len({type(value) for value in values if value is not None}) > 1:
+        raise TypeError
+    return values
+
+
+def frame_of(kind):
+    def make(columns, path):
+        alike = (lambda values: values) if kind is object else of_one_type
+        made = columns_of(columns, lambda values: pd.array(alike(values), dtype=kind))
+        return pd.DataFrame({name: pd.Series(values) for name, values in made.items()})
+
+    return make
+
+
+def categories(columns, path):
+    return pd.DataFrame(
+        columns_of(columns, lambda values: pd.Categorical(pd.Series(values, dtype=object)))
+    )
+
+
+def array(values):
+    return pa.array(of_one_type(values))
+
+
+def arrow(columns):
+    return pa.table(columns_of(columns, array))
+
+
+def dictionaries(columns, path):
+    return pa.table(columns_of(columns, lambda values: array(values).dictionary_encode()))
+
+
+def dictionaries_with_null(columns, path):
+    return pa.table(
+        columns_of(columns, lambda values: array(values).dictionary_encode(null_encoding="encode"))
+    )
+
+
+def frame_of_polars(columns, path):
+    def series(values):
+        made = polars.Series(of_one_type(values), strict=True)
+        if made.dtype == polars.Int128:  # pyarrow has no such numbers
+            raise TypeError
+        return made
+
+    return polars.DataFrame(columns_of(columns, series))
+
+
+def parquet(columns, path):
+    pa.parquet.write_table(arrow(columns), path / "a.parquet")
+    return dpb.read_records(path / "a.parquet")
+
+
+def parquet_in_chunks(columns, path):
+    parquet(columns, path)
+    schema = dpb.Schema({"x": COLUMNS["levels"]})
+    (chunk,) = dpb.open_records(path / "a.parquet", schema).read()
+    return chunk()
+
+
+def feather(columns, path):
+    pa.feather.write_feather(arrow(columns), path / "a.feather")
+    return dpb.read_records(path / "a.feather")
+
+
+def duck(columns, path):
+    table = arrow(columns)
+    place = path / "a.duckdb"
+    place.unlink(missing_ok=True)
+    with duckdb.connect(str(place)) as connection:
+        connection.register("given", table)
+        connection.execute("CREATE TABLE people AS SELECT * FROM given")
+    return dpb.read_records(f"duckdb:///{place}", query="people")
+
+
+def sqlite(columns, path):
+    place = path / "a.sqlite"
+    place.unlink(missing_ok=True)
+    fit = {  # SQLite has no other types
+        name: [str(x) if isinstance(x, datetime.date | decimal.Decimal) else x for x in values]
+        for name, values in columns.items()
+        if 2**63 not in values
+    }
+    with sqlite3.connect(place) as connection:
+        connection.execute(f"CREATE TABLE people ({', '.join(map(repr, fit))})")
+        marks = ", ".join("?" * len(fit))
+        rows = list(zip(*fit.values(), strict=True))
+        connection.executemany(f"INSERT INTO people VALUES ({marks})", rows)
+    return dpb.read_records(f"sqlite:///{place}", query="people")
+
+
+def text(columns, path, separator=","):
+    frame = pd.DataFrame({name: pd.Series(v, dtype=object) for name, v in columns.items()})
+    frame.to_csv(path / "a.csv", index=False, sep=separator)
+    return dpb.read_records(path / "a.csv")
+
+
+def semicolons(columns, path):
+    return text(columns, path, ";")
+
+
+def is_nan(value):
+    return isinstance(value, float) and np.isnan(value)
+
+
+def workbook(columns, path):
+    book = openpyxl.Workbook()
+    for row in [list(columns), *zip(*columns.values(), strict=True)]:
+        book.active.append([None if is_nan(x) else x for x in row])
+    book.save(path / "a.xlsx")
+    return dpb.read_records(path / "a.xlsx")
+
+
+def of_statistics(write, ending):
+    """File of numbers, texts or dates in each column, as pyreadstat writes it."""
+
+    def plain(values):
+        present = [x for x in values if x is not None and not is_nan(x)]
+        if all(isinstance(x, int | float) for x in present):
+            return pd.Series([np.nan if x is None else x for x in values], dtype=float)
+        if len({type(x) for x in present}) > 1 or isinstance(present[0], decimal.Decimal):
+            raise TypeError
+        return pd.Series([None if is_nan(x) else x for x in values], dtype=object)
+
+    def make(columns, path):
+        write(pd.DataFrame(columns_of(columns, plain)), path / f"a.{ending}")
+        return dpb.read_records(path / f"a.{ending}")
+
+    return make
+
+
+CONTAINERS = {
+    **{str(kind): frame_of(kind) for kind in (object, "Int64", "UInt64", "Float64", "boolean")},
+    "arrow in pandas": frame_of(pd.ArrowDtype(pa.int64())),
+    "decimals in pandas": frame_of(pd.ArrowDtype(pa.decimal128(30, 2))),
+    "categories": categories,
+    "arrow": lambda columns, path: arrow(columns),
+    "dictionaries": dictionaries,
+    "dictionaries with a null": dictionaries_with_null,
+    "polars": frame_of_polars,
+    "parquet": parquet,
+    "parquet in chunks": parquet_in_chunks,
+    "feather": feather,
+    "duckdb": duck,
+    "sqlite": sqlite,
+    "csv": text,
+    "csv with semicolons": semicolons,
+    "workbook": workbook,
+    "stata": of_statistics(pyreadstat.write_dta, "dta"),
+    "spss": of_statistics(pyreadstat.write_sav, "sav"),
+    "sas": of_statistics(pyreadstat.write_xport, "xpt"),
+}
+
+
+def turned(i, j):
+    """True if the other record stands before the one that is compared."""
+    return (i + j) % 2 == 1
+
+
+def code(column, cells, place):
+    """Validated value of a cell, None if missing; the error's class if the cells are refused."""
+    try:
+        value = column.validate(cells.reset_index(drop=True))[place]
+    except DataError:
+        return DataError
+    return None if pd.isna(value) else value
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_a_value_is_the_same_beside_any_other(container, kind, tmp_path):
+    column, make = COLUMNS[kind], CONTAINERS[container]
+    alone = as_frame(make({f"v{i}": [v] for i, v in enumerate(VALUES)}, tmp_path))
+    others = as_frame(make({f"w{j}": [w] for j, w in enumerate(OTHERS)}, tmp_path))
+    pairs = {
+        f"v{i}w{j}{'r' * turned(i, j)}": [w, v] if turned(i, j) else [v, w]
+        for i, v in enumerate(VALUES)
+        for j, w in enumerate(OTHERS)
+    }
+    beside = as_frame(make(pairs, tmp_path))
+    compared = 0
+    for name in beside:
+        v, _, w = name.rstrip("r").partition("w")
+        if v not in alone or f"w{w}" not in others:
+            continue
+        if code(column, others[f"w{w}"], 0) is DataError:
+            continue  # the other record is refused, and the table with it
+        compared += 1
+        expected = code(column, alone[v], 0)
+        assert code(column, beside[name], int(name.endswith("r"))) == expected, (pairs[name], name)
+    assert compared or (container, kind) == ("boolean", "days")
+
+
+def test_whole_numbers_beside_a_missing_one_stay_apart(tmp_path):
+    """The attack: 2^53 and 2^53 + 1 were one level if, and only if, another record was missing."""
+    numbers = [LARGE, LARGE + 1, None]
+    for frame in (
+        parquet({"x": numbers}, tmp_path),
+        as_frame(arrow({"x": numbers})),
+        as_frame(pd.DataFrame({"x": pd.array(numbers, dtype="Int64")})),
+        as_frame(polars.DataFrame({"x": numbers})),
+        duck({"x": numbers}, tmp_path),
+    ):
+        assert COLUMNS["levels"].validate(frame["x"]).tolist()[:2] == LEVELS[:2]
+
+
+def test_whole_numbers_of_128_bits_are_exact(tmp_path):
+    query = f"SELECT unnest([{LARGE}::HUGEINT, {LARGE + 1}::HUGEINT]) AS x"
+    records = dpb.read_records("duckdb://", query=query)
+    assert COLUMNS["levels"].validate(records["x"]).tolist() == LEVELS[:2]
+
+
+@pytest.mark.parametrize("codes", [(LARGE + 1, 1.5), (str(LARGE + 1), "1.5")])
+def test_a_code_of_a_missing_value_is_no_number_beside_it(codes):
+    column = dpb.Column("x", "categorical", levels=[str(LARGE), "a"], missing=codes)
+    values = column.validate(pd.Series([LARGE, LARGE + 1, 1.5, "a"], dtype=object))
+    assert values.isna().tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize("codes", [(float(LARGE) * 2,), (-1e20,)])
+def test_a_large_code_must_be_exact(codes):
+    with pytest.raises(SchemaError, match="not exact as a float"):
+        dpb.Column("x", "categorical", levels=["a", "b"], missing=codes)
+
+
+@pytest.mark.parametrize("level", [LARGE + 1, float(LARGE) * 2])
+def test_a_large_level_is_text(level):
+    with pytest.raises(SchemaError, match="a level that is a number lies within"):
+        dpb.Column("x", "categorical", levels=[level, "a"])
+
+
+def test_persons_beside_one_without_a_number_are_counted_alike():
+    identifiers = [LARGE, LARGE + 1, LARGE + 2, LARGE + 3]
+    cluster = dpb.Schema.from_dict(
+        {
+            "columns": {"p": {"type": "identifier"}, "x": {"type": "binary"}},
+            "cluster": {"column": "p", "most": 2},
+        }
+    ).cluster
+    cluster.check(pa.table({"p": identifiers * 2, "x": [0] * 8}))
+    with pytest.raises(DataError, match="1 rows have no identifier"):
+        cluster.check(pa.table({"p": [*identifiers * 2, None], "x": [0] * 9}))
+
+
+@pytest.mark.parametrize("number", [float, int])
+def test_a_number_in_a_workbook_is_no_day(number, tmp_path, monkeypatch):
+    """A workbook counts days from 1900: without a format for dates they would be other days."""
+    sheet = excel._sheet
+
+    def with_integers(*args):  # as .xls has them
+        name, (header, *rows), merged = sheet(*args)
+        return name, [header, *([number(cell) for cell in row] for row in rows)], merged
+
+    monkeypatch.setattr(excel, "_sheet", with_integers)
+    read = workbook({"x": [18263, 18264]}, tmp_path)
+    with pytest.raises(DataError, match="not days"):
+        COLUMNS["days"].validate(read["x"])
+
+
+def test_ledgers_recognise_numbers_beside_a_missing_one():
+    whole = pd.Series([1, 2, LARGE + 1])
+    beside = as_frame(pa.table({"x": [1, 2, LARGE + 1, None]}))["x"]
+    assert cell_texts(beside)[:3] == cell_texts(whole)
