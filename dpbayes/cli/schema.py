@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +12,12 @@ import typer
 
 from dpbayes.cli.options import RECORDS, Data, InputOptions, ShowValues, flattened
 from dpbayes.cli.streams import say, say_done
-from dpbayes.core.errors import OutputError, SchemaError
+from dpbayes.core.errors import DataError, OutputError, SchemaError
 from dpbayes.mechanisms import Marginals
 from dpbayes.publication.output import as_output_error
 from dpbayes.records.formats.source import File, is_address
 from dpbayes.schema import Schema
-from dpbayes.schema.draft import MARK, guesses, text
+from dpbayes.schema.draft import FEWEST, MARK, guesses, text
 from dpbayes.schema.editors import json_schema
 from dpbayes.stan.sequence import Sequence
 from dpbayes.synthesis.synthesizer import Synthesizer
@@ -43,6 +44,8 @@ def draft(
     if os.path.lexists(path):
         raise OutputError(f"--out {str(path)!r} exists; name a new file.")
     records = source.coded(data)
+    if records.frame.empty:
+        raise DataError("the records have no row: a draft is read off their values.")
     guessed = guesses(records.frame, records.labels, records.titles)
     content = text(guessed).encode()
     with as_output_error(path, "No schema was written."):
@@ -50,12 +53,27 @@ def draft(
         with open(handle, "wb") as stream:
             stream.write(content)
     # Names are not shown: in a file without a header they are values of a record.
+    if len(records.frame) < FEWEST:
+        say(
+            f"{len(records.frame)} rows only: bounds and levels are those of few records. Replace "
+            "all of them."
+        )
+    if sum(map(_is_value, records.frame.columns)) > len(records.frame.columns) / 4:
+        say(
+            "Names of columns look like values: if the file has no line of names, its first record "
+            "was taken for one. Add such a line."
+        )
     if left_out := sum(not guess.entry for guess in guessed.values()):
         say(f"Left out, with the reason in the file: {left_out} of {len(guessed)} columns.")
     say_done(
         f"Written: {path}, confidential (mode 0600). Replace what is marked GUESSED by what is "
         f"public, and take its name out of `{MARK}`; then: dpbayes schema check {path}"
     )
+
+
+def _is_value(name: str) -> bool:
+    """Tell whether a column's name is a number or a day."""
+    return re.fullmatch(r"[-+]?[\d.,:/ -]*\d[\d.,:/ -]*", name.strip()) is not None
 
 
 @schema_app.command()

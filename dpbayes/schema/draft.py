@@ -10,17 +10,17 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import tomli_w
 
 from dpbayes.core.lazy import pd
+from dpbayes.schema.suggestions import Guess, suggest
 from dpbayes.schema.values import NO_FIELD, WRITTEN, level_text
 
 MARK = "guessed"
-MOST_LEVELS = 60  # a column with more different texts holds names, notes or keys
+MOST_LEVELS = 400  # a column with more different texts is left out
 MOST_DIGITS = 6
 MOST = 1e99  # largest absolute value that a drafted bound can have
 LEAST = 1e-90  # smallest distance between drafted bounds
@@ -37,6 +37,11 @@ MOST_LABEL = 80  # characters of ``Column.label``: what a Stata file takes
 MOST_APART = 10  # range per different value, above which a count may be a set of groups
 _CODES = r"0\d+"  # leading zeros: codes, not numbers
 _DATES = r"\d{4}-\d{2}-\d{2}([ T].*)?"
+# Formats of days besides that of ISO 8601; the earlier one is taken if several fit.
+FORMATS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d")
+# Texts that programs and people write where there is no value, besides those that are always read
+# as missing (values.py).
+NO_VALUE = ("N/A", "n/a", "#N/A", "na", "null", "NULL", "Null", "<NA>", "?", "-", "--", "..")
 HEAD = """\
 # Draft of a schema. CONFIDENTIAL: all that is marked GUESSED was read off the records.
 #
@@ -49,25 +54,6 @@ rows = "public"  # or a number chosen without looking, or "noisy": see docs/sche
 
 
 Labels = Mapping[str, Mapping[Any, str]]  # by column: label by code
-
-
-@dataclass
-class Guess:
-    """Guessed schema entry of a column.
-
-    Attributes:
-        entry: guessed values by key of the schema; empty for a column that is left out.
-        why: comment for each key.
-        notes: comments on the column.
-    """
-
-    entry: dict[str, Any] = field(default_factory=dict)
-    why: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def say(self, key: str, value: object, why: str) -> None:
-        """Add a key, its guessed value, and the reason for it."""
-        self.entry[key], self.why[key] = value, why
 
 
 def guesses(
@@ -83,6 +69,7 @@ def guesses(
     by_column = {
         str(name): _guess(frame[name], (labels or {}).get(str(name), {})) for name in frame
     }
+    suggest(frame, by_column)
     for name, title in (titles or {}).items():
         _entitle(by_column[name], _one_line(title))
     return by_column
@@ -148,13 +135,23 @@ def _guess(values: pd.Series, labels: Mapping[Any, str]) -> Guess:
         )
         _levels(guess, names, "the file's value labels, in the order of their codes")
     else:
-        _unlabelled(guess, present)
+        codes = _written_codes(present)
+        _unlabelled(guess, present[~present.isin(codes)])
+        if codes and guess.entry:
+            guess.say("missing", codes, "texts that look like no value")
         if labels:
             known = ", ".join(f"{level_text(code)!r} {label!r}" for code, label in labels.items())
             guess.notes.append(f"Labels of single codes, perhaps of missing values: {known}.")
-    if len(present) < len(values) and guess.entry:
+    if len(present) < len(values) and guess.entry and "missing" not in guess.entry:
         guess.say("missing", True, "some rows have no value; for codes that say so, a list of them")
     return guess
+
+
+def _written_codes(present: pd.Series) -> list[str]:
+    """Texts such as N/A and null that stand for no value, if there are other values."""
+    texts = {value for value in present.unique().tolist() if isinstance(value, str)}
+    codes = sorted(text for text in texts if text.strip() in NO_VALUE)
+    return codes if present.isin(codes).mean() < 1 else []
 
 
 def _order(labelled: tuple[Any, str]) -> tuple[bool, Any, str]:
@@ -193,13 +190,14 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
         _levels(guess, [int(low), int(high)], "the only two values")
         return
     if whole and numbers.is_unique and len(numbers) >= FEWEST:
-        guess.notes.append("Whole numbers, another one in every row: a key of persons?")
-        return
-    if codes := _outlying(numbers):
-        shown = ", ".join(f"{code:g}" for code in codes)
         guess.notes.append(
-            f"Codes of missing values? {shown}. Then missing = [{shown}], and bounds without them."
+            "Whole numbers, another one in every row: a key of persons? Then "
+            'type = "identifier", which is dropped.'
         )
+        return
+    codes = _outlying(numbers)
+    numbers = numbers[~numbers.isin(codes)]
+    low, high = float(numbers.min()), float(numbers.max())
     count = whole and low >= 0 and high <= MOST_COUNT
     near = not whole and 0 < max(high - low, NEAR * max(abs(low), abs(high))) < LEAST
     bottom, top = (0.0, 0.0) if near else _bounds(low, high, 1.0 if whole else 0.0)
@@ -223,6 +221,10 @@ def _numbers(guess: Guess, numbers: pd.Series) -> None:
                 f"Many rows have exactly {shown}. If documentation says so: atoms = [{shown}], "
                 "for a table by marginals. Few families of a model take a column with atoms."
             )
+    if outside := [_plain(code) for code in codes if not bottom <= code <= top]:
+        guess.say(
+            "missing", outside, "far from the others: codes for no value? Or widen the bounds"
+        )
     guess.say("lower", _plain(bottom), "below the smallest value; what can it be at least?")
     guess.say("upper", _plain(top), "above the largest value; what can it be at most?")
     digits = _digits(numbers)
@@ -295,10 +297,31 @@ def _texts(guess: Guess, texts: pd.Series) -> None:
     distinct = sorted(set(texts.tolist()))
     if texts.str.fullmatch(_DATES).all():
         _days(guess, pd.to_datetime(texts, errors="coerce", format="ISO8601"))
-    elif len(distinct) > MOST_LEVELS or len(distinct) > max(2, len(texts) / 2):
-        guess.notes.append("Texts of which most are different: names, keys or notes.")
+    elif formats := _formats(distinct):
+        _days(guess, pd.to_datetime(texts, errors="coerce", format=formats[0]))
+        if guess.entry:
+            others = f"; {' and '.join(formats[1:])} fits, too" if formats[1:] else ""
+            guess.say("format", formats[0], f"how days are written{others}")
+    elif len(distinct) > MOST_LEVELS:
+        guess.notes.append(
+            f"{len(distinct):,} different texts, more than {MOST_LEVELS}: names, keys or notes? "
+            "Numbers and days are not read with signs, units or words beside them."
+        )
+    elif len(distinct) > max(2, len(texts) / 2):
+        guess.notes.append(
+            f"{len(distinct):,} different texts in {len(texts):,} rows: names, keys or notes?"
+        )
     else:
         _levels(guess, distinct, "texts that were found; are there others?")
+
+
+def _formats(texts: Sequence[str]) -> list[str]:
+    """Formats of days that all of the texts have."""
+    return [
+        each
+        for each in FORMATS
+        if not pd.to_datetime(pd.Series(texts), errors="coerce", format=each).isna().any()
+    ]
 
 
 def _days(guess: Guess, moments: pd.Series) -> None:

@@ -89,6 +89,22 @@ def test_from_a_file_to_a_release(survey):
     assert "there is one data set: " in done.stderr, "it was read"
 
 
+def test_a_draft_of_a_file_that_is_not_what_it_seems(tmp_path):
+    (tmp_path / "names.csv").write_text("a,b\n")
+    (tmp_path / "bare.csv").write_text("a,55,48980.63\nb,44,3.2\nc,33,1.5\n")
+    empty = dpbayes("schema", "draft", "names.csv", cwd=tmp_path)
+    assert empty.returncode == 2
+    assert "the records have no row" in empty.stderr
+    assert not (tmp_path / "names.toml").exists()
+    bare = dpbayes("schema", "draft", "bare.csv", cwd=tmp_path)
+    assert bare.returncode == 0
+    assert "2 rows only" in bare.stdout + bare.stderr
+    assert "if the file has no line of names, its first record was taken" in (
+        bare.stdout + bare.stderr
+    )
+    assert "48980" not in bare.stdout + bare.stderr
+
+
 def test_a_ledger_knows_the_records_in_another_format(survey):
     dpbayes("schema", "draft", "survey.dta", cwd=survey)
     confirm(survey)

@@ -16,7 +16,7 @@ from dpbayes.core.errors import DpbayesError
 from dpbayes.core.frames import as_frame
 from dpbayes.records.formats.reader import read_coded
 from dpbayes.schema.columns import KEYS
-from dpbayes.schema.draft import MARK, guesses, text
+from dpbayes.schema.draft import FORMATS, MARK, guesses, text
 from dpbayes.schema.editors import json_schema, key_descriptions
 from tests.fuzzing import many, numbers, said, scalars
 from tests.unit.test_any_input import schemas
@@ -63,7 +63,7 @@ def test_what_is_guessed():
         "sex": ("binary", None, None, (1, 2), None),
         "code": ("categorical", None, None, ("01", "02", "10"), None),
         "region": ("categorical", None, None, ("north", "south", "west"), None),
-        "score": ("count", 0, 1000, (), None),
+        "score": ("count", 0, 40, (), None),
         "born": ("date", 3652, 11687, (), None),  # from 1980-01-01 to 2001-12-31
         "one": ("count", 0, 1, (), None),
     }
@@ -84,15 +84,16 @@ def test_a_draft_reads_as_it_was_guessed_and_comments_each_guess():
     marked = sum(len(column.guessed) for column in schema.columns.values())
     assert draft.count("  # GUESSED: ") == marked
     reasons = {
-        "name": "Texts of which most are different: names, keys or notes.",
-        "person": "Whole numbers, another one in every row: a key of persons?",
+        "name": "40 different texts in 40 rows: names, keys or notes?",
+        "person": "Whole numbers, another one in every row: a key of persons? Then "
+        'type = "identifier", which is dropped.',
         "always": "The same value everywhere; a column needs two levels.",
         "none": "No row has a value.",
     }
     for name, why in reasons.items():
         assert f"# {why}\n# [columns.{name}] left out" in draft
         assert name not in schema.columns
-    assert "# Codes of missing values? 999." in draft
+    assert "\nmissing = [999]  # GUESSED: far from the others" in draft
 
 
 def test_what_is_missing_and_what_is_a_day():
@@ -112,6 +113,96 @@ def test_what_is_missing_and_what_is_a_day():
     assert schema["seen"].type == "date"
     assert schema["seen"].missing == ("",)
     assert schema.validate(frame)["wage"].isna().sum() == 5
+
+
+def test_days_in_other_formats():
+    days = pd.Series(pd.date_range("1978-03-01", periods=60, freq="17D"))
+    columns = {name: days.dt.strftime(name) for name in FORMATS}
+    early = days.dt.strftime("%Y").radd("05/04/")
+    found = guesses(pd.DataFrame({**columns, "early": early}))
+    for name in FORMATS:
+        assert found[name].entry["format"] == name
+        assert found[name].entry["lower"].year == 1978
+    assert "%d/%m/%Y fits, too" in found["early"].why["format"]
+
+
+def test_texts_for_no_value_and_true_reasons():
+    numbers = [str(k) for k in range(97)]
+    frame = pd.DataFrame(
+        {
+            "income": [*numbers, "N/A", "null", "?"],
+            "town": [f"town {k % 50}" for k in range(98)] + ["N/A"] * 2,
+            "dollars": [f"${k}" for k in range(100)],
+            "all": ["N/A"] * 100,
+        }
+    )
+    found = guesses(pd.concat([frame] * 5))
+    assert found["income"].entry["type"] == "count"
+    assert found["income"].entry["missing"] == ["?", "N/A", "null"]
+    assert len(found["town"].entry["levels"]) == 50
+    assert found["town"].entry["missing"] == ["N/A"]
+    many = guesses(pd.DataFrame({"x": [f"${k % 401}" for k in range(900)]}))["x"]
+    assert not many.entry
+    assert many.notes[0].startswith("401 different texts, more than 400: ")
+    assert guesses(pd.DataFrame({"age": [20, 31, -9, -6, 55] * 9}))["age"].entry["lower"] == -10
+
+
+def panel(rows=800):
+    rng = np.random.default_rng(2)
+    year = np.tile(np.arange(1980, 1988), rows // 8)
+    wage, bonus = rng.integers(0, 900, rows), rng.integers(0, 90, rows)
+    start = pd.Series(pd.date_range("1990-01-01", periods=rows))
+    town = rng.integers(0, 30, rows)
+    return pd.DataFrame(
+        {
+            "nr": np.repeat(rng.permutation(rows // 8), 8),
+            "year": year,
+            "wage": wage,
+            "bonus": bonus,
+            "total": wage + bonus,
+            "late": np.where(year > 1985, "yes", "no"),
+            "asked": np.where(year == 1986, rng.choice(["a", "b"], rows), None),
+            "town": town,
+            "region": np.arange(30)[town] // 10,
+            "start": start.dt.strftime("%Y-%m-%d"),
+            "end": (start + pd.to_timedelta(rng.integers(0, 9, rows), "D")).dt.strftime("%d.%m.%Y"),
+        }
+    )
+
+
+def test_what_columns_have_to_do_with_each_other():
+    found = guesses(panel())
+    notes = {name: "\n".join(guess.notes) for name, guess in found.items()}
+    assert not found["nr"].entry
+    assert "Each of 100 values stands in up to 8 rows: an identifier of persons?" in notes["nr"]
+    assert 'column = "nr"\nmost = 8' in notes["nr"]
+    assert 'rules = ["total == wage + bonus"]' in notes["total"]
+    assert "Follows from 'year'" in notes["late"]
+    assert "Follows from 'town'" in notes["region"]
+    assert "only_if = 'year == 1986'" in notes["asked"]
+    assert 'rules = ["start <= end"]' in notes["start"]
+    assert [notes[name] for name in ("year", "wage", "town", "end")] == [""] * 4
+
+
+def test_what_is_suggested_is_taken():
+    """A schema with the lines written in is one that the records fit."""
+    tree = tomllib.loads(text(guesses(panel())))
+    tree["columns"]["nr"] = {"type": "identifier"}
+    tree["cluster"] = {"column": "nr", "most": 8}
+    tree["columns"]["asked"]["only_if"] = "year == 1986"
+    tree["rules"] = ["total == wage + bonus", "start <= end"]
+    schema = dpb.Schema.from_dict(tree)
+    assert len(schema.validate(panel())) == 800
+    schema.check_cluster(panel())
+
+
+def test_nothing_is_suggested_of_columns_without_relations():
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame(rng.integers(0, 12, (600, 8)), columns=list("abcdefgh"))
+    frame["text"] = rng.choice(["u", "v", "w"], 600)
+    frame["gap"] = np.where(rng.random(600) < 0.3, None, "x")
+    frame.loc[frame["gap"].notna(), "gap"] = rng.choice(["s", "t"], int(frame["gap"].notna().sum()))
+    assert not any(guess.notes for guess in guesses(frame).values())
 
 
 def test_labels_are_levels_in_the_order_of_their_codes():

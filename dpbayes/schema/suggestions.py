@@ -1,0 +1,195 @@
+"""Suggestions of a draft that take several columns: clusters, conditions, and what follows.
+
+They are comments in the draft, with the lines to write. Like all of a draft they are read off the
+records, and hold only if documentation says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbayes.core.lazy import pd
+
+FEWEST_PERSONS = 20  # different values of an identifier
+MOST_OF_PERSON = 100  # rows of one person
+MOST_CONDITIONS = 20  # values of a column on which another may depend
+FEWEST_OF_VALUE = 5  # rows of each value, on average, from which a relation is no accident
+MOST_NUMBERS = 30  # numeric columns of which sums are looked for
+LOOKED_AT = 200  # rows in which a sum is looked for before it is tried in all
+NEAR = 1e-9  # relative error within which numbers are equal
+_TIMES = re.compile(r"year|month|week|quarter|wave|round|period|time|date|day", re.I)
+_NAMES = re.compile(
+    r"(?:^|_)(?:id|nr|pid|key|person|respondent|household|hhid)(?:$|_)|\w+id$", re.I
+)
+
+
+@dataclass
+class Guess:
+    """Guessed schema entry of a column.
+
+    Attributes:
+        entry: guessed values by key of the schema; empty for a column that is left out.
+        why: comment for each key.
+        notes: comments on the column.
+    """
+
+    entry: dict[str, Any] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def say(self, key: str, value: object, why: str) -> None:
+        """Add a key, its guessed value, and the reason for it."""
+        self.entry[key], self.why[key] = value, why
+
+    def leave_out(self, *notes: str) -> None:
+        """Drop the entry, for the reasons given in the notes."""
+        self.entry, self.why, self.notes = {}, {}, [*self.notes, *notes]
+
+
+def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
+    """Add comments on relations between columns to their guesses; leave out identifiers.
+
+    Args:
+        frame: plain records.
+        guesses: guessed entries by column.
+    """
+    by_name = {str(name): frame[name] for name in frame}
+    if frame.shape[0] < FEWEST_PERSONS or len(by_name) < frame.shape[1]:
+        return
+    codes = {name: pd.factorize(values)[0] for name, values in by_name.items()}
+    for name in [name for name in by_name if _is_identifier(name, codes)]:
+        most = int(np.bincount(codes[name][codes[name] >= 0]).max())
+        guesses[name].leave_out(
+            f"Each of {codes[name].max() + 1:,} values stands in up to {most} rows: an identifier "
+            "of persons? Then ε can be stated for all rows of a person:",
+            *_section("", f"column = {json.dumps(name)}"),
+            f"most = {most}  # rows of one person, at most: what is public?",
+            *_section(name, 'type = "identifier"'),
+        )
+    used = [name for name, guess in guesses.items() if guess.entry]
+    for name in used:
+        if condition := next(_conditions(name, used, by_name, codes), None):
+            guesses[name].notes.append(
+                f"Missing exactly where this is not true: only_if = {condition!r}?"
+            )
+        if other := next((o for o in used if _follows(codes[name], codes[o])), None):
+            guesses[name].notes.append(
+                f"Follows from {other!r}, each value of which has one value here: leave it out, "
+                "and add it to the synthetic rows?"
+            )
+    for name, formula in _sums(used, guesses, by_name):
+        guesses[name].notes.append(f'True in all rows: rules = ["{name} == {formula}"]?')
+    for first, second in itertools.permutations(
+        [name for name in used if guesses[name].entry["type"] == "date"], 2
+    ):
+        days = [_days(by_name[name], guesses[name]) for name in (first, second)]
+        both = ~(days[0].isna() | days[1].isna())
+        if both.any() and (days[0] <= days[1])[both].all() and (days[0] < days[1])[both].any():
+            guesses[first].notes.append(f'True in all rows: rules = ["{first} <= {second}"]?')
+
+
+def _section(column: str, line: str) -> tuple[str, str]:
+    title = f"[columns.{json.dumps(column)}]" if column else "[cluster]"
+    return title, line
+
+
+def _is_identifier(name: str, codes: Mapping[str, NDArray[Any]]) -> bool:
+    """Tell whether values repeat like an identifier's: a person, and in each row another wave."""
+    own = codes[name]
+    if own.min() < 0:  # an identifier has no missing value
+        return False
+    counts = np.bincount(own)
+    persons, most = len(counts), int(counts.max())
+    if not (persons >= FEWEST_PERSONS and 1 < most <= MOST_OF_PERSON and persons * 20 > len(own)):
+        return False
+    if _TIMES.search(name):
+        return False
+    if _NAMES.search(name):
+        return True
+    waves = (c for o, c in codes.items() if o != name and 1 < c.max() + 1 <= 2 * most)
+    return most * persons == len(own) and any(
+        c.min() >= 0 and len(np.unique(own * (c.max() + 1) + c)) == len(own) for c in waves
+    )
+
+
+def _conditions(
+    name: str, used: list[str], by_name: Mapping[str, pd.Series], codes: Mapping[str, NDArray[Any]]
+) -> Iterator[str]:
+    """Yield rules of one other column that tell exactly in which rows a column is missing."""
+    missing = codes[name] < 0
+    if not FEWEST_OF_VALUE <= missing.sum() <= len(missing) - FEWEST_OF_VALUE:
+        return
+    for other in used:
+        own = codes[other]
+        count = int(own.max()) + 1
+        if other == name or own.min() < 0 or not 2 <= count <= MOST_CONDITIONS:
+            continue
+        shares = np.bincount(own, missing, count) / np.bincount(own, minlength=count)
+        if set(shares.tolist()) == {0.0, 1.0}:
+            values = by_name[other].iloc[np.unique(own, return_index=True)[1][shares == 0]].tolist()
+            shown = [
+                repr(v) if isinstance(v, str) else f"{v:g}" if isinstance(v, float) else str(v)
+                for v in values
+            ]
+            yield (
+                f"{_word(other)} == {shown[0]}"
+                if len(shown) == 1
+                else f"{_word(other)} in [{', '.join(shown)}]"
+            )
+
+
+def _word(name: str) -> str:
+    return name if name.isidentifier() else f"`{name}`"
+
+
+def _follows(own: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Tell whether each value of another column comes with one value of a column, and not back."""
+    values, others = int(own.max()) + 1, int(other.max()) + 1
+    if own.min() < 0 or other.min() < 0 or not 2 <= values < others:
+        return False
+    if others * FEWEST_OF_VALUE > len(own):
+        return False
+    return len(np.unique(other.astype(np.int64) * values + own)) == others
+
+
+def _sums(
+    used: list[str], guesses: Mapping[str, Guess], by_name: Mapping[str, pd.Series]
+) -> Iterator[tuple[str, str]]:
+    """Yield numeric columns that are the sum, difference or product of two others in all rows."""
+    numeric = [n for n in used if guesses[n].entry["type"] in ("count", "continuous")]
+    if len(numeric) > MOST_NUMBERS:
+        return
+    numbers = {n: pd.to_numeric(by_name[n], errors="coerce").to_numpy(float) for n in numeric}
+    found: set[frozenset[str]] = set()
+    for first, second in itertools.combinations(numeric, 2):
+        a, b = numbers[first], numbers[second]
+        for sign, value in (("+", a + b), ("*", a * b)):
+            for name in numeric:
+                if name in (first, second) or frozenset((name, first, second)) in found:
+                    continue
+                if _are_equal(numbers[name][:LOOKED_AT], value[:LOOKED_AT]) and _are_equal(
+                    numbers[name], value
+                ):
+                    found.add(frozenset((name, first, second)))
+                    yield name, f"{_word(first)} {sign} {_word(second)}"
+
+
+def _are_equal(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    """Tell whether numbers are equal where both are known, and vary there."""
+    known = ~(np.isnan(one) | np.isnan(other))
+    if known.sum() < FEWEST_PERSONS or len(np.unique(one[known])) < 3:
+        return False
+    scale = NEAR * np.abs(one[known]).max()
+    return bool((np.abs(one[known] - other[known]) <= scale).all())
+
+
+def _days(values: pd.Series, guess: Guess) -> pd.Series:
+    return pd.to_datetime(values, errors="coerce", format=guess.entry.get("format", "ISO8601"))
