@@ -20,6 +20,7 @@ from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated
 from dpbayes.mechanisms.marginals.rows import RowMaker, synthetic_codes
 from dpbayes.mechanisms.marginals.structure import Structure, Walk, computed_by
 from dpbayes.mechanisms.tables.cells import (
+    NEAR,
     Axis,
     BinRule,
     TableCells,
@@ -194,9 +195,9 @@ class Marginals(ModelFreeMechanism):
         rule = self.bins
         if isinstance(rule, Mapping):
             rule = rule.get(column.name, "auto")
-        if column.levels or rule != "auto":
-            return make_axis(column, rule, None, 1)
-        return make_axis(column, auto_bins(column, rows * self.epsilon), None, 1)
+        if rule == "auto" and not column.levels:
+            rule = auto_bins(column, rows * self.epsilon)
+        return make_axis(column, rule, None, 1)
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         """Forecast the noise of margins and pair tables next to the mean count of their cells."""
@@ -250,10 +251,12 @@ def drawn_columns(schema: Schema) -> list[Column]:
 def auto_bins(column: Column, weight: float) -> BinRule:
     """Default number of bins of a numeric column, or their edges, from public facts.
 
-    Whole numbers up to ``UNIT_BINS`` apart have a bin each. Where the bounds are wide for the
-    values that may lie between them, some bins have equal width and the others (``CURVED``) become
-    narrower towards 0, or towards the bound nearest to it: values may be spread over the bounds or
-    crowd at one place, and public facts do not say which.
+    Up to ``UNIT_BINS`` steps of the column's grid have a bin each. Other edges of continuous
+    columns lie half-way between two values of the grid, as those of whole numbers do: an edge on a
+    value would put the value into one bin and half of its synthetic copies into another. Where the
+    bounds are wide for the values that may lie between them, some bins have equal width and the
+    others (``CURVED``) become narrower towards 0, or towards the bound nearest to it: values may be
+    spread over the bounds or crowd at one place, and public facts do not say which.
 
     Args:
         weight: public number of records times epsilon.
@@ -261,12 +264,16 @@ def auto_bins(column: Column, weight: float) -> BinRule:
     lower, upper = require_bounds(column)
     width = upper - lower
     bins = round(BINS * min(max(math.sqrt(weight / USUAL), 1), FINER))
-    if column.whole and width <= UNIT_BINS:
-        return int(width) + 1
+    steps = round(width / column.step)
+    if steps <= UNIT_BINS:
+        values = np.linspace(lower, upper, steps + 1)
+        return steps + 1 if column.whole else _half_steps(column, values[:-1])
     near, far = sorted((abs(lower), abs(upper)))
     one_sign = lower * upper > 0
-    if column.type == "date" or (one_sign and far <= WIDE * near and not column.whole):
+    if column.type == "date":
         return bins
+    if one_sign and far <= WIDE * near and not column.whole:
+        return _half_steps(column, np.linspace(lower, upper, bins + 1)[1:-1])
     centre = min(max(0.0, lower), upper)
     scale = 1.0 if column.type == "count" else near if one_sign else width / CROWDED
     low, high = np.arcsinh((np.array([lower, upper]) - centre) / scale)
@@ -274,9 +281,17 @@ def auto_bins(column: Column, weight: float) -> BinRule:
     values = np.sinh(fine) * scale + centre
     mixed = np.linspace(0, 1, POINTS + 1) * CURVED + (values - lower) / width * (1 - CURVED)
     edges = np.interp(np.linspace(0, 1, bins + 1), mixed, values)
-    edges = np.unique(np.rint(edges / column.step) * column.step)
-    inner = edges[(edges > lower) & (edges < upper)]
-    return [lower, *(float(edge) for edge in inner), upper]
+    if not column.whole:
+        return _half_steps(column, edges[1:-1])
+    inner = np.unique(np.rint(edges))
+    return [lower, *(float(edge) for edge in inner if lower < edge < upper), upper]
+
+
+def _half_steps(column: Column, edges: Floats) -> list[float]:
+    """Bounds, and between them the half step of the column's grid above each edge."""
+    lower, upper = require_bounds(column)
+    inner = np.unique(np.floor(edges / column.step + NEAR) + 0.5) * column.step
+    return [lower, *(float(edge) for edge in inner if lower < edge < upper), upper]
 
 
 class FittedMarginals(ModelFreeFitted[counting.Measurement]):
