@@ -36,11 +36,12 @@ class Asked(StudyNoise):
 KNOWN = {}
 
 
-def remembered(found, n, *, curve):
+def remembered(found, n, *, curve, offset):
     """Of the same noisy counts the same shares, without fitting them for every neighbour."""
-    key = found.mean.tobytes(), found.precision.tobytes(), n, curve.tobytes()
+    shape = b"" if offset is None else offset.tobytes()
+    key = found.mean.tobytes(), found.precision.tobytes(), n, curve.tobytes(), shape
     if key not in KNOWN:
-        KNOWN[key] = fit_shares(found, n, curve=curve)
+        KNOWN[key] = fit_shares(found, n, curve=curve, offset=offset)
     return KNOWN[key]
 
 

@@ -124,6 +124,8 @@ PAIR = table(4, 40, a=(ILL, 0), b=(ILL, 0))
 THIRD = table(3000, 3000, **{name: (PARTY, "a") for name in "abc"})
 WIDE = table(200, 200, **{name: (PARTY, "a") for name in "abcdefgh"})
 AGES = table(200, 200, age=({"type": "count", "upper": 30}, 3), ill=(ILL, 0), gone=(OPTIONAL, 0))
+# At ε = 50 a part of a bin needs one record or so: one more in a wide bin makes one more part.
+DIVIDED = table(60, 60, days=({"type": "count", "upper": 5000}, 4650), ill=(ILL, 0))
 # Two columns tell as much of the first: one record decides which of them is in its key.
 TIED = table(4, 40, **{name: (ILL, 0) for name in "abc"})
 TIED[1].loc[0, ["a", "b"]] = TIED[1].loc[1, ["a", "c"]] = 1
@@ -199,6 +201,12 @@ OF_TABLES = {
     "groups from exact margins": TableBug(
         "one record moves their ends", plants.groups_by_exact_margins, dpb.Marginals(1), AGES
     ),
+    "levels divided by exact counts": TableBug(
+        "one record makes a part more", plants.levels_by_exact_counts, dpb.Marginals(50), DIVIDED
+    ),
+    "bins counted for free before they are divided": TableBug(
+        "the parts come on top", plants.free_first_round, dpb.Marginals(50), DIVIDED
+    ),
     "bound of kept regressions not held": TableBug(
         "a record far out is longer", plants.loose_moments,
         dpb.Marginals(1, keep=["pay ~ ill"]), BOTH,
@@ -260,6 +268,7 @@ SHORT = {
     "measured, pairs": (dpb.Marginals(1), WIDE),
     "measured, δ": (dpb.Marginals(1, delta=1e-3), WIDE),
     "measured, three": (dpb.Marginals(50), THIRD),
+    "measured, divided": (dpb.Marginals(50), DIVIDED),
     "measured, keep": (dpb.Marginals(1, keep=["pay ~ ill"]), BOTH),
     "pegs": (dpb.Pegs(1, keys="schema"), PAIR),
     "pegs, order": (dpb.Pegs(1, m=1, share=0.95), TIED),

@@ -185,10 +185,10 @@ def coefficients(schema, data):
     ids=["without", "mode", "posterior"],
 )
 def test_an_interaction_is_kept(draw, delta, keep):
-    """Three columns together, which pair tables know nothing of: at ε = 3 within 5 errors.
+    """Three columns together, which pair tables know nothing of: at ε = 3 within 9 errors.
 
-    Without keep it is off by more than 20. One seed each: noise and rows are a normal error of 1.2
-    to 1.7, so that one of six coefficients is beyond 5 in a seed of 50 at most.
+    Without keep it is off by more than 20. Shrinkage takes 4 errors from it (mean of 22 data sets),
+    noise and rows have an sd of 1.6 at most: a run of 2,000 is beyond 9.
     """
     records, schema = people(), schema_of(keep)
     truth, errors = coefficients(schema, records)
@@ -198,7 +198,7 @@ def test_an_interaction_is_kept(draw, delta, keep):
     for name in ("job", "earnings"):
         assert abs(data[name].isna().mean() - records[name].isna().mean()) < 0.03
     if keep:
-        assert off.max() < 5
+        assert off.max() < 9
     else:
         assert off[3] > 20
 

@@ -8,6 +8,7 @@ import dpbayes as dpb
 from dpbayes.mechanisms.marginals import counting
 from dpbayes.mechanisms.marginals.budget import BudgetSplit
 from dpbayes.mechanisms.marginals.groups import Groups, merge
+from dpbayes.mechanisms.marginals.levels import ColumnLevels
 from dpbayes.privacy.noise import StudyNoise
 
 BINARY = {"type": "binary", "levels": ["no", "yes"]}
@@ -53,8 +54,8 @@ def test_few_records_do_not_pay_for_tables_of_three_columns():
 
     def parts(n, columns, epsilon=1.0, public=0):
         budget = BudgetSplit(epsilon, 1, StudyNoise(0))
-        given = [True] * public + [False] * (columns - public)
-        return counting.BudgetParts.of([10] * columns, given, n, budget)
+        shares = [np.full(10, 0.1)] * public + [None] * (columns - public)
+        return counting.BudgetParts.of([ColumnLevels(10, None, s) for s in shares], n, budget)
 
     assert parts(1_601, 5).triples == parts(61_395, 5).triples == 0
     assert parts(10**7, 2).triples == 0

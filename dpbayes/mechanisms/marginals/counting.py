@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.core.arrays import Floats, Ints, Mask
+from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.lazy import pd
 from dpbayes.mechanisms.marginals.analyses import Analysis, Answer, Moment
 from dpbayes.mechanisms.marginals.budget import UNIT, BudgetSplit
@@ -32,8 +32,9 @@ from dpbayes.mechanisms.marginals.groups import (
     merge,
     told_apart,
 )
+from dpbayes.mechanisms.marginals.levels import FIRST, ColumnLevels, axes_of, worth_dividing
 from dpbayes.mechanisms.marginals.margins import Shares, fit_shares, reconciled
-from dpbayes.mechanisms.tables.cells import TableCells
+from dpbayes.mechanisms.tables.cells import Axis, TableCells
 from dpbayes.records.chunks import ChunkedTable, Table, nothing
 from dpbayes.schema import Column as Declared
 from dpbayes.schema.rules import Values, numbers_of
@@ -58,11 +59,22 @@ class FineCounts:
         codes: shape (n, columns).
         sizes: number of fine levels by column.
         values: numbers of the columns that analyses use (``schema.rules``), shape (n,) each.
+        records: the records, where bins may be divided.
     """
 
     codes: Ints
     sizes: Sequence[int]
     values: Values = field(default_factory=dict)
+    records: pd.DataFrame | None = None
+
+    def on(self, axes: Mapping[int, Axis]) -> FineCounts:
+        """Counts on other fine levels of some columns."""
+        assert self.records is not None
+        codes, sizes = self.codes.copy(), list(self.sizes)
+        for j, axis in axes.items():
+            codes[:, j] = axis.encode(self.records[axis.column.name])
+            sizes[j] = axis.size
+        return replace(self, codes=codes, sizes=sizes)
 
     def margins(self) -> list[Ints]:
         """Exact counts of records by fine level, one array per column, shape (size,) each."""
@@ -108,6 +120,11 @@ class ChunkedCounts:
     cells: TableCells
     used: Sequence[Declared]
 
+    def on(self, axes: Mapping[int, Axis]) -> ChunkedCounts:
+        """Return ``FineCounts.on``; the records are encoded again when they are counted."""
+        every = tuple(axes.get(j, axis) for j, axis in enumerate(self.cells.axes))
+        return replace(self, cells=TableCells((), every))
+
     def margins(self) -> list[Ints]:
         """Return ``FineCounts.margins`` by one pass over the records."""
         return self._added(FineCounts.margins)
@@ -144,7 +161,7 @@ def _counted(
 
 def _counts(cells: TableCells, used: Sequence[Declared], records: pd.DataFrame) -> FineCounts:
     values = {column.name: numbers_of(column, records[column.name]) for column in used}
-    return FineCounts(cells.codes(records), [axis.size for axis in cells.axes], values)
+    return FineCounts(cells.codes(records), [axis.size for axis in cells.axes], values, records)
 
 
 def _sum(counts: list[Ints], others: list[Ints]) -> list[Ints]:
@@ -161,39 +178,13 @@ def counts_of(
 
 
 @dataclass(frozen=True)
-class ColumnLevels:
-    """Public facts about the fine levels of one column.
-
-    Attributes:
-        size: number of fine levels.
-        values: a number for each level of an ordered column, else None; NaN for the last level
-            where it stands for missing values.
-        shares: shares of the fine levels if the column is public, else None.
-        atoms: levels that are single values among bins.
-    """
-
-    size: int
-    values: Floats | None
-    shares: Floats | None = None
-    atoms: tuple[int, ...] = ()
-
-    @property
-    def curve(self) -> Mask:
-        """Mask of levels whose shares vary smoothly from one to the next, shape (size,)."""
-        if self.values is None:
-            return np.zeros(self.size, dtype=bool)
-        on_curve = np.isfinite(self.values)
-        on_curve[list(self.atoms)] = False
-        return on_curve
-
-
-@dataclass(frozen=True)
 class Measurement:
     """All noisy counts. They alone spend the budget; everything after them is post-processing.
 
     Attributes:
         n: public number of records.
-        columns: public facts, by column number.
+        columns: fine levels by column number, of public bins or of parts into which noisy counts
+            divided them.
         fine: noisy counts by fine level, of each column that is not public.
         fine_sds: sd of the noise in ``fine``, by column.
         tables: noisy counts of groups, by pair of columns (i < j).
@@ -225,11 +216,21 @@ class Measurement:
         n: int,
         budget: BudgetSplit,
     ) -> Measurement:
-        """Measure margins, then tables on groups that follow from the noisy margins."""
+        """Measure margins, then tables on groups that follow from the noisy margins.
+
+        The bins of some columns are counted first, and divided by their noisy counts: both rounds
+        together cost what the column's margin costs without.
+        """
         pairs = _some(columns, 2)
-        parts = BudgetParts.of(
-            [c.size for c in columns], [c.shares is not None for c in columns], n, budget
-        )
+        parts = BudgetParts.of(columns, n, budget)
+        if parts.first:
+            margins = counts.margins()
+            of_bins = {j: budget.counts(margins[j], part) for j, part in parts.first.items()}
+            columns = list(columns)
+            for j, bin_counts in of_bins.items():
+                finer_sd = budget.sd(parts.margins[j])
+                columns[j] = columns[j].by(bin_counts, budget.sd(parts.first[j]), finer_sd)
+            counts = counts.on({j: axis for j in of_bins if (axis := columns[j].axis) is not None})
         margins = counts.margins()
         fine = {j: budget.counts(margins[j], part) for j, part in parts.margins.items()}
         sds = {j: budget.sd(part) for j, part in parts.margins.items()}
@@ -241,8 +242,8 @@ class Measurement:
             if column.shares is not None:
                 shares = column.shares
             elif many or column.size > FEWEST:
-                margin = reconciled(fine[j], sds[j], [])
-                shares = fit_shares(margin, n, curve=column.curve).best()
+                margin = reconciled(fine[j], sds[j], column.sums)
+                shares = fit_shares(margin, n, curve=column.curve, offset=column.offset).best()
             groups.append(make_groups(shares, column.values, most))
         exact = dict(zip(pairs, counts.tables(pairs, [g.of for g in groups]), strict=True))
         if many:
@@ -295,9 +296,9 @@ class Measurement:
             if j not in self.fine:
                 shares.append(None)
                 continue
-            sums = _sums(j, self.coarse, self.tables, self.sd)
+            sums = column.sums + _sums(j, self.coarse, self.tables, self.sd)
             counts = reconciled(self.fine[j], self.fine_sds[j], sums)
-            shares.append(fit_shares(counts, self.n, curve=column.curve))
+            shares.append(fit_shares(counts, self.n, curve=column.curve, offset=column.offset))
         return shares
 
     @cached_property
@@ -310,6 +311,11 @@ class Measurement:
         return self._with([group.shares if k is None else k.drawn(rng) for group, k in self._both])
 
     @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Fine levels on which the columns were counted."""
+        return axes_of(self.columns)
+
+    @property
     def _both(self) -> Iterator[tuple[Groups, Shares | None]]:
         return zip(self.coarse, self.known, strict=True)
 
@@ -319,10 +325,11 @@ class Measurement:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
         """All noisy counts as a vector of public length, for audits; 0 for what was not counted."""
-        parts = list(self.fine.values())
+        parts = [_padded(counts, self.columns[j].most) for j, counts in self.fine.items()]
+        parts += [counts for column in self.columns for counts, *_ in column.sums]
         for number, most in ((2, UNORDERED * MOST + 1), (3, MERGED + 1)):
             for columns in _some(self.columns, number):
-                room = np.zeros([min(self.columns[j].size, most) for j in columns])
+                room = np.zeros([min(self.columns[j].most, most) for j in columns])
                 table = (self.tables if number == 2 else self.triples).get(columns)
                 if table is not None:
                     room[tuple(slice(size) for size in table.shape)] = table
@@ -336,7 +343,8 @@ class BudgetParts:
     """Shares of the budget, and sizes of tables, by public facts.
 
     Attributes:
-        margins: share for the margin of each column that is not public.
+        margins: share for the margin of each column that is not public, on its final levels.
+        first: share for the public bins of each column whose bins are then divided.
         rest: share for all pair tables together.
         pairs: number of pair tables.
         most: number of groups of a column that pair tables can tell apart.
@@ -345,6 +353,7 @@ class BudgetParts:
     """
 
     margins: Mapping[int, float]
+    first: Mapping[int, float]
     rest: float
     pairs: int
     most: int
@@ -352,26 +361,34 @@ class BudgetParts:
     merged: int
 
     @classmethod
-    def of(
-        cls, sizes: Sequence[int], public: Sequence[bool], n: int, budget: BudgetSplit
-    ) -> BudgetParts:
-        """Divide the budget for columns of ``sizes`` fine levels, some of which are public."""
+    def of(cls, columns: Sequence[ColumnLevels], n: int, budget: BudgetSplit) -> BudgetParts:
+        """Divide the budget by the public levels of the columns."""
+        public = [column.shares is not None for column in columns]
         hidden = [j for j, is_public in enumerate(public) if not is_public]
         pairs = math.comb(len(public), 2) - math.comb(sum(public), 2)
         for_margins = _for_margins(n, pairs, budget)
-        roots = np.sqrt([sizes[j] for j in hidden])
+        roots = np.sqrt([columns[j].size for j in hidden])
         margins = dict(zip(hidden, (for_margins * roots / roots.sum()).tolist(), strict=True))
-        rest = 1 - for_margins - (SCORES if len(sizes) >= MANY else 0.0)
+        first = {}
+        for j in hidden:
+            finer = (1 - FIRST) * margins[j]
+            if columns[j].divisible and worth_dividing(columns[j].size, n, budget.sd(finer)):
+                first[j], margins[j] = FIRST * margins[j], finer
+        rest = 1 - for_margins - (SCORES if len(columns) >= MANY else 0.0)
         most = groups_for(n, budget.sd(rest / pairs)) if pairs else 1
         triples = math.comb(len(public), 3) - math.comb(sum(public), 3)
         if most < MOST or not 0 < triples <= MOST_TRIPLES:
-            return cls(margins, rest, pairs, most, 0.0, 0)
+            return cls(margins, first, rest, pairs, most, 0.0, 0)
         part = TRIPLES * rest
         pair_share = rest - part
         triple_groups = told_apart(n, budget.sd(part / triples))
         if triple_groups < MERGED or groups_for(n, budget.sd(pair_share / pairs)) < most:
-            return cls(margins, rest, pairs, most, 0.0, 0)
-        return cls(margins, pair_share, pairs, most, part, MERGED)
+            return cls(margins, first, rest, pairs, most, 0.0, 0)
+        return cls(margins, first, pair_share, pairs, most, part, MERGED)
+
+
+def _padded(counts: Floats, size: int) -> Floats:
+    return np.pad(counts, (0, size - len(counts)))
 
 
 def _some(columns: Sequence[ColumnLevels], number: int) -> list[Some]:

@@ -5,8 +5,8 @@ Everything here is computed from noisy counts and public facts.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +25,7 @@ _ATOM = 4.0  # standardised residual above which a level is outlying
 _FEW = 4  # at most one level in so many may be outlying
 _SMALL = 5  # fewer ordered levels than this have no curve
 _STEPS, _SHORTEST, _CLOSE = 40, 1e-3, 1e-4  # Gauss-Newton: most steps, shortest step, last gain
+_RARE = 1e-12  # share of its precision that is left of a count which others imply
 _LEAST = 0.05  # smallest share at the start, relative to equal shares
 
 
@@ -54,23 +55,45 @@ def reconciled(
 
 
 @dataclass(frozen=True)
+class LogPrior:
+    """Normal prior of the log shares of K levels, up to a constant.
+
+    Attributes:
+        mean: prior mean, shape (K,).
+        precision: inverse of the prior covariance, shape (K, K).
+        log_determinant: of that precision.
+        sd, smooth: roots of the covariance: the sds of independent parts of each level, shape (K,),
+            and a factor of all else, shape (K, rank).
+    """
+
+    mean: Floats
+    precision: Floats
+    log_determinant: float
+    sd: Floats
+    smooth: Floats
+
+    def drawn(self, rng: np.random.Generator) -> Floats:
+        """Draw log shares from the prior, shape (K,)."""
+        own = self.sd * rng.standard_normal(len(self.sd))
+        return np.asarray(self.mean + own + self.smooth @ rng.standard_normal(self.smooth.shape[1]))
+
+
+@dataclass(frozen=True)
 class Shares:
     """Posterior of the shares of levels given noisy counts.
 
-    Log shares are normal a priori; their posterior mode is found by Gauss-Newton steps.
+    Their posterior mode is found by Gauss-Newton steps.
 
     Attributes:
         n: public number of records.
-        mean: noisy counts, shape (K,).
-        root: root of the counts' precision, upper triangle.
-        prior: root of the prior covariance of log shares, lower triangle.
+        counts: Gaussian posterior of the counts of the K levels.
+        prior: prior of the log shares.
         log: log shares at the mode, up to a constant, shape (K,).
     """
 
     n: int
-    mean: Floats
-    root: Floats
-    prior: Floats
+    counts: NormalCounts
+    prior: LogPrior
     log: Floats
 
     def best(self) -> Floats:
@@ -84,50 +107,82 @@ class Shares:
         means to which simulated errors are added (Bardsley, Solonen, Haario & Laine, 2014). Then a
         multinomial sample of size n.
         """
-        size = len(self.mean)
-        moved = self.mean + np.linalg.solve(self.root, rng.standard_normal(size))
-        log, *_ = self._climbed(self.log, moved, rng.standard_normal(size))
+        root = np.linalg.cholesky(self.counts.precision).T
+        moved = self.counts.mean + np.linalg.solve(root, rng.standard_normal(len(root)))
+        log, *_ = self._climbed(self.log, moved, self.prior.drawn(rng))
         return np.asarray(rng.multinomial(self.n, shares_at(log)) / self.n)
 
-    def at_mode(self, start: Floats) -> tuple[Shares, float, Mask]:
-        """Find the mode, its log evidence (Laplace), and a mask of outlying levels."""
-        log, value, slope = self._climbed(start, self.mean, np.zeros(len(self.mean)))
-        information = slope.T @ slope + np.eye(len(log))
-        evidence = -value - float(np.linalg.slogdet(information)[1]) / 2
-        # Linearised at the mode: residual of each count given all others.
-        z = np.linalg.solve(self.prior, log)
-        off = self.root @ (self.mean - self.n * shares_at(log)) + slope @ z
-        inverse = np.linalg.inv(slope @ slope.T + np.eye(len(log)))
-        out = np.abs(inverse @ off) > _ATOM * np.sqrt(np.diag(inverse))
-        return replace(self, log=log), evidence, out
+    def at_mode(self, start: Floats) -> tuple[Shares, float]:
+        """Find the mode, and its log evidence (Laplace)."""
+        log, value, information = self._climbed(start, self.counts.mean, self.prior.mean)
+        free = float(np.linalg.slogdet(information)[1]) - self.prior.log_determinant
+        return replace(self, log=log), -value - free / 2
+
+    def outlying(self) -> Mask:
+        """Mask of levels whose count the others do not predict, linearised at the mode.
+
+        One level at a time, the least predicted first: a spike also bends the curve beside it.
+        """
+        shares, precision = self.best(), self.counts.precision
+        information = _information(self.n, shares, precision) + self.prior.precision
+        derivative = self.n * (np.diag(shares) - np.outer(shares, shares))
+        slope = derivative @ precision
+        given = precision - slope.T @ np.linalg.solve(information, slope)
+        off = self.counts.mean - self.n * shares + derivative @ (self.log - self.prior.mean)
+        residual = given @ off
+        alone = np.zeros(len(shares), dtype=bool)
+        while not alone.all():
+            variance = np.diag(given)
+            known = ~alone & (variance > _RARE * np.diag(precision))
+            score = np.abs(residual) / np.sqrt(np.where(known, variance, np.inf))
+            worst = int(score.argmax())
+            if score[worst] <= _ATOM:
+                break
+            alone[worst] = True  # its count says nothing about the others
+            gain = given[worst] / variance[worst]
+            residual = residual - gain * residual[worst]
+            given = given - np.outer(gain, given[worst])
+        return alone
 
     def _climbed(
         self, start: Floats, counts: Floats, centre: Floats
     ) -> tuple[Floats, float, Floats]:
-        """Log shares at the mode, minus the log posterior there, and the Jacobian of the counts."""
+        """Log shares at the mode, minus the log posterior there, and its information."""
+        precision, prior = self.counts.precision, self.prior.precision
 
-        def at(z: Floats) -> tuple[float, Floats, Floats]:
-            shares = shares_at(self.prior @ z)
-            off = self.root @ (counts - self.n * shares)
-            return float(off @ off + (z - centre) @ (z - centre)) / 2, shares, off
+        def at(log: Floats) -> tuple[float, Floats, Floats, Floats]:
+            shares = shares_at(log)
+            off = precision @ (counts - self.n * shares)
+            pull = prior @ (log - centre)
+            value = (counts - self.n * shares) @ off + (log - centre) @ pull
+            return float(value) / 2, shares, off, pull
 
-        z: Floats = np.asarray(np.linalg.solve(self.prior, start))
-        value, shares, off = at(z)
+        log = start
+        value, shares, off, pull = at(log)
         for _ in range(_STEPS):
-            # root (diag(shares) - shares shares') prior, with one product of matrices.
-            scaled = self.root * shares
-            scaled -= np.outer(scaled.sum(axis=1), shares)
-            slope = self.n * scaled @ self.prior
-            information = slope.T @ slope + np.eye(len(z))
-            step, length = np.linalg.solve(information, slope.T @ off - (z - centre)), 1.0
-            there = at(z + step)
+            information = _information(self.n, shares, precision) + prior
+            gradient = self.n * (shares * off - shares * (shares @ off)) - pull
+            step, length = np.linalg.solve(information, gradient), 1.0
+            there = at(log + step)
             while there[0] > value and length > _SHORTEST:
                 length /= 2
-                there = at(z + length * step)
+                there = at(log + length * step)
             if value - there[0] < _CLOSE:
                 break
-            z, (value, shares, off) = z + length * step, there
-        return self.prior @ z, value, slope
+            log, (value, shares, off, pull) = log + length * step, there
+        return log, value, information
+
+
+def _information(n: int, shares: Floats, precision: Floats) -> Floats:
+    """Information of the counts about log shares, shape (K, K).
+
+    It is n^2 C P C for the derivative C = diag(shares) - shares shares' of the shares.
+    """
+    scaled = shares[:, None] * precision * shares
+    rows = scaled.sum(axis=1)
+    scaled += rows.sum() * np.outer(shares, shares)
+    scaled -= np.outer(rows, shares) + np.outer(shares, rows)
+    return np.asarray(n**2 * scaled)
 
 
 def shares_at(log: Floats) -> Floats:
@@ -136,7 +191,7 @@ def shares_at(log: Floats) -> Floats:
     return np.asarray(exponentials / exponentials.sum())
 
 
-def fit_shares(noisy: NormalCounts, n: int, *, curve: Mask) -> Shares:
+def fit_shares(noisy: NormalCounts, n: int, *, curve: Mask, offset: Floats | None = None) -> Shares:
     """Shares of n records from their noisy counts.
 
     Log shares are the sum of a smooth curve over ordered levels, whose third differences are normal
@@ -148,56 +203,103 @@ def fit_shares(noisy: NormalCounts, n: int, *, curve: Mask) -> Shares:
         noisy: Gaussian posterior of the counts.
         n: public number of records.
         curve: mask of the levels on the curve, in their order, shape (K,); others are free.
+        offset: prior mean of the log shares up to a constant, shape (K,); 0 by default.
     """
     size = len(noisy.mean)
-    root = np.asarray(np.linalg.cholesky(noisy.precision).T)
     log = np.log(np.maximum(noisy.mean / n, _LEAST / size))
-    start = Shares(n, noisy.mean, root, np.eye(size), log - log.mean())
-    none = np.zeros(size, dtype=bool)
-    evidence, chosen, _ = _most_evident(start, curve, none, _OWN)
+    search = _PriorSearch(noisy, n, curve, np.zeros(size) if offset is None else offset)
+    evidence, chosen = search.best(log - log.mean(), np.zeros(size, dtype=bool))
     if curve.sum() >= _SMALL:
-        *_, alone = _most_evident(start, curve, none, _OWN[:1])
+        stiff = search.best(chosen.log, np.zeros(size, dtype=bool), own=(_OWN[0],))[1]
+        alone = stiff.outlying()
         if 0 < alone.sum() <= size / _FEW:
-            with_alone = _most_evident(start, curve, alone, _OWN)
+            with_alone = search.best(chosen.log, alone)
             chosen = with_alone[1] if with_alone[0] > evidence else chosen
     return chosen
 
 
-def _most_evident(
-    start: Shares, curve: Mask, alone: Mask, own: Sequence[float]
-) -> tuple[float, Shares, Mask]:
-    """Prior with the largest evidence: its log evidence, mode and mask of outlying levels."""
-    best = -np.inf, start, alone
-    free = _ALONE**2 * np.diag(alone.astype(float))
-    for prior, penalty in _priors(curve, own):
-        lower = np.asarray(np.linalg.cholesky(prior + free))
-        mode, evidence, out = replace(start, prior=lower).at_mode(best[1].log)
-        if evidence - penalty > best[0]:
-            best = evidence - penalty, mode, out
-    return best
+@dataclass(frozen=True)
+class _PriorSearch:
+    """Search for the sds of the prior with the largest evidence."""
+
+    noisy: NormalCounts
+    n: int
+    curve: Mask
+    offset: Floats
+
+    def best(self, log: Floats, alone: Mask, own: Sequence[float] = _OWN) -> tuple[float, Shares]:
+        """The largest log evidence, and the mode there: by steps to the better neighbour.
+
+        Args:
+            log: log shares at which to start.
+            alone: mask of outlying levels.
+            own: candidates for the sd of each level's deviation, in increasing order.
+        """
+        bent = _CURVE if self.curve.sum() >= _SMALL else (0.0,)
+        tried: dict[tuple[int, int], tuple[float, Shares]] = {}
+
+        def at(place: tuple[int, int], start: Floats) -> tuple[float, Shares]:
+            if place not in tried:
+                prior, penalty = self._prior(bent[place[0]], own[place[1]], alone)
+                mode, evidence = Shares(self.n, self.noisy, prior, start).at_mode(start)
+                tried[place] = evidence - penalty, mode
+            return tried[place]
+
+        place = len(bent) // 2, len(own) // 2
+        best = at(place, log)
+        while True:
+            near = [(place[0] + i, place[1] + j) for i, j in ((0, 1), (0, -1), (1, 0), (-1, 0))]
+            near = [(i, j) for i, j in near if 0 <= i < len(bent) and 0 <= j < len(own)]
+            better = max(near, key=lambda other: at(other, best[1].log)[0], default=place)
+            if tried[better][0] <= best[0]:
+                return best
+            place, best = better, tried[better]
+
+    def _prior(self, bent: float, own: float, alone: Mask) -> tuple[LogPrior, float]:
+        """Prior for these sds of the curve and of levels, and minus its sds' log prior."""
+        size, ordered = len(self.curve), int(self.curve.sum())
+        sd = np.full(size, own)
+        if not bent:
+            penalty, smooth = _unusual(own, _UNORDERED_USUAL), np.zeros((size, 0))
+            precision = np.diag(sd**-2.0)
+        else:
+            penalty = _unusual(bent, _CURVE_USUAL) + _unusual(own, _OWN_USUAL)
+            vague, bends, directions = _smooth(ordered)
+            scales = _VAGUE**2 * vague + bent**2 * bends
+            sd[~self.curve] = np.hypot(own, _VAGUE)  # levels off the curve are free
+            precision = np.diag(sd**-2.0)
+            among = np.ix_(self.curve, self.curve)
+            precision[among] = (directions / (scales + own**2)) @ directions.T
+            smooth = np.zeros((size, ordered))
+            smooth[self.curve] = directions * np.sqrt(scales)
+        determinant = float(np.linalg.slogdet(precision)[1])
+        if alone.any():  # a level of variance a^2 more: a rank-one change each
+            columns = precision[:, alone]
+            inner = np.eye(int(alone.sum())) / _ALONE**2 + columns[alone]
+            precision = precision - columns @ np.linalg.solve(inner, columns.T)
+            determinant -= float(np.linalg.slogdet(inner * _ALONE**2)[1])
+            sd[alone] = np.hypot(sd[alone], _ALONE)
+        return LogPrior(self.offset, precision, determinant, sd, smooth), penalty
 
 
-def _priors(curve: Mask, sds: Sequence[float]) -> Iterator[tuple[Floats, float]]:
-    """Candidate prior covariances of log shares, with minus the log prior of their sds."""
-    size, ordered = len(curve), int(curve.sum())
-    own = np.eye(size)
-    if ordered < _SMALL:
-        for sd in sds:
-            yield sd**2 * own, _unusual(sd, _UNORDERED_USUAL)
-        return
-    # Pseudo-inverse of the differences' crossproduct, from their QR decomposition: the smallest
-    # eigenvalues of the crossproduct itself are lost to rounding.
-    q, r = np.linalg.qr(np.diff(np.eye(ordered), _ORDER, axis=0).T)
-    half = np.linalg.solve(r, q.T)
-    inner = half.T @ half
-    parts = np.polynomial.legendre.legvander(np.linspace(-1, 1, ordered), _ORDER - 1)[:, 1:]
-    among = np.ix_(curve, curve)
-    smooth, vague = np.zeros((size, size)), _VAGUE**2 * own  # levels off the curve are free
-    smooth[among] = inner / np.diag(inner).mean()
-    vague[among] = _VAGUE**2 * parts @ parts.T
-    for bent, sd in itertools.product(_CURVE, sds):
-        penalty = _unusual(bent, _CURVE_USUAL) + _unusual(sd, _OWN_USUAL)
-        yield np.asarray(vague + bent**2 * smooth + sd**2 * own), penalty
+@functools.lru_cache(maxsize=64)
+def _smooth(ordered: int) -> tuple[Floats, Floats, Floats]:
+    """Prior of a curve over ordered levels: variances in orthonormal directions.
+
+    Returns:
+        Variances of its linear and quadratic parts if they are vague, and of what bends more if
+        the mean variance of a level is 1, both of shape (ordered,), and the directions as columns.
+    """
+    # From the differences and not from their crossproduct, whose smallest eigenvalues are lost to
+    # rounding.
+    _, lengths, rows = np.linalg.svd(np.diff(np.eye(ordered), _ORDER, axis=0))
+    parts = np.polynomial.legendre.legvander(np.linspace(-1, 1, ordered), _ORDER - 1)
+    polynomials, scales = np.linalg.qr(parts)
+    directions = np.vstack([polynomials.T, rows[: ordered - _ORDER]]).T
+    bends = np.concatenate([np.zeros(_ORDER), lengths**-2.0])
+    vague = np.zeros(ordered)
+    vague[1:_ORDER] = np.diag(scales)[1:] ** 2
+    return vague, bends / bends.mean(), directions
 
 
 def _unusual(sd: float, usual: float) -> float:

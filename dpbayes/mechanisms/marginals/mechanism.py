@@ -17,9 +17,11 @@ from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
 from dpbayes.mechanisms.marginals import counting
 from dpbayes.mechanisms.marginals.analyses import Analysis
 from dpbayes.mechanisms.marginals.budget import MOVES, BudgetSplit, concentrated_loss, rho_to_spend
+from dpbayes.mechanisms.marginals.levels import ColumnLevels, values_of
 from dpbayes.mechanisms.marginals.rows import RowMaker, synthetic_codes
 from dpbayes.mechanisms.marginals.structure import Structure, Walk, computed_by
 from dpbayes.mechanisms.tables.cells import (
+    NEAR,
     Axis,
     BinRule,
     TableCells,
@@ -60,7 +62,8 @@ class Marginals(ModelFreeMechanism):
     Margins are counted on fine levels, pairs on coarse groups of levels that follow from the noisy
     margins, and, where there are rows enough, triples of columns on fewer groups. A log-linear
     model of each column given those before it is fitted to the counts and their known noise
-    variance. Only counting spends epsilon: any number of data sets costs the same.
+    variance. Where records are many, bins of numeric columns are divided by noisy counts of them
+    first. Only counting spends epsilon: any number of data sets costs the same.
 
     Source: mckenna-miklau-sheldon-2021; raisa-jalko-kaski-honkela-2023.
 
@@ -190,23 +193,38 @@ class Marginals(ModelFreeMechanism):
                 )
         return axes
 
+    def levels(self, axes: Sequence[Axis]) -> list[ColumnLevels]:
+        """Levels of the axes; bins that follow no rule of the user's may be divided."""
+        return [
+            ColumnLevels.of(
+                axis,
+                None,
+                divisible=self._rule(axis.column) == "auto" and not axis.column.public,
+            )
+            for axis in axes
+        ]
+
+    def _rule(self, column: Column) -> BinRule:
+        return self.bins.get(column.name, "auto") if isinstance(self.bins, Mapping) else self.bins
+
     def _axis(self, column: Column, rows: int) -> Axis:
-        rule = self.bins
-        if isinstance(rule, Mapping):
-            rule = rule.get(column.name, "auto")
-        if column.levels or rule != "auto":
-            return make_axis(column, rule, None, 1)
-        return make_axis(column, auto_bins(column, rows * self.epsilon), None, 1)
+        rule = self._rule(column)
+        if rule == "auto" and not column.levels:
+            rule = auto_bins(column, rows * self.epsilon)
+        return make_axis(column, rule, None, 1)
 
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         """Forecast the noise of margins and pair tables next to the mean count of their cells."""
         axes = self.axes(schema, rows)
         budget = BudgetSplit(self.epsilon, MOVES[self.adjacency], StudyNoise(0), self.rho(schema))
-        public = [axis.column.public for axis in axes]
-        parts = counting.BudgetParts.of([axis.size for axis in axes], public, rows, budget)
+        levels = self.levels(axes)
+        for j, axis in enumerate(axes):
+            if axis.column.public:  # their shares, which are not known yet, make no difference
+                levels[j] = replace(levels[j], shares=np.full(axis.size, 1 / axis.size))
+        parts = counting.BudgetParts.of(levels, rows, budget)
         worst, worst_column = 0.0, ""
         for j, part in parts.margins.items():
-            off = FAR * axes[j].size * budget.sd(part) / rows
+            off = FAR * axes[j].size * budget.sd(part + parts.first.get(j, 0.0)) / rows
             worst, worst_column = max((worst, worst_column), (off, axes[j].column.name))
         facts = {"noise in a column, share of records": worst}
         cautions = []
@@ -250,10 +268,12 @@ def drawn_columns(schema: Schema) -> list[Column]:
 def auto_bins(column: Column, weight: float) -> BinRule:
     """Default number of bins of a numeric column, or their edges, from public facts.
 
-    Whole numbers up to ``UNIT_BINS`` apart have a bin each. Where the bounds are wide for the
-    values that may lie between them, some bins have equal width and the others (``CURVED``) become
-    narrower towards 0, or towards the bound nearest to it: values may be spread over the bounds or
-    crowd at one place, and public facts do not say which.
+    Up to ``UNIT_BINS`` steps of the column's grid have a bin each. Other edges of continuous
+    columns lie half-way between two values of the grid, as those of whole numbers do: an edge on a
+    value would put the value into one bin and half of its synthetic copies into another. Where the
+    bounds are wide for the values that may lie between them, some bins have equal width and the
+    others (``CURVED``) become narrower towards 0, or towards the bound nearest to it: values may be
+    spread over the bounds or crowd at one place, and public facts do not say which.
 
     Args:
         weight: public number of records times epsilon.
@@ -261,12 +281,16 @@ def auto_bins(column: Column, weight: float) -> BinRule:
     lower, upper = require_bounds(column)
     width = upper - lower
     bins = round(BINS * min(max(math.sqrt(weight / USUAL), 1), FINER))
-    if column.whole and width <= UNIT_BINS:
-        return int(width) + 1
+    steps = round(width / column.step)
+    if steps <= UNIT_BINS:
+        values = np.linspace(lower, upper, steps + 1)
+        return steps + 1 if column.whole else _half_steps(column, values[:-1])
     near, far = sorted((abs(lower), abs(upper)))
     one_sign = lower * upper > 0
-    if column.type == "date" or (one_sign and far <= WIDE * near and not column.whole):
+    if column.type == "date":
         return bins
+    if one_sign and far <= WIDE * near and not column.whole:
+        return _half_steps(column, np.linspace(lower, upper, bins + 1)[1:-1])
     centre = min(max(0.0, lower), upper)
     scale = 1.0 if column.type == "count" else near if one_sign else width / CROWDED
     low, high = np.arcsinh((np.array([lower, upper]) - centre) / scale)
@@ -274,21 +298,30 @@ def auto_bins(column: Column, weight: float) -> BinRule:
     values = np.sinh(fine) * scale + centre
     mixed = np.linspace(0, 1, POINTS + 1) * CURVED + (values - lower) / width * (1 - CURVED)
     edges = np.interp(np.linspace(0, 1, bins + 1), mixed, values)
-    edges = np.unique(np.rint(edges / column.step) * column.step)
-    inner = edges[(edges > lower) & (edges < upper)]
-    return [lower, *(float(edge) for edge in inner), upper]
+    if not column.whole:
+        return _half_steps(column, edges[1:-1])
+    inner = np.unique(np.rint(edges))
+    return [lower, *(float(edge) for edge in inner if lower < edge < upper), upper]
+
+
+def _half_steps(column: Column, edges: Floats) -> list[float]:
+    """Bounds, and between them the half step of the column's grid above each edge."""
+    lower, upper = require_bounds(column)
+    inner = np.unique(np.floor(edges / column.step + NEAR) + 0.5) * column.step
+    return [lower, *(float(edge) for edge in inner if lower < edge < upper), upper]
 
 
 class FittedMarginals(ModelFreeFitted[counting.Measurement]):
     """Records coded as fine levels, ready to be counted with noise.
 
     Attributes:
-        cells: fine levels of all columns, public columns first; public.
+        cells: public levels and bins of all columns, public columns first; noisy counts may divide
+            the bins of a measurement.
         counts: exact counts of the records; nothing else here uses a confidential column.
         analyses: regressions to preserve; public.
         public_codes: fine levels of the public columns by record, sorted: shape
             (n, public columns).
-        structure: rules of the schema.
+        structure: rules of the schema, on ``cells``.
         rho: zCDP budget of the counts, or None for pure epsilon; public.
     """
 
@@ -324,15 +357,10 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         self._spare = None
         if self.structure.bonds:
             self._spare = self.structure.spare(len(table), self._values, self.public_codes)
-        self.columns = [
-            counting.ColumnLevels(
-                axis.size,
-                values_of(axis),
-                _shares(self.public_codes[:, j], axis.size) if j < len(public_axes) else None,
-                () if axis.edges is None else tuple(np.flatnonzero(axis.ranges[2]).tolist()),
-            )
-            for j, axis in enumerate(self.cells.axes)
-        ]
+        self.columns = mechanism.levels(self.cells.axes)
+        for j in range(len(public_axes)):
+            shares = _shares(self.public_codes[:, j], self.columns[j].size)
+            self.columns[j] = replace(self.columns[j], shares=shares)
 
     def draw_private(self, noise: Noise) -> counting.Measurement:
         moves = MOVES[self.mechanism.adjacency]
@@ -370,10 +398,13 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
 
     def _made(self, maker: RowMaker, rows: int) -> tuple[Ints, Walk | None]:
         """Fine levels of synthetic rows, and their values where rules or analyses need them."""
-        walk = None
+        walk, spare = None, self._spare
         if self.structure.bonds or self.analyses:
-            walk = Walk(self.structure, rows, self._values)
-        codes = synthetic_codes(maker, rows, self.public_codes, walk=walk, spare=self._spare)
+            structure = Structure(self.structure.schema, maker.measured.axes)
+            walk = Walk(structure, rows, self._values)
+            if spare is not None:
+                spare = spare[0], structure.codes(spare[0].values)
+        codes = synthetic_codes(maker, rows, self.public_codes, walk=walk, spare=spare)
         return codes, walk
 
     def _block(self, maker: RowMaker, rows: int) -> pd.DataFrame:
@@ -382,7 +413,7 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         if walk is not None:
             return walk.frame([column.name for column in self.synthesised])
         public = self.public_codes.shape[1]
-        return TableCells((), self.cells.axes[public:]).decode(codes[:, public:], maker.rng)
+        return TableCells((), maker.measured.axes[public:]).decode(codes[:, public:], maker.rng)
 
 
 def _blocks(rows: int) -> list[int]:
@@ -410,19 +441,6 @@ def order_of(
         remaining.remove(free)
         order.append(free[-1])
     return order
-
-
-def values_of(axis: Axis) -> Floats | None:
-    """A number for each fine level of an ordered column, NaN for missing; None for others."""
-    if axis.edges is None and axis.column.type != "ordinal":
-        return None
-    values = np.full(axis.size, np.nan)
-    if axis.edges is None:
-        values[: axis.valued] = np.arange(axis.valued)
-    else:
-        low, high, _ = axis.ranges
-        values[: axis.valued] = (low + high) / 2
-    return values
 
 
 def _shares(codes: Ints, size: int) -> Floats:

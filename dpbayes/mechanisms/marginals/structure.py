@@ -194,6 +194,17 @@ class Structure:
             )
         return walk, levels
 
+    def codes(self, values: Values) -> Ints:
+        """Levels of rows with these values, shape (rows, columns)."""
+        return np.column_stack(
+            [
+                np.where(np.isnan(values[name]), axis.valued, values[name]).astype(np.int64)
+                if axis.edges is None
+                else axis.encode(pd.Series(values[name]))
+                for name, axis in self.axes.items()
+            ]
+        )
+
     def _flat(self, walk: Walk, public_values: Ints, rng: np.random.Generator) -> Ints:
         """Draw levels uniformly among those that rules allow, shape (rows, columns)."""
         levels = np.zeros((walk.rows, len(self.axes)), dtype=np.int64)

@@ -18,6 +18,8 @@ from dpbayes.schema import Column, Schema
 from dpbayes.schema.columns import rising_edges
 
 BIN_RULES = ("log", "sqrt", "scott")
+NEAR = 1e-6  # distance from a multiple of a step, in steps, that rounding explains
+REDRAWS = 20  # times that a number is drawn again which is an atom outside its own cell
 MAX_CELLS = 5_000_000  # in one table; noise for a million cells takes OpenDP seven seconds
 BinRule = str | int | Sequence[float]
 
@@ -46,7 +48,10 @@ class Axis:
         if self.column.whole:
             low, high = np.ceil(low), np.floor(high)
         # A bin that holds only the atom already stands for it.
-        atoms = [a for a in self.column.atoms if not ((low == a) & (high == a)).any()]
+        first, last = grid_numbers(self.column, low, high)
+        places = np.rint(np.array(self.column.atoms, dtype=float) / self.column.step)
+        taken = [((first == place) & (last == place)).any() for place in places]
+        atoms = [a for a, alone in zip(self.column.atoms, taken, strict=True) if not alone]
         alone = np.repeat([False, True], [len(low), len(atoms)])
         low, high = np.append(low, atoms), np.append(high, atoms)
         order = np.lexsort((high, low))
@@ -89,7 +94,10 @@ class Axis:
         return np.where(np.isnan(numbers), self.valued, cells).astype(np.int64)
 
     def decode(self, codes: Ints, rng: np.random.Generator) -> pd.Series:
-        """Levels, or uniform draws inside bins, for cell numbers; NaN or None if missing."""
+        """Levels, or uniform draws inside bins, for cell numbers; NaN or None if missing.
+
+        Numbers of a continuous column are multiples of its step.
+        """
         present = codes < self.valued
         if self.edges is None:
             levels = np.empty(self.size, dtype=object)
@@ -98,11 +106,28 @@ class Axis:
             alike = len({type(level) for level in self.column.levels}) == 1
             return decoded.infer_objects() if alike and not self.column.optional else decoded
         inside = np.minimum(codes, self.valued - 1)
-        low, high = (end[inside] for end in self.ranges[:2])
         if not self.column.whole:
-            return pd.Series(rng.uniform(low, high)).where(present)
+            return pd.Series(self._continuous(inside, rng)).where(present)
         numbers = self._whole(inside, rng)
         return pd.Series(numbers).where(present) if self.column.optional else pd.Series(numbers)
+
+    def _continuous(self, cells: Ints, rng: np.random.Generator) -> Floats:
+        """Draw numbers uniformly inside cells; an atom is drawn from its own cell only."""
+        low, high, alone = self.ranges
+        lower, upper = require_bounds(self.column)
+        # Rounding takes back what is beyond a bound: without it a bound would come up half as
+        # often as other multiples of the step.
+        half = self.column.step / 2
+        low = np.where(alone | (low > lower), low, lower - half)[cells]
+        high = np.where(alone | (high < upper), high, upper + half)[cells]
+        numbers = self.column.rounded_numbers(rng.uniform(low, high))
+        atoms = self.ranges[0][alone]
+        for _ in range(REDRAWS if len(atoms) else 0):
+            off = np.flatnonzero(np.isin(numbers, atoms) & ~alone[cells])
+            if not len(off):
+                break
+            numbers[off] = self.column.rounded_numbers(rng.uniform(low[off], high[off]))
+        return numbers
 
     def _whole(self, cells: Ints, rng: np.random.Generator) -> Ints:
         """Draw whole numbers uniformly inside cells; an atom is drawn from its own cell only."""
@@ -116,6 +141,11 @@ class Axis:
         for k, atom in enumerate(atoms):
             values += within[cells, k] & (values >= atom)
         return np.asarray(values, dtype=np.int64)
+
+
+def grid_numbers(column: Column, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """First and last multiple of the column's step from ``low`` to ``high``, in steps."""
+    return np.ceil(low / column.step - NEAR), np.floor(high / column.step + NEAR)
 
 
 def make_axis(column: Column, rule: BinRule, sigma: float | None, rows: int) -> Axis:
