@@ -8,6 +8,7 @@ from typing import Literal, TypeGuard
 from dpbayes.core.errors import GuaranteeError, SchemaError
 
 Kind = Literal["public", "declared", "noisy"]
+ROWS: tuple[Kind, ...] = ("public", "declared", "noisy")
 SHARE = 0.05  # default part of ε for a noisy number of rows
 LEAST_SHARE = 1e-6  # at ε = 1 its noise has a scale of a million records
 MOST_VALUES = 100_000_000  # in a release, which is built in memory: some 6 GB
@@ -23,11 +24,31 @@ class Rows:
             differ from n; ``noisy``: n with geometric noise, paid for with a part of ε.
         number: the declared number, if ``kind`` is ``declared``.
         share: part of ε for a noisy number, in (0, 1).
+
+    Raises:
+        SchemaError: a number that is not declared, or a share that is not of a noisy number.
     """
 
     kind: Kind = "public"
     number: int | None = None
     share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ROWS:
+            raise SchemaError(f"rows: kind = {self.kind!r} must be one of {', '.join(ROWS)}.")
+        if self.kind == "noisy":
+            good = isinstance(self.share, int | float) and not isinstance(self.share, bool)
+            if not good or not LEAST_SHARE <= self.share < 1:
+                raise SchemaError(
+                    f"rows: noisy = {self.share!r} must lie in [{LEAST_SHARE:g}, 1): its part of ε."
+                )
+        elif self.share:
+            raise SchemaError(f"rows: share = {self.share!r} is for a noisy number alone.")
+        if _is_number(self.number) is not (self.kind == "declared"):
+            raise SchemaError(
+                f"rows: number = {self.number!r} must be a whole number from 1 to {MOST_VALUES:,} "
+                "for a declared number, and is for no other."
+            )
 
     @classmethod
     def parse(cls, value: object) -> Rows:
@@ -37,13 +58,7 @@ class Rows:
         if value == "noisy":
             return cls("noisy", share=SHARE)
         if isinstance(value, dict) and list(value) == ["noisy"]:
-            share = value["noisy"]
-            good = isinstance(share, int | float) and not isinstance(share, bool)
-            if not good or not LEAST_SHARE <= share < 1:
-                raise SchemaError(
-                    f"rows: noisy = {share!r} must lie in [{LEAST_SHARE:g}, 1): its part of ε."
-                )
-            return cls("noisy", share=float(share))
+            return cls("noisy", share=value["noisy"])
         if _is_number(value):
             return cls("declared", value)
         raise SchemaError(
@@ -63,11 +78,11 @@ class Rows:
         ]
 
 
-PUBLIC = Rows()
-
-
 def _is_number(rows: object) -> TypeGuard[int]:
     return isinstance(rows, int) and not isinstance(rows, bool) and 1 <= rows <= MOST_VALUES
+
+
+PUBLIC = Rows()
 
 
 def check_room(rows: int, columns: int, datasets: int) -> None:

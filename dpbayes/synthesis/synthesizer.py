@@ -303,9 +303,10 @@ class Synthesizer(Generic[F_co]):
         number = self.mechanism.data_rows(self.schema)
         if number is not None:
             return number
-        rows = self.schema.rows
-        if not rows.share:
+        if self.schema.rows.public:
             return n
+        if self.schema.rows.number is not None:
+            return self.schema.rows.number
         return max(1, int(noise.counts([n], scale_for(1, self._rows_epsilon))[0]))
 
     def _inputs(self, records: pd.DataFrame) -> dict[str, str]:

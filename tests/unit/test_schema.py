@@ -3,6 +3,8 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.core.errors import SchemaError
+from dpbayes.schema import Rows
 
 
 def test_toml_round_trip(schema, tmp_path):
@@ -255,6 +257,20 @@ def test_rows_are_declared_in_python_as_in_a_file(rows):
     column = {"type": "binary"}
     read = dpb.Schema.from_dict({"rows": rows, "columns": {"x": column}})
     assert dpb.Schema({"x": dpb.Column("x", **column)}, rows=rows) == read
+
+
+def test_rows_are_one_of_three_declarations():
+    """Others gave the number of records itself, and said that it had noise or was declared."""
+    for odd in (
+        lambda: Rows("noisy"), lambda: Rows("noisy", share=0), lambda: Rows("noisy", share=-1),
+        lambda: Rows("noisy", share=1.0), lambda: Rows("noisy", 7, 0.05), lambda: Rows("declared"),
+        lambda: Rows("declared", 7, 0.05), lambda: Rows("declared", 0), lambda: Rows("public", 7),
+        lambda: Rows("public", share=0.1), lambda: Rows("odd"), lambda: Rows("noisy", share=True),
+    ):  # fmt: skip
+        with pytest.raises(SchemaError, match="rows: "):
+            odd()
+    for rows in (Rows(), Rows("declared", 7), Rows("noisy", share=0.1)):
+        assert Rows.parse(rows.to_plain()) == rows
 
 
 @pytest.mark.parametrize("rows", [0, 40.0, True, None, "many", [40]])
