@@ -67,8 +67,16 @@ def from_arrow(table: pyarrow.Table) -> pd.DataFrame:
     Whole numbers beside a null stay whole: as floats, those above 2^53 would change with the null.
     """
     arrow = needed("pyarrow", "a table of pyarrow")
+    types = arrow.types
     for place, column in enumerate(table.columns):
-        if arrow.types.is_dictionary(column.type) and not all(map(_distinct, column.chunks)):
+        if not types.is_dictionary(column.type):
+            continue
+        # Of other values a dictionary would be converted in another way than the values, and one
+        # record's null or NaN in it would decide which.
+        texts = types.is_string(column.type.value_type) or types.is_large_string(
+            column.type.value_type
+        )
+        if not (texts and all(map(_distinct, column.chunks))):
             name, plain = table.column_names[place], column.cast(column.type.value_type)
             table = table.set_column(place, name, plain)
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
@@ -107,7 +115,7 @@ def _plain(column: pd.Series) -> pd.Series:
         unsigned = pd.api.types.is_unsigned_integer_dtype(kind)
         return column.astype("uint64" if unsigned else "int64")
     elif isinstance(kind, pd.CategoricalDtype):  # by category: cell by cell can take minutes
-        held = [*map(_cell, kind.categories.astype(object).tolist()), None]
+        held = [*_plain(pd.Series(kind.categories)), None]
         plain = np.array(held, dtype=object)[column.cat.codes]
         return pd.Series(plain, index=column.index, name=column.name, dtype=object)
     if kind.kind == "O" and pd.api.types.infer_dtype(column, skipna=False) == "string":

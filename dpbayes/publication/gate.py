@@ -7,7 +7,8 @@
 4. Flush to disk, rename to OUT/release, move the entry to ``released``.
 5. Write the confidential report, which no longer affects the release.
 
-A crash before 3 leaves a reserved entry, which ``resolve`` can void: no data set was written.
+A crash before 3 leaves a reserved entry, which ``resolve`` can void: no data set was written. With
+a noisy number of rows the entry is in ``writing`` from 1 on: how a fit ends depends on the number.
 A crash after 3 leaves a writing entry, which ``resolve`` finishes if the files are whole.
 """
 
@@ -136,25 +137,23 @@ def paid_fit(
 ) -> tuple[Fit[Any], Payment]:
     """Reserve the cost of a release, then make its fit, which draws a noisy number of rows.
 
-    Bins and other settings follow the number, and the fit may fail because of it. A failure then
-    shows something of the number, and its cost counts; an interruption shows nothing.
+    Bins and other settings follow the number, and the fit may fail because of it, or be killed for
+    the memory or time that it takes. How it ends shows something of the number: the entry goes to
+    ``writing`` first, so that its cost counts however that is.
     """
     payment = terms.payment()
     with uninterrupted():
         payment.reserve(_owed(claim, terms), identity, output.path)
+        payment.writing()
     try:
         with payment.counted():
             fit = make()
             fit.check_sample(
                 terms.datasets, accept=terms.accept, delta=terms.delta, rows=terms.rows
             )
-    except KeyboardInterrupt:
-        with uninterrupted(look=False):
-            payment.void()
-        raise
     except BaseException:
         if terms.ledger is not None:
-            say(f"The fit failed after its number of rows was drawn.{payment.reminder}")
+            say(f"The fit ended after its number of rows was drawn.{payment.reminder}")
         raise
     return fit, payment
 

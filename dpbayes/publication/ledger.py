@@ -351,8 +351,8 @@ class Ledger:
         return bool(rows["state"].isin(["writing", "released"]).any())
 
     def writing(self, entry: str) -> None:
-        """Move an entry from reserved to writing; LedgerError if it was voided meanwhile."""
-        self._move(entry, ("reserved",), "writing")
+        """Move an entry to writing, where it may be already; LedgerError if it was voided."""
+        self._move(entry, ("reserved", "writing"), "writing")
 
     def released(self, entry: str) -> None:
         """Move an entry from writing to released: its output is complete and in place."""

@@ -317,3 +317,39 @@ def test_ledgers_recognise_numbers_beside_a_missing_one():
     whole = pd.Series([1, 2, LARGE + 1])
     beside = as_frame(pa.table({"x": [1, 2, LARGE + 1, None]}))["x"]
     assert cell_texts(beside)[:3] == cell_texts(whole)
+
+
+WITHIN = {
+    "float16": (pa.float16(), [np.float16(0.1), np.float16(0.7)]),
+    "float32": (pa.float32(), [0.1, 0.7]),
+    "float64": (pa.float64(), [0.1, 0.7]),
+    "int64": (pa.int64(), [LARGE + 1, 7]),
+    "text": (pa.string(), ["a", "b"]),
+    "days": (pa.date32(), [DAY, datetime.date(1999, 1, 1)]),
+    "moments": (pa.timestamp("ms"), [MOMENT, datetime.datetime(1999, 1, 1, 5)]),
+    "moments somewhere": (pa.timestamp("ms", tz="Europe/Vienna"), [MOMENT] * 2),
+    "decimals": (pa.decimal128(20, 2), [decimal.Decimal("1.50"), decimal.Decimal("2.25")]),
+    "truth": (pa.bool_(), [True, False]),
+}
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_a_dictionary_of_arrow_is_read_like_its_values(name):
+    """A null or NaN in it decided by which of two ways all values were converted."""
+    kind, values = WITHIN[name]
+    texts = []
+    for last in (None, float("nan"), values[1]):
+        missing = last is None or last is not values[1]
+        if missing and last is not None and not pa.types.is_floating(kind):
+            continue
+        if missing and kind == pa.float16() and last is not None:
+            known = pa.array([*values, np.float16(last)], kind)
+        else:
+            known = pa.array([*values, last], kind)
+        places = pa.array([0, 0, 1, 2], pa.int8())
+        column = pa.DictionaryArray.from_arrays(places, known)
+        plain = as_frame(pa.table({"x": known.take(places)}))["x"].tolist()
+        read = as_frame(pa.table({"x": column}))["x"].tolist()
+        assert repr(read[:3]) == repr(plain[:3])
+        texts.append(repr(read[:3]))
+    assert len(set(texts)) == 1

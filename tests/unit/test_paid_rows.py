@@ -57,21 +57,23 @@ def test_the_number_costs_the_same_whether_its_table_fits_or_not(
         with pytest.raises(DataError, match="more than the 5,000,000 cells") as refusal:
             job(ledger, tmp_path).run(RECORDS, lines.append)
         assert str(number) not in str(refusal.value)
-        assert any("The fit failed" in line and "The cost counts" in line for line in lines)
-    assert seen == ["reserved"], "paid before it is drawn"
+        assert any("The fit ended" in line and "The cost counts" in line for line in lines)
+    assert seen == ["writing"], "paid before it is drawn, and not given back"
     assert states(ledger) == ["released" if number == FITS else "lost"]
     with pytest.raises(BudgetError):
         job(ledger, tmp_path / "again").run(RECORDS, lines.append)
 
 
-def test_an_interruption_gives_the_cost_back(ledger, tmp_path, monkeypatch):
+def test_an_interruption_counts(ledger, tmp_path, monkeypatch):
     def interrupted(self, n, noise):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Synthesizer, "public_rows", interrupted)
     with pytest.raises(KeyboardInterrupt):
         job(ledger, tmp_path).run(RECORDS, lambda line: None)
-    assert states(ledger) == ["void"]
+    assert states(ledger) == ["writing"]
+    with pytest.raises(BudgetError):
+        job(ledger, tmp_path / "again").run(RECORDS, lambda line: None)
 
 
 def test_without_budget_the_number_is_not_drawn(ledger, tmp_path, monkeypatch):
@@ -81,7 +83,7 @@ def test_without_budget_the_number_is_not_drawn(ledger, tmp_path, monkeypatch):
     job(ledger, tmp_path / "a").run(RECORDS, lambda line: None)
     with pytest.raises(BudgetError):
         job(ledger, tmp_path / "b").run(RECORDS, lambda line: None)
-    assert seen == ["reserved"]
+    assert seen == ["writing"]
     assert states(ledger) == ["released"]
 
 
