@@ -29,7 +29,10 @@ _COMMON: dict[str, Prior] = {"coefficient": 1.0, "group_sd": 1.0}
 # Priors whose first entry is a location and may be negative; all other entries are scales,
 # shapes or rates and must be positive for the prior to be proper.
 _LOCATED = ("intercept", "cutpoint")
-MOST_PRIOR = 1e100  # its square, and those of values on its scale, fit into a float
+# Largest number of a prior, and one over the smallest scale. A sampling statement leaves out the
+# normalising constant, so that target is as large as a prior's numbers where parameters likely are.
+# Beside it a record's clamped term must not be lost in rounding (LARGEST in engines/contract.py).
+MOST_PRIOR = 1e6
 MOST_COMPONENTS = 20
 
 
@@ -313,8 +316,8 @@ class Family:
             good = numbers.shape == (length,) and bool((np.abs(numbers) <= MOST_PRIOR).all())
             if not good or (scales < 1 / MOST_PRIOR).any():
                 raise SchemaError(
-                    f"prior {name!r} = {value!r}: expected {length} finite number(s) up to 1e+100, "
-                    f"scales from 1e-100, like {self.priors[name]}: proper ones alone."
+                    f"prior {name!r} = {value!r}: expected {length} number(s) up to "
+                    f"{MOST_PRIOR:g}, scales from {1 / MOST_PRIOR:g}, like {self.priors[name]}."
                 )
         return {**self.priors, **overrides}
 

@@ -106,3 +106,19 @@ def test_ends_at_which_a_density_is_not_finite(schema, open_at, expected):
     encoded = family.encode(schema["y"], pd.Series([0.0, 10.0]))
     np.testing.assert_allclose(encoded, expected, rtol=1e-9)
     assert family.support(schema["y"]) == pytest.approx((10 * expected[0], 10 * expected[1]))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_priors_are_of_a_size_beside_which_a_record_is_seen(family):
+    """A shape of gamma(1e17, 1e17) put target at -1e17, where a record's term is 16 or nothing."""
+    own = FAMILIES[family]
+    for name, value in own.priors.items():
+        length = np.size(value)
+        for number in (1e17, 1.1e6, 0.9e-6):
+            odd = [number] * length if length > 1 else number
+            with pytest.raises(
+                dpb.SchemaError, match=r"number\(s\) up to 1e\+06, scales from 1e-06"
+            ):
+                own._priors({name: odd})
+        for number in (1e6, 1e-6):
+            own._priors({name: [number] * length if length > 1 else number})
