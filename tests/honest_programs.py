@@ -318,7 +318,7 @@ GROUPS = """  int<lower=1> J;
 
 def regression(
     y, parameters, priors, terms, replicate, *, functions="", before="", data="", steps="",
-    coefficients="vector[K] beta;", eta="alpha + X * beta", whole=True,
+    levels="", coefficients="vector[K] beta;", eta="alpha + X * beta", whole=True,
 ):  # fmt: skip
     """A program with a linear predictor eta: the same steps and terms for target and log_lik.
 
@@ -327,6 +327,7 @@ def regression(
         replicate: expression for y_rep[i].
         before: transformed data.
         steps: statements before the terms.
+        levels: transformed parameters that records index.
         whole: replicates are whole numbers.
     """
     return f"""functions {{
@@ -345,6 +346,7 @@ parameters {{
 }}
 transformed parameters {{
   vector[n] eta = {eta};
+  {levels}
 }}
 model {{
   alpha ~ normal(0, 2);
@@ -374,7 +376,7 @@ ZERO = f"{COUNTED}\n  vector[n] zero;\n  for (i in 1:n) zero[i] = y[i] == 0;"
 # Cutpoints of a level's upper and lower end, for all levels.
 ENDS = """vector[C] upper_cut = append_row(cut, positive_infinity());
   vector[C] lower_cut = append_row(negative_infinity(), cut);"""
-LEVELS = {"data": "  int<lower=3> C;\n", "steps": ENDS}
+LEVELS = {"data": "  int<lower=3> C;\n", "levels": ENDS}
 LEVEL_OF = """  int level_of(real z, vector cut) {
     int k = 1;
     for (c in 1:rows(cut)) k += z > cut[c];

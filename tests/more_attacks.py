@@ -601,6 +601,7 @@ THIRD = {
 # What a fourth reading found: the clamp itself, as a door for what is no record.
 FREE = "pseudo_log_lik({}, rep_vector(1, 1), rep_vector(0, 1), negative_infinity(), 1e300)"
 ODD = FREE.format("rep_vector(mu, 1)")
+EMITTED = ") - 0.5 * log(2 * pi());\n  }"  # the end of log_lik, and not of the terms in target
 FOURTH = {
     "a clamp of a parameter": (GOOD, [more(f"target += {ODD};")]),
     "a clamp of a large constant": (
@@ -618,6 +619,19 @@ FOURTH = {
         functions(f"  real odd(real mu) {{ return {ODD}; }}"), more("target += odd(mu);")]),
     "a clamp in a function of the terms": (GOOD, [
         functions(f"  real odd(real mu) {{ return {ODD}; }}"), added("odd(mu)")]),
+    "an index into what is shorter at some parameters": (GROUPED, [
+        generated("vector[J] w = u;\n  if (mu > 0) w = rep_vector(mu, 1);"),
+        (f"mu - u[group]{EMITTED}", f"mu - w[group]{EMITTED}")]),
+    "an index into what is shorter where it is emitted": (GROUPED, [
+        (EMIT, f"{EMIT}    vector[J] w = mu > 0 ? rep_vector(mu, 1) : u;\n"),
+        (f"mu - u[group]{EMITTED}", f"mu - w[group]{EMITTED}")]),
+    "a level of what is shorter at some parameters": (LEVELS, [
+        generated("vector[C] w = p;\n  if (mu > 0) w = rep_vector(mu, 1);"),
+        (f"log(p[y]) - mu{EMITTED}", f"log(w[y]) - mu{EMITTED}")]),
+    "rows of other lengths at some records": (GOOD, [
+        beforehand("matrix[n, 3] W;\n  matrix[n, 2] V;\n  V[, 1] = y;\n  V[, 2] = y;\n"
+                   "  W[, 1] = y;\n  W[, 2] = y;\n  W[, 3] = y;\n  matrix[n, 2] z = V;\n"
+                   "  for (i in 1:n) z[i] = y[i] == 1.5 ? W[i] : V[i];")]),
     "an index by records into what is shorter": (GROUPED, [
         beforehand("vector[J] w = rep_vector(0, 1);"), terms("y - mu - u[group] - w[group]")]),
     "an index by records into what is set later": (GROUPED, [

@@ -14,11 +14,14 @@ TAU = "real<lower=0> tau;"
 HALF = "tau ~ normal(0, 1);"
 
 
-def program(parameters, model, data="", functions="", computed=""):
+def program(parameters, model, data="", functions="", computed="", beforehand=""):
     """``GOOD`` with more parameters and priors."""
     text = GOOD.replace("  real mu;\n", f"  real mu;\n  {parameters}\n")
     text = text.replace("}\ndata {\n", f"{functions}\n}}\ndata {{\n")
     text = text.replace(DATA, f"{DATA}  int<lower=1> J;\n  {data}\n")
+    if beforehand:
+        beforehand = f"transformed data {{\n  {beforehand}\n}}\n"
+        text = text.replace("parameters {\n", f"{beforehand}parameters {{\n", 1)
     if computed:
         computed = f"transformed parameters {{\n  {computed}\n}}\n"
     return text.replace("model {\n", f"{computed}model {{\n", 1).replace(
@@ -57,6 +60,11 @@ PROPER = {
     "cutpoints": ("ordered[3] c;", "c ~ normal(0, 5);"),
     "a block": ("vector[J] b;", "{ b ~ normal(0, 1); }"),
     "a scale by a parameter": (f"{TAU} vector[J] u;", f"{HALF} u ~ normal(0, 2 * tau);"),
+    "a mean and a scale of parameters": (
+        f"{TAU} real<lower=0> r; real<lower=0> w; real<lower=0, upper=1> p; vector[J] m;"
+        " vector[J] b; real<lower=0.1, upper=9> k; simplex[3] s;",
+        f"{HALF} r ~ gamma(2, tau); w ~ weibull(2, tau); p ~ beta(2 * k, 9 - k);"
+        " m ~ normal(0, 1); b ~ normal(m, tau); s ~ dirichlet(rep_vector(k, 3));"),
     "shaped by bounded parameters": (
         f"{TAU} real<lower=0.1, upper=50> a; vector<lower=0.5, upper=9>[2] c;"
         " real<lower=0, upper=1> p;",
@@ -175,6 +183,9 @@ IMPROPER = {
     "in a local variable": (FLAT, "real p = normal_lpdf(b | 0, 1); target += p;"),
     "a logarithm": (TAU, "log(tau) ~ normal(0, 1);"),
     "a sum": ("real a;", "a + mu ~ normal(0, 1);"),
+    "many means by transformed data": (
+        f"{TAU} {FLAT}", f"{HALF} b ~ normal(m, tau);", "", "", "",
+        "vector[J] m = rep_vector(0, 20);"),
     "by the clamp in a sum": (FLAT, f"target += normal_lpdf(1 | 0, 1) + {FREE.format('b')};"),
     "shaped by a large parameter": (
         f"{TAU} real<lower=0> a;", "a ~ normal(1e15, 1e14); tau ~ gamma(a, a);"),

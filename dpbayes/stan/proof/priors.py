@@ -44,11 +44,13 @@ EACH: dict[str, tuple[int, ...]] = {
     "pareto": (0, 1), "uniform": (0, 1),
 }  # fmt: skip
 TOGETHER: dict[str, tuple[int, ...]] = {"multi_normal": (1,), "multi_normal_cholesky": (1,)}
-# Densities of which a statement with ~ may drop large factors.
-SHAPED = (
-    "gamma", "inv_gamma", "weibull", "frechet", "chi_square", "inv_chi_square", "beta",
-    "beta_proportion", "pareto", "dirichlet", "lkj_corr", "lkj_corr_cholesky",
-)  # fmt: skip
+# Densities of which a statement with ~ may drop large factors, with the positions of the arguments
+# that make the density large where the parameter likely is.
+SHAPED: dict[str, tuple[int, ...]] = {
+    "gamma": (0,), "inv_gamma": (0,), "weibull": (0,), "frechet": (0,), "chi_square": (0,),
+    "inv_chi_square": (0,), "beta": (0, 1), "beta_proportion": (1,), "pareto": (1,),
+    "dirichlet": (0,), "lkj_corr": (0,), "lkj_corr_cholesky": (0,),
+}  # fmt: skip
 # Densities by type of parameter: a simplex or correlations have fewer free numbers than entries.
 OF_TYPE: dict[str, dict[str, tuple[int, ...]]] = {
     "simplex": {"dirichlet": (0,)},
@@ -291,9 +293,10 @@ class Priors:
             return False
         if argument.kind == "name":
             name = argument[0].text
-            return self.times[name] == self.times[parameter] == 1 and (
-                self.declared[name].sizes == sizes
-            )
+            # Only of these do all engines check that they have the declared sizes.
+            sized = name in self.data | self.parameters
+            once = self.times[name] == self.times[parameter] == 1
+            return sized and once and self.declared[name].sizes == sizes
         filled = argument.kind == "call" and argument[0].text in FILLED
         return filled and not self._own(argument[0].text) and argument[1].present[-1:] == sizes
 
@@ -311,12 +314,23 @@ class Priors:
         return all(
             of_usual_numbers(a)
             or self._is_within(a)
+            or (place not in SHAPED[name] and a.kind == "name" and a[0].text in self.parameters)
             or (whole and not self._parameters_in(a) and has_usual_numbers(a))
-            for a in arguments
+            for place, a in enumerate(arguments)
         )
 
     def _is_within(self, node: Node) -> bool:
-        """Tell whether a value is a parameter, or an entry of one, between two usual numbers."""
+        """Tell whether a value is a parameter, or an entry of one, between two usual numbers.
+
+        A sum, a difference or a single product of such parameters and numbers is moderate, too.
+        """
+        if node.kind == "binary" and node[1].text in ("+", "-", "*", ".*"):
+            products = [p for p in every(node) if p.kind == "binary" and "*" in p[1].text]
+            return len(products) <= 1 and all(
+                is_usual(side) or self._is_within(side) for side in (node[0], node[2])
+            )
+        if node.kind == "call" and node[0].text in FILLED and not self._own(node[0].text):
+            return bool(node.parts[1]) and self._is_within(node[1].present[0])
         root = node[0] if node.kind == "index" else node
         if root.kind != "name" or root[0].text not in self.parameters:
             return False

@@ -22,6 +22,7 @@ from dpbayes.stan.proof.types import (
     declared_limits,
     declared_sizes,
     declared_type,
+    indexed_type,
     is_plain,
 )
 from dpbayes.stan.proof.values import STATEMENTS, Expressions, Unclear, Value
@@ -247,8 +248,12 @@ class Template(Expressions):
         return self.scope[name].sources if name in self.scope else frozenset()
 
     def _sizes_of(self, node: Node) -> tuple[Node, ...]:
-        """Return declared sizes; none in transformed data, where stanli does not check them."""
-        return () if self.block == "transformed_data" else super()._sizes_of(node)
+        """Return declared sizes where all engines check that values have them.
+
+        stanli does not in transformed data and in generated quantities.
+        """
+        checked = self.block in ("parameters", "transformed_parameters", "model_block")
+        return super()._sizes_of(node) if checked else ()
 
     # Statements
 
@@ -405,7 +410,8 @@ class Template(Expressions):
             name = target[0][0].text if _is_entry(target, index) else ""
             known = self.scope.get(name)
             plain = node.kind == "assignment" and node[1].text == "=" and len(target.present) == 2
-            if not plain or known is None or not known.by_record or known.limits:
+            single = known is not None and indexed_type(known.type, [True]) in ("int", "real")
+            if not (plain and single) or known is None or not known.by_record or known.limits:
                 self._unclear(
                     node, f"a loop over the records sets entries of variables: z[{index}] = ...;"
                 )
@@ -432,7 +438,9 @@ class Template(Expressions):
                 place.kind == "single" and place[0].kind == "number" for place in node.present[2:]
             )
             reached = always or len(node.present) == 2
-            if known is not None and known.by_record and constant and reached:
+            places = [True] * (len(node.present) - 1)
+            single = known is not None and indexed_type(known.type, places) in ("int", "real")
+            if single and known is not None and known.by_record and constant and reached:
                 return known.sources
         elif node.kind in ("ternary", "unary") or (
             node.kind == "binary" and node[1].text in COMPARISONS

@@ -532,8 +532,8 @@ class Expressions:
             self._unclear(
                 node,
                 "an index by records has to be data array[n] int<lower=1, upper=J>, and what is "
-                "indexed a variable that is declared with the size J: vector[J] effect = ...; (of "
-                "a matrix[J, K] K has lower=1)",
+                "indexed data, a parameter or, in transformed parameters or the model, a variable "
+                "with the size J: vector[J] effect = ...; (of a matrix[J, K] K has lower=1)",
             )
         return Value(kind, True, index.sources, (), base.limits)
 
