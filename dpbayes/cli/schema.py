@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +19,7 @@ from dpbayes.mechanisms import Marginals
 from dpbayes.publication.output import as_output_error
 from dpbayes.records.formats.source import File, is_address
 from dpbayes.schema import Schema
+from dpbayes.schema.confirmation import GuessedColumn, changed, confirmed, guessed_columns
 from dpbayes.schema.draft import FEWEST, MARK, guesses, text
 from dpbayes.schema.editors import json_schema
 from dpbayes.stan.sequence import Sequence
@@ -67,7 +70,7 @@ def draft(
         say(f"Left out, with the reason in the file: {left_out} of {len(guessed)} columns.")
     say_done(
         f"Written: {path}, confidential (mode 0600). Replace what is marked GUESSED by what is "
-        f"public, and take its name out of `{MARK}`; then: dpbayes schema check {path}"
+        f"public, or confirm it: dpbayes schema confirm {path}; then: dpbayes schema check {path}"
     )
 
 
@@ -107,6 +110,64 @@ def check(
             f"knowledge, and take it out of the column's list `{MARK}`."
         )
     say_done("Nothing in it is marked as guessed.")
+
+
+@schema_app.command()
+def confirm(
+    schema: Annotated[Path, typer.Argument(metavar="SCHEMA.toml", help="Draft of a schema.")],
+) -> None:
+    """Confirm guesses column by column, with the source that says so.
+
+    The file is written after each answer, so that you can stop at any time; comments stay.
+    """
+    Schema.from_toml(schema)
+    text, skipped = schema.read_text(encoding="utf-8"), 0
+    while columns := guessed_columns(text)[skipped:]:
+        column = columns[0]
+        say(f"\n{column.name}, the first of {len(columns)} columns with guesses")
+        for note in column.notes:
+            say(f"  {note}")
+        for key, line in column.lines.items():
+            say(f"  {line}    {column.reasons[key]}")
+        try:
+            answer = typer.prompt("all, some keys, a line such as upper = 100, later, or quit")
+            if answer.strip() == "quit":
+                break
+            if answer.strip() == "later":
+                skipped += 1
+                continue
+            text = _answered(text, column, answer.strip())
+        except SchemaError as error:
+            say(str(error))
+            continue
+        except typer.Abort:  # the end of the input
+            break
+        with as_output_error(schema, "The answer was not saved."):
+            _replace(schema, text)
+    say_done(f"{schema}: {len(guessed_columns(text))} columns have guesses left.")
+
+
+def _answered(text: str, column: GuessedColumn, answer: str) -> str:
+    """Return the text of a schema file after an answer about a column.
+
+    Raises:
+        SchemaError: the answer cannot be followed, or the file would be no schema.
+    """
+    if "=" in answer:
+        text = changed(text, column.name, answer)
+        keys = [key for key in (answer.partition("=")[0].strip(),) if key in column.lines]
+    else:
+        keys = list(column.lines) if answer == "all" else answer.replace(",", " ").split()
+    Schema.from_dict(tomllib.loads(confirmed(text, column.name, keys)))  # before it is asked who
+    source = typer.prompt("Who says so (questionnaire 2024, p. 12)", "", show_default=False)
+    return confirmed(text, column.name, keys, source)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace a file by one rename, readable for its owner alone."""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as new:
+        new.write(text)
+    os.replace(new.name, path)
 
 
 @schema_app.command("json")

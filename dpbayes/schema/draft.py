@@ -109,12 +109,12 @@ def _section(name: str, guess: Guess) -> str:
     notes = [f"# {note}" for note in guess.notes]
     if not guess.entry:
         return "\n".join(["", *notes, f"# {title} left out", ""])
-    lines = [f"{_line(k, v)}  # GUESSED: {guess.why[k]}" for k, v in guess.entry.items()]
-    marked = f"{_line(MARK, list(guess.entry))}  # take out what you have checked"
+    lines = [f"{line_of(k, v)}  # GUESSED: {guess.why[k]}" for k, v in guess.entry.items()]
+    marked = f"{line_of(MARK, list(guess.entry))}  # take out what you have checked"
     return "\n".join(["", *notes, title, *lines, marked, ""])
 
 
-def _line(key: str, value: Any) -> str:
+def line_of(key: str, value: object) -> str:
     """Format ``key = value`` on one line of TOML."""
     if isinstance(value, list):
         items = (tomli_w.dumps({"x": item}).removeprefix("x = ").strip() for item in value)

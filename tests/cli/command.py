@@ -32,11 +32,11 @@ levels = ["no", "yes"]
 ENVIRONMENT = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
 
 
-def dpbayes(*arguments, cwd=None):
-    """Run it to its end."""
+def dpbayes(*arguments, cwd=None, typed=""):
+    """Run it to its end, with what a user types."""
     return subprocess.run(
         [COMMAND, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, check=False,
-        env=ENVIRONMENT, timeout=300,
+        env=ENVIRONMENT, timeout=300, input=typed,
     )  # fmt: skip
 
 

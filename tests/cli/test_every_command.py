@@ -1,6 +1,7 @@
 """Every command once, in this process and with tiny settings: the main job from end to end."""
 
 import ast
+import io
 import json
 from pathlib import Path
 
@@ -140,8 +141,10 @@ def test_exploring(run, folder, monkeypatch):
     assert "Open http://127.0.0.1:" in said
 
 
-def test_writing_a_schema(run):
+def test_writing_a_schema(run, monkeypatch):
     run("schema", "draft", "data.csv", "--out", "draft.toml")
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))  # nothing is typed
+    assert "columns have guesses left" in run("schema", "confirm", "draft.toml")
     assert "Nothing in it is marked" in run("schema", "check", "schema.toml")
     assert json.loads(run("schema", "json"))["title"] == "Schema of dpbayes"
 

@@ -11,6 +11,7 @@ import pyreadstat
 import pytest
 
 import dpbayes as dpb
+from tests.cli.command import dpbayes as typing
 from tests.cli.in_process import dpbayes
 
 SECRET = "Zq7-Wx9"
@@ -87,6 +88,30 @@ def test_from_a_file_to_a_release(survey):
         assert done.returncode == 0, done.stderr
     done = dpbayes("combine", released, "--formula", "income ~ C(sex)", cwd=survey)
     assert "there is one data set: " in done.stderr, "it was read"
+
+
+def test_guesses_are_confirmed_in_the_terminal(tmp_path):
+    ages = "\n".join(f"{k % 50},{'fm'[k % 2]}" for k in range(60))
+    (tmp_path / "p.csv").write_text(f"age,sex\n{ages}\n")
+    assert dpbayes("schema", "draft", "p.csv", cwd=tmp_path).returncode == 0
+
+    def answers(*lines):
+        text = "".join(f"{line}\n" for line in lines)
+        done = typing("schema", "confirm", "p.toml", cwd=tmp_path, typed=text)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    said = answers("uper", "lower = 90", "upper = 120", "law of 1999", "type lower", "", "quit")
+    assert "'uper' is no guess; guesses are type, lower, upper" in said
+    assert "lower" in said
+    assert "1 columns have guesses left" in said
+    schema = dpb.Schema.from_toml(tmp_path / "p.toml")
+    assert (schema["age"].lower, schema["age"].upper, schema["age"].guessed) == (0, 120, ())
+    assert "upper = 120  # law of 1999\n" in (tmp_path / "p.toml").read_text()
+    assert "1 columns have guesses left" in answers("later")
+    assert "0 columns have guesses left" in answers("all", "form A")
+    assert (tmp_path / "p.toml").stat().st_mode & 0o777 == 0o600
+    assert dpbayes("schema", "check", "p.toml", cwd=tmp_path).returncode == 0
 
 
 def test_a_draft_of_a_file_that_is_not_what_it_seems(tmp_path):

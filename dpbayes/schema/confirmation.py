@@ -1,0 +1,129 @@
+"""Confirmation of a drafted schema's guesses, in the text of its file: comments stay.
+
+Each function takes the text of a schema file as ``dpbayes schema draft`` writes it, in which every
+key has a line of its own, and returns a new one.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from dpbayes.core.errors import SchemaError
+from dpbayes.schema.draft import MARK, line_of
+
+_COMMENT = "  # GUESSED: "
+_SECTION = re.compile(r"\[columns\..*\]\s*")
+
+
+@dataclass(frozen=True)
+class GuessedColumn:
+    """Section of a column with guesses left.
+
+    Attributes:
+        name: name of the column.
+        lines: its lines with guessed keys, by key, without the comments.
+        reasons: comments on the guesses, by key; empty where there is none.
+        notes: comments above the section.
+    """
+
+    name: str
+    lines: dict[str, str]
+    reasons: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def guessed_columns(text: str) -> list[GuessedColumn]:
+    """List the columns with guesses left, in the order of the file.
+
+    Raises:
+        SchemaError: a guessed key is not on a line of its own.
+    """
+    lines, columns = text.split("\n"), []
+    for name, (start, _) in _sections(lines).items():
+        marked = _marked(lines, name)
+        if not marked:
+            continue
+        found = {key: lines[_place(lines, name, key)].partition(_COMMENT) for key in marked}
+        above = start
+        while above and lines[above - 1].startswith("#"):
+            above -= 1
+        columns.append(
+            GuessedColumn(
+                name,
+                {key: parts[0] for key, parts in found.items()},
+                {key: parts[2] for key, parts in found.items()},
+                tuple(line.removeprefix("#").strip() for line in lines[above:start]),
+            )
+        )
+    return columns
+
+
+def confirmed(text: str, column: str, keys: Collection[str], source: str = "") -> str:
+    """Take keys out of a column's list of guesses.
+
+    Args:
+        text: the schema file.
+        column: name of the column.
+        keys: keys to confirm.
+        source: where it is said, as a comment at each of the keys; on one line.
+    Raises:
+        SchemaError: one of the keys is not marked as guessed.
+    """
+    lines = text.split("\n")
+    marked = _marked(lines, column)
+    if unknown := [key for key in keys if key not in marked]:
+        raise SchemaError(
+            f"column {column!r}: {unknown[0]!r} is no guess; guesses are {', '.join(marked)}."
+        )
+    shown = "".join(c if c.isprintable() else " " for c in source).strip()
+    for key in keys:
+        place = _place(lines, column, key)
+        lines[place] = lines[place].partition(_COMMENT)[0] + (f"  # {shown}" if shown else "")
+    left = [key for key in marked if key not in keys]
+    place = _place(lines, column, MARK)
+    lines[place : place + 1] = [line_of(MARK, left)] if left else []
+    return "\n".join(lines)
+
+
+def changed(text: str, column: str, line: str) -> str:
+    """Replace the value of a column's key by another line ``key = value``.
+
+    Raises:
+        SchemaError: this is no such line, or the column has no such key.
+    """
+    try:
+        ((key, value),) = tomllib.loads(line).items()
+    except (tomllib.TOMLDecodeError, ValueError):
+        raise SchemaError(f"{line!r} is no line of the schema, as: upper = 100") from None
+    lines = text.split("\n")
+    place = _place(lines, column, key)
+    lines[place] = line_of(key, value) + "".join(lines[place].partition(_COMMENT)[1:])
+    return "\n".join(lines)
+
+
+def _sections(lines: list[str]) -> dict[str, tuple[int, int]]:
+    """First and last line of each column's section, by name; the last is not included."""
+    starts = [k for k, line in enumerate(lines) if line.startswith("[")]
+    sections = {}
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        if _SECTION.fullmatch(lines[start]):
+            (name,) = tomllib.loads(lines[start])["columns"]
+            sections[name] = start, end
+    return sections
+
+
+def _marked(lines: list[str], column: str) -> list[str]:
+    start, end = _sections(lines)[column]
+    marks = [line for line in lines[start:end] if re.match(rf"{MARK}\s*=", line)]
+    return list(tomllib.loads(marks[0])[MARK]) if marks else []
+
+
+def _place(lines: list[str], column: str, key: str) -> int:
+    start, end = _sections(lines)[column]
+    for place in range(start, end):
+        if re.match(rf"{re.escape(key)}\s*=", lines[place]):
+            return place
+    raise SchemaError(f"column {column!r} has no line that begins with {key} =")

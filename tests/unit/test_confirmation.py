@@ -1,0 +1,77 @@
+"""Confirmation of guesses in the text of a drafted schema."""
+
+import tomllib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpbayes as dpb
+from dpbayes.core.errors import SchemaError
+from dpbayes.schema.confirmation import changed, confirmed, guessed_columns
+from dpbayes.schema.draft import guesses, text
+from tests.unit.test_draft import panel, records
+
+
+@pytest.fixture(params=[records, panel])
+def draft(request):
+    frame = request.param()
+    frame["a. b [c]"] = np.arange(len(frame)) % 5
+    return text(guesses(frame, titles={"a. b [c]": 'a "title" # of it'}))
+
+
+def test_all_columns_with_guesses_are_listed(draft):
+    schema = dpb.Schema.from_dict(tomllib.loads(draft))
+    listed = guessed_columns(draft)
+    assert [c.name for c in listed] == list(schema.columns)
+    for column in listed:
+        assert tuple(column.lines) == schema[column.name].guessed
+        assert all(column.reasons.values())
+        tree = tomllib.loads("\n".join(column.lines.values()))
+        assert dpb.Schema.from_dict({"columns": {column.name: tree}})
+
+
+def test_key_by_key_until_nothing_is_guessed(draft):
+    """The declared values stay, and all comments but those of the guesses."""
+    values = dpb.Schema.from_dict(tomllib.loads(draft))
+    new, count = draft, sum(len(column.guessed) for column in values.columns.values())
+    while columns := guessed_columns(new):
+        key = next(iter(columns[0].lines))
+        new = confirmed(new, columns[0].name, [key], "page 3\n[columns.x]")
+        count -= 1
+        left = dpb.Schema.from_dict(tomllib.loads(new)).columns.values()
+        assert sum(len(column.guessed) for column in left) == count
+    done = dpb.Schema.from_dict(tomllib.loads(new))
+    assert done.guesses == ""
+    plain = {c.name: {**c.to_dict(), "guessed": []} for c in values.columns.values()}
+    assert {c.name: {**c.to_dict(), "guessed": []} for c in done.columns.values()} == plain
+    assert "GUESSED:" not in new
+    assert new.count("  # page 3 [columns.x]") == draft.count("# GUESSED:")
+    notes = [line for line in draft.splitlines() if line.startswith("#")]
+    assert [line for line in new.splitlines() if line.startswith("#")] == notes
+
+
+def test_a_value_is_replaced_on_its_line():
+    draft = text(guesses(pd.DataFrame({"age": np.arange(40) % 30, "sex": [1, 2] * 20})))
+    new = changed(draft, "age", "upper = 120")
+    assert tomllib.loads(new)["columns"]["age"]["upper"] == 120
+    assert "upper" in tomllib.loads(new)["columns"]["age"]["guessed"]
+    assert len(new.splitlines()) == len(draft.splitlines())
+    assert tomllib.loads(changed(draft, "sex", 'levels = ["1", "2", "3"]'))["columns"]["sex"][
+        "levels"
+    ] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    "line", ["upper", "upper =", "= 3", "upper = 1\nlower = 0", "digits = 2", ""]
+)
+def test_lines_that_replace_nothing(line):
+    draft = text(guesses(pd.DataFrame({"age": np.arange(40) % 30})))
+    with pytest.raises(SchemaError, match=r"is no line of the schema|no line that begins with"):
+        changed(draft, "age", line)
+
+
+def test_what_is_no_guess():
+    draft = text(guesses(pd.DataFrame({"age": np.arange(40) % 30})))
+    with pytest.raises(SchemaError, match="'levels' is no guess; guesses are type, lower, upper"):
+        confirmed(draft, "age", ["type", "levels"])
