@@ -67,20 +67,27 @@ def from_arrow(table: pyarrow.Table) -> pd.DataFrame:
     Whole numbers beside a null stay whole: as floats, those above 2^53 would change with the null.
     """
     arrow = needed("pyarrow", "a table of pyarrow")
-    types = arrow.types
+    texts = arrow.string(), arrow.large_string(), arrow.string_view()
     for place, column in enumerate(table.columns):
-        if not types.is_dictionary(column.type):
+        if not arrow.types.is_dictionary(column.type):
             continue
         # Of other values a dictionary would be converted in another way than the values, and one
         # record's null or NaN in it would decide which.
-        texts = types.is_string(column.type.value_type) or types.is_large_string(
-            column.type.value_type
-        )
-        if not (texts and all(map(_distinct, column.chunks))):
-            name, plain = table.column_names[place], column.cast(column.type.value_type)
-            table = table.set_column(place, name, plain)
+        if not (column.type.value_type in texts and all(map(_distinct, column.chunks))):
+            chunks = [_values(chunk) for chunk in column.chunks]
+            plain = arrow.chunked_array(chunks, None if chunks else column.type.value_type)
+            table = table.set_column(place, table.column_names[place], plain)
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
     return frame
+
+
+def _values(chunk: pyarrow.DictionaryArray) -> pyarrow.Array:
+    """Convert a dictionary array to its values; views of text, which have no such cast, to text."""
+    kind = chunk.type.value_type
+    if str(kind) == "string_view":
+        kind = "large_string"
+        chunk = type(chunk).from_arrays(chunk.indices, chunk.dictionary.cast(kind))
+    return chunk.cast(kind)
 
 
 def _distinct(chunk: pyarrow.DictionaryArray) -> bool:
