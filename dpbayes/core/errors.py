@@ -1,7 +1,8 @@
 """Errors. Each message names the argument or column, the value at fault, and the remedy."""
 
 import contextlib
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 from typing import Self
 
 
@@ -95,3 +96,9 @@ def refused(
         raise
     except BaseException as error:
         raise kind(f"{message} ({type(error).__name__}).") from None
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """Return " (did you mean 'marginals'?)" if a known name is close to this one, or ""."""
+    close = difflib.get_close_matches(str(name), [str(each) for each in known], n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

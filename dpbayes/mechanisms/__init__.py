@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from dpbayes.core.errors import GuaranteeError, refused
+from dpbayes.core.errors import GuaranteeError, did_you_mean, refused
 from dpbayes.mechanisms.base import Fitted, Mechanism, ModelFreeMechanism, Task
 from dpbayes.mechanisms.marginals.mechanism import Marginals
 from dpbayes.mechanisms.modips.chosen import ChosenModips
@@ -61,7 +61,10 @@ def get_kind(name: str, settings: Mapping[str, Any]) -> type[Mechanism[Any]]:
     if name in RENAMED:
         raise GuaranteeError(f"mechanism {name!r} is now {RENAMED[name]!r}.")
     if name not in MECHANISMS:
-        raise GuaranteeError(f"unknown mechanism {name!r}; mechanisms: {', '.join(MECHANISMS)}.")
+        raise GuaranteeError(
+            f"unknown mechanism {name!r}{did_you_mean(name, MECHANISMS)}; mechanisms: "
+            f"{', '.join(MECHANISMS)}."
+        )
     return MECHANISMS[name].variant(settings)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from dpbayes.core.errors import DataError, SchemaError
+from dpbayes.core.errors import DataError, SchemaError, did_you_mean
 from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.schema.clusters import Cluster
@@ -142,7 +141,7 @@ class Schema:
             return self.columns[name]
         except KeyError:
             raise SchemaError(
-                f"column {name!r} is not declared in the schema{_suggest(name, self.columns)}; "
+                f"column {name!r} is not declared in the schema{did_you_mean(name, self.columns)}; "
                 f"declared: {', '.join(self.columns)}."
             ) from None
 
@@ -241,7 +240,7 @@ class Schema:
                 )
                 raise DataError(
                     f"column {name!r} of the schema is not in the data"
-                    f"{_suggest(name, present) if show_values else ''}; "
+                    f"{did_you_mean(name, present) if show_values else ''}; "
                     f"columns {columns}." + ("" if show_values else f" {ASK_FOR_VALUES}")
                 )
 
@@ -325,11 +324,6 @@ def _refuse_unknown_keys(tree: Mapping[str, Any], known: tuple[str, ...], where:
     for key in tree:
         if key not in known:
             raise SchemaError(
-                f"{where}: unknown key {key!r}{_suggest(key, known)}; "
+                f"{where}: unknown key {key!r}{did_you_mean(key, known)}; "
                 f"known keys: {', '.join(known)}."
             )
-
-
-def _suggest(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(str(name), [str(k) for k in known], n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbayes.core.errors import ProgramError, SchemaError
+from dpbayes.core.errors import ProgramError, SchemaError, did_you_mean
 from dpbayes.core.lazy import pd
 from dpbayes.schema import Column, ColumnType
 from dpbayes.stan.cells import NumberCells
@@ -316,7 +316,7 @@ class Family:
             good = numbers.shape == (length,) and bool((np.abs(numbers) <= MOST_PRIOR).all())
             if not good or (scales < 1 / MOST_PRIOR).any():
                 raise SchemaError(
-                    f"prior {name!r} = {value!r}: expected {length} number(s) up to "
+                    f"prior {name!r} = {value!r}: expected {length} finite number(s) up to "
                     f"{MOST_PRIOR:g}, scales from {1 / MOST_PRIOR:g}, like {self.priors[name]}."
                 )
         return {**self.priors, **overrides}
@@ -464,7 +464,10 @@ def family_of(text: str) -> Family:
     """
     name, settings = read_family(text)
     if name not in FAMILIES:
-        raise ProgramError(f"unknown family {name!r}; families: {', '.join(FAMILIES)}.")
+        raise ProgramError(
+            f"unknown family {name!r}{did_you_mean(name, FAMILIES)}; families: "
+            f"{', '.join(FAMILIES)}."
+        )
     return FAMILIES[name].given(settings)
 
 

@@ -282,7 +282,7 @@ def test_bad_epsilon(kind, epsilon):
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("censord", {}, "unknown mechanism 'censord'"),
+        ("censord", {}, r"unknown mechanism 'censord' \(did you mean 'censored'\?\); mech"),
         ("censored", {}, "needs `epsilon`"),
         ("censored", {"epsilon": 1, "c1": 0.5}, "does not use c1; it takes epsilon"),
         ("unweighted", {"epsilon": 1}, "does not use epsilon; it takes no settings"),
