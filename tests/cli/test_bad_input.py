@@ -231,7 +231,7 @@ def test_priors_whose_squares_are_no_numbers(folder, prior):
     (folder / "priors.toml").write_text(prior)
     flags = options(folder, priors=folder / "priors.toml")
     said = refused(folder, "synthesize", folder / "data.csv", *flags)
-    assert "finite number(s) up to 1e+100" in said
+    assert "finite number(s) up to 1e+06" in said
 
 
 @pytest.mark.parametrize("rows", [-5, 0, 10**30])
