@@ -30,7 +30,7 @@ from dpbayes.privacy.noise import StudyNoise
 from dpbayes.privacy.statistic import Change, Statistic
 from dpbayes.stan import model as modelling
 from dpbayes.stan.model import ColumnModel
-from dpbayes.stan.program import MULTIPLICITY
+from dpbayes.stan.program import MULTIPLICITY, written_from
 from dpbayes.synthesis import synthesizer as synthesizing
 from tests.programs import GOOD
 
@@ -102,7 +102,7 @@ def added_twice(monkeypatch):
     def twice(self, task):
         program = task.model.program
         text = program.text.replace("target += reduce_sum", "target += 2 * reduce_sum")
-        model = replace(task.model, program=replace(program, text=text))
+        model = replace(task.model, program=written_from(program.name, text, [program]))
         bind(self, replace(task, model=model))
 
     monkeypatch.setattr(binding.BoundRecords, "__init__", twice)
@@ -589,7 +589,7 @@ def no_jacobian(monkeypatch):
     def without(self, task):
         program = task.model.program
         text = program.text.replace("lp -= 0.5 * sum(log1p(precision * square(tau)));", "")
-        model = replace(task.model, program=replace(program, text=text))
+        model = replace(task.model, program=written_from(program.name, text, [program]))
         bind(self, replace(task, model=model))
 
     monkeypatch.setattr(binding.BoundRecords, "__init__", without)

@@ -9,6 +9,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.evaluate.audit import audit
 from dpbayes.evaluate.audit_sampled import audit_sampled, log_ratio_bound
+from dpbayes.stan.program import written_from
 
 SCHEMA = dpb.Schema.from_dict(
     {
@@ -89,7 +90,7 @@ def test_a_program_without_a_clamp_is_caught(synthesizer):
     no_window = "if (is_inf(clip_lower) && is_inf(clip_upper)) {"
     text = program.text.replace(no_window, "if (1) {")
     assert text != program.text
-    model = replace(synthesizer.model, program=replace(program, text=text))
+    model = replace(synthesizer.model, program=written_from(program.name, text, [program]))
     broken = replace(synthesizer, mechanism=dpb.Censored(5), model=model)
     found = audit(broken.fit(RECORDS), candidates=20)
     assert found.violated
