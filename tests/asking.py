@@ -32,6 +32,17 @@ class Asked(StudyNoise):
         assert self.answers[-1].shape == own.shape
         return self.answers[-1]
 
+    def loss_beside(self, other, *, pure):
+        """Largest log ratio of the answers to both lists of questions, or rho if not ``pure``."""
+        loss = 0.0
+        for (mine, scale, _), (theirs, same, _) in zip(
+            self.questions, other.questions, strict=True
+        ):
+            assert scale == same
+            off = np.abs(mine - theirs) / scale
+            loss += off.sum() if pure else (off**2).sum() / 2
+        return loss
+
 
 KNOWN = {}
 

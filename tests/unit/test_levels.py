@@ -134,13 +134,7 @@ def test_both_rounds_cost_what_is_claimed_on_every_neighbour(seed, adjacency, rh
     for kind, other in others:
         again = Asked(seed, asked.answers)
         measure(other, again)
-        loss = 0.0
-        for (mine, scale, _), (theirs, same, _) in zip(
-            asked.questions, again.questions, strict=True
-        ):
-            assert scale == same
-            off = np.abs(mine - theirs) / scale
-            loss += off.sum() if rho is None else (off**2).sum() / 2
+        loss = asked.loss_beside(again, pure=rho is None)
         worst[kind] = max(worst[kind], loss)
     if rho is None:
         both = dpb.Marginals(4.0, adjacency).loss

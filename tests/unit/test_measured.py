@@ -79,13 +79,7 @@ def test_the_same_answers_cost_what_is_claimed_on_every_neighbour(
         again = Asked(seed, asked.answers)
         measure(other, adjacency, again, rho)
         assert len(again.questions) == len(asked.questions)
-        loss = 0.0
-        for (mine, scale, _), (theirs, same, _) in zip(
-            asked.questions, again.questions, strict=True
-        ):
-            assert scale == same
-            off = np.abs(mine - theirs) / scale
-            loss += off.sum() if rho is None else (off**2).sum() / 2
+        loss = asked.loss_beside(again, pure=rho is None)
         worst[kind] = max(worst[kind], loss)
     bounds = claimed(adjacency, rho, scored=chosen)
     for kind, bound in bounds.items():
