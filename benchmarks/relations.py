@@ -37,7 +37,7 @@ def asked(n: int, epsilon: float) -> list[Any]:
         return relations.fit_conditional(mass, blocks, rng, left)
 
     with patch.object(parents, "fit_conditional", recorded):
-        mechanism = Marginals(epsilon, bins=compared.bins, draw="posterior")
+        mechanism = Marginals(epsilon, bins=compared.bins, draw="posterior", adjacency="add-remove")
         fit = Synthesizer(compared.schema, mechanism).fit(records)
         fit.sample(accept="none", seed=1)
     return found

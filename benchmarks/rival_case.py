@@ -21,6 +21,7 @@ import dpbayes as dpb
 from dpbayes.demo.earnings import EARNINGS_MODEL
 from dpbayes.mechanisms.marginals.mechanism import auto_bins
 from dpbayes.mechanisms.tables.cells import Axis, make_axis
+from dpbayes.schema.rows import PUBLIC
 from studies.ours.table_measures import Comparison
 from studies.ours.tables import populations
 
@@ -61,18 +62,18 @@ def mechanism(
     """With the model that it needs."""
     match name:
         case "sequence":
-            return dpb.Anchored(epsilon), sequence()
+            return dpb.Anchored(epsilon, adjacency="add-remove"), sequence()
         case "unweighted":
             return dpb.Unweighted(), EARNINGS_MODEL
         case "anchored":
-            return dpb.Anchored(epsilon), EARNINGS_MODEL
+            return dpb.Anchored(epsilon, adjacency="add-remove"), EARNINGS_MODEL
         case "laplace":
-            return dpb.Laplace(epsilon, bins=bins), None
+            return dpb.Laplace(epsilon, bins=bins, adjacency="add-remove"), None
         case "perturbed-histogram":
-            return dpb.PerturbedHistogram(epsilon, bins=bins), None
+            return dpb.PerturbedHistogram(epsilon, bins=bins, adjacency="add-remove"), None
         case "marginals":
-            return dpb.Marginals(epsilon, bins=bins, delta=delta), None
-    return dpb.Modips(epsilon, name.removeprefix("modips-")), None
+            return dpb.Marginals(epsilon, bins=bins, delta=delta, adjacency="add-remove"), None
+    return dpb.Modips(epsilon, name.removeprefix("modips-"), adjacency="add-remove"), None
 
 
 def ours(
@@ -85,7 +86,7 @@ def ours(
     if name == "sequence":  # densities are of numbers
         given["age"] = replace(given["age"], type="continuous", digits=0)
     synthesizer = dpb.Synthesizer(
-        dpb.Schema(given), *mechanism(name, epsilon, rules_of(bins, compared), delta)
+        dpb.Schema(given, PUBLIC), *mechanism(name, epsilon, rules_of(bins, compared), delta)
     )
 
     def release() -> tuple[pd.DataFrame, Claim]:

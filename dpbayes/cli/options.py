@@ -204,12 +204,16 @@ class MechanismOptions:
     ] = None
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Privacy loss of one data set, in nats, for --adjacency."),
+        typer.Option(
+            help="Privacy loss of one data set, in nats: of a record, or of all records of a "
+            "person where the schema has a cluster."
+        ),
     ] = None
     adjacency: Annotated[
         str | None,
         typer.Option(
-            help="What ε is for: add-remove [default] one record, or substitution of its values."
+            help="What ε is for: to add-remove a record, or the substitution of its values [what "
+            "the release protects: substitution where the number of rows is public]."
         ),
     ] = None
     window: Annotated[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from dpbayes.privacy.accounting import stated, stated_left
 from dpbayes.schema import Schema
 
 if TYPE_CHECKING:  # it imports every mechanism
-    from dpbayes.planning.plan import ExpectedRelease, Plan
+    from dpbayes.planning.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,18 +116,11 @@ def _say_accuracy(result: Plan, totals: Sequence[float], datasets: int) -> None:
 
 
 def _say_costs(result: Plan, totals: Sequence[float]) -> None:
-    """Print the ε to set for one data set, and the ε of all if one record is changed."""
-    table = _columns(
-        "ε to set for one data set (all of them when one record is changed)", ["mechanism"], totals
-    )
+    """Print the ε to set for one data set."""
+    table = _columns("ε to set for one data set", ["mechanism"], totals)
     for name, entries in result.expected.items():
-        table.add_row(name, *[f"{stated_left(e.epsilon)} ({_changed(e)})" for e in entries])
+        table.add_row(name, *[stated_left(e.epsilon) for e in entries])
     say_table(table)
-
-
-def _changed(release: ExpectedRelease) -> str:
-    loss = release.claim.epsilon_substitution
-    return f"{stated(loss)}" if math.isfinite(loss) else "no bound"
 
 
 def _say_models(result: Plan, totals: Sequence[float]) -> None:

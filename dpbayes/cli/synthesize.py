@@ -26,7 +26,7 @@ from dpbayes.publication.job import WARNING, Job, Outcome
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 from dpbayes.records.formats.catalog import CSV, WRITTEN, written_as
 from dpbayes.stan.family_text import families_in
-from dpbayes.synthesis.choice import CHOICE, choice_loss
+from dpbayes.synthesis.choice import CHOICE, choice_loss, of_record
 from dpbayes.synthesis.synthesizer import Synthesizer
 from dpbayes.synthesis.totals import for_total
 
@@ -40,7 +40,7 @@ class ChoiceOptions:
         typer.Option(help="Choose the family privately among these: normal,lognormal."),
     ] = None
     choose_epsilon: Annotated[
-        float | None, typer.Option(help="For --choose-from: its ε, paid once, for --adjacency.")
+        float | None, typer.Option(help="For --choose-from: its ε, paid once.")
     ] = None
 
 
@@ -204,7 +204,7 @@ def _within(
     """Set the ε of a data set so that all data sets and the choice cost at most ``total``."""
     asked = candidates[0]
     if choice.choose_epsilon is not None:
-        loss = choice_loss(choice.choose_epsilon, asked.guarantee().adjacency)
+        loss = choice_loss(*of_record(asked, choice.choose_epsilon))
         asked = asked.having_paid(loss, CHOICE)
     mechanism = for_total(asked, total, datasets, delta).mechanism
     say(f"ε = {stated(mechanism.epsilon_setting)} for each data set, {stated(total)} in all.")

@@ -29,4 +29,4 @@ def earnings(*, whole: bool = False) -> tuple[pd.DataFrame, Schema]:
 
 def alone(name: str, records: pd.DataFrame, schema: Schema) -> tuple[pd.DataFrame, Schema]:
     """Select one column of records and its schema, for mechanisms that use no other column."""
-    return records[[name]], Schema({name: schema[name]})
+    return records[[name]], Schema({name: schema[name]}, rows=schema.rows)

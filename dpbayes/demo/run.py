@@ -39,8 +39,9 @@ from dpbayes.synthesis.synthesizer import Synthesizer
 
 SEED = 20260101
 EPSILON = 5.0
+# The paper's ε is for a record that is added or removed.
 POSTERIORS: dict[str, PosteriorMechanism] = {
-    m.name: m
+    m.name: m.protecting("add-remove")
     for m in (
         Weighted(), WeightedE(EPSILON), CensoredWeighted(EPSILON), Censored(EPSILON),
         Anchored(EPSILON),
@@ -128,7 +129,8 @@ def _compare(records: pd.DataFrame, schema: Schema, settings: SamplerSettings) -
         posteriors[name] = base.with_mechanism(mechanism).refit(plain)
     (outcome,) = plain.synthesised
     outcome_records, outcome_schema = alone(outcome.name, records, schema)
-    histogram = Synthesizer(outcome_schema, PerturbedHistogram(EPSILON)).fit(outcome_records)
+    cells = PerturbedHistogram(EPSILON).protecting("add-remove")
+    histogram = Synthesizer(outcome_schema, cells).fit(outcome_records)
     fits: dict[str, Fit[Any]] = {**posteriors, PerturbedHistogram.name: histogram}
     releases = {name: fit.sample(seed=SEED, accept="none") for name, fit in fits.items()}
     return Demo(posteriors, histogram, releases, comparison_table(fits, releases))

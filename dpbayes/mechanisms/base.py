@@ -23,9 +23,10 @@ from dpbayes.engines.base import Engine, SamplerSettings
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.mechanisms.forecast import Forecast
 from dpbayes.mechanisms.predictive import Check
-from dpbayes.privacy.accounting import NOTHING, Loss
+from dpbayes.privacy.accounting import NOTHING, Loss, stated
 from dpbayes.privacy.guarantee import (
     ADJACENCIES,
+    EPSILONS,
     PUBLIC_INPUTS,
     SECRET_NOISE,
     Adjacency,
@@ -70,7 +71,8 @@ class Task:
         >>> import dpbayes as dpb
         >>> import pandas as pd
         >>> records = pd.DataFrame({"smoker": ["no", "yes", "no", "no", "yes"]})
-        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> smoker = dpb.Column("smoker", "binary", levels=("no", "yes"))
+        >>> schema = dpb.Schema({"smoker": smoker}, rows=5)
         >>> task = dpb.Synthesizer(schema, dpb.Laplace(epsilon=1)).task(records)
         >>> task.rows, task.records["smoker"].value_counts().to_dict()
         (5, {'no': 3, 'yes': 2})
@@ -269,7 +271,7 @@ class Mechanism(ABC, Generic[F_co]):
         >>> isinstance(mechanism, dpb.Mechanism), mechanism.needs_model
         (True, True)
         >>> mechanism.guarantee().lines()[0]
-        'ε = 10 when one record is changed (δ = 0).'
+        'ε = 5 when one record is changed (δ = 0).'
     """
 
     name: ClassVar[str]
@@ -288,6 +290,19 @@ class Mechanism(ABC, Generic[F_co]):
     def takes(cls, setting: str) -> bool:
         """Whether the mechanism has a setting of this name."""
         return setting in {f.name for f in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+
+    @property
+    def neighbours(self) -> Adjacency:
+        """Neighbour relation that the setting ``epsilon`` is for (``protecting``)."""
+        asked: Adjacency | None = getattr(self, "adjacency", None)
+        # Until a schema says what is protected, as where the number of records is public.
+        return "substitution" if asked is None else asked
+
+    def protecting(self: M, neighbours: Adjacency) -> M:
+        """Copy the mechanism with epsilon for these neighbours, unless others were asked for."""
+        if not self.takes("adjacency") or self.adjacency is not None:  # type: ignore[attr-defined]
+            return self
+        return replace(self, adjacency=neighbours)  # type: ignore[type-var]  # a dataclass
 
     @abstractmethod
     def guarantee(self) -> Guarantee:
@@ -355,7 +370,14 @@ class Mechanism(ABC, Generic[F_co]):
                 f"mechanism {self.name!r} has no epsilon of which noisy rows could take a part; "
                 'declare rows = "public" or a number.'
             )
-        return self.with_epsilon(part * self.epsilon_setting)
+        left = part * self.epsilon_setting
+        if left < EPSILONS[0] <= self.epsilon_setting:
+            raise GuaranteeError(
+                f"epsilon = {stated(self.epsilon_setting)} leaves {stated(left)}, less than the "
+                f"smallest ε, {EPSILONS[0]:g}, beside a noisy number of rows. Ask for more, or "
+                'declare rows = "public" or a number in the schema.'
+            )
+        return self.with_epsilon(left)
 
     @property
     def sets_per_output(self) -> int | None:
@@ -373,21 +395,22 @@ class NoisyMechanism(Mechanism[F_co]):
     """Base class of mechanisms whose private outputs are epsilon-DP by noise, not by a posterior.
 
     Attributes:
-        epsilon: the loss of one private output, under ``adjacency``.
-        adjacency: the neighbouring relation for which epsilon is stated.
+        epsilon: the loss of one private output, for ``adjacency``.
+        adjacency: the neighbouring relation that epsilon is for; by default that which a release
+            protects (``Guarantee.holds_for``).
         both: epsilon holds under both adjacencies.
         halves: adding or removing a record costs half of changing one.
         randomness: the source of its random numbers, in the words of the guarantee.
     """
 
     epsilon: float
-    adjacency: Adjacency
+    adjacency: Adjacency | None
     both: ClassVar[bool] = False
     randomness: ClassVar[str] = SECRET_NOISE
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        if self.adjacency not in ADJACENCIES:
+        if self.neighbours not in ADJACENCIES:
             raise GuaranteeError(
                 f"adjacency = {self.adjacency!r} must be one of {', '.join(ADJACENCIES)}."
             )
@@ -406,7 +429,7 @@ class NoisyMechanism(Mechanism[F_co]):
         """
         if self.both:
             return Loss.pure(self.epsilon, changed=self.epsilon)
-        if self.adjacency == "add-remove":
+        if self.neighbours == "add-remove":
             return Loss.pure(self.epsilon)
         return Loss.pure(self.epsilon / 2 if self.halves else self.epsilon, changed=self.epsilon)
 
@@ -426,7 +449,7 @@ class NoisyMechanism(Mechanism[F_co]):
     def _claim(self, loss: Loss) -> Guarantee:
         """The claim for a private output of this loss."""
         assumptions = (PUBLIC_INPUTS, self.randomness)
-        claim = Guarantee(self.name, loss, "strict", assumptions, adjacency=self.adjacency)
+        claim = Guarantee(self.name, loss, "strict", assumptions, adjacency=self.neighbours)
         if self.sets_per_output is not None:
             return replace(claim, nested=self.sets_per_output)
         return replace(claim, once=loss, each=NOTHING, once_for="the sanitised distribution")
@@ -445,7 +468,7 @@ class ModelFreeMechanism(NoisyMechanism[Fitted[Any]]):
         >>> import dpbayes as dpb
         >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
         >>> mechanism = dpb.get_mechanism("laplace", epsilon=1)
-        >>> isinstance(mechanism, dpb.ModelFreeMechanism), mechanism.claim(schema).epsilon
+        >>> isinstance(mechanism, dpb.ModelFreeMechanism), mechanism.claim(schema).asked
         (True, 1.0)
     """
 

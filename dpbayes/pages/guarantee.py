@@ -9,23 +9,26 @@ from typing import Any
 from dpbayes.evaluate.disclosure import FALSE_RATES
 from dpbayes.pages.page import PageTable, Section, shown
 from dpbayes.privacy.accounting import stated
-from dpbayes.report.whole import bounds_of, stated_loss
+from dpbayes.report.whole import bounds_of
 
 
 def numbers(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Headline numbers of a release: ε, δ, basis and number of data sets."""
-    epsilon = stated_loss(statement)
     changed = statement["holds_for"] == "substitution"
-    change = "one record changed" if changed else "one record added or removed"
-    items = [
-        (f"ε, {change}", _epsilon(epsilon)),
+    change = "changed" if changed else "added or removed"
+    losses = {f"one record {change}": "epsilon_substitution" if changed else "epsilon"}
+    if "epsilon_person" in statement:
+        losses = {f"all records of one person {change}": "epsilon_person", **losses}
+    strict = statement["basis"] == "strict"
+    return [
+        *(
+            (f"ε, {who}", _epsilon(statement[key] if strict else None))
+            for who, key in losses.items()
+        ),
         ("δ", shown(float(statement["delta"]))),
         ("Guarantee", str(statement["basis"])),
         ("Synthetic data sets", str(statement["datasets"])),
     ]
-    if "epsilon_person" in statement:
-        items.insert(1, ("ε, all records of one person", _epsilon(statement["epsilon_person"])))
-    return items
 
 
 def guarantee(statement: Mapping[str, Any]) -> Section:
@@ -35,9 +38,11 @@ def guarantee(statement: Mapping[str, Any]) -> Section:
     claim = str(statement["statement"]).split(" This assumes that ")[0]
     if bounds is None:
         return Section("Guarantee", [claim], folded=assumed)
+    unit = "person" if "epsilon_person" in statement else "record"
     text = [
         claim,
-        "Whoever reads the release, and knows all other records, learns at most so much of one:",
+        f"Whoever reads the release, and knows all other records, learns at most so much of one "
+        f"{unit}:",
     ]
     rows: list[list[object]] = [
         [
@@ -56,7 +61,7 @@ def guarantee(statement: Mapping[str, Any]) -> Section:
             _at_most(bounds.advantage),
         ]
     )
-    table = PageTable("What the guarantee bounds, for one record", ["", "bound"], rows)
+    table = PageTable(f"What the guarantee bounds, for one {unit}", ["", "bound"], rows)
     return Section("Guarantee", text, tables=[table], folded=assumed)
 
 

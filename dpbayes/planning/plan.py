@@ -34,7 +34,8 @@ class ExpectedRelease:
     """Expected cost and quality of a mechanism whose data sets together cost a given total.
 
     Attributes:
-        total: ε of all data sets together, for one record added or removed.
+        total: ε of all data sets together, for what a release protects
+            (``Guarantee.holds_for``).
         epsilon: the mechanism's ε, which covers one data set.
         claim: guarantee of all data sets together.
         outlook: forecast from public facts.
@@ -130,7 +131,8 @@ def make_plan(
     Args:
         schema: columns of the confidential table.
         rows: number of confidential records if it is public, or a number that may stand for it.
-        totals: ε of all data sets together, for one record added or removed.
+        totals: ε of all data sets together, for what a release protects
+            (``Guarantee.holds_for``).
         datasets, delta: as in ``Fit.sample``.
         reference: public or earlier records; without them tables are made up
             (``population.invented``).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -14,6 +14,7 @@ import numpy as np
 from dpbayes.core.errors import GuaranteeError
 
 Composition = Literal["pure", "zCDP", "mixed"]
+STEPS = 60  # of a bisection, more than the binary digits of a float
 _LEAST_RHO = 1e-12  # a smaller rho is worth less than the same budget in pure ε
 
 
@@ -171,6 +172,32 @@ def rho_for(epsilon: float, delta: float) -> float:
         else:
             high = middle
     return low
+
+
+def largest_epsilon(
+    cost: Callable[[float], float], bound: float, least: float, most: float, steps: int = STEPS
+) -> tuple[float | None, float]:
+    """Largest ε found in [least, most] whose cost is at most ``bound``; None if there is none.
+
+    With it comes a number that every ε has to exceed, for messages.
+
+    Args:
+        cost: total cost at an ε, which grows with it; GuaranteeError where the ε is too small.
+        steps: halvings of the interval.
+    """
+    if least <= most and cost(most) <= bound * (1 + ROUNDING):
+        return most, least
+    best, low, high = None, least, most
+    for _ in range(steps):
+        middle = (low + high) / 2
+        try:
+            fits = cost(middle) <= bound
+        except GuaranteeError:
+            low = middle
+            continue
+        best = middle if fits else best
+        low, high = (middle, high) if fits else (low, middle)
+    return best, low
 
 
 # Sums of binary fractions miss decimal budgets in the last digits: 3 x 0.1 is above 0.3.

@@ -109,7 +109,8 @@ class Guarantee:
         more: further assumptions, which the code cannot check (``assumptions`` has them all).
         draw: how parameters are drawn from a posterior, or None where there is none.
         once: loss paid once, whatever the number of data sets, for ``once_for``.
-        adjacency: the neighbour relation that the user's epsilon is meant for.
+        adjacency: the neighbour relation that the user's epsilon is meant for; by default that
+            which the release protects (``holds_for``).
         weights: where the record weights come from: ``constant``, ``reference``, ``confidential``.
         datasets: number of synthetic data sets that epsilon pays for.
         nested: data sets made from each private draw; only the first of them costs.
@@ -124,9 +125,9 @@ class Guarantee:
         >>> import dpbayes as dpb
         >>> claim = dpb.Anchored(epsilon=5).guarantee()
         >>> claim.basis, claim.epsilon, claim.epsilon_substitution
-        ('strict', 5.0, 10.0)
+        ('strict', 2.5, 5.0)
         >>> claim.for_datasets(3).lines()[0]
-        'ε = 27 when one record is changed (δ = 0).'
+        'ε = 13.5 when one record is changed (δ = 0).'
     """
 
     mechanism: str
@@ -135,7 +136,7 @@ class Guarantee:
     more: tuple[str, ...]
     draw: Draw | None = None
     once: Loss = NOTHING
-    adjacency: Adjacency = "add-remove"
+    adjacency: Adjacency = "substitution"
     weights: str = "constant"
     once_for: str = "drawing anchors"
     datasets: int = 1
@@ -184,8 +185,16 @@ class Guarantee:
         Group privacy gives it: k records cost k times epsilon, and k**2 times rho (Bun & Steinke,
         2016, proposition 27).
         """
+        return self._of_person(self.holds_for)
+
+    @property
+    def asked(self) -> float:
+        """Total ε of a person for the relation ``adjacency``, for which the user set epsilon."""
+        return self._of_person(self.adjacency)
+
+    def _of_person(self, neighbours: Adjacency) -> float:
         losses = [(self.once, 1), (self.each, self.draws)]
-        if self.holds_for == "substitution":  # first, as group privacy scales this relation's loss
+        if neighbours == "substitution":  # first, as group privacy scales this relation's loss
             losses = [(loss.substitution(), count) for loss, count in losses]
         return compose([(loss.scaled(self.cluster), m) for loss, m in losses], self.delta)[0]
 
@@ -337,29 +346,29 @@ class Guarantee:
 
     def _both(self) -> str:
         """State ε for both neighbour relations, that of ``holds_for`` first."""
+        epsilon, changed = stated(self.epsilon), stated(self.epsilon_substitution)
         if self.holds_for == "add-remove":
-            return (
-                f"ε = {stated(self.epsilon)} (add/remove), "
-                f"{stated(self.epsilon_substitution)} (substitution)"
-            )
-        return (
-            f"ε = {stated(self.epsilon_substitution)} (substitution), "
-            f"{stated(self.epsilon)} (add/remove, a bound on the draw at a fixed n)"
-        )
+            record = f"{epsilon} (add/remove), {changed} (substitution)"
+        else:
+            record = f"{changed} (substitution), {epsilon} (add/remove, a bound on the draw at a "
+            record += "fixed n)"
+        if self.cluster == 1:
+            return f"ε = {record}"
+        person = stated(self.epsilon_person)
+        return f"ε = {person} (all records of a person, up to {self.cluster}); one record: {record}"
 
     def _at_delta(self) -> str:
         return f" at δ = {stated(self.delta)}" if self.delta else ""
 
     def lines(self) -> tuple[str, str, str]:
         """Summarise the guarantee in three lines for the screen, ε first; see ``paragraph``."""
-        change = "is added or removed" if self.holds_for == "add-remove" else "is changed"
         if self.basis == "none":
             first = "No differential privacy."
         elif not math.isfinite(self.holding):
             first = "No ε for a finite number of records."
         else:
-            first = f"ε = {stated(self.holding)} when one record {change} "
-            first += f"(δ = {stated(self.delta)})"
+            first = f"ε = {stated(self.epsilon_person)} when {self._change()}"
+            first += f" (δ = {stated(self.delta)})"
             first += "." if self.basis == "strict" else ", as a target that holds asymptotically."
         addition = ""
         if self.basis == "strict" and self.holds_for == "substitution":
@@ -367,13 +376,19 @@ class Guarantee:
                 f"; at a fixed number of records one more or less is ε = {stated(self.epsilon)}"
             )
         if self.basis == "strict" and self.cluster > 1:
-            addition += f"; all records of one person, at most {self.cluster}, are ε = "
-            addition += f"{stated(self.epsilon_person)}"
+            addition = f"; for one record it is ε = {stated(self.holding)}{addition}"
         sets = "1 data set" if self.datasets == 1 else f"{self.datasets} data sets"
         how = {"candidates": ", among public points", "chain": ", for an exact draw", None: ""}
         second = f"{self.basis.capitalize()}{how[self.draw]}: {sets} by {self.mechanism}{addition}."
         third = f"It rests on {len(self.assumptions)} assumptions, listed in guarantee.json."
         return first, second, third
+
+    def _change(self) -> str:
+        """State how neighbours differ, as a clause."""
+        change = "added or removed" if self.holds_for == "add-remove" else "changed"
+        if self.cluster == 1:
+            return f"one record is {change}"
+        return f"all records of one person, at most {self.cluster}, are {change}"
 
     def paragraph(self) -> str:
         """State the guarantee in full, for readers of the release."""
@@ -405,11 +420,6 @@ class Guarantee:
                     f"{stated(self.loss.substitution().rho)} (substitution): these numbers add up "
                     "over releases, and ε at a δ follows from their sum. "
                 )
-            if self.cluster > 1:
-                claim += (
-                    f"One person has at most {self.cluster} records: for all of them together it "
-                    f"is ε = {stated(self.epsilon_person)}. "
-                )
             if self.draws < self.datasets:
                 claim += f"The data sets come from {self.draws} private draw(s). "
             claim += f"{self.parts} " if self.parts else ""
@@ -428,16 +438,22 @@ class Guarantee:
         return opening + claim + "This assumes that " + "; that ".join(self.assumptions) + "."
 
     def _strict_claim(self) -> str:
+        private = "The release is differentially private with ε ="
+        person = ""
+        if self.cluster > 1:
+            person = f"{private} {stated(self.epsilon_person)} when {self._change()} "
+            person += f"(δ = {stated(self.delta)}). "
+            private = "For single records it is so with ε ="
         if self.holds_for == "add-remove":
             return (
-                f"The release is differentially private with ε = {stated(self.epsilon)} when one "
-                f"record is added or removed, and with ε = {stated(self.epsilon_substitution)} "
-                f"when one record's confidential values are changed (δ = {stated(self.delta)}). "
+                f"{person}{private} {stated(self.epsilon)} when one record is added or removed, "
+                f"and with ε = {stated(self.epsilon_substitution)} when one record's confidential "
+                f"values are changed (δ = {stated(self.delta)}). "
             )
         return (
-            f"The release is differentially private with ε = {stated(self.epsilon_substitution)} "
-            f"when one record's confidential values are changed (δ = {stated(self.delta)}); it "
-            "tells the number of records. With that number, and what follows it, held fixed, one "
+            f"{person}{private} {stated(self.epsilon_substitution)} when one record's confidential "
+            f"values are changed (δ = {stated(self.delta)}); it tells the number of records. "
+            "With that number, and what follows it, held fixed, one "
             f"record added or removed moves what is drawn by at most ε = {stated(self.epsilon)}. "
         )
 

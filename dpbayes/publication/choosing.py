@@ -39,7 +39,7 @@ class Choosing:
 
     Attributes:
         candidates: synthesizers that differ in their model.
-        epsilon: ε of the choice, for ``adjacency``.
+        epsilon: ε of the choice for one record, for ``adjacency``.
         adjacency: neighbour relation of ``epsilon``.
         table: the validated records.
         identity: their identity.
@@ -100,7 +100,7 @@ class Choosing:
                 self._place.unlink(missing_ok=True)
                 self.payment.void()
                 raise
-            index = draw_choice(scores, self.epsilon, adjacency=self.adjacency)
+            index = draw_choice(scores, self.epsilon, self.adjacency)
             meaning = f"The choice was not kept.{self.payment.reminder}"
             with as_output_error(self.output.path, meaning):
                 _write(self._place, {**pending, "index": index})

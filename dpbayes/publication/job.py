@@ -25,7 +25,7 @@ from dpbayes.records.chunks import Chunks, Table
 from dpbayes.records.formats.catalog import CSV, writer
 from dpbayes.records.overlap import Identity
 from dpbayes.schema.rows import check_room
-from dpbayes.synthesis.choice import CHOICE, check_candidates, choice_loss
+from dpbayes.synthesis.choice import CHOICE, check_candidates, choice_loss, of_record
 from dpbayes.synthesis.fit import Fit
 from dpbayes.synthesis.release import Release
 from dpbayes.synthesis.synthesizer import Synthesizer
@@ -76,7 +76,7 @@ class Job:
         >>> synthesizer = dpb.Synthesizer(schema, dpb.Laplace(epsilon=1))
         >>> job = dpb.Job((synthesizer,), out="web", datasets=3)
         >>> job.claim.lines()[0]
-        'ε = 6 when one record is changed (δ = 0).'
+        'ε = 2.9 when one record is added or removed (δ = 0).'
     """
 
     candidates: tuple[Synthesizer[Any], ...]
@@ -206,7 +206,7 @@ class Job:
     def _choice_loss(self) -> Loss:
         if self.choose_epsilon is None:
             return NOTHING
-        return choice_loss(self.choose_epsilon, self.candidates[0].guarantee().adjacency)
+        return choice_loss(*of_record(self.candidates[0], self.choose_epsilon))
 
     def _terms(self, chosen: Synthesizer[Any]) -> Terms:
         return Terms(
@@ -227,11 +227,9 @@ class Job:
         if self.choose_epsilon is None:
             self._check_budget(identity)
             return self.candidates[0]
-        adjacency = self.candidates[0].guarantee().adjacency
+        epsilon, adjacency = of_record(self.candidates[0], self.choose_epsilon)
         payment = Payment(self.ledger, self.dataset, self.note, "choice")
-        choosing = Choosing(
-            self.candidates, self.choose_epsilon, adjacency, table, identity, payment, output
-        )
+        choosing = Choosing(self.candidates, epsilon, adjacency, table, identity, payment, output)
         index = choosing.kept()
         if index is None:
             self._check_budget(identity, self._choice_loss)

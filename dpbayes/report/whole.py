@@ -84,8 +84,9 @@ class Whole:
 
 
 def stated_loss(statement: Mapping[str, Any]) -> float | None:
-    """Stated ε, for the adjacency that the release protects; None if none is claimed."""
+    """Stated ε of a person for the neighbours that a release protects; None if none is claimed."""
     key = "epsilon" if statement["holds_for"] == "add-remove" else "epsilon_substitution"
+    key = "epsilon_person" if "epsilon_person" in statement else key
     epsilon = statement[key]
     return None if epsilon is None or statement["basis"] != "strict" else float(epsilon)
 

@@ -48,8 +48,9 @@ HEAD = """\
 # Replace each guess by what documentation, a questionnaire or a law says, or confirm it from there,
 # and take its key out of the list `guessed`. A strict release refuses a schema with a guess left;
 # `dpbayes schema check` says which are. What is not declared is neither used nor released.
-
-rows = "public"  # or a number chosen without looking, or "noisy": see docs/schema.md
+#
+# The number of rows is public if a column is, and otherwise released with noise, for 5 % of ε; with
+# rows = "public" or a number that was chosen without looking it is free (docs/schema.md).
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeGuard
 
 from dpbayes.core.errors import GuaranteeError, SchemaError
@@ -24,6 +24,7 @@ class Rows:
             differ from n; ``noisy``: n with geometric noise, paid for with a part of ε.
         number: the declared number, if ``kind`` is ``declared``.
         share: part of ε for a noisy number, in (0, 1).
+        assumed: nothing was declared (``ASSUMED``).
 
     Raises:
         SchemaError: a number that is not declared, or a share that is not of a noisy number.
@@ -32,6 +33,7 @@ class Rows:
     kind: Kind = "public"
     number: int | None = None
     share: float = 0.0
+    assumed: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in ROWS:
@@ -83,6 +85,8 @@ def _is_number(rows: object) -> TypeGuard[int]:
 
 
 PUBLIC = Rows()
+# A schema that declares nothing: it is read as public where a column is, which shows the number.
+ASSUMED = Rows("noisy", share=SHARE, assumed=True)
 
 
 def check_room(rows: int, columns: int, datasets: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from dpbayes.schema.clusters import Cluster
 from dpbayes.schema.columns import ASK_FOR_VALUES, COLUMN_TYPES, KEYS, Column, absent
 from dpbayes.schema.draft import guesses, tree
 from dpbayes.schema.refusals import Refusal, Shown
-from dpbayes.schema.rows import PUBLIC, Rows
+from dpbayes.schema.rows import ASSUMED, PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of
 from dpbayes.schema.values import refuse_missing, texts_of
 
@@ -37,7 +37,7 @@ class Schema:
     Attributes:
         columns: columns by name.
         rows: declaration of the number of records, or what ``Rows.parse`` reads, such as "noisy"
-            or a whole number.
+            or a whole number. By default it is public if a column is, and otherwise noisy.
         rules: texts of rules that hold in every record (``rules.Rule``).
         keep: formulas of regressions that synthetic data should reproduce.
         identifiers: names of columns of the file that are dropped.
@@ -56,7 +56,7 @@ class Schema:
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)
-    rows: Rows = PUBLIC
+    rows: Rows = ASSUMED
     rules: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = ()
     cluster: Cluster | None = None
@@ -69,6 +69,8 @@ class Schema:
             object.__setattr__(self, key, texts_of(key, kind, getattr(self, key)))
         _ = self.kept, self.asked  # parsed here, so that errors come at construction
         public = [column.name for column in self.columns.values() if column.public]
+        if self.rows.assumed:
+            object.__setattr__(self, "rows", replace(PUBLIC, assumed=True) if public else ASSUMED)
         if public and not self.rows.public:
             raise SchemaError(
                 f"rows = {self.rows.to_plain()!r}: column {public[0]!r} is public and released as "
@@ -97,7 +99,7 @@ class Schema:
                 identifiers.append(str(name))
             else:
                 columns[str(name)] = _column(str(name), entry)
-        rows = Rows.parse(tree.get("rows", "public"))
+        rows = Rows.parse(tree["rows"]) if "rows" in tree else ASSUMED
         dropped, cluster = tuple(identifiers), tree.get("cluster")
         if cluster is not None:
             cluster = Cluster.parse(cluster, dropped)
@@ -126,7 +128,7 @@ class Schema:
         """Tree that ``from_dict`` reads back."""
         tree: dict[str, Any] = {name: {"type": IDENTIFIER} for name in self.identifiers}
         tree.update({column.name: column.to_dict() for column in self.columns.values()})
-        rows = {} if self.rows.public else {"rows": self.rows.to_plain()}
+        rows = {} if self.rows.assumed else {"rows": self.rows.to_plain()}
         rules = {"rules": list(self.rules)} if self.rules else {}
         cluster = {} if self.cluster is None else {"cluster": self.cluster.to_plain()}
         keep = {"keep": list(self.keep)} if self.keep else {}

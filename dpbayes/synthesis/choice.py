@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,6 @@ def choose_program(
     *,
     reference: pd.DataFrame | None = None,
     window: Window = WINDOW,
-    adjacency: Adjacency = "add-remove",
     noise: Noise | None = None,
 ) -> Choice:
     """Choose a program by the exponential mechanism on a clamped log evidence.
@@ -75,9 +75,9 @@ def choose_program(
     window, and the score by a value inside it: differences between scores change by at most its
     width w.
 
-    Guarantee: strict, epsilon for ``adjacency``, paid once for all data sets: P(program)
-    proportional to exp(score epsilon / w) is w-bounded-range at scale w / epsilon, by the argument
-    of ``Censored``; a changed record costs twice as much.
+    Guarantee: strict, epsilon for the candidates' neighbours, paid once for all data sets:
+    P(program) proportional to exp(score epsilon / w) is w-bounded-range at scale w / epsilon, by
+    the argument of ``Censored``; a changed record costs twice as much.
 
     The choice is drawn immediately, whether or not anything is released afterwards: with a ledger,
     use ``Job(choose_epsilon=...)``, which reserves its cost first.
@@ -88,11 +88,11 @@ def choose_program(
         candidates: synthesizers of the same schema, outcome and mechanism; families or programs
             differ.
         records: n confidential rows.
-        epsilon: the cost of the choice, under ``adjacency``.
+        epsilon: the cost of the choice, for a person and for the neighbours that the candidates'
+            own epsilon is for.
         reference: public records; without them points come from the priors,
             which are often too wide to distinguish programs.
         window: the public window; log-likelihoods outside it count as its ends.
-        adjacency: the neighbouring relation for which epsilon is stated.
         noise: the source of randomness, for studies; by default that of a release.
     Raises:
         GuaranteeError: fewer than two candidates, other outcomes, the records as their own
@@ -100,9 +100,16 @@ def choose_program(
         ProgramError: a candidate's program is a user's and is not proved to keep the contract.
     """
     scores = score_programs(candidates, records, reference=reference, window=window)
-    index = draw_choice(scores, epsilon, window=window, adjacency=adjacency, noise=noise)
-    loss = choice_loss(epsilon, adjacency)
+    part, adjacency = of_record(candidates[0], epsilon)
+    index = draw_choice(scores, part, adjacency, window=window, noise=noise)
+    loss = choice_loss(part, adjacency)
     return Choice(index, candidates[index].having_paid(loss, CHOICE), scores)
+
+
+def of_record(candidate: Synthesizer[Any], epsilon: float) -> tuple[float, Adjacency]:
+    """Epsilon of one record, and its neighbour relation, where a person pays ``epsilon``."""
+    claim = candidate.guarantee()
+    return check_epsilon(epsilon) / claim.cluster, claim.adjacency
 
 
 def score_programs(
@@ -126,12 +133,16 @@ def score_programs(
 def draw_choice(
     scores: Sequence[float],
     epsilon: float,
+    adjacency: Adjacency,
     *,
     window: Window = WINDOW,
-    adjacency: Adjacency = "add-remove",
     noise: Noise | None = None,
 ) -> int:
-    """Draw the index of the chosen candidate, the private output that epsilon pays for."""
+    """Draw the index of the chosen candidate, the private output that epsilon pays for.
+
+    Args:
+        epsilon, adjacency: of one record, as ``of_record`` gives them.
+    """
     check_epsilon(epsilon)
     width = window[1] - window[0]
     cost = 2 * width if adjacency == "substitution" else width
@@ -194,7 +205,7 @@ def _score(
     reference: pd.DataFrame | None,
     window: Window,
 ) -> float:
-    plain = _with_public_rows(candidate.with_mechanism(Unweighted()))
+    plain = _with_public_rows(candidate).with_mechanism(Unweighted())
     if plain.engine.draw != "chain":  # points of the prior are public: any engine will do
         plain = plain.with_engine("embedded")
     on = BoundRecords(plain.task(table))

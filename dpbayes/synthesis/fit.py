@@ -45,7 +45,7 @@ class Fit(Generic[F_co]):
         >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
         >>> fit = dpb.Synthesizer(schema, dpb.Laplace(epsilon=1)).fit(records)
         >>> fit.sample(datasets=2).guarantee.lines()[0]
-        'ε = 4 when one record is changed (δ = 0).'
+        'ε = 1.95 when one record is added or removed (δ = 0).'
     """
 
     mechanism: Mechanism[F_co]

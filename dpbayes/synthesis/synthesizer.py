@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -22,19 +23,21 @@ from dpbayes.mechanisms.base import F_co, Fitted, Mechanism, Task
 from dpbayes.mechanisms.forecast import Forecast
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.weights import Reference
-from dpbayes.privacy.accounting import Loss
+from dpbayes.privacy.accounting import Loss, largest_epsilon, stated
 from dpbayes.privacy.assumptions import ANY_PROGRAM, SAME_BITS
-from dpbayes.privacy.guarantee import UNCHECKED_CHAINS, Guarantee
+from dpbayes.privacy.guarantee import EPSILONS, UNCHECKED_CHAINS, Guarantee
 from dpbayes.privacy.noise import Noise, SecureNoise, StudyNoise
 from dpbayes.privacy.statistic import scale_for
 from dpbayes.records.chunks import IN_PARTS, ChunkedTable, Chunks, Table, table_of
 from dpbayes.records.fingerprint import content_digest, hash_of
 from dpbayes.schema import Schema
+from dpbayes.schema.rows import PUBLIC
 from dpbayes.stan.model import Model, ModelChoice
 from dpbayes.stan.proof.check import Finding, same_bits
 from dpbayes.synthesis.fit import Fit
 
 G = TypeVar("G", bound=Fitted[Any])
+STEPS = 16  # of a search for an ε, to 1e-5 of it
 LARGEST = 1e15  # of the numbers among settings: whole numbers are exact in floats up to here
 
 
@@ -63,7 +66,7 @@ class Synthesizer(Generic[F_co]):
         >>> model = dpb.Regression("earnings ~ age + gender", "beta")
         >>> synthesizer = dpb.Synthesizer(schema, dpb.Censored(epsilon=5), model)
         >>> synthesizer.guarantee().lines()[0]
-        'ε = 10 when one record is changed (δ = 0).'
+        'ε = 5 when one record is changed (δ = 0).'
     """
 
     schema: Schema
@@ -94,6 +97,10 @@ class Synthesizer(Generic[F_co]):
                 f"keep = {list(schema.keep)}: mechanism {mechanism.name!r} cannot keep analyses; "
                 "take mechanism marginals, or take keep out of the schema."
             )
+        if schema.rows.assumed and not mechanism.takes("epsilon"):
+            schema = replace(schema, rows=PUBLIC)  # there is no ε to pay for a noisy number
+        # Bounds on what is drawn when a record is changed hold at a fixed number of records.
+        mechanism = mechanism.protecting("substitution" if schema.rows.public else "add-remove")
         bound_model = model if model is None or isinstance(model, Model) else model.on(schema)
         mismatch = f"the settings of mechanism {mechanism.name!r} do not fit the schema"
         with refused(GuaranteeError, mismatch):
@@ -109,19 +116,13 @@ class Synthesizer(Generic[F_co]):
             ("allow_unproved", allow_unproved),
         ):
             object.__setattr__(self, name, value)
+        _ = self.spent  # an ε too small for a person's records is refused here
         if self.unproved and not allow_unproved:
             _refuse(self.unproved, self.model)
 
     def guarantee(self) -> Guarantee:
         """The claim for one data set, before anything is computed from records."""
-        rows = self.schema.rows
-        claim = self.spent.claim(self.schema).drawn_by(self.engine.draw)
-        cluster = self.schema.cluster
-        claim = replace(claim, rows=rows.kind, cluster=1 if cluster is None else cluster.most)
-        if rows.share:
-            # Neighbours by substitution have the same number of records, which costs them nothing.
-            loss = Loss.pure(self._rows_epsilon, changed=0.0)
-            claim = claim.having_paid(loss, "the number of rows")
+        claim = self._loss_claim(self._of_record).drawn_by(self.engine.draw)
         if self.model is not None:
             if self.mechanism.needs_proof or self.model.program.bundled:
                 claim = claim.assuming(*self.model.assumptions)
@@ -152,16 +153,62 @@ class Synthesizer(Generic[F_co]):
         findings = findings_of(self.model)
         return findings if findings and self.mechanism.claim(self.schema).basis == "strict" else ()
 
-    @property
+    @cached_property
     def spent(self) -> Mechanism[F_co]:
-        """The mechanism with its epsilon reduced by the cost of a noisy number of rows."""
-        share = self.schema.rows.share
-        return self.mechanism.spending(1 - share) if share else self.mechanism
+        """The mechanism that is applied to a record, with what is left for it of epsilon.
 
-    @property
-    def _rows_epsilon(self) -> float:
-        """Cost of a noisy number of rows when a record is added or removed."""
-        return self.schema.rows.share * self.mechanism.claim(self.schema).epsilon
+        A noisy number of rows costs its share, and where a person has several records, epsilon is
+        for all of them together.
+        """
+        return self._without_rows(self._of_record)
+
+    @cached_property
+    def _of_record(self) -> Mechanism[F_co]:
+        """The mechanism with the epsilon of one record and, if that is noisy, of their number.
+
+        Pure losses of a person add up, and with that of the number of records. At a δ they do not,
+        and the largest epsilon is found by what the claim says.
+        """
+        whole, cluster, share = self.mechanism, self.schema.cluster, self.schema.rows.share
+        if not whole.takes("epsilon") or (cluster is None and not share):
+            return whole
+        asked, most = whole.epsilon_setting, 1 if cluster is None else cluster.most
+        part, pure = asked / most, not whole.claim(self.schema).delta
+        if pure and cluster is None:
+            return whole
+
+        def cost(epsilon: float) -> float:
+            return self._loss_claim(whole.with_epsilon(epsilon)).asked
+
+        high = part if pure else part / (1 - share)
+        largest, _ = largest_epsilon(cost, asked, max(EPSILONS[0], part / 4), high, steps=STEPS)
+        if largest is None:
+            raise GuaranteeError(
+                f"epsilon = {stated(asked)} is for all records of a person, of which the schema "
+                f"allows {most}: less than the smallest ε, {EPSILONS[0]:g}, is left for each. "
+                "Ask for more, or declare fewer records of a person."
+            )
+        return whole.with_epsilon(largest)
+
+    def _without_rows(self, mechanism: Mechanism[F_co]) -> Mechanism[F_co]:
+        """The mechanism with what a noisy number of rows leaves of its epsilon."""
+        share = self.schema.rows.share
+        return mechanism.spending(1 - share) if share else mechanism
+
+    def _rows_loss(self, mechanism: Mechanism[F_co]) -> float:
+        """Part of a mechanism's epsilon that a noisy number of rows costs, for add/remove."""
+        return self.schema.rows.share * mechanism.claim(self.schema).epsilon
+
+    def _loss_claim(self, mechanism: Mechanism[F_co]) -> Guarantee:
+        """The claim of a mechanism for records of which one person may have several."""
+        cluster, rows = self.schema.cluster, self.schema.rows
+        claim = self._without_rows(mechanism).claim(self.schema)
+        claim = replace(claim, rows=rows.kind, cluster=1 if cluster is None else cluster.most)
+        if rows.share:
+            # Neighbours by substitution have the same number of records, which costs them nothing.
+            loss = Loss.pure(self._rows_loss(mechanism), changed=0.0)
+            claim = claim.having_paid(loss, "the number of rows")
+        return claim
 
     def with_mechanism(self, mechanism: Mechanism[G]) -> Synthesizer[G]:
         """Copy the synthesizer with another mechanism."""
@@ -307,7 +354,7 @@ class Synthesizer(Generic[F_co]):
             return n
         if self.schema.rows.number is not None:
             return self.schema.rows.number
-        return max(1, int(noise.counts([n], scale_for(1, self._rows_epsilon))[0]))
+        return max(1, int(noise.counts([n], scale_for(1, self._rows_loss(self._of_record)))[0]))
 
     def _inputs(self, records: pd.DataFrame) -> dict[str, str]:
         """Hashes of all inputs on which draws depend, by names that users know."""

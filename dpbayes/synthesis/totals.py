@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dpbayes.core.errors import GuaranteeError
 from dpbayes.mechanisms.base import F_co
-from dpbayes.privacy.accounting import ROUNDING, stated
+from dpbayes.privacy.accounting import largest_epsilon, stated
 from dpbayes.privacy.guarantee import EPSILONS, check_epsilon
 from dpbayes.synthesis.synthesizer import Synthesizer
-
-STEPS = 60  # of the bisection, more than the binary digits of a float
 
 
 def for_total(
@@ -21,7 +19,7 @@ def for_total(
 
     Args:
         synthesizer: the synthesizer; its mechanism's own ε is not used.
-        total: ε of all m data sets together, under the mechanism's adjacency.
+        total: ε of all m data sets together, for the mechanism's adjacency.
         datasets: number of data sets, m.
         delta: δ at which the total is stated, as in ``Fit.sample``.
     Raises:
@@ -29,7 +27,8 @@ def for_total(
 
     Examples:
         >>> import dpbayes as dpb
-        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> smoker = dpb.Column("smoker", "binary", levels=("no", "yes"))
+        >>> schema = dpb.Schema({"smoker": smoker}, rows="public")
         >>> synthesizer = dpb.Synthesizer(schema, dpb.Laplace(epsilon=1))
         >>> dpb.for_total(synthesizer, total=1, datasets=4).mechanism.epsilon
         0.25
@@ -42,31 +41,16 @@ def for_total(
     def at(epsilon: float) -> Synthesizer[F_co]:
         return synthesizer.with_mechanism(mechanism.with_epsilon(epsilon))
 
-    def cost(option: Synthesizer[F_co]) -> float:
-        """Stated ε of all data sets, under the adjacency for which the mechanism's is stated."""
-        claim = option.guarantee().for_datasets(datasets, delta)
-        return claim.epsilon if claim.adjacency == "add-remove" else claim.epsilon_substitution
+    def cost(epsilon: float) -> float:
+        return at(epsilon).guarantee().for_datasets(datasets, delta).asked
 
-    whole = at(total)
-    if cost(whole) <= total * (1 + ROUNDING):
-        return whole
-    best = None
     # A noisy number of rows takes a share, and the rest must still be a valid ε.
-    low, high = EPSILONS[0] / (1 - synthesizer.schema.rows.share) * (1 + 1e-9), total
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        try:
-            candidate = at(middle)
-        except GuaranteeError:  # a part of it is below the smallest ε allowed
-            low = middle
-            continue
-        fits = cost(candidate) <= total
-        best = candidate if fits else best
-        low, high = (middle, high) if fits else (low, middle)
-    if best is None:
+    least = EPSILONS[0] / (1 - synthesizer.schema.rows.share) * (1 + 1e-9)
+    largest, needed = largest_epsilon(cost, total, least, total)
+    if largest is None:
         raise GuaranteeError(
             f"a total of ε = {stated(total)} is too little for {datasets} data sets by "
-            f"{mechanism.name!r}, of which each needs {stated(low)} at least. Ask for fewer data "
-            "sets or more ε, or give a `delta`."
+            f"{mechanism.name!r}, of which each needs {stated(needed)} at least. Ask for fewer "
+            "data sets or more ε, or give a `delta`."
         )
-    return best
+    return at(largest)

@@ -47,11 +47,11 @@ def release(data: Floats, epsilons: Iterable[float], noise: StudyNoise) -> mixed
     """Draw the data sets of every method."""
     records, where = mixed.frame(data, LEVELS), mixed.schema(LEVELS)
     yield "original", None, data[None]
-    plain = Modips(1, "glom").prepare(where, records, N)
+    plain = Modips(1, "glom", adjacency="add-remove").prepare(where, records, N)
     yield "MS", None, mixed.draw_sets(plain, noise, functools.partial(mixed.unsanitised, plain))
     bins = mixed.scott(N * PI)
     for epsilon in epsilons:
-        fitted = Modips(epsilon / M, "glom").prepare(where, records, N)
+        fitted = Modips(epsilon / M, "glom", adjacency="add-remove").prepare(where, records, N)
         yield "modips", epsilon, mixed.draw_sets(fitted, noise)
         yield mixed.HISTOGRAMS, epsilon, mixed.histograms(data, LEVELS, bins, epsilon, noise)
 

@@ -84,22 +84,24 @@ def release(data: Floats, epsilons: Iterable[float], noise: StudyNoise) -> mixed
     """Draw the data sets of every method."""
     records, where = mixed.frame(data, LEVELS), mixed.schema(LEVELS)
     yield "original", None, data[None]
-    plain = Modips(1, Slomag(FLAT)).prepare(where, records, N)
+    plain = Modips(1, Slomag(FLAT), adjacency="add-remove").prepare(where, records, N)
     yield "MS", None, mixed.draw_sets(plain, noise, functools.partial(mixed.unsanitised, plain))
     bins = mixed.scott(expected_counts())
     (bin_count,) = mixed.scott(np.array([N])).tolist()
     weak = Slomag(LAMBDA / N)
-    weakly = Modips(1, weak).prepare(where, records, N).model
+    weakly = Modips(1, weak, adjacency="add-remove").prepare(where, records, N).model
     for epsilon in epsilons:
         mechanisms: dict[str, ModelFreeMechanism] = {
-            "modips": Modips(epsilon / M, "slomag"),
-            "modips-glom": Modips(epsilon / M, "glom"),
-            "laplace": Laplace(epsilon / M, bins={"z1": bin_count, "z2": bin_count}),
+            "modips": Modips(epsilon / M, "slomag", adjacency="add-remove"),
+            "modips-glom": Modips(epsilon / M, "glom", adjacency="add-remove"),
+            "laplace": Laplace(
+                epsilon / M, bins={"z1": bin_count, "z2": bin_count}, adjacency="add-remove"
+            ),
         }
         for name, mechanism in mechanisms.items():
             yield name, epsilon, mixed.draw_sets(mechanism.prepare(where, records, N), noise)
         yield mixed.HISTOGRAMS, epsilon, mixed.histograms(data, LEVELS, bins, epsilon, noise)
-        wrong = FittedModel(Modips(epsilon / M, weak), where, weakly)
+        wrong = FittedModel(Modips(epsilon / M, weak, adjacency="add-remove"), where, weakly)
         noisy = functools.partial(papers_noise, wrong)
         yield mixed.NOT_PRIVATE, epsilon, mixed.draw_sets(wrong, noise, noisy)
 

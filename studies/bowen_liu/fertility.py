@@ -169,9 +169,12 @@ def run(seed: np.random.SeedSequence, split_seed: int, part: str = "private") ->
         return _rows({"original": measures(train, train, test)})
     rng = np.random.default_rng(seed)
     mechanisms: dict[str, ModelFreeMechanism] = {
-        "laplace": Laplace(EPSILON, bins="scott", sigma=SIGMA),
+        "laplace": Laplace(EPSILON, bins="scott", sigma=SIGMA, adjacency="add-remove"),
         "modips": Modips(
-            EPSILON, "multinomial", settings={"bins": "scott", "sigma": SIGMA, "alpha": 0.5}
+            EPSILON,
+            "multinomial",
+            settings={"bins": "scott", "sigma": SIGMA, "alpha": 0.5},
+            adjacency="add-remove",
         ),
     }
     results = {}

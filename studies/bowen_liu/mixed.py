@@ -32,6 +32,7 @@ from dpbayes.mechanisms.modips.statistic_model import Sanitised
 from dpbayes.mechanisms.tables.noisy import apportion, noisy_counts
 from dpbayes.privacy.noise import StudyNoise
 from dpbayes.schema import Column, Schema
+from dpbayes.schema.rows import PUBLIC
 from studies.bowen_liu.comparison import EPSILONS, M, Seed, curves, moments, table
 from studies.coverage import BUDGET, MEASURES, intervals
 from studies.findings import StudyFinding, judged, verdicts
@@ -143,7 +144,7 @@ def schema(levels: tuple[int, ...]) -> Schema:
     """Schema of columns w1, w2, ... with levels from 0, and of z1, z2 with their bounds."""
     w = [Column(f"w{j + 1}", "categorical", levels=tuple(range(k))) for j, k in enumerate(levels)]
     z = [Column(f"z{j + 1}", "continuous", -EDGE, EDGE) for j in range(2)]
-    return Schema({column.name: column for column in (*w, *z)})
+    return Schema({column.name: column for column in (*w, *z)}, PUBLIC)
 
 
 def frame(data: Floats, levels: tuple[int, ...]) -> pd.DataFrame:

@@ -98,15 +98,15 @@ def cases() -> Iterable[tuple[float, float, PosteriorMechanism]]:
     yield nan, 1.0, Unweighted()
     yield nan, 1.0, Weighted()
     for epsilon in EPSILONS:
-        yield epsilon, 1.0, WeightedE(epsilon)
-        yield epsilon, 1.0, CensoredWeighted(epsilon)
-        yield epsilon, 1.0, Censored(epsilon)
-        yield epsilon, 1.0, Anchored(epsilon)
+        yield epsilon, 1.0, WeightedE(epsilon, adjacency="add-remove")
+        yield epsilon, 1.0, CensoredWeighted(epsilon, adjacency="add-remove")
+        yield epsilon, 1.0, Censored(epsilon, adjacency="add-remove")
+        yield epsilon, 1.0, Anchored(epsilon, adjacency="add-remove")
     epsilon, c1 = DOWNSCALED
     scaled = ConfidentialWeights(c1, 0.0)
     yield nan, c1, Weighted(scaled)
-    yield epsilon, c1, WeightedE(epsilon, scaled)
-    yield epsilon, c1, CensoredWeighted(epsilon, weights=scaled)
+    yield epsilon, c1, WeightedE(epsilon, scaled, adjacency="add-remove")
+    yield epsilon, c1, CensoredWeighted(epsilon, weights=scaled, adjacency="add-remove")
 
 
 def run(seed: np.random.SeedSequence, part: str = "data set") -> pd.DataFrame:

@@ -37,7 +37,7 @@ def run(seed: np.random.SeedSequence) -> pd.DataFrame:
     settings = SamplerSettings(seed=int(rng.integers(2**31)), parallel_chains=1)
     base = Synthesizer(SKEWED_SCHEMA, Unweighted(), SKEWED_MODEL, settings=settings)
     plain = base.fit(records, allow_nonconvergence=True)
-    censored = base.with_mechanism(Censored(EPSILON)).refit(plain)
+    censored = base.with_mechanism(Censored(EPSILON, adjacency="add-remove")).refit(plain)
     at = np.linspace(0, 1, POINTS)
     parts = [_rows("prior", at, np.ones(POINTS), 0.5)]
     for name, fit in (("posterior", plain), ("censored", censored)):

@@ -72,7 +72,9 @@ def run(
         for name, mechanism in _posteriors(epsilon, anchor).items():
             fit = base.with_mechanism(mechanism).refit(plain)
             rows.append((epsilon, name, _mean_avg_ecdf(fit, rng), fit.fitted.converged))
-        histogram = Synthesizer(SKEWED_SCHEMA, PerturbedHistogram(epsilon)).fit(records)
+        histogram = Synthesizer(
+            SKEWED_SCHEMA, PerturbedHistogram(epsilon, adjacency="add-remove")
+        ).fit(records)
         rows.append((epsilon, "perturbed-histogram", _mean_avg_ecdf(histogram, rng), True))
     return pd.DataFrame(rows, columns=["epsilon", "synthesizer", "avg_ecdf", "converged"])
 
@@ -91,12 +93,14 @@ def _unweighted(base: Synthesizer[PosteriorFit], records: pd.DataFrame) -> Fit[P
 def _posteriors(epsilon: float, anchor: Reference) -> dict[str, PosteriorMechanism]:
     return {
         "unweighted": Unweighted(),
-        "censored-weighted": CensoredWeighted(epsilon),
-        "anchored, none": Anchored(epsilon, "none"),
-        "anchored, reference": Anchored(epsilon, anchor),
-        SPIKE_TWO_STAGE: Anchored(epsilon, "two-stage", share=0.3, range=2.0),
-        "anchored, two-stage": Anchored(epsilon, "two-stage"),
-        HISTOGRAM: Anchored(epsilon, "histogram"),
+        "censored-weighted": CensoredWeighted(epsilon, adjacency="add-remove"),
+        "anchored, none": Anchored(epsilon, "none", adjacency="add-remove"),
+        "anchored, reference": Anchored(epsilon, anchor, adjacency="add-remove"),
+        SPIKE_TWO_STAGE: Anchored(
+            epsilon, "two-stage", share=0.3, range=2.0, adjacency="add-remove"
+        ),
+        "anchored, two-stage": Anchored(epsilon, "two-stage", adjacency="add-remove"),
+        HISTOGRAM: Anchored(epsilon, "histogram", adjacency="add-remove"),
     }
 
 
@@ -142,11 +146,11 @@ def run_earnings(epsilons: Sequence[float], seed: int) -> pd.DataFrame:
     cases: list[tuple[float, str, PosteriorMechanism]] = [(math.inf, "unweighted", Unweighted())]
     for epsilon in epsilons:
         for name, mechanism in {
-            "censored": Censored(epsilon),
-            "censored-weighted": CensoredWeighted(epsilon),
-            "anchored, none": Anchored(epsilon, "none"),
-            "anchored, two-stage": Anchored(epsilon, "two-stage"),
-            HISTOGRAM: Anchored(epsilon, "histogram"),
+            "censored": Censored(epsilon, adjacency="add-remove"),
+            "censored-weighted": CensoredWeighted(epsilon, adjacency="add-remove"),
+            "anchored, none": Anchored(epsilon, "none", adjacency="add-remove"),
+            "anchored, two-stage": Anchored(epsilon, "two-stage", adjacency="add-remove"),
+            HISTOGRAM: Anchored(epsilon, "histogram", adjacency="add-remove"),
         }.items():
             cases.append((epsilon, name, mechanism))
     rows = []

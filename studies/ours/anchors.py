@@ -124,9 +124,11 @@ def run(
     target = points_of(long.fit(frame, allow_nonconvergence=True).fitted.draws)
     rows = []
     for epsilon in epsilons:
-        mechanisms: dict[str, Anchored] = {name: Anchored(epsilon, name) for name in ANCHORS}
+        mechanisms: dict[str, Anchored] = {
+            name: Anchored(epsilon, name, adjacency="add-remove") for name in ANCHORS
+        }
         if default(n, p, family, epsilon)[0] == "none":  # with the ε that the claim leaves
-            mechanisms[DEFAULT] = Anchored(epsilon)
+            mechanisms[DEFAULT] = Anchored(epsilon, adjacency="add-remove")
         for name, mechanism in mechanisms.items():
             fit = base.with_mechanism(mechanism).fit(frame, allow_nonconvergence=True).fitted
             distance = distance_of(points_of(fit.draws), target)
@@ -139,7 +141,10 @@ def run(
 def default(n: int, p: int, family: str, epsilon: float) -> tuple[str, float]:
     """Anchor that the default selects, and the weight α of a record under it."""
     _, schema, model = records(2, p, family, np.random.default_rng(1))
-    problem, mechanism = PublicFacts.of(model.on(schema), n), Anchored(epsilon)
+    problem, mechanism = (
+        PublicFacts.of(model.on(schema), n),
+        Anchored(epsilon, adjacency="add-remove"),
+    )
     anchor, weights = mechanism.taken(problem), mechanism.stages(problem)[-1].weights
     assert isinstance(anchor, str)
     assert isinstance(weights, ConstantWeights)

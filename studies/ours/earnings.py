@@ -57,7 +57,8 @@ def cases(epsilon: float) -> list[tuple[Mechanism[Any], Regression | None]]:
         SmoothedHistogram(epsilon, bins=BINS),
     )  # fmt: skip
     without = (*tables, Modips(epsilon, "sequential"), Marginals(epsilon))
-    return [*((m, EARNINGS_MODEL) for m in posteriors), *((m, None) for m in without)]
+    models = [*((m, EARNINGS_MODEL) for m in posteriors), *((m, None) for m in without)]
+    return [(mechanism.protecting("add-remove"), model) for mechanism, model in models]
 
 
 def run(

@@ -67,7 +67,9 @@ def _binary(
 def _two_stage(epsilon: float, m: int, runs: int, rng: np.random.Generator) -> tuple[float, float]:
     """Coverage for an anchor drawn in a first stage, which the release hides."""
     problem = PublicFacts(rows=N, parameters=2, discrete=True)
-    anchor_stage, final_stage = Anchored(epsilon, "two-stage").stages(problem)
+    anchor_stage, final_stage = Anchored(epsilon, "two-stage", adjacency="add-remove").stages(
+        problem
+    )
     p = rng.uniform(size=runs)
     x = rng.binomial(N, p)
     table = np.column_stack([x, N - x])

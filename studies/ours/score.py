@@ -43,7 +43,10 @@ RATE = "n ε / p"
 
 def mechanisms(epsilon: float) -> Mapping[str, Mechanism[Any]]:
     """Mechanisms to compare, by name."""
-    return {"score": Score(epsilon), "anchored": Anchored(epsilon)}
+    return {
+        "score": Score(epsilon, adjacency="add-remove"),
+        "anchored": Anchored(epsilon, adjacency="add-remove"),
+    }
 
 
 def run(
@@ -104,7 +107,7 @@ def _skewed(epsilons: Sequence[float], rng: np.random.Generator) -> pd.DataFrame
     cases: list[tuple[float, str, Synthesizer[Any]]] = [(np.inf, "unweighted", base)]
     for epsilon in epsilons:
         cases += [(epsilon, k, base.with_mechanism(m)) for k, m in mechanisms(epsilon).items()]
-        cells = Synthesizer(SKEWED_SCHEMA, PerturbedHistogram(epsilon))
+        cells = Synthesizer(SKEWED_SCHEMA, PerturbedHistogram(epsilon, adjacency="add-remove"))
         cases.append((epsilon, "perturbed-histogram", cells))
     rows = []
     for epsilon, name, synthesizer in cases:

@@ -79,9 +79,9 @@ def run(
     )
     cases: list[tuple[float, Mechanism[Any]]] = [(np.inf, Unweighted())]
     for epsilon in epsilons:
-        cases.append((epsilon, Score(epsilon)))
+        cases.append((epsilon, Score(epsilon, adjacency="add-remove")))
         if anchored:
-            cases.append((epsilon, Anchored(epsilon)))
+            cases.append((epsilon, Anchored(epsilon, adjacency="add-remove")))
     rows = []
     for epsilon, mechanism in cases:
         start = time.process_time()

@@ -93,7 +93,9 @@ def run(seed: np.random.SeedSequence, n: int, epsilon: float) -> pd.DataFrame:
     """Run one measurement: intervals by quantity and rows, in standard errors on the records."""
     rng = np.random.default_rng(seed)
     records = population(n, rng)
-    fit = Synthesizer(SCHEMA, Marginals(epsilon, draw="posterior")).fit(records)
+    fit = Synthesizer(SCHEMA, Marginals(epsilon, draw="posterior", adjacency="add-remove")).fit(
+        records
+    )
     sd = np.sqrt(estimates(records)[1])
     frames = []
     for rows in ROWS[n]:

@@ -18,6 +18,7 @@ from dpbayes.demo.earnings import EARNINGS_MODEL, earnings
 from dpbayes.mechanisms import Marginals
 from dpbayes.plots.charts import COLOURS
 from dpbayes.schema import Schema
+from dpbayes.schema.rows import PUBLIC
 from dpbayes.synthesis.synthesizer import Synthesizer
 from studies.adult import adult, adult_file
 from studies.ours.table_measures import Comparison
@@ -47,7 +48,7 @@ def earnings_table(*, whole: bool, keep: bool = False) -> Loaded:
     """
     records, schema = earnings(whole=whole)
     columns = {n: replace(c, public=False) for n, c in schema.columns.items()}
-    schema = Schema(columns, keep=(EARNINGS_MODEL.formula,) if keep else ())
+    schema = Schema(columns, PUBLIC, keep=(EARNINGS_MODEL.formula,) if keep else ())
     compared = Comparison(
         schema,
         {"age": 14, "education": 21, "earnings": 20},
@@ -134,7 +135,7 @@ def run(
         data = _resampled(records, rng)
     else:
         bins = compared.bins if compared.fine == "bins" else "auto"
-        mechanism = Marginals(epsilon, delta=delta, bins=bins)
+        mechanism = Marginals(epsilon, delta=delta, bins=bins, adjacency="add-remove")
         fit = Synthesizer(compared.schema, mechanism).fit(records)
         data = fit.sample(accept="none", seed=int(rng.integers(2**31))).datasets[0]
     seconds = time.process_time() - start

@@ -88,7 +88,7 @@ def steps(seed: np.random.SeedSequence, case: str) -> pd.DataFrame:
     setup = MapFit.of(seed, case)
     mechanism = Pegs(
         EPSILON, of="record", records=1, keys="reference", seeds="reference",
-        reference=setup.reference,
+        reference=setup.reference, adjacency="add-remove"
     )  # fmt: skip
     fitted = mechanism.prepare(setup.schema, setup.validated, 1)
     source = mechanism.conditionals(fitted, setup.noise)

@@ -115,10 +115,10 @@ def mechanisms(reference: PublicRecords) -> dict[str, Gibbs]:
     shared: dict[str, Any] = {"of": "record", "records": SYNTHETIC, "reference": reference}
     keyed = {**shared, "keys": "reference", "seeds": "reference"}
     return {
-        PEGS: Pegs(1.0, **keyed),
-        RESET: PegsReset(1.0, block=BLOCK, **keyed),
-        PMI: PerturbedImputation(1.0, seeds="reference", **shared),
-        MARGINAL: MarginalBootstrap(1.0, **shared),
+        PEGS: Pegs(1.0, **keyed, adjacency="add-remove"),
+        RESET: PegsReset(1.0, block=BLOCK, **keyed, adjacency="add-remove"),
+        PMI: PerturbedImputation(1.0, seeds="reference", **shared, adjacency="add-remove"),
+        MARGINAL: MarginalBootstrap(1.0, **shared, adjacency="add-remove"),
     }
 
 
@@ -167,10 +167,13 @@ def _by_total(setup: MapFit) -> Iterator[tuple[Any, ...]]:
     for epsilon, delta in itertools.product(TOTALS, (0.0, DELTA)):
         shared: dict[str, Any] = {"records": SYNTHETIC, "delta": delta}
         cases: dict[str, Gibbs] = {
-            PEGS: Pegs(epsilon, **shared),
-            PMI: PerturbedImputation(epsilon, **shared),
-            MARGINAL: MarginalBootstrap(epsilon, **shared),
-            **{with_block(b): PegsReset(epsilon, block=b, **shared) for b in BLOCKS},
+            PEGS: Pegs(epsilon, **shared, adjacency="add-remove"),
+            PMI: PerturbedImputation(epsilon, **shared, adjacency="add-remove"),
+            MARGINAL: MarginalBootstrap(epsilon, **shared, adjacency="add-remove"),
+            **{
+                with_block(b): PegsReset(epsilon, block=b, **shared, adjacency="add-remove")
+                for b in BLOCKS
+            },
         }
         for label, mechanism in cases.items():
             for measure in setup.measured(setup.fit(mechanism)):

@@ -27,7 +27,7 @@ def facts(n, *, discrete=False, counted=True, points=None, parameters=6):
 @pytest.mark.parametrize("parameters", [2, 6, 12, 30])
 def test_the_rule_has_one_threshold_in_records_per_parameter(epsilon, parameters):
     """n ε / p of 125 beside tables, 56 beside none, half as many of levels."""
-    mechanism = dpb.Anchored(epsilon)
+    mechanism = dpb.Anchored(epsilon, adjacency="add-remove")
     for least, counted, discrete, otherwise in (
         (125.0, True, False, "histogram"),
         (55.6, False, False, "none"),
@@ -44,16 +44,16 @@ def test_the_rule_has_one_threshold_in_records_per_parameter(epsilon, parameters
 def test_an_anchor_that_is_named_is_taken():
     for n in (10, 10**6):
         for name in ("two-stage", "histogram", "none"):
-            assert dpb.Anchored(1.0, name).taken(facts(n)) == name
+            assert dpb.Anchored(1.0, name, adjacency="add-remove").taken(facts(n)) == name
     # Public points lie around draws: there is nothing else.
-    assert dpb.Anchored(1.0).taken(facts(10, points=100)) == "two-stage"
+    assert dpb.Anchored(1.0, adjacency="add-remove").taken(facts(10, points=100)) == "two-stage"
 
 
 @pytest.mark.parametrize("n", [20, 2_000])
 @pytest.mark.parametrize("counted", [True, False])
 def test_its_stages_are_those_of_the_anchor_and_cost_no_more_than_is_claimed(n, counted):
     problem = facts(n, counted=counted)
-    mechanism = dpb.Anchored(1.0)
+    mechanism = dpb.Anchored(1.0, adjacency="add-remove")
     claim, taken = mechanism.guarantee(), mechanism.taken(problem)
     assert claim.epsilon == pytest.approx(1.0)
     widths = [stage.window[1] - stage.window[0] for stage in mechanism.stages(problem)]
@@ -61,8 +61,10 @@ def test_its_stages_are_those_of_the_anchor_and_cost_no_more_than_is_claimed(n, 
     if taken == "none":  # the share is left
         assert widths == pytest.approx([0.85])
         return
-    assert mechanism.stages(problem) == dpb.Anchored(1.0, taken).stages(problem)
-    named = dpb.Anchored(1.0, taken).guarantee()
+    assert mechanism.stages(problem) == dpb.Anchored(1.0, taken, adjacency="add-remove").stages(
+        problem
+    )
+    named = dpb.Anchored(1.0, taken, adjacency="add-remove").guarantee()
     for m in (1, 20):
         for delta in (0.0, 1e-6):  # no loss of the claim is below that of the anchor taken
             ours, theirs = (c.for_datasets(m, delta=delta) for c in (claim, named))
@@ -70,7 +72,7 @@ def test_its_stages_are_those_of_the_anchor_and_cost_no_more_than_is_claimed(n, 
 
 
 def test_an_assumption_is_said_once():
-    claim = dpb.Anchored(1.0).guarantee().drawn_by("candidates")
+    claim = dpb.Anchored(1.0, adjacency="add-remove").guarantee().drawn_by("candidates")
     assert SECRET_NOISE in claim.assumptions
     assert len(set(claim.assumptions)) == len(claim.assumptions)
 
@@ -78,7 +80,9 @@ def test_an_assumption_is_said_once():
 def problem_of(rows, n):
     schema = dpb.Schema.from_dict({"rows": rows, "columns": Y})
     records = pd.DataFrame({"y": np.linspace(1, 9, n)})
-    task = dpb.Synthesizer(schema, dpb.Anchored(1.0), MODEL, engine=ENGINE).task(records)
+    task = dpb.Synthesizer(
+        schema, dpb.Anchored(1.0, adjacency="add-remove"), MODEL, engine=ENGINE
+    ).task(records)
     return BoundRecords(task).problem(), task.rows
 
 
@@ -87,17 +91,19 @@ def test_neighbours_have_the_same_anchor():
     one."""
     for rows, anchor in ((40, "histogram"), (400, "two-stage")):
         for n in (0, 1, 39, 40, 4_000):
-            assert dpb.Anchored(1.0).taken(problem_of(rows, n)[0]) == anchor
+            assert dpb.Anchored(1.0, adjacency="add-remove").taken(problem_of(rows, n)[0]) == anchor
     noisy = [problem_of("noisy", 250) for _ in range(10)]
     assert all(problem.rows == rows for problem, rows in noisy)
     assert len({rows for _, rows in noisy}) > 1  # 1 by chance: below 1e-6
 
 
 def test_sequences_and_two_outcomes_are_not_counted():
-    schema = dpb.Schema.from_dict({"columns": {**Y, "z": Y["y"]}})
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {**Y, "z": Y["y"]}})
     pair = dpb.Sequence([MODEL, dpb.Regression("z ~ y", "normal")])
     assert not PublicFacts.of(pair.on(schema), 100).counted
-    assert PublicFacts.of(MODEL.on(dpb.Schema.from_dict({"columns": Y})), 100).counted
+    assert PublicFacts.of(
+        MODEL.on(dpb.Schema.from_dict({"rows": "public", "columns": Y})), 100
+    ).counted
 
 
 def test_the_study_puts_the_default_beside_the_best():

@@ -14,7 +14,7 @@ from dpbayes.privacy.accounting import zcdp_epsilon
 from dpbayes.privacy.noise import StudyNoise
 
 NUMBER = dpb.Schema.from_dict(
-    {"columns": {"x": {"type": "continuous", "lower": -4.0, "upper": 4.0}}}
+    {"rows": "public", "columns": {"x": {"type": "continuous", "lower": -4.0, "upper": 4.0}}}
 )
 MIXED = dpb.Schema.from_dict(
     {
@@ -67,7 +67,9 @@ def test_choices_and_draws_compose_to_epsilon():
     rng = np.random.default_rng(1)
     records = NUMBER.validate(pd.DataFrame({"x": rng.normal(0, 1, 50)}))
     for choose, choices in (("once", 1), ("each", 3), ("average", 0)):
-        mechanism = dpb.ChosenModips(2.0, ("normal", "multinomial"), choose=choose)
+        mechanism = dpb.ChosenModips(
+            2.0, ("normal", "multinomial"), choose=choose, adjacency="add-remove"
+        )
         claim = mechanism.guarantee()
         assert claim.epsilon == pytest.approx(2.0)
         part = 0.0 if choose == "average" else 0.4
@@ -95,12 +97,17 @@ def test_the_better_model_is_chosen_and_averages_follow_their_weights():
     two = rng.choice([-2.5, 2.5], 400) + rng.normal(0, 0.2, 400)
     records = NUMBER.validate(pd.DataFrame({"x": two}))
     models = ("normal", "multinomial")
-    fitted = dpb.ChosenModips(20.0, models, choose="each").prepare(NUMBER, records, 400)
+    fitted = dpb.ChosenModips(20.0, models, choose="each", adjacency="add-remove").prepare(
+        NUMBER, records, 400
+    )
     assert [k for k, _ in fitted.draw_outputs(10, StudyNoise(3))] == [1] * 10
-    little = dpb.ChosenModips(0.02, models, choose="each").prepare(NUMBER, records, 400)
+    little = dpb.ChosenModips(0.02, models, choose="each", adjacency="add-remove").prepare(
+        NUMBER, records, 400
+    )
     assert {k for k, _ in little.draw_outputs(40, StudyNoise(3))} == {0, 1}
-    average = dpb.ChosenModips(1.0, models, choose="average", weights={"normal": 0.9,
-                               "multinomial": 0.1}).prepare(NUMBER, records, 400)  # fmt: skip
+    weights = {"normal": 0.9, "multinomial": 0.1}
+    averaged = dpb.ChosenModips(1.0, models, choose="average", weights=weights)
+    average = averaged.prepare(NUMBER, records, 400)
     share = np.mean([k == 0 for k, _ in average.draw_outputs(400, StudyNoise(4))])
     assert abs(share - 0.9) < 5 * math.sqrt(0.09 / 400)
 
@@ -108,7 +115,9 @@ def test_the_better_model_is_chosen_and_averages_follow_their_weights():
 @pytest.mark.parametrize("draw", ["sdd", "sphc"])
 def test_standardised_grids_spend_epsilon_in_two_parts(draw):
     records = NUMBER.validate(pd.DataFrame({"x": np.linspace(-2, 2, 40)}))
-    mechanism = dpb.Modips(1.0, "normal", draw=draw, standardise=0.25, cells=8)
+    mechanism = dpb.Modips(
+        1.0, "normal", draw=draw, standardise=0.25, cells=8, adjacency="add-remove"
+    )
     fitted, noise = mechanism.prepare(NUMBER, records, 40), Spy(5)
     mu, sigma = fitted.draw_private(noise)
     assert -4 <= mu <= 4
@@ -149,7 +158,7 @@ def test_a_standardised_grid_is_sharper_than_a_public_one():
     records = NUMBER.validate(pd.DataFrame({"x": np.linspace(-2, 2, 200)}))
 
     def spread(**how):
-        mechanism = dpb.Modips(40.0, "normal", draw="sphc", cells=10, **how)
+        mechanism = dpb.Modips(40.0, "normal", draw="sphc", cells=10, **how, adjacency="add-remove")
         fitted, noise = mechanism.prepare(NUMBER, records, 200), StudyNoise(7)
         return np.std([fitted.draw_private(noise)[0] for _ in range(60)])
 
@@ -169,14 +178,14 @@ def test_gaussian_noise_of_a_model_composes_to_delta(adjacency, allocation):
             return super().gaussian(values, scale)
 
     rng = np.random.default_rng(8)
-    schema = dpb.Schema({k: c for k, c in MIXED.columns.items() if k != "r"})
+    schema = dpb.Schema({k: c for k, c in MIXED.columns.items() if k != "r"}, rows="public")
     records = schema.validate(
         pd.DataFrame({"g": rng.choice(["n", "y"], 30), "z": rng.uniform(0, 1, 30)})
     )
     other = "substitution" if adjacency == "add-remove" else "add-remove"
     cases = {"glom": schema, "slomag": schema, "multinomial": schema,
-             "bernoulli": dpb.Schema({"g": schema["g"]}),
-             "normal": dpb.Schema({"z": schema["z"]})}  # fmt: skip
+             "bernoulli": dpb.Schema({"g": schema["g"]}, rows="public"),
+             "normal": dpb.Schema({"z": schema["z"]}, rows="public")}  # fmt: skip
     for model, where in cases.items():
         mechanism = dpb.Modips(1.0, model, adjacency, allocation=allocation, delta=1e-5)
         fitted, noise = mechanism.prepare(where, records, 30), Sigmas(9)

@@ -302,7 +302,13 @@ def test_histograms_of_posterior_draws_move_by_no_more_than_the_noise_is_for(dra
 def test_model_statistics_compose_to_epsilon():
     """sbs: privacy of independent noise on each statistic, from scales and sensitivities."""
     schema = dpb.Schema.from_dict(
-        {"columns": {"g": {"type": "binary"}, "z": {"type": "continuous", "lower": 0, "upper": 1}}}
+        {
+            "rows": "public",
+            "columns": {
+                "g": {"type": "binary"},
+                "z": {"type": "continuous", "lower": 0, "upper": 1},
+            },
+        }
     )
     rng = np.random.default_rng(1)
     records = pd.DataFrame({"g": rng.integers(0, 2, 40), "z": rng.uniform(0, 1, 40)})

@@ -18,7 +18,7 @@ from dpbayes.privacy.guarantee import (
     SECRET_NOISE,
 )
 
-ALL = [
+SET = (
     dpb.Unweighted(), dpb.Weighted(), dpb.WeightedE(5), dpb.Censored(5), dpb.CensoredWeighted(5),
     dpb.Anchored(5), dpb.BetaDivergence(5),
     dpb.Laplace(5), dpb.PerturbedHistogram(5), dpb.EmpiricalBootstrap(5),
@@ -26,7 +26,8 @@ ALL = [
     dpb.BetaBinomialMR(5), dpb.Modips(5), dpb.ChosenModips(5), dpb.Pegs(5), dpb.PegsReset(5),
     dpb.PerturbedImputation(5), dpb.MarginalBootstrap(5), dpb.Marginals(5),
     dpb.Score(5),
-]  # fmt: skip
+)  # fmt: skip
+ALL = [mechanism.protecting("add-remove") for mechanism in SET]
 
 
 def test_every_mechanism_is_covered():
@@ -79,7 +80,7 @@ def test_json_is_standard_and_is_all_that_is_said(mechanism):
 
 
 def test_assumptions_say_how_parameters_are_drawn():
-    chain = dpb.Censored(1).guarantee()
+    chain = dpb.Censored(1, adjacency="add-remove").guarantee()
     points = chain.drawn_by("candidates")
     drawn = (EXACT_DRAW, NEAR_INDEPENDENT, SECRET_CHAINS)
     assert chain.assumptions == (*drawn, *chain.more, ROWS["public"])
@@ -87,7 +88,7 @@ def test_assumptions_say_how_parameters_are_drawn():
     assert str(chain).endswith("strict ε-DP for an exact draw")
     assert str(points).endswith("strict ε-DP among public points")
     # A mechanism without a posterior has no draw to be told apart.
-    pure = dpb.Laplace(1).guarantee()
+    pure = dpb.Laplace(1, adjacency="add-remove").guarantee()
     assert pure.assumptions == (*pure.more, ROWS["public"])
     assert pure.drawn_by("candidates") == pure
     assert "the weather stays" in chain.assuming("the weather stays").paragraph()
@@ -95,7 +96,7 @@ def test_assumptions_say_how_parameters_are_drawn():
 
 def test_the_adjacency_that_holds_leads():
     """Whoever is told n cannot be kept from seeing that a record was added."""
-    public = dpb.Censored(2).guarantee()
+    public = dpb.Censored(2, adjacency="add-remove").guarantee()
     declared = replace(public, rows="declared")
     assert (public.holds_for, declared.holds_for) == ("substitution", "add-remove")
     assert str(public).startswith("censored: ε = 4 (substitution), 2 (add/remove, a bound on")
@@ -107,13 +108,13 @@ def test_the_adjacency_that_holds_leads():
 
 
 def test_datasets_add_up():
-    claim = dpb.Censored(0.5).guarantee().for_datasets(4)
+    claim = dpb.Censored(0.5, adjacency="add-remove").guarantee().for_datasets(4)
     assert (claim.epsilon, claim.epsilon_substitution, claim.datasets) == (2.0, 4.0, 4)
     assert claim.for_datasets(8).epsilon == 4.0
 
 
 def test_a_drawn_anchor_is_paid_once():
-    claim = dpb.Anchored(1.0, share=0.25).guarantee()
+    claim = dpb.Anchored(1.0, share=0.25, adjacency="add-remove").guarantee()
     assert claim.epsilon == pytest.approx(1.0)
     assert claim.for_datasets(10).epsilon == pytest.approx(0.25 + 10 * 0.75)
     assert claim.for_datasets(10).epsilon_substitution == pytest.approx(2 * (0.25 + 10 * 0.75))
@@ -125,7 +126,7 @@ def test_a_drawn_anchor_is_paid_once():
 )
 def test_composition_takes_the_smaller_rule(epsilon, m, total):
     """Known values at delta = 1e-6: zCDP with rho = m epsilon^2 / 8, or m epsilon."""
-    claim = dpb.Censored(epsilon).guarantee().for_datasets(m, delta=1e-6)
+    claim = dpb.Censored(epsilon, adjacency="add-remove").guarantee().for_datasets(m, delta=1e-6)
     assert claim.epsilon == pytest.approx(total, rel=2e-3)
     assert claim.composition == ("pure" if total == m * epsilon else "zCDP")
     assert claim.epsilon <= m * epsilon
@@ -200,7 +201,7 @@ def test_mixed_losses_by_the_exact_curve_of_gaussian_noise():
 
 
 def test_a_release_is_stated_at_the_delta_of_its_mechanism():
-    claim = replace(dpb.Pegs(2.0, keys="schema").guarantee(), delta=1e-6)
+    claim = replace(dpb.Pegs(2.0, keys="schema", adjacency="add-remove").guarantee(), delta=1e-6)
     assert claim.for_datasets(3).delta == 1e-6
     assert claim.for_datasets(3, 1e-9).delta == 1e-9
     assert claim.for_datasets(3, 0.0).epsilon == 6.0
@@ -209,7 +210,7 @@ def test_a_release_is_stated_at_the_delta_of_its_mechanism():
 @pytest.mark.parametrize("delta", [-1e-6, 1.0, 2, math.nan, "x", True])
 def test_bad_delta(delta):
     with pytest.raises(dpb.GuaranteeError, match=r"delta = .* must lie in \(0, 1\)"):
-        dpb.Censored(1).guarantee().for_datasets(2, delta)
+        dpb.Censored(1, adjacency="add-remove").guarantee().for_datasets(2, delta)
 
 
 def test_substitution_halves_the_window():
@@ -231,12 +232,17 @@ def test_substitution_halves_the_window():
 )
 def test_bad_windows(window, message):
     with pytest.raises(dpb.GuaranteeError, match=message):
-        dpb.Censored(2.0, window=window)
+        dpb.Censored(2.0, window=window, adjacency="add-remove")
 
 
 def test_weaker_claims_must_be_asked_for():
     strict, asymptotic, none = (
-        m.guarantee() for m in (dpb.Censored(1), dpb.CensoredWeighted(1), dpb.Unweighted())
+        m.guarantee()
+        for m in (
+            dpb.Censored(1, adjacency="add-remove"),
+            dpb.CensoredWeighted(1, adjacency="add-remove"),
+            dpb.Unweighted(),
+        )
     )
     strict.require("strict")
     asymptotic.require("asymptotic")
@@ -250,9 +256,11 @@ def test_weaker_claims_must_be_asked_for():
 
 
 def test_public_weights_make_censored_weighted_strict():
-    claim = dpb.CensoredWeighted(1, weights=dpb.ConstantWeights(0.5)).guarantee()
+    claim = dpb.CensoredWeighted(
+        1, weights=dpb.ConstantWeights(0.5), adjacency="add-remove"
+    ).guarantee()
     assert (claim.basis, claim.weights) == ("strict", "constant")
-    assert dpb.CensoredWeighted(1).guarantee().weights == "confidential"
+    assert dpb.CensoredWeighted(1, adjacency="add-remove").guarantee().weights == "confidential"
 
 
 @pytest.mark.parametrize(
@@ -269,7 +277,7 @@ def test_public_weights_make_censored_weighted_strict():
 )
 def test_bad_anchored_settings(settings, message):
     with pytest.raises(dpb.GuaranteeError, match=message):
-        dpb.Anchored(1.0, **settings)
+        dpb.Anchored(1.0, **settings, adjacency="add-remove")
 
 
 @pytest.mark.parametrize("kind", [dpb.WeightedE, dpb.Censored, dpb.CensoredWeighted])
@@ -340,7 +348,9 @@ def test_window_and_weights_of_each_mechanism():
 def test_tempering_keeps_the_range_inside_the_window():
     for epsilon in (0.1, 1.0, 5.0, 50.0):
         for discrete in (False, True):
-            (stage,) = dpb.Anchored(epsilon, "none", range=4.0).stages(PublicFacts(10, 2, discrete))
+            (stage,) = dpb.Anchored(epsilon, "none", range=4.0, adjacency="add-remove").stages(
+                PublicFacts(10, 2, discrete)
+            )
             alpha = stage.weights.weighting(View(np.zeros(10))).weights[0]
             assert alpha <= 1
             low, high = stage.window
@@ -350,7 +360,9 @@ def test_tempering_keeps_the_range_inside_the_window():
 
 def test_range_after_a_drawn_anchor_is_public_and_between_one_and_two():
     def reach(epsilon, n, parameters=2):
-        stage = dpb.Anchored(epsilon, "two-stage").stages(PublicFacts(n, parameters, False))[-1]
+        stage = dpb.Anchored(epsilon, "two-stage", adjacency="add-remove").stages(
+            PublicFacts(n, parameters, False)
+        )[-1]
         return stage.window[1] / stage.weights.alpha
 
     assert reach(0.1, 2000) == pytest.approx(2.0)  # anchor far away
@@ -375,15 +387,15 @@ def test_substitution_can_cost_less_than_twice_as_much():
     # A bootstrap knows both exactly: exp(s) - 1 and exp(s) - exp(-s) at a loss s for one copy.
     claim = dpb.EmpiricalBootstrap(5, adjacency="substitution").guarantee()
     assert (claim.epsilon, claim.epsilon_substitution) == (pytest.approx(4.19258, abs=1e-5), 5)
-    claim = dpb.EmpiricalBootstrap(1).guarantee()
+    claim = dpb.EmpiricalBootstrap(1, "add-remove").guarantee()
     assert (claim.epsilon, claim.epsilon_substitution) == (1, pytest.approx(1.5))
 
 
 def test_nested_data_sets_are_paid_by_the_draw():
-    claim = dpb.Modips(1, "normal", nested=5).guarantee()
+    claim = dpb.Modips(1, "normal", nested=5, adjacency="add-remove").guarantee()
     assert [claim.for_datasets(m).epsilon for m in (1, 5, 6, 10)] == [1, 1, 2, 2]
     assert "come from 2 private draw(s)" in claim.for_datasets(10).paragraph()
-    one = dpb.EmpiricalBootstrap(1, resample=False).guarantee()
+    one = dpb.EmpiricalBootstrap(1, "add-remove", resample=False).guarantee()
     assert one.for_datasets(50).epsilon == 1
     assert "paid once, for the sanitised distribution" in one.for_datasets(50).paragraph()
 
@@ -411,9 +423,9 @@ def test_three_lines_say_the_number_first(mechanism):
     declared = replace(claim, rows="declared", cluster=3)
     if claim.basis == "strict":
         assert declared.lines()[0].startswith(
-            f"ε = {stated(claim.epsilon)} when one record is added"
+            f"ε = {stated(3 * claim.epsilon)} when all records of one person, at most 3, are added"
         )
-        assert f"at most 3, are ε = {stated(3 * claim.epsilon)}" in declared.lines()[1]
+        assert f"for one record it is ε = {stated(claim.epsilon)}" in declared.lines()[1]
 
 
 @pytest.mark.parametrize("size", [1e-3, 0.1, 1.0, 7.0, 50.0, 2e4])

@@ -267,7 +267,7 @@ def test_the_rule_and_its_warnings_follow_the_mechanism(datasets, tmp_path):
 
 def test_the_share_of_an_urns_release_is_read_from_it(tmp_path):
     columns = {"ill": {"type": "binary", "levels": ["no", "yes"]}}
-    schema = dpb.Schema.from_dict({"columns": columns})
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": columns})
     records = pd.DataFrame({"ill": ["yes"] * 30 + ["no"] * 70})
     for mechanism in (dpb.BetaBinomial(2.0), dpb.MultinomialDirichlet(2.0)):
         fit = dpb.Synthesizer(schema, mechanism).fit(records)
@@ -281,7 +281,7 @@ def test_the_share_of_an_urns_release_is_read_from_it(tmp_path):
         with pytest.warns(UserWarning, match="no rule fits mechanism"):
             analyse(release, lambda d: (float((d["ill"] == "yes").mean()), 0.002))
     sex = {"type": "binary", "levels": ["f", "m"], "public": True}
-    strata = dpb.Schema.from_dict({"columns": {**columns, "sex": sex}})
+    strata = dpb.Schema.from_dict({"rows": "public", "columns": {**columns, "sex": sex}})
     fit = dpb.Synthesizer(strata, dpb.BetaBinomial(2.0)).fit(records.assign(sex=["f", "m"] * 50))
     with pytest.raises(InferenceError, match="without public columns beside it"):
         share_posterior(fit.sample(2, seed=1), "yes")

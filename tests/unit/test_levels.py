@@ -39,7 +39,7 @@ def records(n=N, seed=1):
 
 
 def schema_of(**top):
-    return dpb.Schema.from_dict({"columns": COLUMNS, **top})
+    return dpb.Schema.from_dict({"rows": "public", "columns": COLUMNS, **top})
 
 
 def axis_of(column, edges):
@@ -151,7 +151,9 @@ def test_chunks_give_the_counts_of_the_whole_on_divided_levels():
     parts = Chunks.of(lambda: (frame.iloc[i : i + 700] for i in range(0, N, 700)))
     found = []
     for given in (frame, parts):
-        fitted = dpb.Synthesizer(schema, dpb.Marginals(3.0)).fit(given).fitted
+        fitted = (
+            dpb.Synthesizer(schema, dpb.Marginals(3.0, adjacency="add-remove")).fit(given).fitted
+        )
         found.append(fitted.draw_private(StudyNoise(3)))
     np.testing.assert_array_equal(*map(np.asarray, found))
     sizes = [[axis.size for axis in measured.axes] for measured in found]
@@ -164,7 +166,11 @@ def test_the_length_of_what_is_measured_is_public():
     lengths = set()
     for seed in range(4):
         frame = records(seed=seed) if seed else records().assign(days=5000, pay=1000.0)
-        fitted = dpb.Synthesizer(schema_of(), dpb.Marginals(3.0)).fit(frame).fitted
+        fitted = (
+            dpb.Synthesizer(schema_of(), dpb.Marginals(3.0, adjacency="add-remove"))
+            .fit(frame)
+            .fitted
+        )
         lengths.add(np.asarray(fitted.draw_private(StudyNoise(seed))).shape)
     assert len(lengths) == 1
 
@@ -179,7 +185,9 @@ def test_values_inside_public_bins_come_back(rules, draw):
     frame = records()
     if rules:
         frame = frame[~(frame["pay"] > frame["days"])]
-    fit = dpb.Synthesizer(schema_of(rules=rules), dpb.Marginals(20.0, draw=draw)).fit(frame)
+    fit = dpb.Synthesizer(
+        schema_of(rules=rules), dpb.Marginals(20.0, draw=draw, adjacency="add-remove")
+    ).fit(frame)
     data = fit.sample(seed=1).datasets[0]
     for name, low, high in (("pay", 50.55, 51.45), ("days", 90, 110), ("pay", -1, 0)):
         wanted, found = (d[name].between(low, high).mean() for d in (frame, data))
@@ -191,6 +199,11 @@ def test_spare_rows_are_on_divided_levels():
     schema = schema_of(rules=["days == 117"])
     frame = records().assign(days=117)
     for epsilon in (0.01, 20.0):
-        data = dpb.Synthesizer(schema, dpb.Marginals(epsilon)).fit(frame).sample(seed=1).datasets[0]
+        data = (
+            dpb.Synthesizer(schema, dpb.Marginals(epsilon, adjacency="add-remove"))
+            .fit(frame)
+            .sample(seed=1)
+            .datasets[0]
+        )
         assert (data["days"] == 117).all()
         schema.validate(data)

@@ -112,8 +112,12 @@ def test_opendp_agrees_that_a_part_costs_at_most_its_rho(rho, part):
 
 def few(columns=6, epsilon=1.0, **settings):
     """A synthesizer of columns of two levels: six and their pairs are 21 tables."""
-    schema = dpb.Schema.from_dict({"columns": {f"c{i}": SCHEMA["works"] for i in range(columns)}})
-    return dpb.Synthesizer(schema, dpb.Marginals(epsilon, **settings))
+    schema = dpb.Schema.from_dict(
+        {"rows": "public", "columns": {f"c{i}": SCHEMA["works"] for i in range(columns)}}
+    )
+    return dpb.Synthesizer(
+        schema, dpb.Marginals(epsilon, **{"adjacency": "add-remove", **settings})
+    )
 
 
 def test_a_delta_is_met_and_used_up():
@@ -147,7 +151,7 @@ def test_what_delta_buys_is_the_better_of_two():
             assert (claim.epsilon, claim.loss.epsilon) == (1.0, 1.0)
             assert "noise is less by pure ε" in claim.paragraph()
     with pytest.raises(dpb.GuaranteeError, match="depends on the number of columns"):
-        dpb.Marginals(1.0, delta=1e-9).guarantee()
+        dpb.Marginals(1.0, delta=1e-9, adjacency="add-remove").guarantee()
 
 
 @pytest.mark.parametrize("epsilon", [2e-3, 1.0, 50.0])
@@ -157,7 +161,9 @@ def test_any_delta_is_met(epsilon, delta):
     columns = {f"c{i}": SCHEMA["works"] for i in range(10)}
     for rows in (40, {"noisy": 0.1}):
         schema = dpb.Schema.from_dict({"rows": rows, "columns": columns})
-        claim = dpb.Synthesizer(schema, dpb.Marginals(epsilon, delta=delta)).guarantee()
+        claim = dpb.Synthesizer(
+            schema, dpb.Marginals(epsilon, delta=delta, adjacency="add-remove")
+        ).guarantee()
         assert claim.epsilon <= epsilon * (1 + 1e-9)
         if delta < 1e-3 or claim.delta == 0:  # otherwise rho buys steps of (0, delta)-DP
             assert claim.epsilon > 0.98 * epsilon
@@ -202,7 +208,9 @@ def test_the_order_of_the_records_is_in_nothing(draw):
     schema = dpb.Schema.from_dict({"columns": {"x": {**binary, "public": True}, "y": binary}})
     found = []
     for table in (records, records.iloc[np.r_[1:n, 0]], records.sample(frac=1, random_state=5)):
-        fit = dpb.Synthesizer(schema, dpb.Marginals(1.0, draw=draw)).fit(table)
+        fit = dpb.Synthesizer(schema, dpb.Marginals(1.0, draw=draw, adjacency="add-remove")).fit(
+            table
+        )
         output = fit.fitted.draw_private(StudyNoise(1))
         rows = fit.fitted.synthetic(output, n, np.random.default_rng(2))
         found.append(rows["y"].groupby(table["x"].to_numpy()).agg(["sum", "size"]).to_numpy())
@@ -237,8 +245,10 @@ def people(n=3000, seed=3):
 
 def fitted(epsilon=5.0, public=(), **settings):
     columns = {name: {**entry, "public": name in public} for name, entry in SCHEMA.items()}
-    schema = dpb.Schema.from_dict({"columns": columns})
-    return dpb.Synthesizer(schema, dpb.Marginals(epsilon, **settings)).fit(people())
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": columns})
+    return dpb.Synthesizer(
+        schema, dpb.Marginals(epsilon, **{"adjacency": "add-remove", **settings})
+    ).fit(people())
 
 
 @pytest.mark.parametrize("public", [(), ("region", "age")])
@@ -269,17 +279,21 @@ def test_data_sets_share_one_measurement():
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 50.0])
 @pytest.mark.parametrize("n", [1, 2, 30])
 def test_any_noise_gives_valid_rows(epsilon, n, draw):
-    schema = dpb.Schema.from_dict({"columns": SCHEMA})
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": SCHEMA})
     for seed in range(3):
-        fit = dpb.Synthesizer(schema, dpb.Marginals(epsilon, draw=draw)).fit(people(n))
+        fit = dpb.Synthesizer(
+            schema, dpb.Marginals(epsilon, draw=draw, adjacency="add-remove")
+        ).fit(people(n))
         data = fit.sample(seed=seed).datasets[0]
         assert len(schema.validate(data)) == n
 
 
 @pytest.mark.parametrize("columns", [["works"], ["income"], ["works", "region"]])
 def test_few_columns(columns):
-    schema = dpb.Schema.from_dict({"columns": {name: SCHEMA[name] for name in columns}})
-    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0)).fit(people(200))
+    schema = dpb.Schema.from_dict(
+        {"rows": "public", "columns": {name: SCHEMA[name] for name in columns}}
+    )
+    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0, adjacency="add-remove")).fit(people(200))
     schema.validate(fit.sample(seed=1).datasets[0])
 
 
@@ -304,8 +318,13 @@ def test_a_column_that_follows_from_another():
     word = {"type": "categorical", "levels": [f"l{i:02}" for i in range(12)]}
     columns = {"word": word, "number": {"type": "count", "lower": 0, "upper": 11}}
     data = pd.DataFrame({"word": np.array(word["levels"])[number], "number": number})
-    schema = dpb.Schema.from_dict({"columns": columns})
-    found = dpb.Synthesizer(schema, dpb.Marginals(2.0)).fit(data).sample(seed=1).datasets[0]
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": columns})
+    found = (
+        dpb.Synthesizer(schema, dpb.Marginals(2.0, adjacency="add-remove"))
+        .fit(data)
+        .sample(seed=1)
+        .datasets[0]
+    )
     kept = found["word"].astype(str).str[1:].astype(int) - found["number"]
     assert (kept.abs() <= 1).mean() > 0.9  # numbers are in 8 groups
 
@@ -337,8 +356,10 @@ def test_many_levels():
     columns = {"x": {"type": "continuous", "lower": 0, "upper": 1}, "a": some, "b": some}
     levels = np.array(some["levels"])
     data = {"x": rng.beta(2, 5, 4000), **{k: levels[rng.integers(120, size=4000)] for k in "ab"}}
-    schema = dpb.Schema.from_dict({"columns": columns})
-    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0, bins=300)).fit(pd.DataFrame(data))
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": columns})
+    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0, bins=300, adjacency="add-remove")).fit(
+        pd.DataFrame(data)
+    )
     found = fit.sample(seed=1).datasets[0]
     schema.validate(found)
     assert abs(found["x"].mean() - 2 / 7) < 0.02
@@ -347,9 +368,15 @@ def test_many_levels():
 
 
 BAD = [
-    (lambda: dpb.Marginals(1, draw="best"), "must be mode or posterior"),
-    (lambda: dpb.Marginals(1, delta=1.0), r"delta = 1.0 must lie in \(0, 1\)"),
-    (lambda: dpb.Marginals(1, bins="sqrt"), "bins = 'sqrt' must be auto, a number, or by column"),
+    (lambda: dpb.Marginals(1, draw="best", adjacency="add-remove"), "must be mode or posterior"),
+    (
+        lambda: dpb.Marginals(1, delta=1.0, adjacency="add-remove"),
+        r"delta = 1.0 must lie in \(0, 1\)",
+    ),
+    (
+        lambda: dpb.Marginals(1, bins="sqrt", adjacency="add-remove"),
+        "bins = 'sqrt' must be auto, a number, or by column",
+    ),
     (lambda: fitted(bins={"region": 3}), "column 'region' has levels and needs no bins"),
     (lambda: fitted(bins={"income": 5000}), "column 'income' has 5,000 levels"),
     (lambda: many({"type": "count"}), "needs a public upper bound"),
@@ -358,8 +385,10 @@ BAD = [
 
 
 def many(entry, count=1):
-    schema = dpb.Schema.from_dict({"columns": {f"c{i}": entry for i in range(count)}})
-    return dpb.Synthesizer(schema, dpb.Marginals(1.0))
+    schema = dpb.Schema.from_dict(
+        {"rows": "public", "columns": {f"c{i}": entry for i in range(count)}}
+    )
+    return dpb.Synthesizer(schema, dpb.Marginals(1.0, adjacency="add-remove"))
 
 
 @pytest.mark.parametrize(("make", "words"), BAD)
@@ -416,8 +445,8 @@ def test_strong_relations_do_not_fill_an_empty_tail(upper):
     size = np.exp(rng.normal(1.7, 0.25, 5000)).clip(2.7, 12)
     records = pd.DataFrame({"x": size, "y": (size + rng.normal(0, 0.05, 5000)).clip(0, upper)})
     column = {"type": "continuous", "lower": 0, "upper": upper, "digits": 2}
-    schema = dpb.Schema.from_dict({"columns": {"x": column, "y": column}})
-    fit = dpb.Synthesizer(schema, dpb.Marginals(3.0)).fit(records)
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"x": column, "y": column}})
+    fit = dpb.Synthesizer(schema, dpb.Marginals(3.0, adjacency="add-remove")).fit(records)
     for synthetic in fit.sample(3).datasets:
         for name in records:
             assert synthetic[name].mean() == pytest.approx(records[name].mean(), rel=0.06)

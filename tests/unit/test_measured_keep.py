@@ -130,7 +130,7 @@ def people(n=2500, seed=5):
 
 def schema_of(keep=KEPT, public=(), **top):
     columns = {name: {**entry, "public": name in public} for name, entry in SCHEMA.items()}
-    return dpb.Schema.from_dict({"columns": columns, "keep": keep, **top})
+    return dpb.Schema.from_dict({"rows": "public", "columns": columns, "keep": keep, **top})
 
 
 def values_of_records(schema, records):
@@ -192,7 +192,7 @@ def test_an_interaction_is_kept(draw, delta, keep):
     """
     records, schema = people(), schema_of(keep)
     truth, errors = coefficients(schema, records)
-    measured = dpb.Marginals(3.0, draw=draw, delta=delta)
+    measured = dpb.Marginals(3.0, draw=draw, delta=delta, adjacency="add-remove")
     data = dpb.Synthesizer(schema, measured).fit(records).sample(seed=2).datasets[0]
     off = np.abs(coefficients(schema, data)[0] - truth) / errors
     for name in ("job", "earnings"):
@@ -207,9 +207,14 @@ def test_keep_in_the_schema_and_in_the_mechanism_are_one(tmp_path):
     schema = schema_of(KEPT[:1])
     schema.to_toml(tmp_path / "s.toml")
     assert dpb.Schema.from_toml(tmp_path / "s.toml") == schema
-    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0, keep=KEPT[::-1])).fit(people(60))
+    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0, keep=KEPT[::-1], adjacency="add-remove")).fit(
+        people(60)
+    )
     assert fit.fitted.settings["keep"] == [KEPT[0], KEPT[2], KEPT[1]]
-    assert fit.guarantee == dpb.Synthesizer(schema_of([]), dpb.Marginals(1.0)).guarantee()
+    assert (
+        fit.guarantee
+        == dpb.Synthesizer(schema_of([]), dpb.Marginals(1.0, adjacency="add-remove")).guarantee()
+    )
     output = fit.fitted.draw_private(StudyNoise(1))
     assert np.asarray(output).shape == np.asarray(fit.fitted.draw_private(StudyNoise(2))).shape
     made = [fit.fitted.synthetic(output, 70, np.random.default_rng(2))]
@@ -225,7 +230,9 @@ def test_keep_in_the_schema_and_in_the_mechanism_are_one(tmp_path):
 def test_any_noise_gives_valid_rows(n, public, epsilon, draw):
     schema = schema_of(public=public, rules=["earnings <= age or high == 'no'"])
     records = people(400).query("earnings <= age or high == 'no' or earnings != earnings").head(n)
-    fit = dpb.Synthesizer(schema, dpb.Marginals(epsilon, draw=draw)).fit(records)
+    fit = dpb.Synthesizer(schema, dpb.Marginals(epsilon, draw=draw, adjacency="add-remove")).fit(
+        records
+    )
     data = fit.sample(seed=3).datasets[0]
     assert len(schema.validate(data)) == n
     if public:
@@ -279,20 +286,22 @@ BAD = [
 @pytest.mark.parametrize(("text", "words"), BAD)
 def test_bad_formulas(text, words):
     with pytest.raises(dpb.SchemaError, match=words):
-        dpb.Synthesizer(schema_of([text]), dpb.Marginals(1.0))
+        dpb.Synthesizer(schema_of([text]), dpb.Marginals(1.0, adjacency="add-remove"))
 
 
 def test_bad_lists_orders_and_mechanisms():
     for given in ("earnings ~ age", 3, [3]):
         with pytest.raises(dpb.SchemaError, match=r"keep = .* must be a list of formulas"):
-            dpb.Marginals(1.0, keep=given)
+            dpb.Marginals(1.0, keep=given, adjacency="add-remove")
     circle = schema_of(["earnings ~ age + job", "age ~ earnings"])
     with pytest.raises(dpb.SchemaError, match="outcomes of each other"):
-        dpb.Synthesizer(circle, dpb.Marginals(1.0))
+        dpb.Synthesizer(circle, dpb.Marginals(1.0, adjacency="add-remove"))
     with pytest.raises(dpb.SchemaError, match="'earnings' is public and released as it is"):
-        dpb.Synthesizer(schema_of(KEPT[:1], public=["earnings"]), dpb.Marginals(1.0))
+        dpb.Synthesizer(
+            schema_of(KEPT[:1], public=["earnings"]), dpb.Marginals(1.0, adjacency="add-remove")
+        )
     computed = schema_of(["earnings ~ high", "age ~ high"], rules=["earnings == 2 * age"])
     with pytest.raises(dpb.SchemaError, match=r"computed by"):
-        dpb.Synthesizer(computed, dpb.Marginals(1.0))
+        dpb.Synthesizer(computed, dpb.Marginals(1.0, adjacency="add-remove"))
     with pytest.raises(dpb.SchemaError, match="'laplace' cannot keep analyses"):
-        dpb.Synthesizer(schema_of(), dpb.Laplace(1.0))
+        dpb.Synthesizer(schema_of(), dpb.Laplace(1.0, adjacency="add-remove"))

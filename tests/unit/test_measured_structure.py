@@ -72,7 +72,11 @@ def schema_with(public=(), rules=None):
     for name in public:
         columns[name]["public"] = True
     return dpb.Schema.from_dict(
-        {"rules": TREE["rules"] if rules is None else rules, "columns": columns}
+        {
+            "rows": "public",
+            "rules": TREE["rules"] if rules is None else rules,
+            "columns": columns,
+        }
     )
 
 
@@ -82,7 +86,9 @@ def schema_with(public=(), rules=None):
 def test_every_row_keeps_the_rules(draw, epsilon, public):
     """Whatever the noise: what is not valid is refused by ``validate``."""
     schema = schema_with(public)
-    fit = dpb.Synthesizer(schema, dpb.Marginals(epsilon, draw=draw)).fit(people(300))
+    fit = dpb.Synthesizer(schema, dpb.Marginals(epsilon, draw=draw, adjacency="add-remove")).fit(
+        people(300)
+    )
     data = fit.sample(seed=1).datasets[0]
     assert list(data.columns) == list(schema.columns)
     assert len(data) == 300
@@ -92,7 +98,12 @@ def test_every_row_keeps_the_rules(draw, epsilon, public):
 def test_structure_comes_back():
     """At ε = 50: shares of missing values, by age too, of the atom; the order of days is exact."""
     schema, records = schema_with(), people(4000)
-    data = dpb.Synthesizer(schema, dpb.Marginals(50.0)).fit(records).sample(seed=1).datasets[0]
+    data = (
+        dpb.Synthesizer(schema, dpb.Marginals(50.0, adjacency="add-remove"))
+        .fit(records)
+        .sample(seed=1)
+        .datasets[0]
+    )
     ours, theirs = schema.validate(records), schema.validate(data)
     for name in ("spouse_age", "wage", "end"):
         assert abs(ours[name].isna().mean() - theirs[name].isna().mean()) < 0.005
@@ -122,7 +133,9 @@ def test_the_order_of_the_records_is_in_nothing(draw):
     records = pd.DataFrame({"x": x, "y": x + 40 * rng.random(n)})
     found = []
     for table in (records, records.sample(frac=1, random_state=5)):
-        fit = dpb.Synthesizer(schema, dpb.Marginals(5.0, draw=draw)).fit(table)
+        fit = dpb.Synthesizer(schema, dpb.Marginals(5.0, draw=draw, adjacency="add-remove")).fit(
+            table
+        )
         output = fit.fitted.draw_private(StudyNoise(1))
         rows = fit.fitted.synthetic(output, n, np.random.default_rng(2))
         found.append(rows.assign(x=table["x"].to_numpy()).sort_values(["x", "y"]).to_numpy())
@@ -133,7 +146,7 @@ def test_the_order_of_the_records_is_in_nothing(draw):
 def test_a_column_that_follows_from_others_is_not_counted():
     schema = schema_with(rules=["total == base + bonus", "base == total - bonus"])
     assert list(computed_by(schema)) == ["total"]  # the other way round is a circle
-    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0)).fit(people(100))
+    fit = dpb.Synthesizer(schema, dpb.Marginals(1.0, adjacency="add-remove")).fit(people(100))
     assert "total" not in fit.fitted.settings["bins"]
     assert "total" in [column.name for column in fit.synthesised]
 
@@ -145,7 +158,12 @@ def test_chains_of_columns_that_follow():
     rng = np.random.default_rng(1)
     a, b = rng.integers(0, 8, (2, 200))
     records = pd.DataFrame({"a": a, "b": b, "c": a + b, "d": 2 * a + b})
-    data = dpb.Synthesizer(schema, dpb.Marginals(2.0)).fit(records).sample(seed=1).datasets[0]
+    data = (
+        dpb.Synthesizer(schema, dpb.Marginals(2.0, adjacency="add-remove"))
+        .fit(records)
+        .sample(seed=1)
+        .datasets[0]
+    )
     assert (data["d"] == 2 * data["a"] + data["b"]).all()
     assert data.max().max() <= 30
 
@@ -157,7 +175,8 @@ def test_rules_that_exclude_every_row_are_refused_before_anything_is_paid(rules)
     columns = {**TREE["columns"], "end": TREE["columns"]["start"]}
     with pytest.raises(SchemaError, match="may exclude every one"):
         dpb.Synthesizer(
-            dpb.Schema.from_dict({"rules": rules, "columns": columns}), dpb.Marginals(1.0)
+            dpb.Schema.from_dict({"rules": rules, "columns": columns}),
+            dpb.Marginals(1.0, adjacency="add-remove"),
         )
 
 
@@ -169,11 +188,16 @@ def test_what_follows_from_missing_values_may_be_missing():
     }
     tree = {"rules": ["c == a + b"], "columns": columns}
     with pytest.raises(SchemaError, match="declare it with missing = true"):
-        dpb.Synthesizer(dpb.Schema.from_dict(tree), dpb.Marginals(1.0))
+        dpb.Synthesizer(dpb.Schema.from_dict(tree), dpb.Marginals(1.0, adjacency="add-remove"))
     columns["c"]["missing"] = True
     schema = dpb.Schema.from_dict(tree)
     records = pd.DataFrame({"a": [1, None, 3] * 30, "b": [1, 2, 3] * 30, "c": [2, None, 6] * 30})
-    data = dpb.Synthesizer(schema, dpb.Marginals(2.0)).fit(records).sample(seed=1).datasets[0]
+    data = (
+        dpb.Synthesizer(schema, dpb.Marginals(2.0, adjacency="add-remove"))
+        .fit(records)
+        .sample(seed=1)
+        .datasets[0]
+    )
     schema.validate(data)
     assert (data["a"].isna() == data["c"].isna()).all()
 
@@ -185,7 +209,12 @@ def test_rules_of_few_rows_are_kept_all_the_same():
     schema = dpb.Schema.from_dict({"rules": ["a == b", "b == c", "c == d"], "columns": columns})
     value = np.random.default_rng(1).choice(levels, 500)
     records = pd.DataFrame(dict.fromkeys("abcd", value))
-    data = dpb.Synthesizer(schema, dpb.Marginals(1.0)).fit(records).sample(seed=1).datasets[0]
+    data = (
+        dpb.Synthesizer(schema, dpb.Marginals(1.0, adjacency="add-remove"))
+        .fit(records)
+        .sample(seed=1)
+        .datasets[0]
+    )
     assert (data.nunique(axis=1) == 1).all()
     assert data["a"].nunique() == 10
 
@@ -194,7 +223,9 @@ def test_structure_reads_atoms_only_once():
     """A bin that is no more than the atom is the atom; others stand beside it."""
     count = dpb.Column("x", "count", upper=9, atoms=(0,))
     wide = dpb.Column("y", "continuous", lower=0, upper=10, atoms=(0, 5))
-    axes = dpb.Marginals(1.0).axes(dpb.Schema({"x": count, "y": wide}), 100)
+    axes = dpb.Marginals(1.0, adjacency="add-remove").axes(
+        dpb.Schema({"x": count, "y": wide}, rows="public"), 100
+    )
     assert [axis.size for axis in axes] == [10, 34]
     codes = axes[1].encode(pd.Series([0.0, 5.0, 0.01, 5.01, 10.0]))
     values = axes[1].decode(codes, np.random.default_rng(1))
@@ -202,7 +233,7 @@ def test_structure_reads_atoms_only_once():
     assert not set(codes[2:]) & set(codes[:2])
     widest = np.diff(axes[1].edges).max()
     np.testing.assert_allclose(values[2:], [0.01, 5.01, 10.0], atol=widest)
-    assert not Structure(dpb.Schema({"x": count, "y": wide}), axes).bonds
+    assert not Structure(dpb.Schema({"x": count, "y": wide}, rows="public"), axes).bonds
 
 
 def test_an_atom_comes_from_its_own_cell_alone():

@@ -21,7 +21,7 @@ GOOD = {
     "range": [None, 1, 0.5], "settings": [{}, None], "weights": [None], "nested": [1],
     "bound": [None, 1, 0.5], "cells": [], "samples": [], "standardise": [None, 0.5],
     "keep": [[], ()], "records": [None, 1], "block": [1], "reference": [None], "m": [None, 0, 1],
-    "bits": [0, 1], "penalty": [1, 0.5], "keys": [{}],
+    "adjacency": [None], "bits": [0, 1], "penalty": [1, 0.5], "keys": [{}],
 }  # fmt: skip
 PAIR = {"y": {"type": "continuous", "upper": 1, "lower": 0}, "b": {"type": "binary"}}
 LEVELS = {"g": {"type": "categorical", "levels": ["a", "b", "c"]}, "b": {"type": "binary"}}

@@ -18,7 +18,10 @@ from dpbayes.schema import Rows
 
 LEVELS = [str(k) for k in range(30)]
 TWO = dpb.Schema.from_dict(
-    {"columns": {name: {"type": "categorical", "levels": LEVELS} for name in "ab"}}
+    {
+        "rows": "public",
+        "columns": {name: {"type": "categorical", "levels": LEVELS} for name in "ab"},
+    }
 )
 
 
@@ -47,7 +50,7 @@ def from_nowhere(mechanism, records, runs=20):
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 5.0])
 def test_the_least_share_of_noise_in_a_table(epsilon):
     """By 20 runs: the least for any records, and nearly the share where all cells differ."""
-    mechanism = dpb.Laplace(epsilon)
+    mechanism = dpb.Laplace(epsilon, adjacency="add-remove")
     outlook = mechanism.outlook(TWO, 200, None)
     least = outlook.facts["share of noise"]
     assert least == noise_share(900, 200, epsilon)
@@ -59,7 +62,10 @@ def test_the_least_share_of_noise_in_a_table(epsilon):
 
 def test_the_share_of_uniform_rows_of_an_urn():
     """20 runs of 200 rows: four standard errors of their mean are 0.03, doubled draws included."""
-    for mechanism in (dpb.SmoothedHistogram(3.0), dpb.MultinomialDirichlet(3.0)):
+    for mechanism in (
+        dpb.SmoothedHistogram(3.0, adjacency="add-remove"),
+        dpb.MultinomialDirichlet(3.0),
+    ):
         found, empty = from_nowhere(mechanism, pairs())
         share = mechanism.outlook(TWO, 200, None).facts["share of noise"]
         assert share == urn_share(900, 200, mechanism.alpha(200))
@@ -89,10 +95,10 @@ def test_few_records_per_parameter_and_how_many_are_needed():
 
 def test_posteriors(schema):
     model = dpb.Regression("y ~ age", "normal").on(schema)
-    narrow = dpb.Censored(1.0).outlook(schema, 5000, model)
+    narrow = dpb.Censored(1.0, adjacency="add-remove").outlook(schema, 5000, model)
     assert any("1 nats wide" in text for text in narrow.warnings)
-    assert not dpb.Censored(5.0).outlook(schema, 5000, model).warnings
-    assert not dpb.Anchored(1.0).outlook(schema, 5000, model).warnings
+    assert not dpb.Censored(5.0, adjacency="add-remove").outlook(schema, 5000, model).warnings
+    assert not dpb.Anchored(1.0, adjacency="add-remove").outlook(schema, 5000, model).warnings
     assert dpb.Weighted().outlook(schema, 400, model).facts == {}  # weights follow the records
     assert PublicFacts.of(model, 400).parameters == model.parameters == 3
 
@@ -117,10 +123,10 @@ def test_records_per_parameter_that_an_anchor_needs(covariates, anchor, family, 
         outcome = {"type": "binary", "levels": ["no", "yes"]}
     names = [f"x{k}" for k in range(covariates)]
     given = {x: {"type": "continuous", "lower": 0, "upper": 1, "public": True} for x in names}
-    schema = dpb.Schema.from_dict({"columns": {"y": outcome, **given}})
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": outcome, **given}})
     model = dpb.Regression("y ~ " + (" + ".join(names) or "1"), family).on(schema)
     for epsilon in (0.1, 1.0):
-        mechanism = dpb.Anchored(epsilon, anchor)
+        mechanism = dpb.Anchored(epsilon, anchor, adjacency="add-remove")
         few = math.floor(0.85 * needed / epsilon * model.parameters)
         (text,) = mechanism.outlook(schema, few, model).warnings
         said = re.search(r"About ([\d,]+) records per parameter are needed at ε = ", text)[1]
@@ -134,7 +140,7 @@ def test_records_per_parameter_that_an_anchor_needs(covariates, anchor, family, 
 def test_noise_of_measured_is_that_of_its_counts(schema):
     records = pd.DataFrame({"a": pairs().a, "b": pairs().b})
     for epsilon in (2.0, 0.1):
-        mechanism = dpb.Marginals(epsilon)
+        mechanism = dpb.Marginals(epsilon, adjacency="add-remove")
         fit = dpb.Synthesizer(TWO, mechanism).fit(records)
         facts = mechanism.outlook(TWO, 200, None).facts
         assert fit.fitted.draw_private(StudyNoise(1)).sd == facts["noise sd in a pair's cell"]
@@ -144,7 +150,7 @@ def test_noise_of_measured_is_that_of_its_counts(schema):
 
 def test_noise_of_statistics_is_the_same_for_all_records():
     """The scale that a made-up record tells is that of the records."""
-    mechanism = dpb.Modips(1.0)
+    mechanism = dpb.Modips(1.0, adjacency="add-remove")
     fit = dpb.Synthesizer(TWO, mechanism).fit(pairs())
     worst = max(
         s.reach("add-remove") / fit.fitted.budget[s.name] / (200 if s.integer else 1)
@@ -154,15 +160,19 @@ def test_noise_of_statistics_is_the_same_for_all_records():
     assert outlook.facts["noise"] == worst
     assert "`marginals`" in outlook.warnings[0]
     assert (
-        not dpb.Modips(5.0, "bernoulli")
-        .outlook(dpb.Schema.from_dict({"columns": {"x": {"type": "binary"}}}), 500, None)
+        not dpb.Modips(5.0, "bernoulli", adjacency="add-remove")
+        .outlook(
+            dpb.Schema.from_dict({"rows": "public", "columns": {"x": {"type": "binary"}}}),
+            500,
+            None,
+        )
         .warnings
     )
 
 
 def test_uniform_values_of_a_perturbed_sampler():
     """Where one level holds all records the least share is the share: 60,000 values, 5 errors."""
-    schema = dpb.Schema({"a": TWO["a"]})
+    schema = dpb.Schema({"a": TWO["a"]}, rows="public")
     mechanism = dpb.MarginalBootstrap(3.0)
     share = mechanism.outlook(schema, 300, None).facts["share of noise"]
     fit = dpb.Synthesizer(schema, mechanism).fit(pd.DataFrame({"a": ["7"] * 300}))
@@ -176,19 +186,27 @@ def test_it_is_said_before_the_records_are_used_and_in_the_release(tmp_path, mon
     """The same for all records of that number; of a noisy number nothing before it is paid for."""
     said = []
     for number, seed in enumerate((1, 2)):
-        job = dpb.Job((dpb.Synthesizer(TWO, dpb.Laplace(1.0)),), tmp_path / str(number))
+        job = dpb.Job(
+            (dpb.Synthesizer(TWO, dpb.Laplace(1.0, adjacency="add-remove")),),
+            tmp_path / str(number),
+        )
         with monkeypatch.context() as patch:
             patch.setattr(dpb.Synthesizer, "fit", lambda *_, **__: pytest.fail("too early"))
             with pytest.raises(pytest.fail.Exception):
                 job.run(pairs().sample(frac=1, random_state=seed), said.append)
     assert len(said) == 2
     assert said[0] == said[1]
-    job = dpb.Job((dpb.Synthesizer(TWO, dpb.Laplace(1.0)),), tmp_path / "out")
+    job = dpb.Job(
+        (dpb.Synthesizer(TWO, dpb.Laplace(1.0, adjacency="add-remove")),), tmp_path / "out"
+    )
     notes = job.run(pairs(), lambda _: None).release.notes
     assert said[0].startswith(f"warning: {notes[0]} `marginals`")
     statement = json.loads((tmp_path / "out/release/guarantee.json").read_text())
     assert statement["notes"] == list(notes)
-    noisy = dpb.Synthesizer(dpb.Schema(TWO.columns, Rows.parse("noisy")), dpb.Laplace(1.0))
+    noisy = dpb.Synthesizer(
+        dpb.Schema(TWO.columns, Rows.parse("noisy")),
+        dpb.Laplace(1.0, adjacency="add-remove"),
+    )
     heard = []
     outcome = dpb.Job((noisy,), tmp_path / "noisy").run(pairs(), heard.append)
     assert f"for {outcome.fit.task.rows:,} records" in outcome.release.notes[0]

@@ -112,8 +112,8 @@ def test_the_public_page_says_what_the_statement_says(out):
         (out / "elsewhere").rename(hidden)
     text = " ".join(Read(before).text)
     assert "CONFIDENTIAL" not in text
-    assert "ε, one record changed" in text
-    assert "54.6" in text  # e^4
+    assert "ε, one record added or removed" in text
+    assert "7.39" in text  # e^2
 
 
 def test_what_the_confidential_page_shows(out):

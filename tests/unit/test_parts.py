@@ -37,7 +37,7 @@ COLUMNS = {
     },
     "since": {"type": "date", "lower": "2000-01-01", "upper": "2019-12-31"},
 }  # fmt: skip
-TREE = {"rules": ["age >= 18 or pay < 900"], "columns": COLUMNS}
+TREE = {"rows": "public", "rules": ["age >= 18 or pay < 900"], "columns": COLUMNS}
 SCHEMA = dpb.Schema.from_dict(TREE)
 SETTINGS = dpb.SamplerSettings(seed=1)
 
@@ -378,7 +378,7 @@ def test_many_persons_are_counted_over_parts():
 
 def test_other_mechanisms_say_that_they_need_all_records(tmp_path):
     parts = cut(records()[["since"]], 100)
-    schema = dpb.Schema.from_dict({"columns": {"since": COLUMNS["since"]}})
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"since": COLUMNS["since"]}})
     laplace = dpb.Synthesizer(schema, dpb.Laplace(1.0, bins=5))
     for run in (laplace.fit, dpb.Job((laplace,), tmp_path / "out").run):
         with pytest.raises(DataError, match="'laplace': this needs all records in memory"):
@@ -445,7 +445,9 @@ def test_rows_are_made_in_blocks(monkeypatch):
     release = fit.sample(1, rows=950, seed=2).datasets[0]
     SCHEMA.validate(release)  # rules too
     assert len(release) == 950
-    plain = dpb.Schema.from_dict({"columns": {"job": COLUMNS["job"], "since": COLUMNS["since"]}})
+    plain = dpb.Schema.from_dict(
+        {"rows": "public", "columns": {"job": COLUMNS["job"], "since": COLUMNS["since"]}}
+    )
     fit = fitted(records(), plain)
     blocks = fit.sample(1, rows=1000, seed=2).datasets[0]
     monkeypatch.setattr(measured, "BLOCK", 1000)
@@ -469,7 +471,9 @@ def test_the_command(tmp_path, files):
     done = dpbayes("synthesize", files["csv"][0], *common, *asked, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "in parts of 100 rows: CSV" in done.stdout
-    dpb.Schema.from_dict({"columns": {"age": COLUMNS["age"]}}).to_toml(tmp_path / "schema.toml")
+    dpb.Schema.from_dict({"rows": "public", "columns": {"age": COLUMNS["age"]}}).to_toml(
+        tmp_path / "schema.toml"
+    )
     for words, message in (
         (("--mechanism", "laplace"), "'laplace': this needs all records in memory"),
         (("--scheduler", "tcp://10.0.0.1:9"), "does not use TLS"),

@@ -92,16 +92,21 @@ def test_whole_numbers_never_take_less_than_alpha(alpha, levels):
 def test_per_record_per_block_and_of_a_whole_release():
     """A thousand records at ε each are said to cost a thousand ε."""
     public = {"keys": "schema"}
-    one = claim(dpb.Pegs(0.5, of="record", records=1000, **public))
+    one = claim(dpb.Pegs(0.5, of="record", records=1000, **public, adjacency="add-remove"))
     assert (one.epsilon, one.epsilon_substitution) == pytest.approx((500, 500))
     blocks = claim(dpb.PegsReset(0.5, of="block", records=1000, **public))
     assert blocks.epsilon == pytest.approx(50)
     assert 50 < blocks.epsilon_substitution < 100
     assert claim(dpb.PegsReset(0.5, of="record", records=1000, **public)).epsilon == 500
-    assert claim(dpb.Pegs(0.5, of="block", records=1000, block=10, **public)).epsilon == 50
+    assert (
+        claim(
+            dpb.Pegs(0.5, of="block", records=1000, block=10, **public, adjacency="add-remove")
+        ).epsilon
+        == 50
+    )
     uneven = claim(dpb.PegsReset(0.5, of="block", records=1001, **public))
     assert uneven.epsilon == pytest.approx(50.5)
-    whole = claim(dpb.Pegs(0.5, records=1000, **public))
+    whole = claim(dpb.Pegs(0.5, records=1000, **public, adjacency="add-remove"))
     assert whole.epsilon == pytest.approx(0.5)
     assert one.for_datasets(3).epsilon == pytest.approx(1500)
     text = one.paragraph()
@@ -111,23 +116,30 @@ def test_per_record_per_block_and_of_a_whole_release():
 
 
 def test_noisy_keys_are_paid_from_the_same_budget():
-    noisy = claim(dpb.Pegs(2.0, share=0.25))
+    noisy = claim(dpb.Pegs(2.0, share=0.25, adjacency="add-remove"))
     assert noisy.epsilon == pytest.approx(2.0)
     assert noisy.epsilon_substitution == pytest.approx(2.5)  # tables of counts: twice 0.5
     assert "the order of its columns costs 0.5, 1." in noisy.paragraph()
     changed = claim(dpb.Pegs(2.0, "substitution", share=0.25))
     assert changed.epsilon_substitution == pytest.approx(2.0)
     # Nothing to choose, nothing to pay.
-    for mechanism in (dpb.Pegs(2.0, m=0), dpb.Pegs(2.0, m=3), dpb.Pegs(2.0, keys="schema")):
+    for mechanism in (
+        dpb.Pegs(2.0, m=0, adjacency="add-remove"),
+        dpb.Pegs(2.0, m=3, adjacency="add-remove"),
+        dpb.Pegs(2.0, keys="schema", adjacency="add-remove"),
+    ):
         assert claim(mechanism).epsilon_substitution == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
     "mechanism",
     [
-        dpb.Pegs(2.0, delta=1e-6), dpb.Pegs(2.0, "substitution", delta=1e-6, keys="schema"),
-        dpb.PegsReset(2.0, delta=1e-6), dpb.PegsReset(2.0, "substitution", delta=1e-6),
-        dpb.PerturbedImputation(2.0, delta=1e-6), dpb.MarginalBootstrap(2.0, delta=1e-6),
+        dpb.Pegs(2.0, "add-remove", delta=1e-6),
+        dpb.Pegs(2.0, "substitution", delta=1e-6, keys="schema"),
+        dpb.PegsReset(2.0, "add-remove", delta=1e-6),
+        dpb.PegsReset(2.0, "substitution", delta=1e-6),
+        dpb.PerturbedImputation(2.0, "add-remove", delta=1e-6),
+        dpb.MarginalBootstrap(2.0, "add-remove", delta=1e-6),
     ],
     ids=lambda m: f"{m.name}-{m.adjacency}",
 )  # fmt: skip
@@ -135,8 +147,8 @@ def test_a_total_at_a_delta_is_met_and_used_up(mechanism):
     one = claim(mechanism, rows=1000)
     assert one.delta == 1e-6
     total = {"add-remove": one.epsilon, "substitution": one.epsilon_substitution}
-    assert 1.999 < total[mechanism.adjacency] <= 2.0 * (1 + 1e-9)
-    assert one.epsilon_setting == total[mechanism.adjacency]
+    assert 1.999 < total[mechanism.neighbours] <= 2.0 * (1 + 1e-9)
+    assert one.epsilon_setting == total[mechanism.neighbours]
     assert one.for_datasets(1, delta=0.0).epsilon > 2.0  # without a δ it costs more
     fit = dpb.Synthesizer(schema(1000), mechanism).fit(table(50))
     pure = type(mechanism)(2.0)
@@ -150,10 +162,13 @@ def test_a_delta_never_buys_less(epsilon, delta):
     """Where ε alone buys more, as for one record or a tiny δ, that is what is bought."""
     for rows in (1, 1000):
         with_delta, without = (
-            dpb.Pegs(epsilon, delta=d, keys="schema").plan(LAYOUT, rows) for d in (delta, 0.0)
+            dpb.Pegs(epsilon, delta=d, keys="schema", adjacency="add-remove").plan(LAYOUT, rows)
+            for d in (delta, 0.0)
         )
         assert with_delta.step >= without.step
-        found = claim(dpb.Pegs(epsilon, delta=delta, keys="schema"), rows=rows)
+        found = claim(
+            dpb.Pegs(epsilon, delta=delta, keys="schema", adjacency="add-remove"), rows=rows
+        )
         assert found.epsilon <= epsilon * (1 + 1e-9)
 
 
@@ -161,14 +176,17 @@ LAYOUT = KeyLayout(tuple(LEVELS), tuple(LEVELS.values()))
 
 
 def test_a_budget_needs_a_number_of_records():
-    for mechanism in (dpb.Pegs(1.0, of="record"), dpb.PegsReset(1.0, delta=1e-6)):
+    for mechanism in (
+        dpb.Pegs(1.0, of="record", adjacency="add-remove"),
+        dpb.PegsReset(1.0, delta=1e-6),
+    ):
         for rows in ("public", "noisy"):
             with pytest.raises(dpb.GuaranteeError, match="`records=300`"):
                 claim(mechanism, rows)
         assert claim(mechanism, 10).epsilon > 0
     with pytest.raises(dpb.GuaranteeError, match="paid for and not used"):
-        claim(dpb.Pegs(1.0, records=10), "noisy")
-    noisy = dpb.Synthesizer(schema("noisy"), dpb.Pegs(4.0, keys="schema"))
+        claim(dpb.Pegs(1.0, records=10, adjacency="add-remove"), "noisy")
+    noisy = dpb.Synthesizer(schema("noisy"), dpb.Pegs(4.0, keys="schema", adjacency="add-remove"))
     assert noisy.guarantee().epsilon == pytest.approx(4.0)
     release = noisy.fit(table(400)).sample(seed=1)
     assert len(release.datasets[0]) == release.settings["public_rows"]
@@ -190,8 +208,13 @@ def test_a_data_set_has_the_records_that_are_paid_for(mechanism, rows):
 def test_public_columns_tie_the_number_of_records():
     where = schema(public=("a",))
     with pytest.raises(dpb.GuaranteeError, match="as many rows as records, 60"):
-        dpb.Synthesizer(where, dpb.Pegs(1.0, of="record", records=59)).fit(table(60))
-    for mechanism in (dpb.Pegs(900.0 / 20, block=7), dpb.PerturbedImputation(45.0)):
+        dpb.Synthesizer(where, dpb.Pegs(1.0, of="record", records=59, adjacency="add-remove")).fit(
+            table(60)
+        )
+    for mechanism in (
+        dpb.Pegs(900.0 / 20, block=7, adjacency="add-remove"),
+        dpb.PerturbedImputation(45.0),
+    ):
         synthesizer = dpb.Synthesizer(where, mechanism)
         fit = synthesizer.fit(table(60))
         (data,) = fit.sample().datasets
@@ -234,7 +257,7 @@ def test_rows_of_a_table_are_apart():
 
 
 def test_mutual_information_is_that_of_scipy():
-    where = layout_of(dpb.Pegs(1.0).cells(schema()))
+    where = layout_of(dpb.Pegs(1.0, adjacency="add-remove").cells(schema()))
     records = schema().validate(table(500))
     codes = np.column_stack([records[name].cat.codes for name in LEVELS]).astype(np.int64)
     tables = [t.astype(float) for t in pair_counts(where, codes)]
@@ -266,7 +289,9 @@ def test_noise_of_the_order_follows_public_numbers_only():
 
 def test_keys_that_are_paid_for_find_what_goes_together():
     """With much ε: b for a, and d for c, m = 1."""
-    fit = dpb.Synthesizer(schema(100), dpb.Pegs(50.0, m=1, share=0.9)).fit(table(20_000))
+    fit = dpb.Synthesizer(schema(100), dpb.Pegs(50.0, m=1, share=0.9, adjacency="add-remove")).fit(
+        table(20_000)
+    )
     fitted = fit.fitted
     source = fitted.mechanism.conditionals(fitted, StudyNoise(1))
     names = {fitted.layout.names[i]: key.named for i, key in source.keys.items()}
@@ -275,7 +300,9 @@ def test_keys_that_are_paid_for_find_what_goes_together():
 
 def test_public_records_give_order_and_seeds_and_are_told():
     public = PublicRecords(table(4000, seed=9))
-    mechanism = dpb.Pegs(1.0, keys="reference", m=1, seeds="reference", reference=public)
+    mechanism = dpb.Pegs(
+        1.0, keys="reference", m=1, seeds="reference", reference=public, adjacency="add-remove"
+    )
     synthesizer = dpb.Synthesizer(schema(50), mechanism)
     fitted = synthesizer.fit(table(60)).fitted
     source = mechanism.conditionals(fitted, StudyNoise(1))
@@ -299,7 +326,9 @@ def test_seeds_of_the_records_themselves_are_refused(tmp_path):
         PublicRecords.load(tmp_path / "public.csv"),
         PublicRecords(half),
     ):
-        synthesizer = dpb.Synthesizer(where, dpb.Pegs(1.0, seeds="reference", reference=reference))
+        synthesizer = dpb.Synthesizer(
+            where, dpb.Pegs(1.0, seeds="reference", reference=reference, adjacency="add-remove")
+        )
         with pytest.raises(dpb.GuaranteeError, match="made from these very records"):
             synthesizer.fit(mine)
     given = read_settings({"epsilon": 1.0}, [f"reference={tmp_path / 'public.csv'}"])
@@ -307,19 +336,19 @@ def test_seeds_of_the_records_themselves_are_refused(tmp_path):
     with pytest.raises(dpb.DataError, match="no file has such a name"):
         read_settings({}, ["reference=a\0b"])
     with pytest.raises(dpb.GuaranteeError, match="seeds of the confidential records"):
-        dpb.Pegs(1.0, seeds="records")
+        dpb.Pegs(1.0, seeds="records", adjacency="add-remove")
 
 
 def test_a_key_that_is_too_long_is_refused_with_the_one_that_fits():
     wide = {name: 25 for name in ("v", "w", "x", "y", "z")}
     with pytest.raises(dpb.GuaranteeError, match=r"m = 5: the table of column 'a' .* m = 3 fits"):
-        claim(dpb.Pegs(1.0, m=5), **wide)
-    assert claim(dpb.Pegs(1.0, m=3), **wide).epsilon == pytest.approx(1.0)
+        claim(dpb.Pegs(1.0, m=5, adjacency="add-remove"), **wide)
+    assert claim(dpb.Pegs(1.0, m=3, adjacency="add-remove"), **wide).epsilon == pytest.approx(1.0)
     with pytest.raises(dpb.GuaranteeError, match="a column has 3 others here; take m = 3 or less"):
-        claim(dpb.Pegs(1.0, m=4))
+        claim(dpb.Pegs(1.0, m=4, adjacency="add-remove"))
     named = {name: ["v", "w", "x", "y", "z"] for name in LEVELS} | {name: [] for name in wide}
     with pytest.raises(dpb.GuaranteeError, match="keys of column 'a': its table would have 39,"):
-        claim(dpb.Pegs(1.0, keys=named), **wide)
+        claim(dpb.Pegs(1.0, keys=named, adjacency="add-remove"), **wide)
 
 
 # ---- diversity ---------------------------------------------------------------------------------
@@ -391,7 +420,7 @@ def test_levels_come_in_their_shares():
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("mechanism", [
-    dpb.Pegs(50.0, records=20_000, delta=1e-6, keys="schema", m=3),
+    dpb.Pegs(50.0, records=20_000, delta=1e-6, keys="schema", m=3, adjacency="add-remove"),
     dpb.PegsReset(50.0, records=20_000, block=2, delta=1e-6, keys="schema", m=3),
     dpb.PerturbedImputation(50.0, records=200, of="record"),
     dpb.MarginalBootstrap(50.0, records=20_000, delta=1e-6),
@@ -436,14 +465,14 @@ def test_bad_settings(settings, message):
 def test_bad_lists_of_keys(others):
     keys = {"a": others, "b": [], "c": [], "d": []}
     with pytest.raises(dpb.SchemaError, match="keys of column 'a'"):
-        claim(dpb.Pegs(1.0, keys=keys))
+        claim(dpb.Pegs(1.0, keys=keys, adjacency="add-remove"))
 
 
 def test_bad_columns():
     tree = {"age": {"type": "continuous", "lower": 0, "upper": 100}, "sex": {"type": "binary"}}
-    where = dpb.Schema.from_dict({"columns": tree})
+    where = dpb.Schema.from_dict({"rows": "public", "columns": tree})
     for mechanism, error, message in (
-        (dpb.Pegs(1.0), dpb.SchemaError, r"bins = \{age = 10\}"),
+        (dpb.Pegs(1.0, adjacency="add-remove"), dpb.SchemaError, r"bins = \{age = 10\}"),
         (dpb.Pegs(1.0, bins={"age": 1}), dpb.SchemaError, "'age' has one bin"),
         (dpb.Pegs(1.0, bins=10**400), dpb.GuaranteeError, "up to 5,000,000"),
         (dpb.Pegs(1.0, bins={"age": "sqrt"}), dpb.GuaranteeError, "must be a number of bins"),
@@ -466,7 +495,7 @@ def test_bad_columns():
 
 
 def test_bad_records():
-    fit = dpb.Synthesizer(schema(50), dpb.Pegs(1.0)).fit
+    fit = dpb.Synthesizer(schema(50), dpb.Pegs(1.0, adjacency="add-remove")).fit
     data = table(60)
     with pytest.raises(dpb.DataError, match="1 of 60 rows are missing"):
         fit(data.assign(a=[None, *data["a"][1:]]))
@@ -476,7 +505,9 @@ def test_bad_records():
     tree = {"x": {"type": "categorical", "levels": ["yes", "no", "NA"]}, "y": {"type": "binary"}}
     where = dpb.Schema.from_dict({"rows": 50, "columns": tree})
     some = pd.DataFrame({"x": ["yes", "NA", "no"], "y": [0, 1, 1]})
-    (release,) = dpb.Synthesizer(where, dpb.Pegs(1.0)).fit(some).sample().datasets
+    (release,) = (
+        dpb.Synthesizer(where, dpb.Pegs(1.0, adjacency="add-remove")).fit(some).sample().datasets
+    )
     assert set(release["x"]) <= {"yes", "no", "NA"}
 
 
@@ -511,4 +542,7 @@ def test_a_missing_value_is_a_level(kind):
 def test_values_that_a_rule_asks_for_are_refused():
     tree = {"x": {"type": "binary"}, "y": {"type": "binary", "only_if": "x == 1"}}
     with pytest.raises(dpb.SchemaError, match="'y' has values only where x == 1, which mechanism"):
-        dpb.Synthesizer(dpb.Schema.from_dict({"rows": 9, "columns": tree}), dpb.Pegs(1.0))
+        dpb.Synthesizer(
+            dpb.Schema.from_dict({"rows": 9, "columns": tree}),
+            dpb.Pegs(1.0, adjacency="add-remove"),
+        )

@@ -55,7 +55,8 @@ def test_another_epsilon_is_that_of_another_mechanism(monkeypatch):
             plan = maps.at(fitted, epsilon).plan
             assert plan.sampler.loss(plan.step).epsilon == pytest.approx(50 * epsilon)
             if name in kinds and epsilon < 100:
-                other = kinds[name](epsilon, of="record", records=50, **public.get(name, {}))
+                how = {"of": "record", "records": 50, **public.get(name, {})}
+                other = kinds[name](epsilon, "add-remove", **how)
                 assert plan.alpha == other.plan(layout_of(other.cells(SCHEMA)), 50).alpha
 
 

@@ -28,7 +28,11 @@ SMALL = dpb.Schema.from_dict(
 
 def of(mechanism, **more):
     schema = dpb.Schema.from_dict(
-        {"columns": {"x": {"type": "binary"}, "y": {"type": "count", "upper": 9}}, **more}
+        {
+            "rows": "public",
+            "columns": {"x": {"type": "binary"}, "y": {"type": "count", "upper": 9}},
+            **more,
+        }
     )
     return dpb.Synthesizer(schema, mechanism)
 
@@ -50,10 +54,14 @@ def test_a_total_is_kept_and_nearly_spent(mechanism, delta, adjacency):
 
 
 def test_a_total_pays_for_noisy_rows_and_for_anchors_too():
-    noisy = for_total(of(dpb.Laplace(1.0), rows="noisy"), 1.0, 3)
+    noisy = for_total(of(dpb.Laplace(1.0, adjacency="add-remove"), rows="noisy"), 1.0, 3)
     assert 0.99999 < noisy.guarantee().for_datasets(3).epsilon <= 1.0
     model = dpb.Regression("y ~ 1", "poisson")
-    anchored = dpb.Synthesizer(of(dpb.Laplace(1)).schema, dpb.Anchored(1.0), model)
+    anchored = dpb.Synthesizer(
+        of(dpb.Laplace(1, adjacency="add-remove")).schema,
+        dpb.Anchored(1.0, adjacency="add-remove"),
+        model,
+    )
     # epsilon (0.15 + 0.85 m) = total
     assert np.isclose(for_total(anchored, 1.0, 4).mechanism.epsilon, 1 / 3.55)
 
@@ -61,21 +69,23 @@ def test_a_total_pays_for_noisy_rows_and_for_anchors_too():
 @pytest.mark.parametrize(("total", "datasets"), [(0.1, 1), (0.1, 3), (1.0, 3)])
 def test_a_total_is_divided_by_mechanisms_whose_parts_have_a_least_epsilon(total, datasets):
     """A trial of each model has 5 % of ε: below 0.02 there is none, above there is."""
-    found = for_total(of(dpb.ChosenModips(1.0)), total, datasets)
+    found = for_total(of(dpb.ChosenModips(1.0, adjacency="add-remove")), total, datasets)
     spent = found.guarantee().for_datasets(datasets).epsilon
     assert total * (1 - 1e-6) < spent <= total * (1 + 1e-12)
 
 
 def test_a_total_that_leaves_no_trial_is_refused_and_says_what_is_needed():
     with pytest.raises(GuaranteeError, match=r"each needs 0\.02 at least"):
-        for_total(of(dpb.ChosenModips(1.0)), 0.05, 5)
+        for_total(of(dpb.ChosenModips(1.0, adjacency="add-remove")), 0.05, 5)
 
 
 def test_totals_that_do_not_reach():
     with pytest.raises(GuaranteeError, match="too little for 100 data sets"):
-        for_total(of(dpb.Laplace(1.0)), 0.05, 100)
+        for_total(of(dpb.Laplace(1.0, adjacency="add-remove")), 0.05, 100)
     model = dpb.Regression("y ~ 1", "poisson")
-    plain = dpb.Synthesizer(of(dpb.Laplace(1)).schema, dpb.Unweighted(), model)
+    plain = dpb.Synthesizer(
+        of(dpb.Laplace(1, adjacency="add-remove")).schema, dpb.Unweighted(), model
+    )
     with pytest.raises(GuaranteeError, match="no ε to fit"):
         for_total(plain, 1.0)
 
@@ -87,11 +97,13 @@ def test_people_made_up_are_valid_and_hang_together():
     assert np.corrcoef(made.wage, codes)[0, 1] > 0.1
     assert 0.05 < made.visits.isna().mean() < 0.15
     assert 0.05 < (made.wage == 0).mean() < 0.15
-    ruled = dpb.Schema(SMALL.columns, rules=("visits <= wage",))
+    ruled = dpb.Schema(SMALL.columns, rules=("visits <= wage",), rows="public")
     again = Population.of(ruled, None).sample(50, 1)
     assert len(ruled.validate(again)) == 50
     with pytest.raises(DpbayesError, match="public upper bound"):
-        invented(dpb.Schema.from_dict({"columns": {"k": {"type": "count"}}}), 5, rng)
+        invented(
+            dpb.Schema.from_dict({"rows": "public", "columns": {"k": {"type": "count"}}}), 5, rng
+        )
 
 
 def test_reference_records_are_sampled_and_never_empty():
@@ -114,7 +126,10 @@ def test_what_it_expects_of_measured_comes_true_on_other_records():
     )
     shuffled = records.sample(frac=1, random_state=1)
     halves = shuffled.iloc[::2], shuffled.iloc[1::2]
-    for mechanism in (dpb.Marginals(1.0), dpb.Laplace(1.0)):
+    for mechanism in (
+        dpb.Marginals(1.0, adjacency="add-remove"),
+        dpb.Laplace(1.0, adjacency="add-remove"),
+    ):
         foreseen, found = (
             try_out(mechanism, Population.of(confidential, half), 800, 3) for half in halves
         )

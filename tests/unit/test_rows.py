@@ -263,7 +263,7 @@ def test_all_noisy_numbers_together_cost_no_more_than_is_claimed(case, rows):
                     worst[adjacency] = max(worst[adjacency], loss)
     for adjacency, most in allowed.items():
         assert worst[adjacency] <= most, adjacency
-    assert worst[mechanism.adjacency] > 0.2 * mechanism.epsilon
+    assert worst[mechanism.neighbours] > 0.2 * mechanism.epsilon
 
 
 @pytest.mark.parametrize("rows", [20, 400, 9000])

@@ -9,7 +9,7 @@ import pyarrow
 import pytest
 
 import dpbayes as dpb
-from dpbayes.core.errors import DataError, SchemaError
+from dpbayes.core.errors import DataError, GuaranteeError, SchemaError
 from dpbayes.publication.room import width
 from dpbayes.schema.domain import made_up
 from dpbayes.schema.rules import LONGEST, Rule
@@ -257,21 +257,26 @@ def test_models_refuse_outcomes_under_a_rule():
 
 
 def test_records_of_one_person():
-    """ε for all of a person's records: k times as much, and in zCDP k² times the rho."""
+    """ε is for all of a person's records, of which each has a k-th; in zCDP they cost k² ρ."""
     columns = {"id": {"type": "identifier"}, "x": {"type": "binary"}}
     tree = {"rows": 100, "cluster": {"column": "id", "most": 3}, "columns": columns}
     schema = dpb.Schema.from_dict(tree)
     assert schema.to_dict() == dpb.Schema.from_dict(schema.to_dict()).to_dict()
-    synthesizer = dpb.Synthesizer(schema, dpb.Marginals(0.5))
+    synthesizer = dpb.Synthesizer(schema, dpb.Marginals(1.5))
     records = pd.DataFrame({"id": [1, 1, 1, 2], "x": [0, 1, 0, 1]})
     claim = synthesizer.fit(records).sample(2, seed=1).guarantee
-    assert claim.epsilon == 0.5
+    assert synthesizer.spent.epsilon == claim.epsilon == 0.5
     assert claim.epsilon_person == 1.5
     assert claim.to_dict()["epsilon_person"] == 1.5
-    assert "at most 3 records: for all of them together it is ε = 1.5" in claim.paragraph()
-    public = dpb.Synthesizer(dpb.Schema.from_dict({**tree, "rows": "public"}), dpb.Marginals(0.5))
-    assert public.guarantee().epsilon_person == 3.0  # three records change, each for 2 ε
-    noisy = dpb.Synthesizer(schema, dpb.mechanisms.get_mechanism("laplace", epsilon=0.1))
+    assert "ε = 1.5 when all records of one person, at most 3, are added" in claim.paragraph()
+    assert "For single records it is so with ε = 0.5" in claim.paragraph()
+    public = dpb.Schema.from_dict({**tree, "rows": "public"})
+    assert dpb.Synthesizer(public, dpb.Marginals(1.5)).guarantee().epsilon_person == 1.5
+    as_in_papers = dpb.Synthesizer(public, dpb.Marginals(1.5, adjacency="add-remove"))
+    assert as_in_papers.guarantee().epsilon_person == 3.0  # three records change, each for 2 ε
+    with pytest.raises(GuaranteeError, match=r"less than the smallest ε, 0\.001, is left"):
+        dpb.Synthesizer(schema, dpb.Marginals(0.002))
+    noisy = dpb.Synthesizer(schema, dpb.mechanisms.get_mechanism("laplace", epsilon=0.3))
     many = noisy.guarantee().for_datasets(50, 1e-6)
     three = dataclasses.replace(many, cluster=1, each=many.each.scaled(3))
     assert many.epsilon < many.epsilon_person == three.epsilon < 15

@@ -59,7 +59,9 @@ def test_weighted_measures_risk_before_and_bounds_after(fitted):
 
 def test_weighted_e_counts_truncated_records(fitted):
     epsilon = 2.0
-    fit, plain = (fitted(m).fitted for m in (dpb.WeightedE(epsilon), dpb.Weighted()))
+    fit, plain = (
+        fitted(m).fitted for m in (dpb.WeightedE(epsilon, adjacency="add-remove"), dpb.Weighted())
+    )
     over = plain.weights * np.abs(BEFORE).max(axis=0) > epsilon / 2
     assert 0 < fit.n_truncated == over.sum() < N
     assert (fit.weights[over] == 0).all()
@@ -67,7 +69,9 @@ def test_weighted_e_counts_truncated_records(fitted):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_censored_counts_records_that_leave_the_window(fitted, weighted):
-    fit = fitted((dpb.CensoredWeighted if weighted else dpb.Censored)(9.0)).fitted
+    fit = fitted(
+        (dpb.CensoredWeighted if weighted else dpb.Censored)(9.0, adjacency="add-remove")
+    ).fitted
     outside = (np.abs(fit.weights * AFTER) > 4.5).any(axis=0)
     assert 0 < fit.n_censored == outside.sum() < N
     assert fit.lipschitz_bound == 4.5
@@ -90,10 +94,10 @@ def test_a_refit_under_another_mechanism_shares_the_unweighted_fit(
 ):
     first = build(schema, recorded_engine(BEFORE, AFTER, AFTER), dpb.Weighted())
     a = first.fit(records)
-    b = first.with_mechanism(dpb.Censored(4.0)).refit(a)
+    b = first.with_mechanism(dpb.Censored(4.0, adjacency="add-remove")).refit(a)
     assert a.fitted.unweighted is b.fitted.unweighted
     assert counted == [False, True, True]
-    assert (b.mechanism, b.guarantee.epsilon) == (dpb.Censored(4.0), 4.0)
+    assert (b.mechanism, b.guarantee.epsilon) == (dpb.Censored(4.0, adjacency="add-remove"), 4.0)
     assert b.task.table is a.task.table
     # Fits hold the unweighted fit, not the synthesizer: other records never see these ones'.
     changed = records.assign(y=records["y"] * 0.99)
@@ -118,7 +122,7 @@ def test_a_refit_draws_by_other_random_numbers(fitted, schema, records):
         lambda s: s.with_settings(dpb.SamplerSettings(draws=50)),
         lambda s: s.with_engine("embedded"),
         lambda s: build(s.schema, s.engine, s.mechanism, "y ~ sex"),
-        lambda s: dpb.Synthesizer(s.schema, dpb.Laplace(1.0)),
+        lambda s: dpb.Synthesizer(s.schema, dpb.Laplace(1.0, adjacency="add-remove")),
     ],
 )
 def test_a_refit_of_another_synthesizers_fit_is_refused(schema, records, recorded_engine, other):
@@ -129,7 +133,9 @@ def test_a_refit_of_another_synthesizers_fit_is_refused(schema, records, recorde
 
 
 def test_no_unweighted_fit_where_nothing_needs_it(schema, records, recorded_engine, counted):
-    fit = build(schema, recorded_engine(BEFORE, AFTER), dpb.Censored(4.0)).fit(records)
+    fit = build(
+        schema, recorded_engine(BEFORE, AFTER), dpb.Censored(4.0, adjacency="add-remove")
+    ).fit(records)
     assert fit.fitted.converged
     fit.sample(seed=1)
     assert counted == [True]
@@ -139,7 +145,7 @@ def test_no_unweighted_fit_where_nothing_needs_it(schema, records, recorded_engi
 
 
 def test_release_holds_public_columns_and_the_outcome(fitted, records, schema):
-    release = fitted(dpb.Censored(1.0)).sample(datasets=3, seed=1)
+    release = fitted(dpb.Censored(1.0, adjacency="add-remove")).sample(datasets=3, seed=1)
     assert release.guarantee.datasets == 3
     assert release.guarantee.epsilon == 3.0
     assert set(release.guarantee.to_dict()) == PUBLIC
@@ -155,7 +161,7 @@ def test_release_holds_public_columns_and_the_outcome(fitted, records, schema):
 def test_covariates_stay_with_their_synthetic_outcome(schema, records, recorded_engine):
     """Shuffling moves whole rows: y_rep of record i is released with the covariates of record i."""
     engine = recorded_engine(BEFORE, AFTER)
-    fit = build(schema, engine, dpb.Censored(1.0)).fit(records)
+    fit = build(schema, engine, dpb.Censored(1.0, adjacency="add-remove")).fit(records)
     data = fit.sample(seed=3).datasets[0]
     stored = engine.recordings[1]["posterior_predictive"]["y_rep"].to_numpy().reshape(-1, N)
     index = np.random.default_rng(3).choice(2000, size=1, replace=False)[0]
@@ -167,18 +173,18 @@ def test_covariates_stay_with_their_synthetic_outcome(schema, records, recorded_
 @pytest.mark.parametrize("datasets", [0, -1, 1.5, True, "2"])
 def test_bad_number_of_datasets(fitted, datasets):
     with pytest.raises(dpb.GuaranteeError, match=r"datasets = .* must be a whole number"):
-        fitted(dpb.Censored(1.0)).sample(datasets)
+        fitted(dpb.Censored(1.0, adjacency="add-remove")).sample(datasets)
 
 
 def test_more_datasets_than_draws(fitted):
     with pytest.raises(dpb.GuaranteeError, match="more than the 4000 posterior draws"):
-        fitted(dpb.Censored(1.0)).sample(4001)
+        fitted(dpb.Censored(1.0, adjacency="add-remove")).sample(4001)
 
 
 def test_bad_construction(schema):
     beta = dpb.Regression("y ~ 1", "beta")
     for mechanism, model, engine, error, message in (
-        (dpb.Censored(1), None, "embedded", dpb.GuaranteeError,
+        (dpb.Censored(1, adjacency="add-remove"), None, "embedded", dpb.GuaranteeError,
          "'censored' draws from a posterior and needs a model"),
         (dpb.Laplace(1), beta, "embedded", dpb.GuaranteeError, "leave out the model"),
         (dpb.Censored(1), dpb.Regression("y ~ 1", "betta"), "embedded", dpb.ProgramError,
@@ -200,9 +206,9 @@ def test_bad_construction(schema):
 def test_a_program_that_nothing_proves_needs_a_word_for_a_strict_claim(schema, tmp_path):
     model = dpb.Program(write(tmp_path, UNPROVED), "y ~ 1")
     for mechanism in (
-        dpb.Censored(1),
-        dpb.Anchored(1),
-        dpb.CensoredWeighted(1, weights=dpb.ConstantWeights(0.4)),
+        dpb.Censored(1, adjacency="add-remove"),
+        dpb.Anchored(1, adjacency="add-remove"),
+        dpb.CensoredWeighted(1, weights=dpb.ConstantWeights(0.4), adjacency="add-remove"),
     ):
         with pytest.raises(dpb.ProgramError, match=r"not proved .* line 21: .*allow_unproved=True"):
             dpb.Synthesizer(schema, mechanism, model)
@@ -213,10 +219,13 @@ def test_a_program_that_nothing_proves_needs_a_word_for_a_strict_claim(schema, t
         assert given.with_mechanism(dpb.Weighted()).with_mechanism(mechanism) == given
     claims_nothing = dpb.Synthesizer(schema, dpb.Weighted(), model)
     with pytest.raises(dpb.ProgramError, match="not proved"):
-        claims_nothing.with_mechanism(dpb.Censored(1))
+        claims_nothing.with_mechanism(dpb.Censored(1, adjacency="add-remove"))
     proved = dpb.Program(write(tmp_path, GOOD), "y ~ 1")
     assert (
-        PROVED_PROGRAM in dpb.Synthesizer(schema, dpb.Censored(1), proved).guarantee().assumptions
+        PROVED_PROGRAM
+        in dpb.Synthesizer(schema, dpb.Censored(1, adjacency="add-remove"), proved)
+        .guarantee()
+        .assumptions
     )
 
 
@@ -225,11 +234,11 @@ def test_constants_of_a_program_may_be_a_file(schema, tmp_path):
     (tmp_path / "constants.json").write_text('{"scale": 2.5}')
     for constants in ({"scale": 2.5}, tmp_path / "constants.json"):
         program = dpb.Program(tmp_path / "mine.stan", "y ~ 1", constants)
-        model = dpb.Synthesizer(schema, dpb.Censored(1), program).model
+        model = dpb.Synthesizer(schema, dpb.Censored(1, adjacency="add-remove"), program).model
         assert dict(model.constants) == {"scale": 2.5}
     missing = dpb.Program(tmp_path / "mine.stan", "y ~ 1", tmp_path / "none.json")
     with pytest.raises(dpb.DataError, match="does not exist"):
-        dpb.Synthesizer(schema, dpb.Censored(1), missing)
+        dpb.Synthesizer(schema, dpb.Censored(1, adjacency="add-remove"), missing)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +252,9 @@ def test_bad_sampler_settings(settings):
 
 
 def test_a_constant_outcome_is_a_table_like_others(schema, records, recorded_engine):
-    fit = build(schema, recorded_engine(BEFORE, AFTER), dpb.Censored(1)).fit(records.assign(y=5.0))
+    fit = build(
+        schema, recorded_engine(BEFORE, AFTER), dpb.Censored(1, adjacency="add-remove")
+    ).fit(records.assign(y=5.0))
     assert len(fit.sample(seed=1).datasets[0]) == N
 
 
@@ -257,12 +268,14 @@ def test_non_convergence_is_refused_unless_overridden(schema, records, recorded_
     with pytest.raises(
         dpb.ConvergenceError, match=r"censored fit has not converged: R-hat of inte"
     ):
-        build(schema, engine(), dpb.Censored(1)).fit(records)
-    fit = build(schema, engine(), dpb.Censored(1)).fit(records, allow_nonconvergence=True)
+        build(schema, engine(), dpb.Censored(1, adjacency="add-remove")).fit(records)
+    fit = build(schema, engine(), dpb.Censored(1, adjacency="add-remove")).fit(
+        records, allow_nonconvergence=True
+    )
     assert not fit.fitted.converged
     assert UNCHECKED_CHAINS in fit.sample().guarantee.assumptions
     # The words follow what was asked for, and not what the chains did.
-    good = build(schema, recorded_engine(BEFORE, AFTER), dpb.Censored(1))
+    good = build(schema, recorded_engine(BEFORE, AFTER), dpb.Censored(1, adjacency="add-remove"))
     assert good.fit(records, allow_nonconvergence=True).guarantee == fit.guarantee
     assert UNCHECKED_CHAINS not in good.guarantee().assumptions
 
@@ -273,7 +286,9 @@ def test_recorded_engine_refuses_other_records(schema, recorded_engine):
 
 
 def test_comparison_table_has_the_layout_of_the_paper(fitted):
-    fits = {m.name: fitted(m) for m in (dpb.Unweighted(), dpb.Censored(4.0))}
+    fits = {
+        m.name: fitted(m) for m in (dpb.Unweighted(), dpb.Censored(4.0, adjacency="add-remove"))
+    }
     table = comparison_table(fits, {n: f.sample(seed=1, accept="none") for n, f in fits.items()})
     assert list(table.columns) == ["Data", "unweighted", "censored"]
     assert list(table.index) == [
@@ -284,15 +299,18 @@ def test_comparison_table_has_the_layout_of_the_paper(fitted):
 
 
 def test_a_validated_table_is_taken_as_it_is_and_that_of_another_schema_is_not():
-    schema = dpb.Schema({"a": dpb.Column("a", "binary", levels=("no", "yes"))})
+    schema = dpb.Schema({"a": dpb.Column("a", "binary", levels=("no", "yes"))}, rows="public")
     records = pd.DataFrame({"a": ["no", "yes", "no"], "undeclared": [1, 2, 3]})
-    synthesizer = dpb.Synthesizer(schema, dpb.Laplace(epsilon=1))
+    synthesizer = dpb.Synthesizer(schema, dpb.Laplace(epsilon=1, adjacency="add-remove"))
     table = synthesizer.table(records)
     assert synthesizer.table(table) is table
     assert synthesizer.fit(table).task.table is table
     assert list(table.original) == ["a", "undeclared"]
-    other = dpb.Schema({"a": dpb.Column("a", "binary", levels=("yes", "no"))})
+    other = dpb.Schema({"a": dpb.Column("a", "binary", levels=("yes", "no"))}, rows="public")
     with pytest.raises(dpb.DataError, match="another schema"):
-        dpb.Synthesizer(other, dpb.Laplace(epsilon=1)).fit(table)
+        dpb.Synthesizer(other, dpb.Laplace(epsilon=1, adjacency="add-remove")).fit(table)
     declared = dpb.Schema.from_dict({**schema.to_dict(), "rows": 3})
-    assert dpb.Synthesizer(declared, dpb.Laplace(epsilon=1)).table(table) is table
+    assert (
+        dpb.Synthesizer(declared, dpb.Laplace(epsilon=1, adjacency="add-remove")).table(table)
+        is table
+    )

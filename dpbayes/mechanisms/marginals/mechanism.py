@@ -92,12 +92,12 @@ class Marginals(ModelFreeMechanism):
         >>> from dpbayes.demo.earnings import earnings
         >>> records, schema = earnings()
         >>> claim = dpb.Marginals(epsilon=1, draw="posterior").claim(schema)
-        >>> claim.for_datasets(20).epsilon
+        >>> claim.for_datasets(20).asked
         1.0
     """
 
     epsilon: float
-    adjacency: Adjacency = "add-remove"
+    adjacency: Adjacency | None = None
     bins: BinRule | Mapping[str, BinRule] = "auto"
     draw: Literal["mode", "posterior"] = "mode"
     delta: float = 0.0
@@ -140,7 +140,7 @@ class Marginals(ModelFreeMechanism):
         public = sum(column.public for column in drawn)
         hidden = len(drawn) - public
         tables = hidden + math.comb(len(drawn), 2) - math.comb(public, 2)
-        return rho_to_spend(self.epsilon, self.delta, self.adjacency, tables)
+        return rho_to_spend(self.epsilon, self.delta, self.neighbours, tables)
 
     def guarantee(self) -> Guarantee:
         if self.delta:
@@ -155,7 +155,7 @@ class Marginals(ModelFreeMechanism):
         if rho is not None:
             keep_share = counting.KEEP if schema.keep or self.keep else 0.0
             scores = counting.SCORES if len(drawn_columns(schema)) >= counting.MANY else 0.0
-            loss = concentrated_loss(rho, self.adjacency, keep_share + (1 - keep_share) * scores)
+            loss = concentrated_loss(rho, self.neighbours, keep_share + (1 - keep_share) * scores)
             return replace(self._claim(loss), delta=self.delta)
         if not self.delta:
             return self._claim(self.loss)
@@ -216,7 +216,7 @@ class Marginals(ModelFreeMechanism):
     def outlook(self, schema: Schema, rows: int, model: Model | None) -> Forecast:
         """Forecast the noise of margins and pair tables next to the mean count of their cells."""
         axes = self.axes(schema, rows)
-        budget = BudgetSplit(self.epsilon, MOVES[self.adjacency], StudyNoise(0), self.rho(schema))
+        budget = BudgetSplit(self.epsilon, MOVES[self.neighbours], StudyNoise(0), self.rho(schema))
         levels = self.levels(axes)
         for j, axis in enumerate(axes):
             if axis.column.public:  # their shares, which are not known yet, make no difference
@@ -363,7 +363,7 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
             self.columns[j] = replace(self.columns[j], shares=shares)
 
     def draw_private(self, noise: Noise) -> counting.Measurement:
-        moves = MOVES[self.mechanism.adjacency]
+        moves = MOVES[self.mechanism.neighbours]
         budget = BudgetSplit(self.mechanism.epsilon, moves, noise, self.rho)
         if not self.analyses:
             return counting.Measurement.of(self.counts, self.columns, self.rows, budget)

@@ -69,7 +69,7 @@ class ChosenModips(ModelFreeMechanism):
 
     epsilon: float
     models: Sequence[str] = ("slomag", "glom")
-    adjacency: Adjacency = "add-remove"
+    adjacency: Adjacency | None = None
     choose: Literal["once", "each", "average"] = "once"
     share: float = 0.2
     weights: Mapping[str, float] | Sequence[float] | None = None
@@ -112,7 +112,7 @@ class ChosenModips(ModelFreeMechanism):
         """Mechanism of each model with this share of epsilon; by default that of private draws."""
         epsilon = self.epsilon * (1 - self.part if part is None else part)
         settings = self.settings or {}
-        return [Modips(epsilon, m, self.adjacency, settings.get(m)) for m in self.models]
+        return [Modips(epsilon, m, self.neighbours, settings.get(m)) for m in self.models]
 
     def chances(self) -> Floats:
         """Probabilities of the models for ``average``, shape (models,)."""
@@ -142,7 +142,7 @@ class ChosenModips(ModelFreeMechanism):
         return replace(self._claim(per_set), once=once, once_for="judging models")
 
     def _pure(self, epsilon: float) -> Loss:
-        if self.adjacency == "substitution":
+        if self.neighbours == "substitution":
             return Loss.pure(epsilon, changed=epsilon)
         return Loss.pure(epsilon)
 
@@ -235,7 +235,7 @@ class FittedChoice(ModelFreeFitted[tuple[int, Parameters]]):
 
     def _choose(self, scores: list[int], noise: Noise) -> int:
         moved = len(self.counts)
-        if self.mechanism.adjacency == "substitution":
+        if self.mechanism.neighbours == "substitution":
             moved *= 2
         return noise.select(np.array(scores), scale_for(2 * moved, self.mechanism.choosing))
 

@@ -35,14 +35,14 @@ class ClampedModips(PosteriorMechanism):
     Examples:
         >>> import dpbayes as dpb
         >>> claim = dpb.ClampedModips(epsilon=2, posterior="censored", nested=5).guarantee()
-        >>> claim.for_datasets(5).epsilon  # of one private draw
+        >>> claim.for_datasets(5).asked  # of one private draw
         2.0
     """
 
     epsilon: float
     posterior: Literal["anchored", "censored"] = "anchored"
     nested: int = 1
-    adjacency: Adjacency = "add-remove"
+    adjacency: Adjacency | None = None
     anchor: NamedAnchor | Reference | None = None
     range: float | None = None
     share: float | None = None
@@ -64,10 +64,10 @@ class ClampedModips(PosteriorMechanism):
 
     def _inner(self) -> Anchored | Censored:
         if self.posterior == "censored":
-            return Censored(self.epsilon, adjacency=self.adjacency)
+            return Censored(self.epsilon, adjacency=self.neighbours)
         settings = {"anchor": self.anchor, "range": self.range, "share": self.share}
         chosen: dict[str, Any] = {key: v for key, v in settings.items() if v is not None}
-        return Anchored(self.epsilon, adjacency=self.adjacency, **chosen)
+        return Anchored(self.epsilon, adjacency=self.neighbours, **chosen)
 
     def check(self, schema: Schema, model: Model | None) -> None:
         super().check(schema, model)

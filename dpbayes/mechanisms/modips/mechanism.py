@@ -113,7 +113,7 @@ class Modips(ModelFreeMechanism):
 
     epsilon: float
     model: str | StatisticModel = "sequential"
-    adjacency: Adjacency = "add-remove"
+    adjacency: Adjacency | None = None
     settings: Mapping[str, Any] | None = None
     draw: Literal["sbs", "sdd", "sdd-mc", "sphc", "clamped"] = "sbs"
     allocation: Literal["individual", "communal"] = "individual"
@@ -210,7 +210,7 @@ class Modips(ModelFreeMechanism):
         # A changed record moves two cells by 1 instead of one: sqrt 2 in the L2 norm, so that rho
         # doubles. Sums of signed numbers can move twice as far: four times rho, by group privacy.
         table = 2 if self.halves else 1
-        if self.adjacency == "substitution":  # a removed record moves no statistic more
+        if self.neighbours == "substitution":  # a removed record moves no statistic more
             return Loss.concentrated(self.rho / table, changed=self.rho)
         changed = table * self.rho if self.both or self.halves else None
         return Loss.concentrated(self.rho, changed=changed)
@@ -297,15 +297,15 @@ class Modips(ModelFreeMechanism):
     def _scale(self, statistic: Statistic, part: float) -> float:
         """Scale of a statistic's noise: L1 sensitivity over its epsilon, or sigma."""
         if not self.delta:
-            return statistic.reach(self.adjacency) / (part * self.epsilon)
-        moved = statistic.unit * statistic.change[self.adjacency].l2
+            return statistic.reach(self.neighbours) / (part * self.epsilon)
+        moved = statistic.unit * statistic.change[self.neighbours].l2
         return moved / math.sqrt(2 * part * self.rho)
 
     def _reach(self, statistic: Statistic) -> float:
         """Weight of a statistic in a communal budget, which gives all noise one scale."""
         if not self.delta:
-            return statistic.reach(self.adjacency)
-        return float((statistic.unit * statistic.change[self.adjacency].l2) ** 2)
+            return statistic.reach(self.neighbours)
+        return float((statistic.unit * statistic.change[self.neighbours].l2) ** 2)
 
 
 class FittedModel(ModelFreeFitted[Parameters]):
@@ -354,12 +354,12 @@ class FittedModel(ModelFreeFitted[Parameters]):
         how = self.mechanism
         if how.delta:
             return {
-                s.name: s.with_gaussian(self.budget[s.name] * how.rho, how.adjacency, noise)
+                s.name: s.with_gaussian(self.budget[s.name] * how.rho, how.neighbours, noise)
                 for s in self.model.statistics
             }
         return {
             s.name: s.sanitised(
-                self.budget[s.name] * epsilon, how.adjacency, noise, how.out_of_range
+                self.budget[s.name] * epsilon, how.neighbours, noise, how.out_of_range
             )
             for s in self.model.statistics
         }

@@ -156,7 +156,7 @@ class Gibbs(GibbsChains):
 
     Attributes:
         epsilon: ε of one data set, or of the unit in ``of``.
-        adjacency: neighbouring relation that epsilon is meant for.
+        adjacency: neighbouring relation that epsilon is for, as in ``NoisyMechanism``.
         of: unit that ε covers. ``data-set``: α follows from the number of records. ``record`` or
             ``block``: one synthetic record or block, as in the paper; the ε of a data set is the
             multiple of it.
@@ -171,7 +171,7 @@ class Gibbs(GibbsChains):
     """
 
     epsilon: float
-    adjacency: Adjacency = "add-remove"
+    adjacency: Adjacency | None = None
     of: Unit = "data-set"
     delta: float = 0.0
     records: int | None = None
@@ -204,11 +204,11 @@ class Gibbs(GibbsChains):
         sampler = Sampler(self.kind, len(layout.drawn), units)
         share = self.order_share(layout)
         total = self.epsilon * self._times(units)
-        order, step = share * total, sampler.step_for((1 - share) * total, self.adjacency)
+        order, step = share * total, sampler.step_for((1 - share) * total, self.neighbours)
         # At a delta, zCDP may allow larger steps than pure composition.
         if self.delta and self.of == "data-set":
             rho = rho_for(self.epsilon, self.delta)
-            zcdp_step = sampler.step_for_rho((1 - share) * rho, self.adjacency)
+            zcdp_step = sampler.step_for_rho((1 - share) * rho, self.neighbours)
             if zcdp_step > step:
                 order, step = math.sqrt(2 * share * rho), zcdp_step
         if any(Grain.of(alpha_for(step), layout.sizes[i]) is None for i in layout.drawn):
@@ -217,7 +217,7 @@ class Gibbs(GibbsChains):
                 f"records of {len(layout.drawn)} columns: what is drawn would be uniform. Ask "
                 "for fewer."
             )
-        return GibbsPlan(sampler, step, order, self.adjacency)
+        return GibbsPlan(sampler, step, order, self.neighbours)
 
     def _times(self, units: int) -> float:
         """Ratio of the ε of a data set to ``epsilon``."""
@@ -280,7 +280,7 @@ class Gibbs(GibbsChains):
         if self.reference is not None:
             assumptions = (*assumptions, REFERENCE)
         return Guarantee(
-            self.name, loss, "strict", assumptions, adjacency=self.adjacency, delta=self.delta
+            self.name, loss, "strict", assumptions, adjacency=self.neighbours, delta=self.delta
         )
 
     @property
@@ -288,10 +288,10 @@ class Gibbs(GibbsChains):
         """Loss of a data set with any number of records and columns, at δ = 0."""
         substitution = self.epsilon
         if self.kind == "reset":
-            changed = None if self.adjacency == "add-remove" else substitution
+            changed = None if self.neighbours == "add-remove" else substitution
             return Loss.pure(self.epsilon, changed=changed)
         # A changed record moves two cells of each noisy pair table, an added one moves one.
-        if self.noisy and self.adjacency == "add-remove":
+        if self.noisy and self.neighbours == "add-remove":
             substitution *= 2
         return Loss.pure(self.epsilon, changed=substitution)
 

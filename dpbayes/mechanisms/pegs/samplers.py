@@ -113,7 +113,7 @@ class Keyed(Gibbs):
             return self.blocks(*public_tables(self, fitted), fitted.plan.alpha)
         layout, m = fitted.layout, length(self, fitted.layout)
         information = noisy_information(
-            layout, fitted.codes, fitted.plan.order, self.adjacency, noise
+            layout, fitted.codes, fitted.plan.order, self.neighbours, noise
         )
         keys = informative(layout, information, m, self.bits)
         return self.blocks(keys, count_tables(keys, fitted.codes), fitted.plan.alpha)
@@ -241,7 +241,7 @@ class PegsReset(Keyed):
         >>> schema = dpb.Schema({"health": health})
         >>> mechanism = dpb.PegsReset(0.1, of="block", records=100, block=10, keys="schema")
         >>> mechanism.claim(schema).lines()[0]
-        'ε = 1.513 when one record is changed (δ = 0).'
+        'ε = 1 when one record is changed (δ = 0).'
     """
 
     block: int = 10
@@ -322,7 +322,7 @@ class DiversePegs(GibbsChains):
     name: ClassVar[str] = "pegs"
     summary: ClassVar[str] = Pegs.summary
     randomness: ClassVar[str] = SECRET_DRAWS
-    adjacency: ClassVar[Adjacency] = "add-remove"  # type: ignore[misc]  # of no claim
+    adjacency: ClassVar[Adjacency | None] = None  # type: ignore[misc]  # of no claim
 
     def __post_init__(self) -> None:
         if not inside(self.diversity, 1 - 1e-12, math.inf):

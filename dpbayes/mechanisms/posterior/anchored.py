@@ -75,14 +75,15 @@ class Anchored(PosteriorMechanism):
             public value for the q columns of a sequence), 0.9 with a reference, and
             ``second_range`` after a drawn anchor or one from tables.
         share: fraction of epsilon for the anchor, in (0, 1).
-        adjacency: the neighbouring relation for which epsilon is stated.
+        adjacency: the neighbouring relation that epsilon is for; by default that which a release
+            protects (``Guarantee.holds_for``).
 
     Examples:
         Of ε = 5, 0.75 pays once for the anchor, and 4.25 for each data set:
 
         >>> import dpbayes as dpb
         >>> claim = dpb.Anchored(epsilon=5, share=0.15).guarantee()
-        >>> claim.for_datasets(3).epsilon
+        >>> claim.for_datasets(3).asked
         13.5
     """
 
@@ -90,14 +91,14 @@ class Anchored(PosteriorMechanism):
     anchor: NamedAnchor | Reference = "auto"
     range: float | None = None
     share: float = 0.15
-    adjacency: Adjacency = "add-remove"
+    adjacency: Adjacency | None = None
     name: ClassVar[str] = "anchored"
     summary: ClassVar[str] = (
         "log-likelihood ratio to a paid-for, public or no anchor, tempered and clamped; strict ε-DP"
     )
 
     def __post_init__(self) -> None:
-        window_width(self.epsilon, self.adjacency)
+        window_width(self.epsilon, self.neighbours)
         if not (isinstance(self.anchor, Reference) or self.anchor in NAMED_ANCHORS):
             raise GuaranteeError(
                 f"anchor = {self.anchor!r} must be 'auto', 'two-stage', 'histogram', 'none' or a "
@@ -115,7 +116,7 @@ class Anchored(PosteriorMechanism):
 
     def _widths(self) -> tuple[float, float]:
         """Total window width of the anchors' stages (0 without an anchor), and the last stage's."""
-        width = window_width(self.epsilon, self.adjacency)
+        width = window_width(self.epsilon, self.neighbours)
         first = self.share * width if self.anchor in PAID else 0.0
         return first, width - first
 
@@ -195,7 +196,7 @@ class Anchored(PosteriorMechanism):
             ),
             "chain",
             once=once if first else NOTHING,
-            adjacency=self.adjacency,
+            adjacency=self.neighbours,
             weights="constant",
         )
 

@@ -36,7 +36,8 @@ class BetaDivergence(PosteriorMechanism):
     Attributes:
         epsilon: the bound under ``adjacency``.
         beta: above 1; larger is more robust, nearer to 1 is nearer to the log-likelihood.
-        adjacency: the neighbouring relation for which epsilon is stated.
+        adjacency: the neighbouring relation that epsilon is for; by default that which a release
+            protects (``Guarantee.holds_for``).
 
     Examples:
         >>> import dpbayes as dpb
@@ -44,17 +45,17 @@ class BetaDivergence(PosteriorMechanism):
         >>> model = dpb.Regression("smoker ~ 1", "bernoulli")
         >>> synthesizer = dpb.Synthesizer(schema, dpb.BetaDivergence(epsilon=2), model)
         >>> synthesizer.guarantee().lines()[0]
-        'ε = 4 when one record is changed (δ = 0).'
+        'ε = 2 when one record is added or removed (δ = 0).'
     """
 
     epsilon: float
     beta: float = 1.5
-    adjacency: Adjacency = "add-remove"
+    adjacency: Adjacency | None = None
     name: ClassVar[str] = "beta-divergence"
     summary: ClassVar[str] = "bounded robust score, tempered; levels and counts; strict ε-DP"
 
     def __post_init__(self) -> None:
-        window_width(self.epsilon, self.adjacency)
+        window_width(self.epsilon, self.neighbours)
         if not inside(self.beta, 1, math.inf):
             raise GuaranteeError(f"beta = {self.beta!r} must be a finite number above 1.")
 
@@ -62,7 +63,7 @@ class BetaDivergence(PosteriorMechanism):
         """The weight alpha, and the lower and upper bounds of alpha s."""
         b = self.beta - 1
         lower, upper = -1 / b, 1 / (b + 1)
-        alpha = min(1.0, window_width(self.epsilon, self.adjacency) / (upper - lower))
+        alpha = min(1.0, window_width(self.epsilon, self.neighbours) / (upper - lower))
         return alpha, alpha * lower, alpha * upper
 
     def check(self, schema: Schema, model: Model | None) -> None:
@@ -97,5 +98,5 @@ class BetaDivergence(PosteriorMechanism):
             "strict",
             POSTERIOR,
             "chain",
-            adjacency=self.adjacency,
+            adjacency=self.neighbours,
         )

@@ -37,7 +37,7 @@ class _Clamped(PosteriorMechanism):
 
     epsilon: float
     window: WindowRule | None = None
-    adjacency: Adjacency = "add-remove"
+    adjacency: Adjacency | None = None
 
     def __post_init__(self) -> None:
         check_window(self.window, self.width)
@@ -45,7 +45,7 @@ class _Clamped(PosteriorMechanism):
     @property
     def width(self) -> float:
         """Width of the window, from epsilon and adjacency."""
-        return window_width(self.epsilon, self.adjacency)
+        return window_width(self.epsilon, self.neighbours)
 
     @property
     def weight_source(self) -> WeightSource:
@@ -77,7 +77,7 @@ class _Clamped(PosteriorMechanism):
             "strict" if source.strict else "asymptotic",
             (*POSTERIOR, *(reference if source.strict else (NEGLIGIBLE_INFLUENCE,))),
             "chain",
-            adjacency=self.adjacency,
+            adjacency=self.neighbours,
             weights=source.name,
         )
 
@@ -97,15 +97,16 @@ class Censored(_Clamped):
         epsilon: the bound under ``adjacency``.
         window: ``symmetric`` (the paper's ±ε/2), ``negative``, or a public interval of the right
             width. By default symmetric, and negative for discrete outcomes, where f <= 0.
-        adjacency: w = epsilon for ``add-remove``, epsilon/2 for ``substitution``.
+        adjacency: w = epsilon for ``add-remove``, epsilon/2 for ``substitution``; by default that
+            which a release protects (``Guarantee.holds_for``).
 
     Examples:
         >>> import dpbayes as dpb
         >>> claim = dpb.Censored(epsilon=5).guarantee()
         >>> claim.basis, claim.epsilon, claim.epsilon_substitution
-        ('strict', 5.0, 10.0)
-        >>> dpb.Censored(epsilon=5, adjacency="substitution").guarantee().epsilon_substitution
-        5.0
+        ('strict', 2.5, 5.0)
+        >>> dpb.Censored(epsilon=5, adjacency="add-remove").guarantee().epsilon_substitution
+        10.0
     """
 
     name: ClassVar[str] = "censored"

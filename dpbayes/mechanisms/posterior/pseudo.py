@@ -98,39 +98,40 @@ class WeightedE(PosteriorMechanism):
     Attributes:
         epsilon: the target under ``adjacency``.
         weights: scaling and shift of the weights.
-        adjacency: the neighbouring relation for which epsilon is stated.
+        adjacency: the neighbouring relation that epsilon is for; by default that which a release
+            protects (``Guarantee.holds_for``).
 
     Examples:
         >>> import dpbayes as dpb
         >>> claim = dpb.WeightedE(epsilon=5).guarantee()
-        >>> claim.basis, claim.epsilon
+        >>> claim.basis, claim.asked
         ('asymptotic', 5.0)
     """
 
     epsilon: float
     weights: ConfidentialWeights = PAPER_WEIGHTS
-    adjacency: Adjacency = "add-remove"
+    adjacency: Adjacency | None = None
     name: ClassVar[str] = "weighted-e"
     summary: ClassVar[str] = "weighted, riskiest records dropped; asymptotic towards ε"
 
     def __post_init__(self) -> None:
-        window_width(self.epsilon, self.adjacency)
+        window_width(self.epsilon, self.neighbours)
         if not isinstance(self.weights, ConfidentialWeights):
             raise GuaranteeError(
                 f"weights = {self.weights!r:.40} must be ConfidentialWeights(c1=..., c2=...)."
             )
 
     def stages(self, problem: PublicFacts) -> tuple[Stage, ...]:
-        width = window_width(self.epsilon, self.adjacency)
+        width = window_width(self.epsilon, self.neighbours)
         return (Stage(TruncatedWeights(self.weights, width)),)
 
     def guarantee(self) -> Guarantee:
         return Guarantee(
             self.name,
-            Loss.bounded_range(window_width(self.epsilon, self.adjacency)),
+            Loss.bounded_range(window_width(self.epsilon, self.neighbours)),
             "asymptotic",
             (*_ASYMPTOTIC, _CONFIDENTIAL),
             "chain",
-            adjacency=self.adjacency,
+            adjacency=self.neighbours,
             weights="confidential",
         )

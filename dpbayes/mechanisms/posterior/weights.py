@@ -174,7 +174,7 @@ class Reference(WeightSource, ReferenceData):
         >>> import dpbayes as dpb
         >>> reference = dpb.Reference.load("reference.json")
         >>> mechanism = dpb.Anchored(epsilon=2, anchor=reference)
-        >>> mechanism.guarantee().for_datasets(5).epsilon
+        >>> mechanism.guarantee().for_datasets(5).asked
         10.0
     """
 

@@ -52,12 +52,12 @@ class Score(NoisyMechanism[FittedScore]):
     Examples:
         >>> import dpbayes as dpb
         >>> claim = dpb.Score(epsilon=1).guarantee()
-        >>> claim.for_datasets(20).epsilon
+        >>> claim.for_datasets(20).asked
         1.0
     """
 
     epsilon: float
-    adjacency: Adjacency = "add-remove"
+    adjacency: Adjacency | None = None
     delta: float = 0.0
     clip: float | None = None
     name: ClassVar[str] = "score"
@@ -88,7 +88,7 @@ class Score(NoisyMechanism[FittedScore]):
     def rounds(self, rows: int, parameters: int, groups: GroupSizes = ()) -> Rounds:
         """Split the budget among the answers, from public numbers of rows and parameters."""
         rho = rho_for(self.epsilon, self.delta) if self.delta else None
-        moves = MOVES[self.adjacency]
+        moves = MOVES[self.neighbours]
         return Rounds(self.epsilon, rho, moves, rows, parameters, self.clip, self.delta, groups)
 
     def guarantee(self) -> Guarantee:

@@ -48,9 +48,9 @@ class EmpiricalBootstrap(NoisyTable):
     Examples:
         >>> import dpbayes as dpb
         >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
-        >>> dpb.EmpiricalBootstrap(epsilon=1).claim(schema).for_datasets(5).epsilon
+        >>> dpb.EmpiricalBootstrap(epsilon=1).claim(schema).for_datasets(5).asked
         5.0
-        >>> dpb.EmpiricalBootstrap(epsilon=1, resample=False).claim(schema).for_datasets(5).epsilon
+        >>> dpb.EmpiricalBootstrap(epsilon=1, resample=False).claim(schema).for_datasets(5).asked
         1.0
     """
 
@@ -67,10 +67,10 @@ class EmpiricalBootstrap(NoisyTable):
     def loss(self) -> Loss:
         if not self.resample:
             return super().loss
-        step = copy_loss(self.epsilon, self.adjacency)
+        step = copy_loss(self.epsilon, self.neighbours)
         # The loss for the chosen adjacency is epsilon exactly; computing it would add rounding.
         least, changed = (
-            self.epsilon if neighbour == self.adjacency else bootstrap_loss(step, neighbour)
+            self.epsilon if neighbour == self.neighbours else bootstrap_loss(step, neighbour)
             for neighbour in ("add-remove", "substitution")
         )
         return Loss.pure(least, changed=changed)
@@ -81,12 +81,12 @@ class EmpiricalBootstrap(NoisyTable):
 
     @property
     def step(self) -> float:
-        return copy_loss(self.epsilon, self.adjacency) if self.resample else super().step
+        return copy_loss(self.epsilon, self.neighbours) if self.resample else super().step
 
     def sanitise(self, fitted: FittedTable, noise: Noise) -> Floats:
         if not self.resample:
             return super().sanitise(fitted, noise)
-        step = copy_loss(self.epsilon, self.adjacency)
+        step = copy_loss(self.epsilon, self.neighbours)
         sample = bootstrap(fitted.counts, noise)
         counts = noisy_counts(sample, math.inf, step, "add-remove", noise, self.out_of_range)
         return counts.astype(float)

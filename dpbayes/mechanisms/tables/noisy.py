@@ -69,7 +69,7 @@ class NoisyTable(ModelFreeMechanism):
     """
 
     epsilon: float
-    adjacency: Adjacency = "add-remove"
+    adjacency: Adjacency | None = None
     bins: BinRule | Mapping[str, BinRule] = "sqrt"
     sigma: Mapping[str, float] | None = None
     out_of_range: TableRange = "bit"
@@ -109,7 +109,7 @@ class NoisyTable(ModelFreeMechanism):
     @property
     def step(self) -> float:
         """Pure-DP loss when the counts change by 1 in L1."""
-        return self.epsilon / IN_ONE_CELL[self.adjacency].l1
+        return self.epsilon / IN_ONE_CELL[self.neighbours].l1
 
     def noise_share(self, cells: TableCells, rows: int) -> float:
         """Expected share of rows from noise alone, at least, if all strata are of equal size."""
@@ -137,7 +137,7 @@ class NoisyTable(ModelFreeMechanism):
         return np.stack(noisy)
 
     def _noisy(self, counts: Ints, most: float, epsilon: float, noise: Noise) -> Floats:
-        noisy = noisy_counts(counts, most, epsilon, self.adjacency, noise, self.out_of_range)
+        noisy = noisy_counts(counts, most, epsilon, self.neighbours, noise, self.out_of_range)
         return noisy.astype(float)
 
 
@@ -228,10 +228,10 @@ class Laplace(NoisyTable):
         >>> import dpbayes as dpb
         >>> import pandas as pd
         >>> records = pd.DataFrame({"smoker": ["no", "yes", "no", "no", "yes"]})
-        >>> schema = dpb.Schema({"smoker": dpb.Column("smoker", "binary", levels=("no", "yes"))})
+        >>> smoker = dpb.Column("smoker", "binary", levels=("no", "yes"))
+        >>> schema = dpb.Schema({"smoker": smoker}, rows=5)
         >>> dpb.Synthesizer(schema, dpb.Laplace(epsilon=1)).fit(records).sample()
-        <Release 1 x 5 rows; laplace: ε = 2 (substitution),
-        1 (add/remove, a bound on the draw at a fixed n); strict ε-DP>
+        <Release 1 x 5 rows; laplace: ε = 1 (add/remove), 2 (substitution); strict ε-DP>
     """
 
     as_counts: ClassVar[bool] = True

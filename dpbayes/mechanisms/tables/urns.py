@@ -34,12 +34,12 @@ class Urn(ModelFreeMechanism):
 
     Attributes:
         epsilon: privacy loss of one data set; it holds for both adjacencies.
-        adjacency: neighbouring relation that epsilon is meant for.
+        adjacency: neighbouring relation that epsilon is for, as in ``NoisyMechanism``.
         bins, sigma: bins of numeric columns, as in ``NoisyTable``.
     """
 
     epsilon: float
-    adjacency: Adjacency = "add-remove"
+    adjacency: Adjacency | None = None
     bins: BinRule | Mapping[str, BinRule] = "sqrt"
     sigma: Mapping[str, float] | None = None
     both: ClassVar[bool] = True
