@@ -67,7 +67,8 @@ class Family:
         make: function that writes the program, if it is not a file.
 
     Raises:
-        SchemaError: scaling or divergence does not fit the type of the outcome.
+        SchemaError: scaling or divergence does not fit the type of the outcome; a prior is no
+            number, or too large or small.
 
     Examples:
         A Poisson family with a narrower prior of its intercept than ``poisson``:
@@ -102,6 +103,9 @@ class Family:
                 f"family {self.name!r}: scaling = {self.scaling!r} is for continuous outcomes; "
                 f"that of a {self.column_type} outcome is 'none'."
             )
+        fixed = {k.removeprefix("prior_"): v for k, v in self.constants.items() if "prior_" in k}
+        for key, prior in {**fixed, **self.priors}.items():
+            check_prior(key, prior, prior)
         if self.divergence and not self.discrete:
             raise SchemaError(
                 f"family {self.name!r}: divergence needs outcomes with probabilities, whose public "
@@ -112,6 +116,12 @@ class Family:
     def discrete(self) -> bool:
         """True if a record's likelihood is a probability rather than a density."""
         return self.column_type != "continuous" or self.scaling == "cells"
+
+    @property
+    def outcomes(self) -> tuple[Any, ...]:
+        """All on which it depends which outcomes reach the program."""
+        constants = {k: v for k, v in self.constants.items() if not k.startswith("prior_")}
+        return self.column_type, self.scaling, tuple(self.open_at), constants
 
     def given(self, settings: Mapping[str, Any]) -> Family:
         """Return the family with some settings changed.
@@ -311,15 +321,20 @@ class Family:
                 raise SchemaError(
                     f"family {self.name!r} has no prior {name!r}; it has {', '.join(self.priors)}."
                 )
-            numbers, length = _numbers(value), np.size(np.asarray(self.priors[name]))
-            scales = numbers[1:] if name.partition("__")[0] in _LOCATED else numbers
-            good = numbers.shape == (length,) and bool((np.abs(numbers) <= MOST_PRIOR).all())
-            if not good or (scales < 1 / MOST_PRIOR).any():
-                raise SchemaError(
-                    f"prior {name!r} = {value!r}: expected {length} finite number(s) up to "
-                    f"{MOST_PRIOR:g}, scales from {1 / MOST_PRIOR:g}, like {self.priors[name]}."
-                )
+            check_prior(name, value, self.priors[name])
         return {**self.priors, **overrides}
+
+
+def check_prior(name: str, value: Any, like: Any) -> None:
+    """Raise SchemaError unless a prior has the numbers of ``like``, none too large or small."""
+    numbers, length = _numbers(value), np.size(np.asarray(like))
+    scales = numbers[1:] if name.partition("__")[0] in _LOCATED else numbers
+    good = numbers.shape == (length,) and bool((np.abs(numbers) <= MOST_PRIOR).all())
+    if not good or (scales < 1 / MOST_PRIOR).any():
+        raise SchemaError(
+            f"prior {name!r} = {value!r}: expected {length} finite number(s) up to "
+            f"{MOST_PRIOR:g}, scales from {1 / MOST_PRIOR:g}, like {like}."
+        )
 
 
 def _numbers(value: Any) -> NDArray[np.float64]:
@@ -472,8 +487,22 @@ def family_of(text: str) -> Family:
 
 
 def register_family(family: Family) -> None:
-    """Add a family; SchemaError if another one has its name."""
-    if FAMILIES.setdefault(family.name, family) != family:
+    """Add a family.
+
+    Raises:
+        SchemaError: another family has its name; or its bundled program has no family with outcomes
+            of the same kind, so that nothing says that the program accepts all of them.
+    """
+    if FAMILIES.get(family.name, family) != family:
         raise SchemaError(
             f"a family {family.name!r} is there already; families: {', '.join(FAMILIES)}."
         )
+    same = [other for other in FAMILIES.values() if other.file == family.file]
+    of_a_file = family.program is None and family.make is None
+    if of_a_file and same and family.outcomes not in [other.outcomes for other in same]:
+        raise SchemaError(
+            f"family {family.name!r}: program {family.file!r} is for the outcomes of "
+            f"{', '.join(other.name for other in same)}. Take column_type, scaling, open_at and "
+            "constants from one of them, or give a `program` of your own."
+        )
+    FAMILIES[family.name] = family

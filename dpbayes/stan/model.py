@@ -411,8 +411,10 @@ class ColumnModel(Model):
             scale_entries = self._scale_data(family, records)
             entries = {**design_entries, **scale_entries, **coordinates, **groups}
             data |= {named(name, label): value for name, value in entries.items()}
-        # Coordinates only help the chain; those for others must not depend on confidential values.
-        return {**data, **neutral(data)} if self.conditioned else data
+        # Coordinates only help the chain. They are sums over rows, and so must not depend on
+        # confidential values, nor enter a density that is proved as a sum over records.
+        alone = self.conditioned or not self.program.bundled
+        return {**data, **neutral(data)} if alone else data
 
     def _scale_data(self, family: Family, records: pd.DataFrame) -> dict[str, Any]:
         """Return the design of the scale's formula, for programs that read one."""

@@ -357,3 +357,25 @@ def test_a_family_does_not_replace_what_is_given():
     dpb.register_family(family)
     with pytest.raises(dpb.ProgramError, match="'multiplicity' is given by dpbayes"):
         dpb.StanProgram.for_family("fifty")
+
+
+def test_a_program_of_ones_own_gets_no_sum_over_rows(tmp_path):
+    """Coordinates of groups follow all rows' public values; in a prior they would be no constant.
+
+    A proof of one term for each record takes them for constants, also where a record is removed.
+    """
+    dpb.register_family(waiting(tmp_path))
+    columns = {**WAITS.to_dict()["columns"], "where": {"type": "binary", "public": True}}
+    schema = dpb.Schema.from_dict({"columns": columns})
+    records = schema.validate(WAITED.assign(where=np.arange(120) % 2))
+    model = dpb.Regression("wait ~ age + (1 | where)", "waiting").on(schema)
+    bundled = dpb.Regression("wait ~ age + (1 | where)", "gamma").on(schema)
+
+    def followed(model):
+        """Names of program data of no record that change when another record is removed."""
+        whole, less = (model.design_data(table) for table in (records, records.iloc[1:]))
+        same = {n for n, v in whole.items() if np.shape(v) == np.shape(less[n])}
+        return {n for n in same if not np.array_equal(whole[n], less[n])}
+
+    assert "group_mean" in followed(bundled)
+    assert followed(model) == {"n"}  # which the proof knows

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -95,6 +97,31 @@ def test_families_that_are_refused(tmp_path):
     dpb.register_family(family_of_ones_own(tmp_path / "mine.stan", "normal", divergence=True))
     with pytest.raises(dpb.ProgramError, match="does not declare 'divergence'"):
         dpb.StanProgram.for_family("mine")
+
+
+@pytest.mark.usefixtures("registries")
+@pytest.mark.parametrize(
+    "change",
+    [{"scaling": "none"}, {"open_at": ()}, {"constants": {"logged": 1}}, {"open_at": ("lower",)}],
+)
+def test_a_bundled_program_gets_only_outcomes_that_it_accepts(change):
+    """Otherwise the value of one record would decide whether there is a release."""
+    beta = FAMILIES["beta"]
+    dpb.register_family(dataclasses.replace(beta, name="mine", density="mine"))
+    with pytest.raises(dpb.SchemaError, match="'beta' is for the outcomes of beta, mine"):
+        dpb.register_family(dataclasses.replace(beta, name="other", **change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"priors": {"phi": (1e17, 1e17)}}, {"priors": {"phi": (1e-9, 1.0)}},
+     {"constants": {"prior_nu": (2.0, 1e9)}}, {"priors": {"intercept": ("a", 1.0)}}],
+)  # fmt: skip
+def test_priors_of_a_family_are_bounded_as_those_of_its_users_are(change):
+    """A prior as large as 1e17 loses a record's clamped term in rounding."""
+    given = {"column_type": "count", "scaling": "none", "priors": {}, **change}
+    with pytest.raises(dpb.SchemaError, match=r"expected 2 finite number"):
+        dpb.Family("rare", "", file="neg_binomial", **given)
 
 
 @pytest.mark.parametrize(
