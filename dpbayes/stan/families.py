@@ -65,6 +65,8 @@ class Family:
             (joined.py).
         rule: how the parts are joined.
         make: function that writes the program, if it is not a file.
+        link: link of the linear predictor to a continuous outcome, ``identity`` or ``log``, by
+            which parameters are reported in the outcome's own units (``predictor_units``).
 
     Raises:
         SchemaError: scaling or divergence does not fit the type of the outcome; a prior is no
@@ -95,6 +97,7 @@ class Family:
     parts: Mapping[str, str] = field(default_factory=dict)
     rule: Literal["", "hurdle", "inflated", "atoms", "censored"] = ""
     make: Callable[[], StanProgram] | None = None
+    link: Literal["identity", "log"] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "file", self.file or self.name)
@@ -315,6 +318,32 @@ class Family:
             return column.lower, column.upper - column.lower
         return 0.0, column.upper
 
+    def predictor_units(self, column: Column) -> tuple[float, float]:
+        """Location and scale that convert the linear predictor to the outcome's own units.
+
+        Under a log link that is log(y) with y in its own units. (0, 1) where the predictor has no
+        units, as that of a probability.
+        """
+        if self.scaling not in ("range", "upper") or self.link is None:
+            return 0.0, 1.0
+        location, scale = self._affine(column)
+        return (location, scale) if self.link == "identity" else (math.log(scale), 1.0)
+
+    def log_unit(self, column: Column, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Log of the program's unit in the outcome's units, by which log densities differ.
+
+        It is 0 for values that have a probability and no density.
+
+        Args:
+            values: outcomes in their own units, shape (n,).
+        """
+        if self.scaling not in ("range", "upper"):
+            return np.zeros(len(values))
+        dense = np.ones(len(values))
+        if self.rule == "atoms":
+            dense -= np.isin(values, column.atoms)
+        return dense * math.log(self._affine(column)[1])
+
     def _priors(self, overrides: Mapping[str, Any]) -> dict[str, Prior]:
         for name, value in overrides.items():
             if name not in self.priors:
@@ -372,32 +401,38 @@ FAMILIES: dict[str, Family] = {
         Family(
             "normal", "y ~ normal(eta, sigma)", "continuous", "range",
             {"intercept": (0.5, 1.0), **_COMMON, "sigma": 1.0}, settings=_SIGMA,
+            link="identity",
         ),
         Family(
             "lognormal", "log(y) ~ normal(eta, sigma)", "continuous", "upper",
             {"intercept": (-1.0, 2.0), **_COMMON, "sigma": 2.0}, open_at=("lower",),
             constants={"censored": 0}, settings=_SIGMA,
+            link="log",
         ),
         Family(
             "student_t", "y ~ student_t(nu, eta, sigma)", "continuous", "range",
             {"intercept": (0.5, 1.0), **_COMMON, "sigma": 1.0, "nu": (2.0, 0.1)},
             file="location_scale", constants={**_SCALE, "student": 1}, settings=_SIGMA,
+            link="identity",
         ),
         Family(
             "truncated_normal", "y ~ normal(eta, sigma) between the bounds", "continuous", "range",
             {"intercept": (0.5, 1.0), **_COMMON, "sigma": 1.0},
             file="location_scale", constants={**_SCALE, "truncated": 1}, settings=_SIGMA,
+            link="identity",
         ),
         Family(
             "truncated_lognormal", "log(y) ~ normal(eta, sigma) between the bounds", "continuous",
             "upper", {"intercept": (-1.0, 2.0), **_COMMON, "sigma": 2.0}, open_at=("lower",),
             file="location_scale", constants={**_SCALE, "logged": 1, "truncated": 1},
             settings=_SIGMA,
+            link="log",
         ),
         Family(
             "mixture", "y ~ one of several normal(eta + shift, sigma)", "continuous", "range",
             {"intercept": (0.5, 1.0), **_COMMON, **_MIXED, "sigma": 0.5, "gap": 0.5},
             constants={"logged": 0}, settings={"components": 2},
+            link="identity",
         ),
         Family(
             "mixture_lognormal", "log(y) ~ one of several normal(eta + shift, sigma)",
@@ -405,6 +440,7 @@ FAMILIES: dict[str, Family] = {
             {"intercept": (-1.0, 2.0), **_COMMON, **_MIXED, "sigma": 2.0, "gap": 2.0},
             open_at=("lower",), file="mixture", constants={"logged": 1},
             settings={"components": 2},
+            link="log",
         ),
         Family(
             "histogram", "P(y in the first c cells) = inv_logit(cutpoint_c - eta), uniform inside",
@@ -419,16 +455,19 @@ FAMILIES: dict[str, Family] = {
         Family(
             "gamma", "y ~ gamma(shape, shape / mu), log mu = eta", "continuous", "upper",
             {"intercept": (-1.0, 2.0), **_COMMON, "shape": (2.0, 0.1)}, open_at=("lower",),
+            link="log",
         ),
         Family(
             "weibull", "P(y > t) = exp(-(t / exp(eta))^shape)", "continuous", "upper",
             {"intercept": (-1.0, 2.0), **_COMMON, "shape": (2.0, 1.0)}, open_at=("lower",),
             constants={"exponential": 0, "censored": 0},
+            link="log",
         ),
         Family(
             "exponential", "P(y > t) = exp(-t / exp(eta))", "continuous", "upper",
             {"intercept": (-1.0, 2.0), **_COMMON}, open_at=("lower",), file="weibull",
             constants={"exponential": 1, "censored": 0, "prior_shape": ()},
+            link="log",
         ),
         Family(
             "bernoulli", "y ~ bernoulli(p), logit p = eta", "binary", "none",

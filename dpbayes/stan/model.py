@@ -404,7 +404,7 @@ class ColumnModel(Model):
             return design.stan_data()
         design_entries = design.stan_data()
         data: dict[str, Any] = {}
-        for label, family in self._parts.items():
+        for label, family in self.parts.items():
             levels = self.constants.get(named("C", label), 0)
             coordinates = family.coordinates(design.effects, levels)
             groups = design.group_data(self._prior_sds(label))
@@ -416,6 +416,14 @@ class ColumnModel(Model):
         alone = self.conditioned or not self.program.bundled
         return {**data, **neutral(data)} if alone else data
 
+    def log_unit(self, records: pd.DataFrame) -> NDArray[np.float64]:
+        """Log of the outcome's unit in its program, by record (``Family.log_unit``)."""
+        if self.family is None:
+            return np.zeros(len(records))
+        unit = self.family.log_unit(self.outcome, records[self.outcome.name].to_numpy())
+        event = self.formula.event  # a censored duration has a probability and no density
+        return unit if event is None else unit * (records[event.name] == event.levels[1]).to_numpy()
+
     def _scale_data(self, family: Family, records: pd.DataFrame) -> dict[str, Any]:
         """Return the design of the scale's formula, for programs that read one."""
         if family.file != "location_scale":
@@ -424,14 +432,14 @@ class ColumnModel(Model):
         return {"M": Z.shape[1], "Z": Z}
 
     @property
-    def _parts(self) -> Mapping[str, Family]:
+    def parts(self) -> Mapping[str, Family]:
         """Families of the parts by label; a family of one part has the label ""."""
         assert self.family is not None
         return {k: FAMILIES[name] for k, name in self.family.parts.items()} or {"": self.family}
 
     @property
     def predictors(self) -> tuple[tuple[ColumnModel, str], ...]:
-        labels = ("",) if self.family is None else tuple(self._parts)
+        labels = ("",) if self.family is None else tuple(self.parts)
         return tuple((self, label) for label in labels)
 
     def _prior_sds(self, label: str) -> tuple[float, float]:

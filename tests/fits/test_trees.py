@@ -49,7 +49,7 @@ def test_names_and_units(schema, fits):
     assert list(posterior["group_sd"].group_term.values) == ["1 | region"]
     assert str(posterior["group_effect"].group.values[0]) == "1 | region [n]"
     assert "group_raw" not in posterior
-    # η by the tree is η by the program: a record's log-likelihood says so.
+    # η by the tree is η by the program, in the outcome's units: a record's log density says so.
     assert np.allclose(_normal_by_hand(fit, posterior), next(_log_lik(fit)))
     table = fit.summary()
     assert "coefficient[age]" in table.index
@@ -62,14 +62,55 @@ def _normal_by_hand(fit, posterior):
     effect = one["group_effect"].sel(group=[f"1 | region [{g}]" for g in records["region"]])
     slope = one["coefficient"].to_numpy()
     eta = float(one["intercept"]) + slope[0] * records["age"] + slope[1] * (records["sex"] == "m")
-    y = fit.fitted.bound_records.data["y"]
+    y = records["y"]
     # Slopes are of standardised columns in effects, which enter centred: intercepts only here.
     z = (y - eta - effect.to_numpy()) / float(one["sigma"])
     return -0.5 * z**2 - np.log(float(one["sigma"])) - 0.5 * np.log(2 * np.pi)
 
 
+@pytest.mark.parametrize(
+    ("family", "formula"),
+    [("normal", "y ~ age"), ("student_t", "y ~ age"), ("lognormal", "y ~ age"),
+     ("gamma", "y ~ age"), ("mixture", "y ~ age"), ("weibull", "y ~ age"),
+     ("semicontinuous_lognormal", "wage ~ age")],
+)  # fmt: skip
+def test_units_of_the_outcome_change_what_is_measured_in_them_alone(schema, family, formula):
+    """The same records in other units: draws on the program's scale are the same to the last bits.
+
+    What is in units of the outcome is 1024 times as large; under a log link, shifted by log 1024.
+    """
+    records, (name, _) = make_records(60), formula.split(" ~ ")
+    column = schema[name]
+    large = replace(
+        column, lower=1024 * column.lower, upper=1024 * column.upper,
+        atoms=tuple(1024 * atom for atom in column.atoms),
+    )  # fmt: skip
+    other = replace(schema, columns={**schema.columns, name: large})
+    trees = []
+    for where, factor in ((schema, 1), (other, 1024)):
+        table = records.assign(**{name: factor * records[name]})
+        settings = dpb.SamplerSettings(chains=2, warmup=100, draws=50, seed=1)
+        model = dpb.Regression(formula, family)
+        synthesizer = dpb.Synthesizer(where, dpb.Unweighted(), model, settings=settings)
+        fit = synthesizer.fit(table, allow_nonconvergence=True)
+        trees.append(fit.to_datatree(log_likelihood=True))
+    small, big = (tree["posterior"].to_dataset() for tree in trees)
+    label = "__density" if family.startswith("semi") else ""
+    start, slope = f"intercept{label}", f"coefficient{label}"
+    if family in ("normal", "student_t", "mixture"):
+        for parameter in (start, slope, "sigma"):
+            np.testing.assert_allclose(big[parameter], 1024 * small[parameter], rtol=1e-9)
+    else:
+        np.testing.assert_allclose(big[start], np.log(1024) + small[start], rtol=1e-9)
+        np.testing.assert_allclose(big[slope], small[slope], rtol=1e-9)
+    moved = (trees[0]["log_likelihood"][name] - trees[1]["log_likelihood"][name]).to_numpy()
+    dense = ~np.isin(records[name], column.atoms)
+    np.testing.assert_allclose(moved, np.broadcast_to(np.log(1024) * dense, moved.shape), atol=1e-6)
+
+
 def _log_lik(fit):
-    return fit.fitted.bound_records.log_lik(fit.fitted.draws)
+    """Log densities of y, for each of its units: the program's unit is its range of 10."""
+    return (f - np.log(10) for f in fit.fitted.bound_records.log_lik(fit.fitted.draws))
 
 
 def test_groups_on_request(schema, fits):
@@ -108,7 +149,7 @@ def test_loo(schema, fits):
     found = clamped.loo()
     f = np.array(list(clamped.fitted.posterior.bound_stage.bound.log_lik(clamped.fitted.draws)))
     ratio = np.exp(-np.clip(f, *clamped.fitted.window))
-    by_hand = np.log((np.exp(f) * ratio).sum(0) / ratio.sum(0)).sum()
+    by_hand = np.log((np.exp(f) / 10 * ratio).sum(0) / ratio.sum(0)).sum()  # per unit of y
     assert found.elpd == pytest.approx(by_hand, abs=0.3)  # the smoothing of tails
     assert np.isfinite(found.pareto_k).all()
 

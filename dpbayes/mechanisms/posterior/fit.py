@@ -315,10 +315,11 @@ class PosteriorFit(Fitted[Drawn]):
         return all(checks.converged for checks in diagnostics)
 
     def coefficients(self, column: str | None = None) -> pd.DataFrame:
-        """Posterior mean and sd of the regression coefficients in the covariates' own units.
+        """Posterior mean and sd of the regression coefficients, in dollars per year or the like.
 
-        The intercept is at covariates 0, on the link scale. For families with one linear
-        predictor and an intercept.
+        They are in the outcome's and the covariates' own units, and the intercept at covariates 0;
+        under a log link those of log(y). ``draws`` has the parameters on the program's scale. For
+        families with one linear predictor and an intercept.
 
         Args:
             column: name of the modelled column, or of a part of its family (``zero``, ``count``);
@@ -329,8 +330,9 @@ class PosteriorFit(Fitted[Drawn]):
     def group_sds(self, column: str | None = None) -> pd.DataFrame:
         """Posterior mean and sd of the sds of group effects, and of their correlations.
 
-        On the link scale; slopes are those of columns standardised over the declared domain, and
-        intercepts at the middle of it. For families with one linear predictor.
+        In the outcome's own units, on the link scale; slopes are those of columns standardised over
+        the declared domain, and intercepts at the middle of it. For families with one linear
+        predictor.
 
         Args:
             column: as for ``coefficients``.

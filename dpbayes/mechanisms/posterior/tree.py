@@ -1,12 +1,14 @@
 """Convert posteriors to ArviZ trees: named axes, log-likelihoods, replicates. Confidential.
 
-The draws of a program hold coefficients of orthonormal columns (``formula.Formula``), and group
-effects in the sampler's coordinates as well as the model's. These trees hold coefficients in the
-covariates' own units, and no sampler coordinates.
+The draws of a program hold coefficients of orthonormal columns (``formula.Formula``) on the
+program's scale of the outcome, and group effects in the sampler's coordinates as well as the
+model's. These trees hold parameters in the covariates' and the outcome's own units, and no sampler
+coordinates.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 MOST_VALUES = 200_000_000  # values of one array held in memory: 1.6 GB
 _SAMPLE = ("chain", "draw")
 
+# Parameters in units of the linear predictor.
+_IN_UNITS = ("coefficient", "group_effect", "group_sd", "sigma", "shift", "gap")
+
 Axis = tuple[str, list[str]]  # name of the axis, and labels along it
 Values = dict[str, NDArray[Any]]
 
@@ -40,9 +45,10 @@ Values = dict[str, NDArray[Any]]
 def named(draws: xr.DataTree, model: Model) -> xr.DataTree:
     """Draws with the names of covariates, levels and groups on their axes.
 
-    Coefficients and intercepts are in the covariates' own units, the intercept (for ordinal
-    families: the cutpoints) at covariates 0, on the link scale. Group effects and their sds refer
-    to standardised columns. Parameters that a user's program declares keep their names and axes.
+    Coefficients and intercepts are in the covariates' and the outcome's own units, the intercept
+    (for ordinal families: the cutpoints) at covariates 0, on the link scale; so are sds. Group
+    effects and their sds refer to standardised columns. Parameters that a user's program declares
+    keep their names, axes and units.
     """
     before = draws["posterior"].to_dataset()
     values: Values = {str(name): before[name].to_numpy() for name in before.data_vars}
@@ -66,7 +72,7 @@ def named(draws: xr.DataTree, model: Model) -> xr.DataTree:
 
 
 def in_own_units(values: Mapping[str, NDArray[Any]], model: ColumnModel, label: str) -> Values:
-    """Convert a program's coefficients and intercepts to the covariates' own units.
+    """Convert a program's parameters to the covariates' and the outcome's own units.
 
     Args:
         values: draws by name, shapes (chain, draw, ...); covariates on the third axis.
@@ -91,7 +97,24 @@ def in_own_units(values: Mapping[str, NDArray[Any]], model: ColumnModel, label: 
             converted[at] = values[at] + sign * moved.reshape(
                 *moved.shape, *(1,) * (values[at].ndim - moved.ndim)
             )
+    location, scale = outcome_units(model, label)
+    for name in _IN_UNITS:
+        key = entry(name, label)
+        if key in values and scale != 1:
+            converted[key] = scale * converted.get(key, values[key])
+    start, spread = entry("intercept", label), entry("log_sigma", label)
+    if start in values:
+        converted[start] = location + scale * converted.get(start, values[start])
+    if spread in values:
+        converted[spread] = converted.get(spread, values[spread]) + math.log(scale)
     return converted
+
+
+def outcome_units(model: ColumnModel, label: str) -> tuple[float, float]:
+    """Location and scale of a predictor in the outcome's units (``Family.predictor_units``)."""
+    if model.family is None:
+        return 0.0, 1.0
+    return model.parts.get(label, model.family).predictor_units(model.outcome)
 
 
 def _axes(model: ColumnModel, label: str) -> dict[str, list[Axis]]:
@@ -160,15 +183,18 @@ def log_likelihoods(
 ) -> xr.Dataset:
     """log p(record | draw) of each outcome, without weights or clamp: (chain, draw, record).
 
-    It is computed draw by draw, so that nothing larger than the result is held in memory.
+    Densities are in the outcome's own units: per dollar, where the program's are per share of its
+    declared range. It is computed draw by draw, so that nothing larger than the result is held in
+    memory.
 
     Raises:
         DataError: more values than ``MOST_VALUES``.
     """
-    arrays, stage = {}, posterior.bound_stage
-    for column, change in zip(bound_records.model.outcomes, stage.by_column, strict=True):
+    arrays, stage, records = {}, posterior.bound_stage, bound_records.task.records
+    for model, change in zip(bound_records.model.columns, stage.by_column, strict=True):
         bound = stage.bound.rebind(**change) if change else stage.bound
-        arrays[column.name] = _by_draw(bound.log_lik(draws), draws, bound_records.kinds)
+        by_draw = _by_draw(bound.log_lik(draws), draws, bound_records.kinds)
+        arrays[model.outcome.name] = by_draw - model.log_unit(records)
     return xr.Dataset(arrays)
 
 
@@ -301,7 +327,8 @@ def group_sds_of(
             sds = np.empty(())
         if sds.ndim != 2:
             raise ProgramError("group_sds() needs a program with one predictor; see draws.")
-        values = {f"sd({c.name})": sds[:, t] for t, c in enumerate(columns)}
+        scale = outcome_units(model, label)[1]
+        values = {f"sd({c.name})": scale * sds[:, t] for t, c in enumerate(columns)}
         if data[entry("P", label)]:
             partial = stacked(draws, entry("group_correlation", label))
             by_pair = correlations(partial, data[entry("group_column", label)])
