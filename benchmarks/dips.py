@@ -17,11 +17,12 @@ from studies.bowen_liu import comparison_1, comparison_2
 
 SCHEMA = dpb.Schema.from_dict(
     {
+        "rows": "public",
         "columns": {
             "sex": {"type": "binary", "levels": ["f", "m"]},
             "group": {"type": "categorical", "levels": list("abcd")},
             "y": {"type": "continuous", "lower": 0.0, "upper": 1.0},
-        }
+        },
     }
 )
 MECHANISMS = [

@@ -26,7 +26,7 @@ def main() -> None:
     records, schema = earnings()
     columns = schema.to_dict()["columns"]
     schema = dpb.Schema.from_dict(
-        {"columns": {n: {**e, "public": False} for n, e in columns.items()}}
+        {"rows": "public", "columns": {n: {**e, "public": False} for n, e in columns.items()}}
     )
     mixed = records.sample(frac=1, random_state=1)
     tables = {

@@ -64,4 +64,6 @@ def adult(columns: tuple[str, ...] | None = None) -> tuple[pd.DataFrame, Schema]
     }
     levels = {n: {"type": "categorical", "levels": texts} for n, texts in LEVELS.items()}
     declarations = {**numbers, **levels}
-    return records[list(names)], Schema.from_dict({"columns": {n: declarations[n] for n in names}})
+    return records[list(names)], Schema.from_dict(
+        {"rows": "public", "columns": {n: declarations[n] for n in names}}
+    )

@@ -15,7 +15,10 @@ from dpbayes.stan.model import Regression
 # The simulated outcome of Hu, Williams & Savitsky, section 4.1: Beta(0.5, 3), no covariates.
 SKEWED_SHAPE = (0.5, 3.0)
 SKEWED_SCHEMA = Schema.from_dict(
-    {"columns": {"y": {"type": "continuous", "lower": 0, "upper": 1, "digits": 15}}}
+    {
+        "rows": "public",
+        "columns": {"y": {"type": "continuous", "lower": 0, "upper": 1, "digits": 15}},
+    }
 )
 SKEWED_MODEL = Regression("y ~ 1", "beta")
 

@@ -52,5 +52,5 @@ def social() -> tuple[pd.DataFrame, Schema]:
     Raises:
         DataError: the package is not installed.
     """
-    schema = Schema.from_dict({"columns": _SCHEMA})
+    schema = Schema.from_dict({"rows": "public", "columns": _SCHEMA})
     return read_records(social_file(), schema, separator=";"), schema

@@ -8,6 +8,7 @@ from pathlib import Path
 from dpbayes.core.lazy import pd
 from dpbayes.records.formats import read_records
 from dpbayes.schema import Schema
+from dpbayes.schema.rows import PUBLIC
 from dpbayes.stan.model import Regression
 
 EARNINGS_MODEL = Regression("earnings ~ age + I(age**2) + gender + education + region", "beta")
@@ -29,4 +30,4 @@ def earnings(*, whole: bool = False) -> tuple[pd.DataFrame, Schema]:
 
 def alone(name: str, records: pd.DataFrame, schema: Schema) -> tuple[pd.DataFrame, Schema]:
     """Select one column of records and its schema, for mechanisms that use no other column."""
-    return records[[name]], Schema({name: schema[name]}, rows=schema.rows)
+    return records[[name]], Schema({name: schema[name]}, PUBLIC)

@@ -85,7 +85,7 @@ def fertility() -> tuple[pd.DataFrame, Schema]:
         else dict(zip(("lower", "upper"), NUMERIC[name], strict=True)) | {"type": "continuous"}
         for name in ORDER
     }
-    return records, Schema.from_dict({"columns": columns})
+    return records, Schema.from_dict({"rows": "public", "columns": columns})
 
 
 def split(records: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -25,12 +25,13 @@ EPSILONS = (0.5, 1.0, 3.0)
 ROWS = {1_600: (1_600, 8_000), 30_000: (30_000,)}  # rows of a data set, by number of records
 SCHEMA = Schema.from_dict(
     {
+        "rows": "public",
         "columns": {
             "region": {"type": "categorical", "levels": ["n", "e", "s", "w"]},
             "age": {"type": "count", "lower": 16, "upper": 85},
             "income": {"type": "continuous", "lower": 0, "upper": 200},
             "job": {"type": "binary", "levels": ["no", "yes"]},
-        }
+        },
     }
 )
 QUANTITIES = (

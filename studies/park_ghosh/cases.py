@@ -55,7 +55,7 @@ class Case:
             name: {"type": "ordinal", "levels": list(range(size))}
             for name, size in self.sizes.items()
         }
-        return Schema.from_dict({"columns": columns})
+        return Schema.from_dict({"rows": "public", "columns": columns})
 
     @property
     def coefficients(self) -> tuple[str, ...]:

@@ -64,8 +64,8 @@ def options(folder, **changes):
     """Options of ``synthesize``; None leaves one out, True makes it a flag."""
     given = {
         "schema": folder / "schema.toml", "formula": "y ~ age + sex", "family": "beta",
-        "mechanism": "censored", "epsilon": 6, "out": folder / "out", "warmup": 500, "draws": 500,
-        **changes,
+        "mechanism": "censored", "epsilon": 6, "adjacency": "add-remove", "out": folder / "out",
+        "warmup": 500, "draws": 500, **changes,
     }  # fmt: skip
     flags = []
     for key, value in given.items():

@@ -19,18 +19,20 @@ from tests.programs import BLOCKS, GOOD, UNPROVED
 
 
 def test_synthesize_writes_a_release(folder):
-    done = command.dpbayes("synthesize", folder / "data.csv", *options(folder, datasets=2))
+    done = command.dpbayes(
+        "synthesize", folder / "data.csv", *options(folder, datasets=2, adjacency=None)
+    )
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
-    assert "ε = 24 when one record is changed (δ = 0). Strict, for an exact draw: 2 data" in said
-    assert "one more or less is ε = 12." in said
+    assert "ε = 12 when one record is changed (δ = 0). Strict, for an exact draw: 2 data" in said
+    assert "one more or less is ε = 6." in said
     assert "Not released, because neither public nor the outcome: ill" in done.stdout
     first = pd.read_csv(folder / "out" / "release" / "synthetic_1.csv")
     assert list(first.columns) == ["y", "age", "sex"]
     assert len(first) == 150
     statement = json.loads((folder / "out" / "release" / "guarantee.json").read_text())
-    assert (statement["epsilon"], statement["epsilon_substitution"]) == (12, 24)
-    assert (statement["basis"], statement["adjacency"]) == ("strict", "add-remove")
+    assert (statement["epsilon"], statement["epsilon_substitution"]) == (6, 12)
+    assert (statement["basis"], statement["adjacency"]) == ("strict", "substitution")
     confidential = folder / "out" / "confidential"
     assert confidential.stat().st_mode & 0o777 == 0o700
     assert {p.name for p in confidential.iterdir()} == {

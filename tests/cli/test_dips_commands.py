@@ -10,6 +10,8 @@ from dpbayes.mechanisms.tables import noisy
 from tests.cli.in_process import dpbayes
 
 BINARY = """
+rows = "public"
+
 [columns.ill]
 type = "binary"
 levels = ["no", "yes"]
@@ -32,7 +34,7 @@ def test_a_table_release(folder):
     done = run(folder, "perturbed-histogram", "--set", "bins={y=10, age=4}", "--datasets", 2)
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
-    assert "ε = 4 when one record is changed" in said
+    assert "ε = 2 when one record is changed" in said
     assert "Lipschitz" not in said
     release = folder / "out" / "release"
     data = pd.read_csv(release / "synthetic_2.csv")
@@ -82,7 +84,7 @@ def test_modips_with_a_clamped_posterior(folder):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
-    assert "ε = 8 when one record is changed" in said
+    assert "ε = 4 when one record is changed" in said
     assert "come from 1 private draw(s)" in stated(folder)
 
 
@@ -92,8 +94,8 @@ def test_a_family_is_chosen_and_paid_for(folder):
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
     assert "Chosen program: " in said
-    assert "ε = 13 when one record is changed" in said
-    assert "0.5 (add/remove) is paid once, for the choice of a program" in stated(folder)
+    assert "ε = 6.5 when one record is changed" in said
+    assert "0.25 (add/remove) is paid once, for the choice of a program" in stated(folder)
     for wrong, message in (
         (("--family", "beta"), "--choose-from stands in place of --family"),
         ((), "a choice needs at least two"),
@@ -142,8 +144,8 @@ def test_an_audit_of_tables(folder, monkeypatch):
     said = " ".join(done.stdout.split())
     assert (done.returncode, done.stderr) == (0, "")
     # Where n is public, one of the two counts has the noise, and a changed record moves it by 1.
-    assert "cost up to ε = 1 / ε = 1 (add/remove / substitution; exact" in said
-    assert "claimed 1 / 2: not exceeded" in said
+    assert "cost up to ε = 0.5 / ε = 0.5 (add/remove / substitution; exact" in said
+    assert "claimed 0.5 / 1: not exceeded" in said
     assert "Not seen by this audit: what other neighbours" in said
     assert "Record that did most: ill = " in said
     assert "audit" in dpbayes("ledger", "history", url).stdout

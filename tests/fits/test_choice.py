@@ -10,14 +10,19 @@ from dpbayes.synthesis.choice import choose_program
 from tests.programs import GOOD, UNPROVED, write
 
 SCHEMA = dpb.Schema.from_dict(
-    {"columns": {"x": {"type": "binary"}, "y": {"type": "continuous", "lower": 0, "upper": 20}}}
+    {
+        "rows": "public",
+        "columns": {"x": {"type": "binary"}, "y": {"type": "continuous", "lower": 0, "upper": 20}},
+    }
 )
 
 
 def synthesizers(formula, families, mechanism=None):
     return [
         dpb.Synthesizer(
-            SCHEMA, mechanism or dpb.Censored(1.0), dpb.Regression(formula, family, priors)
+            SCHEMA,
+            mechanism or dpb.Censored(1.0, adjacency="add-remove"),
+            dpb.Regression(formula, family, priors),
         )
         for family, priors in families
     ]
@@ -62,9 +67,8 @@ def test_one_record_moves_score_differences_by_at_most_the_width():
     candidates = synthesizers("x ~ 1", BINARY)
     choose_program(candidates, records(2, 5), 0.25, window=window, noise=noise)
     assert noise.scale == pytest.approx(0.5 / 0.25)
-    choose_program(
-        candidates, records(2, 5), 0.25, window=window, adjacency="substitution", noise=noise
-    )
+    changed = synthesizers("x ~ 1", BINARY, dpb.Censored(1.0, adjacency="substitution"))
+    choose_program(changed, records(2, 5), 0.25, window=window, noise=noise)
     assert noise.scale == pytest.approx(2 * 0.5 / 0.25)
 
 
@@ -84,12 +88,12 @@ def test_the_better_program_is_chosen_and_paid_for():
 
 
 def test_after_a_drawn_anchor_both_are_named():
-    candidates = synthesizers("x ~ 1", BINARY, dpb.Anchored(1.0, share=0.2))
-    found = choose_program(
-        candidates, records(3, 30), 0.4, adjacency="substitution", noise=Scores(1)
+    candidates = synthesizers(
+        "x ~ 1", BINARY, dpb.Anchored(1.0, share=0.2, adjacency="substitution")
     )
+    found = choose_program(candidates, records(3, 30), 0.4, noise=Scores(1))
     claim = found.synthesizer.guarantee()
-    assert claim.once.epsilon == pytest.approx(0.2 + 0.2)  # half of 0.4 for add/remove
+    assert claim.once.epsilon == pytest.approx(0.1 + 0.2)  # half of 0.2 and 0.4 for add/remove
     assert "for drawing anchors and the choice of a program" in claim.paragraph()
 
 

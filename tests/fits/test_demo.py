@@ -50,7 +50,7 @@ def test_release_is_anchored_strict_and_of_no_public_seed(ran):
     found, out, _ = ran
     statement = json.loads((out / RELEASE / "guarantee.json").read_text())
     assert (statement["mechanism"], statement["basis"]) == ("anchored", "strict")
-    assert (statement["epsilon"], statement["datasets"]) == (5, 1)
+    assert (statement["epsilon_substitution"], statement["datasets"]) == (5, 1)
     released = pd.read_csv(out / RELEASE / "synthetic_1.csv")
     assert len(released) == found.n
     assert not released.equals(found.releases["anchored"].datasets[0])

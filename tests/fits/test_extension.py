@@ -249,7 +249,10 @@ def test_a_family(tmp_path):
     dpb.register_family(waiting(tmp_path))
     settings = dpb.SamplerSettings(warmup=300, draws=500, seed=1)
     fit = dpb.Synthesizer(
-        WAITS, dpb.Censored(3.0), dpb.Regression("wait ~ 1", "waiting"), settings=settings
+        WAITS,
+        dpb.Censored(3.0, adjacency="add-remove"),
+        dpb.Regression("wait ~ 1", "waiting"),
+        settings=settings,
     ).fit(WAITED)
     y = WAITED["wait"].to_numpy() / 50
 
@@ -273,7 +276,7 @@ def test_a_family_with_covariates_and_priors(tmp_path):
     synthesizer = dpb.Synthesizer(WAITS, dpb.Anchored(2.0), model, settings=SHORT)
     fit = synthesizer.fit(WAITED, allow_nonconvergence=True)
     assert fit.fitted.coefficients().index.tolist() == ["Intercept", "age"]
-    assert fit.sample(seed=1).guarantee.epsilon == pytest.approx(2.0)
+    assert fit.sample(seed=1).guarantee.epsilon_substitution == pytest.approx(2.0)
     on_the_edge = WAITED.assign(wait=[0.0, *WAITED["wait"][1:]])
     edge = synthesizer.fit(on_the_edge, allow_nonconvergence=True)
     assert edge.sample(seed=1).settings["support"] == pytest.approx([5e-5, 50])  # half a step
@@ -350,13 +353,12 @@ def test_a_family_names_a_bundled_program_or_a_file_of_its_own(file, tmp_path):
 
 def test_a_family_does_not_replace_what_is_given():
     priors = {"intercept": (0.0, 1.0), "coefficient": 1.0, "group_sd": 1.0}
-    counts = {"multiplicity": np.full(41, 50.0)}
+    counts = {"positive": 0, "multiplicity": np.full(41, 50.0)}
     family = dpb.Family(
         "fifty", "fifty times", "count", "none", priors, file="poisson", constants=counts
     )
-    dpb.register_family(family)
-    with pytest.raises(dpb.ProgramError, match="'multiplicity' is given by dpbayes"):
-        dpb.StanProgram.for_family("fifty")
+    with pytest.raises(dpb.SchemaError, match="'poisson' is for the outcomes of poisson"):
+        dpb.register_family(family)
 
 
 def test_a_program_of_ones_own_gets_no_sum_over_rows(tmp_path):

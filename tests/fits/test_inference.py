@@ -83,7 +83,9 @@ def test_a_share_from_what_a_release_says(mechanism, tmp_path):
 
     The plain clamp leaves a share of about 1/70: many a data set has no "yes".
     """
-    schema = dpb.Schema.from_dict({"columns": {"ill": {"type": "binary", "levels": ["no", "yes"]}}})
+    schema = dpb.Schema.from_dict(
+        {"rows": "public", "columns": {"ill": {"type": "binary", "levels": ["no", "yes"]}}}
+    )
     records = pd.DataFrame({"ill": ["yes"] * 30 + ["no"] * 70})
     synthesizer = dpb.Synthesizer(
         schema, mechanism, dpb.Regression("ill ~ 1", "bernoulli"), engine="candidates"

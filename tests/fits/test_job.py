@@ -280,7 +280,9 @@ def test_a_budget_is_checked_before_the_fit(synthesizer, ledger, tmp_path):
 
 
 def test_rows_are_asked_for_and_cost_nothing(ledger, tmp_path):
-    schema = dpb.Schema.from_dict({"columns": {"y": releases.SCHEMA.to_dict()["columns"]["y"]}})
+    schema = dpb.Schema.from_dict(
+        {"rows": "public", "columns": {"y": releases.SCHEMA.to_dict()["columns"]["y"]}}
+    )
     job = dpb.Job([dpb.Synthesizer(schema, dpb.Laplace(0.5, bins=4))], tmp_path / "out", rows=7,
                   ledger=ledger, dataset="cps")  # fmt: skip
     (data,) = job.run(releases.records()).release.datasets
