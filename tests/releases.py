@@ -43,7 +43,7 @@ def synthesizer(mechanism=None):
     """Of 60 records, by default anchored."""
     return dpb.Synthesizer(
         SCHEMA,
-        mechanism or dpb.Anchored(EPSILON),
+        mechanism or dpb.Anchored(EPSILON, adjacency="add-remove"),
         dpb.Regression("y ~ sex", "beta"),
         settings=dpb.SamplerSettings(warmup=200, draws=100),
     )

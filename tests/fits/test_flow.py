@@ -20,11 +20,11 @@ def build(schema, mechanism, **options):
 def test_a_refit_keeps_no_chains(schema, records, tmp_path):
     """A checkpoint is of one fit: what it holds is that fit's, and goes when it is cleared."""
     settings = dpb.SamplerSettings(chains=2, warmup=100, draws=50)
-    synthesizer = build(schema, dpb.Censored(4.0), settings=settings)
+    synthesizer = build(schema, dpb.Censored(4.0, adjacency="add-remove"), settings=settings)
     folder = tmp_path / "chains"
     fit = synthesizer.fit(records, allow_nonconvergence=True, checkpoint=folder)
     kept = sorted(folder.iterdir())
-    again = synthesizer.with_mechanism(dpb.Anchored(4.0)).refit(fit)
+    again = synthesizer.with_mechanism(dpb.Anchored(4.0, adjacency="add-remove")).refit(fit)
     assert (again.checkpoint, sorted(folder.iterdir())) == (None, kept)
     fit.checkpoint.clear()
     assert not folder.exists()
@@ -37,7 +37,9 @@ def test_a_release_names_the_anchor_that_was_taken(schema):
              ("ill ~ 1", "bernoulli", 40, "none")]  # fmt: skip
     for formula, family, n, anchor in cases:
         model = dpb.Regression(formula, family)
-        synthesizer = dpb.Synthesizer(schema, dpb.Anchored(1.0), model, settings=settings)
+        synthesizer = dpb.Synthesizer(
+            schema, dpb.Anchored(1.0, adjacency="add-remove"), model, settings=settings
+        )
         release = synthesizer.fit(make_records(n), allow_nonconvergence=True).sample()
         statement = json.loads(release.files()["guarantee.json"])
         assert statement["settings"]["stages"][-1]["anchor"] == anchor
@@ -51,7 +53,9 @@ def test_a_release_names_the_anchor_that_was_taken(schema):
 def test_other_outcome_types_end_to_end(family, outcome, schema, tmp_path):
     settings = dpb.SamplerSettings(warmup=500, draws=500)
     model = dpb.Regression(f"{outcome} ~ age + sex", family)
-    synthesizer = dpb.Synthesizer(schema, dpb.Censored(20.0), model, settings=settings)
+    synthesizer = dpb.Synthesizer(
+        schema, dpb.Censored(20.0, adjacency="add-remove"), model, settings=settings
+    )
     records = make_records(200)
     fit = synthesizer.fit(records)
     release = fit.sample()
@@ -68,7 +72,9 @@ def test_custom_program_is_checked_on_the_way(schema, records, tmp_path):
 
     def fit(text):
         program = dpb.Program(write(tmp_path, text), "y ~ 1")
-        return dpb.Synthesizer(schema, dpb.Censored(2.0), program, settings=settings).fit(records)
+        return dpb.Synthesizer(
+            schema, dpb.Censored(2.0, adjacency="add-remove"), program, settings=settings
+        ).fit(records)
 
     good = fit(GOOD)
     assert PROVED_PROGRAM in good.guarantee.assumptions
@@ -105,7 +111,9 @@ def test_many_records_start_from_a_pilot_fit(schema, monkeypatch):
         return sample(self, settings, starts)
 
     monkeypatch.setattr(EmbeddedBinding, "sample", spy)
-    synthesizer = build(schema, dpb.Censored(4.0), settings=dpb.SamplerSettings(seed=1))
+    synthesizer = build(
+        schema, dpb.Censored(4.0, adjacency="add-remove"), settings=dpb.SamplerSettings(seed=1)
+    )
     plain = synthesizer.fit(records).fitted
     monkeypatch.setattr("dpbayes.mechanisms.posterior.records.PILOT_ABOVE", 500)
     monkeypatch.setattr("dpbayes.mechanisms.posterior.records.PILOT", 200)

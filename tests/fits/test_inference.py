@@ -67,7 +67,10 @@ def test_clamped_density_is_that_of_the_synthesizer(weight, window):
 def test_a_release_in_memory_is_understood(schema):
     settings = dpb.SamplerSettings(warmup=300, draws=200, seed=1)
     synthesizer = dpb.Synthesizer(
-        schema, dpb.Anchored(3.0), dpb.Regression("y ~ age", "beta"), settings=settings
+        schema,
+        dpb.Anchored(3.0, adjacency="add-remove"),
+        dpb.Regression("y ~ age", "beta"),
+        settings=settings,
     )
     fit = synthesizer.fit(make_records(100), allow_nonconvergence=True)
     release = fit.sample(3, seed=1)
@@ -77,7 +80,10 @@ def test_a_release_in_memory_is_understood(schema):
     assert np.isfinite(found.interval()).all()
 
 
-@pytest.mark.parametrize("mechanism", [dpb.Censored(1.0), dpb.Anchored(1.0, "none")])
+@pytest.mark.parametrize(
+    "mechanism",
+    [dpb.Censored(1.0, adjacency="add-remove"), dpb.Anchored(1.0, "none", adjacency="add-remove")],
+)
 def test_a_share_from_what_a_release_says(mechanism, tmp_path):
     """Everything is read from the folder; against from_clamped_draws with settings by hand.
 
@@ -113,10 +119,20 @@ def test_a_share_from_what_a_release_says(mechanism, tmp_path):
 def test_shares_that_a_release_does_not_tell(schema):
     settings = dpb.SamplerSettings(warmup=200, draws=100, seed=1)
     for formula, family, mechanism, message in (
-        ("ill ~ sex", "bernoulli", dpb.Censored(1.0), "with formula 'y ~ 1'; this one is"),
-        ("y ~ 1", "beta", dpb.Censored(1.0), "this one is 'beta'"),
-        ("ill ~ 1", "bernoulli", dpb.Anchored(1.0), "hides its anchor"),
-        ("ill ~ 1", "bernoulli", dpb.CensoredWeighted(1.0), "weighs records one by one"),
+        (
+            "ill ~ sex",
+            "bernoulli",
+            dpb.Censored(1.0, adjacency="add-remove"),
+            "with formula 'y ~ 1'; this one is",
+        ),
+        ("y ~ 1", "beta", dpb.Censored(1.0, adjacency="add-remove"), "this one is 'beta'"),
+        ("ill ~ 1", "bernoulli", dpb.Anchored(1.0, adjacency="add-remove"), "hides its anchor"),
+        (
+            "ill ~ 1",
+            "bernoulli",
+            dpb.CensoredWeighted(1.0, adjacency="add-remove"),
+            "weighs records one by one",
+        ),
     ):
         model = dpb.Regression(formula, family)
         synthesizer = dpb.Synthesizer(schema, mechanism, model, settings=settings)

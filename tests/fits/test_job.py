@@ -66,7 +66,10 @@ def test_a_job_in_a_notebook(synthesizer, ledger, tmp_path):
 
 def test_a_table_needs_no_chain(tmp_path):
     schema = releases.SCHEMA
-    job = dpb.Job([dpb.Synthesizer(schema, dpb.Laplace(1.0, bins=4))], str(tmp_path / "out"))
+    job = dpb.Job(
+        [dpb.Synthesizer(schema, dpb.Laplace(1.0, bins=4, adjacency="add-remove"))],
+        str(tmp_path / "out"),
+    )
     outcome = job.run(releases.records())
     assert outcome.account is None
     assert outcome.findings.lines == ()
@@ -87,7 +90,9 @@ def test_unfinished_chains_of_other_inputs_are_set_aside_and_removed(synthesizer
 
 def test_finished_chains_are_used(tmp_path):
     """Those of the first of two stages: the anchor is drawn anew."""
-    synthesizer = releases.synthesizer(dpb.Anchored(releases.EPSILON, "two-stage"))
+    synthesizer = releases.synthesizer(
+        dpb.Anchored(releases.EPSILON, "two-stage", adjacency="add-remove")
+    )
     records = releases.records()
     kept = tmp_path / "out" / "confidential" / "checkpoint"
     synthesizer.fit(records, allow_nonconvergence=True, checkpoint=kept)
@@ -105,7 +110,7 @@ def choice(ledger, tmp_path):
 
     def choice(**changes):
         settings = dpb.SamplerSettings(warmup=200, draws=100)
-        mechanism = dpb.Censored(changes.pop("epsilon", 0.3))
+        mechanism = dpb.Censored(changes.pop("epsilon", 0.3), adjacency="add-remove")
         candidates = [
             dpb.Synthesizer(
                 releases.SCHEMA,
@@ -246,8 +251,8 @@ def test_a_budget_for_the_choice_alone_is_not_enough(choice, ledger, tmp_path):
 
 def test_what_needs_no_record_is_refused_at_once(synthesizer, ledger, tmp_path):
     out = tmp_path / "out"
-    weak = releases.synthesizer(dpb.CensoredWeighted(1.0))
-    table = dpb.Synthesizer(releases.SCHEMA, dpb.Laplace(1.0, bins=4))
+    weak = releases.synthesizer(dpb.CensoredWeighted(1.0, adjacency="add-remove"))
+    table = dpb.Synthesizer(releases.SCHEMA, dpb.Laplace(1.0, bins=4, adjacency="add-remove"))
     seeded = synthesizer.with_settings(dpb.SamplerSettings(seed=1))
     for candidates, options, error, message in (
         ((), {}, GuaranteeError, "0 candidates: give one"),

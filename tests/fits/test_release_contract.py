@@ -23,7 +23,7 @@ COLUMNS = {
 
 def columns(*names, public=True):
     chosen = {k: v for k, v in COLUMNS.items() if k in names or (public and k == "region")}
-    return dpb.Schema.from_dict({"columns": chosen})
+    return dpb.Schema.from_dict({"rows": "public", "columns": chosen})
 
 
 def records():
@@ -268,8 +268,8 @@ def test_bad_settings(make, message):
 
 
 def test_bad_columns():
-    unbounded = dpb.Schema.from_dict({"columns": {"kids": {"type": "count"}}})
-    public = dpb.Schema.from_dict({"columns": {"region": COLUMNS["region"]}})
+    unbounded = dpb.Schema.from_dict({"rows": "public", "columns": {"kids": {"type": "count"}}})
+    public = dpb.Schema.from_dict({"rows": "public", "columns": {"region": COLUMNS["region"]}})
     for mechanism, schema, error, message in (
         (dpb.Laplace(1), unbounded, dpb.SchemaError, "needs a public upper bound"),
         (dpb.SmoothedHistogram(1), unbounded, dpb.SchemaError, "needs a public upper bound"),
@@ -302,15 +302,18 @@ def test_bad_columns():
 
 def test_bad_records():
     narrow = dpb.Schema.from_dict(
-        {"columns": {"income": {"type": "continuous", "lower": 0, "upper": 10}}}
+        {"rows": "public", "columns": {"income": {"type": "continuous", "lower": 0, "upper": 10}}}
     )
-    few = dpb.Schema.from_dict({"columns": {"sex": {"type": "binary", "levels": ["f", "x"]}}})
+    few = dpb.Schema.from_dict(
+        {"rows": "public", "columns": {"sex": {"type": "binary", "levels": ["f", "x"]}}}
+    )
     wide = dpb.Schema.from_dict(
         {
+            "rows": "public",
             "columns": {
                 f"q{i}": {"type": "categorical", "levels": [str(k) for k in range(10)]}
                 for i in range(12)
-            }
+            },
         }
     )
     answers = pd.DataFrame({f"q{i}": ["1", "2"] for i in range(12)})

@@ -31,7 +31,7 @@ def table(n, rng):
 @pytest.fixture
 def plain():
     sex = {"type": "categorical", "levels": ["f", "m"], "public": True}
-    return dpb.Schema.from_dict({"columns": {"sex": sex, "y": COLUMN}})
+    return dpb.Schema.from_dict({"rows": "public", "columns": {"sex": sex, "y": COLUMN}})
 
 
 def fitted(schema, records, mechanism, formula="y ~ sex"):
@@ -55,7 +55,9 @@ def test_noise_is_a_mixture_of_normal_ones():
 def test_a_draw_is_near_the_posterior(plain):
     """Within 6 sds, at n = 1,000 and ε = 5, where noise adds little to the spread."""
     records = table(1000, np.random.default_rng(1))
-    output = fitted(plain, records, Score(5.0)).fitted.draw_private(StudyNoise(1))
+    output = fitted(plain, records, Score(5.0, adjacency="add-remove")).fitted.draw_private(
+        StudyNoise(1)
+    )
     usual = fitted(plain, records, dpb.Unweighted()).fitted.draws
     for name in ("intercept", "coefficient", "sigma"):
         found, expected = (
@@ -67,7 +69,7 @@ def test_a_draw_is_near_the_posterior(plain):
 
 
 def test_any_number_of_data_sets_costs_what_one_costs(plain):
-    fit = fitted(plain, table(200, np.random.default_rng(2)), Score(1.0))
+    fit = fitted(plain, table(200, np.random.default_rng(2)), Score(1.0, adjacency="add-remove"))
     release = fit.sample(3, seed=1)
     assert len(release.datasets) == 3
     assert not release.datasets[0]["y"].equals(release.datasets[1]["y"])
@@ -77,7 +79,9 @@ def test_any_number_of_data_sets_costs_what_one_costs(plain):
 
 
 def test_a_release_follows_its_seed(plain):
-    fit = fitted(plain, table(100, np.random.default_rng(2)), Score(1.0, delta=1e-6))
+    fit = fitted(
+        plain, table(100, np.random.default_rng(2)), Score(1.0, delta=1e-6, adjacency="add-remove")
+    )
     one, two = (fit.sample(1, seed=5).datasets[0] for _ in range(2))
     assert one.equals(two)
     assert fit.guarantee.delta == 1e-6
@@ -85,7 +89,7 @@ def test_a_release_follows_its_seed(plain):
 
 def test_the_posterior_is_released(plain):
     """Every draw, with names that a reader knows, and nothing of the noise's own variable."""
-    fit = fitted(plain, table(300, np.random.default_rng(2)), Score(2.0))
+    fit = fitted(plain, table(300, np.random.default_rng(2)), Score(2.0, adjacency="add-remove"))
     release = fit.sample(2, seed=3)
     draws = release.posterior["posterior"].to_dataset()
     assert set(draws) == {"intercept", "coefficient", "sigma", "log_sigma"}
@@ -102,7 +106,10 @@ def test_the_posterior_is_released(plain):
 def test_what_records_can_cost_is_said_on_the_confidential_side(plain):
     records = table(300, np.random.default_rng(2))
     records.loc[7, "y"] = 10.0
-    for mechanism, most in ((Score(2.0, clip=3.0), 2.0), (Score(2.0, delta=1e-6), 2.3)):
+    for mechanism, most in (
+        (Score(2.0, clip=3.0, adjacency="add-remove"), 2.0),
+        (Score(2.0, delta=1e-6, adjacency="add-remove"), 2.3),
+    ):
         fit = fitted(plain, records, mechanism)
         found = fit.findings()
         assert found.by_record["score"].idxmax() == 7
@@ -123,7 +130,10 @@ def test_parameters_where_records_have_no_density(n, rows, epsilon):
     unit = {"type": "continuous", "lower": 0, "upper": 1}
     schema = dpb.Schema.from_dict({"rows": rows, "columns": {"y": unit}})
     made = dpb.Synthesizer(
-        schema, Score(epsilon), dpb.Regression("y ~ 1", "beta"), settings=SETTINGS
+        schema,
+        Score(epsilon, adjacency="add-remove"),
+        dpb.Regression("y ~ 1", "beta"),
+        settings=SETTINGS,
     )
     records = pd.DataFrame({"y": np.linspace(0.01, 0.99, n)})
     release = made.fit(records, allow_nonconvergence=True).sample(1, seed=1)
@@ -133,8 +143,10 @@ def test_parameters_where_records_have_no_density(n, rows, epsilon):
 def test_a_program_that_takes_no_record_alone_is_refused(tmp_path):
     """Aloud and before anything is paid, where every score would be 0."""
     text = UNPROVED.replace("int<lower=1> n;", "int<lower=2> n;")
-    schema = dpb.Schema.from_dict({"columns": {"y": {**COLUMN, "lower": -10}}})
-    made = dpb.Synthesizer(schema, Score(1.0), dpb.Program(write(tmp_path, text), "y ~ 1"))
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": {**COLUMN, "lower": -10}}})
+    made = dpb.Synthesizer(
+        schema, Score(1.0, adjacency="add-remove"), dpb.Program(write(tmp_path, text), "y ~ 1")
+    )
     with pytest.raises(ProgramError, match="one record by itself"):
         made.fit(pd.DataFrame({"y": np.zeros(50)}))
 
@@ -152,9 +164,9 @@ def test_equal_records_keep_the_public_constants_of_their_rows(tmp_path):
         assert before in text
         text = text.replace(before, after)
     shift = np.where(np.arange(60) % 2, 0.0, 8.0) * (np.arange(60) > 0)
-    schema = dpb.Schema.from_dict({"columns": {"y": {**COLUMN, "lower": -10}}})
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": {**COLUMN, "lower": -10}}})
     model = dpb.Program(write(tmp_path, text), "y ~ 1", {"shift": shift})
-    made = dpb.Synthesizer(schema, Score(1.0), model, settings=SETTINGS)
+    made = dpb.Synthesizer(schema, Score(1.0, adjacency="add-remove"), model, settings=SETTINGS)
     score, sums = ClippedScore(np.zeros(1), np.eye(1), 1.0), []
     for first in (1.0, 3.0):
         fitted_ = made.fit(pd.DataFrame({"y": np.r_[first, np.ones(59)]})).fitted
@@ -176,9 +188,9 @@ def test_a_family_of_ones_own_keeps_its_covariates(registries, tmp_path):
         "sex": {"type": "categorical", "levels": ["f", "m"], "public": True},
         "ill": {"type": "binary", "levels": ["no", "yes"]},
     }
-    schema = dpb.Schema.from_dict({"columns": columns})
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": columns})
     model = dpb.Regression("ill ~ sex", "mine")
-    made = dpb.Synthesizer(schema, Score(20.0), model, settings=SETTINGS)
+    made = dpb.Synthesizer(schema, Score(20.0, adjacency="add-remove"), model, settings=SETTINGS)
     records = pd.DataFrame({"sex": sex, "ill": ill})
     output = made.fit(records, allow_nonconvergence=True).fitted.draw_private(StudyNoise(1))
     slope = output.draws["posterior"]["coefficient"].to_numpy()
@@ -187,7 +199,10 @@ def test_a_family_of_ones_own_keeps_its_covariates(registries, tmp_path):
 
 def test_points_that_are_given_are_refused(plain):
     made = dpb.Synthesizer(
-        plain, Score(1.0), dpb.Regression("y ~ sex", "normal"), engine="candidates"
+        plain,
+        Score(1.0, adjacency="add-remove"),
+        dpb.Regression("y ~ sex", "normal"),
+        engine="candidates",
     )
     with pytest.raises(GuaranteeError, match="take embedded or cmdstan"):
         made.fit(table(30, np.random.default_rng(1)))
@@ -200,17 +215,19 @@ def test_few_records_and_none(rows):
         if n == 0 and rows == "public":
             continue  # a release without rows
         records = pd.DataFrame({"y": np.full(n, 4.0)})
-        release = fitted(schema, records, Score(0.5), "y ~ 1").sample(1, seed=1)
+        release = fitted(schema, records, Score(0.5, adjacency="add-remove"), "y ~ 1").sample(
+            1, seed=1
+        )
         assert np.isfinite(release.datasets[0]["y"]).all()
 
 
 def test_a_users_program_needs_no_proof(tmp_path):
-    schema = dpb.Schema.from_dict({"columns": {"y": {**COLUMN, "lower": -10}}})
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": {**COLUMN, "lower": -10}}})
     records = pd.DataFrame({"y": np.random.default_rng(4).normal(1, 1, 150)})
     model = dpb.Program(write(tmp_path, UNPROVED), "y ~ 1")
     with pytest.raises(dpb.core.errors.ProgramError, match="not proved"):
-        dpb.Synthesizer(schema, dpb.Censored(1.0), model, settings=SETTINGS)
-    made = dpb.Synthesizer(schema, Score(3.0), model, settings=SETTINGS)
+        dpb.Synthesizer(schema, dpb.Censored(1.0, adjacency="add-remove"), model, settings=SETTINGS)
+    made = dpb.Synthesizer(schema, Score(3.0, adjacency="add-remove"), model, settings=SETTINGS)
     assert made.guarantee().basis == "strict"
     assert "each record alone" in " ".join(made.guarantee().assumptions).replace(
         "given each", "each"
@@ -227,7 +244,9 @@ def test_cmdstan_draws_from_the_same_posterior(plain, engine):
     found = []
     for by in ("embedded", engine):
         model = dpb.Regression("y ~ sex", "normal")
-        made = dpb.Synthesizer(plain, Score(2.0), model, engine=by, settings=SETTINGS)
+        made = dpb.Synthesizer(
+            plain, Score(2.0, adjacency="add-remove"), model, engine=by, settings=SETTINGS
+        )
         output = made.fit(records, allow_nonconvergence=True).fitted.draw_private(StudyNoise(1))
         found.append(output.draws["posterior"]["coefficient"].to_numpy().ravel())
     ours, theirs = found
@@ -268,13 +287,13 @@ def test_what_it_refuses(change, error, match):
     y = {"type": "count", "upper": change.get("upper", 10)}
     if y["upper"] is None:
         del y["upper"]
-    schema = dpb.Schema.from_dict({"columns": {"sex": sex, "y": y}})
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"sex": sex, "y": y}})
     model = dpb.Regression(change.get("formula", "y ~ sex"), "poisson")
     settings = {key: change[key] for key in ("epsilon", "clip", "delta") if key in change}
     with pytest.raises(error, match=match):
         dpb.Synthesizer(
             schema,
-            Score(**{"epsilon": 1.0, **settings}),
+            Score(**{"epsilon": 1.0, **settings}, adjacency="add-remove"),
             change.get("model", model),
         )
 
@@ -282,7 +301,7 @@ def test_what_it_refuses(change, error, match):
 def test_too_many_parameters_for_a_pure_epsilon(plain):
     levels = [str(k) for k in range(30)]
     sex = {"type": "categorical", "levels": levels, "public": True}
-    schema = dpb.Schema.from_dict({"columns": {"sex": sex, "y": COLUMN}})
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"sex": sex, "y": COLUMN}})
     records = pd.DataFrame({"sex": np.resize(levels, 90), "y": 5.0})
     with pytest.raises(GuaranteeError, match="give a `delta`"):
-        fitted(schema, records, Score(1.0))
+        fitted(schema, records, Score(1.0, adjacency="add-remove"))

@@ -38,7 +38,7 @@ OUTCOME = {
 
 
 def schema_of(family):
-    return dpb.Schema.from_dict({"columns": {**PUBLIC, "y": OUTCOME[family]}})
+    return dpb.Schema.from_dict({"rows": "public", "columns": {**PUBLIC, "y": OUTCOME[family]}})
 
 
 def table(n, family, seed=1):
@@ -175,7 +175,9 @@ def test_effects_are_near_those_of_the_fit(family):
     """At ε = 10: means of all effects within 7 sds of the fit's and sds within a factor of 3."""
     records, _ = table(1500, family)
     formula = "y ~ x + (1 | a)"
-    output = fitted(records, family, formula, Score(10.0)).fitted.draw_private(StudyNoise(1))
+    output = fitted(
+        records, family, formula, Score(10.0, adjacency="add-remove")
+    ).fitted.draw_private(StudyNoise(1))
     usual = fitted(records, family, formula, dpb.Unweighted()).fitted.draws
     ours, theirs = stacked(output.draws, "group_effect"), stacked(usual, "group_effect")
     assert (np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 7 * theirs.std(axis=0)).all()
@@ -198,7 +200,7 @@ def test_effects_are_near_those_of_the_fit(family):
 def test_terms_of_all_kinds(formula, delta):
     """A release of two data sets, whose posterior has the names of groups on its axes."""
     records, effects = table(1200, "normal")
-    fit = fitted(records, "normal", formula, Score(4.0, delta=delta))
+    fit = fitted(records, "normal", formula, Score(4.0, delta=delta, adjacency="add-remove"))
     release = fit.sample(2, seed=1)
     assert 3.9 < release.guarantee.epsilon <= 4
     assert len(release.datasets) == 2
@@ -228,7 +230,7 @@ def test_cmdstan_draws_from_the_same_posterior(engine):
     records, _ = table(800, "normal")
     found = [
         stacked(
-            fitted(records, "normal", "y ~ x + (1 | a)", Score(3.0), by)
+            fitted(records, "normal", "y ~ x + (1 | a)", Score(3.0, adjacency="add-remove"), by)
             .fitted.draw_private(StudyNoise(1))
             .draws,
             "group_effect",
@@ -244,8 +246,7 @@ def test_cmdstan_draws_from_the_same_posterior(engine):
 def test_what_it_refuses(registries, tmp_path):
     levels = [f"g{k}" for k in range(600)]
     column = {"type": "categorical", "levels": levels, "public": True}
-    schema = dpb.Schema.from_dict(
-        {"columns": {**PUBLIC, "g": column, "y": OUTCOME["normal"],
+    schema = dpb.Schema.from_dict({"columns": {**PUBLIC, "g": column, "y": OUTCOME["normal"],
                      "z": {"type": "categorical", "levels": ["p", "q", "r"]},
                      "c": {"type": "count", "upper": 9},
                      "d": OUTCOME["bernoulli"]}}
@@ -259,8 +260,12 @@ def test_what_it_refuses(registries, tmp_path):
         ("d ~ (1 | a)", "mine", "your own"),
     ):
         with pytest.raises(SchemaError, match=match):
-            dpb.Synthesizer(schema, Score(1.0), dpb.Regression(formula, family))
-    made = dpb.Synthesizer(schema, Score(1.0), dpb.Regression("y ~ x + (1 | g)", "normal"))
+            dpb.Synthesizer(
+                schema, Score(1.0, adjacency="add-remove"), dpb.Regression(formula, family)
+            )
+    made = dpb.Synthesizer(
+        schema, Score(1.0, adjacency="add-remove"), dpb.Regression("y ~ x + (1 | g)", "normal")
+    )
     assert made.guarantee().epsilon == 1
 
 
@@ -273,7 +278,7 @@ def test_effects_of_a_group_are_not_more_than_noise_is_drawn_for():
     rng = np.random.default_rng(1)
     records = records.assign(**{name: rng.random(60) for name in names})
     made = dpb.Synthesizer(
-        dpb.Schema.from_dict({"columns": columns}), Score(1.0),
+        dpb.Schema.from_dict({"columns": columns}), Score(1.0, adjacency="add-remove"),
         dpb.Regression(f"y ~ 1 + ({' + '.join(names)} | a)", "normal"), settings=SETTINGS,
     )  # fmt: skip
     with pytest.raises(GuaranteeError, match="effects of a group"):
@@ -284,5 +289,5 @@ def test_few_rows_to_a_group_are_refused():
     """Of any term: there are 60 pairs of a and b."""
     for rows, formula in ((239, "y ~ (1 | a)"), (1199, "y ~ (1 | a) + (1 | a:b)")):
         with pytest.raises(GuaranteeError, match="needs 20 rows to a group"):
-            fitted(table(rows, "normal")[0], "normal", formula, Score(1.0))
-    fitted(table(240, "normal")[0], "normal", "y ~ (1 | a)", Score(1.0))
+            fitted(table(rows, "normal")[0], "normal", formula, Score(1.0, adjacency="add-remove"))
+    fitted(table(240, "normal")[0], "normal", "y ~ (1 | a)", Score(1.0, adjacency="add-remove"))
