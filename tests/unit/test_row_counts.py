@@ -117,9 +117,7 @@ def check(name, frame, folder):
     path = folder / name
     WRITERS[name](frame, path)
     schema = schema_of(frame)
-    traceless = path.suffix == ".xlsx" or (
-        name == "5.xpt" and not any(is_number(frame[n]) for n in frame)
-    )
+    traceless = path.suffix == ".xlsx" or name == "5.xpt"  # eight blanks are a number from 0 to 9
     if traceless:
         with pytest.raises(DataError, match=TRACELESS):
             counts(path, schema)
@@ -205,6 +203,54 @@ def test_a_transport_file_of_several_tables(tmp_path):
             stream.write((tmp_path / "t.xpt").read_bytes()[start:])
     with pytest.raises(DataError, match="holds several tables"):
         dpb.read_records(tmp_path / "a.xpt")
+
+
+# The number that eight blanks stand for in a transport file.
+BLANK_NUMBER = 16.0 ** (32 - 64) * int.from_bytes(b" " * 7) / 2.0**56
+
+
+@pytest.mark.parametrize("last", [0.5, BLANK_NUMBER])
+@pytest.mark.parametrize("version", [5, 8])
+def test_a_last_record_of_blanks_in_a_transport_file(version, last, tmp_path):
+    """ReadStat drops it from version 5: whether there is one must change nothing."""
+    path, number = tmp_path / "a.xpt", {**NUMBER, "lower": 0, "upper": 1}
+    answer = {"type": "binary", "levels": ["no", "yes"]}
+    frame = pd.DataFrame({"x": [0.25] * 9 + [last], "g": ["yes"] * 9 + [""]})
+    pyreadstat.write_xport(frame, path, file_format_version=version)
+
+    def read(**columns):
+        return dpb.read_records(path, dpb.Schema.from_dict({"columns": columns}))
+
+    may_be_missing = {**answer, "missing": True}
+    for columns in ({"x": number, "g": may_be_missing}, {"g": may_be_missing}, {"x": number}):
+        if version == 8:
+            assert len(read(**columns)) == 10
+            continue
+        with pytest.raises(DataError, match="Save the records as CSV, or in version 8"):
+            read(**columns)
+    above = {**number, "lower": 0.1}
+    if last == 0.5:  # the other number is outside of the bounds
+        assert len(read(x=above, g=may_be_missing)) == 10
+        assert len(read(x=number, g=answer)) == 10
+
+
+@pytest.mark.parametrize("blanks", [0, 1, 3])
+@pytest.mark.parametrize("version", [5, 8])
+def test_blank_records_of_80_bytes_are_read(version, blanks, tmp_path):
+    """The length of the file says how many there are."""
+    path = tmp_path / "a.xpt"
+    frame = pd.DataFrame({
+        "x": [0.25] * 9 + [BLANK_NUMBER] * blanks, "g": ["y" * 70] * 9 + [""] * blanks,
+        "s": ["yes"] * 9 + [""] * blanks,
+    })  # fmt: skip
+    pyreadstat.write_xport(frame, path, file_format_version=version)
+    answer = {"type": "binary", "levels": ["no", "yes"], "missing": True}
+    number = {**NUMBER, "lower": 0, "upper": 1}
+    schema = dpb.Schema.from_dict({"columns": {"x": number, "s": answer}})
+    read = schema.validate(dpb.read_records(path, schema))
+    assert read["x"].tolist() == frame["x"].tolist()
+    assert read["s"].isna().sum() == blanks
+    assert len(dpb.read_records(path)) == 9 + blanks
 
 
 def test_a_portable_file_has_no_encoding_to_set(tmp_path):
