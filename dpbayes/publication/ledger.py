@@ -2,14 +2,15 @@
 
 It is confidential: it holds the salts of the fingerprints of records.
 
-An entry goes from ``reserved`` (its cost counts from here on) to ``writing`` (from here on data
-sets may exist outside memory) to ``released``. Only a reserved entry can become ``void``, which
-gives its cost back: no byte of a data set is written before the step to ``writing``, which fails
-on a void entry. A writing entry whose release cannot be found becomes ``lost``: it stays paid.
+An entry goes from ``reserved`` (its cost counts from here on) to ``writing`` (from here on noise is
+drawn, and data sets are written) to ``released``. Only a reserved entry can become ``void``, which
+gives its cost back: nothing private is drawn before the step to ``writing``, which fails on a void
+entry. How a run ends after it, by its time, memory or errors, may depend on what was drawn: a
+writing entry without a release becomes ``lost``, and stays paid.
 
 The private choice of a program has an entry of its own, because people see the choice before the
-release, and even if no release follows: the entry is ``writing`` before the choice is drawn, and
-can no longer become void. An audit has an entry too; it costs nothing, as its output never leaves.
+release, and even if no release follows. An audit has an entry too; it costs nothing, as its output
+never leaves.
 """
 
 from __future__ import annotations
@@ -363,7 +364,7 @@ class Ledger:
         self._move(entry, ("writing", "released"), "released")
 
     def void(self, entry: str) -> None:
-        """Move an entry from reserved to void: nothing was written, and the cost is given back."""
+        """Move an entry from reserved to void: nothing was drawn, and the cost is given back."""
         self._move(entry, ("reserved",), "void")
 
     def lost(self, entry: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
@@ -18,7 +18,7 @@ from dpbayes.core.threads import one_thread
 from dpbayes.engines import Engine, SamplerSettings, get_engine
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.mechanisms import Unweighted
-from dpbayes.mechanisms.base import F_co, Fitted, Mechanism, Task
+from dpbayes.mechanisms.base import F_co, Fitted, Mechanism, Task, free
 from dpbayes.mechanisms.forecast import Forecast
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.weights import Reference
@@ -193,6 +193,7 @@ class Synthesizer(Generic[F_co]):
         *,
         allow_nonconvergence: bool = False,
         checkpoint: str | Path | None = None,
+        pay: Callable[[], None] = free,
     ) -> Fit[F_co]:
         """Fit to the records: sample the posteriors, or compute what noise will be added to.
 
@@ -205,11 +206,18 @@ class Synthesizer(Generic[F_co]):
                 the same call resumes with them and gives the result that it would have given;
                 remove it (``Checkpoint.clear``) when it is no longer needed. Chains of other
                 inputs are set aside.
+            pay: is called before each private draw of the fit, such as of an anchor or of a noisy
+                number of rows, so that a ledger can charge for it.
         Raises:
             DataError, ConvergenceError, EngineError, ProgramError.
         """
         return self._fit(
-            self.task(records, allow_nonconvergence=allow_nonconvergence, checkpoint=checkpoint)
+            self.task(
+                records,
+                allow_nonconvergence=allow_nonconvergence,
+                checkpoint=checkpoint,
+                pay=pay,
+            )
         )
 
     def refit(self, fit: Fit[Any]) -> Fit[F_co]:
@@ -233,7 +241,9 @@ class Synthesizer(Generic[F_co]):
         noise = self._noise(entropy)
         # A noisy number of rows is drawn anew, as this mechanism pays for one of its own.
         rows = self.public_rows(len(before.table), noise)
-        task = replace(before, entropy=entropy, noise=noise, checkpoint=None, rows=rows)
+        task = replace(
+            before, entropy=entropy, sealed_noise=noise, checkpoint=None, rows=rows, pay=free
+        )
         if self.schema.rows.share or rows != before.rows:
             task = replace(task, _shared={})
         return self._fit(task)
@@ -252,6 +262,7 @@ class Synthesizer(Generic[F_co]):
         *,
         allow_nonconvergence: bool = False,
         checkpoint: str | Path | None = None,
+        pay: Callable[[], None] = free,
     ) -> Task:
         """Validate the records and gather what the mechanism may use of them. Confidential."""
         table = self.table(records)
@@ -263,6 +274,8 @@ class Synthesizer(Generic[F_co]):
         if entropy is None:
             entropy = secrets.randbits(128)
         noise = self._noise(entropy)
+        if self.schema.rows.share:
+            pay()
         return Task(
             self.schema,
             table,
@@ -274,6 +287,7 @@ class Synthesizer(Generic[F_co]):
             entropy,
             stored_chains,
             allow_nonconvergence,
+            pay,
         )
 
     def table(self, records: Frame | Chunks | Table, *, show_values: bool = False) -> Table:
