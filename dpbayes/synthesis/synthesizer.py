@@ -202,7 +202,8 @@ class Synthesizer(Generic[F_co]):
                 polars or pyarrow, or in chunks, for a mechanism that counts; or the result of
                 ``table``, which is not validated again.
             allow_nonconvergence: continue although chains have not converged.
-            checkpoint: a directory for finished chains and the seed, confidential. After a crash
+            checkpoint: a directory for finished chains and the seed, confidential; used by
+                mechanisms with a model. After a crash
                 the same call resumes with them and gives the result that it would have given;
                 remove it (``Checkpoint.clear``) when it is no longer needed. Chains of other
                 inputs are set aside.
@@ -266,11 +267,10 @@ class Synthesizer(Generic[F_co]):
     ) -> Task:
         """Validate the records and gather what the mechanism may use of them. Confidential."""
         table = self.table(records)
-        original = table.original
         stored_chains, entropy = None, self.settings.seed
-        if checkpoint is not None and not isinstance(original, Chunks):  # counts have no chains
+        if checkpoint is not None and self.mechanism.needs_model:  # others have no chains
             stored_chains = Checkpoint(checkpoint)
-            entropy = stored_chains.begin(self._inputs(original), entropy)
+            entropy = stored_chains.begin(self._inputs(table.frame), entropy)
         if entropy is None:
             entropy = secrets.randbits(128)
         noise = self._noise(entropy)
@@ -324,7 +324,11 @@ class Synthesizer(Generic[F_co]):
         return max(1, int(noise.counts([n], scale_for(1, self._rows_epsilon))[0]))
 
     def _inputs(self, records: pd.DataFrame) -> dict[str, str]:
-        """Hashes of all inputs on which draws depend, by names that users know."""
+        """Hashes of all inputs on which draws depend, by names that users know.
+
+        Args:
+            records: validated records: no undeclared column affects a fit.
+        """
         # Progress and parallel chains do not change draws; the checkpoint stores the seed itself.
         settings = replace(self.settings, seed=None, progress=False, parallel_chains=None)
         model = None if self.model is None else self.model.identity()

@@ -1,5 +1,7 @@
 """The whole job from Python: what it refuses before it sees a record, and what it tells."""
 
+import json
+
 import pytest
 
 import dpbayes as dpb
@@ -341,3 +343,14 @@ def test_a_fit_that_ends_after_its_anchor_was_drawn_is_paid(
     assert list(ledger.history()["state"]) == (["lost"] if drawn else [])
     assert any("its cost counts" in line for line in said) == drawn
     assert not (tmp_path / "out" / "release").exists()
+
+
+def test_a_checkpoint_follows_declared_columns_alone(tmp_path):
+    synthesizer = releases.synthesizer()
+    inputs = []
+    for note in ("a", "b"):
+        where = tmp_path / note
+        records = releases.records().assign(note=note)
+        synthesizer.fit(records, allow_nonconvergence=True, checkpoint=where)
+        inputs.append(json.loads((where / "inputs.json").read_text())["records"])
+    assert inputs[0] == inputs[1]
