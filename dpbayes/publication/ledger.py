@@ -69,7 +69,7 @@ class Ledger:
     Every change is one serialisable transaction. SQLite needs a local disk, not a network share.
 
     Args:
-        url: file name, or SQLAlchemy URL such as ``postgresql://user@host/database``.
+        url: file name or path, or SQLAlchemy URL such as ``postgresql://user@host/database``.
     Raises:
         LedgerError: there is no ledger, permission is missing, or the ledger is damaged or of
             another version.
@@ -82,8 +82,8 @@ class Ledger:
         "Ledger: data set 'survey' has spent ε = 0 of 3 (add-remove); 3 is left."
     """
 
-    def __init__(self, url: str) -> None:
-        self._database = Database(url)
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        self._database = Database(os.fspath(url))
         self._database.require_file()
         version = self._database.version()
         if version is None:
@@ -101,7 +101,7 @@ class Ledger:
         return self._database.url
 
     @classmethod
-    def create(cls, url: str, overlap: float | None = None) -> Ledger:
+    def create(cls, url: str | os.PathLike[str], overlap: float | None = None) -> Ledger:
         """Open a ledger, and create it if there is none.
 
         Args:
@@ -114,7 +114,7 @@ class Ledger:
         """
         if overlap is not None and not 0 < overlap <= 1:
             raise LedgerError(f"overlap = {overlap!r} must lie in (0, 1].")
-        database = Database(url)
+        database = Database(os.fspath(url))
         database.make_file()
         database.create(OVERLAP if overlap is None else overlap)
         ledger = cls(url)
