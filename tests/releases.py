@@ -25,6 +25,7 @@ from dpbayes.publication import gate
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import Work
 from dpbayes.records.overlap import Identity
+from dpbayes.synthesis.fit import Fit
 from tests.conftest import make_records
 
 EPSILON = 0.1
@@ -85,7 +86,7 @@ def kill():
 def break_at(point):
     """Make the release fail at a point ``kill:NAME``, ``kill-after:NAME`` or ``full:NAME``."""
     kind, name = point.split(":")
-    owner = next(o for o in (Ledger, gate, Work, Path) if hasattr(o, name))
+    owner = next(o for o in (Ledger, gate, Work, Path, Fit) if hasattr(o, name))
     original = getattr(owner, name)
 
     def broken(*args, **kwargs):

@@ -28,7 +28,7 @@ from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.fit import PosteriorFit
 from dpbayes.plots import charts
 from dpbayes.privacy.accounting import stated
-from dpbayes.publication.gate import release_into, report_into
+from dpbayes.publication.gate import bill_of, release_into, report_into
 from dpbayes.publication.output import Output, held
 from dpbayes.publication.terms import Terms
 from dpbayes.report.tables import comparison_table
@@ -114,8 +114,9 @@ def run_demo(*, quick: bool = False, progress: bool = False, out: Path | None = 
     with held(out) as output:
         demo = _compare(records, schema, settings)
         synthesizer = Synthesizer(schema, Anchored(EPSILON), EARNINGS_MODEL, settings=settings)
-        fit = synthesizer.fit(records)
-        report_into(output, fit, release_into(output, fit, Terms()))
+        fit, terms = synthesizer.fit(records), Terms()
+        bill = bill_of(output, fit.guarantee, fit.task.table, terms)
+        report_into(output, fit, release_into(output, fit, terms, bill))
         _write(demo, output)
     return demo
 

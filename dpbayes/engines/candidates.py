@@ -29,6 +29,7 @@ POINTS = 10_000
 OF_TERMS = {"weights", "anchor", "clip_lower", "clip_upper", "divergence"}
 MOST_POINTS = 10_000_000  # their parameters and weights are held in memory
 UNIT = 2.0**-30  # terms are whole multiples of it, so that their sums are exact
+MOST_SUM = 2**62  # larger sums are clipped to it, so that 64-bit integers hold them
 LOWEST = -(2.0**22)  # lower log weights are raised to it: a probability of exp(-4e6)
 
 
@@ -220,7 +221,8 @@ class _Records:
     ) -> Ints:
         """Sum clip(weight (f - anchor), low, high) - low over records, in ``UNIT``: shape (K,).
 
-        Each sum is between 0 and n (high - low), wherever the window lies.
+        Each sum is between 0 and n (high - low), wherever the window lies. It is exact, and clipped
+        to ``MOST_SUM``: a record raises a clipped sum by no less than 0 and no more than its term.
 
         Args:
             points: shape (K, d), unconstrained. The coordinates follow the public number of rows,
@@ -233,12 +235,12 @@ class _Records:
         terms = [np.split(values, cuts) for values in (weights, anchor)]
 
         def evaluate(part: Floats) -> Ints:
-            total = np.zeros(len(part), dtype=np.int64)
+            total = np.zeros(len(part), dtype=object)  # Python's integers, which have no limit
             for (block, counts), alpha, h in zip(self._blocks, *terms, strict=True):
                 fs = block.log_lik_at(part, strict=self._strict)
                 for k, f in enumerate(fs):
-                    total[k] += _clipped(f, alpha, h, low, high) @ counts
-            return total
+                    total[k] += _exact_sum(_clipped(f, alpha, h, low, high), counts)
+            return np.asarray(np.minimum(total, MOST_SUM), dtype=np.int64)
 
         return by_parts(evaluate, points)
 
@@ -250,6 +252,13 @@ class _Records:
         fs = (block.log_lik_at(points, strict=strict) for block, _ in self._blocks)
         by_point = zip(*fs, strict=True)
         return (np.concatenate(parts) for parts in by_point)
+
+
+def _exact_sum(terms: Ints, counts: Ints) -> int:
+    """Sum terms of 0 or more with their multiplicities, which may exceed 64 bits."""
+    if int(terms.max(initial=0)) * int(counts.sum()) >= MOST_SUM:
+        return int(terms.astype(object) @ counts.astype(object))
+    return int(terms @ counts)
 
 
 def _clipped(f: Vector, alpha: Vector, anchor: Vector, low: float, high: float) -> Ints:

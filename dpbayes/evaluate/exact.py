@@ -279,7 +279,7 @@ def _task(synthesizer: Synthesizer[Any], base: Task, table: pd.DataFrame, noise:
     rows = base.rows  # a public number of rows stays fixed, and all facts that depend on it
     if synthesizer.schema.rows.share:
         rows = synthesizer.public_rows(len(table), noise)
-    return replace(base.of(table), rows=rows, noise=noise)
+    return replace(base.of(table), rows=rows, sealed_noise=noise)
 
 
 def _run(

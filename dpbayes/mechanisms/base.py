@@ -51,6 +51,10 @@ NO_DRAWS = (
 )
 
 
+def free() -> None:
+    """Pay nothing: no ledger accounts for the private draws of a fit."""
+
+
 @dataclass(frozen=True)
 class Task:
     """Records to be protected, and what a mechanism may use to model them. Confidential.
@@ -62,10 +66,11 @@ class Task:
             derived; it equals n only where n is public.
         model: the Stan model, for mechanisms that need one.
         engine, settings: the sampler and its settings, for mechanisms that draw from posteriors.
-        noise: the noise of private choices that a fit makes.
+        sealed_noise: the noise of private choices that a fit makes; take ``noise``.
         entropy: the seed of every other random number of the fit; as secret as the records.
         checkpoint: storage of finished chains, or None.
         allow_nonconvergence: continue although chains have not converged.
+        pay: is called before each private draw of a fit: a job spends its ledger entry there.
 
     Examples:
         >>> import dpbayes as dpb
@@ -84,11 +89,18 @@ class Task:
     model: Model | None
     engine: Engine
     settings: SamplerSettings
-    noise: Noise
+    sealed_noise: Noise
     entropy: int
     checkpoint: Checkpoint | None = None
     allow_nonconvergence: bool = False
+    pay: Callable[[], None] = field(default=free, repr=False, compare=False)
     _shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def noise(self) -> Noise:
+        """Noise of a private choice that the fit is about to make, which is paid for first."""
+        self.pay()
+        return self.sealed_noise
 
     @property
     def records(self) -> pd.DataFrame:
@@ -141,6 +153,7 @@ class Fitted(ABC, Generic[Output]):
     Attributes:
         settings: the public settings that a release reports.
         synthesised: columns whose values are synthetic.
+        shows_posterior: a release holds a posterior (``posterior_of``).
 
     Examples:
         >>> import dpbayes as dpb
@@ -154,6 +167,7 @@ class Fitted(ABC, Generic[Output]):
 
     settings: Mapping[str, Any]
     synthesised: tuple[Column, ...]
+    shows_posterior: ClassVar[bool] = False
 
     @abstractmethod
     def draw_private(self, noise: Noise) -> Output:

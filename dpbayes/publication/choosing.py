@@ -5,10 +5,8 @@ of the choice. It therefore has a ledger entry of its own, which is never void o
 drawn. The outcome stays in OUT/confidential until the release is there: the same command, repeated
 after a crash, continues with the choice that was paid for.
 
-Private draws inside a fit are paid for by the release's entry. A noisy number of rows decides how
-many bins and groups there are, and so whether the fit fails: a job reserves the entry before it is
-drawn, and a fit that fails is paid for. The anchor of two stages is shown by the release alone: its
-entry is made before the release is drawn, and without a release nothing is owed.
+Private draws inside a fit, of an anchor or a noisy number of rows, are paid for by the release's
+entry, before they are drawn: a fit that ends because of them is paid for (``Bill.spend``).
 """
 
 from __future__ import annotations

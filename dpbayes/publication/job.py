@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,11 +134,12 @@ class Job:
             say: receives messages: the program chosen, chains of an earlier run, a missing ledger,
                 an incomplete confidential report.
         Raises:
-            DataError, ConvergenceError, EngineError, ProgramError: as ``Synthesizer.fit``.
+            DataError, ConvergenceError, EngineError, ProgramError: as ``Synthesizer.fit``. If the
+                cost counts because noise had been drawn, a message says so.
             BudgetError, LedgerError, OutputError: as ``publish``, and before the fit if possible.
         """
         # Imported here: it draws figures, and matplotlib takes long to import.
-        from dpbayes.publication.gate import paid_fit, release_into, report_into
+        from dpbayes.publication.gate import bill_of, release_into, report_into
 
         table = self._validated(records)
         for text in self._warnings(len(table)):
@@ -147,20 +147,16 @@ class Job:
         with held(self.out) as output:
             chosen = self._chosen(table, output, say)
             synthesizer, terms = self._having_chosen(chosen), self._terms(chosen)
-            make = functools.partial(
-                synthesizer.fit,
-                table,
-                allow_nonconvergence=self.allow_nonconvergence,
-                checkpoint=output.checkpoint,
-            )
-            reserved = None
-            if synthesizer.schema.rows.share:
-                claim, identity = synthesizer.guarantee(), identity_of(table)
-                fit, reserved = paid_fit(output, make, claim, identity, terms, say)
-            else:
-                fit = make()
-            _say_what_was_kept(fit, say)
-            release = release_into(output, fit, terms, say, reserved)
+            bill = bill_of(output, synthesizer.guarantee(), table, terms)
+            with bill.settled(say):
+                fit = synthesizer.fit(
+                    table,
+                    allow_nonconvergence=self.allow_nonconvergence,
+                    checkpoint=output.checkpoint,
+                    pay=bill.spend,
+                )
+                _say_what_was_kept(fit, say)
+                release = release_into(output, fit, terms, bill, say)
             if self.candidates[0].schema.rows.share:  # a noisy number has now been paid for
                 for text in fit.outlook.warnings:
                     say(WARNING + text)

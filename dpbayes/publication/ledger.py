@@ -2,14 +2,15 @@
 
 It is confidential: it holds the salts of the fingerprints of records.
 
-An entry goes from ``reserved`` (its cost counts from here on) to ``writing`` (from here on data
-sets may exist outside memory) to ``released``. Only a reserved entry can become ``void``, which
-gives its cost back: no byte of a data set is written before the step to ``writing``, which fails
-on a void entry. A writing entry whose release cannot be found becomes ``lost``: it stays paid.
+An entry goes from ``reserved`` (its cost counts from here on) to ``writing`` (from here on noise is
+drawn, and data sets are written) to ``released``. Only a reserved entry can become ``void``, which
+gives its cost back: nothing private is drawn before the step to ``writing``, which fails on a void
+entry. How a run ends after it, by its time, memory or errors, may depend on what was drawn: a
+writing entry without a release becomes ``lost``, and stays paid.
 
 The private choice of a program has an entry of its own, because people see the choice before the
-release, and even if no release follows: the entry is ``writing`` before the choice is drawn, and
-can no longer become void. An audit has an entry too; it costs nothing, as its output never leaves.
+release, and even if no release follows. An audit has an entry too; it costs nothing, as its output
+never leaves.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Ledger:
     Every change is one serialisable transaction. SQLite needs a local disk, not a network share.
 
     Args:
-        url: file name, or SQLAlchemy URL such as ``postgresql://user@host/database``.
+        url: file name or path, or SQLAlchemy URL such as ``postgresql://user@host/database``.
     Raises:
         LedgerError: there is no ledger, permission is missing, or the ledger is damaged or of
             another version.
@@ -81,8 +82,8 @@ class Ledger:
         "Ledger: data set 'survey' has spent ε = 0 of 3 (add-remove); 3 is left."
     """
 
-    def __init__(self, url: str) -> None:
-        self._database = Database(url)
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        self._database = Database(os.fspath(url))
         self._database.require_file()
         version = self._database.version()
         if version is None:
@@ -100,7 +101,7 @@ class Ledger:
         return self._database.url
 
     @classmethod
-    def create(cls, url: str, overlap: float | None = None) -> Ledger:
+    def create(cls, url: str | os.PathLike[str], overlap: float | None = None) -> Ledger:
         """Open a ledger, and create it if there is none.
 
         Args:
@@ -113,7 +114,7 @@ class Ledger:
         """
         if overlap is not None and not 0 < overlap <= 1:
             raise LedgerError(f"overlap = {overlap!r} must lie in (0, 1].")
-        database = Database(url)
+        database = Database(os.fspath(url))
         database.make_file()
         database.create(OVERLAP if overlap is None else overlap)
         ledger = cls(url)
@@ -363,7 +364,7 @@ class Ledger:
         self._move(entry, ("writing", "released"), "released")
 
     def void(self, entry: str) -> None:
-        """Move an entry from reserved to void: nothing was written, and the cost is given back."""
+        """Move an entry from reserved to void: nothing was drawn, and the cost is given back."""
         self._move(entry, ("reserved",), "void")
 
     def lost(self, entry: str) -> None:

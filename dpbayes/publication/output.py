@@ -280,7 +280,7 @@ class Work:
         return self.out / f"{_WORK}{self.entry}"
 
     def allocate(self, sizes: Mapping[str, int]) -> None:
-        """Allocate files on the disk, so that a full disk is noticed before payment.
+        """Allocate files on the disk, so that a full disk is noticed before the cost is spent.
 
         Args:
             sizes: bytes by name. They depend on public facts only: anybody may see them, although

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dpbayes.core.errors import LedgerError
+from dpbayes.core.interrupts import uninterrupted
 from dpbayes.privacy.guarantee import Guarantee
 from dpbayes.publication.ledger import Kind, Ledger
 from dpbayes.records.overlap import Identity
@@ -64,27 +65,17 @@ class Payment:
         if self.ledger is not None:
             self.ledger.writing(self.entry)
 
-    @contextlib.contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count the cost if the block fails, as the failure may depend on a private draw.
-
-        A signal does not depend on one.
-        """
-        try:
-            yield
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            if self.ledger is not None:
-                self.ledger.writing(self.entry)
-                self.ledger.lost(self.entry)
-            raise
-
     def void(self) -> None:
         """Give the cost back, if possible."""
         if self.ledger is not None:
             with contextlib.suppress(LedgerError):  # the entry stays reserved, and counts
                 self.ledger.void(self.entry)
+
+    def lost(self) -> None:
+        """Close the entry without an output, if possible; its cost counts."""
+        if self.ledger is not None:
+            with contextlib.suppress(LedgerError):  # the entry stays in writing, and counts
+                self.ledger.lost(self.entry)
 
     def released(self, where: str) -> None:
         """Close the entry, as its output is in place.
@@ -103,3 +94,72 @@ class Payment:
                 f"{where} and counts, but its entry could not be closed: {error} Run `dpbayes "
                 "ledger resolve` later."
             ) from None
+
+
+@dataclass
+class Bill:
+    """What a release owes: reserved when it is known, and spent before the first noise is drawn.
+
+    Attributes:
+        payment: the ledger entry.
+        owed: guarantee of all data sets.
+        identity: computes the identity of the records.
+        out: folder of the release.
+        state: how far the payment is; ``written`` once files of the release may exist.
+    """
+
+    payment: Payment
+    owed: Guarantee
+    identity: Callable[[], Identity]
+    out: Path
+    state: Literal["open", "reserved", "spent", "written"] = "open"
+
+    @property
+    def reminder(self) -> str:
+        """Sentence for error messages once the cost counts; empty before, or without a ledger."""
+        return self.payment.reminder if self.state in ("spent", "written") else ""
+
+    def reserve(self) -> None:
+        """Reserve the cost, unless that was done.
+
+        Raises:
+            BudgetError, LedgerError: nothing was recorded.
+        """
+        if self.state == "open":
+            identity = self.identity()
+            with uninterrupted():
+                self.payment.reserve(self.owed, identity, self.out)
+                self.state = "reserved"
+
+    def spend(self) -> None:
+        """Reserve the cost and spend it, unless that was done. Call it before any private draw.
+
+        Whatever is drawn afterwards, and however the run ends because of it, the cost counts: time,
+        memory and errors may all depend on what was drawn.
+        """
+        self.reserve()
+        if self.state == "reserved":
+            with uninterrupted():
+                self.payment.writing()
+                self.state = "spent"
+
+    @contextlib.contextmanager
+    def settled(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Settle the bill if the block fails: give the cost back, or say that it counts.
+
+        Once files may exist, the entry is left as it is: ``resolve`` decides.
+        """
+        try:
+            yield
+        except BaseException:
+            with uninterrupted(look=False):
+                if self.state == "reserved":
+                    self.payment.void()
+                elif self.state == "spent":
+                    self.payment.lost()
+                    if self.payment.ledger is not None:
+                        say(
+                            "The run ended after private noise had been drawn for it: its cost "
+                            f"counts (ledger entry {self.payment.entry})."
+                        )
+            raise

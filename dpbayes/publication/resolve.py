@@ -27,10 +27,10 @@ class Resolution:
 def resolve(ledger: Ledger, entry: str | None = None) -> list[Resolution]:
     """Finish or void what crashed releases and choices left behind.
 
-    ``reserved`` becomes ``void``: its process asks the ledger before it writes the first byte, or
-    draws a choice, and is refused from now on. ``writing`` becomes ``released`` if all files are
-    complete, or if a choice was saved; otherwise ``lost``: the cost counts, because nobody can
-    prove that the data were not seen.
+    ``reserved`` becomes ``void``: its process asks the ledger before it draws anything private, and
+    is refused from now on. ``writing`` becomes ``released`` if all files are complete, or if a
+    choice was saved; otherwise ``lost``: the cost counts, because the data may have been seen, and
+    how the run ended may depend on them.
 
     Args:
         ledger: the ledger.
@@ -51,10 +51,10 @@ def _resolve(ledger: Ledger, entry: Entry, *, forced: bool) -> Resolution:
     if not forced and (reason := _why_not(entry)):
         return Resolution(entry, None, reason)
     work = Work(entry.directory, entry.id)
-    if entry.state == "reserved":  # no lock is needed: this stops a slow writer too
+    if entry.state == "reserved":  # no lock is needed: this stops a slow process too
         ledger.void(entry.id)
         work.discard()
-        return Resolution(entry, "void", "nothing had been written; the cost was given back")
+        return Resolution(entry, "void", "nothing had been drawn; the cost was given back")
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(as_output_error(entry.directory, "It was left as it is."))

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from dpbayes.core.lazy import pd
 from dpbayes.records.chunks import ChunkedTable, Chunks, InMemoryTable, Table, nothing
-from dpbayes.records.fingerprint import SUMS, cell_texts, content_sum, row_texts, sum_digest
+from dpbayes.records.fingerprint import (
+    SUMS,
+    cell_texts,
+    content_sum,
+    encoded,
+    row_texts,
+    sum_digest,
+)
 from dpbayes.records.overlap import (
     DISTINCT,
     FEWEST,
@@ -122,7 +129,7 @@ def _traced(schema: Schema, key: bytes, part: pd.DataFrame) -> ChunkSketch:
 
 def _hashed(key: bytes, texts: list[str]) -> Hashes:
     """Smallest keyed hashes of distinct elements, hashed as first occurrences in ``Sketch.of``."""
-    keyed = (hmac.digest(key, f"{text}\x1d0".encode(), "sha256")[:8] for text in set(texts))
+    keyed = (hmac.digest(key, encoded(f"{text}\x1d0"), "sha256")[:8] for text in set(texts))
     return _smallest(np.frombuffer(b"".join(keyed), "<u8").astype(np.uint64))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbayes.core.lazy import pd
-from dpbayes.records.fingerprint import cell_texts
+from dpbayes.records.fingerprint import cell_texts, encoded
 
 MOST_NAMED = 96  # sets whose columns count by name and value
 MOST_UNNAMED = 32  # sets whose columns count by value alone, for columns that were renamed
@@ -82,10 +82,10 @@ class _Column:
     def of(cls, column: pd.Series, name: str, key: bytes) -> _Column:
         codes, levels = pd.factorize(column, use_na_sentinel=False)
         texts = cell_texts(pd.Series(levels))
-        keyed = b"".join(hmac.digest(key, text.encode(), "sha256")[:8] for text in texts)
+        keyed = b"".join(hmac.digest(key, encoded(text), "sha256")[:8] for text in texts)
         hashes = np.frombuffer(keyed, "<u8").astype(np.uint64)
         shares = np.bincount(codes) / len(codes)
-        of_name = hmac.digest(key, b"name\x1d" + name.encode(), "sha256")[:8]
+        of_name = hmac.digest(key, b"name\x1d" + encoded(name), "sha256")[:8]
         number = np.uint64(int.from_bytes(of_name, "little"))
         return cls(number, hashes[codes], len(levels), float(shares @ shares))
 

@@ -26,7 +26,7 @@ def content_digest(records: pd.DataFrame) -> bytes:
     names, rows = row_texts(records)
     digest = hashlib.sha256(names)
     for row in sorted(rows):
-        digest.update(b"\x1e" + row.encode())
+        digest.update(b"\x1e" + encoded(row))
     return digest.digest()
 
 
@@ -41,7 +41,7 @@ def content_sum(records: pd.DataFrame) -> int:
     total = 0
     for row in rows:
         digest = start.copy()
-        digest.update(b"\x1e" + row.encode())
+        digest.update(b"\x1e" + encoded(row))
         total += int.from_bytes(digest.digest())
     return total % SUMS
 
@@ -57,6 +57,11 @@ def row_texts(records: pd.DataFrame) -> tuple[bytes, list[str]]:
     table = records.set_axis(list(map(str, records.columns)), axis="columns")
     cells = [cell_texts(table[name]) for name in names]
     return json.dumps(names).encode(), ["\x1f".join(row) for row in zip(*cells, strict=True)]
+
+
+def encoded(text: str) -> bytes:
+    """Encode any text of Python, such as half of an emoji that was cut, which UTF-8 refuses."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def salted(salt: str, digest: bytes) -> str:
@@ -84,10 +89,22 @@ def cell_texts(column: pd.Series) -> list[str]:
         numbers = column.to_numpy(dtype=float)
         return ["" if math.isnan(x) else repr(x) for x in numbers.tolist()]
     # Convert each distinct value once: equal values of different types have the same text.
-    codes, values = pd.factorize(column)
+    try:
+        codes, values = pd.factorize(column)
+    except TypeError:  # lists and the like have no hash
+        codes, values = pd.factorize(pd.Series(list(map(_hashable, column)), dtype=object))
     written = pd.Series([level_text(value) for value in values], dtype=object)
     known = pd.to_numeric(written, errors="coerce").astype(float).tolist()
     texts = [
         text if math.isnan(x) else repr(x) for text, x in zip(written.tolist(), known, strict=True)
     ]
     return [texts[code] if code >= 0 else "" for code in codes.tolist()]
+
+
+def _hashable(value: object) -> object:
+    """The value, or a text in its place if it is a list or the like, which has no hash."""
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dpbayes.core.frames import as_frame
 from dpbayes.core.lazy import pd
 from dpbayes.records.column_sets import hashed_sets
-from dpbayes.records.fingerprint import cell_texts, content_digest, content_sum, sum_digest
+from dpbayes.records.fingerprint import cell_texts, content_digest, content_sum, encoded, sum_digest
 from dpbayes.records.shapes import shapes
 
 Kind = Literal["rows", "column", "set", "shape"]
@@ -123,7 +123,7 @@ class Sketch:
         key = bytes.fromhex(salt)
         counted = pd.Series(elements, dtype=object)
         before = counted.groupby(counted, sort=False).cumcount().tolist()
-        texts = (f"{text}\x1d{k}".encode() for text, k in zip(elements, before, strict=True))
+        texts = (encoded(f"{text}\x1d{k}") for text, k in zip(elements, before, strict=True))
         keyed = b"".join(hmac.digest(key, text, "sha256")[:8] for text in texts)
         hashes = np.frombuffer(keyed, "<u8").astype(np.uint64)
         hashes.sort()

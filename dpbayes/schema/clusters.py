@@ -73,7 +73,7 @@ class Cluster:
         """
         nameless, names = self._names(records)
         keyed = functools.partial(hashlib.blake2b, digest_size=8, key=key)
-        digests = b"".join(keyed(name.encode()).digest() for name in names)
+        digests = b"".join(keyed(name.encode("utf-8", "surrogatepass")).digest() for name in names)
         return nameless, np.frombuffer(digests, "<i8")
 
     def check_chunks(self, chunks: Iterable[tuple[int, Ints]]) -> None:

@@ -79,6 +79,8 @@ class Rule:
         part: the parsed expression.
         defined: ``(name, value)`` if the rule computes a numeric column from others.
         constants: numbers and days in the rule.
+        equations: names of the columns in each equation that always holds, on its own or joined to
+            others by ``and``.
     """
 
     text: str
@@ -86,6 +88,7 @@ class Rule:
     part: Part
     defined: tuple[str, Part] | None = None
     constants: tuple[float, ...] = ()
+    equations: tuple[frozenset[str], ...] = ()
 
     @classmethod
     def parse(cls, text: str, columns: Mapping[str, Column]) -> Rule:
@@ -104,7 +107,8 @@ class Rule:
                 f"{where} must compare columns, for example 'age >= 16 or married == \"no\"'."
             )
         names = tuple(name for name in columns if name in part.names)
-        return cls(text, names, part, reader.definition, tuple(sorted(reader.constants)))
+        constants, equations = tuple(sorted(reader.constants)), tuple(reader.equations)
+        return cls(text, names, part, reader.definition, constants, equations)
 
     def true(self, values: Values) -> Mask:
         """Mask of records where the rule is true and no value is missing, shape (n,).
@@ -158,6 +162,7 @@ class _RuleReader:
         self._where, self._columns = where, columns
         self.definition: tuple[str, Part] | None = None
         self.constants: set[float] = set()
+        self.equations: list[frozenset[str]] = []
         self._depth = 0
 
     def read(self, text: str) -> Part:
@@ -165,7 +170,7 @@ class _RuleReader:
 
         try:
             tree = _parser().parse(text)
-            return self._part(tree, top=True)
+            return self._part(tree, top=True, holds=True)
         except LarkError as error:
             column = getattr(error, "column", None)
             at = f" at character {column}" if isinstance(column, int) and column > 0 else ""
@@ -177,16 +182,16 @@ class _RuleReader:
         except RecursionError:
             raise SchemaError(f"{self._where} is nested too deeply.") from None
 
-    def _part(self, tree: Any, top: bool = False) -> Part:
+    def _part(self, tree: Any, top: bool = False, holds: bool = False) -> Part:
         if self._depth > DEEPEST:
             raise self._fail(f"more than {DEEPEST} operators are nested")
         self._depth += 1
         try:
-            return self._made(tree, top)
+            return self._made(tree, top, holds)
         finally:
             self._depth -= 1
 
-    def _made(self, tree: Any, top: bool) -> Part:
+    def _made(self, tree: Any, top: bool, holds: bool) -> Part:
         kind, children = str(tree.data), list(tree.children)
         if kind == "literal":
             return self._literal(str(children[0]))
@@ -208,8 +213,12 @@ class _RuleReader:
             signs = [str(sign) for sign in children[1::2]]
             if top and signs == ["=="]:
                 self.definition = self._defined(*parts)
+            if holds:
+                pairs = zip(parts, signs, parts[1:], strict=False)
+                self.equations += [a.names | b.names for a, sign, b in pairs if sign == "=="]
             return self._compared(parts, signs)
-        operands = [self._truth(self._part(child)) for child in children]
+        holds = holds and kind == "both"
+        operands = [self._truth(self._part(child, holds=holds)) for child in children]
         names = frozenset().union(*(part.names for part in operands))
         values = [part.value for part in operands]
         if kind == "denied":

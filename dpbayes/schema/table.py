@@ -44,7 +44,8 @@ class Schema:
         cluster: identifier of persons, if a person may have several records.
 
     Raises:
-        SchemaError: a column is public, which shows the number of records, but ``rows`` is not.
+        SchemaError: a column is public, which shows the number of records, but ``rows`` is not; or
+            public columns tell the values of a confidential one by a rule.
 
     Examples:
         >>> import dpbayes as dpb
@@ -77,6 +78,31 @@ class Schema:
                 'it is, which shows the number of records. Declare rows = "public", or make the '
                 "public columns confidential."
             )
+        self._refuse_told()
+
+    def _refuse_told(self) -> None:
+        """Raise SchemaError if public columns tell values of confidential ones, by a rule.
+
+        Conditions other than equations narrow values down, by public knowledge; they are allowed.
+        """
+        secret = {column.name for column in self.columns.values() if not column.public}
+        for name, rule in self.asked.items():
+            told = [other for other in rule.names if other in secret]
+            if name not in secret and told:
+                raise SchemaError(
+                    f"column {name!r} is public, and where it has a value tells of the "
+                    f"confidential column {told[0]!r}, by only_if = {rule.text!r}. Declare "
+                    f"{told[0]!r} public, or make {name!r} confidential."
+                )
+        for rule in self.kept:
+            for names in rule.equations:
+                told = sorted(names & secret)
+                if len(told) == 1 and len(names) > 1:
+                    raise SchemaError(
+                        f"rule {rule.text!r}: the confidential column {told[0]!r} follows from "
+                        "public columns alone, and would be released as it is. Declare it public, "
+                        "make one of the others confidential, or leave it out of the schema."
+                    )
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> Schema:

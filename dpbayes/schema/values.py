@@ -16,6 +16,7 @@ NO_FIELD = ("", "NaN", "nan")  # fields of a file that are missing values, never
 # R writes missing values as NA, Stata and SAS as a point. A declared level takes precedence, such
 # as "NA" for Namibia.
 WRITTEN = ("NA", ".")
+MOST_BITS = 2**13  # of whole numbers that are written in decimal digits
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)\.0+")
 _TRUTH = {"true": "1", "false": "0"}
 
@@ -26,9 +27,12 @@ def level_text(value: object) -> str:
         return str(int(value))
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        return f"{value:#x}"  # Python refuses to write so many decimal digits
     text = str(value).strip()
     if _WHOLE.fullmatch(text):
-        return str(int(text.partition(".")[0]))
+        whole = text.partition(".")[0]
+        return "0" if whole == "-0" else whole
     return _TRUTH.get(text.lower(), text)
 
 

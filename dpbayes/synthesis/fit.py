@@ -193,10 +193,55 @@ class Fit(Generic[F_co]):
             GuaranteeError: the mechanism's claim is weaker than ``accept``; bad arguments; OpenDP
                 is missing and there is no seed.
         """
+        empty = self.empty_release(datasets, accept=accept, delta=delta, rows=rows)
+        return self.filled(empty, seed)
+
+    def empty_release(
+        self,
+        datasets: int = 1,
+        *,
+        accept: Basis = "strict",
+        delta: float | None = None,
+        rows: int | None = None,
+    ) -> Release:
+        """The release that ``sample`` would give, with data sets of no rows: nothing is drawn.
+
+        Args:
+            datasets, accept, delta, rows: as in ``sample``.
+        Raises:
+            GuaranteeError, ConvergenceError: as ``sample``.
+        """
         claim = self.check_sample(datasets, accept=accept, delta=delta, rows=rows)
-        notes = self.outlook.notes  # before anything private is drawn
-        rows = self.task.rows if rows is None else rows
+        model = self.task.model
+        no_rows = pd.DataFrame(
+            columns=[
+                name
+                for name, column in self.task.schema.columns.items()
+                if column.public or column in self.synthesised
+            ]
+        )
+        return Release(
+            datasets=(no_rows,) * datasets,
+            guarantee=claim,
+            program=None if model is None else model.program.name,
+            program_sha256=None if model is None else model.program.sha256,
+            versions={**versions("dpbayes"), **self.fitted.versions()},
+            settings=self._settings(self.task.rows if rows is None else rows),
+            schema=self.task.schema,
+            notes=self.outlook.notes,
+            program_text=model.program.text if model is not None and model.generated else None,
+        )
+
+    @one_thread()
+    def filled(self, empty: Release, seed: int | None = None) -> Release:
+        """Draw the data sets of an ``empty_release`` of this fit. This spends ε.
+
+        Args:
+            empty: a release without rows.
+            seed: as in ``sample``.
+        """
         noise = SecureNoise() if seed is None else StudyNoise(seed)
+        datasets, rows = len(empty.datasets), empty.settings["rows"]
         shared = self._shared(datasets)
         outputs = self.fitted.draw_outputs(-(-datasets // shared), noise)
         frames = []
@@ -206,22 +251,16 @@ class Fit(Generic[F_co]):
                 output = next(outputs)
             synthetic = self.fitted.synthetic(output, rows, noise.rng)
             frames.append(assemble(self.task.schema, self.task.table.public, synthetic, noise.rng))
-        model, seeded = self.task.model, self.task.settings.seed
-        return Release(
+        seeded = self.task.settings.seed is not None
+        return replace(
+            empty,
             datasets=tuple(frames),
-            guarantee=claim,
-            program=None if model is None else model.program.name,
-            program_sha256=None if model is None else model.program.sha256,
-            versions={**versions("dpbayes"), **self.fitted.versions()},
-            settings=self._settings(rows, noise.name if seeded is None else StudyNoise.name),
-            releasable=noise.releasable and seeded is None,
-            schema=self.task.schema,
-            notes=notes,
-            program_text=model.program.text if model is not None and model.generated else None,
+            settings={**empty.settings, "noise": StudyNoise.name if seeded else noise.name},
+            releasable=noise.releasable and not seeded,
             posterior=self.fitted.posterior_of(output),
         )
 
-    def _settings(self, rows: int, noise: str) -> dict[str, Any]:
+    def _settings(self, rows: int) -> dict[str, Any]:
         """Settings that a release reports; public."""
         return {
             **self.fitted.settings,
@@ -229,7 +268,7 @@ class Fit(Generic[F_co]):
             **({"n": len(self.task.table)} if self.task.schema.rows.public else {}),
             "public_rows": self.task.rows,
             "synthesised": [column.name for column in self.synthesised],
-            "noise": noise,
+            "noise": SecureNoise.name,
         }
 
     def check_sample(

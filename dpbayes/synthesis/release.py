@@ -84,17 +84,15 @@ class Release:
             GuaranteeError: the noise was seeded, for a study.
             OutputError: a format that cannot be written.
         """
-        file_writer = writer(file_format)
         if not self.releasable:
             raise GuaranteeError(
                 "not for release: its noise came from a seeded generator. Sample without a seed."
             )
-        data = {
-            f"synthetic_{i}{file_writer.endings[0]}": file_writer.write(frame, self.schema)
-            for i, frame in enumerate(self.datasets, start=1)
-        }
+        write = writer(file_format).write
+        contents = [write(frame, self.schema) for frame in self.datasets]
         if self.program_text is not None:
-            data[f"{self.program}.stan"] = self.program_text.encode()
+            contents.append(self.program_text.encode())
+        data = dict(zip(self.names(file_format), contents, strict=True))
         if self.posterior is not None:
             from arviz_base import dataset_to_dataframe  # slow to import
 
@@ -102,6 +100,17 @@ class Release:
             for place, name in enumerate(("chain", "draw")):
                 draws.insert(place, name, [index[place] for index in draws.index])
             data[POSTERIOR] = draws.to_csv(index=False, float_format="%.8g").encode()
+        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in data.items()}
+        return {**data, STATEMENT: self.statement(hashes)}
+
+    def names(self, file_format: str = CSV) -> list[str]:
+        """Names of the files of data sets, and of a program that dpbayes generated."""
+        ending = writer(file_format).endings[0]
+        data = [f"synthetic_{i}{ending}" for i in range(1, len(self.datasets) + 1)]
+        return data if self.program_text is None else [*data, f"{self.program}.stan"]
+
+    def statement(self, hashes: Mapping[str, str]) -> bytes:
+        """Content of guarantee.json, given the hashes of the other files by name."""
         statement = {
             **self.guarantee.to_dict(),
             "program": self.program and {"name": self.program, "sha256": self.program_sha256},
@@ -109,13 +118,13 @@ class Release:
             "settings": dict(self.settings),
             "levels": {name: list(levels) for name, levels in self.levels.items()},
             "notes": list(self.notes),
-            "files": {name: hashlib.sha256(content).hexdigest() for name, content in data.items()},
+            "files": dict(hashes),
         }
         statement["accounted"] = self.ledger is not None
         statement["ledger"] = None if self.ledger is None else dict(self.ledger)
         # NaN is not valid JSON, and other programs would refuse the file.
         text = json.dumps(statement, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        return {**data, STATEMENT: text.encode()}
+        return text.encode()
 
     @staticmethod
     def entry_of(directory: Path) -> str | None:

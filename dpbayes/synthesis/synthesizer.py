@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from dpbayes.core.threads import one_thread
 from dpbayes.engines import Engine, SamplerSettings, get_engine
 from dpbayes.engines.checkpoint import Checkpoint
 from dpbayes.mechanisms import Unweighted
-from dpbayes.mechanisms.base import F_co, Fitted, Mechanism, Task
+from dpbayes.mechanisms.base import F_co, Fitted, Mechanism, Task, free
 from dpbayes.mechanisms.forecast import Forecast
 from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.mechanisms.posterior.weights import Reference
@@ -240,6 +240,7 @@ class Synthesizer(Generic[F_co]):
         *,
         allow_nonconvergence: bool = False,
         checkpoint: str | Path | None = None,
+        pay: Callable[[], None] = free,
     ) -> Fit[F_co]:
         """Fit to the records: sample the posteriors, or compute what noise will be added to.
 
@@ -248,15 +249,23 @@ class Synthesizer(Generic[F_co]):
                 polars or pyarrow, or in chunks, for a mechanism that counts; or the result of
                 ``table``, which is not validated again.
             allow_nonconvergence: continue although chains have not converged.
-            checkpoint: a directory for finished chains and the seed, confidential. After a crash
+            checkpoint: a directory for finished chains and the seed, confidential; used by
+                mechanisms with a model. After a crash
                 the same call resumes with them and gives the result that it would have given;
                 remove it (``Checkpoint.clear``) when it is no longer needed. Chains of other
                 inputs are set aside.
+            pay: is called before each private draw of the fit, such as of an anchor or of a noisy
+                number of rows, so that a ledger can charge for it.
         Raises:
             DataError, ConvergenceError, EngineError, ProgramError.
         """
         return self._fit(
-            self.task(records, allow_nonconvergence=allow_nonconvergence, checkpoint=checkpoint)
+            self.task(
+                records,
+                allow_nonconvergence=allow_nonconvergence,
+                checkpoint=checkpoint,
+                pay=pay,
+            )
         )
 
     def refit(self, fit: Fit[Any]) -> Fit[F_co]:
@@ -280,7 +289,9 @@ class Synthesizer(Generic[F_co]):
         noise = self._noise(entropy)
         # A noisy number of rows is drawn anew, as this mechanism pays for one of its own.
         rows = self.public_rows(len(before.table), noise)
-        task = replace(before, entropy=entropy, noise=noise, checkpoint=None, rows=rows)
+        task = replace(
+            before, entropy=entropy, sealed_noise=noise, checkpoint=None, rows=rows, pay=free
+        )
         if self.schema.rows.share or rows != before.rows:
             task = replace(task, _shared={})
         return self._fit(task)
@@ -299,17 +310,19 @@ class Synthesizer(Generic[F_co]):
         *,
         allow_nonconvergence: bool = False,
         checkpoint: str | Path | None = None,
+        pay: Callable[[], None] = free,
     ) -> Task:
         """Validate the records and gather what the mechanism may use of them. Confidential."""
         table = self.table(records)
-        original = table.original
         stored_chains, entropy = None, self.settings.seed
-        if checkpoint is not None and not isinstance(original, Chunks):  # counts have no chains
+        if checkpoint is not None and self.mechanism.needs_model:  # others have no chains
             stored_chains = Checkpoint(checkpoint)
-            entropy = stored_chains.begin(self._inputs(original), entropy)
+            entropy = stored_chains.begin(self._inputs(table.frame), entropy)
         if entropy is None:
             entropy = secrets.randbits(128)
         noise = self._noise(entropy)
+        if self.schema.rows.share:
+            pay()
         return Task(
             self.schema,
             table,
@@ -321,6 +334,7 @@ class Synthesizer(Generic[F_co]):
             entropy,
             stored_chains,
             allow_nonconvergence,
+            pay,
         )
 
     def table(self, records: Frame | Chunks | Table, *, show_values: bool = False) -> Table:
@@ -357,7 +371,11 @@ class Synthesizer(Generic[F_co]):
         return max(1, int(noise.counts([n], scale_for(1, self._rows_loss(self._of_record)))[0]))
 
     def _inputs(self, records: pd.DataFrame) -> dict[str, str]:
-        """Hashes of all inputs on which draws depend, by names that users know."""
+        """Hashes of all inputs on which draws depend, by names that users know.
+
+        Args:
+            records: validated records: no undeclared column affects a fit.
+        """
         # Progress and parallel chains do not change draws; the checkpoint stores the seed itself.
         settings = replace(self.settings, seed=None, progress=False, parallel_chains=None)
         model = None if self.model is None else self.model.identity()

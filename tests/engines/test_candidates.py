@@ -24,7 +24,7 @@ from dpbayes.formula.groups import group_data
 from dpbayes.schema import Schema
 from dpbayes.stan.families import FAMILIES
 from dpbayes.stan.model import Regression
-from dpbayes.stan.program import StanProgram
+from dpbayes.stan.program import MULTIPLICITY, StanProgram
 from tests.engines.test_contract import COIN
 
 ROWS = 40  # declared
@@ -336,6 +336,19 @@ class TestUtility:
         base = around.log_prior - around.log_proposal
         assert base.max() - np.median(base) < 8
         assert around.points[:, 0].min() < np.median(first.points[:, 0])
+
+
+@pytest.mark.parametrize("records", [2**20, 2**32, 2**33, 2**34, 2**40])
+def test_sums_beyond_64_bits_are_clipped(records):
+    """They wrapped, so that the best points became the worst."""
+    model, data = model_of("bernoulli", 50), data_of("bernoulli", [1, 0])
+    points = model.bind(blank_of("bernoulli")).proposer().candidates(0.1).points
+
+    def sums(multiplicity):
+        counted = {**data, MULTIPLICITY: [multiplicity, multiplicity]}
+        return model.bind(counted)._sums(points, -0.7, 0.0).tolist()
+
+    assert sums(records) == [min(records * total, 2**62) for total in sums(1)]
 
 
 def test_sample_draws_from_the_weights():

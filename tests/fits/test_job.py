@@ -1,16 +1,20 @@
 """The whole job from Python: what it refuses before it sees a record, and what it tells."""
 
+import json
+
 import pytest
 
 import dpbayes as dpb
 from dpbayes.core.errors import (
     BudgetError,
+    ConvergenceError,
     DataError,
     EngineError,
     GuaranteeError,
     LedgerError,
     OutputError,
 )
+from dpbayes.mechanisms.posterior.records import BoundRecords
 from dpbayes.publication import choosing
 from dpbayes.publication.job import WARNING
 from dpbayes.publication.ledger import Ledger
@@ -318,3 +322,42 @@ def test_a_folder_in_use_is_refused_before_the_fit(synthesizer, tmp_path):
     job = dpb.Job((synthesizer,), tmp_path / "out")
     with held(tmp_path / "out"), pytest.raises(OutputError, match="in use by another run"):
         job.run(releases.records())
+
+
+@pytest.mark.parametrize("anchor", ["two-stage", "histogram", "none"])
+@pytest.mark.parametrize("error", [ConvergenceError("the chains disagree"), KeyboardInterrupt()])
+def test_a_fit_that_ends_after_its_anchor_was_drawn_is_paid(
+    anchor, error, ledger, tmp_path, monkeypatch
+):
+    """Whether the next stage converges, and how long it takes, follows the anchor."""
+    synthesizer = releases.synthesizer(dpb.Anchored(releases.EPSILON, anchor))
+    job = dpb.Job((synthesizer,), tmp_path / "out", ledger=ledger, dataset="cps",
+                  allow_nonconvergence=True)  # fmt: skip
+    require, stages, said = BoundRecords.require, [], Said()
+
+    def fail(self, posterior, description):
+        stages.append(list(ledger.history()["state"]))
+        if posterior.bound_stage.at is not None or anchor == "none":
+            raise error
+        require(self, posterior, description)
+
+    monkeypatch.setattr(BoundRecords, "require", fail)
+    with pytest.raises(type(error)):
+        job.run(releases.records(), said.append)
+    drawn = anchor != "none"
+    assert stages[-1] == (["writing"] if drawn else [])
+    assert stages[0] == (["writing"] if anchor == "histogram" else [])
+    assert list(ledger.history()["state"]) == (["lost"] if drawn else [])
+    assert any("its cost counts" in line for line in said) == drawn
+    assert not (tmp_path / "out" / "release").exists()
+
+
+def test_a_checkpoint_follows_declared_columns_alone(tmp_path):
+    synthesizer = releases.synthesizer()
+    inputs = []
+    for note in ("a", "b"):
+        where = tmp_path / note
+        records = releases.records().assign(note=note)
+        synthesizer.fit(records, allow_nonconvergence=True, checkpoint=where)
+        inputs.append(json.loads((where / "inputs.json").read_text())["records"])
+    assert inputs[0] == inputs[1]

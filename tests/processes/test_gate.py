@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.core.errors import BudgetError, EngineError, LedgerError
+from dpbayes.core.errors import BudgetError, DpbayesError, EngineError, LedgerError
 from dpbayes.engines.draws import one_draw
 from dpbayes.engines.recorded import RecordedEngine
 from dpbayes.publication import gate
@@ -142,6 +142,46 @@ def test_a_release_that_fails_before_writing_costs_nothing(
     assert not (tmp_path / "out").exists()
     assert ledger.account("cps").spent[0] == 0
     assert list(ledger.history()["state"]) == ["void"]
+    publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), EngineError("diverged"), OSError(28, "No space left"), KeyboardInterrupt()],
+)
+@pytest.mark.parametrize("mechanism", [None, dpb.Laplace(releases.EPSILON, bins=4)])
+def test_a_release_that_ends_after_noise_was_drawn_is_paid(
+    fit, ledger, tmp_path, monkeypatch, error, mechanism
+):
+    """The noise may be why it ended: its time and memory follow what was drawn."""
+    if mechanism is not None:
+        fit = dpb.Synthesizer(releases.SCHEMA, mechanism).fit(releases.records())
+    states, said = [], []
+    draw_outputs = type(fit.fitted).draw_outputs
+
+    def spy(self, count, noise):
+        states.extend(ledger.history()["state"])
+        return draw_outputs(self, count, noise)
+
+    def fail(*_args):
+        raise error
+
+    monkeypatch.setattr(type(fit.fitted), "draw_outputs", spy)
+    with monkeypatch.context() as broken:
+        broken.setattr(type(fit.fitted), "synthetic", fail)
+        with pytest.raises((DpbayesError, MemoryError, KeyboardInterrupt)) as raised:
+            publish(fit, tmp_path / "out", ledger=ledger, dataset="cps", say=said.append)
+    assert states == ["writing"]
+    assert list(ledger.history()["state"]) == ["lost"]
+    (entry,) = ledger.history()["id"]
+    assert said == [
+        "The run ended after private noise had been drawn for it: its cost counts (ledger entry "
+        f"{entry})."
+    ]
+    if isinstance(error, OSError):
+        assert "Nothing was released. The cost counts" in str(raised.value)
+    assert not (tmp_path / "out").exists()
+    assert ledger.account("cps").spent[0] == pytest.approx(releases.EPSILON)
     publish(fit, tmp_path / "out", ledger=ledger, dataset="cps")
 
 
@@ -410,11 +450,12 @@ def test_kill_at_each_step(opened, url):
     steps = [
         ("kill:reserve", None, None),
         ("kill-after:reserve", "reserved", "void"),
-        ("kill:_draw", "reserved", "void"),
         ("kill:allocate", "reserved", "void"),
         ("kill-after:allocate", "reserved", "void"),
         ("kill:writing", "reserved", "void"),
         ("kill-after:writing", "writing", "lost"),
+        ("kill:filled", "writing", "lost"),
+        ("kill-after:filled", "writing", "lost"),
         ("kill:write", "writing", "lost"),
         ("kill-after:write", "writing", "released"),
         ("kill:appear", "writing", "released"),

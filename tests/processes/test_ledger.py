@@ -504,3 +504,11 @@ def test_what_is_said_to_fit_fits_and_no_more(spent, once, each, m, epsilon, del
     if factor < 1:
         assert total(cost.scaled(factor + 1e-4)) > epsilon
     assert budget.admits(cost) == (largest == m)
+
+
+def test_a_ledger_is_named_by_a_path_or_a_text(tmp_path):
+    ledger = Ledger.create(tmp_path / "ledger.db")
+    ledger.add_dataset("cps", 1.0)
+    for name in (tmp_path / "ledger.db", str(tmp_path / "ledger.db")):
+        assert [account.name for account in Ledger(name).accounts()] == ["cps"]
+    assert ledger.url == str(tmp_path / "ledger.db")

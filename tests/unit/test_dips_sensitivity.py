@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.mechanisms.modips import conjugate, glom, regression, units
 from dpbayes.mechanisms.modips.mechanism import MODELS, get_model
 from dpbayes.mechanisms.modips.modes import fit_logistic
 from dpbayes.mechanisms.modips.regression import (
@@ -21,6 +22,7 @@ from dpbayes.mechanisms.modips.regression import (
     usual_information,
 )
 from dpbayes.mechanisms.modips.statistic_model import Spending
+from dpbayes.mechanisms.modips.units import MOST
 from dpbayes.privacy.noise import StudyNoise
 from studies.bowen_liu import comparison_4 as slomag
 from studies.bowen_liu import mixed
@@ -138,6 +140,46 @@ def test_statistics_of_models(name, rows):
 
     for n in range(1, 5 if len(domain) < 7 else 4):
         check(columns, domain, n, statistics, tight, declared)
+
+
+LARGE_NUMBER = 2**31  # stands for the sums of 2^26 records at a bound: its square is 2^62
+
+
+def large_numbers(values, *_):
+    """Replace ``whole`` and ``features``: a column of numbers, all of them as large."""
+    return np.full(np.shape(values), LARGE_NUMBER, dtype=np.int64)
+
+
+@pytest.mark.parametrize("records", [1, 2, 3, 4])
+def test_sums_beyond_64_bits_are_clipped(monkeypatch, records):
+    """At 2^27 records they wrapped, and one record moved them by far more than declared."""
+    for module in (conjugate, regression):
+        monkeypatch.setattr(module, "whole", large_numbers)
+    monkeypatch.setattr(regression, "features", lambda _, frame: large_numbers(frame))
+    monkeypatch.setattr(units, "BLOCK", 1, raising=False)
+    frame = pd.DataFrame({"z": np.zeros(records)})
+    column = schema(z=NUMBER)["z"]
+    (products,) = regression.Linear(column, [column], 3).statistics(frame)
+    assert products.value.tolist() == 3 * [MOST]
+    mean, variance = conjugate.normal_statistics(frame["z"], (-3.0, 4.0), 3)
+    assert (mean.value, variance.value) == (records * LARGE_NUMBER, 0)
+    z = large_numbers(frame) * np.where(np.arange(records) % 2, 1, -1)[:, None]
+    sums, squares = glom.moment_statistics([column], z, np.zeros(records, dtype=int), 1, 3)
+    total = (records % 2) * -LARGE_NUMBER
+    exact = records * LARGE_NUMBER**2 - total**2 // records - (total**2 % records > 0)
+    assert sums.value.tolist() == [total]
+    assert squares.value == min(exact, MOST)
+
+
+def test_sums_do_not_follow_the_size_of_blocks(monkeypatch):
+    rng = np.random.default_rng(1)
+    x, z = rng.integers(-(2**18), 2**18, (50, 3)), rng.integers(-(2**18), 2**18, (50, 2))
+    cell = rng.integers(0, 4, 50)
+    monkeypatch.setattr(units, "BLOCK", 7)
+    assert (units.product_sums(x, z) == x.T @ z).all()
+    assert (units.product_sums(x[:0], z[:0]) == 0).all()
+    for k, total in enumerate(units.cell_sums(cell, x[:, 0] * z[:, 0], 5)):
+        assert total == (x[:, 0] * z[:, 0])[cell == k].sum()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6])

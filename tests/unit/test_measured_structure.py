@@ -82,7 +82,7 @@ def schema_with(public=(), rules=None):
 
 @pytest.mark.parametrize("draw", ["mode", "posterior"])
 @pytest.mark.parametrize("epsilon", [0.01, 5.0])
-@pytest.mark.parametrize("public", [(), ("age", "start", "wage")], ids=["none", "public"])
+@pytest.mark.parametrize("public", [(), ("age", "start", "works", "wage")], ids=["none", "public"])
 def test_every_row_keeps_the_rules(draw, epsilon, public):
     """Whatever the noise: what is not valid is refused by ``validate``."""
     schema = schema_with(public)

@@ -322,3 +322,56 @@ def test_what_is_dropped_is_said_and_persons_are_counted_before_anything_is_paid
     with pytest.raises(DataError, match="more than the declared 2 records"):
         job.run(records)
     assert not list(tmp_path.glob("out/**/*choice*"))
+
+
+PUBLIC = {"type": "count", "upper": 2000, "public": True}
+SECRET = {"type": "count", "upper": 900}
+SICK = {"type": "binary", "levels": ["no", "yes"]}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "total == wage + bonus",
+        "bonus == total - wage",
+        "total == 2 * bonus",
+        "total >= wage and total == wage + bonus",
+        "wage <= total == bonus",
+        "ill == sick",
+    ],
+)
+def test_a_confidential_column_that_public_ones_tell_is_refused(rule):
+    """It was released unchanged, under a strict guarantee, without a word."""
+    columns = {
+        "wage": PUBLIC, "total": PUBLIC, "bonus": SECRET, "sick": SICK,
+        "ill": {**SICK, "public": True},
+    }  # fmt: skip
+    with pytest.raises(SchemaError, match=r"column '(bonus|sick)' follows from public columns"):
+        dpb.Schema.from_dict({"columns": columns, "rules": [rule]})
+    for changes in (
+        {"bonus": {**SECRET, "public": True}, "sick": {**SICK, "public": True}},
+        {"wage": {**SECRET, "upper": 2000}, "total": {**SECRET, "upper": 2000}, "ill": SICK},
+    ):
+        dpb.Schema.from_dict({"columns": {**columns, **changes}, "rules": [rule]})
+
+
+@pytest.mark.parametrize(
+    "rule", ["bonus <= total", "total != bonus", "sick == 'yes' or total == bonus", "bonus == 5"]
+)
+def test_other_rules_may_join_public_columns_and_one_that_is_not(rule):
+    columns = {"total": PUBLIC, "bonus": SECRET, "sick": SICK}
+    assert dpb.Schema.from_dict({"columns": columns, "rules": [rule]}).kept
+
+
+def test_a_public_column_is_not_asked_by_a_confidential_one():
+    """Where it has a value tells who is sick."""
+    days = {"type": "count", "upper": 60, "only_if": "sick == 'yes'"}
+    with pytest.raises(SchemaError, match=r"'days' is public.* the confidential column 's"):
+        dpb.Schema.from_dict({"columns": {"sick": SICK, "days": {**days, "public": True}}})
+    public = {**SICK, "public": True}
+    for columns in (
+        {"sick": SICK, "days": days},
+        {"sick": public, "days": days},
+        {"sick": public, "days": {**days, "public": True}},
+    ):
+        assert dpb.Schema.from_dict({"columns": columns}).asked

@@ -181,8 +181,6 @@ def test_values_are_shown_only_when_asked(schema, records, change, values):
         ("a,b\n1,2\n4\n", "line 3 has 1 fields, the header has 2"),
         ("a,b\n1,2\n4,5,\n", "line 3 has 3 fields, the header has 2"),
         ('a,b\n"1\n",2\n4,"5\n\n",6\n', "line 2: a field of column 1 goes over"),
-        ("a" * 131_073 + ",b\n1,2\n", "line 1: field larger than field limit"),
-        ("a,b\n1," + "2" * 131_073 + "\n", "line 2: field larger than field limit"),
         ('a,b\n1,"2\n', "not a regular CSV"),
     ],
 )

@@ -62,8 +62,33 @@ def test_where_a_value_may_stand(place, tmp_path):
             assert stream.tell() == 0
 
 
-def test_a_place_across_two_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("dpbayes.records.formats.sheet_size._BLOCK", 97)
+@pytest.mark.parametrize("note", ['see r="XFD1048576" there', "<c r='XFD1048576'/>"])
+def test_text_is_no_reference(note, tmp_path):
+    """Whether a file was read followed a text in an undeclared column."""
+    workbook(tmp_path / "a.xlsx", A1="x", B1="note", A2=1, B2=note)
+    columns = {"x": {"type": "count", "upper": 9}}
+    read = dpb.read_records(tmp_path / "a.xlsx", dpb.Schema.from_dict({"columns": columns}))
+    assert read["x"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "size"),
+    [
+        ('<row r="7"><c/><c/></row><row><c/></row>', (8, 2)),
+        ('<row><c r="B3"/><c/></row>', (3, 3)),
+        ('<row r="1048576"><c/></row>', (1048576, 1)),
+        ('<x:row xmlns:x="a" r="2"><x:c r="AB2"/></x:row>', (2, 28)),
+    ],
+)
+def test_cells_without_references(rows, size):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("xl/worksheets/sheet1.xml", f"<worksheet>{rows}</worksheet>")
+    with zipfile.ZipFile(content) as archive:
+        assert _size(archive, "xl/worksheets/sheet1.xml") == size
+
+
+def test_columns_beyond_z(tmp_path):
     workbook(tmp_path / "a.xlsx", **{f"{c}{r}": 1 for c in ("A", "Z", "AB") for r in range(1, 60)})
     with zipfile.ZipFile(tmp_path / "a.xlsx") as archive:
         assert _size(archive, "xl/worksheets/sheet1.xml") == (59, 28)

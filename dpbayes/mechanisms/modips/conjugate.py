@@ -26,7 +26,7 @@ from dpbayes.mechanisms.modips.statistic_model import (
     no_public,
     only_column,
 )
-from dpbayes.mechanisms.modips.units import MOST, UNITS, about_mean, whole
+from dpbayes.mechanisms.modips.units import MOST, UNITS, about_mean, clipped, product_sums, whole
 from dpbayes.mechanisms.tables.cells import BinRule, TableCells, check_cells, require_bounds
 from dpbayes.mechanisms.tables.noisy import IN_ONE_CELL, draw_cells, proportions
 from dpbayes.privacy.guarantee import Adjacency
@@ -213,7 +213,8 @@ def normal_statistics(values: ArrayLike, bounds: tuple[float, float], rows: int)
     """
     z = whole(values, bounds)
     total, n = z.sum(axis=-1), np.array(z.shape[-1])
-    squares = about_mean(n, (z * z).sum(axis=-1), total, total).astype(np.int64)
+    of_squares = product_sums(z[..., None], z[..., None])[..., 0, 0]
+    squares = about_mean(n, of_squares, total, total)
     unit = (bounds[1] - bounds[0]) / 2 / UNITS
     most = rows * UNITS
     change: dict[Adjacency, Change] = {
@@ -224,8 +225,8 @@ def normal_statistics(values: ArrayLike, bounds: tuple[float, float], rows: int)
     return [
         Statistic("mean", total, change, -most, most, integer=True, unit=unit / rows,
                   origin=middle),
-        Statistic("variance", squares, same_change(4 * UNITS**2), 0, min(most * UNITS, MOST),
-                  integer=True, unit=unit**2 / degrees(rows)),
+        Statistic("variance", clipped(squares), same_change(4 * UNITS**2), 0,
+                  min(most * UNITS, MOST), integer=True, unit=unit**2 / degrees(rows)),
     ]  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from dpbayes.mechanisms.modips.units import (
     UNITS,
     about_mean,
     cell_sums,
+    clipped,
     from_unit,
     whole_columns,
 )
@@ -68,8 +69,8 @@ def moment_statistics(
     held = np.flatnonzero(counts)
     most = rows * UNITS
     statistics = [
-        Statistic(f"sum {column.name}", s, ONE_SUM, -most, most, integer=True, unit=1 / UNITS)
-        for column, s in zip(columns, sums, strict=True)
+        Statistic(f"sum {c.name}", clipped(s), ONE_SUM, -most, most, integer=True, unit=1 / UNITS)
+        for c, s in zip(columns, sums, strict=True)
     ]
     for name, (a, b) in products(columns).items():
         total = cell_sums(cell, z[:, a] * z[:, b], cells)
@@ -86,9 +87,7 @@ def _product(name: str, within: int, rows: int, *, square: bool) -> Statistic:
     }
     most = min(rows * square_unit, MOST)
     lower = 0 if square else -most
-    return Statistic(
-        name, np.array(within), change, lower, most, integer=True, unit=1 / square_unit
-    )
+    return Statistic(name, clipped(within), change, lower, most, integer=True, unit=1 / square_unit)
 
 
 def draw_covariance(

@@ -30,9 +30,11 @@ from dpbayes.mechanisms.modips.statistic_model import (
 )
 from dpbayes.mechanisms.modips.units import (
     UNITS,
+    clipped,
     feature_size,
     features,
     from_unit,
+    product_sums,
     whole,
     whole_columns,
 )
@@ -211,9 +213,9 @@ class Linear:
     def statistics(self, records: pd.DataFrame) -> list[Statistic]:
         x = features(self.before, records)
         u = whole(records[self.column.name], require_bounds(self.column))
-        flat = np.concatenate([x.T @ u, [u @ u]])
+        flat = product_sums(np.column_stack([x, u]), u[:, None])[:, 0]
         if not self.public:
-            flat = np.concatenate([flat, (x.T @ x)[np.triu_indices(x.shape[1])]])
+            flat = np.concatenate([flat, product_sums(x, x)[np.triu_indices(x.shape[1])]])
         reach = self._reach()
         norm = math.sqrt(2 if self.public else 3) * UNITS**2 * (1 + 1e-12)
         change: dict[Adjacency, Change] = {
@@ -221,7 +223,8 @@ class Linear:
             "substitution": Change(2 * reach, norm=2 * norm),
         }
         name, unit = f"{self.column.name} products", 1 / UNITS**2
-        return [Statistic(name, flat, change, -math.inf, math.inf, integer=True, unit=unit)]
+        value = clipped(flat)
+        return [Statistic(name, value, change, -math.inf, math.inf, integer=True, unit=unit)]
 
     def _reach(self) -> int:
         """Largest L1 contribution of a record, in multiples of UNITS^-2."""

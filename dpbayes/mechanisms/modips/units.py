@@ -3,7 +3,9 @@
 Adding a record to a floating-point sum can change it by more than the record's value, because
 rounding of the other terms changes, too; a sensitivity bound does not cover that. So each number is
 rounded to a multiple of 1/UNITS of the half-width of its bounds, and all sums are of whole numbers.
-They are exact for fewer than 2^27 records, 134 million.
+They are exact for any number of records: 64-bit integers hold the sums of ``BLOCK`` records, and
+Python's integers, which have no limit, those of all blocks. Noise takes 64-bit integers, so each
+sum is then clipped to ±``MOST``, which moves no two sums farther apart (``clipped``).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from dpbayes.schema import Column
 
 _BITS = 18
 MOST = 2**62  # upper limit of a sum's range: OpenDP's noise uses 64-bit integers
+BLOCK = 2**20  # records of a block: their products add up to at most 2^56
 UNITS = 1 << _BITS  # units in half the width of the bounds: the default precision of columns
 
 
@@ -71,16 +74,42 @@ def feature_size(columns: int) -> int:
     return math.isqrt(UNITS**2 // (1 + columns))
 
 
-def cell_sums(cell: Ints, values: Ints, cells: int) -> Ints:
-    """Exact sums by cell of whole numbers up to UNITS^2, shape (cells,).
+def cell_sums(cell: Ints, values: Ints, cells: int) -> NDArray[Any]:
+    """Exact sums by cell of whole numbers up to UNITS^2, as Python integers, shape (cells,).
 
     ``np.bincount`` sums in floating point, which is exact below 2^53: hence two parts.
     """
-    high, low = (
-        np.bincount(cell, part, cells).astype(np.int64)
-        for part in (values >> _BITS, values & (UNITS - 1))
-    )
-    return np.asarray((high << _BITS) + low)
+    total = np.zeros(cells, dtype=object)
+    for rows in _blocks(len(values)):
+        high, low = (
+            np.bincount(cell[rows], part, cells).astype(np.int64).astype(object)
+            for part in (values[rows] >> _BITS, values[rows] & (UNITS - 1))
+        )
+        total += UNITS * high + low
+    return total
+
+
+def product_sums(left: Ints, right: Ints) -> NDArray[Any]:
+    """Exact sums over records of products up to UNITS^2, as Python integers, shape (..., p, q).
+
+    Args:
+        left, right: whole numbers, shapes (..., n, p) and (..., n, q); leading axes are separate
+            data sets.
+    """
+    rows = _blocks(left.shape[-2])
+    parts = [np.swapaxes(left[..., r, :], -1, -2) @ right[..., r, :] for r in rows]
+    return np.asarray(sum(part.astype(object) for part in parts))
+
+
+def clipped(sums: ArrayLike) -> Ints:
+    """Clip whole numbers to ±``MOST``, so that 64-bit integers hold them."""
+    numbers = np.asarray(sums, dtype=object)
+    return np.asarray(np.clip(numbers, -MOST, MOST), dtype=np.int64)
+
+
+def _blocks(records: int) -> list[slice]:
+    """Slices of at most ``BLOCK`` records; one empty slice if there are no records."""
+    return [slice(start, start + BLOCK) for start in range(0, max(records, 1), BLOCK)]
 
 
 def about_mean(

@@ -93,6 +93,8 @@ class FittedScore(Fitted[ScorePosterior]):
         settings: the mechanism's settings.
     """
 
+    shows_posterior = True
+
     def __init__(
         self,
         task: Task,

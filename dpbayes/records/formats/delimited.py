@@ -31,6 +31,7 @@ from dpbayes.schema.values import NO_FIELD
 
 LONGEST = 2**22  # characters of the header line
 BLOCK = 2**20  # characters read at once
+MOST_FIELD = 2**31 - 1  # characters of a field: a long note in an undeclared column stops no file
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "|"}
 TITLES = {"utf-8-sig": "UTF-8", "cp1252": "Windows-1252"}
 Numeric = dict[str, list[str]]  # numeric columns, each with its codes of missing values
@@ -196,16 +197,18 @@ def _text(file: File, encoding: str) -> Iterator[TextIO]:
 
 
 def _checked(file: File, encoding: str, how: Reading, schema: Schema | None) -> FileLayout:
-    reader = None
+    reader, limit = None, csv.field_size_limit(MOST_FIELD)
     try:
         layout = _layout(file, encoding, how, schema)
         with layout.text(file) as stream:
             # Strict: text after a closing quotation mark is an error.
             reader = csv.reader(stream, delimiter=layout.separator, strict=True)
             return replace(layout, rows=_counted(file, reader, layout, schema))
-    except csv.Error as error:  # such as a field of more than 131,072 characters
+    except csv.Error as error:
         line = 1 if reader is None else reader.line_num
         raise DataError(f"{file.where} is not a regular CSV file: line {line}: {error}.") from None
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _counted(file: File, reader: Any, layout: FileLayout, schema: Schema | None) -> int:

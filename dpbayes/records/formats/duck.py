@@ -1,7 +1,9 @@
 """Reader of DuckDB files, and of queries over Parquet files by DuckDB.
 
 Queries must not read CSV or JSON files: DuckDB guesses their types, quotes and headers from the
-first values, so that one record would decide how the others are read, and how many there are.
+first values, so that one record would decide how the others are read, and how many there are. A
+DESCRIBE within a query tells those types, and its result stands in the plan in place of the file:
+every source of rows in a plan is refused that is not known to be harmless.
 
 Databases are opened for reading only, and no extension is loaded. Data beyond the memory limit go
 to a temporary folder of this user, which is removed afterwards.
@@ -27,12 +29,11 @@ if TYPE_CHECKING:
 MEMORY = "1GB"  # limit of DuckDB, which uses the disk beyond it
 ROWS = 100_000  # rows of a batch
 WHERE = "the database (DuckDB)"
-SOURCES = (
-    "PARQUET_SCAN",
-    "READ_PARQUET",
-    "RANGE",
-    "GENERATE_SERIES",
-)  # allowed table functions
+SOURCES = (  # allowed table functions, and other nodes of a plan that have none below them
+    *("PARQUET_SCAN", "READ_PARQUET", "RANGE", "GENERATE_SERIES"),
+    *("SEQ_SCAN", "DUMMY_SCAN", "EMPTY_RESULT"),  # tables; no table; a condition that is false
+    *("CTE_SCAN", "REC_CTE_SCAN", "DELIM_SCAN"),  # results of other parts of the plan
+)
 
 
 def batches(
@@ -110,18 +111,21 @@ def _check_sources(database: Any, select: Any) -> None:
     database.execute("PRAGMA disable_optimizer")  # it may drop table functions from the plan
     ((_, plan),) = database.execute(f"EXPLAIN (FORMAT json) {select.query}").fetchall()
     database.execute("PRAGMA enable_optimizer")
-    for source in _functions(json.loads(plan)):
+    for source in _sources(json.loads(plan)):
         if source not in SOURCES:
             raise DataError(
                 f"{WHERE}: the query reads by {source.lower()}; it may read tables and Parquet "
-                "files. Of CSV and JSON DuckDB guesses types from the values. Give a CSV file "
-                "itself in place of the query, or write it to Parquet with fixed types."
+                "files, without DESCRIBE, SHOW or VALUES. Of CSV and JSON DuckDB guesses types "
+                "from the values. Give a CSV file itself in place of the query, or write it to "
+                "Parquet with fixed types."
             )
 
 
-def _functions(plan: Any) -> Iterator[str]:
-    """Table functions that a query's plan calls."""
+def _sources(plan: Any) -> Iterator[str]:
+    """Table functions that a query's plan calls, and its other nodes that have none below them."""
     for node in plan:
         if function := node.get("extra_info", {}).get("Function"):
             yield function
-        yield from _functions(node["children"])
+        elif not node["children"]:
+            yield node["name"]
+        yield from _sources(node["children"])

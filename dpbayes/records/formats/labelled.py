@@ -6,6 +6,7 @@ decides which of the two is the value (``with_levels``).
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from dpbayes.core.frames import shortest
 from dpbayes.core.lazy import needed, pd
 from dpbayes.records.formats.base import Reading, RecordsRead
 from dpbayes.records.formats.source import File, parsed
-from dpbayes.records.formats.transport import check_transport
+from dpbayes.records.formats.transport import Transport
 from dpbayes.schema import Schema
 from dpbayes.schema.draft import Labels
 from dpbayes.schema.values import level_text
@@ -48,8 +49,12 @@ def read_spss(file: File, reading: Reading, schema: Schema | None) -> RecordsRea
 def read_sas(file: File, reading: Reading, schema: Schema | None) -> RecordsRead:
     """Read a ``.sas7bdat`` file, with labels from a catalog, or a transport file ``.xpt``."""
     if file.ending == ".xpt":
-        check_transport(file, schema)
-        return _records_of(*_called("read_xport", file, encoding=reading.encoding))
+        layout = Transport.of(file)
+        frame, meta = _called("read_xport", file, encoding=reading.encoding)
+        if lost := layout.lost(frame, schema):
+            pair, _ = _called("read_xport", file, layout.blank, encoding=reading.encoding)
+            frame = pd.concat([frame, *[pair.iloc[:1]] * lost], ignore_index=True)
+        return _records_of(frame, meta)
     frame, meta = _called("read_sas7bdat", file, encoding=reading.encoding)
     if reading.catalog is not None:
         labels = File.of(Path(reading.catalog))
@@ -67,10 +72,13 @@ def _inside(code: Any, ranges: list[dict[str, Any]]) -> bool:
     return any(isinstance(code, type(r["lo"])) and r["lo"] <= code <= r["hi"] for r in ranges)
 
 
-def _called(function: str, file: File, **options: Any) -> tuple[pd.DataFrame, Any]:
-    """Records and metadata of a file, read by a function of pyreadstat."""
+def _called(
+    function: str, file: File, content: bytes | None = None, **options: Any
+) -> tuple[pd.DataFrame, Any]:
+    """Records and metadata of a file, or of other content, read by a function of pyreadstat."""
     pyreadstat = needed("pyreadstat", file.where)
-    with file.seekable() as stream, parsed(file.where):
+    opened = file.seekable() if content is None else io.BytesIO(content)
+    with opened as stream, parsed(file.where):
         try:
             result: tuple[pd.DataFrame, Any] = getattr(pyreadstat, function)(stream, **options)
         except OverflowError:

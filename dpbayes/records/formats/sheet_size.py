@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO
 from xml.parsers import expat
 
 from dpbayes.core.errors import DataError
 
 MOST_CELLS = 50_000_000  # some 5 GB as Python objects
-_BLOCK = 2**20  # bytes read at once
-_LONGEST = 64  # bytes of a cell's reference, which may lie across two blocks
-_CELL = re.compile(rb"""\sr=["']([A-Z]{1,3})([0-9]{1,7})["']""")
+_BLOCK = 2**20  # bytes of a binary sheet that are searched for its size
+_ROW = re.compile(r"[0-9]{1,7}")
+_PLACE = re.compile(r"([A-Z]{1,3})([0-9]{1,7})")  # reference of a cell, such as B12
 _DIMENSION = 148  # record type of a binary workbook: first and last row and column
 
 
@@ -58,17 +58,29 @@ def _size(archive: zipfile.ZipFile, name: str) -> tuple[int, int]:
 
 
 def _of_places(stream: IO[bytes]) -> tuple[int, int]:
-    rows, columns, before = 0, 0, b""
-    for block in iter(lambda: stream.read(_BLOCK), b""):
-        places = _CELL.findall(before + block)
-        for letters in {letters for letters, _ in places}:
-            number = 0
-            for letter in letters:
-                number = 26 * number + letter - ord("A") + 1
-            columns = max(columns, number)
-        rows = max([rows, *(int(row) for _, row in places)])
-        before = block[-_LONGEST:]
-    return rows, columns
+    """Last row and last column of the cells of an Excel sheet.
+
+    A row or cell without a reference comes behind the one before it.
+    """
+    sizes = [0, 0]
+    position = {"row": 0, "column": 0}
+
+    def begin(name: str, attributes: dict[str, str]) -> None:
+        kind, reference = name.rpartition(":")[2], attributes.get("r", "")
+        if kind == "row":
+            position["row"] = int(reference) if _ROW.fullmatch(reference) else position["row"] + 1
+            position["column"] = 0
+        elif kind == "c":
+            position["column"] += 1
+            if place := _PLACE.fullmatch(reference):
+                position["row"], position["column"] = int(place[2]), _column(place[1])
+            sizes[0], sizes[1] = (
+                max(sizes[0], position["row"]),
+                max(sizes[1], position["column"]),
+            )
+
+    _each_element(stream, begin)
+    return sizes[0], sizes[1]
 
 
 def _of_records(content: bytes) -> tuple[int, int]:
@@ -122,10 +134,23 @@ def _of_tables(stream: IO[bytes]) -> tuple[int, int]:
                     max(sizes[1], position["column"]),
                 )
 
+    _each_element(stream, begin)
+    return sizes[0], sizes[1]
+
+
+def _column(letters: str) -> int:
+    """Number of a column, such as 28 for AB."""
+    number = 0
+    for letter in letters:
+        number = 26 * number + ord(letter) - ord("A") + 1
+    return number
+
+
+def _each_element(stream: IO[bytes], begin: Callable[[str, dict[str, str]], None]) -> None:
+    """Call ``begin`` with the name and the attributes of each element of an XML file."""
     parser = expat.ParserCreate()
     parser.StartElementHandler = begin
     parser.ParseFile(stream)
-    return sizes[0], sizes[1]
 
 
 def _repeated(attributes: dict[str, str], axis: str) -> int:
