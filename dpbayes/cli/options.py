@@ -30,7 +30,7 @@ from dpbayes.core.errors import (
 )
 from dpbayes.core.lazy import pd
 from dpbayes.engines import Engine, SamplerSettings
-from dpbayes.mechanisms import Marginals, Mechanism, get_kind, get_mechanism
+from dpbayes.mechanisms import Anchored, Marginals, Mechanism, get_kind, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import CONFIDENTIAL
@@ -200,7 +200,7 @@ class MechanismOptions:
     """Options for a mechanism and its settings; fields but the first and last are settings."""
 
     mechanism: Annotated[
-        str | None, typer.Option(help="See `dpbayes list` [without a model: marginals].")
+        str | None, typer.Option(help="See `dpbayes list` [marginals; with a model: anchored].")
     ] = None
     epsilon: Annotated[
         float | None,
@@ -263,22 +263,17 @@ class MechanismOptions:
     ] = None
 
     def build(self, model: ModelOptions, delta: float | None = None) -> Mechanism[Any]:
-        """Build the mechanism that the options describe; by default ``Marginals`` without a model.
+        """Build the mechanism that the options describe.
+
+        By default it is ``Anchored`` with a model, as it takes any model, and else ``Marginals``.
 
         Args:
             model: options of the model.
             delta: δ of the release, for mechanisms whose ε holds at a δ.
         Raises:
-            GuaranteeError: there is a model but no mechanism, or as ``get_mechanism``.
+            GuaranteeError: as ``get_mechanism``.
         """
-        name = self.mechanism
-        if name is None:
-            if model.given:
-                raise GuaranteeError(
-                    "a model needs --mechanism: anchored or censored are strict for any of them "
-                    "(see `dpbayes list`)."
-                )
-            name = Marginals.name
+        name = self.mechanism or (Anchored.name if model.given else Marginals.name)
         named = {key: v for key, v in vars(self).items() if key not in ("mechanism", "more")}
         named["keep"] = self.keep or None
         settings = read_settings(named, self.more or ())

@@ -29,6 +29,7 @@ MOST_BARS = 100  # most bars of one series
 LARGE = 10_000  # numbers on an axis that need a thousands separator
 TICKS = 60  # characters of all labels below bars together, so that they do not overlap
 DATA = "#333333"
+CONFIDENTIAL = "CONFIDENTIAL · computed from the records"
 
 
 def _axes(ax: Axes | None, width: float) -> tuple[Figure, Axes]:
@@ -37,7 +38,7 @@ def _axes(ax: Axes | None, width: float) -> tuple[Figure, Axes]:
         assert isinstance(figure, Figure)
         return figure, ax
     figure = Figure(figsize=(width, 4.2), dpi=150, layout="constrained")
-    return figure, figure.add_subplot()
+    return mark(figure, CONFIDENTIAL), figure.add_subplot()  # a fuller mark may replace it
 
 
 def clean(ax: Axes) -> None:
@@ -73,14 +74,15 @@ def confidential_mark(n: int, claim: Mapping[str, Any]) -> str:
         n: number of records.
         claim: the guarantee, as ``Guarantee.to_dict`` gives it.
     """
-    epsilon, basis, change = claim["epsilon"], claim["basis"], "add/remove"
-    if epsilon is None:
-        epsilon, change = claim.get("epsilon_substitution"), "substitution"
-    if epsilon is None:
-        paid = "no ε"
-    else:
+    change = "add/remove" if claim["holds_for"] == "add-remove" else "substitution"
+    epsilon = claim["epsilon" if change == "add/remove" else "epsilon_substitution"]
+    if "epsilon_person" in claim:
+        epsilon, change = claim["epsilon_person"], f"{change}, all records of a person"
+    paid = "no ε"
+    if epsilon is not None:
         at = f" at δ = {stated(claim['delta'])}" if claim["delta"] else ""
-        paid = f"{'' if basis == 'strict' else 'target '}ε = {stated(epsilon)} ({change}){at}"
+        target = "" if claim["basis"] == "strict" else "target "
+        paid = f"{target}ε = {stated(epsilon)} ({change}){at}"
     return f"CONFIDENTIAL · n = {n:,} · {paid}"
 
 

@@ -42,7 +42,6 @@ def test_a_sequence_is_released_with_its_program(folder, place):
 @pytest.mark.parametrize(
     ("text", "changes", "message"),
     [
-        (MODELS, {"mechanism": None}, "a model needs --mechanism"),
         (MODELS, {"formula": "y ~ age"}, "--model stands in place of --formula"),
         (MODELS, {"choose_from": "beta,normal", "choose_epsilon": 1}, "--model"),
         (MODELS, {"mechanism": "marginals"}, "without a Stan program: leave out"),
@@ -63,6 +62,14 @@ def test_one_message(folder, text, changes, message):
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert not (folder / "out").exists()
+
+
+def test_a_model_without_a_mechanism_takes_anchored(folder):
+    (folder / "models.toml").write_text(MODELS)
+    done = run(folder, model="models.toml", mechanism=None, allow_nonconvergence=True, chains=2)
+    assert done.returncode == 0, done.stderr
+    statement = json.loads((folder / "out" / "release" / "guarantee.json").read_text())
+    assert statement["mechanism"] == "anchored"
 
 
 def test_a_mechanism_without_a_model_takes_no_notice_of_the_schema_s(folder):

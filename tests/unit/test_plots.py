@@ -1,5 +1,7 @@
 """Figures show what they are given; how they look was looked at."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -151,18 +153,27 @@ def test_columns_have_a_panel_each_and_one_legend(amounts):
     ("claim", "said"),
     [
         (
-            {"epsilon": 5.0, "delta": 0.0, "basis": "strict"},
+            {"epsilon": 5.0, "holds_for": "add-remove", "delta": 0.0, "basis": "strict"},
             "CONFIDENTIAL · n = 1,601 · ε = 5 (add/remove)",
         ),
         (
-            {"epsilon": 5.0, "delta": 0.0, "basis": "asymptotic"},
+            dpb.Censored(3).guarantee().to_dict(),
+            "CONFIDENTIAL · n = 1,601 · ε = 3 (substitution)",
+        ),
+        (
+            replace(dpb.Censored(3).guarantee(), rows="noisy", cluster=2).to_dict(),
+            "CONFIDENTIAL · n = 1,601 · ε = 3 (add/remove, all records of a person)",
+        ),
+        (
+            {"epsilon": 5.0, "holds_for": "add-remove", "delta": 0.0, "basis": "asymptotic"},
             "CONFIDENTIAL · n = 1,601 · target ε = 5 (add/remove)",
         ),
-        ({"epsilon": None, "delta": 0.0, "basis": "none"}, "CONFIDENTIAL · n = 1,601 · no ε"),
+        (dpb.Unweighted().guarantee().to_dict(), "CONFIDENTIAL · n = 1,601 · no ε"),
     ],
 )
 def test_a_figure_of_the_confidential_side_is_marked_below_its_axes(claim, said):
     figure = charts.lipschitz_violin({"censored": np.linspace(0, 1, 9)})
+    assert figure.get_supxlabel() == charts.CONFIDENTIAL
     content = charts.png(figure, charts.confidential_mark(1601, claim))
     assert figure.get_supxlabel() == said
     (shown,) = (text for text in figure.texts if text.get_text() == said)
