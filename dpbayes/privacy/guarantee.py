@@ -200,10 +200,8 @@ class Guarantee:
 
     @property
     def epsilon_setting(self) -> float:
-        """The epsilon that the mechanism is set to: for one data set, under ``adjacency``."""
-        loss = self.once.plus(self.each)
-        chosen = loss.substitution() if self.adjacency == "substitution" else loss
-        return compose([(chosen, 1)], self.delta)[0]
+        """The epsilon that the mechanism is set to: of one data set, as ``asked``."""
+        return replace(self, datasets=1).asked
 
     @property
     def composition(self) -> Composition:

@@ -106,8 +106,9 @@ def test_adjacency_and_delta_of_the_budget_decide_the_cost(url):
 
 NOISY = Loss.concentrated(rho_for(1.0, 1e-9), changed=2 * rho_for(1.0, 1e-9))
 GAUSSIAN = Guarantee(
-    "marginals", NOTHING, "strict", POSTERIOR, once=NOISY, delta=1e-9, rows="declared"
-)
+    "marginals", NOTHING, "strict", POSTERIOR, once=NOISY, delta=1e-9, rows="declared",
+    adjacency="add-remove",
+)  # fmt: skip
 
 
 @both
@@ -200,11 +201,30 @@ def test_a_larger_number_of_records_holds_for_earlier_releases_too(url):
 def test_a_refusal_says_what_fits_and_it_does(url):
     ledger = Ledger.create(url)
     ledger.add_dataset("cps", 1.0)
-    claim = dpb.Anchored(0.4).guarantee()
+    claim = dpb.Anchored(0.4, adjacency="add-remove").guarantee()
     with pytest.raises(BudgetError, match=r"2 data set\(s\) at this ε, or `epsilon=0\.2816"):
         reserve(ledger, claim.for_datasets(4))
-    reserve(ledger, dpb.Anchored(0.2816).guarantee().for_datasets(4))
+    reserve(ledger, dpb.Anchored(0.2816, adjacency="add-remove").guarantee().for_datasets(4))
     assert ledger.account("cps").left < 0.001
+
+
+@both
+def test_what_still_fits_is_said_as_it_is_asked_for(url):
+    """For a person and for what the release protects, as ``epsilon`` is."""
+    ledger = Ledger.create(url)
+    ledger.add_dataset("cps", 1.0)
+    columns = {"id": {"type": "identifier"}, "x": {"type": "binary"}}
+    cluster = {"column": "id", "most": 4}
+    schema = dpb.Schema.from_dict({"cluster": cluster, "columns": columns})
+
+    def claim(epsilon):
+        return dpb.Synthesizer(schema, dpb.Laplace(epsilon)).guarantee()
+
+    reserve(ledger, claim(0.75))
+    with pytest.raises(BudgetError, match=r"costs ε = 0\.5 for the 4 records.*`epsilon=0\.25`"):
+        reserve(ledger, claim(0.5))
+    reserve(ledger, claim(0.25))
+    assert ledger.account("cps").left == pytest.approx(0.0, abs=1e-9)
 
 
 @both
