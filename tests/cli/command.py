@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dpbayes.mechanisms import MECHANISMS
 from tests.conftest import make_records
 
 COMMAND = str(Path(sys.executable).with_name("dpbayes"))
@@ -62,10 +63,11 @@ def records(n=150):
 
 def options(folder, **changes):
     """Options of ``synthesize``; None leaves one out, True makes it a flag."""
+    kind = MECHANISMS.get(changes.get("mechanism", "censored"))
     given = {
         "schema": folder / "schema.toml", "formula": "y ~ age + sex", "family": "beta",
-        "mechanism": "censored", "epsilon": 6, "adjacency": "add-remove", "out": folder / "out",
-        "warmup": 500, "draws": 500, **changes,
+        "mechanism": "censored", "epsilon": 6, "out": folder / "out", "warmup": 500, "draws": 500,
+        "adjacency": None if kind and not kind.takes("adjacency") else "add-remove", **changes,
     }  # fmt: skip
     flags = []
     for key, value in given.items():
