@@ -14,7 +14,7 @@ SETTINGS = dpb.SamplerSettings(chains=2, warmup=500, draws=300, seed=3)
 def test_every_program_with_covariates_and_groups(schema, family):
     records = make_records(400)
     model = dpb.Regression(f"{OUTCOME[family]} ~ age + sex + (1 | region)", family)
-    mechanism = dpb.Anchored(2.0, "two-stage", share=0.25)
+    mechanism = dpb.Anchored(2.0, "two-stage", share=0.25, adjacency="add-remove")
     synthesizer = dpb.Synthesizer(schema, mechanism, model, settings=SETTINGS)
     fit = synthesizer.fit(records, allow_nonconvergence=True)
     fitted = fit.fitted
@@ -39,7 +39,7 @@ def test_an_anchor_changes_nothing_without_a_clamp_that_acts(schema):
     model, settings = dpb.Regression("y ~ age", "beta"), dpb.SamplerSettings(seed=5)
     synthesizer = dpb.Synthesizer(schema, dpb.Unweighted(), model, settings=settings)
     plain = synthesizer.fit(records)
-    mechanism = dpb.Anchored(50, synthesizer.reference(records))
+    mechanism = dpb.Anchored(50, synthesizer.reference(records), adjacency="add-remove")
     anchored = synthesizer.with_mechanism(mechanism).refit(plain).fitted
     assert anchored.n_censored == 0
     assert (anchored.weights == 1).all()

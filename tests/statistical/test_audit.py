@@ -13,10 +13,11 @@ from dpbayes.stan.program import written_from
 
 SCHEMA = dpb.Schema.from_dict(
     {
+        "rows": "public",
         "columns": {
             "y": {"type": "continuous", "lower": 0, "upper": 1},
             "ill": {"type": "binary", "levels": ["no", "yes"]},
-        }
+        },
     }
 )
 SETTINGS = dpb.SamplerSettings(warmup=300, draws=600, seed=1)
@@ -57,15 +58,19 @@ def reference(synthesizer):
 def test_strict_mechanisms_keep_their_epsilon(fit, reference, kind, epsilon, adjacency):
     """To 1e-6, for the worst of the records tried, under both adjacencies."""
     mechanism = {
-        "censored": lambda **o: dpb.Censored(epsilon, **o),
-        "reference": lambda **o: dpb.CensoredWeighted(epsilon, weights=reference, **o),
-        "constant": lambda **o: dpb.CensoredWeighted(
-            epsilon, weights=dpb.ConstantWeights(0.4), **o
+        "censored": lambda **o: dpb.Censored(epsilon, **{"adjacency": "add-remove", **o}),
+        "reference": lambda **o: dpb.CensoredWeighted(
+            epsilon, weights=reference, **{"adjacency": "add-remove", **o}
         ),
-        "none": lambda **o: dpb.Anchored(epsilon, "none", **o),
-        "two-stage": lambda **o: dpb.Anchored(epsilon, "two-stage", **o),
-        "auto": lambda **o: dpb.Anchored(epsilon, **o),
-        "ref": lambda **o: dpb.Anchored(epsilon, reference, **o),
+        "constant": lambda **o: dpb.CensoredWeighted(
+            epsilon, weights=dpb.ConstantWeights(0.4), **{"adjacency": "add-remove", **o}
+        ),
+        "none": lambda **o: dpb.Anchored(epsilon, "none", **{"adjacency": "add-remove", **o}),
+        "two-stage": lambda **o: dpb.Anchored(
+            epsilon, "two-stage", **{"adjacency": "add-remove", **o}
+        ),
+        "auto": lambda **o: dpb.Anchored(epsilon, **{"adjacency": "add-remove", **o}),
+        "ref": lambda **o: dpb.Anchored(epsilon, reference, **{"adjacency": "add-remove", **o}),
     }[kind](adjacency=adjacency)
     claim = mechanism.guarantee()
     assert claim.basis == "strict"
@@ -79,7 +84,7 @@ def test_strict_mechanisms_keep_their_epsilon(fit, reference, kind, epsilon, adj
 
 
 def test_confidential_weights_exceed_their_nominal_epsilon(fit):
-    found = audit(fit(dpb.CensoredWeighted(5)), candidates=20)
+    found = audit(fit(dpb.CensoredWeighted(5, adjacency="add-remove")), candidates=20)
     assert found.violated
     assert found.add_remove > 20
     assert "EXCEEDED" in str(found)
@@ -91,14 +96,17 @@ def test_a_program_without_a_clamp_is_caught(synthesizer):
     text = program.text.replace(no_window, "if (1) {")
     assert text != program.text
     model = replace(synthesizer.model, program=written_from(program.name, text, [program]))
-    broken = replace(synthesizer, mechanism=dpb.Censored(5), model=model)
+    broken = replace(synthesizer, mechanism=dpb.Censored(5, adjacency="add-remove"), model=model)
     found = audit(broken.fit(RECORDS), candidates=20)
     assert found.violated
     assert found.add_remove > 10
 
 
 def test_discrete_outcome_and_negative_window():
-    for mechanism in (dpb.Censored(0.7), dpb.Anchored(0.7)):
+    for mechanism in (
+        dpb.Censored(0.7, adjacency="add-remove"),
+        dpb.Anchored(0.7, adjacency="add-remove"),
+    ):
         model = dpb.Regression("ill ~ 1", "bernoulli")
         synthesizer = dpb.Synthesizer(SCHEMA, mechanism, model, settings=SETTINGS)
         # Half of each: the clamped posterior has two modes, which chains do not have to meet.
@@ -112,7 +120,10 @@ def test_sampled_audit_bounds_from_below():
     few = RECORDS.iloc[:30]
     extreme = pd.DataFrame({"y": [1e-9], "ill": ["no"]})
     strict = dpb.Synthesizer(
-        SCHEMA, dpb.Censored(1.0), dpb.Regression("y ~ 1", "beta"), settings=SETTINGS
+        SCHEMA,
+        dpb.Censored(1.0, adjacency="add-remove"),
+        dpb.Regression("y ~ 1", "beta"),
+        settings=SETTINGS,
     )
     assert not audit_sampled(strict, few, extreme, runs=20).violated
     loose = strict.with_mechanism(dpb.Unweighted())
@@ -142,7 +153,7 @@ def test_sampled_audit_of_two_group_terms():
     alone = pd.DataFrame({"y": [1.0], "g": ["a"], "h": ["x"]})
     strict = dpb.Synthesizer(
         schema,
-        dpb.Censored(1.0),
+        dpb.Censored(1.0, adjacency="add-remove"),
         dpb.Regression("y ~ (1 | g) + (1 | h)", "normal"),
         settings=SETTINGS,
     )
@@ -155,7 +166,7 @@ def test_sampled_audit_exceeds_the_nominal_epsilon_of_confidential_weights(synth
     """Chains alone show the violation: one record at the edge moves every other's weight."""
     records = pd.DataFrame({"y": np.random.default_rng(5).beta(6, 6, 300), "ill": "no"})
     edge = pd.DataFrame({"y": [1 - 1e-9], "ill": ["no"]})
-    mechanism = synthesizer.with_mechanism(dpb.CensoredWeighted(1.5))
+    mechanism = synthesizer.with_mechanism(dpb.CensoredWeighted(1.5, adjacency="add-remove"))
     found = audit_sampled(mechanism, records, edge, runs=60)
     assert found.violated, str(found)
 
@@ -187,12 +198,14 @@ def test_ranges_of_many_parameters_confirm_and_catch(synthesizer):
     records = RECORDS[["y"]].assign(g=np.random.default_rng(3).choice(list("abc"), len(RECORDS)))
     model = dpb.Regression("y ~ (1 | g)", "beta")
     settings = replace(SETTINGS, warmup=50, draws=20)
-    strict = dpb.Synthesizer(schema, dpb.Censored(1.0), model, settings=settings)
+    strict = dpb.Synthesizer(
+        schema, dpb.Censored(1.0, adjacency="add-remove"), model, settings=settings
+    )
     found = audit(strict.fit(records, allow_nonconvergence=True), candidates=6)
     assert found.wide
     assert 0.9 < found.add_remove <= 1 + 1e-6
     assert 1.5 < found.substitution <= 2 + 2e-6
-    loose = strict.with_mechanism(dpb.CensoredWeighted(1.0))
+    loose = strict.with_mechanism(dpb.CensoredWeighted(1.0, adjacency="add-remove"))
     wrong = audit(loose.fit(records, allow_nonconvergence=True), candidates=6)
     assert wrong.violated
     assert "range of a log ratio" in str(wrong)

@@ -13,7 +13,9 @@ from dpbayes.mechanisms.posterior import fit as fitting
 from tests.statistical import plants
 
 EPSILON = 0.5
-SCHEMA = dpb.Schema.from_dict({"columns": {"y": {"type": "continuous", "lower": 0, "upper": 1}}})
+SCHEMA = dpb.Schema.from_dict(
+    {"rows": "public", "columns": {"y": {"type": "continuous", "lower": 0, "upper": 1}}}
+)
 RECORDS = pd.DataFrame({"y": np.random.default_rng(3).beta(30, 30, 100)})
 SETTINGS = dpb.SamplerSettings(chains=2, warmup=300, draws=100, seed=1)
 
@@ -35,7 +37,13 @@ class Spy:
         return getattr(self.bound, name)
 
 
-@pytest.mark.parametrize("mechanism", [dpb.Censored(EPSILON), dpb.Anchored(EPSILON, "two-stage")])
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        dpb.Censored(EPSILON, adjacency="add-remove"),
+        dpb.Anchored(EPSILON, "two-stage", adjacency="add-remove"),
+    ],
+)
 def test_what_was_sampled_is_what_is_examined(mechanism, monkeypatch):
     """The very bindings, stage by stage; neighbours' by the function that the fit used."""
     sampled, made = [], []
@@ -69,5 +77,5 @@ def test_a_bug_of_the_fit_alone_is_seen(monkeypatch):
     """Had the audit built a posterior of its own, it would have missed this."""
     with monkeypatch.context() as planted:
         plants.no_clamp(planted)
-        found = fit(dpb.Censored(EPSILON))
+        found = fit(dpb.Censored(EPSILON, adjacency="add-remove"))
     assert audit(found, candidates=6).violated

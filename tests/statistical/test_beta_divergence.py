@@ -57,7 +57,9 @@ def test_target_moves_by_the_score(family, b):
         assert (score <= 1 / (b + 1)).all()
 
 
-SCHEMA = dpb.Schema.from_dict({"columns": {"ill": {"type": "binary", "levels": ["no", "yes"]}}})
+SCHEMA = dpb.Schema.from_dict(
+    {"rows": "public", "columns": {"ill": {"type": "binary", "levels": ["no", "yes"]}}}
+)
 ILL = dpb.Regression("ill ~ 1", "bernoulli")
 SETTINGS = dpb.SamplerSettings(seed=1)
 RECORDS = pd.DataFrame({"ill": np.random.default_rng(1).choice(["no", "yes"], 400, p=[0.8, 0.2])})
@@ -78,7 +80,9 @@ def test_audit_confirms_the_bound(beta, adjacency):
 
 def test_posterior_mean_is_near_the_share():
     """Five posterior sds: the score is proper, so it is centred where the likelihood is."""
-    fit = dpb.Synthesizer(SCHEMA, dpb.BetaDivergence(2.0), ILL, settings=SETTINGS).fit(RECORDS)
+    fit = dpb.Synthesizer(
+        SCHEMA, dpb.BetaDivergence(2.0, adjacency="add-remove"), ILL, settings=SETTINGS
+    ).fit(RECORDS)
     draws = fit.fitted.draws["posterior"]["intercept"].to_numpy()
     share = (RECORDS["ill"] == "yes").mean()
     assert abs(draws.mean() - special.logit(share)) < 5 * draws.std()
@@ -91,11 +95,15 @@ def test_counts_need_a_declared_bound_and_keep_epsilon():
     records = pd.DataFrame({"visits": np.minimum(rng.poisson(2.0, 300), 15)})
     column = {"type": "count", "lower": 0}
     model = dpb.Regression("visits ~ 1", "poisson")
-    schema = dpb.Schema.from_dict({"columns": {"visits": column}})
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"visits": column}})
     with pytest.raises(dpb.SchemaError, match="add upper = "):
-        dpb.Synthesizer(schema, dpb.BetaDivergence(1.0), model)
-    schema = dpb.Schema.from_dict({"columns": {"visits": {**column, "upper": 15}}})
-    synthesizer = dpb.Synthesizer(schema, dpb.BetaDivergence(1.0), model, settings=SETTINGS)
+        dpb.Synthesizer(schema, dpb.BetaDivergence(1.0, adjacency="add-remove"), model)
+    schema = dpb.Schema.from_dict(
+        {"rows": "public", "columns": {"visits": {**column, "upper": 15}}}
+    )
+    synthesizer = dpb.Synthesizer(
+        schema, dpb.BetaDivergence(1.0, adjacency="add-remove"), model, settings=SETTINGS
+    )
     found = audit(synthesizer.fit(records), candidates=16)
     assert not found.violated, str(found)
     assert found.add_remove > 0.2
@@ -103,14 +111,14 @@ def test_counts_need_a_declared_bound_and_keep_epsilon():
 
 def test_continuous_outcome_is_refused():
     schema = dpb.Schema.from_dict(
-        {"columns": {"y": {"type": "continuous", "lower": 0, "upper": 1}}}
+        {"rows": "public", "columns": {"y": {"type": "continuous", "lower": 0, "upper": 1}}}
     )
     model = dpb.Regression("y ~ 1", "beta")
     with pytest.raises(dpb.GuaranteeError, match="needs an outcome with levels or a count"):
-        dpb.Synthesizer(schema, dpb.BetaDivergence(1.0), model)
+        dpb.Synthesizer(schema, dpb.BetaDivergence(1.0, adjacency="add-remove"), model)
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.5, np.inf, np.nan])
 def test_bad_beta(beta):
     with pytest.raises(dpb.GuaranteeError, match=r"beta = .* must be a finite number above 1"):
-        dpb.BetaDivergence(1.0, beta)
+        dpb.BetaDivergence(1.0, beta, adjacency="add-remove")

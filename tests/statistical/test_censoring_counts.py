@@ -32,11 +32,13 @@ def test_mean_counts_are_the_printed_ones(synthesizer):
         for key in COMPARED:
             _, epsilon, _, name = key
             if name == "censored":
-                fit = synthesizer.with_mechanism(dpb.Censored(epsilon)).refit(plain)
+                fit = synthesizer.with_mechanism(
+                    dpb.Censored(epsilon, adjacency="add-remove")
+                ).refit(plain)
                 counts[key].append(fit.fitted.n_censored)
             else:  # what is truncated follows from the unweighted fit
                 on = plain.fitted.bound_records
-                (stage,) = dpb.WeightedE(epsilon).stages(on.problem())
+                (stage,) = dpb.WeightedE(epsilon, adjacency="add-remove").stages(on.problem())
                 counts[key].append(int(bind_stage(on, stage).weighting.truncated.sum()))
     assert len(counts) == 6
     for key, found in counts.items():
@@ -52,5 +54,5 @@ def test_weighting_and_clamping_lower_the_bound(synthesizer):
     # The printed ranges, widened by a quarter on either side: they are read off a violin plot.
     assert 7.5 / 1.25 < fit.fitted.lipschitz_bound_unweighted < 15 * 1.25
     assert 2 / 1.25 < fit.fitted.lipschitz_bound < 3.5 * 1.25
-    censored = synthesizer.with_mechanism(dpb.Censored(5)).refit(fit)
+    censored = synthesizer.with_mechanism(dpb.Censored(5, adjacency="add-remove")).refit(fit)
     assert censored.fitted.lipschitz_bound == 2.5

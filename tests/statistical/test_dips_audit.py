@@ -17,21 +17,21 @@ from dpbayes.privacy.noise import StudyNoise
 pytestmark = pytest.mark.statistical
 
 TREE = {"columns": {"x": {"type": "binary"}}}
-SCHEMA = dpb.Schema.from_dict(TREE)
+SCHEMA = dpb.Schema.from_dict({"rows": "public", **TREE})
 N, RUNS, BATCH, EPSILON = 6, 6000, 1000, 1.5
 # With what a bound on synthetic counts has to reach: synthesis after the noise blurs them further.
 MECHANISMS = [
-    (dpb.Laplace(EPSILON), 1.1),
-    (dpb.Laplace(EPSILON, out_of_range="truncate"), 1.1),
+    (dpb.Laplace(EPSILON, adjacency="add-remove"), 1.1),
+    (dpb.Laplace(EPSILON, out_of_range="truncate", adjacency="add-remove"), 1.1),
     (dpb.Laplace(EPSILON, out_of_range="zero", adjacency="substitution"), 0.5),
     (dpb.PerturbedHistogram(EPSILON, adjacency="substitution"), 0.45),
     (dpb.EmpiricalBootstrap(EPSILON, adjacency="substitution"), 0.35),
-    (dpb.EmpiricalBootstrap(EPSILON, resample=False), 1.1),
+    (dpb.EmpiricalBootstrap(EPSILON, resample=False, adjacency="add-remove"), 1.1),
     (dpb.BetaBinomial(EPSILON), 0.4),
     (dpb.BetaBinomialMR(EPSILON), 0.3),
-    (dpb.Modips(EPSILON, "bernoulli"), 0.6),
-    (dpb.Modips(EPSILON, "bernoulli", out_of_range="truncate"), 0.45),
-    (dpb.Modips(EPSILON, "multinomial", settings={"alpha": 0.1}), 0.85),
+    (dpb.Modips(EPSILON, "bernoulli", adjacency="add-remove"), 0.6),
+    (dpb.Modips(EPSILON, "bernoulli", out_of_range="truncate", adjacency="add-remove"), 0.45),
+    (dpb.Modips(EPSILON, "multinomial", settings={"alpha": 0.1}, adjacency="add-remove"), 0.85),
 ]
 
 

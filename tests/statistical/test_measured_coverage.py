@@ -12,11 +12,12 @@ pytestmark = pytest.mark.statistical
 N, SETS, RUNS = 1000, 10, 60
 SCHEMA = dpb.Schema.from_dict(
     {
+        "rows": "public",
         "columns": {
             "x": {"type": "count", "lower": 0, "upper": 20},
             "y": {"type": "continuous", "lower": 0, "upper": 40},
             "z": {"type": "binary", "levels": ["no", "yes"]},
-        }
+        },
     }
 )
 SLOPES = (0.5, 3.0)  # of y in x and z
@@ -46,7 +47,7 @@ def estimates(data):
 @pytest.mark.parametrize(
     "mechanism",
     [
-        dpb.Marginals(1.0, draw="posterior"),
+        dpb.Marginals(1.0, draw="posterior", adjacency="add-remove"),
         dpb.Marginals(1.0, "substitution", draw="posterior", delta=1e-6),
     ],
     ids=["geometric", "gaussian"],

@@ -376,7 +376,7 @@ def test_a_bug_in_the_answers_of_a_posterior_is_found(name, monkeypatch):
 
 def test_a_jacobian_that_was_dropped_is_found(monkeypatch):
     """Chains then walk through another posterior, which follows coordinates made from records."""
-    schema = dpb.Schema.from_dict({"columns": {"y": COLUMNS["y"], "sex": SEX}})
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": COLUMNS["y"], "sex": SEX}})
     records = RECORDS[["y"]].assign(sex=np.random.default_rng(1).choice(["f", "m"], len(RECORDS)))
     model = dpb.Regression("y ~ (1 | sex)", "beta")
     made = dpb.Synthesizer(schema, CENSORED, model, settings=SETTINGS)
@@ -551,7 +551,9 @@ def test_there_are_enough():
 
 
 def test_candidates_among_public_covariates_are_not_accused():
-    schema = dpb.Schema.from_dict({"columns": {"ill": COLUMNS["ill"], "sex": SEX}})
+    schema = dpb.Schema.from_dict(
+        {"rows": "public", "columns": {"ill": COLUMNS["ill"], "sex": SEX}}
+    )
     records = RECORDS[["ill"]].assign(sex=np.random.default_rng(1).choice(["f", "m"], len(RECORDS)))
     model = dpb.Regression("ill ~ sex", "bernoulli")
     made = dpb.Synthesizer(schema, ANCHORED, model, engine=FEW, settings=SETTINGS)

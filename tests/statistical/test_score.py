@@ -23,7 +23,9 @@ pytestmark = pytest.mark.statistical
 
 SETTINGS = dpb.SamplerSettings(chains=2, warmup=60, draws=20, seed=1)
 FAMILIES = [name for name in one_of_each_program() if not name.startswith("survival")]
-SCHEMA = dpb.Schema.from_dict({"columns": {"y": {"type": "continuous", "lower": -9, "upper": 9}}})
+SCHEMA = dpb.Schema.from_dict(
+    {"rows": "public", "columns": {"y": {"type": "continuous", "lower": -9, "upper": 9}}}
+)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +43,7 @@ def quick(monkeypatch):
 
 
 def audited(model, schema, records, most=2, **settings):
-    mechanism = Score(settings.pop("epsilon", 1.0), **settings)
+    mechanism = Score(settings.pop("epsilon", 1.0), **{"adjacency": "add-remove", **settings})
     made = dpb.Synthesizer(schema, mechanism, model, settings=SETTINGS)
     return audit_exact(made, records, most)
 
@@ -128,7 +130,7 @@ def of_two_kinds():
     records = pd.DataFrame(
         {"y": np.resize(["no", "yes", "yes", "no"], 60), "g": np.resize(group["levels"], 60)}
     )
-    return dpb.Schema.from_dict({"columns": columns}), records
+    return dpb.Schema.from_dict({"rows": "public", "columns": columns}), records
 
 
 def groups_unpaid(monkeypatch):
