@@ -77,7 +77,10 @@ class Family:
 
         >>> import dpbayes as dpb
         >>> priors = {"intercept": (0.0, 1.0), "coefficient": 1.0, "group_sd": 1.0}
-        >>> family = dpb.Family("rare", "rare events", "count", "none", priors, file="poisson")
+        >>> whole = {"positive": 0}  # 0 is a count, too
+        >>> family = dpb.Family(
+        ...     "rare", "rare events", "count", "none", priors, file="poisson", constants=whole
+        ... )
         >>> dpb.register_family(family)
         >>> dpb.StanProgram.for_family("rare").name
         'poisson'
@@ -108,7 +111,7 @@ class Family:
             )
         fixed = {k.removeprefix("prior_"): v for k, v in self.constants.items() if "prior_" in k}
         for key, prior in {**fixed, **self.priors}.items():
-            check_prior(key, prior, prior)
+            _check_prior(key, prior, prior)
         if self.divergence and not self.discrete:
             raise SchemaError(
                 f"family {self.name!r}: divergence needs outcomes with probabilities, whose public "
@@ -121,7 +124,7 @@ class Family:
         return self.column_type != "continuous" or self.scaling == "cells"
 
     @property
-    def outcomes(self) -> tuple[Any, ...]:
+    def _outcomes(self) -> tuple[object, ...]:
         """All on which it depends which outcomes reach the program."""
         constants = {k: v for k, v in self.constants.items() if not k.startswith("prior_")}
         return self.column_type, self.scaling, tuple(self.open_at), constants
@@ -350,11 +353,11 @@ class Family:
                 raise SchemaError(
                     f"family {self.name!r} has no prior {name!r}; it has {', '.join(self.priors)}."
                 )
-            check_prior(name, value, self.priors[name])
+            _check_prior(name, value, self.priors[name])
         return {**self.priors, **overrides}
 
 
-def check_prior(name: str, value: Any, like: Any) -> None:
+def _check_prior(name: str, value: Any, like: Any) -> None:
     """Raise SchemaError unless a prior has the numbers of ``like``, none too large or small."""
     numbers, length = _numbers(value), np.size(np.asarray(like))
     scales = numbers[1:] if name.partition("__")[0] in _LOCATED else numbers
@@ -538,7 +541,7 @@ def register_family(family: Family) -> None:
         )
     same = [other for other in FAMILIES.values() if other.file == family.file]
     of_a_file = family.program is None and family.make is None
-    if of_a_file and same and family.outcomes not in [other.outcomes for other in same]:
+    if of_a_file and same and family._outcomes not in [other._outcomes for other in same]:
         raise SchemaError(
             f"family {family.name!r}: program {family.file!r} is for the outcomes of "
             f"{', '.join(other.name for other in same)}. Take column_type, scaling, open_at and "

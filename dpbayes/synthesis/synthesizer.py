@@ -180,7 +180,7 @@ class Synthesizer(Generic[F_co]):
         def cost(epsilon: float) -> float:
             return self._loss_claim(whole.with_epsilon(epsilon)).asked
 
-        high = part if pure else part / (1 - share)
+        high = part if pure else min(part / (1 - share), EPSILONS[1])
         largest, _ = largest_epsilon(cost, asked, max(EPSILONS[0], part / 4), high, steps=STEPS)
         if largest is None:
             raise GuaranteeError(
