@@ -68,7 +68,7 @@ def test_table_and_figures_are_on_the_confidential_side(ran):
     written = pd.read_csv(out / CONFIDENTIAL / "comparison.csv", index_col=0)
     pd.testing.assert_frame_equal(written, found.table)
     (bounds, mark), (densities, same) = figures[-2:]  # after those of the release
-    assert mark == same == "CONFIDENTIAL · n = 201 · ε = 5 (add/remove)"
+    assert mark == same == "CONFIDENTIAL · n = 201 · ε = 10 (substitution)"  # as in the statement
     labels = [label.get_text().split("\n") for label in bounds.axes[0].get_xticklabels()]
     assert [name for name, _ in labels] == NAMES[:-1]
     assert labels[0][1] == "no privacy"
