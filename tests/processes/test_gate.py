@@ -149,7 +149,7 @@ def test_a_release_that_fails_before_writing_costs_nothing(
     "error",
     [MemoryError(), EngineError("diverged"), OSError(28, "No space left"), KeyboardInterrupt()],
 )
-@pytest.mark.parametrize("mechanism", [None, dpb.Laplace(releases.EPSILON, bins=4)])
+@pytest.mark.parametrize("mechanism", [None, dpb.Laplace(releases.EPSILON, "add-remove", bins=4)])
 def test_a_release_that_ends_after_noise_was_drawn_is_paid(
     fit, ledger, tmp_path, monkeypatch, error, mechanism
 ):
