@@ -10,8 +10,6 @@ from dpbayes.mechanisms.tables import noisy
 from tests.cli.in_process import dpbayes
 
 BINARY = """
-rows = "public"
-
 [columns.ill]
 type = "binary"
 levels = ["no", "yes"]
@@ -55,7 +53,7 @@ def test_a_table_release(folder):
 
 
 def test_a_ledger_charges_private_draws_by_its_adjacency(folder):
-    (folder / "ill.toml").write_text(BINARY)
+    (folder / "ill.toml").write_text('rows = "public"\n' + BINARY)
     added = dpbayes(
         "ledger", "create", folder / "l.db", "--account", "ill", "--epsilon", 1.5,
         "--adjacency", "substitution",
@@ -135,7 +133,7 @@ def test_bad_input_is_one_message_and_writes_nothing(folder, mechanism, more, me
 
 
 def test_an_audit_of_tables(folder, monkeypatch):
-    (folder / "ill.toml").write_text(BINARY)
+    (folder / "ill.toml").write_text('rows = "public"\n' + BINARY)
     words = ("audit", folder / "data.csv", "--schema", folder / "ill.toml", "--mechanism",
              "laplace", "--epsilon", 1)  # fmt: skip
     url = folder / "l.db"
