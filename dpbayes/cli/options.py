@@ -212,8 +212,8 @@ class MechanismOptions:
     adjacency: Annotated[
         str | None,
         typer.Option(
-            help="What ε is for: to add-remove a record, or the substitution of its values [what "
-            "the release protects: substitution where the number of rows is public]."
+            help="What ε is for: add-remove (one record more or less) or substitution (its values "
+            "changed) [what is protected: substitution if the number of rows is public]."
         ),
     ] = None
     window: Annotated[
