@@ -95,7 +95,7 @@ def check(
     if records is not None:
         frame = source.read(records, declared)
         declared.validate(frame, show_values=show_values)
-        declared.check_cluster(frame)
+        declared.check_identifiers(frame)
         say("The records fit the schema.")
     if declared.keep:
         Synthesizer(declared, Marginals(1))

@@ -103,10 +103,10 @@ class Chunks:
         public = public or [nothing(schema)[public_names(schema)]]
         return ChunkedTable(schema, pd.concat(public, ignore_index=True), self, tuple(sizes))
 
-    def check_cluster(self, cluster: Cluster) -> None:
-        """Check a cluster as ``Cluster.check``, with keyed hashes of identifiers on the disk."""
-        hashed = functools.partial(cluster.hashed, secrets.token_bytes(32))
-        self.once(cluster, lambda: cluster.check_chunks(self.map(hashed)))
+    def check_persons(self, persons: Cluster) -> None:
+        """Check as ``Cluster.check``, with keyed hashes of identifiers on the disk."""
+        hashed = functools.partial(persons.hashed, secrets.token_bytes(32))
+        self.once(persons, lambda: persons.check_chunks(self.map(hashed)))
 
 
 class Table(ABC):
@@ -223,16 +223,16 @@ def table_of(schema: Schema, records: Frame | Chunks, *, show_values: bool = Fal
     """Validate records, in a frame or in chunks, and return them as a table.
 
     Raises:
-        DataError: as ``Schema.validate`` and ``Schema.check_cluster``.
+        DataError: as ``Schema.validate`` and ``Schema.check_identifiers``.
     """
     if isinstance(records, Chunks):
         table = records.checked(schema, show_values=show_values)
-        if schema.cluster is not None:
-            records.check_cluster(schema.cluster)
+        for persons in schema.persons:
+            records.check_persons(persons)
         return table
     frame = as_frame(records)
     validated = schema.validate(frame, show_values=show_values)
-    schema.check_cluster(frame)
+    schema.check_identifiers(frame)
     return InMemoryTable(schema, validated, frame)
 
 

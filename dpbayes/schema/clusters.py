@@ -28,7 +28,8 @@ class Cluster:
 
     Attributes:
         column: name of the identifier column; it is dropped after the check.
-        most: public upper bound on the number of records of one person; above 1.
+        most: public upper bound on the number of records of one person. At 1, which no schema file
+            says, an identifier stands for one record: it may then be missing, or not in the data.
     """
 
     column: str
@@ -59,6 +60,8 @@ class Cluster:
     def _names(self, records: pd.DataFrame) -> tuple[int, pd.Series]:
         """Number of records without an identifier, and the identifiers of all other records."""
         if self.column not in records.columns:
+            if self.most == 1:
+                return 0, pd.Series(dtype=object)
             raise DataError(f"column {self.column!r} of the schema's cluster is not in the data.")
         identifiers = records[self.column]
         names = identifiers.map(level_text)
@@ -104,6 +107,15 @@ class Cluster:
             nameless: number of records without an identifier.
             over: number of persons with more records than declared.
         """
+        if self.most == 1:
+            if over:
+                raise DataError(
+                    f"column {self.column!r}: {over} identifiers stand in several records. If they are persons or "
+                    "households, declare [cluster] with this column and the most records of one, "
+                    "from public knowledge: ε then holds for all of them together. If they are "
+                    "not, leave the column out of the schema: it is dropped, and ε holds for a record."
+                )
+            return
         if nameless:
             raise DataError(f"column {self.column!r}: {nameless} rows have no identifier.")
         if over:

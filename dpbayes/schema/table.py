@@ -272,13 +272,20 @@ class Schema:
                     f"columns {columns}." + ("" if show_values else f" {ASK_FOR_VALUES}")
                 )
 
-    def check_cluster(self, records: Any) -> None:
-        """Raise DataError if a person has more records than ``cluster`` declares.
+    @property
+    def persons(self) -> tuple[Cluster, ...]:
+        """The declared cluster; without one, each identifier as that of one record."""
+        if self.cluster is not None:
+            return (self.cluster,)
+        return tuple(Cluster(name, 1) for name in self.identifiers)
+
+    def check_identifiers(self, records: Any) -> None:
+        """Raise DataError if a person has more records than declared: one, without a cluster.
 
         It is separate from ``validate``, which also takes tables without identifiers.
         """
-        if self.cluster is not None:
-            self.cluster.check(records)
+        for persons in self.persons:
+            persons.check(records)
 
     def _check_rules(self, typed: Mapping[str, pd.Series]) -> None:
         """Raise Refusal if validated values break a rule or an ``only_if``."""

@@ -42,7 +42,8 @@ RECORDS = pd.DataFrame({"y": RNG.beta(30, 30, 60), "ill": RNG.choice(["no", "yes
 MANY = pd.DataFrame({"y": 0.5, "ill": ["no"] * 1350 + ["yes"] * 150})
 BETA, BERNOULLI = dpb.Regression("y ~ 1", "beta"), dpb.Regression("ill ~ 1", "bernoulli")
 CENSORED, ANCHORED = dpb.Censored(0.5), dpb.Anchored(0.5, "two-stage")
-AT_THE_MODE = dpb.Censored(0.5, window=(0.9, 1.4))  # where terms of ``plants.PROGRAMS`` are
+# Where the terms of ``plants.PROGRAMS`` are, as wide as add/remove pays for.
+AT_THE_MODE = dpb.Censored(0.5, window=(0.9, 1.4), adjacency="add-remove")
 
 
 class Bug(NamedTuple):

@@ -193,7 +193,7 @@ def test_what_is_suggested_is_taken():
     tree["rules"] = ["total == wage + bonus", "start <= end"]
     schema = dpb.Schema.from_dict(tree)
     assert len(schema.validate(panel())) == 800
-    schema.check_cluster(panel())
+    schema.check_identifiers(panel())
 
 
 def test_nothing_is_suggested_of_columns_without_relations():

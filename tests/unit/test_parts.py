@@ -370,7 +370,7 @@ def test_many_persons_are_counted_over_parts():
     assert 0 < over < 900
     for check in (
         Cluster("person", 4).check,
-        lambda f: cut(f, 70).check_cluster(Cluster("person", 4)),
+        lambda f: cut(f, 70).check_persons(Cluster("person", 4)),
     ):
         with pytest.raises(DataError, match=rf"'person': {over} have more than the declared 4"):
             check(frame)
