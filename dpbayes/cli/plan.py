@@ -39,7 +39,9 @@ def plan(
         str | None,
         typer.Option(help="FILE of public or earlier records to try mechanisms on [made up]."),
     ] = None,
-    datasets: Annotated[int, typer.Option(help="Number m of data sets.")] = 1,
+    datasets: Annotated[
+        int | None, typer.Option(help="Number m of data sets [as by `synthesize`].")
+    ] = None,
     total_epsilon: Annotated[
         float | None,
         typer.Option(help="ε of all data sets together [0.1, 0.5, 1 and 3, beside each other]."),
@@ -83,7 +85,7 @@ def plan(
         reasons.setdefault(text.removeprefix(f"{name} is "), []).append(name)
     for reason, names in reasons.items():
         say(f"Not {', '.join(names)}: {reason}.")
-    _say_advice(result, totals, datasets)
+    _say_advice(result, totals)
 
 
 def _columns(title: str, first: Sequence[str], totals: Sequence[float]) -> Table:
@@ -95,9 +97,10 @@ def _columns(title: str, first: Sequence[str], totals: Sequence[float]) -> Table
     return table
 
 
-def _say_accuracy(result: Plan, totals: Sequence[float], datasets: int) -> None:
+def _say_accuracy(result: Plan, totals: Sequence[float], datasets: int | None) -> None:
     """Print the expected distances by mechanism and total ε."""
-    together = "" if datasets == 1 else f"; ε is of {datasets} data sets together"
+    how_many = "as many data sets as `synthesize` makes" if datasets is None else f"{datasets} sets"
+    together = "" if datasets == 1 else f"; ε is of {how_many}, together"
     table = _columns(
         f"Distance from the table, single columns / pairs (total variation; {result.tried:,} "
         f"{result.source}{together})",
@@ -143,10 +146,9 @@ def _say_models(result: Plan, totals: Sequence[float]) -> None:
         say("That is of tempering or noise alone: what a clip cuts comes on top; see the warnings.")
 
 
-def _say_advice(result: Plan, totals: Sequence[float], datasets: int) -> None:
+def _say_advice(result: Plan, totals: Sequence[float]) -> None:
     """Print the recommended mechanism for each total ε, with reasons and warnings."""
     say("")
-    paid_once = False
     for total in totals:
         name, why = result.recommended(total)
         say(f"ε = {stated(total)}: take {name}: {why}.")
@@ -155,8 +157,5 @@ def _say_advice(result: Plan, totals: Sequence[float], datasets: int) -> None:
             say(f"ε = {stated(total)}, with the model: take {fitted}.")
         for chosen in filter(None, (name, fitted)):
             (expected,) = (entry for entry in result.expected[chosen] if entry.total == total)
-            paid_once = paid_once or expected.claim.each.epsilon == 0
             for text in expected.outlook.warnings:
                 say(f"  warning: {text}")
-    if paid_once and datasets == 1:
-        say("What is paid once serves any number of data sets (--datasets).")

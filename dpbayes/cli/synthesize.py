@@ -53,12 +53,13 @@ class ReleaseOptions:
         str, typer.Option(help="Weakest claim to release: strict, asymptotic or none.")
     ] = "strict"
     datasets: Annotated[
-        int,
+        int | None,
         typer.Option(
-            help="Number m of data sets; each costs ε, except with marginals, which pays once for "
-            "all."
+            help="Number m of data sets. Each costs ε, except with marginals and score, which pay "
+            "once for all [5 with these, else 1]. One data set of marginals is the nearest to the "
+            "records; several are posterior draws, for intervals."
         ),
-    ] = 1
+    ] = None
     delta: Annotated[
         float | None,
         typer.Option(
@@ -135,7 +136,8 @@ def synthesize(
     candidates = _candidates(built, model, choice, sampler, release.allow_unproved)
     delta = None if built.takes("delta") else release.delta  # the mechanism states its own δ
     if release.total_epsilon is not None:
-        candidates = _within(candidates, release.total_epsilon, release.datasets, delta, choice)
+        datasets = built.usual_datasets if release.datasets is None else release.datasets
+        candidates = _within(candidates, release.total_epsilon, datasets, delta, choice)
     job = Job(
         candidates=candidates,
         out=release.out,

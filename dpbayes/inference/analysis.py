@@ -206,8 +206,7 @@ def of_one(release: ReleasedData, formula: str, level: float = 0.95) -> pd.DataF
             "there is one data set: the variance between several shows what synthesis and noise "
             "added, and no rule gives an interval without it (raab does, for data without "
             "protection). A model of the mechanism does for a share: formula y ~ 1. Else ask "
-            'for more data sets: `datasets=5`, or by marginals `draw="posterior"` and '
-            "`datasets=20`."
+            "for more data sets: `datasets=5`."
         )
     posterior = share_posterior(release, share_level)
     low, high = posterior.interval(level)

@@ -45,6 +45,7 @@ T = TypeVar("T")
 Output = TypeVar("Output")  # a private output, which costs epsilon
 M = TypeVar("M", bound="Mechanism[Any]")
 
+SEVERAL = 5  # data sets of a release that pays for all of them at once
 NO_DRAWS = (
     "the mechanism has no posterior draws to summarise or plot: its findings() and the reports "
     "(`dpbayes utility`, `dpbayes report`) describe its fit to the records."
@@ -188,6 +189,10 @@ class Fitted(ABC, Generic[Output]):
             rows: the public number of rows.
         """
         return None
+
+    def for_datasets(self, datasets: int) -> Fitted[Output]:
+        """This object with the settings that depend on the number of data sets."""
+        return self
 
     @abstractmethod
     def synthetic(self, output: Output, rows: int, rng: np.random.Generator) -> pd.DataFrame:
@@ -396,6 +401,15 @@ class Mechanism(ABC, Generic[F_co]):
     @property
     def sets_per_output(self) -> int | None:
         """Number of data sets computed from each private output; None if one serves them all."""
+        return 1
+
+    @property
+    def usual_datasets(self) -> int:
+        """Number of data sets of a release that asks for no number.
+
+        Where all are paid for at once and each is another posterior draw, five let readers
+        estimate the uncertainty (``inference.analyse``); elsewhere each costs epsilon again.
+        """
         return 1
 
     def to_dict(self) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def make_plan(
     rows: int,
     *,
     totals: Sequence[float] = EPSILONS,
-    datasets: int = 1,
+    datasets: int | None = None,
     delta: float | None = None,
     reference: pd.DataFrame | None = None,
     model: ModelChoice | None = None,
@@ -133,7 +133,9 @@ def make_plan(
         rows: number of confidential records if it is public, or a number that may stand for it.
         totals: ε of all data sets together, for what a release protects
             (``Guarantee.holds_for``).
-        datasets, delta: as in ``Fit.sample``.
+        datasets: number m of data sets; by default each mechanism's usual number
+            (``Mechanism.usual_datasets``).
+        delta: as in ``Fit.sample``.
         reference: public or earlier records; without them tables are made up
             (``population.invented``).
         model: adds the mechanisms that draw from its posterior, with their forecasts.
@@ -142,13 +144,14 @@ def make_plan(
     Raises:
         SchemaError, DataError, GuaranteeError: an argument is invalid.
     """
-    check_room(rows, len(schema.columns), datasets)
+    check_room(rows, len(schema.columns), 1 if datasets is None else datasets)
     if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= MOST_RUNS:
         raise GuaranteeError(f"runs = {runs!r} must be a whole number, from 1 to {MOST_RUNS:,}.")
     for total in totals:
         check_epsilon(total)
     population = Population.of(schema, reference)
     tried = min(rows, MOST)
+    tables = [population.sample(tried, run) for run in range(runs)]
     expected: dict[str, list[ExpectedRelease]] = {}
     refused: dict[str, str] = {}
     over = None if model is None else model.on(schema)
@@ -159,12 +162,12 @@ def make_plan(
         entries = []
         try:
             for total in totals:
-                synthesizer = _made(kind, schema, over, total, datasets, delta)
+                synthesizer, sets = _made(kind, schema, over, total, datasets, delta)
                 outlook = synthesizer.outlook(rows)
                 accuracy = None
                 if not synthesizer.mechanism.needs_model:
-                    accuracy = try_out(synthesizer.spent, population, tried, runs)
-                claim = synthesizer.guarantee().for_datasets(datasets, delta)
+                    accuracy = try_out(synthesizer.spent, population.schema, tables, sets)
+                claim = synthesizer.guarantee().for_datasets(sets, delta)
                 epsilon = synthesizer.mechanism.epsilon_setting
                 entries.append(ExpectedRelease(total, epsilon, claim, outlook, accuracy))
         except DpbayesError as error:
@@ -181,10 +184,14 @@ def _made(
     schema: Schema,
     model: Model | None,
     total: float,
-    datasets: int,
+    datasets: int | None,
     delta: float | None,
-) -> Synthesizer[Any]:
-    """Make a synthesizer whose data sets cost ``total`` together; GuaranteeError if not strict."""
+) -> tuple[Synthesizer[Any], int]:
+    """Make a synthesizer whose data sets cost ``total`` together, and their number.
+
+    Raises:
+        GuaranteeError: the mechanism is not strict.
+    """
     # A mechanism with a delta of its own takes it as a setting, others in the accounting.
     own = {"delta": delta} if delta and kind.takes("delta") else {}
     modelled = kind.needs_model
@@ -194,4 +201,5 @@ def _made(
     synthesizer = Synthesizer(schema, mechanism, model if modelled else None, allow_unproved=True)
     if synthesizer.guarantee().basis != "strict":
         raise GuaranteeError("has no strict guarantee by its defaults.")
-    return for_total(synthesizer, total, datasets, None if own else delta)
+    sets = mechanism.usual_datasets if datasets is None else datasets
+    return for_total(synthesizer, total, sets, None if own else delta), sets

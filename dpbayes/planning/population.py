@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import SchemaError
 from dpbayes.core.lazy import pd, special, stats
+from dpbayes.mechanisms.marginals.mechanism import auto_bins
+from dpbayes.mechanisms.marginals.structure import AGAIN, Structure, Walk
+from dpbayes.mechanisms.tables.cells import Axis, make_axis
 from dpbayes.schema import Column, Schema
-from dpbayes.schema.domain import made_up
 from dpbayes.schema.rows import Rows
 
-COMMON = 0.3  # squared loading of every column on a factor that all of them share
+POWER = 1.0  # shares of levels fall with this power of their place
+COMMON = 0.15  # squared loading of every column on a factor that all of them share
 SKEW = (1.5, 4.0)  # parameters of the beta distribution of numbers between their bounds
 SPECIAL = 0.1  # share of each atom, and of missing values
 MOST = 20_000  # most rows of a trial; in larger tables noise matters less
@@ -34,7 +37,7 @@ class Population:
     @classmethod
     def of(cls, schema: Schema, reference: pd.DataFrame | None) -> Population:
         """Make a population; DataError if reference records do not fit the schema, or are none."""
-        plain = Schema(schema.columns, Rows(), schema.rules, schema.identifiers)
+        plain = Schema(schema.columns, Rows(), schema.rules)
         if reference is None:
             return cls(plain)
         plain.validate(reference)
@@ -61,8 +64,11 @@ def invented(schema: Schema, rows: int, rng: np.random.Generator) -> pd.DataFram
     """Make up people with skewed columns that are correlated through one normal factor.
 
     Levels have shares in proportion to 1, 1/2, 1/3, ... in their order, numbers a beta distribution
-    over the declared range. Two columns have a correlation of about 0.3 on the normal scale. If the
-    schema has rules that tie columns together, columns are uniform and independent instead.
+    over the declared range. Two columns have a correlation of about 0.15 on the normal scale, also
+    where rules tie columns together: of its levels or bins a column takes those that rules allow.
+
+    Raises:
+        SchemaError: a count has no upper bound, or no row was found that keeps the rules.
     """
     for column in schema.columns.values():
         if not column.levels and column.upper is None:
@@ -70,37 +76,60 @@ def invented(schema: Schema, rows: int, rng: np.random.Generator) -> pd.DataFram
                 f"column {column.name!r} needs a public upper bound; add upper = ... (from "
                 "documentation, never from the confidential data)."
             )
-    if schema.kept or schema.asked:
-        valid = made_up(schema, rows, rng)
-        columns = schema.columns.items()
-        return pd.DataFrame({name: column.released(valid[name]) for name, column in columns})
-    factor = rng.standard_normal(rows)
-    synthetic = {}
-    for name, column in schema.columns.items():
-        own = rng.standard_normal(rows)
-        place = special.ndtr(np.sqrt(COMMON) * factor + np.sqrt(1 - COMMON) * own)
-        synthetic[name] = _values(column, place, rng)
-    return pd.DataFrame(synthetic)
+    # Public columns are made up like all others, so that rules among them hold here, too.
+    columns = {name: replace(column, public=False) for name, column in schema.columns.items()}
+    axes = [Axis(c) if c.levels else _axis(c, rows) for c in columns.values()]
+    walk = Walk(Structure(Schema(columns, Rows(), schema.rules), axes), rows, {})
+    _draw_all(walk, rng)
+    for _ in range(AGAIN):
+        if not walk.dead.any():
+            break
+        again = walk.of(walk.dead)
+        _draw_all(again, rng)
+        walk.put(walk.dead.copy(), again)
+    valid = walk.frame(list(columns))[~walk.dead]
+    if valid.empty:
+        raise SchemaError(
+            "no row was found that keeps the rules of the schema "
+            f"({', '.join(map(repr, schema.rules))}): they may exclude every one."
+        )
+    valid = valid.iloc[np.arange(rows) % len(valid)].reset_index(drop=True)
+    return pd.DataFrame({name: column.released(valid[name]) for name, column in columns.items()})
 
 
-def _values(column: Column, place: Floats, rng: np.random.Generator) -> pd.Series:
-    """Make values of a column from quantile levels between 0 and 1."""
-    if column.levels:
-        shares = 1 / np.arange(1, len(column.levels) + 1)
-        codes = np.searchsorted(np.cumsum(shares / shares.sum())[:-1], place)
-        values = pd.Series(np.array(column.levels, dtype=object)[codes])
+def _axis(column: Column, rows: int) -> Axis:
+    return make_axis(column, auto_bins(column, rows), None, 1)
+
+
+def _draw_all(walk: Walk, rng: np.random.Generator) -> None:
+    """Draw every column of the rows of a walk, one after the other."""
+    factor = rng.standard_normal(walk.rows)
+    for number in range(len(walk.structure.axes)):
+        weights = _weights(walk.axis(number), factor)
+        allowed = walk.allowed(number)
+        total = np.cumsum(weights if allowed is None else weights * allowed, axis=1)
+        codes = (total <= rng.random((walk.rows, 1)) * total[:, -1:]).sum(axis=1)
+        walk.take(number, np.minimum(codes, weights.shape[1] - 1), rng)
+
+
+def _weights(axis: Axis, factor: Floats) -> Floats:
+    """Probabilities of the levels of a column given the common factor, shape (rows, levels).
+
+    Atoms and missing values have a share of their own, whatever the factor is.
+    """
+    apart = np.zeros(axis.size, dtype=bool)
+    apart[axis.valued :] = True
+    if axis.edges is None:
+        ends = np.cumsum(1 / np.arange(1, axis.valued + 1) ** POWER)
+        ends = ends / ends[-1]
     else:
-        assert column.upper is not None
-        low = float(column.lower or 0)
-        numbers = low + (float(column.upper) - low) * stats.beta.ppf(place, *SKEW)
-        for atom in column.atoms:
-            numbers = np.where(rng.random(len(place)) < SPECIAL, atom, numbers)
-        numbers = np.rint(numbers) if column.whole else column.rounded_numbers(numbers)
-        values = pd.Series(numbers)
-        if column.type == "date":
-            values = pd.Series(numbers.astype("datetime64[D]"))
-        elif column.whole:
-            values = values.astype("int64")
-    if column.optional:
-        values = values.astype(object).mask(rng.random(len(place)) < SPECIAL)
-    return values
+        apart[: axis.valued] = axis.ranges[2]
+        lower, upper = axis.edges[0], axis.edges[-1]
+        ends = stats.beta.cdf((axis.edges[1:] - lower) / (upper - lower), *SKEW)
+    cuts = (special.ndtri(ends) - np.sqrt(COMMON) * factor[:, None]) / np.sqrt(1 - COMMON)
+    below = special.ndtr(cuts)
+    below[:, -1] = 1.0
+    share = min(SPECIAL, 0.5 / max(apart.sum(), 1))
+    weights = np.full((len(factor), axis.size), share)
+    weights[:, ~apart] = np.diff(below, prepend=0.0) * (1 - share * apart.sum())
+    return weights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -46,26 +46,25 @@ class Accuracy:
 
 def try_out(
     mechanism: Mechanism[Any],
-    population: Population,
-    rows: int,
-    runs: int,
-    between: Callable[[], None] = lambda: None,
+    schema: Schema,
+    tables: Sequence[pd.DataFrame],
+    datasets: int = 1,
 ) -> Accuracy:
-    """Synthesise a table of ``rows`` records in each run, and measure the distances.
+    """Synthesise each of the tables, and measure the distances.
 
     Args:
-        between: is called before every run; it may raise an error to end the trial.
+        schema: schema of the tables; nothing of them is confidential.
+        datasets: number of data sets of a release; two are measured if there are more, which are
+            posterior draws like these.
     Raises:
         DpbayesError: the mechanism cannot synthesise such a table.
     """
-    synthesizer = Synthesizer(population.schema, mechanism)
+    synthesizer = Synthesizer(schema, mechanism)
     by_run = []
-    for run in range(runs):
-        between()
-        table = population.sample(rows, run)
-        fit = synthesizer.fit(table)
-        (synthetic,) = fit.sample(1, seed=SEEDS + run).datasets
-        by_run.append(distances(population.schema, table, synthetic))
+    for run, table in enumerate(tables):
+        made = synthesizer.fit(table).sample(min(datasets, 2), seed=SEEDS + run).datasets
+        each = [distances(schema, table, synthetic) for synthetic in made]
+        by_run.append(np.mean(each, axis=0))
     return Accuracy.of(np.array(by_run))
 
 

@@ -48,7 +48,7 @@ STATEMENT_UNIT = 2**14  # bytes: the space for guarantee.json is rounded up to a
 def publish(
     fit: Fit[Any],
     out: str | Path,
-    datasets: int = 1,
+    datasets: int | None = None,
     *,
     accept: Basis = "strict",
     delta: float | None = None,
@@ -64,7 +64,9 @@ def publish(
     Args:
         fit: the fit to draw from.
         out: a new folder, or one that holds no release; it is locked meanwhile.
-        datasets, accept, delta, rows, ledger, dataset, note, file_format: as in ``Terms``.
+        datasets: number m of data sets; by default the mechanism's usual number
+            (``Mechanism.usual_datasets``).
+        accept, delta, rows, ledger, dataset, note, file_format: as in ``Terms``.
         say: receives messages: there is no ledger, or the confidential report is incomplete.
     Raises:
         GuaranteeError: the guarantee is weaker than ``accept``, or a seed was set.
@@ -73,6 +75,8 @@ def publish(
         OutputError: the folder is in use, the disk full, or permission is missing. The message
             says whether the cost counts.
     """
+    if datasets is None:
+        datasets = fit.mechanism.usual_datasets
     terms = Terms(datasets, accept, delta, rows, ledger, dataset, note, file_format)
     with held(Path(out)) as output:
         bill = bill_of(output, fit.guarantee, fit.task.table, terms)

@@ -56,7 +56,9 @@ class Job:
     Attributes:
         candidates: one synthesizer, or several with different models to choose from privately.
         out: new folder for release/ and confidential/.
-        datasets, accept, delta, rows: as in ``Fit.sample``.
+        datasets: number m of data sets; None for the mechanism's usual number
+            (``Mechanism.usual_datasets``).
+        accept, delta, rows: as in ``Fit.sample``.
         choose_epsilon: ε of the choice among several candidates, paid once.
         ledger: ledger that accounts for the release, in the account of ``dataset``.
         dataset: name of the data set in the ledger; empty without a ledger.
@@ -80,7 +82,7 @@ class Job:
 
     candidates: tuple[Synthesizer[Any], ...]
     out: Path
-    datasets: int = 1
+    datasets: int | None = None
     accept: Basis = "strict"
     delta: float | None = None
     rows: int | None = None
@@ -108,14 +110,20 @@ class Job:
         declared = self.candidates[0].mechanism.data_rows(schema)
         rows = self.rows if self.rows is not None else declared
         if rows is not None:
-            check_room(rows, len(schema.columns), self.datasets)
+            check_room(rows, len(schema.columns), self.number)
         check_output(self.out)
         writer(self.file_format).check(schema)
         self.claim.require(self.accept)
         for candidate in self.candidates:
             require_secret_seed(candidate.settings)
-            candidate.mechanism.check_datasets(self.datasets, candidate.settings)
+            candidate.mechanism.check_datasets(self.number, candidate.settings)
             candidate.mechanism.check_release()
+
+    @property
+    def number(self) -> int:
+        """Number of data sets."""
+        usual = self.candidates[0].mechanism.usual_datasets
+        return usual if self.datasets is None else self.datasets
 
     @property
     def claim(self) -> Guarantee:
@@ -123,7 +131,7 @@ class Job:
         return (
             self._having_chosen(self.candidates[0])
             .guarantee()
-            .for_datasets(self.datasets, self.delta)
+            .for_datasets(self.number, self.delta)
         )
 
     def run(self, records: Frame | Chunks, say: Say = print) -> Outcome:
@@ -206,7 +214,7 @@ class Job:
 
     def _terms(self, chosen: Synthesizer[Any]) -> Terms:
         return Terms(
-            self.datasets,
+            self.number,
             self.accept,
             self.delta,
             self.rows,
@@ -241,7 +249,7 @@ class Job:
     def _check_budget(self, identity: Identity, besides: Loss = NOTHING) -> None:
         """Raise BudgetError or LedgerError if the release would be refused after the fit."""
         if self.ledger is not None:
-            claim = self.candidates[0].guarantee().for_datasets(self.datasets, self.delta)
+            claim = self.candidates[0].guarantee().for_datasets(self.number, self.delta)
             self.ledger.check(self.dataset, claim, identity, besides)
 
 

@@ -110,10 +110,10 @@ class Cluster:
         if self.most == 1:
             if over:
                 raise DataError(
-                    f"column {self.column!r}: {over} identifiers stand in several records. If they are persons or "
-                    "households, declare [cluster] with this column and the most records of one, "
-                    "from public knowledge: ε then holds for all of them together. If they are "
-                    "not, leave the column out of the schema: it is dropped, and ε holds for a record."
+                    f"column {self.column!r}: {over} identifiers stand in several records. Are "
+                    "they persons or households? Declare [cluster] with this column, and the most "
+                    "records of one from public knowledge: ε holds for all of them together. If "
+                    "not, leave the column out of the schema, and ε holds for one record."
                 )
             return
         if nameless:

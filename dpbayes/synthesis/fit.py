@@ -226,7 +226,7 @@ class Fit(Generic[F_co]):
             program=None if model is None else model.program.name,
             program_sha256=None if model is None else model.program.sha256,
             versions={**versions("dpbayes"), **self.fitted.versions()},
-            settings=self._settings(self.task.rows if rows is None else rows),
+            settings=self._settings(datasets, self.task.rows if rows is None else rows),
             schema=self.task.schema,
             notes=self.outlook.notes,
             program_text=model.program.text if model is not None and model.generated else None,
@@ -242,14 +242,14 @@ class Fit(Generic[F_co]):
         """
         noise = SecureNoise() if seed is None else StudyNoise(seed)
         datasets, rows = len(empty.datasets), empty.settings["rows"]
-        shared = self._shared(datasets)
-        outputs = self.fitted.draw_outputs(-(-datasets // shared), noise)
+        shared, fitted = self._shared(datasets), self.fitted.for_datasets(datasets)
+        outputs = fitted.draw_outputs(-(-datasets // shared), noise)
         frames = []
         for number in range(datasets):
             stop_if_interrupted()
             if number % shared == 0:
                 output = next(outputs)
-            synthetic = self.fitted.synthetic(output, rows, noise.rng)
+            synthetic = fitted.synthetic(output, rows, noise.rng)
             frames.append(assemble(self.task.schema, self.task.table.public, synthetic, noise.rng))
         seeded = self.task.settings.seed is not None
         return replace(
@@ -257,13 +257,13 @@ class Fit(Generic[F_co]):
             datasets=tuple(frames),
             settings={**empty.settings, "noise": StudyNoise.name if seeded else noise.name},
             releasable=noise.releasable and not seeded,
-            posterior=self.fitted.posterior_of(output),
+            posterior=fitted.posterior_of(output),
         )
 
-    def _settings(self, rows: int) -> dict[str, Any]:
+    def _settings(self, datasets: int, rows: int) -> dict[str, Any]:
         """Settings that a release reports; public."""
         return {
-            **self.fitted.settings,
+            **self.fitted.for_datasets(datasets).settings,
             "rows": rows,
             **({"n": len(self.task.table)} if self.task.schema.rows.public else {}),
             "public_rows": self.task.rows,

@@ -304,11 +304,39 @@ def test_the_rule_follows_the_draw():
         return data["age"].mean(), data["age"].var() / len(data)
 
     with pytest.warns(UserWarning, match="draw = mode makes each data set as near"):
-        analyse(fitted(2.0).sample(3, seed=1), mean)
-    found = analyse(fitted(2.0, draw="posterior").sample(6, seed=1, rows=9000), mean)
+        analyse(fitted(2.0, draw="mode").sample(3, seed=1), mean)
+    found = analyse(fitted(2.0).sample(6, seed=1, rows=9000), mean)
     assert found.rule == "reiter2002"
     b = found.between * (1 + 1 / 6) - found.within
     assert found.variance == pytest.approx(b if b >= 0 else 3.0 * found.within)
+
+
+def test_a_release_without_a_number_has_five_posterior_draws_at_the_cost_of_one(tmp_path):
+    fit, mode = fitted(2.0), fitted(2.0, draw="mode")
+    five = dpb.publish(fit, tmp_path / "five", say=lambda text: None)
+    assert len(five.datasets) == 5
+    assert five.settings["draw"] == "posterior"
+    assert five.guarantee.asked == fit.guarantee.asked == 2.0
+    for one in (
+        dpb.publish(fit, tmp_path / "one", 1, say=lambda text: None),
+        dpb.publish(mode, tmp_path / "mode", say=lambda text: None),
+    ):
+        assert len(one.datasets) == 1
+        assert one.settings["draw"] == "mode"
+    # The number decides which rows are made, and nothing else does.
+    for several in (1, 2):
+        auto, asked = (
+            f.sample(several, seed=3).datasets
+            for f in (fit, fitted(2.0, draw="mode" if several == 1 else "posterior"))
+        )
+        assert all(first.equals(second) for first, second in zip(auto, asked, strict=True))
+    synthesizer = dpb.Synthesizer(fit.task.schema, dpb.Marginals(2.0))
+    job = dpb.Job((synthesizer,), tmp_path / "job")
+    assert job.number == 5
+    assert job.claim.asked == 2.0
+    assert dpb.Job((synthesizer,), tmp_path / "job", datasets=2).number == 2
+    laplace = dpb.Synthesizer(fit.task.schema, dpb.Laplace(2.0))
+    assert dpb.Job((laplace,), tmp_path / "job").number == 1
 
 
 def test_a_column_that_follows_from_another():

@@ -363,6 +363,23 @@ def test_persons_are_counted_over_parts(size):
         assert said[0] == said[1]
 
 
+@pytest.mark.parametrize("size", [4, 9])
+def test_identifiers_that_repeat_stop_the_job_unless_a_cluster_says_whose_records_they_are(size):
+    columns = {"person": {"type": "identifier"}, "x": {"type": "binary"}}
+    schema = dpb.Schema.from_dict({"columns": columns})
+    others = pd.DataFrame({"person": [*"abcdefghij", None, None, ""], "x": 1})
+    twice = others.assign(person=[*"abcdefghi", *"ia", None, ""])
+    for make in (lambda frame: frame, lambda frame: cut(frame, size)):
+        fitted(make(others), schema)  # missing identifiers are not one another's
+        fitted(make(others.drop(columns="person")), schema)
+        with pytest.raises(DataError, match=r"'person': 2 identifiers stand in several records"):
+            fitted(make(twice), schema)
+    apart = dpb.Schema.from_dict({"columns": {"x": columns["x"]}})
+    fitted(twice, apart)
+    of_persons = {"columns": columns, "cluster": {"column": "person", "most": 2}}
+    fitted(twice.iloc[:11], dpb.Schema.from_dict(of_persons))
+
+
 def test_many_persons_are_counted_over_parts():
     persons = np.random.default_rng(1).integers(0, 900, 3000)
     frame = pd.DataFrame({"person": persons.astype(str), "x": 1})

@@ -386,6 +386,16 @@ class BudgetParts:
             return cls(margins, first, rest, pairs, most, 0.0, 0)
         return cls(margins, first, pair_share, pairs, most, part, MERGED)
 
+    def faintest(self, rows: int, budget: BudgetSplit) -> float:
+        """Correlation of two columns that the noise of their table leaves two thirds of, or more.
+
+        A correlation is a sum of the g × g cells with scores that have mean 0 and variance 1, which
+        noise of sd s in each cell makes uncertain by g s / n. In tables made up with 6 to 20
+        columns (``tests/statistical/test_lost_relations.py``) correlations of twice that and above
+        kept two thirds and more of their size, and those of half as much a third to a half.
+        """
+        return 2 * self.most * budget.sd(self.rest / self.pairs) / rows
+
 
 def _padded(counts: Floats, size: int) -> Floats:
     return np.pad(counts, (0, size - len(counts)))

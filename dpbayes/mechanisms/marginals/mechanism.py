@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import numpy as np
 from dpbayes.core.arrays import Floats, Ints
 from dpbayes.core.errors import GuaranteeError, SchemaError
 from dpbayes.core.lazy import pd
-from dpbayes.mechanisms.base import ModelFreeFitted, ModelFreeMechanism, Task
+from dpbayes.mechanisms.base import SEVERAL, ModelFreeFitted, ModelFreeMechanism, Task
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning
 from dpbayes.mechanisms.marginals import counting
 from dpbayes.mechanisms.marginals.analyses import Analysis
@@ -48,6 +49,9 @@ CROWDED = 400  # ratio of the bounds' width to the values about which they are n
 POINTS = 20_000  # at which edges are interpolated
 MOST_COLUMNS = 100
 FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
+FAINT = 0.1  # correlation that a forecast warns of if weaker ones alone are kept
+MORE = 3  # times ε that a forecast suggests
+USUAL_DELTA = 1e-6  # that a forecast suggests
 LOST = 0.5  # noise in a column, as a share of the records, above which the forecast warns
 _FEWEST, _MOST = 4000, 50_000  # synthetic rows from which the moments of analyses are derived
 BLOCK = 100_000  # rows that are synthesised at a time
@@ -85,13 +89,14 @@ class Marginals(ModelFreeMechanism):
         draw: ``mode`` makes every data set as near to the records as the counts allow.
             ``posterior`` makes each data set from a new posterior draw given the counts, so that
             ``combine`` and ``analyse`` can estimate the uncertainty by comparing data sets.
+            ``auto``: the mode for one data set, posterior draws for several.
         keep: formulas of regressions to preserve, in addition to those of the schema.
 
     Examples:
         >>> import dpbayes as dpb
         >>> from dpbayes.demo.earnings import earnings
         >>> records, schema = earnings()
-        >>> claim = dpb.Marginals(epsilon=1, draw="posterior").claim(schema)
+        >>> claim = dpb.Marginals(epsilon=1).claim(schema)
         >>> claim.for_datasets(20).asked
         1.0
     """
@@ -99,7 +104,7 @@ class Marginals(ModelFreeMechanism):
     epsilon: float
     adjacency: Adjacency | None = None
     bins: BinRule | Mapping[str, BinRule] = "auto"
-    draw: Literal["mode", "posterior"] = "mode"
+    draw: Literal["auto", "mode", "posterior"] = "auto"
     delta: float = 0.0
     keep: Sequence[str] = ()
     structured: ClassVar[bool] = True
@@ -110,8 +115,8 @@ class Marginals(ModelFreeMechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_delta(self.delta)
-        if self.draw not in ("mode", "posterior"):
-            raise GuaranteeError(f"draw = {self.draw!r} must be mode or posterior.")
+        if self.draw not in ("auto", "mode", "posterior"):
+            raise GuaranteeError(f"draw = {self.draw!r} must be auto, mode or posterior.")
         if isinstance(self.bins, str) and self.bins != "auto":
             raise GuaranteeError(f"bins = {self.bins!r} must be auto, a number, or by column.")
         check_bins(self.bins)
@@ -133,6 +138,10 @@ class Marginals(ModelFreeMechanism):
     @property
     def sets_per_output(self) -> int | None:
         return None
+
+    @property
+    def usual_datasets(self) -> int:
+        return 1 if self.draw == "mode" else SEVERAL
 
     def rho(self, schema: Schema) -> float | None:
         """Rho to spend on the tables of these columns, for ``adjacency``; None for pure epsilon."""
@@ -238,24 +247,48 @@ class Marginals(ModelFreeMechanism):
         if parts.pairs:
             sd, cell = budget.sd(parts.rest / parts.pairs), rows / parts.most**2
             facts |= {"noise sd in a pair's cell": sd, "records in a pair's cell": cell}
-            if sd > cell:
-                needed = math.ceil(sd * parts.most**2)
+            faintest = facts["correlation that is kept, at least"] = parts.faintest(rows, budget)
+            if faintest > FAINT:
                 message = (
-                    f"Each of {parts.pairs} pairs of columns has noise of sd {sd:,.0f} in cells "
-                    f"that hold {cell:,.0f} records in the mean: relations between columns will be "
-                    f"lost at ε = {stated(self.epsilon)}."
+                    f"Relations between two columns lose a third of their strength or more at "
+                    f"ε = {stated(self.epsilon)} where their correlation is below "
+                    f"{_share(faintest)}: the table of a pair has noise of sd {sd:,.0f} in each "
+                    f"of {parts.most**2} cells, which hold {cell:,.0f} records in the mean."
                 )
-                remedy = (
-                    f"About {needed:,} records are needed, or fewer columns, more ε, or a `delta`."
-                )
-                cautions.append(ForecastWarning(message, remedy))
+                cautions.append(ForecastWarning(message, self._remedies(schema, levels, rows)))
         return Forecast(facts, tuple(cautions))
+
+    def _remedies(self, schema: Schema, levels: Sequence[ColumnLevels], rows: int) -> str:
+        """Say what would keep fainter relations, and from which correlation on, by public facts."""
+
+        def faintest(mechanism: Marginals, columns: Sequence[ColumnLevels]) -> str:
+            rho, moves = mechanism.rho(schema), MOVES[self.neighbours]
+            budget = BudgetSplit(mechanism.epsilon, moves, StudyNoise(0), rho)
+            parts = counting.BudgetParts.of(columns, rows, budget)
+            return _share(parts.faintest(rows, budget))
+
+        more = self.with_epsilon(MORE * self.epsilon)
+        options = [f"ε = {stated(more.epsilon)}: {faintest(more, levels)}"]
+        if not self.delta:
+            options.insert(
+                0, f"δ = {USUAL_DELTA:g}: {faintest(replace(self, delta=USUAL_DELTA), levels)}"
+            )
+        if len(levels) > 3:
+            half = -(-len(levels) // 2)
+            options.append(f"half of the columns: {faintest(self, levels[-half:])}")
+        keep = "" if schema.keep or self.keep else " Name the regressions that must hold in `keep`."
+        return f"What would lower that number: {'; '.join(options)}.{keep}"
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMarginals:
         return FittedMarginals(self, InMemoryTable(schema, records, records), rows)
 
     def fit(self, task: Task) -> FittedMarginals:
         return FittedMarginals(self, task.table, task.rows)
+
+
+def _share(value: float) -> str:
+    """A correlation as text, at most 1."""
+    return f"{min(value, 1):.2f}"
 
 
 def drawn_columns(schema: Schema) -> list[Column]:
@@ -375,6 +408,14 @@ class FittedMarginals(ModelFreeFitted[counting.Measurement]):
         _, walk = self._made(maker, rows)
         assert walk is not None
         return measured.asking(self.analyses, walk.known(), self.counts, budget.of(counting.KEEP))
+
+    def for_datasets(self, datasets: int) -> FittedMarginals:
+        if self.mechanism.draw != "auto":
+            return self
+        fitted, draw = copy.copy(self), "mode" if datasets == 1 else "posterior"
+        fitted.mechanism = replace(self.mechanism, draw=draw)  # type: ignore[arg-type]
+        fitted.settings = {**self.settings, "draw": draw}
+        return fitted
 
     def synthetic(
         self, output: counting.Measurement, rows: int, rng: np.random.Generator

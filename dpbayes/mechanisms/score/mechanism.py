@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dpbayes.core.errors import GuaranteeError, SchemaError
-from dpbayes.mechanisms.base import NoisyMechanism, Task
+from dpbayes.mechanisms.base import SEVERAL, NoisyMechanism, Task
 from dpbayes.mechanisms.forecast import Forecast, ForecastWarning, of_posterior
 from dpbayes.mechanisms.marginals.budget import MOVES
 from dpbayes.mechanisms.score.fitted import FittedScore
@@ -84,6 +84,10 @@ class Score(NoisyMechanism[FittedScore]):
     @property
     def sets_per_output(self) -> int | None:
         return None
+
+    @property
+    def usual_datasets(self) -> int:
+        return SEVERAL
 
     def rounds(self, rows: int, parameters: int, groups: GroupSizes = ()) -> Rounds:
         """Split the budget among the answers, from public numbers of rows and parameters."""
