@@ -1,5 +1,7 @@
 """Plans: costs that add up to the total, and accuracies that come true on other records."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -100,6 +102,12 @@ def test_people_made_up_are_valid_and_hang_together():
     ruled = dpb.Schema(SMALL.columns, rules=("visits <= wage",), rows="public")
     again = Population.of(ruled, None).sample(50, 1)
     assert len(ruled.validate(again)) == 50
+    # Rules leave the relations between columns that they do not name.
+    asked = replace(SMALL["visits"], only_if="wage > 10", missing=False)
+    conditional = dpb.Schema({**SMALL.columns, "visits": asked}, rules=("wage <= 40",))
+    made = conditional.validate(invented(conditional, 4000, rng))
+    assert np.corrcoef(made.wage, made.health.cat.codes)[0, 1] > 0.07
+    assert (made.visits.notna() == (made.wage > 10)).all()
     with pytest.raises(DpbayesError, match="public upper bound"):
         invented(
             dpb.Schema.from_dict({"rows": "public", "columns": {"k": {"type": "count"}}}), 5, rng
