@@ -634,6 +634,14 @@ FOURTH = {
                    "  for (i in 1:n) z[i] = y[i] == 1.5 ? W[i] : V[i];")]),
     "an index by records into what is shorter": (GROUPED, [
         beforehand("vector[J] w = rep_vector(0, 1);"), terms("y - mu - u[group] - w[group]")]),
+    "an index into what one's own function returns": (GROUPED, [
+        functions("  vector shortened(real x) { return rep_vector(x, 1); }"),
+        computed("vector[J] w = shortened(mu);"),
+        terms("y - mu - u[group] - w[group]")]),
+    "an index into what one's own function sets later": (GROUPED, [
+        functions("  vector shortened(real x) { return rep_vector(x, 1); }"),
+        computed("vector[J] w = rep_vector(mu, J);\n  w = 2 * shortened(mu);"),
+        terms("y - mu - u[group] - w[group]")]),
     "an index by records into what is set later": (GROUPED, [
         beforehand("vector[J] w;\n  w = rep_vector(0, 1);"),
         terms("y - mu - u[group] - w[group]")]),

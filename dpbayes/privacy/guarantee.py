@@ -294,6 +294,7 @@ class Guarantee:
         return {
             "mechanism": self.mechanism,
             "basis": self.basis,
+            "asked": _or_none(self.asked),
             "epsilon": _or_none(self.epsilon),
             "epsilon_substitution": _or_none(self.epsilon_substitution),
             "delta": self.delta,

@@ -32,7 +32,14 @@ from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import RELEASE, Output, Work, as_output_error, held
 from dpbayes.publication.payment import Bill
 from dpbayes.publication.room import room
-from dpbayes.publication.terms import NO_LEDGER, UNACCOUNTED, Say, Terms, require_secret_seed
+from dpbayes.publication.terms import (
+    NO_LEDGER,
+    OTHER_NEIGHBOURS,
+    UNACCOUNTED,
+    Say,
+    Terms,
+    require_secret_seed,
+)
 from dpbayes.records.chunked_overlap import identity_of
 from dpbayes.records.chunks import Table
 from dpbayes.records.formats.catalog import CSV, writer
@@ -113,6 +120,8 @@ def release_into(
     writer(terms.file_format).check(fit.task.schema)
     if terms.ledger is None:
         say(NO_LEDGER)
+    elif terms.ledger.account(terms.dataset).adjacency != fit.guarantee.holds_for:
+        say(OTHER_NEIGHBOURS)
     work = Work(output.path, bill.payment.entry)
     with contextlib.ExitStack() as to_the_end:
         try:

@@ -18,6 +18,10 @@ NO_LEDGER = (
     "No ledger accounts for this release: adding up what is released about these records is left "
     "to you (`ledger`, `dataset`)."
 )
+OTHER_NEIGHBOURS = (
+    "The budget of the account is for other neighbours (`adjacency`) than the ε of this release: "
+    "what the release costs there is another number than its headline."
+)
 UNACCOUNTED = (
     "no ledger accounts for this release: whatever else is released about the same records adds "
     "its ε to this one, and the publisher keeps the sum"

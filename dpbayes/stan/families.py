@@ -532,16 +532,25 @@ def register_family(family: Family) -> None:
     """Add a family.
 
     Raises:
-        SchemaError: another family has its name; or its bundled program has no family with outcomes
-            of the same kind, so that nothing says that the program accepts all of them.
+        SchemaError: another family has its name; a function writes its program, which nothing
+            checks; or its bundled program has no family with outcomes of the same kind, so that
+            nothing says that the program accepts all of them.
     """
+    if family.make is not None:
+        raise SchemaError(
+            f"family {family.name!r}: `make` is for families of the package. Write the program "
+            "to a file, and give its path as `program`."
+        )
     if FAMILIES.get(family.name, family) != family:
         raise SchemaError(
             f"a family {family.name!r} is there already; families: {', '.join(FAMILIES)}."
         )
     same = [other for other in FAMILIES.values() if other.file == family.file]
-    of_a_file = family.program is None and family.make is None
-    if of_a_file and same and family._outcomes not in [other._outcomes for other in same]:
+    if (
+        family.program is None
+        and same
+        and family._outcomes not in [other._outcomes for other in same]
+    ):
         raise SchemaError(
             f"family {family.name!r}: program {family.file!r} is for the outcomes of "
             f"{', '.join(other.name for other in same)}. Take column_type, scaling, open_at and "

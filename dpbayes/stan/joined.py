@@ -27,7 +27,7 @@ from dpbayes.stan.composition import (
     contract_data,
     functions_of,
 )
-from dpbayes.stan.families import FAMILIES, Family, register_family
+from dpbayes.stan.families import FAMILIES, Family
 from dpbayes.stan.program import CONTRACT_DATA, OPTIONAL_DATA, StanProgram, written_from
 
 _SHARED = (*CONTRACT_DATA, *OPTIONAL_DATA, "rows")
@@ -239,12 +239,9 @@ def _enter(
     parts = dict((point, rest))
     outcome = FAMILIES[rest[1]]  # the rest has the outcome's type and scale
     priors = {named(k, p): v for p, f in parts.items() for k, v in FAMILIES[f].priors.items()}
-    make = partial(joined, name)
-    register_family(
-        Family(
-            name, density, outcome.column_type, outcome.scaling, priors, outcome.open_at,
-            parts=parts, rule=rule, make=make,
-        )
+    FAMILIES[name] = Family(
+        name, density, outcome.column_type, outcome.scaling, priors, outcome.open_at,
+        parts=parts, rule=rule, make=partial(joined, name),
     )  # fmt: skip
 
 

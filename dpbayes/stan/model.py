@@ -391,6 +391,8 @@ class ColumnModel(Model):
         """Names of program data that depend on confidential covariates, drawn in a sequence."""
         scale = () if self.scale is None or not self.scale.entries else ("Z",)
         entries = (*self.formula.entries, *scale)
+        if self.family is None:  # a user's program is given ``group`` alone
+            entries = tuple(name for name in entries if name != "group_index")
         return tuple(named(name, label) for _, label in self.predictors for name in entries)
 
     def data(self, records: pd.DataFrame, rows: int) -> dict[str, Any]:

@@ -64,7 +64,6 @@ def choose_program(
     *,
     reference: pd.DataFrame | None = None,
     window: Window = WINDOW,
-    noise: Noise | None = None,
 ) -> Choice:
     """Choose a program by the exponential mechanism on a clamped log evidence.
 
@@ -93,7 +92,6 @@ def choose_program(
         reference: public records; without them points come from the priors,
             which are often too wide to distinguish programs.
         window: the public window; log-likelihoods outside it count as its ends.
-        noise: the source of randomness, for studies; by default that of a release.
     Raises:
         GuaranteeError: fewer than two candidates, other outcomes, the records as their own
             reference, or a bad number.
@@ -101,7 +99,7 @@ def choose_program(
     """
     scores = score_programs(candidates, records, reference=reference, window=window)
     part, adjacency = of_record(candidates[0], epsilon)
-    index = draw_choice(scores, part, adjacency, window=window, noise=noise)
+    index = draw_choice(scores, part, adjacency, window=window)
     loss = choice_loss(part, adjacency)
     return Choice(index, candidates[index].having_paid(loss, CHOICE), scores)
 

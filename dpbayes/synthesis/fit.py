@@ -250,6 +250,11 @@ class Fit(Generic[F_co]):
             if number % shared == 0:
                 output = next(outputs)
             synthetic = fitted.synthetic(output, rows, noise.rng)
+            if len(synthetic) != rows:  # perhaps that of the records, which nothing has paid for
+                raise GuaranteeError(
+                    f"mechanism {self.mechanism.name!r} made another number of rows than it was "
+                    "asked for: ``synthetic`` has to return as many as its argument says."
+                )
             frames.append(assemble(self.task.schema, self.task.table.public, synthetic, noise.rng))
         seeded = self.task.settings.seed is not None
         return replace(

@@ -101,7 +101,7 @@ class Synthesizer(Generic[F_co]):
             schema = replace(schema, rows=PUBLIC)  # there is no ε to pay for a noisy number
         # Bounds on what is drawn when a record is changed hold at a fixed number of records.
         mechanism = mechanism.protecting("substitution" if schema.rows.public else "add-remove")
-        bound_model = model if model is None or isinstance(model, Model) else model.on(schema)
+        bound_model = _bound(model, schema)
         mismatch = f"the settings of mechanism {mechanism.name!r} do not fit the schema"
         with refused(GuaranteeError, mismatch):
             mechanism.check(schema, bound_model)
@@ -117,6 +117,11 @@ class Synthesizer(Generic[F_co]):
         ):
             object.__setattr__(self, name, value)
         _ = self.spent  # an ε too small for a person's records is refused here
+        if self.schema.rows.share and not self._rows_loss(self._of_record):
+            raise GuaranteeError(
+                "at this delta the mechanism's ε is 0, and nothing is left for a noisy number of "
+                'rows. Give a smaller delta, or declare rows = "public" or a number.'
+            )
         if self.unproved and not allow_unproved:
             _refuse(self.unproved, self.model)
 
@@ -418,6 +423,20 @@ def _columns_and_rules(schema: Schema) -> tuple[list[str], dict[str, Any]]:
 def findings_of(model: Model | None) -> tuple[Finding, ...]:
     """Findings that prevent a proof of a user's program; tests cover the bundled programs."""
     return () if model is None else model.proof.findings
+
+
+def _bound(model: ModelChoice | Model | None, schema: Schema) -> Model | None:
+    """The model on this schema; one that was bound before must have been on the same columns."""
+    if model is None:
+        return None
+    if not isinstance(model, Model):
+        return model.on(schema)
+    if _columns_and_rules(model.schema) != _columns_and_rules(schema):
+        raise GuaranteeError(
+            "the model was made for other columns or rules than those of this schema, and would "
+            "use them as declared there: give the choice of a model, such as Regression(...)."
+        )
+    return model
 
 
 def _refuse(findings: tuple[Finding, ...], model: Model | None) -> NoReturn:

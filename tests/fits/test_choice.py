@@ -6,7 +6,8 @@ import pytest
 
 import dpbayes as dpb
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
-from dpbayes.synthesis.choice import choose_program
+from dpbayes.synthesis import choice
+from dpbayes.synthesis.choice import choose_program, score_programs
 from tests.programs import GOOD, UNPROVED, write
 
 SCHEMA = dpb.Schema.from_dict(
@@ -43,12 +44,19 @@ class Scores(StudyNoise):
         return int(np.argmax(scores))
 
 
+@pytest.fixture
+def noise(monkeypatch):
+    """Noise of a study in place of a release's, which ``choose_program`` takes always."""
+    made = Scores(1)
+    monkeypatch.setattr(choice, "SecureNoise", lambda: made)
+    return made
+
+
 def scores(data, window):
-    candidates = synthesizers("x ~ 1", BINARY)
-    return np.array(choose_program(candidates, data, 1.0, window=window, noise=Scores(1)).scores)
+    return np.array(score_programs(synthesizers("x ~ 1", BINARY), data, window=window))
 
 
-def test_one_record_moves_score_differences_by_at_most_the_width():
+def test_one_record_moves_score_differences_by_at_most_the_width(noise):
     """Every binary data set of 5 records with both levels, every such neighbour; and the scale."""
     window, known = (-0.4, 0.1), {}
     for n in (4, 5):
@@ -63,19 +71,18 @@ def test_one_record_moves_score_differences_by_at_most_the_width():
                 assert (moved <= window[1] + 1e-9).all()
                 worst = max(worst, np.ptp(moved))
     assert 0.2 * 0.5 < worst <= 0.5
-    noise = Scores(1)
     candidates = synthesizers("x ~ 1", BINARY)
-    choose_program(candidates, records(2, 5), 0.25, window=window, noise=noise)
+    choose_program(candidates, records(2, 5), 0.25, window=window)
     assert noise.scale == pytest.approx(0.5 / 0.25)
     changed = synthesizers("x ~ 1", BINARY, dpb.Censored(1.0, adjacency="substitution"))
-    choose_program(changed, records(2, 5), 0.25, window=window, noise=noise)
+    choose_program(changed, records(2, 5), 0.25, window=window)
     assert noise.scale == pytest.approx(2 * 0.5 / 0.25)
 
 
-def test_the_better_program_is_chosen_and_paid_for():
+def test_the_better_program_is_chosen_and_paid_for(noise):
     candidates = synthesizers("x ~ 1", BINARY)
     for ones, expected in ((10, 0), (70, 1)):
-        found = choose_program(candidates, records(ones, 80), 0.5, noise=Scores(1))
+        found = choose_program(candidates, records(ones, 80), 0.5)
         assert found.index == expected
     claim = found.synthesizer.guarantee()
     assert claim.once.epsilon == 0.5
@@ -87,17 +94,17 @@ def test_the_better_program_is_chosen_and_paid_for():
     assert fit.guarantee.epsilon_substitution == pytest.approx(3.0)
 
 
-def test_after_a_drawn_anchor_both_are_named():
+def test_after_a_drawn_anchor_both_are_named(noise):
     candidates = synthesizers(
         "x ~ 1", BINARY, dpb.Anchored(1.0, share=0.2, adjacency="substitution")
     )
-    found = choose_program(candidates, records(3, 30), 0.4, noise=Scores(1))
+    found = choose_program(candidates, records(3, 30), 0.4)
     claim = found.synthesizer.guarantee()
     assert claim.once.epsilon == pytest.approx(0.1 + 0.2)  # half of 0.2 and 0.4 for add/remove
     assert "for drawing anchors and the choice of a program" in claim.paragraph()
 
 
-def test_reference_records_place_the_points():
+def test_reference_records_place_the_points(noise):
     """Families of one outcome; the reference makes the evidence sharp, at no cost."""
     rng = np.random.default_rng(3)
     data, other = (
@@ -106,7 +113,7 @@ def test_reference_records_place_the_points():
     )
     data.loc[0, "x"] = other.loc[0, "x"] = 1
     candidates = synthesizers("y ~ 1", [("lognormal", None), ("normal", None)])
-    found = choose_program(candidates, data, 1.0, reference=other, noise=Scores(1))
+    found = choose_program(candidates, data, 1.0, reference=other)
     assert found.index == 0
     assert found.scores[0] > found.scores[1] + 5
 
@@ -119,11 +126,11 @@ def test_the_release_noise_is_opendps(monkeypatch):
     assert picked == {0, 1}  # misses one of two equal scores once in 10^12
 
 
-def test_records_are_no_reference_for_their_choice():
+def test_records_are_no_reference_for_their_choice(noise):
     data = pd.DataFrame({"x": [0, 1] * 50, "y": np.linspace(1, 19, 100)})
     candidates = synthesizers("y ~ 1", [("lognormal", None), ("normal", None)])
     with pytest.raises(dpb.GuaranteeError, match="these very records: 100%"):
-        choose_program(candidates, data, 1.0, reference=data[10:], noise=Scores(1))
+        choose_program(candidates, data, 1.0, reference=data[10:])
 
 
 def of_rows(rows):
@@ -140,7 +147,7 @@ def test_no_record_and_one_are_neighbours_too():
     """One stands in for none in the program, and must not count."""
     window = (-0.4, 0.1)
     none, one = (
-        np.array(choose_program(of_rows(30), data, 1.0, window=window, noise=Scores(1)).scores)
+        np.array(score_programs(of_rows(30), data, window=window))
         for data in (records(0, 0), records(1, 1))
     )
     np.testing.assert_allclose(none, 0.0, atol=1e-12)
@@ -148,11 +155,11 @@ def test_no_record_and_one_are_neighbours_too():
     assert (one <= window[1] + 1e-9).all()
 
 
-def test_a_choice_draws_no_number_of_rows(monkeypatch):
+def test_a_choice_draws_no_number_of_rows(monkeypatch, noise):
     """A noisy one would be drawn for every candidate, and nothing would have paid for it."""
     monkeypatch.setattr(SecureNoise, "counts", lambda *_: pytest.fail("drawn"))
     monkeypatch.setattr(StudyNoise, "counts", lambda *_: pytest.fail("drawn"))
-    found = choose_program(of_rows("noisy"), records(20, 30), 1.0, noise=Scores(1))
+    found = choose_program(of_rows("noisy"), records(20, 30), 1.0)
     assert found.synthesizer.schema.rows.kind == "noisy"
 
 
@@ -172,7 +179,7 @@ def test_bad_input():
         (good, 1.0, (-np.inf, 0), "two finite numbers"),
     ):
         with pytest.raises(dpb.GuaranteeError, match=message):
-            choose_program(candidates, data, epsilon, window=window, noise=Scores(1))
+            choose_program(candidates, data, epsilon, window=window)
 
 
 @pytest.mark.parametrize("mechanism", [dpb.Censored(1.0), dpb.Unweighted()])
@@ -186,6 +193,6 @@ def test_programs_that_nothing_proves_are_not_chosen_among(tmp_path, mechanism):
 
     good, unproved = candidate("good", GOOD), candidate("unproved", UNPROVED)
     with pytest.raises(dpb.ProgramError, match=r"'mine' is not proved .* line 21: "):
-        choose_program([good, unproved], records(2, 5), 1.0, noise=Scores(1))
-    chosen = choose_program([good, good], records(2, 5), 1.0, noise=Scores(1))
+        choose_program([good, unproved], records(2, 5), 1.0)
+    chosen = choose_program([good, good], records(2, 5), 1.0)
     assert chosen.scores[0] == chosen.scores[1]

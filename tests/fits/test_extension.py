@@ -29,10 +29,11 @@ from tests.programs import family_of_ones_own
 pytestmark = pytest.mark.usefixtures("registries")
 
 UNIT = 2**30
+BINARY = {"type": "binary", "levels": ["no", "yes"]}
 SCHEMA = dpb.Schema.from_dict(
     {
         "columns": {
-            "ill": {"type": "binary", "levels": ["no", "yes"]},
+            "ill": BINARY,
             "sex": {"type": "categorical", "levels": ["f", "m"], "public": True},
         }
     }
@@ -169,6 +170,16 @@ def test_a_pure_mechanism(tmp_path):
     published = dpb.publish(fit, tmp_path / "out", ledger=None)
     assert published.guarantee.epsilon == 1.0
     assert "randomised-response  each answer turned round by a coin" in listed()
+
+
+def test_a_mechanism_that_releases_another_number_of_rows_is_stopped():
+    """Its rows are as many as the records, which nothing has paid for where rows are noisy."""
+    alone = dpb.Schema.from_dict({"rows": 50, "columns": {"ill": BINARY}})
+    for records in (RECORDS[["ill"]].head(57), RECORDS[["ill"]].head(49)):
+        fit = dpb.Synthesizer(alone, RandomisedResponse(1.0)).fit(records)
+        with pytest.raises(dpb.GuaranteeError, match="another number of rows") as caught:
+            fit.sample()
+        assert str(len(records)) not in str(caught.value)
 
 
 @pytest.mark.statistical

@@ -1,8 +1,11 @@
 """A value is read as the same level, number or day whatever stands in the other records."""
 
+import contextlib
 import datetime
 import decimal
+import itertools
 import sqlite3
+import struct
 
 import duckdb
 import numpy as np
@@ -19,6 +22,7 @@ from dpbayes.core.errors import DataError, SchemaError
 from dpbayes.core.frames import as_frame
 from dpbayes.records.fingerprint import cell_texts
 from dpbayes.records.formats import excel
+from dpbayes.records.formats.labelled import _EACH_BY_ITSELF
 
 polars = pytest.importorskip("polars")
 LARGE = 2**53  # the next whole number is none of the floats of 64 bits
@@ -356,3 +360,62 @@ def test_a_dictionary_of_arrow_is_read_like_its_values(name):
         assert repr(read[:3]) == repr(plain[:3])
         texts.append(repr(read[:3]))
     assert len(set(texts)) == 1
+
+
+def stata_of_bytes(path, texts):
+    """Write a file of version 114, which has the bytes of a text as they are."""
+    latin = [text.decode("latin-1") for text in texts]
+    pd.DataFrame({"x": latin}).to_stata(path, write_index=False, version=114)
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    ["cp1255", "cp1258", "TCVN", "TSCII", "ISO-2022-JP", "UTF-7", "UTF-16", "big5hkscs", "hz"],
+)
+def test_an_encoding_by_which_a_text_changes_the_next_is_refused(encoding, tmp_path):
+    stata_of_bytes(tmp_path / "d.dta", [b"a", b"b"])
+    with pytest.raises(DataError, match="one of them may change the next"):
+        dpb.read_records(tmp_path / "d.dta", encoding=encoding)
+
+
+@pytest.mark.parametrize("own", ["CP1255", "windows-1255", "CP1258"])
+def test_an_encoding_that_the_file_says_is_refused_likewise(own, tmp_path):
+    pyreadstat.write_sav(pd.DataFrame({"x": ["a", "b"]}), tmp_path / "d.sav")
+    content = (tmp_path / "d.sav").read_bytes()
+    head = struct.pack("<iii", 7, 20, 1)
+    said = head + struct.pack("<i", 5) + b"UTF-8"
+    assert content.count(said) == 1
+    changed = head + struct.pack("<i", len(own)) + own.encode()
+    (tmp_path / "d.sav").write_bytes(content.replace(said, changed))
+    with pytest.raises(DataError, match="one of them may change the next"):
+        dpb.read_records(tmp_path / "d.sav")
+
+
+ICONV = {"mac-roman": "macintosh", "euc_jp": "EUC-JP", "euc_kr": "EUC-KR"}
+
+
+@pytest.mark.parametrize("encoding", sorted(_EACH_BY_ITSELF))
+def test_a_text_in_an_encoding_is_the_same_after_any_other(encoding, tmp_path):
+    """All texts of one byte, and many of two; each before the same text."""
+    ends = [bytes([b]) for b in range(1, 256)]
+    pairs = [bytes(p) for p in itertools.product(range(0x81, 0xFF, 3), range(0x40, 0xFF, 5))]
+    texts = []
+    for text in [*ends, *pairs]:
+        with contextlib.suppress(UnicodeDecodeError):
+            if text.decode(encoding).strip(" \0"):
+                texts.append(text)
+
+    def after(some):
+        stata_of_bytes(tmp_path / "d.dta", [t for text in some for t in (text, b"mm")])
+        read = dpb.read_records(tmp_path / "d.dta", encoding=ICONV.get(encoding, encoding))["x"]
+        assert len(read) == 2 * len(some)
+        return list(read[1::2])
+
+    known = texts
+    if encoding in ("cp932", "euc_jp"):  # ReadStat has fewer letters in them than Python
+        known = []
+        for text in texts:
+            with contextlib.suppress(DataError):
+                known += [text] * bool(after([text]))
+    assert len(known) > 120
+    assert set(after(known)) == {"mm"}

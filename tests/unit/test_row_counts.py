@@ -385,10 +385,16 @@ def test_several_lines_are_one_value_only_where_it_is_a_declared_level(tmp_path)
         dpb.read_records(tmp_path / "d.csv", declared)
 
 
-@pytest.mark.parametrize("encoding", ["utf-7", "unicode_escape", "raw_unicode_escape", "hz"])
-def test_an_encoding_that_makes_lines_is_refused(encoding, tmp_path):
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        *("utf-7", "unicode_escape", "raw_unicode_escape", "hz", "iso2022_jp", "iso2022_jp_1"),
+        *("iso2022_jp_2", "iso2022_jp_2004", "iso2022_jp_3", "iso2022_jp_ext"),
+    ],
+)
+def test_an_encoding_that_makes_lines_or_changes_the_next_is_refused(encoding, tmp_path):
     (tmp_path / "d.csv").write_text("x\n1\n2\n")
-    with pytest.raises(DataError, match="can make several lines of one"):
+    with pytest.raises(DataError, match="a line can change how the next is read"):
         dpb.read_records(tmp_path / "d.csv", NUMBERS, encoding=encoding)
 
 

@@ -62,6 +62,21 @@ def own(tmp_path, text=OWN, formula="smoke ~ age + sex"):
     return dpb.Program(tmp_path / "mine.stan", formula, {"sd": 2.0})
 
 
+def test_a_program_of_ones_own_has_groups_of_a_confidential_column(tmp_path):
+    text = OWN.replace("int<lower=0> K; matrix[n, K] X;", "int<lower=1> J;\n"
+        "  array[n] int<lower=1, upper=J> group;").replace("vector[K] b;", "vector[J] b;").replace(
+        "X * b", "b[group]")  # fmt: skip
+    program = own(tmp_path, text, "smoke ~ (1 | region)")
+    model = dpb.Sequence((AGE, dpb.Regression("region ~ sex", "categorical"), program)).on(SCHEMA)
+    assert not model.proof.findings
+    ends = model.ends()
+    assert entry("group", "smoke") in ends
+    records = SCHEMA.validate(pd.DataFrame(
+        {"sex": ["f", "m"], "age": [20, 30], "smoke": ["no", "yes"], "region": ["b", "c"]}
+    ))  # fmt: skip
+    assert model.data(records, 2)[entry("group", "smoke")].tolist() == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("models", "message"),
     [

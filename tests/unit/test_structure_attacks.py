@@ -71,9 +71,9 @@ def test_levels_that_are_numbers_come_back(levels, missing):
 
 
 def test_public_rows_without_a_way_are_refused_before_anything_is_paid():
-    """x < y < x + 0.005, on grids on which there is no such y for some x."""
+    """x < y < x + 0.005, or below 2 x - 8, on grids on which there is no such y for some x."""
     tree = {
-        "rules": ["x < y", "y < x + 0.005"],
+        "rules": ["x < y", "y < x + 0.005 or y < 2 * x - 8"],
         "columns": {"x": number(0, 10, public=True, digits=4), "y": number(0, 10, digits=2)},
     }
     good = {"x": [0.0099] * 50 + [5.001] * 50, "y": [0.01] * 50 + [5.005] * 50}
@@ -240,3 +240,55 @@ def test_sequential_models_keep_days_whole():
     records = pd.DataFrame({"d": ["2020-01-02"] * 80, "x": [0, 1] * 40})
     data = dpb.Synthesizer(schema, mechanism).fit(records).sample(seed=1).datasets[0]
     assert (data["d"] == "2020-01-02").mean() > 0.9
+
+
+CASES = {
+    "two bounds": (count(30), ["s >= p + 3", "s <= p + 3"]),
+    "two bounds of a wide range": (count(2000), ["s >= p + 3 and s <= p + 3"]),
+    "not another": (count(30), ["not (s != p)"]),
+    "an equation or itself": (count(30), ["s == p + 1 or s == p + 1"]),
+    "a chain": (count(30), ["t == s or t == s", "t == p or t == p"]),
+    "two equations": (count(30), ["s + t == p", "s == t + q"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_public_columns_tell_no_confidential_one_by_several_rules(case):
+    column, rules = CASES[case]
+    public = {name: {**column, "public": True} for name in "pq"}
+    schema = dpb.Schema.from_dict({"rules": rules, "columns": {**public, "s": column, "t": column}})
+    with pytest.raises(SchemaError, match=r"leave the confidential column '[st]' one value"):
+        dpb.Synthesizer(schema, dpb.Marginals(1.0))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        ["p == 'no' or s == 'yes'", "s == 'no' or p == 'yes'"],
+        ["(p == 'yes' and s == 'yes') or (p == 'no' and s == 'no')"],
+    ],
+)
+def test_public_levels_tell_no_confidential_one_by_cases(rules):
+    answer = {"type": "binary", "levels": ["no", "yes"]}
+    columns = {"p": {**answer, "public": True}, "s": answer}
+    with pytest.raises(SchemaError, match="leave the confidential column 's' one value"):
+        dpb.Synthesizer(
+            dpb.Schema.from_dict({"rules": rules, "columns": columns}), dpb.Marginals(1.0)
+        )
+
+
+def test_rules_that_leave_several_values_tell_nothing():
+    """Also where public columns say who has a value, and where a level of many leaves one."""
+    levels = [f"l{i}" for i in range(40)]
+    place = {"type": "categorical", "levels": levels, "public": True}
+    for rules, columns in (
+        (["s >= p"], {"p": count(2000, public=True), "s": count(2000)}),
+        (["s == p or s == p + 1"], {"p": count(30, public=True), "s": count(31)}),
+        (["place != 'l3' or s == 1"], {"place": place, "s": BINARY}),
+        ([], {"p": {**BINARY, "public": True}, "s": {**BINARY, "only_if": "p == 1"}}),
+        ([], {"place": place, "s": {**BINARY, "only_if": "place == 'l3'"}}),
+        (["s + t == p"], {"p": count(9, public=True), "s": count(9), "t": count(9)}),
+    ):
+        dpb.Synthesizer(
+            dpb.Schema.from_dict({"rules": rules, "columns": columns}), dpb.Marginals(1.0)
+        )

@@ -20,9 +20,9 @@ BEFORE = RNG.normal(-1, 1, (2000, N))
 AFTER = RNG.normal(-1, 1, (2000, N))
 # All that a guarantee says. None of it is computed from records; a new entry has to be judged.
 PUBLIC = {
-    "mechanism", "basis", "epsilon", "epsilon_substitution", "delta", "adjacency", "composition",
-    "datasets", "draws", "epsilon_each", "epsilon_once", "weights", "assumptions", "statement",
-    "holds_for", "rows", "rho", "rho_substitution",
+    "mechanism", "basis", "asked", "epsilon", "epsilon_substitution", "delta", "adjacency",
+    "composition", "datasets", "draws", "epsilon_each", "epsilon_once", "weights", "assumptions",
+    "statement", "holds_for", "rows", "rho", "rho_substitution",
 }  # fmt: skip
 
 
@@ -296,6 +296,25 @@ def test_comparison_table_has_the_layout_of_the_paper(fitted):
     ]  # fmt: skip
     assert table.loc["Lipschitz", "censored"] == 2.0
     assert np.isnan(table.loc["Lipschitz", "Data"])
+
+
+def test_a_model_of_another_schema_is_refused():
+    """Else a column that was public there would be a covariate here, where it is confidential."""
+    columns = {
+        name: {"type": "continuous", "lower": 0, "upper": 100, "public": public}
+        for name, public in (("y", False), ("x", True))
+    }
+    before = dpb.Schema.from_dict({"columns": columns})
+    now = dpb.Schema.from_dict(
+        {"rows": "public", "columns": {**columns, "x": {**columns["x"], "public": False}}}
+    )
+    old = dpb.Synthesizer(before, dpb.Anchored(1), dpb.Regression("y ~ x", "normal"))
+    for mechanism in (dpb.Anchored(1), dpb.Score(1)):
+        with pytest.raises(dpb.GuaranteeError, match="made for other columns or rules"):
+            dpb.Synthesizer(now, mechanism, old.model)
+        with pytest.raises(dpb.GuaranteeError, match="made for other columns or rules"):
+            replace(old, schema=now, mechanism=mechanism)
+        assert dpb.Synthesizer(before, mechanism, old.model).model is old.model
 
 
 def test_a_validated_table_is_taken_as_it_is_and_that_of_another_schema_is_not():

@@ -31,7 +31,7 @@ from dpbayes.mechanisms.tables.cells import (
     require_bounds,
 )
 from dpbayes.privacy.accounting import check_delta, stated
-from dpbayes.privacy.guarantee import Adjacency, Guarantee
+from dpbayes.privacy.guarantee import EPSILONS, Adjacency, Guarantee
 from dpbayes.privacy.noise import Noise, StudyNoise
 from dpbayes.records.chunks import InMemoryTable, Table
 from dpbayes.schema import Column, Schema
@@ -180,8 +180,16 @@ class Marginals(ModelFreeMechanism):
             )
         structure = Structure(schema, self.axes(schema, 1))
         structure.after(self.analyses(schema))
-        if structure.bonds and not any(axis.column.public for axis in structure.axes.values()):
+        if not structure.bonds:
+            return
+        if not any(axis.column.public for axis in structure.axes.values()):
             structure.spare(0, {}, NO_CODES)
+        elif name := structure.told():
+            raise SchemaError(
+                f"the rules together leave the confidential column {name!r} one value beside the "
+                "public columns, and it would be released as it is. Declare it public, make one of "
+                "the public columns confidential, or leave it out of the schema."
+            )
 
     def axes(self, schema: Schema, rows: int) -> tuple[Axis, ...]:
         """Fine levels of each drawn column, public columns first, computed from public facts.
@@ -267,7 +275,7 @@ class Marginals(ModelFreeMechanism):
             parts = counting.BudgetParts.of(columns, rows, budget)
             return _share(parts.faintest(rows, budget))
 
-        more = self.with_epsilon(MORE * self.epsilon)
+        more = self.with_epsilon(min(MORE * self.epsilon, EPSILONS[1]))
         options = [f"ε = {stated(more.epsilon)}: {faintest(more, levels)}"]
         if not self.delta:
             options.insert(

@@ -23,6 +23,7 @@ from dpbayes.schema.rules import CLOSE, Part, Rule, Values, values_of
 
 TRIED = 1000  # rows by which ``Structure.spare`` looks for one that keeps the rules
 AGAIN = 50  # times that rows are drawn again which cannot keep the rules
+_BESIDE, _ENOUGH = 200, 10  # rows that ``Structure.told`` varies, and that it decides by
 _REDRAWS = 20  # times that a value inside its level is drawn again
 _EACH = 64  # levels of fewer whole numbers are tried number by number
 _NEAR = 1e-6  # tolerance between a computed value and the released one, in steps of its grid
@@ -193,6 +194,34 @@ class Structure:
                 f"({', '.join(map(repr, self.schema.rules))}): they may exclude every one."
             )
         return walk, levels
+
+    def told(self) -> str | None:
+        """Name of a confidential column of which rules and public columns leave one value; or None.
+
+        Rows that keep the rules are made up, and others with the same public values, from public
+        facts alone: a column is told if no two of them differ in it. Where it is missing, it tells
+        nothing.
+        """
+        rng = np.random.default_rng(1)
+        walk = Walk(self, TRIED, {})
+        levels = self._flat(walk, np.empty((TRIED, 0), dtype=np.int64), rng)
+        chosen = np.flatnonzero(~walk.dead)[:_BESIDE]
+        public = {n: walk.values[n][chosen] for n, axis in self.axes.items() if axis.column.public}
+        tied = frozenset[str]().union(*(bond.names for bond in self.bonds)) - set(public)
+        first = {name: np.full(len(chosen), np.nan) for name in tied}
+        times = {name: np.zeros(len(chosen), dtype=np.int64) for name in tied}
+        free: set[str] = set()
+        for _ in range(AGAIN):
+            again = Walk(self, len(chosen), public)
+            self._flat(again, levels[chosen], rng)
+            for name in tied:
+                value = again.values[name]
+                there = ~again.dead & ~np.isnan(value)
+                if (value != first[name])[there & (times[name] > 0)].any():
+                    free.add(name)
+                first[name] = np.where(there, value, first[name])
+                times[name] += there
+        return next((n for n in sorted(tied - free) if (times[n] > 1).sum() >= _ENOUGH), None)
 
     def codes(self, values: Values) -> Ints:
         """Levels of rows with these values, shape (rows, columns)."""

@@ -38,6 +38,10 @@ Numeric = dict[str, list[str]]  # numeric columns, each with its codes of missin
 _ESCAPES = (
     *(b"+AAo-1", b"1\\n1", b"1\\x0a1", b"1\\u000a1", b"~\n1", b"\x1b$B0!\n\x1b(B", b"\x0e0\n\x0f"),
 )
+_MODES = (  # begun and not ended
+    *(b"\x1b$B", b"\x1b$@", b"\x1b(I", b"\x1b(J", b"\x1b$)C\x0e", b"\x1b$)A\x0e", b"\x0e"),
+    b"~{",
+)
 _MARKS = {  # longer ones first: the mark of UTF-32 begins with that of UTF-16
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -163,7 +167,10 @@ def _encoding(file: File, how: Reading) -> str:
                 "cp850, utf-16, shift_jis."
             ) from None
         if not keeps:
-            raise DataError(f"encoding = {how.encoding!r} can make several lines of one.")
+            raise DataError(
+                f"encoding = {how.encoding!r}: a line can change how the next is read, or become "
+                "several. Save the file in UTF-8."
+            )
         return "utf-8-sig" if name == "utf-8" else name
     with file.opened() as stream:
         start = stream.read(4)
@@ -174,10 +181,10 @@ def _encoding(file: File, how: Reading) -> str:
 
 
 def _keeps_lines(encoding: str) -> bool:
-    """True if decoding neither creates nor removes line ends.
+    """True if decoding neither creates nor removes line ends, and no line changes the next.
 
     This holds if each byte is a character, or if decoding samples of escape sequences preserves
-    their line ends.
+    their line ends, and the line after each of them.
     """
     name = encoding.replace("-", "_")
     if name.startswith(("utf_16", "utf_32")):
@@ -185,9 +192,9 @@ def _keeps_lines(encoding: str) -> bool:
     with contextlib.suppress(ImportError):
         if hasattr(importlib.import_module(f"encodings.{name}"), "decoding_table"):
             return True
-    return all(
-        line.decode(encoding, "replace").count("\n") == line.count(b"\n") for line in _ESCAPES
-    )
+    kept = (line.decode(encoding, "replace").count("\n") == line.count(b"\n") for line in _ESCAPES)
+    after = ((mode + b"\n0!").decode(encoding, "replace") for mode in _MODES)
+    return all(kept) and all(text.endswith("\n0!") for text in after)
 
 
 @contextlib.contextmanager

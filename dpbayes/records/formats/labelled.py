@@ -6,6 +6,8 @@ decides which of the two is the value (``with_levels``).
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import io
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,16 @@ from dpbayes.schema import Schema
 from dpbayes.schema.draft import Labels
 from dpbayes.schema.values import level_text
 
+# Encodings by which ReadStat reads each text by itself. Its decoder is one for the whole file: it
+# keeps letters back that a mark may follow (CP1255, CP1258, TCVN), and modes (ISO-2022), until the
+# next text, which may be that of another record.
+_EACH_BY_ITSELF = {
+    *("utf-8", "ascii", "iso8859-1", "cp932", "cp936", "cp949", "cp950", "shift_jis", "euc_jp"),
+    *("euc_kr", "gbk", "gb2312", "gb18030", "big5", "koi8-r", "koi8-u", "mac-roman"),
+    *(f"iso8859-{k}" for k in (2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14, 15, 16)),
+    *(f"cp{k}" for k in (437, 850, 852, 855, 857, 858, 860, 861, 862, 863, 865, 866, 869, 874)),
+    *(f"cp{k}" for k in (1250, 1251, 1252, 1253, 1254, 1256, 1257)),
+}
 _OF_TEXT = ("encoding", "character set", "convert")  # words in ReadStat's messages about encodings
 
 
@@ -77,6 +89,7 @@ def _called(
 ) -> tuple[pd.DataFrame, Any]:
     """Records and metadata of a file, or of other content, read by a function of pyreadstat."""
     pyreadstat = needed("pyreadstat", file.where)
+    _check_encoding(file, options.get("encoding"))
     opened = file.seekable() if content is None else io.BytesIO(content)
     with opened as stream, parsed(file.where):
         try:
@@ -93,7 +106,21 @@ def _called(
                     "known; give its `encoding`, such as cp1252 or latin-1."
                 ) from None
             raise DataError(f"{file.where} cannot be read: {message or 'it is damaged'}.") from None
+    _check_encoding(file, result[1].file_encoding)
     return result
+
+
+def _check_encoding(file: File, encoding: str | None) -> None:
+    """Raise DataError if by this encoding a text could be read into that of another record."""
+    if encoding is None:
+        return
+    with contextlib.suppress(LookupError):
+        if codecs.lookup(encoding).name in _EACH_BY_ITSELF:
+            return
+    raise DataError(
+        f"{file.where}: texts in {encoding!r} are not read, as one of them may change the next. "
+        "Save the file in UTF-8; if the file says a wrong encoding, give its `encoding`."
+    )
 
 
 def _records_of(frame: pd.DataFrame, meta: Any) -> RecordsRead:

@@ -9,7 +9,7 @@ that work entry by entry and never raise an error (values.py). Such variables re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -103,6 +103,7 @@ class Template(Expressions):
         clamps: number of times that pseudo_log_lik is added to target.
         inside: number of loops and conditions around the current statement.
         block: kind of the current block.
+        returned: variables that have, somewhere, a value that a user's function computes.
     """
 
     private: frozenset[str] = frozenset()
@@ -112,6 +113,7 @@ class Template(Expressions):
     clamps: int = 0
     inside: int = 0
     block: str = ""
+    returned: frozenset[str] = frozenset()
 
     def follow(self, blocks: Mapping[str, Node]) -> None:
         """Check all blocks of a program, which are given by kind."""
@@ -122,6 +124,13 @@ class Template(Expressions):
                 elif SEPARATOR in word.text:
                     self._find(word, f"{word.text} has {SEPARATOR} in it, which names columns.")
         self._check_names(blocks)
+        self.returned = frozenset(
+            name
+            for block in blocks.values()
+            for node in every(block)
+            for name in self._targets(node)
+            if any(part.kind == "call" and part[0].text in self.functions for part in every(node))
+        )
         if "data_block" in blocks:
             self._data(blocks["data_block"])
         for name in set(CONTRACT_DATA) - self.given:
@@ -147,6 +156,14 @@ class Template(Expressions):
                 f"{CLAMP} is added to target {how}: once is what the guarantee counts.",
                 broken=bool(self.clamps) or not unclear,
             )
+
+    @staticmethod
+    def _targets(node: Node) -> Iterator[str]:
+        """Yield the names of the variables to which a node assigns."""
+        if node.kind == "declared":
+            yield node[0].text
+        elif node.kind == "assignment":
+            yield from names_in(node[0])
 
     def _find(self, node: Node, message: str, *, broken: bool = False) -> None:
         if (node.line, message, broken) not in self.findings:
@@ -250,10 +267,12 @@ class Template(Expressions):
     def _sizes_of(self, node: Node) -> tuple[Node, ...]:
         """Return declared sizes where all engines check that values have them.
 
-        stanli does not in transformed data and in generated quantities.
+        stanli does not in transformed data and in generated quantities, nor of what a user's
+        function returns.
         """
         checked = self.block in ("parameters", "transformed_parameters", "model_block")
-        return super()._sizes_of(node) if checked else ()
+        names = {part[0].text for part in node.present[1:]}
+        return super()._sizes_of(node) if checked and not names & self.returned else ()
 
     # Statements
 
