@@ -20,6 +20,7 @@ from dpbayes.publication.job import WARNING
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import held
 from dpbayes.publication.resolve import resolve
+from dpbayes.publication.terms import OTHER_NEIGHBOURS
 from dpbayes.synthesis.synthesizer import Synthesizer
 from tests import releases
 
@@ -58,7 +59,7 @@ def test_a_job_in_a_notebook(synthesizer, ledger, tmp_path):
     assert job.claim.epsilon == pytest.approx(0.015 + 2 * 0.085)
     said = Said()
     outcome = job.run(releases.records(), said.append)
-    assert said == []
+    assert said == [OTHER_NEIGHBOURS]
     assert outcome.release.guarantee.datasets == 2
     assert outcome.account.spent[0] == pytest.approx(job.claim.epsilon)
     assert all(line.startswith("Confidential: ") for line in outcome.findings.lines)

@@ -26,7 +26,7 @@ from dpbayes.publication.gate import publish
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import Output, Work, check_output
 from dpbayes.publication.resolve import resolve
-from dpbayes.publication.terms import NO_LEDGER
+from dpbayes.publication.terms import NO_LEDGER, OTHER_NEIGHBOURS
 from dpbayes.synthesis.fit import Fit
 from dpbayes.synthesis.release import Release
 from tests import releases
@@ -175,8 +175,9 @@ def test_a_release_that_ends_after_noise_was_drawn_is_paid(
     assert list(ledger.history()["state"]) == ["lost"]
     (entry,) = ledger.history()["id"]
     assert said == [
+        OTHER_NEIGHBOURS,
         "The run ended after private noise had been drawn for it: its cost counts (ledger entry "
-        f"{entry})."
+        f"{entry}).",
     ]
     if isinstance(error, OSError):
         assert "Nothing was released. The cost counts" in str(raised.value)
@@ -248,7 +249,7 @@ def test_no_ledger_is_told(fit, ledger, tmp_path):
     assert statement["accounted"] is False
     assert "no ledger accounts for this release" in statement["statement"]
     publish(fit, tmp_path / "more", ledger=ledger, dataset="cps", say=said.append)
-    assert said == [NO_LEDGER]
+    assert said == [NO_LEDGER, OTHER_NEIGHBOURS]
     statement = json.loads((tmp_path / "more" / "release" / "guarantee.json").read_text())
     assert statement["accounted"] is True
     assert "no ledger" not in statement["statement"]
@@ -560,7 +561,8 @@ def test_read_only_folders(unprivileged_folder, fit):
         "os.setgid(65534); os.setuid(65534)\n"
         "for name in ('closed/out', 'open/out'):\n"
         "    try:\n"
-        "        releases.gate.publish(fit, folder / name, ledger=ledger, dataset='cps')\n"
+        "        releases.gate.publish(\n"
+        "            fit, folder / name, ledger=ledger, dataset='cps', say=releases.quiet)\n"
         "    except releases.DpbayesError as error:\n"
         "        print(type(error).__name__, error)\n"
     )

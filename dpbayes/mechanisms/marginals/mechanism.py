@@ -279,7 +279,8 @@ class Marginals(ModelFreeMechanism):
         options = [f"ε = {stated(more.epsilon)}: {faintest(more, levels)}"]
         if not self.delta:
             options.insert(
-                0, f"δ = {USUAL_DELTA:g}: {faintest(replace(self, delta=USUAL_DELTA), levels)}"
+                0,
+                f"δ = {stated(USUAL_DELTA)}: {faintest(replace(self, delta=USUAL_DELTA), levels)}",
             )
         if len(levels) > 3:
             half = -(-len(levels) // 2)
