@@ -151,11 +151,12 @@ def _say_advice(result: Plan, totals: Sequence[float]) -> None:
     say("")
     for total in totals:
         name, why = result.recommended(total)
-        say(f"ε = {stated(total)}: take {name}: {why}.")
+        advice = {name: f"ε = {stated(total)}: take {name}: {why}."}
         fitted = result.posterior(total)
         if fitted is not None:
-            say(f"ε = {stated(total)}, with the model: take {fitted}.")
-        for chosen in filter(None, (name, fitted)):
+            advice[fitted] = f"ε = {stated(total)}, with the model: take {fitted}."
+        for chosen, line in advice.items():
+            say(line)
             (expected,) = (entry for entry in result.expected[chosen] if entry.total == total)
             for text in expected.outlook.warnings:
                 say(f"  warning: {text}")

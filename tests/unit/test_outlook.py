@@ -145,7 +145,7 @@ def test_noise_of_measured_is_that_of_its_counts(schema):
         facts = mechanism.outlook(TWO, 200, None).facts
         assert fit.fitted.draw_private(StudyNoise(1)).sd == facts["noise sd in a pair's cell"]
     lost_at = mechanism.outlook(TWO, 20, None).warnings
-    assert any("relations between columns will be lost" in text for text in lost_at)
+    assert any("Relations between two columns lose a third" in text for text in lost_at)
 
 
 def test_noise_of_statistics_is_the_same_for_all_records():

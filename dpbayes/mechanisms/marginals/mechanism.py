@@ -50,6 +50,7 @@ POINTS = 20_000  # at which edges are interpolated
 MOST_COLUMNS = 100
 FAR = 0.5 / math.sqrt(2)  # half the mean absolute value of Laplace noise, by its sd
 FAINT = 0.1  # correlation that a forecast warns of if weaker ones alone are kept
+HELPS = 0.9  # a remedy is named if it lowers that correlation by this factor or more
 MORE = 3  # times ε that a forecast suggests
 USUAL_DELTA = 1e-6  # that a forecast suggests
 LOST = 0.5  # noise in a column, as a share of the records, above which the forecast warns
@@ -258,35 +259,36 @@ class Marginals(ModelFreeMechanism):
             faintest = facts["correlation that is kept, at least"] = parts.faintest(rows, budget)
             if faintest > FAINT:
                 message = (
-                    f"Relations between two columns lose a third of their strength or more at "
-                    f"ε = {stated(self.epsilon)} where their correlation is below "
-                    f"{_share(faintest)}: the table of a pair has noise of sd {sd:,.0f} in each "
-                    f"of {parts.most**2} cells, which hold {cell:,.0f} records in the mean."
+                    "Relations between two columns lose a third of their strength or more where "
+                    f"their correlation is below {_correlation(faintest)}: the table of a pair has "
+                    f"noise of sd {sd:,.0f} in each of {parts.most**2} cells, which hold "
+                    f"{cell:,.0f} records in the mean."
                 )
-                cautions.append(ForecastWarning(message, self._remedies(schema, levels, rows)))
+                cautions.append(
+                    ForecastWarning(message, self._remedies(schema, levels, rows, faintest).strip())
+                )
         return Forecast(facts, tuple(cautions))
 
-    def _remedies(self, schema: Schema, levels: Sequence[ColumnLevels], rows: int) -> str:
+    def _remedies(
+        self, schema: Schema, levels: Sequence[ColumnLevels], rows: int, faintest: float
+    ) -> str:
         """Say what would keep fainter relations, and from which correlation on, by public facts."""
-
-        def faintest(mechanism: Marginals, columns: Sequence[ColumnLevels]) -> str:
+        more = self.with_epsilon(min(MORE * self.epsilon, EPSILONS[1]))
+        some = levels[-max(2, len(levels) // 2) :]
+        lower = {}
+        for name, mechanism, columns in (
+            (f"δ = {stated(USUAL_DELTA)}", replace(self, delta=self.delta or USUAL_DELTA), levels),
+            (f"{MORE} times the ε", more, levels),
+            ("half of the columns", self, some),
+        ):
             rho, moves = mechanism.rho(schema), MOVES[self.neighbours]
             budget = BudgetSplit(mechanism.epsilon, moves, StudyNoise(0), rho)
-            parts = counting.BudgetParts.of(columns, rows, budget)
-            return _share(parts.faintest(rows, budget))
-
-        more = self.with_epsilon(min(MORE * self.epsilon, EPSILONS[1]))
-        options = [f"ε = {stated(more.epsilon)}: {faintest(more, levels)}"]
-        if not self.delta:
-            options.insert(
-                0,
-                f"δ = {stated(USUAL_DELTA)}: {faintest(replace(self, delta=USUAL_DELTA), levels)}",
-            )
-        if len(levels) > 3:
-            half = -(-len(levels) // 2)
-            options.append(f"half of the columns: {faintest(self, levels[-half:])}")
-        keep = "" if schema.keep or self.keep else " Name the regressions that must hold in `keep`."
-        return f"What would lower that number: {'; '.join(options)}.{keep}"
+            number = counting.BudgetParts.of(columns, rows, budget).faintest(rows, budget)
+            if number < HELPS * faintest:
+                lower[name] = number
+        options = ", ".join(f"{_correlation(n)} with {name}" for name, n in lower.items())
+        keep = "" if schema.keep or self.keep else " A regression in `keep` has sums of its own."
+        return (f"That number would be {options}." if options else "") + keep
 
     def prepare(self, schema: Schema, records: pd.DataFrame, rows: int) -> FittedMarginals:
         return FittedMarginals(self, InMemoryTable(schema, records, records), rows)
@@ -295,7 +297,7 @@ class Marginals(ModelFreeMechanism):
         return FittedMarginals(self, task.table, task.rows)
 
 
-def _share(value: float) -> str:
+def _correlation(value: float) -> str:
     """A correlation as text, at most 1."""
     return f"{min(value, 1):.2f}"
 
