@@ -13,11 +13,13 @@ from dpbayes.inference.coverage import DEFAULT_RULE, RULES_BY_MECHANISM, uncover
 from dpbayes.pages.page import Code, Section
 from dpbayes.synthesis.release import POSTERIOR
 
+# Models take whole numbers beside missing ones as floats only.
+_FLOATS = '.pipe(lambda d: d.astype({c: float for c in d.select_dtypes("Int64")}))'
 # How Python and R read a data set into a data frame, by the file's ending.
 READ = {
     ".csv": ("pd.read_csv(file)", "read.csv(file, check.names = FALSE)"),
-    ".parquet": ("pd.read_parquet(file)", "arrow::read_parquet(file)"),
-    ".feather": ("pd.read_feather(file)", "arrow::read_feather(file)"),
+    ".parquet": ("pd.read_parquet(file)" + _FLOATS, "arrow::read_parquet(file)"),
+    ".feather": ("pd.read_feather(file)" + _FLOATS, "arrow::read_feather(file)"),
     ".dta": ("pd.read_stata(file)", "haven::read_dta(file)"),
     ".sav": ("pd.read_spss(file)", "haven::read_sav(file)"),
 }

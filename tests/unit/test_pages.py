@@ -348,6 +348,26 @@ def test_the_programs_run_and_combine_as_analyse_does(out, tmp_path, monkeypatch
     assert f"# The rule {combined.rule}:" in texts["R"]
 
 
+@pytest.mark.parametrize("file_format", ["parquet", "feather", "stata", "spss"])
+def test_the_programs_read_every_format(tmp_path, monkeypatch, file_format):
+    """Whole numbers beside missing ones too, which pandas reads as another type."""
+    rng = np.random.default_rng(3)
+    visits = np.where(rng.random(300) < 0.1, np.nan, rng.integers(0, 9, 300))
+    records = pd.DataFrame({"visits": visits, "age": rng.integers(20, 60, 300)})
+    columns = {"visits": {"type": "count", "upper": 9, "missing": True}, "age": COLUMNS["age"]}
+    synthesizer = dpb.Synthesizer(dpb.Schema.from_dict({"columns": columns}), dpb.Marginals(2.0))
+    dpb.Job((synthesizer,), tmp_path / "out", datasets=3, file_format=file_format).run(records)
+    texts = programs(tmp_path / "out")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        combined = analyse(tmp_path / "out/release", formula_fit("visits ~ age"))
+        printed(texts["Python, with dpbayes"], tmp_path / "out/release", monkeypatch)
+    table = printed(
+        texts["Python, with pandas and statsmodels"], tmp_path / "out/release", monkeypatch
+    )
+    assert numbers_in(table)[::3] == pytest.approx(list(combined.estimate), rel=1e-3)
+
+
 def test_one_data_set_is_not_combined(out, tmp_path, monkeypatch):
     copy = tmp_path / "out"
     shutil.copytree(out / "release", copy / "release")
