@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,15 @@ def report(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of a release (--out).")],
     source: InputOptions,
     records: Annotated[str | None, typer.Option(help=f"{RECORDS} Adds whole tables.")] = None,
-    schema: Annotated[Path | None, typer.Option(help="Schema file of the records.")] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="Schema file of the records. Adds title and code book.")
+    ] = None,
+    date: Annotated[
+        datetime.datetime | None,
+        typer.Option(
+            metavar="DAY", formats=["%Y-%m-%d"], help="Day of the release, for readers: 2026-12-31."
+        ),
+    ] = None,
     formula: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,19 +45,20 @@ def report(
     """Write OUT/confidential/report.html for internal use, and a page to publish with the data.
 
     The first shows guarantee, utility, risk, diagnostics and how the release was made; it is
-    confidential. The second, OUT/release/report.html, says nothing that guarantee.json does not.
-    Both are single files that load nothing.
+    confidential. The second, OUT/release/report.html, is made from the files of the release and the
+    schema, never from the records. Both are single files that load nothing.
     """
     # Imported here: they draw figures, and matplotlib takes long to import.
-    from dpbayes.pages.build import PAGE, confidential_page, public_page
     from dpbayes.pages.comparison import PageTopic
+    from dpbayes.pages.confidential import confidential_page
+    from dpbayes.pages.readers import PAGE, public_page
     from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 
-    if (records is None) != (schema is None):
-        raise SchemaError("--records and --schema go together.")
+    declared = None if schema is None else Schema.from_toml(schema)
     question = None
-    if records is not None and schema is not None:
-        declared = Schema.from_toml(schema)
+    if records is not None:
+        if declared is None:
+            raise SchemaError("--records needs --schema.")
         question = PageTopic(
             declared,
             source.read(records, declared),
@@ -60,10 +70,13 @@ def report(
         )
     elif formula or keys or holdout or sensitive:
         raise SchemaError("--formula, --keys, --sensitive and --holdout need --records.")
-    inner, outer = confidential_page(out, question), public_page(out)
+    inner = confidential_page(out, question)
+    outer = public_page(out, declared, None if date is None else date.date())
     for folder, content, mode in ((CONFIDENTIAL, inner, 0o600), (RELEASE, outer, 0o644)):
         try:
             write_whole(out / folder / PAGE, content, mode)
         except OSError as error:
             raise OutputError(f"{str(out / folder)!r}: {error.strerror}.") from None
+    if declared is not None and declared.guesses:
+        say("The page for readers has no code book: the schema has guesses left to confirm.")
     say(f"Written: {out / CONFIDENTIAL / PAGE} and {out / RELEASE / PAGE}")

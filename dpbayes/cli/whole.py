@@ -101,7 +101,7 @@ def utility(
 
     The figure shows every pair of columns. The output is confidential.
     """
-    from dpbayes.pages.comparison import coefficients, fitted, pair_grid
+    from dpbayes.pages.comparison import coefficients, fitted, pair_grids
     from dpbayes.pages.figures import pairs
     from dpbayes.report.whole import TREES, Whole, contingency, joint_utility
 
@@ -123,7 +123,8 @@ def utility(
         say(f"\n{title}\n")
         say(_text(rows))
     if figure is not None:
-        _draw(pairs(*pair_grid(whole)), figure, kind)
+        names, grid, _ = pair_grids(whole)
+        _draw(pairs(names, grid), figure, kind)
 
 
 def names_of(keys: str | None) -> list[str]:

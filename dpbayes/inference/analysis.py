@@ -85,7 +85,10 @@ def read_release(directory: str | Path) -> ReleasedData:
 def _read_table(directory: Path, name: str) -> pd.DataFrame:
     """Read one data set; only CSV leaves the column types to pandas."""
     path = next(directory.glob(f"{name}.*"), directory / f"{name}.csv")
-    return pd.read_csv(path) if path.suffix == ".csv" else read_records(path)
+    if path.suffix == ".csv":
+        return pd.read_csv(path)
+    # Whole numbers beside missing ones are objects as read, and floats for a model.
+    return read_records(path).infer_objects()
 
 
 def analyse(

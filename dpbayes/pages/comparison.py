@@ -13,12 +13,19 @@ import numpy as np
 from dpbayes.core.arrays import Floats
 from dpbayes.core.errors import InferenceError
 from dpbayes.core.lazy import pd
-from dpbayes.evaluate.joint import total_variation
 from dpbayes.evaluate.utility import interval_overlap, utility
 from dpbayes.inference.regressions import formula_fit
 from dpbayes.pages import figures
-from dpbayes.pages.page import PageTable, Picture, Section
-from dpbayes.report.whole import Whole, bounds_of, joint_utility, risk, tables_of
+from dpbayes.pages.page import PageTable, Picture, Section, per_cent, shown, to_spread
+from dpbayes.pages.verdict import (
+    Comparison,
+    chance_of_ecdf,
+    chance_of_shares,
+    lost_distance,
+    verdict,
+    worst_pairs,
+)
+from dpbayes.report.whole import BINS, Whole, bounds_of, joint_utility, risk, tables_of
 from dpbayes.schema import Column, Schema
 
 LOST = 0.5  # interval overlap below which a coefficient is reported
@@ -58,11 +65,13 @@ class PageTopic:
 def sections(
     question: PageTopic, released: pd.DataFrame, statement: Mapping[str, Any]
 ) -> list[Section]:
-    """Sections on utility and disclosure risk of a data set."""
+    """Sections on utility and disclosure risk of a data set, with a verdict at the top."""
     whole = question.beside(released)
-    page_sections = [_columns(whole), _together(whole)]
+    parts = [_columns(whole), _together(whole)]
     if question.formulas:
-        page_sections.append(_regressions(whole, question.formulas))
+        parts.append(_regressions(whole, question.formulas))
+    page_sections = [verdict([o for _, outcomes in parts for o in outcomes])]
+    page_sections += [section for section, _ in parts]
     if question.keys:
         table = risk(whole, question.keys, question.sensitive, bounds_of(statement))
         key_names = ", ".join(question.keys)
@@ -82,21 +91,22 @@ def sections(
     return page_sections
 
 
-def _columns(whole: Whole) -> Section:
+def _columns(whole: Whole) -> tuple[Section, list[Comparison]]:
     """Section on each column by itself."""
-    rows, pictures = [], []
+    rows, pictures, outcomes = [], [], []
     for name, column in whole.schema.columns.items():
         ours, theirs = whole.records[name], whole.synthetic[name]
         if column.public:  # released unchanged, only reordered
             continue
         measures = utility(column, ours, theirs)
-        means = [_mean(column, measures[key]) for key in ("original", "synthetic")]
+        means = [_centre(column, measures[key], ours) for key in ("original", "synthetic")]
+        outcomes += _outcome(column, measures, ours.dropna(), theirs.dropna())
         share = [f"{t.isna().mean():.1%}" if column.optional else "" for t in (ours, theirs)]
         rows.append(
             [
                 column.title,
-                None if column.type == "binary" else measures.get("max_ecdf"),
-                measures.get("total_variation"),
+                None if column.type == "binary" else _short(measures.get("max_ecdf")),
+                _short(measures.get("total_variation")),
                 *means,
                 *share,
             ]
@@ -110,46 +120,91 @@ def _columns(whole: Whole) -> Section:
             )
         )
     head = [
-        "column", "largest ECDF difference", "total variation", "mean, records",
-        "mean, synthetic", "missing, records", "missing, synthetic",
+        "column", "largest ECDF difference", "total variation", "mean or share, records",
+        "mean or share, synthetic", "missing, records", "missing, synthetic",
     ]  # fmt: skip
     if not any(column.optional for column in whole.schema.columns.values()):
         head, rows = head[:-2], [row[:-2] for row in rows]
     table = PageTable("Distance of each column, on the first data set", head, rows).filled()
     public = [name for name, column in whole.schema.columns.items() if column.public]
     text = [f"Public columns are released as they are: {', '.join(public)}."] if public else []
-    return Section("Columns one by one", text, pictures=pictures, tables=[table])
+    return Section("Columns one by one", text, pictures=pictures, tables=[table]), outcomes
 
 
-def _mean(column: Column, summary: Mapping[str, Any]) -> Any:
+def _short(distance: float | None) -> float | None:
+    return None if distance is None else round(distance, 3)
+
+
+def _centre(column: Column, summary: Mapping[str, Any], records: pd.Series) -> str:
+    """Mean of a column with digits that suit the spread of the records, or share of one of two."""
+    if len(column.levels) == 2:
+        level = column.levels[1]
+        return f"{level}: {per_cent(summary[f'share of {level}'])}"
     if "mean" not in summary:
         return ""
-    return column.shown(round(summary["mean"])) if column.type == "date" else summary["mean"]
+    if column.type == "date":
+        return column.shown(round(summary["mean"]))
+    return to_spread(summary["mean"], float(records.astype(float).std()))
 
 
-def pair_grid(whole: Whole) -> tuple[tuple[str, ...], Floats]:
-    """Column names and total variation of every pair; single columns on the diagonal."""
+def _outcome(
+    column: Column, measures: Mapping[str, Any], ours: pd.Series, theirs: pd.Series
+) -> list[Comparison]:
+    """Comparison of a column; none if it has no values."""
+    name, n, m = column.name, len(ours), len(theirs)
+    if "total_variation" in measures:
+        distance = measures["total_variation"]
+        chance = chance_of_shares(np.asarray(ours.value_counts(normalize=True), dtype=float), n, m)
+        what = f"Column `{name}`, total variation"
+    elif "max_ecdf" in measures:
+        distance, chance = measures["max_ecdf"], chance_of_ecdf(n, m)
+        what = f"Column `{name}`, largest difference of ECDFs"
+    else:
+        return []
+    return [Comparison("column", name, distance, chance, lost_distance(what, distance, chance))]
+
+
+def pair_grids(whole: Whole) -> tuple[tuple[str, ...], Floats, Floats]:
+    """Total variation of every pair of columns; single columns on the diagonal.
+
+    Returns:
+        Names of the columns; the distances; and the mean distances of another sample of the
+        population, both of shape (columns, columns).
+    """
     tables = tables_of(whole)
-    names = tables.names
-    grid = np.diag(total_variation(tables, 1))
-    if len(names) > 1:
-        distances = total_variation(tables, 2)
-        for (i, j), distance in zip(
-            itertools.combinations(range(len(names)), 2), distances, strict=True
-        ):
-            grid[i, j] = grid[j, i] = distance
-    return names, grid
+    size, n, m = len(tables.names), len(whole.records), len(whole.synthetic)
+    grid, chance = np.zeros((size, size)), np.zeros((size, size))
+    for i, j in itertools.combinations_with_replacement(range(size), 2):
+        p, q = tables.shares(*{i, j})
+        grid[i, j] = grid[j, i] = np.abs(p - q).sum() / 2
+        chance[i, j] = chance[j, i] = chance_of_shares(p, n, m)
+    return tables.names, grid, chance
 
 
-def _together(whole: Whole) -> Section:
+def _pair_outcomes(
+    schema: Schema, names: Sequence[str], grid: Floats, chance: Floats
+) -> list[Comparison]:
+    """Outcomes of the pairs that are not public as a whole."""
+    outcomes = []
+    for i, j in itertools.combinations(range(len(names)), 2):
+        if not (schema[names[i]].public and schema[names[j]].public):
+            distance, expected = float(grid[i, j]), float(chance[i, j])
+            text = lost_distance(f"Pair `{names[i]}` and `{names[j]}`", distance, expected)
+            name = f"{names[i]}, {names[j]}"
+            outcomes.append(Comparison("pair", name, distance, expected, text))
+    return outcomes
+
+
+def _together(whole: Whole) -> tuple[Section, list[Comparison]]:
     """Section on one, two and three columns at a time, and on all together."""
-    names, grid = pair_grid(whole)
+    names, grid, chance = pair_grids(whole)
+    outcomes = _pair_outcomes(whole.schema, names, grid, chance)
     i, j = divmod(int(np.argmax(grid)), len(names))
     picture = Picture.of(
         figures.pairs(names, grid),
         f"Total variation distance of every two columns. The largest, {grid[i, j]:.3f}, is of "
         f"{names[i]} and {names[j]}.",
-        "Numbers in at most twenty bins of their declared range; one column alone on the diagonal.",
+        f"Numbers in {BINS} bins of their declared range; one column alone on the diagonal.",
     )
     text = [
         "Total variation distance is the largest difference of the shares of any set of cells. A "
@@ -158,15 +213,18 @@ def _together(whole: Whole) -> Section:
         "Marginal and conditional distances are sums of squared differences of shares: of the "
         "levels of a column, and of the same at each level of another column.",
     ]
-    table = PageTable.of("Distances of the whole table", joint_utility(whole))
-    return Section("Columns together", text, pictures=[picture], tables=[table])
+    tables = [PageTable.of("Distances of the whole table", joint_utility(whole))]
+    if outcomes:
+        tables.insert(0, worst_pairs(outcomes))
+    return Section("Columns together", text, pictures=[picture], tables=tables), outcomes
 
 
-def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
+def _regressions(whole: Whole, formulas: Sequence[str]) -> tuple[Section, list[Comparison]]:
     """Section that compares regressions on the records and on the first data set."""
-    pictures, tables, missed = [], [], []
+    pictures, tables, missed, outcomes = [], [], [], []
     for formula in formulas:
         names, ours, theirs = fits = fitted(whole, formula)
+        outcomes += _coefficient_outcomes(formula, fits)
         table = coefficients(fits)
         few = table.loc[table["interval overlap"] < LOST, "coefficient"]
         if len(few):
@@ -184,7 +242,23 @@ def _regressions(whole: Whole, formulas: Sequence[str]) -> Section:
     texts = [note]
     if missed:
         texts.append(f"Intervals overlap by less than {LOST:.0%}: {'; '.join(missed)}.")
-    return Section("Regressions", texts, pictures=pictures, tables=tables)
+    return Section("Regressions", texts, pictures=pictures, tables=tables), outcomes
+
+
+def _coefficient_outcomes(formula: str, fits: Fits) -> list[Comparison]:
+    """Outcomes of the coefficients of a regression."""
+    names, (ours, errors), (theirs, _) = fits
+    outcomes = []
+    for name, value, error, synthetic in zip(names, ours, errors, theirs, strict=True):
+        if name == "Intercept" and len(names) > 1:  # it follows from the others
+            continue
+        distance = float(abs(synthetic - value) / error) if error > 0 else 0.0
+        text = (
+            f"Regression `{formula}`, {name}: {shown(float(synthetic))} in place of "
+            f"{shown(float(value))}, {shown(distance)} standard errors apart"
+        )
+        outcomes.append(Comparison("coefficient", name, distance, text=text))
+    return outcomes
 
 
 def fitted(whole: Whole, formula: str) -> Fits:

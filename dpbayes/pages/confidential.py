@@ -1,4 +1,4 @@
-"""Sections of the confidential page that use the report files of a release."""
+"""Page for the data holder: utility, risk and diagnostics of a release. Confidential."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ import numpy as np
 
 from dpbayes.core.errors import DataError
 from dpbayes.core.lazy import pd
-from dpbayes.pages import figures
-from dpbayes.pages.page import PageTable, Picture, Section
+from dpbayes.pages import comparison, figures
+from dpbayes.pages.comparison import PageTopic
+from dpbayes.pages.guarantee import guarantee, numbers, settings
+from dpbayes.pages.page import Page, PageTable, Picture, Section
+from dpbayes.pages.readers import first_data_set, notes, statement_of
+from dpbayes.pages.verdict import Comparison, lost_distance, verdict
 from dpbayes.plots import charts
+from dpbayes.publication.output import CONFIDENTIAL
 from dpbayes.report.report import UTILITY
 from dpbayes.report.utility_warnings import UNCLAMPED, distance, told
 from dpbayes.synthesis.saved_fit import FIT
@@ -29,6 +34,48 @@ NAMES = {  # fields of engines.diagnostics.Diagnostics
     "treedepth_hits": "transitions at the tree depth limit",
     "min_ebfmi": "E-BFMI (smallest)",
 }
+
+
+def confidential_page(out: Path, question: PageTopic | None = None) -> bytes:
+    """Build the page for the data holder.
+
+    Args:
+        out: output folder of the release.
+        question: the records and what to compare; None for the report files of the release.
+    Raises:
+        DataError, SchemaError, InferenceError: the files do not belong together.
+    """
+    statement = statement_of(out)
+    folder = out / CONFIDENTIAL
+    if question is None:
+        sections = left_behind(folder)
+    else:
+        sections = comparison.sections(question, first_data_set(out, question.schema), statement)
+    return Page(
+        "Release by the mechanism " + str(statement["mechanism"]),
+        numbers(statement),
+        [*sections, *of_fit(folder), guarantee(statement), settings(statement)],
+        confidential=True,
+        byline="" if question is None else question.schema.title or "",
+        warnings=[*_cautions(statement), *notes(statement), *warnings(folder)],
+    ).html()
+
+
+def _cautions(statement: Mapping[str, Any]) -> list[str]:
+    """What the holder should know of the guarantee before the data are used."""
+    messages = []
+    if statement["basis"] != "strict":
+        messages.append(
+            "The release has no strict guarantee: read what is claimed before it is used."
+        )
+    if not statement.get("accounted", False):
+        messages.append(
+            "No ledger accounts for this release: whatever else is released about these records "
+            "adds its ε to this one."
+        )
+    if statement.get("settings", {}).get("draw") == "mode":
+        messages.append("Draw = mode: intervals from these data sets come out too short.")
+    return messages
 
 
 def _read(path: Path) -> bytes | None:
@@ -47,14 +94,14 @@ def warnings(folder: Path) -> list[str]:
 
 
 def left_behind(folder: Path) -> list[Section]:
-    """Section on utility, from the report files of the release."""
+    """Verdict on the columns and section on utility, from the report files of the release."""
     content = _read(folder / UTILITY)
     picture = _read(folder / "density.png")
     pictures = []
     if picture is not None:
         text = "Distribution of each synthetic column, beside that of the records."
         pictures.append(Picture(picture, text, text, 1000, wide=True))
-    tables = []
+    tables, sections = [], []
     if content is not None:
         measures: Mapping[str, Any] = json.loads(content)
         columns: Mapping[str, Any] = next(iter(measures.values()), {})
@@ -64,6 +111,13 @@ def left_behind(folder: Path) -> list[Section]:
             + ([] if unclamped is None else [distance(unclamped.get(name, {}))])
             for name, column in columns.items()
         ]
+        outcomes = [
+            Comparison("column", name, far, text=lost_distance(f"Column `{name}`", far, 0.0))
+            for name, column in columns.items()
+            if (far := distance(column)) is not None
+        ]
+        if outcomes:
+            sections.append(verdict(outcomes))
         head = ["column", "largest ECDF difference", "total variation"]
         if unclamped is not None:
             head.append("the unclamped fit's")
@@ -73,7 +127,7 @@ def left_behind(folder: Path) -> list[Section]:
         "Given `records` and a `schema`, this page compares whole tables, regressions (`formula`) "
         "and disclosure risk (`keys`)."
     )
-    return [Section("Utility", [hint], pictures=pictures, tables=tables)]
+    return [*sections, Section("Utility", [hint], pictures=pictures, tables=tables)]
 
 
 def of_fit(folder: Path) -> list[Section]:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from dpbayes.core.arrays import Floats
 from dpbayes.core.lazy import pd
+from dpbayes.pages.page import plain
 from dpbayes.plots.charts import COLOURS, DATA, spell
 from dpbayes.schema import Column
 
@@ -21,20 +22,28 @@ def distribution(
 ) -> Figure:
     """Plot shares of levels side by side, or cumulative shares of numbers, which show atoms.
 
+    A column that has two different numbers at most, such as 0 and 1, is shown as levels.
+
     Args:
         column: its declaration.
         original, synthetic: validated, shape (n,) and (n',).
         label: legend entry of ``original``.
     """
-    bars = min(len(column.levels), MOST)
-    figure = Figure(figsize=(5.2, max(3.1, 0.8 + 0.19 * bars)), layout="constrained")
-    ax = figure.add_subplot()
     columns = {label: original.dropna(), "synthetic": synthetic.dropna()}
-    if column.levels:
-        shares = _shares(column, columns)
-        for i, (name, colour) in enumerate(zip(columns, (DATA, SYNTHETIC), strict=True)):
+    names = [str(level) for level in column.levels]
+    if not names and column.type != "date":
+        distinct = sorted({float(x) for values in columns.values() for x in values.unique()})
+        if len(distinct) <= 2:
+            names = [plain(x) for x in distinct]
+            columns = {key: values.astype(float).map(plain) for key, values in columns.items()}
+    height = 1.1 + 0.28 * len(names) if len(names) < 8 else 0.8 + 0.19 * min(len(names), MOST)
+    figure = Figure(figsize=(4.4, max(1.8, height) if names else 2.7), layout="constrained")
+    ax = figure.add_subplot()
+    if names:
+        shares = _shares(names, columns)
+        for i, (key, colour) in enumerate(zip(columns, (DATA, SYNTHETIC), strict=True)):
             place = np.arange(len(shares)) + 0.4 * (i - 0.5)
-            ax.barh(place, shares[name].to_numpy(), 0.38, color=colour, label=name)
+            ax.barh(place, shares[key].to_numpy(), 0.38, color=colour, label=key)
         ax.set_yticks(range(len(shares)), [_cut(name, 30) for name in shares.index], fontsize=8)
         ax.set_ylim(len(shares) - 0.4, -0.6)
         ax.set_xlabel("share of records with a value" if column.optional else "share of records")
@@ -56,12 +65,11 @@ def distribution(
     return figure
 
 
-def _shares(column: Column, columns: Mapping[str, pd.Series]) -> pd.DataFrame:
-    """Shares of levels in the schema's order; rare levels are merged if there are many."""
-    names = [str(level) for level in column.levels]
+def _shares(names: Sequence[str], columns: Mapping[str, pd.Series]) -> pd.DataFrame:
+    """Shares of levels in the given order; rare levels are merged if there are many."""
     shares = pd.DataFrame(
         {
-            name: values.astype(str).value_counts(normalize=True).reindex(names).fillna(0.0)
+            name: values.astype(str).value_counts(normalize=True).reindex(list(names)).fillna(0.0)
             for name, values in columns.items()
         }
     )

@@ -11,6 +11,17 @@ from dpbayes.pages.page import PageTable, Section, shown
 from dpbayes.privacy.accounting import stated
 from dpbayes.report.whole import bounds_of
 
+SETTINGS = {  # what readers see in place of the key
+    "epsilon": "ε",
+    "delta": "δ",
+    "adjacency": "what ε is for",
+    "public_rows": "number of records, public",
+    "keep": "regressions that the data should preserve",
+    "draw": "what each data set is drawn from",
+}
+# Settings that stand elsewhere on a page; the noise of a release is never another.
+ELSEWHERE = ("noise", "rows", "synthesised", "n")
+
 
 def numbers(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Headline numbers of a release: ε, δ, basis and number of data sets."""
@@ -32,12 +43,12 @@ def numbers(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def guarantee(statement: Mapping[str, Any]) -> Section:
-    """Section on what (ε, δ) bounds, and what the guarantee assumes."""
+    """Section on what is protected: what (ε, δ) bounds, and what the guarantee assumes."""
     bounds = bounds_of(statement)
     assumed = ("What this assumes", [_sentence(str(text)) for text in statement["assumptions"]])
     claim = str(statement["statement"]).split(" This assumes that ")[0]
     if bounds is None:
-        return Section("Guarantee", [claim], folded=assumed)
+        return Section("What is protected", [claim], folded=assumed)
     unit = "person" if "epsilon_person" in statement else "record"
     text = [
         claim,
@@ -53,7 +64,7 @@ def guarantee(statement: Mapping[str, Any]) -> Section:
     ]
     if not statement["delta"]:
         rows.insert(
-            0, ["odds of any statement about it change by a factor of at most", stated(bounds.odds)]
+            0, ["odds of any statement about it change by a factor of at most", _above(bounds.odds)]
         )
     rows.append(
         [
@@ -62,11 +73,19 @@ def guarantee(statement: Mapping[str, Any]) -> Section:
         ]
     )
     table = PageTable(f"What the guarantee bounds, for one {unit}", ["", "bound"], rows)
-    return Section("Guarantee", text, tables=[table], folded=assumed)
+    return Section("What is protected", text, tables=[table], folded=assumed)
 
 
 def _epsilon(value: float | None) -> str:
     return "none" if value is None else stated(value)
+
+
+def _above(factor: float) -> str:
+    """Format a factor with three digits, rounded up."""
+    if not 0 < factor < 1e12:
+        return shown(factor)
+    step = 10.0 ** (math.floor(math.log10(factor)) - 2)
+    return shown(math.ceil(factor / step * (1 - 1e-9)) * step)
 
 
 def _at_most(share: float) -> str:
@@ -80,21 +99,22 @@ def _sentence(text: str) -> str:
 
 
 def settings(statement: Mapping[str, Any]) -> Section:
-    """Section on how the release was made: mechanism, settings, versions and files."""
+    """Section on how the release was made: mechanism, settings and versions."""
     public_settings = statement.get("settings", {})
-    rows = [[key, text] for key, value in public_settings.items() if (text := _plain(value))]
+    rows = [
+        [SETTINGS.get(key, key), text]
+        for key, value in public_settings.items()
+        if key not in ELSEWHERE and (text := _plain(value))
+    ]
     program = statement.get("program")
     if program:
         rows.append(["program", f"{program['name']} (SHA-256 {program['sha256'][:16]}…)"])
     versions = [[name, version] for name, version in statement.get("versions", {}).items()]
-    files = [[name, digest] for name, digest in statement.get("files", {}).items()]
     tables = [
         PageTable(f"Mechanism {statement['mechanism']}", ["setting", "value"], rows, words=True)
     ]
     if versions:
         tables.append(PageTable("Packages", ["package", "version"], versions, words=True))
-    if files:
-        tables.append(PageTable("Files and their SHA-256", ["file", "hash"], files, words=True))
     return Section("How it was made", tables=tables)
 
 

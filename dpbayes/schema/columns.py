@@ -21,7 +21,7 @@ from dpbayes.core.lazy import pd
 from dpbayes.schema import dates
 from dpbayes.schema.draft import MARK, MOST_LABEL
 from dpbayes.schema.refusals import Refusal, Shown
-from dpbayes.schema.values import NO_FIELD, WRITTEN, level_text, refuse_missing
+from dpbayes.schema.values import NO_FIELD, WRITTEN, check_line, level_text, refuse_missing
 
 ColumnType = Literal["continuous", "count", "date", "binary", "categorical", "ordinal"]
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
@@ -138,14 +138,7 @@ class Column:
         if self.unit is not None and self.type not in ("continuous", "count"):
             raise SchemaError(f"{where}: unit is for continuous columns and counts; remove it.")
         for key, most in (("unit", MOST_UNIT), ("label", MOST_LABEL)):
-            words = getattr(self, key)
-            if words is None:
-                continue
-            short = isinstance(words, str) and 0 < len(words) <= most
-            if not short or not words.isprintable():
-                raise SchemaError(
-                    f"{where}: {key} = {words!r} must be a text of at most {most} characters."
-                )
+            check_line(f"{where}: {key}", getattr(self, key), most)
 
     def _check_guessed(self, where: str) -> None:
         keys = [key for key in KEYS if key != MARK]

@@ -51,6 +51,11 @@ HEAD = """\
 #
 # The number of rows is public if a column is, and otherwise released with noise, for 5 % of ε; with
 # rows = "public" or a number that was chosen without looking it is free (docs/schema.md).
+#
+# For the page that readers see; fill in, and remove the mark in front:
+# title = "..."
+# publisher = "..."
+# unit_of_record = "..."  # what one row describes: a person, a household, a stay in hospital
 """
 
 

@@ -11,8 +11,13 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from dpbayes.schema.columns import KEYS, Column
 from dpbayes.schema.draft import MARK
 from dpbayes.schema.rows import MOST_VALUES
-from dpbayes.schema.table import IDENTIFIER
+from dpbayes.schema.table import IDENTIFIER, MOST_TITLE
 
+_TITLES = {
+    "title": "Title of the data, for readers of the release.",
+    "publisher": "Who publishes the data.",
+    "unit_of_record": "What one row describes: a person aged 16 or over.",
+}
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
@@ -53,6 +58,7 @@ def json_schema() -> dict[str, Any]:
         "title": "Schema of dpbayes",
         "type": "object",
         "properties": {
+            **{key: _line(description) for key, description in _TITLES.items()},
             "rows": {"oneOf": rows, "description": "What is public of the number of records."},
             "columns": {"type": "object", "additionalProperties": column, "minProperties": 1},
             "rules": _texts("What holds in every record, and in every synthetic row."),
@@ -73,6 +79,11 @@ def json_schema() -> dict[str, Any]:
         "required": ["columns"],
         "additionalProperties": False,
     }
+
+
+def _line(description: str) -> dict[str, Any]:
+    """JSON Schema of a line of text."""
+    return {"type": "string", "maxLength": MOST_TITLE, "description": description}
 
 
 def _texts(description: str) -> dict[str, Any]:

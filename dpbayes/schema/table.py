@@ -22,10 +22,12 @@ from dpbayes.schema.draft import guesses, tree
 from dpbayes.schema.refusals import Refusal, Shown
 from dpbayes.schema.rows import ASSUMED, PUBLIC, Rows
 from dpbayes.schema.rules import Rule, numbers_of
-from dpbayes.schema.values import refuse_missing, texts_of
+from dpbayes.schema.values import check_line, refuse_missing, texts_of
 
 # Keys of a schema file; ``model`` is read by ``Sequence``.
-KNOWN = ("columns", "rows", "rules", "keep", "cluster", "model")
+TITLES = ("title", "publisher", "unit_of_record")  # what readers of a release see first
+KNOWN = (*TITLES, "columns", "rows", "rules", "keep", "cluster", "model")
+MOST_TITLE = 120  # characters of each of ``TITLES``
 NO_ROWS = "the data have no rows."
 IDENTIFIER, TEXT = "identifier", "text"  # types of columns that are never used
 
@@ -42,6 +44,9 @@ class Schema:
         keep: formulas of regressions that synthetic data should reproduce.
         identifiers: names of columns of the file that are dropped.
         cluster: identifier of persons, if a person may have several records.
+        title: title of the data, for readers of the release.
+        publisher: who publishes the data.
+        unit_of_record: what one row describes: "a person aged 16 or over".
 
     Raises:
         SchemaError: a column is public, which shows the number of records, but ``rows`` is not; or
@@ -62,10 +67,15 @@ class Schema:
     identifiers: tuple[str, ...] = ()
     cluster: Cluster | None = None
     keep: tuple[str, ...] = ()
+    title: str | None = None
+    publisher: str | None = None
+    unit_of_record: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.rows, Rows):
             object.__setattr__(self, "rows", Rows.parse(self.rows))
+        for key in TITLES:
+            check_line(key, getattr(self, key), MOST_TITLE)
         for key, kind in (("rules", "rules"), ("keep", "formulas")):
             object.__setattr__(self, key, texts_of(key, kind, getattr(self, key)))
         _ = self.kept, self.asked  # parsed here, so that errors come at construction
@@ -108,8 +118,9 @@ class Schema:
     def from_dict(cls, tree: Mapping[str, Any]) -> Schema:
         """Build from the tree of a TOML file: ``{"columns": {name: {key: value}}}``.
 
-        Further keys are ``rows`` (see ``Rows.parse``), ``rules``, ``keep``, ``cluster`` (see
-        ``Cluster.parse``) and ``model``, which ``Sequence.from_toml`` reads.
+        Further keys are ``title``, ``publisher``, ``unit_of_record``, ``rows`` (see
+        ``Rows.parse``), ``rules``, ``keep``, ``cluster`` (see ``Cluster.parse``) and ``model``,
+        which ``Sequence.from_toml`` reads.
         """
         if not isinstance(tree, Mapping):
             raise SchemaError(f"the schema must be a table with columns, found {tree!r:.50}.")
@@ -130,7 +141,8 @@ class Schema:
         if cluster is not None:
             cluster = Cluster.parse(cluster, dropped)
         texts = tree.get("rules", ()), tree.get("keep", ())
-        return cls(columns, rows, texts[0], dropped, cluster, texts[1])
+        titles = {key: tree.get(key) for key in TITLES}
+        return cls(columns, rows, texts[0], dropped, cluster, texts[1], **titles)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:
@@ -158,7 +170,8 @@ class Schema:
         rules = {"rules": list(self.rules)} if self.rules else {}
         cluster = {} if self.cluster is None else {"cluster": self.cluster.to_plain()}
         keep = {"keep": list(self.keep)} if self.keep else {}
-        return {**rows, **rules, **keep, **cluster, "columns": tree}
+        titles = {key: words for key in TITLES if (words := getattr(self, key)) is not None}
+        return {**titles, **rows, **rules, **keep, **cluster, "columns": tree}
 
     def to_toml(self, path: str | Path) -> None:
         """Write a schema file that ``from_toml`` reads back unchanged."""

@@ -58,6 +58,23 @@ def _missing(columns: tuple[str, ...], counts: Mapping[str, int], rows: int, sho
     )
 
 
+def check_line(where: str, words: object, most: int) -> None:
+    """Raise SchemaError unless ``words`` is one printable line of at most ``most`` characters.
+
+    Args:
+        where: the key, for the message: "column 'age': unit".
+        words: the value to check; None stands for a key that is not given.
+        most: largest number of characters.
+    """
+    if words is None or (
+        isinstance(words, str) and words.strip() and len(words) <= most and words.isprintable()
+    ):
+        return
+    raise SchemaError(
+        f"{where} = {words!r:.200} must be a text of at most {most} characters, on one line."
+    )
+
+
 def texts_of(key: str, content: str, texts: Sequence[str]) -> tuple[str, ...]:
     """Check that a value of the schema or a setting is a list of texts, and return a tuple.
 

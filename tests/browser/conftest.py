@@ -13,8 +13,9 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
-from dpbayes.pages.build import confidential_page, public_page
 from dpbayes.pages.comparison import PageTopic
+from dpbayes.pages.confidential import confidential_page
+from dpbayes.pages.readers import public_page
 
 REQUIRED = os.environ.get("DPBAYES_REQUIRE_CHROMIUM")  # set where a skip would hide a fault
 WIDTHS = (1280, 390)
@@ -22,6 +23,9 @@ AUDIT = (Path(__file__).parent / "audit.js").read_text(encoding="utf-8")
 LONG = "what an interviewer wrote down of the employment status"
 SCHEMA = dpb.Schema.from_dict(
     {
+        "title": "What interviewers wrote down, with a title that needs two lines on a phone",
+        "publisher": "Office of Statistics",
+        "unit_of_record": "a person",
         "columns": {
             "age": {"type": "count", "upper": 99},
             LONG: {"type": "categorical", "levels": ["employed & insured", "not", "other"]},
@@ -147,7 +151,7 @@ def pages(tmp_path_factory):
         SCHEMA, people(), people(seed=3), keys=["age", LONG], sensitive="wage",
         formulas=["wage ~ age"],
     )  # fmt: skip
-    found = {"confidential": confidential_page(out, asked), "public": public_page(out)}
+    found = {"confidential": confidential_page(out, asked), "public": public_page(out, SCHEMA)}
     for name, content in found.items():
         (folder / f"{name}.html").write_bytes(content)
     return {name: (folder / f"{name}.html").as_uri() for name in found}

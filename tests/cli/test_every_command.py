@@ -3,6 +3,7 @@
 import ast
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -103,6 +104,7 @@ def test_looking_at_a_synthetic_table(run, folder):
     for part in ("release", "confidential"):
         (folder / "out" / part).mkdir(parents=True)
     (folder / "out/release/guarantee.json").write_text(claim)
+    shutil.copy(folder / "made.csv", folder / "out/release/synthetic_1.csv")
     said = run("report", "out")
     assert "Written: out/confidential/report.html and out/release/report.html" in said
 

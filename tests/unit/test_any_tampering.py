@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import dpbayes as dpb
 from dpbayes.cli.inference import combine
 from dpbayes.core.errors import DpbayesError
-from dpbayes.pages.build import confidential_page, public_page
+from dpbayes.pages.confidential import confidential_page
+from dpbayes.pages.readers import public_page
 from dpbayes.publication.ledger import Ledger
 from dpbayes.records.overlap import Identity
 from dpbayes.report.whole import stated

@@ -1,8 +1,13 @@
 """Pages of a release: whole, safe, and nothing confidential on the public one."""
 
+import contextlib
+import datetime
+import html
 import io
 import json
 import re
+import shutil
+import warnings
 from html.parser import HTMLParser
 
 import numpy as np
@@ -12,11 +17,23 @@ from typer.testing import CliRunner
 
 import dpbayes as dpb
 from dpbayes.cli.app import app
-from dpbayes.core.errors import DataError, DpbayesError, InferenceError
-from dpbayes.pages import figures
-from dpbayes.pages.build import confidential_page, public_page
+from dpbayes.core.errors import DataError, DpbayesError, InferenceError, SchemaError
+from dpbayes.evaluate.utility import max_ecdf
+from dpbayes.inference import analyse, read_release
+from dpbayes.inference.regressions import formula_fit
+from dpbayes.pages import analysis, codebook, figures
 from dpbayes.pages.comparison import PageTopic
-from dpbayes.pages.page import Page, PageTable, Section, marked, shown
+from dpbayes.pages.confidential import confidential_page
+from dpbayes.pages.page import Link, Page, PageTable, Section, marked, shown, to_spread
+from dpbayes.pages.readers import public_page
+from dpbayes.pages.verdict import (
+    BY_CHANCE,
+    Comparison,
+    chance_of_ecdf,
+    chance_of_shares,
+    verdict,
+    worst_pairs,
+)
 
 EVIL = "<script>alert('x')</script>"
 COLUMNS = {
@@ -25,7 +42,9 @@ COLUMNS = {
     "wage": {"type": "continuous", "lower": 0, "upper": 100, "missing": True, "atoms": [0]},
     "start": {"type": "date", "lower": "2020-01-01", "upper": "2021-12-31"},
 }
-RULE = {"columns": COLUMNS}
+TITLES = {"title": f"Wages {EVIL}", "publisher": "Office & Co", "unit_of_record": "a person"}
+RULE = {**TITLES, "columns": COLUMNS}
+DAY = datetime.date(2026, 12, 1)
 
 
 def people(n=300, seed=1):
@@ -48,14 +67,14 @@ def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages") / "out"
     schema = dpb.Schema.from_dict(RULE)
     synthesizer = dpb.Synthesizer(schema, dpb.Marginals(2.0))
-    dpb.Job((synthesizer,), folder).run(people())
+    dpb.Job((synthesizer,), folder, datasets=3).run(people())
     return folder
 
 
 class Read(HTMLParser):
     """What stands in a page: open tags in order, texts, addresses."""
 
-    VOID = ("meta", "img", "br")
+    VOID = ("meta", "img", "br", "rect")
 
     def __init__(self, content):
         super().__init__()
@@ -68,10 +87,13 @@ class Read(HTMLParser):
         self.tags.append(tag)
         given = dict(attrs)
         self.addresses += [given[key] for key in ("src", "href") if key in given]
-        if tag == "img":
-            self.alts.append(given["alt"])
+        if tag in ("img", "svg"):
+            self.alts.append(given["alt"] if tag == "img" else given["aria-label"])
         if tag not in self.VOID:
             self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -85,29 +107,38 @@ def question(**more):
 
 
 def test_both_pages_are_whole_and_load_nothing(out):
-    """Tags are closed, no script, no address but anchors and figures; figures are told in words."""
+    """Tags are closed, no script, no address but anchors, figures and files of the release."""
     asked = question(
         holdout=people(seed=2), keys=["age", "sex & more"], sensitive="wage",
         formulas=["wage ~ age + `sex & more`", "age ~ 1"],
     )  # fmt: skip
-    for content in (confidential_page(out), confidential_page(out, asked), public_page(out)):
+    schema = dpb.Schema.from_dict(RULE)
+    files = [path.name for path in (out / "release").iterdir()]
+    for content in (
+        confidential_page(out), confidential_page(out, asked), public_page(out),
+        public_page(out, schema, DAY),
+    ):  # fmt: skip
         page = Read(content)
         assert "script" not in page.tags
-        assert all(a.startswith(("#", "data:image/png;base64,")) for a in page.addresses)
+        assert all(
+            a.startswith(("#", "data:image/png;base64,")) or a in files for a in page.addresses
+        )
         assert all(len(alt) > 20 for alt in page.alts)
         anchors = {a for a in page.addresses if a.startswith("#")}
         assert all(f'id="{a[1:]}"' in content.decode() for a in anchors)
     # Four columns, pairs, two formulas, risks.
     assert len(Read(confidential_page(out, asked)).alts) == 8
+    assert len(Read(public_page(out, schema)).alts) == len(COLUMNS)
 
 
 def test_the_public_page_says_what_the_statement_says(out):
-    """It is made of guarantee.json alone: without confidential/ it is the same to the byte."""
-    before = public_page(out)
+    """It is made of the release and the schema: without confidential/ it is the same."""
+    schema = dpb.Schema.from_dict(RULE)
+    before = public_page(out, schema)
     hidden = out / "confidential"
     hidden.rename(out / "elsewhere")
     try:
-        assert public_page(out) == before
+        assert public_page(out, schema) == before
     finally:
         (out / "elsewhere").rename(hidden)
     text = " ".join(Read(before).text)
@@ -120,11 +151,19 @@ def test_what_the_confidential_page_shows(out):
     page = Read(confidential_page(out, question(formulas=["wage ~ age"], keys=["age"])))
     text = " ".join(page.text)
     assert "CONFIDENTIAL: computed from the records" in text
-    for title in ("Guarantee", "Columns one by one", "Columns together", "Regressions",
-                  "Disclosure risk", "How it was made"):  # fmt: skip
-        assert title in text
+    titles = ("Verdict", "Columns one by one", "Columns together", "Worst pairs of columns",
+              "Regressions", "Disclosure risk", "What is protected", "How it was made")  # fmt: skip
+    places = [text.rindex(title) for title in titles]
+    assert places == sorted(places)
+    assert re.search(
+        r"Held: \d of 4 columns, \d of 6 pairs of columns, \d of 1 coefficients\.", text
+    )
     assert "No ledger accounts for this release" in text
-    assert "Draw = mode" in text
+
+
+def test_files_that_the_release_left_have_a_verdict_on_columns(out):
+    text = " ".join(Read(confidential_page(out)).text)
+    assert re.search(r"Held: \d of 4 columns\.", text)
 
 
 def test_a_posterior_has_bounds_weights_and_diagnostics(tmp_path):
@@ -177,14 +216,16 @@ def test_the_command(out, tmp_path):
     args = ["report", str(out), "--records", str(tmp_path / "r.csv"), "--formula", "wage ~ age"]
     assert runner.invoke(app, [*args, "--schema", str(tmp_path / "s.toml")]).exit_code == 0
     assert (out / "confidential/report.html").stat().st_mode & 0o777 == 0o600
-    assert (out / "release/report.html").read_bytes() == public_page(out)
+    assert (out / "release/report.html").read_bytes() == public_page(
+        out, dpb.Schema.from_toml(tmp_path / "s.toml")
+    )
     for wrong in (args, ["report", str(out), "--keys", "age"], ["report", str(tmp_path / "no")]):
         assert isinstance(runner.invoke(app, wrong).exception, DpbayesError)
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, ""), (float("nan"), ""), (0.123456, "0.1235"), (61395.0, "61,395"), (3, "3"),
+    [(None, ""), (float("nan"), ""), (0.123456, "0.123"), (61395.0, "61,400"), (3, "3"),
      (float("inf"), "infinite"), (1e30, "1e+30"), ("a", "a")],
 )  # fmt: skip
 def test_cells(value, text):
@@ -226,3 +267,193 @@ def test_no_label_of_a_grid_is_cut():
     labels = [*figure.axes[0].get_yticklabels(), *figure.axes[0].get_xticklabels()]
     boxes = [label.get_window_extent() for label in labels]
     assert min(min(box.x0, box.y0) for box in boxes) >= 0
+
+
+def test_readers_see_title_code_book_and_files(out):
+    page = Read(public_page(out, dpb.Schema.from_dict(RULE), DAY))
+    text = " ".join(page.text)
+    for words in (TITLES["title"], "Office & Co · 2026-12-01", "One row is a person.",
+                  "0 to 100", "2020-01-01 to 2021-12-31"):  # fmt: skip
+        assert words in text, words
+    assert {path.name for path in (out / "release").glob("*[!l]")} <= set(page.addresses)
+    assert re.search(r"m \d\d\.\d%", text)
+    assert any(re.match(r"Histogram of age from \d+ to \d+: median \d+;", a) for a in page.alts)
+
+
+def test_what_is_guessed_is_not_published(out):
+    """A bound that was read off the records stays out of the page."""
+    columns = {**COLUMNS, "age": {**COLUMNS["age"], "guessed": ["upper"]}}
+    schema = dpb.Schema.from_dict({**RULE, "columns": columns})
+    text = " ".join(Read(public_page(out, schema)).text)
+    assert "Code book" not in text
+    assert TITLES["title"] in text
+
+
+def test_a_schema_of_other_data_is_refused(out):
+    columns = {key: COLUMNS[key] for key in ("age", "wage")}
+    with pytest.raises(SchemaError, match="'sex & more' of the release is not in the schema"):
+        public_page(out, dpb.Schema.from_dict({"columns": columns}))
+
+
+def programs(out):
+    """Programs on the page for readers, by caption."""
+    found = re.findall(
+        r"<h3>(.*?)</h3>\n<pre.*?><code>(.*?)</code>", public_page(out).decode(), re.DOTALL
+    )
+    return {caption: html.unescape(text) for caption, text in found}
+
+
+def printed(program, folder, monkeypatch):
+    """What a program prints when it runs in a folder."""
+    monkeypatch.chdir(folder)
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream):
+        exec(compile(program, "program", "exec"), {})
+    return stream.getvalue()
+
+
+def numbers_in(text):
+    return [float(x) for x in re.findall(r"-?\d+\.\d+(?:e[-+]\d+)?", text)]
+
+
+@pytest.mark.parametrize("formula", ["age ~ wage", "sex", "modips"])
+def test_the_programs_run_and_combine_as_analyse_does(out, tmp_path, monkeypatch, formula):
+    """Both in Python give the same estimates and intervals; R has the same formula and rule."""
+    copy = tmp_path / "out"
+    shutil.copytree(out / "release", copy / "release")
+    statement = json.loads((copy / "release/guarantee.json").read_text())
+    if formula == "sex":  # only levels are left
+        for path in (copy / "release").glob("synthetic_*"):
+            pd.read_csv(path)[["sex & more"]].to_csv(path, index=False)
+        statement["levels"]["sex & more"] = ["m", EVIL]
+    elif formula == "modips":
+        statement["mechanism"] = "unweighted"
+    (copy / "release/guarantee.json").write_text(json.dumps(statement))
+    texts = programs(copy)
+    assert list(texts) == ["Python, with dpbayes", "Python, with pandas and statsmodels", "R"]
+    asked = "I((`sex & more` == 'm') * 1) ~ 1" if formula == "sex" else "age ~ wage"
+    assert f"lm({asked}, data" in texts["R"]
+    assert texts["R"].count("(") == texts["R"].count(")")
+    released = read_release(copy / "release")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        combined = analyse(released, formula_fit(asked))
+        table = printed(texts["Python, with pandas and statsmodels"], copy / "release", monkeypatch)
+        ours = printed(texts["Python, with dpbayes"], copy / "release", monkeypatch)
+    low, high = combined.interval()
+    expected = np.column_stack([combined.estimate, low, high]).ravel()
+    assert numbers_in(table) == pytest.approx(expected, rel=1e-4)
+    assert f"{combined.estimate.iloc[-1]:.4g}" in ours
+    assert combined.rule == ("modips" if formula == "modips" else "reiter2002")
+    assert f"# The rule {combined.rule}:" in texts["R"]
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "feather", "stata", "spss"])
+def test_the_programs_read_every_format(tmp_path, monkeypatch, file_format):
+    """Whole numbers beside missing ones too, which pandas reads as another type."""
+    rng = np.random.default_rng(3)
+    visits = np.where(rng.random(300) < 0.1, np.nan, rng.integers(0, 9, 300))
+    records = pd.DataFrame({"visits": visits, "age": rng.integers(20, 60, 300)})
+    columns = {"visits": {"type": "count", "upper": 9, "missing": True}, "age": COLUMNS["age"]}
+    synthesizer = dpb.Synthesizer(dpb.Schema.from_dict({"columns": columns}), dpb.Marginals(2.0))
+    dpb.Job((synthesizer,), tmp_path / "out", datasets=3, file_format=file_format).run(records)
+    texts = programs(tmp_path / "out")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        combined = analyse(tmp_path / "out/release", formula_fit("visits ~ age"))
+        printed(texts["Python, with dpbayes"], tmp_path / "out/release", monkeypatch)
+    table = printed(
+        texts["Python, with pandas and statsmodels"], tmp_path / "out/release", monkeypatch
+    )
+    assert numbers_in(table)[::3] == pytest.approx(list(combined.estimate), rel=1e-3)
+
+
+def test_one_data_set_is_not_combined(out, tmp_path, monkeypatch):
+    copy = tmp_path / "out"
+    shutil.copytree(out / "release", copy / "release")
+    statement = json.loads((copy / "release/guarantee.json").read_text())
+    statement["datasets"] = 1
+    (copy / "release/guarantee.json").write_text(json.dumps(statement))
+    texts = programs(copy)
+    assert list(texts) == ["Python, with pandas and statsmodels", "R"]
+    table = printed(next(iter(texts.values())), copy / "release", monkeypatch)
+    fit = formula_fit("age ~ wage")(pd.read_csv(copy / "release/synthetic_1.csv").dropna())
+    assert numbers_in(table) == pytest.approx(fit.params.tolist(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"), [("class", "`class` ~ `a b`"), ("y", "`y` ~ `a b`"), ("y`", None)]
+)
+def test_names_are_quoted_where_they_must_be(rows, text):
+    data = pd.DataFrame({rows: [1.5, 2, 3], "a b": ["4", "5", ""]})
+    settings = {"settings": {"synthesised": [rows]}}
+    found = analysis.example(settings, data, analysis._backticked)
+    assert found == (text or "`a b` ~ 1")
+
+
+def test_the_verdict_ranks_what_is_lost():
+    comparisons = [
+        Comparison("column", "a", 0.019, 0.001, "column a"),
+        Comparison("column", "b", 0.3, 0.1, "column b"),
+        *[Comparison("pair", f"p{k}", 0.1 + 0.01 * k, 0.01, f"pair {k}") for k in range(20)],
+        Comparison("coefficient", "x", 1.9, text="slope x"),
+        Comparison("coefficient", "z", 90.0, text="slope z"),
+    ]
+    section = verdict(comparisons)
+    assert section.text[0] == (
+        "Held: 1 of 2 columns, 0 of 20 pairs of columns, 1 of 2 coefficients."
+    )
+    assert section.points == ["slope z", "pair 19", "pair 18", "pair 17", "pair 16", "column b"]
+    assert section.text[-1] == "Lost, the worst first (6 of 22):"
+    assert [row[0] for row in worst_pairs(comparisons).rows] == [f"p{k}" for k in range(19, 9, -1)]
+    assert verdict(comparisons[:1]).text[-1] == "Nothing is lost by these measures."
+
+
+def test_another_sample_has_the_distance_that_is_expected():
+    rng = np.random.default_rng(1)
+    shares = np.array([0.5, 0.3, 0.15, 0.05])
+    tables = rng.multinomial(400, shares, 2000) / 400, rng.multinomial(900, shares, 2000) / 900
+    mean = np.abs(tables[0] - tables[1]).sum(axis=1).mean() / 2
+    assert chance_of_shares(shares, 400, 900) == pytest.approx(mean, rel=0.03)
+    distances = [max_ecdf(rng.random(400), rng.random(900)) for _ in range(1000)]
+    assert chance_of_ecdf(400, 900) == pytest.approx(np.mean(distances), rel=0.05)
+    assert np.quantile(distances, 0.9) < BY_CHANCE * chance_of_ecdf(400, 900)
+
+
+@pytest.mark.parametrize("values", [[0, 1, 1, 0], [1, 1, 1, 1]])
+def test_two_numbers_are_shown_as_shares(values):
+    column = dpb.Column("b", "count", upper=1)
+    (ax,) = figures.distribution(column, pd.Series(values), pd.Series([0, 1, 1, 1])).axes
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["0", "1"]
+    assert ax.get_xlabel() == "share of records"
+
+
+@pytest.mark.parametrize(
+    ("value", "sd", "text"),
+    [(1987.31, 7.2, "1987.3"), (18.94, 10.2, "18.9"), (61395.2, 38000.0, "61,400"),
+     (0.0, 1.0, "0"), (5.0, 0.0, "5"), (1234567.0, 1000.0, "1,234,600")],
+)  # fmt: skip
+def test_means_have_digits_that_suit_the_spread(value, sd, text):
+    assert to_spread(value, sd) == text
+
+
+def test_a_link_leads_to_a_file_only():
+    """A name in an edited statement cannot become a script or another site."""
+    page = Page("t", [], [Section("s", links=[Link("javascript:alert(1)//", "x")])])
+    (address,) = [a for a in Read(page.html()).addresses if not a.startswith("#")]
+    assert address == "javascript%3Aalert%281%29//"
+
+
+@pytest.mark.parametrize(
+    ("values", "more"),
+    [(np.repeat(np.arange(44), 5), {"type": "count"}),
+     (np.linspace(0, 9, 181).round(2), {"type": "continuous", "lower": 0, "digits": 2}),
+     (np.full(9, 3.0), {"type": "continuous", "lower": 0})],
+)  # fmt: skip
+def test_a_histogram_of_even_numbers_is_even(values, more):
+    """Bins hold equally many possible values, except the last, and every value is in one."""
+    column = dpb.Column("x", upper=99, **more)
+    heights = codebook._heights(column, values.astype(float))
+    assert sum(heights) == len(values)
+    assert len(heights) <= codebook.BARS
+    assert max(heights) - min(heights[:-1] or heights) <= 1

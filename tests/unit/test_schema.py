@@ -1,3 +1,4 @@
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -5,6 +6,7 @@ import pytest
 import dpbayes as dpb
 from dpbayes.core.errors import SchemaError
 from dpbayes.schema import Rows
+from dpbayes.schema.editors import json_schema
 
 
 def test_toml_round_trip(schema, tmp_path):
@@ -44,6 +46,30 @@ def test_a_unit_is_a_short_text_of_numbers(unit):
         dpb.Column("w", "count", unit=unit)
     with pytest.raises(dpb.SchemaError, match="unit is for continuous columns and counts"):
         dpb.Column("b", "binary", unit="€")
+
+
+TITLES = {
+    "title": "Earnings & hours, 2004",
+    "publisher": "Office of <Statistics>",
+    "unit_of_record": "a person of 16 to 85 years",
+}
+
+
+def test_titles_are_read_and_written(tmp_path):
+    columns = {"columns": {"b": {"type": "binary"}}}
+    schema = dpb.Schema.from_dict({**TITLES, **columns})
+    assert {key: getattr(schema, key) for key in TITLES} == TITLES
+    schema.to_toml(tmp_path / "s.toml")
+    assert dpb.Schema.from_toml(tmp_path / "s.toml") == schema
+    jsonschema.validate(schema.to_dict(), json_schema())
+    assert not set(TITLES) & set(dpb.Schema.from_dict(columns).to_dict())
+
+
+@pytest.mark.parametrize("key", TITLES)
+@pytest.mark.parametrize("words", ["", " ", "x" * 121, "a\nb", 3, ["a"], True])
+def test_a_title_is_one_line_of_text(key, words):
+    with pytest.raises(dpb.SchemaError, match=f"^{key} = .* must be a text of at most 120"):
+        dpb.Schema.from_dict({key: words, "columns": {"b": {"type": "binary"}}})
 
 
 def test_no_levels_are_none(tmp_path):

@@ -1,0 +1,217 @@
+"""Section on how to analyse a release, with programs in Python and R that run in its folder."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from dpbayes.core.lazy import pd
+from dpbayes.inference.coverage import DEFAULT_RULE, RULES_BY_MECHANISM, uncovered
+from dpbayes.pages.page import Code, Section
+from dpbayes.synthesis.release import POSTERIOR
+
+# Models take whole numbers beside missing ones as floats only.
+_FLOATS = '.pipe(lambda d: d.astype({c: float for c in d.select_dtypes("Int64")}))'
+# How Python and R read a data set into a data frame, by the file's ending.
+READ = {
+    ".csv": ("pd.read_csv(file)", "read.csv(file, check.names = FALSE)"),
+    ".parquet": ("pd.read_parquet(file)" + _FLOATS, "arrow::read_parquet(file)"),
+    ".feather": ("pd.read_feather(file)" + _FLOATS, "arrow::read_feather(file)"),
+    ".dta": ("pd.read_stata(file)", "haven::read_dta(file)"),
+    ".sav": ("pd.read_spss(file)", "haven::read_sav(file)"),
+}
+# Variance and degrees of freedom of each rule: in Python, and in R. SCALE is the size of a data set
+# relative to the records.
+RULES = {
+    "modips": (
+        """\
+variance = within + between / m
+df = (m - 1) * (1 + m * within / between) ** 2""",
+        """\
+variance <- within + between / m
+df <- (m - 1) * (1 + m * within / between)^2""",
+    ),
+    "reiter2002": (
+        """\
+spread = (1 + 1 / m) * between
+variance = spread - within
+df = ((m - 1) * (1 - within / spread) ** 2).where(variance > 0, m - 1)
+variance = variance.where(variance > 0, SCALEwithin)""",
+        """\
+spread <- (1 + 1 / m) * between
+variance <- spread - within
+df <- ifelse(variance > 0, (m - 1) * (1 - within / spread)^2, m - 1)
+variance <- ifelse(variance > 0, variance, SCALEwithin)""",
+    ),
+}
+_ODD = set("`'\"\\\n\r{}")  # characters that would need more than quotes in a formula
+_DPBAYES = """\
+from dpbayes.inference import analyse
+from dpbayes.inference.regressions import formula_fit
+
+# In the folder of the release; needs statsmodels.
+print(analyse(".", formula_fit({formula!r})))
+"""
+_PYTHON = """\
+import pandas as pd
+import statsmodels.formula.api as smf
+from scipy import stats
+
+files = [f"synthetic_{{i}}{ending}" for i in range(1, {after})]
+fits = [smf.ols({formula!r}, {read}).fit() for file in files]
+m = len(fits)
+coefficients = pd.DataFrame([fit.params for fit in fits])
+estimate, between = coefficients.mean(), coefficients.var()
+within = pd.DataFrame([fit.bse**2 for fit in fits]).mean()
+# The rule {rule}:
+{by_rule}
+half = stats.t.ppf(0.975, df) * variance**0.5
+table = {{"estimate": estimate, "low": estimate - half, "high": estimate + half}}
+print(pd.DataFrame(table))
+"""
+_R = """\
+files <- sprintf("synthetic_%d{ending}", 1:{m})
+fits <- lapply(files, function(file) lm({formula}, data = {read}))
+m <- length(fits)
+coefficients <- do.call(rbind, lapply(fits, coef))
+estimate <- colMeans(coefficients)
+between <- apply(coefficients, 2, var)
+within <- colMeans(do.call(rbind, lapply(fits, function(fit) diag(vcov(fit)))))
+# The rule {rule}:
+{by_rule}
+half <- qt(0.975, df) * sqrt(variance)
+print(cbind(estimate, low = estimate - half, high = estimate + half))
+"""
+_ONE_PYTHON = """\
+import pandas as pd
+import statsmodels.formula.api as smf
+
+file = "synthetic_1{ending}"
+print(smf.ols({formula!r}, {read}).fit().params)
+"""
+_ONE_R = """\
+file <- "synthetic_1{ending}"
+print(coef(lm({formula}, data = {read})))
+"""
+
+
+def analysis(statement: Mapping[str, Any], data: pd.DataFrame) -> Section:
+    """Say how to analyse the data sets of a release, with programs for an example.
+
+    Args:
+        statement: content of guarantee.json.
+        data: the first data set.
+    """
+    name, m = str(statement["mechanism"]), int(statement["datasets"])
+    public_settings = statement.get("settings", {})
+    near = public_settings.get("draw") == "mode"
+    rule = RULES_BY_MECHANISM.get(name, DEFAULT_RULE)
+    one = near or m == 1
+    if one:
+        why = "differ by less than what is unknown" if near and m > 1 else "cannot be compared"
+        text = [
+            "Estimates can be computed from a data set as from any other. Their usual standard "
+            "errors leave out what noise and synthesis add, and the data sets here "
+            f"{why}: intervals come out too short. Ask the publisher for several data sets that "
+            "are made for inference."
+        ]
+    else:
+        text = [
+            f"Run the analysis on each of the {m} data sets and combine the results by the rule "
+            f"{rule}: the spread between data sets shows what noise and synthesis add. The "
+            "programs do so for a regression; run them in the folder of the release."
+        ]
+    against = uncovered(name, public_settings)
+    if not one and against is not None:
+        text.append(f"Of the intervals that this gives: {against}")
+    if POSTERIOR in statement.get("files", {}):
+        text.append(
+            f"Intervals of the model's own parameters are quantiles of the draws in `{POSTERIOR}`."
+        )
+    ending = PurePath(next(iter(statement.get("files", {})), "synthetic_1.csv")).suffix
+    size = public_settings.get("public_rows", len(data)) or len(data)
+    formulas = [example(statement, data, quote) for quote in (_backticked, _patsy)]
+    code = _programs(formulas, ending, 1 if one else m, rule, len(data) / size)
+    return Section("How to analyse them", text, code=code)
+
+
+def _programs(
+    formulas: list[str | None], ending: str, m: int, rule: str, scale: float
+) -> list[Code]:
+    """Fill the programs in.
+
+    Args:
+        formulas: the example for dpbayes and R, and for statsmodels.
+        ending: of the files.
+        m: number of data sets to combine.
+        rule: by which to combine them.
+        scale: size of a data set, relative to the records.
+    """
+    if None in formulas or ending not in READ:
+        return []
+    own, patsy = map(str, formulas)
+    in_python, in_r = READ[ending]
+    factor = "" if scale == 1 else f"{scale:.6g} * "
+    python, r = (text.replace("SCALE", factor) for text in RULES[rule])
+    given = {"ending": ending, "m": m, "after": m + 1, "rule": rule}
+    templates = (_ONE_PYTHON, _ONE_R) if m == 1 else (_PYTHON, _R)
+    programs = [
+        Code("Python, with pandas and statsmodels",
+             templates[0].format(formula=patsy, read=in_python, by_rule=python, **given)),
+        Code("R", templates[1].format(formula=own, read=in_r, by_rule=r, **given)),
+    ]  # fmt: skip
+    if m == 1:
+        return programs
+    return [Code("Python, with dpbayes", _DPBAYES.format(formula=own)), *programs]
+
+
+def example(
+    statement: Mapping[str, Any], data: pd.DataFrame, quote: Callable[[str], str]
+) -> str | None:
+    """Formula of a regression on columns of the data; None if their names cannot be written.
+
+    The outcome is a synthetic column of numbers, of more than two numbers if there is one, and the
+    covariate the next column of numbers; or else the outcome is the share of a level.
+    """
+    made, levels = statement.get("settings", {}).get("synthesised", ()), statement.get("levels", {})
+    names = [str(name) for name in data if not _ODD & set(str(name))]
+    coded = [name for name in names if len(levels.get(name, ())) > 2]
+    numeric = [name for name in names if name not in coded and _is_numeric(data[name])]
+    if numeric:
+        outcome = min(numeric, key=lambda name: (name not in made, data[name].nunique() <= 2))
+        covariates = [quote(name) for name in numeric if name != outcome]
+        return f"{quote(outcome)} ~ {(covariates or ['1'])[0]}"
+    for name in names:
+        for level in map(str, levels.get(name, ())):
+            if not _ODD & set(level):
+                return f"I(({quote(name)} == '{level}') * 1) ~ 1"
+    return None
+
+
+def _is_numeric(values: pd.Series) -> bool:
+    """True if all values that are there are numbers; in CSV they are text."""
+    if values.dtype == bool:
+        return False
+    numbers = pd.to_numeric(values, errors="coerce").notna()
+    empty = values.isna() | (values.astype(str).str.strip() == "")
+    return bool(numbers.any() and (numbers | empty).all())
+
+
+def _patsy(name: str) -> str:
+    """Quote the name of a column where statsmodels would misread it."""
+    return name if _is_plain(name) else f'Q("{name}")'
+
+
+def _backticked(name: str) -> str:
+    """Quote the name of a column for dpbayes and R."""
+    return name if _is_plain(name) else f"`{name}`"
+
+
+def _is_plain(name: str) -> bool:
+    # Single letters are functions of statsmodels: C, Q, I.
+    words = (*keyword.kwlist, "NULL", "NA", "NaN", "Inf", "TRUE", "FALSE", "next", "repeat",
+             "function", "Treatment", "Sum", "Poly", "Diff", "Helmert")  # fmt: skip
+    return re.fullmatch("[A-Za-z][A-Za-z0-9_]+", name) is not None and name not in words

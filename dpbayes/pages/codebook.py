@@ -1,0 +1,110 @@
+"""Code book of a release: each column in words, in numbers and as a small picture.
+
+Everything here is public: it is computed from a synthetic data set and the schema.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpbayes.core.arrays import Floats
+from dpbayes.core.errors import SchemaError
+from dpbayes.core.lazy import pd
+from dpbayes.pages.page import BookEntry, Section, per_cent, plain, to_spread
+from dpbayes.schema import Column, Schema
+
+BARS = 30  # largest number in a histogram
+TYPES = {
+    "continuous": "number",
+    "count": "whole number",
+    "date": "day",
+    "binary": "levels",
+    "categorical": "levels",
+    "ordinal": "levels in order",
+}
+
+
+def code_book(schema: Schema, data: pd.DataFrame) -> Section:
+    """Describe every column of a synthetic data set.
+
+    Args:
+        schema: the schema that the release was made with.
+        data: the first data set of the release, as read.
+    Raises:
+        DataError, SchemaError: the data set does not fit the schema.
+    """
+    names = [name for name in schema.columns if name in data]
+    if len(names) < data.shape[1]:
+        other = next(str(name) for name in data if name not in schema.columns)
+        raise SchemaError(
+            f"column {other!r} of the release is not in the schema; give the schema that the "
+            "release was made with."
+        )
+    typed = Schema({name: schema[name] for name in names}).validate(data, show_values=True)
+    entries = [_entry(schema[name], typed[name]) for name in names]
+    text = ["Shares, quartiles and pictures are those of the first synthetic data set."]
+    return Section("Code book", text, book=entries)
+
+
+def _entry(column: Column, values: pd.Series) -> BookEntry:
+    kind = TYPES[column.type] + ("" if column.unit is None else f", {column.unit}")
+    missing = "never"
+    if column.optional:
+        only = "" if column.only_if is None else f"; has a value only where {column.only_if}"
+        missing = f"{per_cent(values.isna().mean())}{only}"
+    entry = BookEntry(
+        column.name,
+        column.label or "",
+        [
+            ("Type", kind),
+            ("Values", _range(column)),
+            ("Missing", missing),
+            ("Source", "public, unchanged" if column.public else "synthetic"),
+        ],
+    )
+    present = values.dropna()
+    if present.empty:
+        return entry
+    if column.levels:
+        counts = present.astype(str).value_counts(normalize=True)
+        shares = [float(counts.get(str(level), 0.0)) for level in column.levels]
+        heights, parts = (
+            shares,
+            [
+                f"{level} {per_cent(share)}"
+                for level, share in zip(column.levels, shares, strict=True)
+            ],
+        )
+        return entry.drawn(heights, "Shares of the levels", parts)
+    numbers = present.to_numpy(dtype=float)
+    quartiles = np.quantile(numbers, [0.25, 0.5, 0.75], method="inverted_cdf")
+    ends = [_text(column, end, numbers) for end in (numbers.min(), numbers.max())]
+    low, middle, high = (_text(column, value, numbers) for value in quartiles)
+    parts = [f"median {middle}", f"middle half {low} to {high}"]
+    return entry.drawn(_heights(column, numbers), "Histogram", parts, (ends[0], ends[1]))
+
+
+def _range(column: Column) -> str:
+    if column.levels:
+        return f"{len(column.levels)} levels"
+    ends = [
+        column.shown(end) if column.type == "date" else plain(float(end))
+        for end in (column.lower, column.upper)
+        if end is not None
+    ]
+    return " to ".join(ends) if len(ends) == 2 else f"{ends[0]} or more"
+
+
+def _text(column: Column, value: float, numbers: Floats) -> str:
+    if column.whole:
+        return column.shown(value) if column.type == "date" else plain(value)
+    return to_spread(value, float(numbers.std()))
+
+
+def _heights(column: Column, numbers: Floats) -> list[float]:
+    # Bins hold equally many of the values that are possible, or some would look like peaks.
+    low, high, step = numbers.min(), numbers.max(), column.step
+    width = step * np.ceil(((high - low) / step + 1) / BARS)
+    bars = int((high - low + step / 2) // width) + 1
+    edges = low - step / 2 + width * np.arange(bars + 1)
+    return [float(count) for count in np.histogram(numbers, edges)[0]]

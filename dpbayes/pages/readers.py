@@ -1,0 +1,132 @@
+"""Page for readers of a release: from its files and the public schema; it is given no records."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpbayes.core.errors import DataError, refused
+from dpbayes.core.lazy import pd
+from dpbayes.pages.analysis import analysis
+from dpbayes.pages.codebook import code_book
+from dpbayes.pages.guarantee import guarantee, numbers, settings
+from dpbayes.pages.page import Link, Page, Section
+from dpbayes.publication.output import RELEASE
+from dpbayes.records.formats import read_records
+from dpbayes.schema import Schema
+from dpbayes.synthesis.release import POSTERIOR, STATEMENT
+
+PAGE = "report.html"
+TITLE = "Synthetic data: what they are, and what they may be used for"
+
+
+def statement_of(out: Path) -> dict[str, Any]:
+    """Read guarantee.json of a release folder and check that the pages can use it.
+
+    Raises:
+        DataError: the file is missing or was edited.
+    """
+    path = out / RELEASE / STATEMENT
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{str(path)!r}: {error.strerror}. Name the folder that holds release."
+        ) from None
+    with refused(DataError, f"{str(path)!r} is no statement of a release, or was edited"):
+        statement: dict[str, Any] = json.loads(content)
+        shared = [guarantee(statement), settings(statement), _files(statement)]
+        # Fails for a statement that lacks anything the pages need.
+        Page("", numbers(statement), shared, warnings=notes(statement)).html()
+    return statement
+
+
+def first_data_set(out: Path, schema: Schema | None = None) -> pd.DataFrame:
+    """Read the first synthetic data set of a release."""
+    path = next((out / RELEASE).glob("synthetic_1.*"), out / RELEASE / "synthetic_1.csv")
+    return read_records(path, schema)
+
+
+def public_page(
+    out: Path, schema: Schema | None = None, date: datetime.date | None = None
+) -> bytes:
+    """Build the page for readers of the data.
+
+    Args:
+        out: output folder of the release; only its public part is read.
+        schema: the schema that the release was made with. It has the title and the facts of the
+            code book; the latter is left out while a key of it is marked as guessed.
+        date: day of the release, as the publisher gives it.
+    Raises:
+        DataError, SchemaError: files of the release were edited, or the schema is another one.
+    """
+    statement = statement_of(out)
+    data = first_data_set(out, schema)
+    title, byline, what = TITLE, [], []
+    sections = [guarantee(statement)]
+    if schema is not None:
+        title = schema.title or TITLE
+        byline = [schema.publisher] if schema.publisher else []
+        what = [f"One row is {schema.unit_of_record}."] if schema.unit_of_record else []
+        if not schema.guesses:
+            sections.append(code_book(schema, data))
+    if date is not None:
+        byline.append(f"{date:%Y-%m-%d}")
+    path = out / RELEASE / STATEMENT
+    with refused(DataError, f"{str(path)!r} is no statement of a release, or was edited"):
+        page = Page(
+            title,
+            numbers(statement),
+            [
+                _what(statement, what, data),
+                *sections,
+                analysis(statement, data),
+                _files(statement),
+                settings(statement),
+            ],
+            byline=" · ".join(byline),
+            warnings=notes(statement),
+        )
+        return page.html()
+
+
+def _what(statement: Mapping[str, Any], unit: list[str], data: pd.DataFrame) -> Section:
+    m, made = int(statement["datasets"]), statement.get("settings", {}).get("synthesised", [])
+    sets = "one data set" if m == 1 else f"{m} data sets"
+    text = [
+        *unit,
+        "These data are synthetic: values were drawn from a model of confidential records, so that "
+        "distributions and relations are near those of the records and rare combinations need not "
+        f"be. There {'is' if m == 1 else 'are'} {sets} of {len(data):,} rows.",
+    ]
+    public = [str(name) for name in data if name not in made]
+    if made and public:
+        text.append(
+            f"Synthetic columns: {', '.join(made)}. Public columns, released unchanged: "
+            f"{', '.join(public)}; in these a row has the values of a record."
+        )
+    return Section("What the data are", text)
+
+
+def _files(statement: Mapping[str, Any]) -> Section:
+    """Section with a link to each file of the release."""
+    links = [Link(str(name), _content(str(name))) for name in statement.get("files", {})]
+    links.append(Link(STATEMENT, "the guarantee, for programs; with the SHA-256 of each file"))
+    return Section("Files", links=links)
+
+
+def _content(name: str) -> str:
+    """Describe a file of a release by its name."""
+    if name == POSTERIOR:
+        return "draws of the posterior distribution"
+    if name.endswith(".stan"):
+        return "the model, as a Stan program"
+    return f"data set {name.partition('.')[0].rpartition('_')[2]}"
+
+
+def notes(statement: Mapping[str, Any]) -> list[str]:
+    """Limitations that the release states itself; older releases state none."""
+    return [str(text) for text in statement.get("notes", ())]
