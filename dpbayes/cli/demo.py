@@ -22,16 +22,18 @@ def demo(
         bool, typer.Option("--quick", help="401 of 1,601 records and half the draws.")
     ] = False,
 ) -> None:
-    """Run seven synthesizers at epsilon = 5 on shipped earnings data of real persons.
+    """Release shipped earnings data of real persons, and compare eight synthesizers of earnings.
 
-    Fits a beta regression to 1,601 records of the Current Population Survey and prints the layout
-    of Table 2 of Hu, Williams & Savitsky: Lipschitz bound, epsilon = 2 x bound, distance of the
-    distribution functions, and summaries of the data next to the synthetic data.
+    OUT/release is a release of the whole table, 1,601 records of the Current Population Survey, at
+    epsilon = 1, with a page for readers; OUT/confidential has a page for the publisher.
 
-    OUT/release is a release by the mechanism `anchored`, strict, as `dpbayes synthesize` leaves it;
-    OUT/confidential has the table and figures of all synthesizers, and what the release keeps.
+    Then a gamma regression is fitted to the earnings, at epsilon = 5, and the layout of Table 2 of
+    Hu, Williams & Savitsky is printed: Lipschitz bound, epsilon = 2 x bound, distance of the
+    distribution functions, and summaries of the data next to the synthetic data. OUT/confidential
+    has the table, and figures of all synthesizers.
     """
     from dpbayes.demo.run import run_demo  # draws figures
+    from dpbayes.pages.readers import PAGE
 
     result = run_demo(quick=quick, progress=is_terminal(), out=out)
     say(f"\n{result.title}\n")
@@ -42,11 +44,18 @@ def demo(
     say("\nConvergence")
     for name, diagnostics in result.diagnostics.items():
         say(f"  {name}: {diagnostics}")
-    if out is not None:
-        say_done(
-            f"\nWritten: {out / RELEASE}, synthetic earnings by anchored with their guarantee; "
-            f"{out / CONFIDENTIAL}, figures and table"
-        )
+    if out is None or result.released is None:
+        return
+    say("\nThe whole table, released")
+    for line in result.released.guarantee.lines():
+        say(f"  {line}")
+    say_done(
+        f"\nWhere to look, in {out}:\n"
+        f"  {RELEASE}/{PAGE}: what a reader gets, beside the synthetic tables\n"
+        f"  {CONFIDENTIAL}/{PAGE}: what holds and what is lost, for the publisher\n"
+        f"  {CONFIDENTIAL}/comparison-lipschitz.png: each record's bound under each synthesizer\n"
+        f"  {CONFIDENTIAL}/comparison-density.png: synthetic earnings beside those of the records"
+    )
 
 
 def _table(frame: pd.DataFrame) -> Table:

@@ -11,8 +11,7 @@ import typer
 from dpbayes.cli.options import RECORDS, InputOptions, ShowValues
 from dpbayes.cli.streams import say
 from dpbayes.cli.whole import Holdout, Sensitive, names_of
-from dpbayes.core.errors import OutputError, SchemaError
-from dpbayes.core.files import write_whole
+from dpbayes.core.errors import SchemaError
 from dpbayes.schema import Schema
 
 
@@ -51,7 +50,7 @@ def report(
     # Imported here: they draw figures, and matplotlib takes long to import.
     from dpbayes.pages.comparison import PageTopic
     from dpbayes.pages.confidential import confidential_page
-    from dpbayes.pages.readers import PAGE, public_page
+    from dpbayes.pages.readers import PAGE, public_page, write_pages
     from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 
     declared = None if schema is None else Schema.from_toml(schema)
@@ -72,11 +71,7 @@ def report(
         raise SchemaError("--formula, --keys, --sensitive and --holdout need --records.")
     inner = confidential_page(out, question)
     outer = public_page(out, declared, None if date is None else date.date())
-    for folder, content, mode in ((CONFIDENTIAL, inner, 0o600), (RELEASE, outer, 0o644)):
-        try:
-            write_whole(out / folder / PAGE, content, mode)
-        except OSError as error:
-            raise OutputError(f"{str(out / folder)!r}: {error.strerror}.") from None
+    write_pages(out, inner, outer)
     if declared is not None and declared.guesses:
         say("The page for readers has no code book: the schema has guesses left to confirm.")
     say(f"Written: {out / CONFIDENTIAL / PAGE} and {out / RELEASE / PAGE}")

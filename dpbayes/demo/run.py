@@ -1,7 +1,8 @@
-"""The main job on real data: seven synthesizers on a sample of the Current Population Survey.
+"""The main job on real data: a sample of the Current Population Survey, released and compared.
 
-Fits for the table have a public seed, because the records are public and these fits are not
-released. The release comes from a fit of its own, whose seed nobody knows.
+The release is of the whole table, with every column confidential. Eight synthesizers of one column
+stand beside each other; their fits have a public seed, because the records are public and these
+fits are not released.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ from dpbayes.mechanisms import (
     Anchored,
     Censored,
     CensoredWeighted,
+    Marginals,
     PerturbedHistogram,
+    Score,
     Unweighted,
     Weighted,
     WeightedE,
 )
 from dpbayes.mechanisms.posterior.base import PosteriorMechanism
 from dpbayes.mechanisms.posterior.fit import PosteriorFit
+from dpbayes.pages.comparison import PageTopic
+from dpbayes.pages.confidential import confidential_page
+from dpbayes.pages.readers import public_page, write_pages
 from dpbayes.plots import charts
 from dpbayes.privacy.accounting import stated
 from dpbayes.publication.gate import bill_of, release_into, report_into
@@ -39,6 +45,9 @@ from dpbayes.synthesis.synthesizer import Synthesizer
 
 SEED = 20260101
 EPSILON = 5.0
+RELEASED = 1.0  # ε of the whole table
+# The paper's model is a beta regression, whose misfit would hide what the mechanisms cost.
+MODEL = replace(EARNINGS_MODEL, family="gamma")
 # The paper's ε is for a record that is added or removed.
 POSTERIORS: dict[str, PosteriorMechanism] = {
     m.name: m.protecting("add-remove")
@@ -56,30 +65,32 @@ class Demo:
 
     Attributes:
         posteriors: fits of the synthesizers that draw from a posterior, by name.
-        histogram: fit of a perturbed histogram of earnings alone, as in the paper.
+        others: fits by ``score``, and by a perturbed histogram of earnings alone, as in the paper.
         releases: one data set of each synthesizer, by name.
         table: measures of the data and of each synthesizer.
+        released: the release of the whole table; None without a folder.
     """
 
     posteriors: Mapping[str, Fit[PosteriorFit]]
-    histogram: Fit[Any]
+    others: Mapping[str, Fit[Any]]
     releases: Mapping[str, Release]
     table: pd.DataFrame
+    released: Release | None = None
 
     @property
     def fits(self) -> dict[str, Fit[Any]]:
         """Fits of all synthesizers, by name."""
-        return {**self.posteriors, self.histogram.mechanism.name: self.histogram}
+        return {**self.posteriors, **self.others}
 
     @property
     def n(self) -> int:
         """Number of records."""
-        return len(self.histogram.records)
+        return len(self.others[Score.name].records)
 
     @property
     def title(self) -> str:
         """Title with model, number of records and ε."""
-        model = f"{EARNINGS_MODEL.formula}, {EARNINGS_MODEL.family} regression"
+        model = f"{MODEL.formula}, {MODEL.family} regression"
         return f"{model}, n = {self.n:,}, ε = {stated(EPSILON)} of each data set"
 
     @property
@@ -94,13 +105,13 @@ class Demo:
 
 
 def run_demo(*, quick: bool = False, progress: bool = False, out: Path | None = None) -> Demo:
-    """Fit all synthesizers at ε = 5, draw one data set from each, and release one to a folder.
+    """Release the whole table at ε = 1, and compare synthesizers of one column at ε = 5.
 
     Args:
         quick: use every fourth record and shorter chains, to see it work.
         progress: show progress bars.
-        out: a new folder. OUT/release receives a release by ``anchored``; OUT/confidential its
-            confidential report, the table and figures. None releases nothing.
+        out: a new folder. OUT/release receives a release by ``marginals`` with a page for readers;
+            OUT/confidential a page for the publisher, the table and figures. None releases nothing.
     Raises:
         OutputError: the folder already holds a release, or cannot be written.
     """
@@ -113,17 +124,25 @@ def run_demo(*, quick: bool = False, progress: bool = False, out: Path | None = 
         return _compare(records, schema, settings)
     with held(out) as output:
         demo = _compare(records, schema, settings)
-        synthesizer = Synthesizer(schema, Anchored(EPSILON), EARNINGS_MODEL, settings=settings)
-        fit, terms = synthesizer.fit(records), Terms()
+        fit = Synthesizer(confidential(schema), Marginals(RELEASED)).fit(records)
+        terms = Terms(fit.mechanism.usual_datasets)
         bill = bill_of(output, fit.guarantee, fit.task.table, terms)
-        report_into(output, fit, release_into(output, fit, terms, bill))
+        release = release_into(output, fit, terms, bill)
+        report_into(output, fit, release)
         _write(demo, output)
-    return demo
+        question = PageTopic(fit.task.schema, records, formulas=[MODEL.formula])
+        write_pages(out, confidential_page(out, question), public_page(out, fit.task.schema))
+    return replace(demo, released=release)
+
+
+def confidential(schema: Schema) -> Schema:
+    """The schema with every column confidential."""
+    return Schema({name: replace(c, public=False) for name, c in schema.columns.items()})
 
 
 def _compare(records: pd.DataFrame, schema: Schema, settings: SamplerSettings) -> Demo:
     seeded = replace(settings, seed=SEED)
-    base = Synthesizer(schema, Unweighted(), EARNINGS_MODEL, settings=seeded)
+    base = Synthesizer(schema, Unweighted(), MODEL, settings=seeded)
     plain = base.fit(records)
     posteriors = {plain.mechanism.name: plain}
     for name, mechanism in POSTERIORS.items():
@@ -132,15 +151,17 @@ def _compare(records: pd.DataFrame, schema: Schema, settings: SamplerSettings) -
     outcome_records, outcome_schema = alone(outcome.name, records, schema)
     cells = PerturbedHistogram(EPSILON).protecting("add-remove")
     histogram = Synthesizer(outcome_schema, cells).fit(outcome_records)
-    fits: dict[str, Fit[Any]] = {**posteriors, PerturbedHistogram.name: histogram}
+    score = base.with_mechanism(Score(EPSILON).protecting("add-remove")).fit(records)
+    others = {Score.name: score, PerturbedHistogram.name: histogram}
+    fits: dict[str, Fit[Any]] = {**posteriors, **others}
     releases = {name: fit.sample(seed=SEED, accept="none") for name, fit in fits.items()}
-    return Demo(posteriors, histogram, releases, comparison_table(fits, releases))
+    return Demo(posteriors, others, releases, comparison_table(fits, releases))
 
 
 def _write(demo: Demo, output: Output) -> None:
     """Write the table and two figures of all synthesizers to the confidential folder."""
-    (column,) = demo.histogram.synthesised
-    original = demo.histogram.records[column.name]
+    (column,) = demo.others[Score.name].synthesised
+    original = demo.others[Score.name].records[column.name]
     labels = {name: f"{name}\n{PRIVACY[fit.guarantee.basis]}" for name, fit in demo.fits.items()}
     bounds = {labels[name]: fit.fitted.lipschitz for name, fit in demo.posteriors.items()}
     synthetic = {labels[name]: r.datasets[0][column.name] for name, r in demo.releases.items()}

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpbayes.core.errors import DataError, refused
+from dpbayes.core.errors import DataError, OutputError, refused
+from dpbayes.core.files import write_whole
 from dpbayes.core.lazy import pd
 from dpbayes.pages.analysis import analysis
 from dpbayes.pages.codebook import code_book
 from dpbayes.pages.guarantee import guarantee, numbers, settings
 from dpbayes.pages.page import Link, Page, Section
-from dpbayes.publication.output import RELEASE
+from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 from dpbayes.records.formats import read_records
 from dpbayes.schema import Schema
 from dpbayes.synthesis.release import POSTERIOR, STATEMENT
@@ -42,6 +43,15 @@ def statement_of(out: Path) -> dict[str, Any]:
         # Fails for a statement that lacks anything the pages need.
         Page("", numbers(statement), shared, warnings=notes(statement)).html()
     return statement
+
+
+def write_pages(out: Path, confidential: bytes, public: bytes) -> None:
+    """Write a page into each part of a release folder; OutputError if that is impossible."""
+    for folder, content, mode in ((CONFIDENTIAL, confidential, 0o600), (RELEASE, public, 0o644)):
+        try:
+            write_whole(out / folder / PAGE, content, mode)
+        except OSError as error:
+            raise OutputError(f"{str(out / folder)!r}: {error.strerror}.") from None
 
 
 def first_data_set(out: Path, schema: Schema | None = None) -> pd.DataFrame:

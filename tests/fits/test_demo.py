@@ -12,10 +12,10 @@ from dpbayes.publication.output import CONFIDENTIAL, RELEASE
 # One worker, which makes the fixture once.
 pytestmark = pytest.mark.xdist_group("demo")
 
-NAMES = [
+POSTERIORS = [
     "unweighted", "weighted", "weighted-e", "censored-weighted", "censored", "anchored",
-    "perturbed-histogram",
 ]  # fmt: skip
+NAMES = [*POSTERIORS, "score", "perturbed-histogram"]
 
 
 @pytest.fixture(scope="module")
@@ -40,23 +40,25 @@ def test_anchored_stands_beside_the_others_at_the_same_epsilon(ran):
     assert list(found.table.columns) == ["Data", *NAMES]
     assert found.table.loc["ε = 2Δ", "anchored"] <= 5
     assert found.n == 201
-    assert found.title.endswith("beta regression, n = 201, ε = 5 of each data set")
+    assert found.title.endswith("gamma regression, n = 201, ε = 5 of each data set")
     assert [line.split(":")[0] for line in found.lines] == NAMES
-    assert list(found.diagnostics) == NAMES[:-1]
+    assert list(found.diagnostics) == POSTERIORS
     assert found.lines[5].startswith("anchored: ε = 10 (substitution), 5 (add/remove, a bound")
 
 
-def test_release_is_anchored_strict_and_of_no_public_seed(ran):
+def test_the_release_is_of_the_whole_table_strict_and_of_no_public_seed(ran):
     found, out, _ = ran
     statement = json.loads((out / RELEASE / "guarantee.json").read_text())
-    assert (statement["mechanism"], statement["basis"]) == ("anchored", "strict")
-    assert (statement["epsilon_substitution"], statement["datasets"]) == (5, 1)
-    released = pd.read_csv(out / RELEASE / "synthetic_1.csv")
-    assert len(released) == found.n
-    assert not released.equals(found.releases["anchored"].datasets[0])
-    seed = json.loads((out / CONFIDENTIAL / "fit.json").read_text())["settings"]["seed"]
-    assert seed > 2**64  # 128 bits from the operating system
+    assert (statement["mechanism"], statement["basis"]) == ("marginals", "strict")
+    assert (statement["asked"], statement["rows"], statement["datasets"]) == (1.0, "noisy", 5)
+    assert found.released.guarantee.asked == 1.0
+    tables = [pd.read_csv(out / RELEASE / f"synthetic_{k}.csv") for k in range(1, 6)]
+    assert all(list(t) == list(tables[0]) for t in tables)
+    assert len(tables[0].columns) == 5
+    assert not tables[0].equals(tables[1])
     assert not (out / CONFIDENTIAL / "release_seed.json").exists()
+    for folder, text in ((RELEASE, "ε"), (CONFIDENTIAL, "confidential")):
+        assert text in (out / folder / "report.html").read_text()
 
 
 def test_table_and_figures_are_on_the_confidential_side(ran):
@@ -70,7 +72,7 @@ def test_table_and_figures_are_on_the_confidential_side(ran):
     (bounds, mark), (densities, same) = figures[-2:]  # after those of the release
     assert mark == same == "CONFIDENTIAL · n = 201 · ε = 10 (substitution)"  # as in the statement
     labels = [label.get_text().split("\n") for label in bounds.axes[0].get_xticklabels()]
-    assert [name for name, _ in labels] == NAMES[:-1]
+    assert [name for name, _ in labels] == POSTERIORS
     assert labels[0][1] == "no privacy"
     assert labels[5][1] == "strict ε-DP"
     panels = [ax.get_title().split("\n")[0] for ax in densities.axes if ax.axison]
