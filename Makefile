@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= demo-output
 
-.PHONY: demo docs test test-all fuzz lint bench lock clean
+.PHONY: demo docs pictures test test-all fuzz lint bench lock clean
 
 # A release is never overwritten, so the demo's own folder goes first; one that OUT names stays.
 demo: $(VENV)/.ready
@@ -31,6 +31,10 @@ fuzz: $(VENV)/.ready
 # The pages, the docstrings and the notebooks as a site in site/. A warning is an error.
 docs: $(VENV)/.ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python docs/pages.py
+
+# The pictures in README and docs, from the demo; Chromium photographs the pages.
+pictures: $(VENV)/.ready
+	$(BIN)/python docs/pictures.py
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check

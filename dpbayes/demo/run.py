@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbayes.core.lazy import pd
 from dpbayes.demo.earnings import EARNINGS_MODEL, alone, earnings
@@ -42,6 +42,9 @@ from dpbayes.schema import Schema
 from dpbayes.synthesis.fit import Fit
 from dpbayes.synthesis.release import Release
 from dpbayes.synthesis.synthesizer import Synthesizer
+
+if TYPE_CHECKING:  # takes time to import
+    from matplotlib.figure import Figure
 
 SEED = 20260101
 EPSILON = 5.0
@@ -158,19 +161,21 @@ def _compare(records: pd.DataFrame, schema: Schema, settings: SamplerSettings) -
     return Demo(posteriors, others, releases, comparison_table(fits, releases))
 
 
-def _write(demo: Demo, output: Output) -> None:
-    """Write the table and two figures of all synthesizers to the confidential folder."""
+def figures(demo: Demo) -> dict[str, Figure]:
+    """Figures of all synthesizers: bounds of records, and densities of synthetic earnings."""
     (column,) = demo.others[Score.name].synthesised
     original = demo.others[Score.name].records[column.name]
     labels = {name: f"{name}\n{PRIVACY[fit.guarantee.basis]}" for name, fit in demo.fits.items()}
     bounds = {labels[name]: fit.fitted.lipschitz for name, fit in demo.posteriors.items()}
     synthetic = {labels[name]: r.datasets[0][column.name] for name, r in demo.releases.items()}
-    violins = charts.lipschitz_violin(bounds, EPSILON)
-    densities = charts.density_panels(column, original, synthetic)
-    mark = charts.confidential_mark(demo.n, demo.releases[Anchored.name].guarantee.to_dict())
-    files = {
-        "comparison.csv": demo.table.to_csv().encode(),
-        "comparison-lipschitz.png": charts.png(violins, mark),
-        "comparison-density.png": charts.png(densities, mark),
+    return {
+        "lipschitz": charts.lipschitz_violin(bounds, EPSILON),
+        "density": charts.density_panels(column, original, synthetic),
     }
-    output.keep(files)
+
+
+def _write(demo: Demo, output: Output) -> None:
+    """Write the table and the figures of all synthesizers to the confidential folder."""
+    mark = charts.confidential_mark(demo.n, demo.releases[Anchored.name].guarantee.to_dict())
+    files = {f"comparison-{name}.png": charts.png(f, mark) for name, f in figures(demo).items()}
+    output.keep({"comparison.csv": demo.table.to_csv().encode(), **files})

@@ -396,7 +396,10 @@ def test_many_levels():
 
 
 BAD = [
-    (lambda: dpb.Marginals(1, draw="best", adjacency="add-remove"), "must be mode or posterior"),
+    (
+        lambda: dpb.Marginals(1, draw="best", adjacency="add-remove"),
+        "must be auto, mode or posterior",
+    ),
     (
         lambda: dpb.Marginals(1, delta=1.0, adjacency="add-remove"),
         r"delta = 1.0 must lie in \(0, 1\)",

@@ -282,7 +282,9 @@ def test_nothing_is_paid_for_records_that_do_not_fit(job, ledger, monkeypatch):
 
 
 def test_a_ledger_knows_the_same_records_in_parts(job, ledger, tmp_path):
-    first = job(ledger=ledger, dataset="people", rows=50).run(cut(records(), 100), print)
+    first = job(ledger=ledger, dataset="people", rows=50, datasets=1).run(
+        cut(records(), 100), print
+    )
     assert first.release.settings["n"] == N
     found = json.loads((tmp_path / "out/confidential/utility.json").read_text())
     assert list(found) == ["synthetic_1"]  # no sample of so few

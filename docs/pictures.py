@@ -1,0 +1,70 @@
+"""The pictures of the documentation, from the demo: python docs/pictures.py, or make pictures.
+
+They show the shipped records, which are public, and so have no confidential mark where they are
+figures alone. Pages are photographed by Chromium, which has to be installed. Each file says which
+version of the package it shows; a test compares.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+import dpbayes as dpb
+from dpbayes.demo.run import figures, run_demo
+from dpbayes.pages.readers import PAGE
+from dpbayes.publication.output import CONFIDENTIAL, RELEASE
+
+PICTURES = Path(__file__).parent / "pictures"
+WIDTH, COLOURS = 1280, 96
+PAGES = {"page-readers": (RELEASE, 1780), "page-publisher": (CONFIDENTIAL, 1780)}
+
+
+def saved(name: str, content: bytes) -> None:
+    """Write a picture of few colours and of at most ``WIDTH`` pixels, with the version."""
+    picture = Image.open(io.BytesIO(content)).convert("RGB")
+    if picture.width > WIDTH:
+        height = round(picture.height * WIDTH / picture.width)
+        picture = picture.resize((WIDTH, height), Image.Resampling.LANCZOS)
+    said = PngInfo()
+    said.add_text("dpbayes", dpb.__version__)
+    few = picture.quantize(COLOURS, dither=Image.Dither.NONE)
+    few.save(PICTURES / f"{name}.png", optimize=True, pnginfo=said)
+    print(name, picture.size, f"{(PICTURES / f'{name}.png').stat().st_size / 1000:.0f} kB")
+
+
+def photographed(page: Path, height: int) -> bytes:
+    """The upper part of a page, as Chromium shows it."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or "google-chrome"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "page.png"
+        subprocess.run(
+            [browser, "--headless", "--no-sandbox", "--hide-scrollbars", f"--screenshot={file}",
+             f"--window-size={WIDTH},{height}", page.resolve().as_uri()],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        return file.read_bytes()
+
+
+def main() -> None:
+    """Run the demo, and make all pictures from it."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "demo"
+        demo = run_demo(out=out)
+        for name, figure in figures(demo).items():
+            content = io.BytesIO()
+            figure.savefig(content)
+            saved(f"demo-{name}", content.getvalue())
+        saved("whole-table", (out / CONFIDENTIAL / "density.png").read_bytes())
+        for name, (part, height) in PAGES.items():
+            saved(name, photographed(out / part / PAGE, height))
+
+
+if __name__ == "__main__":
+    main()
