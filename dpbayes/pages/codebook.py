@@ -81,6 +81,8 @@ def _entry(column: Column, values: pd.Series) -> BookEntry:
     ends = [_text(column, end, numbers) for end in (numbers.min(), numbers.max())]
     low, middle, high = (_text(column, value, numbers) for value in quartiles)
     parts = [f"median {middle}", f"middle half {low} to {high}"]
+    if set(numbers) == {0, 1}:
+        parts = [f"{k} {per_cent(float((numbers == k).mean()))}" for k in (0, 1)]
     return entry.drawn(_heights(column, numbers), "Histogram", parts, (ends[0], ends[1]))
 
 

@@ -19,9 +19,9 @@ from dpbayes.pages import figures
 from dpbayes.pages.page import PageTable, Picture, Section, per_cent, shown, to_spread
 from dpbayes.pages.verdict import (
     Comparison,
-    chance_of_ecdf,
     chance_of_shares,
     lost_distance,
+    of_column,
     verdict,
     worst_pairs,
 )
@@ -100,7 +100,7 @@ def _columns(whole: Whole) -> tuple[Section, list[Comparison]]:
             continue
         measures = utility(column, ours, theirs)
         means = [_centre(column, measures[key], ours) for key in ("original", "synthetic")]
-        outcomes += _outcome(column, measures, ours.dropna(), theirs.dropna())
+        outcomes += of_column(name, measures, len(ours), len(theirs))
         share = [f"{t.isna().mean():.1%}" if column.optional else "" for t in (ours, theirs)]
         rows.append(
             [
@@ -145,23 +145,6 @@ def _centre(column: Column, summary: Mapping[str, Any], records: pd.Series) -> s
     if column.type == "date":
         return column.shown(round(summary["mean"]))
     return to_spread(summary["mean"], float(records.astype(float).std()))
-
-
-def _outcome(
-    column: Column, measures: Mapping[str, Any], ours: pd.Series, theirs: pd.Series
-) -> list[Comparison]:
-    """Comparison of a column; none if it has no values."""
-    name, n, m = column.name, len(ours), len(theirs)
-    if "total_variation" in measures:
-        distance = measures["total_variation"]
-        chance = chance_of_shares(np.asarray(ours.value_counts(normalize=True), dtype=float), n, m)
-        what = f"Column `{name}`, total variation"
-    elif "max_ecdf" in measures:
-        distance, chance = measures["max_ecdf"], chance_of_ecdf(n, m)
-        what = f"Column `{name}`, largest difference of ECDFs"
-    else:
-        return []
-    return [Comparison("column", name, distance, chance, lost_distance(what, distance, chance))]
 
 
 def pair_grids(whole: Whole) -> tuple[tuple[str, ...], Floats, Floats]:

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from dpbayes.core.errors import DataError
+from dpbayes.core.errors import DataError, refused
 from dpbayes.core.lazy import pd
 from dpbayes.pages import comparison, figures
 from dpbayes.pages.comparison import PageTopic
 from dpbayes.pages.guarantee import guarantee, numbers, settings
 from dpbayes.pages.page import Page, PageTable, Picture, Section
 from dpbayes.pages.readers import first_data_set, notes, statement_of
-from dpbayes.pages.verdict import Comparison, lost_distance, verdict
+from dpbayes.pages.verdict import of_column, verdict
 from dpbayes.plots import charts
 from dpbayes.publication.output import CONFIDENTIAL
 from dpbayes.report.report import UTILITY
@@ -48,7 +48,7 @@ def confidential_page(out: Path, question: PageTopic | None = None) -> bytes:
     statement = statement_of(out)
     folder = out / CONFIDENTIAL
     if question is None:
-        sections = left_behind(folder)
+        sections = left_behind(folder, statement)
     else:
         sections = comparison.sections(question, first_data_set(out, question.schema), statement)
     return Page(
@@ -93,7 +93,7 @@ def warnings(folder: Path) -> list[str]:
     return told(fit.get("warnings", ()), utility)
 
 
-def left_behind(folder: Path) -> list[Section]:
+def left_behind(folder: Path, statement: Mapping[str, Any]) -> list[Section]:
     """Verdict on the columns and section on utility, from the report files of the release."""
     content = _read(folder / UTILITY)
     picture = _read(folder / "density.png")
@@ -111,13 +111,7 @@ def left_behind(folder: Path) -> list[Section]:
             + ([] if unclamped is None else [distance(unclamped.get(name, {}))])
             for name, column in columns.items()
         ]
-        outcomes = [
-            Comparison("column", name, far, text=lost_distance(f"Column `{name}`", far, 0.0))
-            for name, column in columns.items()
-            if (far := distance(column)) is not None
-        ]
-        if outcomes:
-            sections.append(verdict(outcomes))
+        sections += _verdict_on(columns, statement)
         head = ["column", "largest ECDF difference", "total variation"]
         if unclamped is not None:
             head.append("the unclamped fit's")
@@ -128,6 +122,18 @@ def left_behind(folder: Path) -> list[Section]:
         "and disclosure risk (`keys`)."
     )
     return [*sections, Section("Utility", [hint], pictures=pictures, tables=tables)]
+
+
+def _verdict_on(
+    measures: Mapping[str, Mapping[str, Any]], statement: Mapping[str, Any]
+) -> list[Section]:
+    """Verdict on the columns, if the statement tells the number of rows."""
+    with refused(DataError, "utility.json and guarantee.json do not belong together"):
+        size = statement.get("settings", {}).get("rows")
+        if size is None or not measures:
+            return []
+        n = statement["settings"].get("public_rows", size)
+        return [verdict([o for name, of in measures.items() for o in of_column(name, of, n, size)])]
 
 
 def of_fit(folder: Path) -> list[Section]:

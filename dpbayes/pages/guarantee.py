@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpbayes.evaluate.disclosure import FALSE_RATES
-from dpbayes.pages.page import PageTable, Section, shown
+from dpbayes.pages.page import PageTable, Section, plain, shown
 from dpbayes.privacy.accounting import stated
 from dpbayes.report.whole import bounds_of
 
@@ -124,7 +124,7 @@ def _plain(value: Any) -> str:
         return "; ".join(f"{k}: {text}" for k, inner in value.items() if (text := _plain(inner)))
     if isinstance(value, list):
         if len(value) > 6 and all(isinstance(v, int | float) for v in value):
-            return f"{len(value)} numbers, {shown(value[0])} to {shown(value[-1])}"
+            return f"{len(value)} numbers, {plain(value[0])} to {plain(value[-1])}"
         apart = " | " if any(isinstance(inner, Mapping) for inner in value) else ", "
         return apart.join(map(_plain, value))
     return shown(value)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,8 +17,7 @@ BY_CHANCE = (
     1.5  # allowed distance, relative to the mean one of another sample; about its 95 % point
 )
 ERRORS = 2.0  # allowed difference of a coefficient, in standard errors of the records'
-MOST_LOST = 10  # entries of the verdict
-MOST_OF_A_KIND = 4
+MOST_OF_A_KIND = 4  # columns, pairs and coefficients that the verdict lists, of each
 WORST_PAIRS = 10
 KINDS = {"column": "columns", "pair": "pairs of columns", "coefficient": "coefficients"}
 
@@ -49,7 +49,7 @@ class Comparison:
         return self.distance / max(NEAR, BY_CHANCE * self.chance)
 
 
-def chance_of_ecdf(n: int, synthetic: int) -> float:
+def chance_of_ecdf(n: float, synthetic: float) -> float:
     """Mean of the largest difference of two ECDFs of one continuous distribution.
 
     The mean of Kolmogorov's distribution is sqrt(π/2) log 2, about 0.87.
@@ -57,10 +57,32 @@ def chance_of_ecdf(n: int, synthetic: int) -> float:
     return float(np.sqrt(np.pi / 2) * np.log(2) * np.sqrt(1 / n + 1 / synthetic))
 
 
-def chance_of_shares(shares: Floats, n: int, synthetic: int) -> float:
+def chance_of_shares(shares: Floats, n: float, synthetic: float) -> float:
     """Approximate mean of the total variation of two samples with these shares of cells."""
     errors = np.sqrt(shares * (1 - shares) * (1 / n + 1 / synthetic))
     return float(np.sqrt(2 / np.pi) * errors.sum() / 2)
+
+
+def of_column(name: str, measures: Mapping[str, Any], n: int, synthetic: int) -> list[Comparison]:
+    """Compare a column, by the measures of ``utility``; none if it has no values.
+
+    Args:
+        name: name of the column.
+        measures: distances and summaries of both tables.
+        n, synthetic: numbers of rows, missing values included.
+    """
+    ours, theirs = measures["original"], measures["synthetic"]
+    counts = n * (1 - ours.get("missing", 0)), synthetic * (1 - theirs.get("missing", 0))
+    if "total_variation" in measures:
+        shares = [share for key, share in ours.items() if key.startswith("share of ")]
+        distance, chance = measures["total_variation"], chance_of_shares(np.array(shares), *counts)
+        what = f"Column `{name}`, total variation"
+    elif "max_ecdf" in measures:
+        distance, chance = measures["max_ecdf"], chance_of_ecdf(*counts)
+        what = f"Column `{name}`, largest difference of ECDFs"
+    else:
+        return []
+    return [Comparison("column", name, distance, chance, lost_distance(what, distance, chance))]
 
 
 def verdict(outcomes: Sequence[Comparison]) -> Section:
@@ -70,18 +92,18 @@ def verdict(outcomes: Sequence[Comparison]) -> Section:
         excess = [outcome.excess for outcome in outcomes if outcome.kind == kind]
         if excess:
             held.append(f"{sum(e <= 1 for e in excess):,} of {len(excess):,} {words}")
-    allowed = [f"A distance holds up to {NEAR}"]
-    if any(outcome.chance for outcome in outcomes):
-        allowed.append(f", or up to {BY_CHANCE} times that of another sample of the same size")
-    if any(outcome.kind == "coefficient" for outcome in outcomes):
-        allowed.append(f"; a coefficient within {ERRORS:g} standard errors of the records'")
+    allowed = (
+        f"A distance holds up to {NEAR}, or up to {BY_CHANCE} times that of another sample of the "
+        f"same size; a coefficient within {ERRORS:g} standard errors of the records'. All are of "
+        "the first data set."
+    )
     lost = sorted((o for o in outcomes if o.excess > 1), key=lambda o: o.excess, reverse=True)
-    points: list[str] = []
+    points, listed = [], Counter[str]()
     for outcome in lost:
-        of_kind = [o for o in lost if o.kind == outcome.kind][:MOST_OF_A_KIND]
-        if outcome in of_kind and len(points) < MOST_LOST:
+        listed[outcome.kind] += 1
+        if listed[outcome.kind] <= MOST_OF_A_KIND:
             points.append(outcome.text)
-    text = [f"Held: {', '.join(held)}.", "".join(allowed) + ". All are of the first data set."]
+    text = [f"Held: {', '.join(held) or 'nothing to compare'}.", allowed]
     if not lost:
         text.append("Nothing is lost by these measures.")
     elif len(points) < len(lost):

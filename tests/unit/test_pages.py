@@ -457,3 +457,21 @@ def test_a_histogram_of_even_numbers_is_even(values, more):
     assert sum(heights) == len(values)
     assert len(heights) <= codebook.BARS
     assert max(heights) - min(heights[:-1] or heights) <= 1
+
+
+def test_a_code_book_has_shares_of_levels_and_of_0_and_1():
+    columns = {
+        "b": {"type": "count", "upper": 1},
+        "c": {"type": "ordinal", "levels": ["bad", "so so", "good"], "missing": True},
+        "y": {"type": "count", "lower": 1950, "upper": 2014, "unit": "years"},
+    }
+    data = pd.DataFrame({"b": [0, 1, 1, 1], "c": ["good", None, None, "bad"], "y": [1990] * 4})
+    schema = dpb.Schema.from_dict({"columns": columns})
+    b, c, y = codebook.code_book(schema, data).book
+    assert b.parts == ["0 25.0%", "1 75.0%"]
+    assert c.parts == ["bad 50.0%", "so so 0.0%", "good 50.0%"]
+    assert list(c.heights) == [1, 0, 1]
+    assert ("Missing", "50.0%") in c.facts
+    assert ("Type", "whole number, years") in y.facts
+    assert ("Values", "1950 to 2014") in y.facts
+    assert y.parts == ["median 1990", "middle half 1990 to 1990"]
