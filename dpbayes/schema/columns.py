@@ -363,7 +363,7 @@ class Column:
         if self.type == "count":
             refuse(3, numbers % 1 != 0, "not whole numbers", "Use type continuous.")
             return numbers.astype(np.int64)
-        return numbers
+        return numbers + 0.0  # -0 is -0.0 beside a decimal, and 0.0 beside whole numbers
 
     def _validate_levels(self, values: pd.Series, show_values: bool) -> pd.Series:
         # A file gives text or numbers as it likes: compare as text, keep the declared level.

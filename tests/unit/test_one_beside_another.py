@@ -419,3 +419,10 @@ def test_a_text_in_an_encoding_is_the_same_after_any_other(encoding, tmp_path):
                 known += [text] * bool(after([text]))
     assert len(known) > 120
     assert set(after(known)) == {"mm"}
+
+
+@pytest.mark.parametrize("beside", ["5", "5.5"])
+def test_minus_zero_is_zero_whatever_stands_beside_it(beside):
+    column = dpb.Column("x", "continuous", lower=-10, upper=10)
+    values = column.validate(pd.Series(["-0", "-0.0", beside]))
+    assert not np.signbit(values[:2].to_numpy()).any()
