@@ -197,7 +197,11 @@ class Factors:
             case Number():
                 return np.float64(node.value)
             case Name(column):
-                if self._domains[column].levels:
+                levels = self._domains[column].levels
+                if set(map(level_text, levels)) == {"0", "1"}:
+                    ones = self._is_level(column, "1", records).astype(float)
+                    return np.where(records[column].isna(), np.nan, ones)
+                if levels:
                     raise self._fail(
                         f"column {column!r} has levels and is used as a number; compare it with "
                         f"one, as in I({column} == 'a')"

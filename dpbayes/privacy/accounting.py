@@ -35,6 +35,10 @@ class Loss:
     changed: Loss | None = None
     rest: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not (self.plain >= 0 and self.rho >= 0 and self.rest >= 0):  # nor NaN
+            raise GuaranteeError("a privacy loss is a number from 0 on.")
+
     @property
     def epsilon(self) -> float:
         """Pure epsilon; infinite if an output has none."""

@@ -9,7 +9,6 @@ from typing import Any
 from dpbayes.core.errors import GuaranteeError, LedgerError
 from dpbayes.core.frames import Frame
 from dpbayes.mechanisms.base import Findings
-from dpbayes.mechanisms.posterior.weights import references
 from dpbayes.privacy.accounting import NOTHING, Loss
 from dpbayes.privacy.guarantee import Basis, Guarantee
 from dpbayes.privacy.noise import opendp
@@ -186,9 +185,6 @@ class Job:
                 f"`rows` = {self.rows}: column {public[0]!r} is public and released as it "
                 "is, so there are as many rows as records. Leave `rows` out."
             )
-        for candidate in self.candidates:
-            for reference in references(candidate.mechanism):
-                reference.check_records(table.frame)
         return table
 
     def _warnings(self, records: int) -> tuple[str, ...]:

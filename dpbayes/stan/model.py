@@ -410,13 +410,14 @@ class ColumnModel(Model):
             levels = self.constants.get(named("C", label), 0)
             coordinates = family.coordinates(design.effects, levels)
             groups = design.group_data(self._prior_sds(label))
+            # Coordinates only help the chain. They are sums over rows, and so must not depend on
+            # confidential values, nor enter a density that is proved as a sum over records.
+            if self.conditioned or not self.program.bundled:
+                groups = {**groups, **neutral(groups)}
             scale_entries = self._scale_data(family, records)
             entries = {**design_entries, **scale_entries, **coordinates, **groups}
             data |= {named(name, label): value for name, value in entries.items()}
-        # Coordinates only help the chain. They are sums over rows, and so must not depend on
-        # confidential values, nor enter a density that is proved as a sum over records.
-        alone = self.conditioned or not self.program.bundled
-        return {**data, **neutral(data)} if alone else data
+        return data
 
     def log_unit(self, records: pd.DataFrame) -> NDArray[np.float64]:
         """Log of the outcome's unit in its program, by record (``Family.log_unit``)."""

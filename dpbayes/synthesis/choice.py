@@ -171,6 +171,8 @@ def check_candidates(candidates: Sequence[Synthesizer[PosteriorFit]]) -> None:
         raise GuaranteeError("candidates must have the same schema and the same outcome.")
     if len({repr(candidate.mechanism) for candidate in candidates}) > 1:
         raise GuaranteeError("candidates must have the same mechanism: they differ in their model.")
+    if len({candidate.paid for candidate in candidates}) > 1:
+        raise GuaranteeError("candidates must have paid for the same before.")
     for candidate in candidates:
         model, findings = candidate.model, findings_of(candidate.model)
         if model is not None and findings:

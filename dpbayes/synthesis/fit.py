@@ -240,8 +240,11 @@ class Fit(Generic[F_co]):
             empty: a release without rows.
             seed: as in ``sample``.
         """
-        noise = SecureNoise() if seed is None else StudyNoise(seed)
         datasets, rows = len(empty.datasets), empty.settings["rows"]
+        owed = self.guarantee.for_datasets(datasets, empty.guarantee.delta).loss
+        if (empty.guarantee.loss, empty.settings) != (owed, self._settings(datasets, rows)):
+            raise GuaranteeError("the release to fill was made for another fit.")
+        noise = SecureNoise() if seed is None else StudyNoise(seed)
         shared, fitted = self._shared(datasets), self.fitted.for_datasets(datasets)
         outputs = fitted.draw_outputs(-(-datasets // shared), noise)
         frames = []

@@ -22,7 +22,7 @@ from dpbayes.mechanisms import Unweighted
 from dpbayes.mechanisms.base import F_co, Fitted, Mechanism, Task, free
 from dpbayes.mechanisms.forecast import Forecast
 from dpbayes.mechanisms.posterior.records import BoundRecords
-from dpbayes.mechanisms.posterior.weights import Reference
+from dpbayes.mechanisms.posterior.weights import Reference, references
 from dpbayes.privacy.accounting import Loss, largest_epsilon, stated
 from dpbayes.privacy.assumptions import ANY_PROGRAM, SAME_BITS
 from dpbayes.privacy.guarantee import EPSILONS, UNCHECKED_CHAINS, Guarantee
@@ -282,6 +282,7 @@ class Synthesizer(Generic[F_co]):
             GuaranteeError: the synthesizers differ in more. Otherwise as ``fit``.
         """
         before = fit.task
+        self.table(before.table)
         inputs = (before.schema, before.model, before.engine, before.settings)
         if inputs != (self.schema, self.model, self.engine, self.settings):
             raise GuaranteeError(
@@ -348,7 +349,14 @@ class Synthesizer(Generic[F_co]):
         Raises:
             DataError: the records do not fit the schema, or come in chunks although the mechanism
                 needs them all.
+            GuaranteeError: a reference of the mechanism was made from these very records.
         """
+        table = self._table(records, show_values)
+        for reference in references(self.mechanism):
+            reference.check_records(table.frame)
+        return table
+
+    def _table(self, records: Frame | Chunks | Table, show_values: bool) -> Table:
         if isinstance(records, Chunks | ChunkedTable) and not self.mechanism.counts_parts:
             raise DataError(f"mechanism {self.mechanism.name!r}: {IN_PARTS}")
         if isinstance(records, Table):
@@ -387,7 +395,7 @@ class Synthesizer(Generic[F_co]):
         return {
             "records": content_digest(records).hex(),
             "model": hash_of(model),
-            "mechanism": hash_of(repr(self.mechanism)),
+            "mechanism": hash_of(repr((self.mechanism, self.spent, self.schema.rows))),
             "sampler settings": hash_of(repr(settings)),
             "engine": self.engine.name,
         }

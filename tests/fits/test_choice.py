@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import dpbayes as dpb
+from dpbayes.privacy.accounting import Loss
 from dpbayes.privacy.noise import SecureNoise, StudyNoise
 from dpbayes.synthesis import choice
 from dpbayes.synthesis.choice import choose_program, score_programs
@@ -131,6 +132,17 @@ def test_records_are_no_reference_for_their_choice(noise):
     candidates = synthesizers("y ~ 1", [("lognormal", None), ("normal", None)])
     with pytest.raises(dpb.GuaranteeError, match="these very records: 100%"):
         choose_program(candidates, data, 1.0, reference=data[10:])
+
+
+def test_candidates_have_paid_for_the_same():
+    """Else what is claimed would hang on which of them is chosen."""
+    first, second = synthesizers("x ~ 1", BINARY)
+    dearer = second.having_paid(Loss.pure(3.0), "something")
+    with pytest.raises(dpb.GuaranteeError, match="paid for the same"):
+        choose_program([first, dearer], records(2, 5), 1.0)
+    for bad in (-0.9, np.nan):
+        with pytest.raises(dpb.GuaranteeError, match="from 0 on"):
+            first.having_paid(Loss.pure(bad), "a rebate")
 
 
 def of_rows(rows):

@@ -52,5 +52,23 @@ def test_a_job_refuses_its_own_records_as_a_reference(reference, tmp_path, monke
         job = dpb.Job((dpb.Synthesizer(SCHEMA, mechanism, model),), tmp_path / "out")
         with pytest.raises(dpb.GuaranteeError, match="these very records"):
             job.run(table(80))
-    assert list(references(dpb.Anchored(1.0))) == []
     assert not (tmp_path / "out").exists()
+
+
+def test_a_fit_and_a_refit_refuse_them_too(reference):
+    """``publish`` takes a fit: without this a job alone would look."""
+    settings = dpb.SamplerSettings(warmup=100, draws=50, seed=1, chains=2)
+    plain = dpb.Synthesizer(
+        SCHEMA, dpb.Unweighted(), dpb.Regression("y ~ sex", "beta"), settings=settings
+    )
+    fit = plain.fit(table(80), allow_nonconvergence=True)
+    for mechanism in (
+        dpb.Anchored(1.0, anchor=reference),
+        dpb.CensoredWeighted(1.0, weights=reference),
+    ):
+        synthesizer = plain.with_mechanism(mechanism)
+        with pytest.raises(dpb.GuaranteeError, match="these very records"):
+            synthesizer.fit(table(80))
+        with pytest.raises(dpb.GuaranteeError, match="these very records"):
+            synthesizer.refit(fit)
+    assert list(references(dpb.Anchored(1.0))) == []

@@ -62,6 +62,23 @@ def own(tmp_path, text=OWN, formula="smoke ~ age + sex"):
     return dpb.Program(tmp_path / "mine.stan", formula, {"sd": 2.0})
 
 
+@pytest.mark.parametrize("family", ["hurdle_poisson", "zero_inflated_poisson"])
+def test_a_joined_family_has_confidential_covariates(family):
+    """Coordinates of groups are neutral for each of its parts."""
+    schema = dpb.Schema.from_dict(
+        {"columns": {"b": {"type": "binary"}, "k": {"type": "count", "lower": 0, "upper": 9}}}
+    )
+    models = dpb.Sequence((dpb.Regression("b ~ 1", "bernoulli"), dpb.Regression("k ~ b", family)))
+    model = models.on(schema)
+    records = schema.validate(pd.DataFrame({"b": [0, 1, 1], "k": [0, 1, 5]}))
+    data = model.data(records, 3)
+    means = [value for name, value in data.items() if name.startswith("group_mean")]
+    assert len(means) >= 2
+    assert all(not np.any(value) for value in means)
+    assert set(model.private) <= set(data)
+    assert model.ends()
+
+
 def test_a_program_of_ones_own_has_groups_of_a_confidential_column(tmp_path):
     text = OWN.replace("int<lower=0> K; matrix[n, K] X;", "int<lower=1> J;\n"
         "  array[n] int<lower=1, upper=J> group;").replace("vector[K] b;", "vector[J] b;").replace(

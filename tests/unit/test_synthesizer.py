@@ -317,6 +317,15 @@ def test_a_model_of_another_schema_is_refused():
         assert dpb.Synthesizer(before, mechanism, old.model).model is old.model
 
 
+def test_a_release_is_filled_by_the_fit_that_it_was_made_for():
+    schema = dpb.Schema.from_dict({"rows": "public", "columns": {"a": {"type": "binary"}}})
+    records = pd.DataFrame({"a": [0, 1] * 20})
+    dear, cheap = (dpb.Synthesizer(schema, dpb.Laplace(e)).fit(records) for e in (50, 0.01))
+    with pytest.raises(dpb.GuaranteeError, match="made for another fit"):
+        dear.filled(cheap.empty_release())
+    assert dear.filled(dear.empty_release(2)).guarantee.datasets == 2
+
+
 def test_a_validated_table_is_taken_as_it_is_and_that_of_another_schema_is_not():
     schema = dpb.Schema({"a": dpb.Column("a", "binary", levels=("no", "yes"))}, rows="public")
     records = pd.DataFrame({"a": ["no", "yes", "no"], "undeclared": [1, 2, 3]})
