@@ -30,6 +30,7 @@ class ArrowStream(Protocol):
 
 
 Frame: TypeAlias = "pd.DataFrame | ArrowStream"  # all that ``as_frame`` takes
+BEYOND = "records have a value that cannot be read, such as a day before year 1 or after 9999"
 MOST_BITS = 1024  # whole numbers with fewer bits fit into a float
 
 
@@ -47,14 +48,16 @@ def as_frame(records: Frame) -> pd.DataFrame:
     elif hasattr(records, "__arrow_c_stream__"):
         table = needed("pyarrow", "a frame that is not of pandas").table
         with refused(DataError, "records have a column of a type that pyarrow does not read"):
-            frame = from_arrow(table(records))
+            read = table(records)
+        frame = from_arrow(read)
     else:
         raise DataError(
             f"records are a {type(records).__name__}; expected a data frame of pandas, polars or "
             "pyarrow. Files are read by dpbayes.read_records(path, schema)."
         )
     columns = [frame.iloc[:, place] for place in range(frame.shape[1])]
-    plain = [_plain(column) for column in columns]
+    with refused(DataError, BEYOND):
+        plain = [_plain(column) for column in columns]
     if all(new is old for new, old in zip(plain, columns, strict=True)):
         return frame
     converted = pd.DataFrame(dict(enumerate(plain)), index=frame.index)
@@ -77,7 +80,8 @@ def from_arrow(table: pyarrow.Table) -> pd.DataFrame:
             chunks = [_values(chunk) for chunk in column.chunks]
             plain = arrow.chunked_array(chunks, None if chunks else column.type.value_type)
             table = table.set_column(place, table.column_names[place], plain)
-    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
+    with refused(DataError, BEYOND):
+        frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
     return frame
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpbayes.core.lazy import pd
-from dpbayes.schema.values import level_text
+from dpbayes.schema.values import level_text, numbers_in
 
 SUMS = 2**512  # modulus: sums of SHA-512 hashes stay in 64 bytes
 
@@ -94,7 +94,7 @@ def cell_texts(column: pd.Series) -> list[str]:
     except TypeError:  # lists and the like have no hash
         codes, values = pd.factorize(pd.Series(list(map(_hashable, column)), dtype=object))
     written = pd.Series([level_text(value) for value in values], dtype=object)
-    known = pd.to_numeric(written, errors="coerce").astype(float).tolist()
+    known = numbers_in(written).tolist()
     texts = [
         text if math.isnan(x) else repr(x) for text, x in zip(written.tolist(), known, strict=True)
     ]

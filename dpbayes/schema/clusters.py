@@ -64,8 +64,9 @@ class Cluster:
                 return 0, pd.Series(dtype=object)
             raise DataError(f"column {self.column!r} of the schema's cluster is not in the data.")
         identifiers = records[self.column]
-        names = identifiers.map(level_text)
-        nobody = identifiers.isna() | names.str.strip().isin({*NO_FIELD, *WRITTEN})
+        names = pd.Series([level_text(x) for x in identifiers], identifiers.index, dtype=object)
+        written = [name.strip() in {*NO_FIELD, *WRITTEN} for name in names]
+        nobody = identifiers.isna() | np.array(written, dtype=bool)
         return int(nobody.sum()), names[~nobody]
 
     def hashed(self, key: bytes, records: pd.DataFrame) -> tuple[int, Ints]:

@@ -21,7 +21,14 @@ from dpbayes.core.lazy import pd
 from dpbayes.schema import dates
 from dpbayes.schema.draft import MARK, MOST_LABEL
 from dpbayes.schema.refusals import Refusal, Shown
-from dpbayes.schema.values import NO_FIELD, WRITTEN, check_line, level_text, refuse_missing
+from dpbayes.schema.values import (
+    NO_FIELD,
+    WRITTEN,
+    check_line,
+    level_text,
+    numbers_in,
+    refuse_missing,
+)
 
 ColumnType = Literal["continuous", "count", "date", "binary", "categorical", "ordinal"]
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
@@ -342,11 +349,7 @@ class Column:
             numbers = dates.days(values, self.format)
             refuse(0, numbers.isna(), "not days", dates.remedy(self.format))
         else:
-            all_missing = pd.Series(np.nan, index=values.index)
-            is_complex = pd.api.types.is_complex_dtype(values)
-            numbers = (
-                all_missing if is_complex else pd.to_numeric(values, errors="coerce").astype(float)
-            )
+            numbers = numbers_in(values)
             refuse(0, numbers.isna(), "not numbers", "Write plain decimal numbers.")
         refuse(1, numbers.abs() == math.inf, "infinite", "Remove or correct them.")
         lower = -math.inf if self.lower is None else self.lower
@@ -363,7 +366,7 @@ class Column:
         if self.type == "count":
             refuse(3, numbers % 1 != 0, "not whole numbers", "Use type continuous.")
             return numbers.astype(np.int64)
-        return numbers + 0.0  # -0 is -0.0 beside a decimal, and 0.0 beside whole numbers
+        return numbers
 
     def _validate_levels(self, values: pd.Series, show_values: bool) -> pd.Series:
         # A file gives text or numbers as it likes: compare as text, keep the declared level.

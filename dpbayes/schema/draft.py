@@ -91,7 +91,11 @@ def _entitle(guess: Guess, title: str) -> None:
 
 def _one_line(title: str) -> str:
     """Make a title fit on one line: a line break in a comment would end it in the schema file."""
-    return "".join(c if c.isprintable() else " " for c in title)[:MOST_TITLE].strip()
+    return _printable(title)[:MOST_TITLE].strip()
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def tree(guesses: Mapping[str, Guess]) -> dict[str, Any]:
@@ -112,7 +116,7 @@ def text(guesses: Mapping[str, Guess]) -> str:
 
 def _section(name: str, guess: Guess) -> str:
     title = tomli_w.dumps({"columns": {name: {"x": 0}}}).partition("\n")[0]
-    notes = [f"# {note}" for note in guess.notes]
+    notes = [f"# {_printable(note)}" for note in guess.notes]
     if not guess.entry:
         return "\n".join(["", *notes, f"# {title} left out", ""])
     lines = [f"{line_of(k, v)}  # GUESSED: {guess.why[k]}" for k, v in guess.entry.items()]

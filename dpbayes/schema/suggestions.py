@@ -71,7 +71,7 @@ def suggest(frame: pd.DataFrame, guesses: Mapping[str, Guess]) -> None:
             f"Each of {codes[name].max() + 1:,} values stands in up to {most} rows: an identifier "
             "of persons? Then ε can be stated for all rows of a person:",
             *_section("", f"column = {json.dumps(name)}"),
-            f"most = {most}  # rows of one person, at most: what is public?",
+            "most =  # rows of one person, at most: what is public?",
             *_section(name, 'type = "identifier"'),
         )
     used = [name for name, guess in guesses.items() if guess.entry]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import decimal
 import functools
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +21,9 @@ NO_FIELD = ("", "NaN", "nan")  # fields of a file that are missing values, never
 WRITTEN = ("NA", ".")
 MOST_BITS = 2**13  # of whole numbers that are written in decimal digits
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)\.0+")
+_NUMBER = re.compile(
+    r"\s*[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf(inity)?)\s*", re.ASCII | re.IGNORECASE
+)
 _TRUTH = {"true": "1", "false": "0"}
 
 
@@ -89,3 +95,29 @@ def texts_of(key: str, content: str, texts: Sequence[str]) -> tuple[str, ...]:
     if not lists or not all(isinstance(text, str) for text in texts):
         raise SchemaError(f"{key} = {texts!r} must be a list of {content}, as text.")
     return tuple(texts)
+
+
+def numbers_in(values: pd.Series) -> pd.Series:
+    """Numbers of values, shape (n,); NaN for what is none. Zero has no sign.
+
+    Each value is converted by itself: beside a decimal, pandas reads whole numbers in a text column
+    as floats, in which -0 keeps its sign and long numbers are rounded in another way.
+    """
+    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "iubf":
+        return values.astype(float) + 0.0
+    try:
+        codes, index = pd.factorize(values)
+        distinct = list(index)
+    except TypeError:  # lists and the like have no hash
+        codes, distinct = np.arange(len(values)), list(values)
+    numbers = np.array([*map(_number, distinct), math.nan])
+    return pd.Series(numbers[codes] + 0.0, index=values.index, name=values.name)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, str):
+        return float(value) if _NUMBER.fullmatch(value) else math.nan
+    if isinstance(value, int | float | np.integer | np.floating | np.bool_ | decimal.Decimal):
+        with contextlib.suppress(OverflowError, ValueError):
+            return float(value)
+    return math.nan

@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import decimal
 import itertools
+import re
 import sqlite3
 import struct
 
@@ -23,6 +24,7 @@ from dpbayes.core.frames import as_frame
 from dpbayes.records.fingerprint import cell_texts
 from dpbayes.records.formats import excel
 from dpbayes.records.formats.labelled import _EACH_BY_ITSELF
+from dpbayes.schema.values import numbers_in
 
 polars = pytest.importorskip("polars")
 LARGE = 2**53  # the next whole number is none of the floats of 64 bits
@@ -421,8 +423,40 @@ def test_a_text_in_an_encoding_is_the_same_after_any_other(encoding, tmp_path):
     assert set(after(known)) == {"mm"}
 
 
-@pytest.mark.parametrize("beside", ["5", "5.5"])
-def test_minus_zero_is_zero_whatever_stands_beside_it(beside):
-    column = dpb.Column("x", "continuous", lower=-10, upper=10)
-    values = column.validate(pd.Series(["-0", "-0.0", beside]))
-    assert not np.signbit(values[:2].to_numpy()).any()
+TEXTS = [
+    *("-0", "-0.0", "0", "+135267854731514259", "-999999999999999999999", " 17 ", "1e22", "-1e-7"),
+    *("123456789012345678901234567890", ".1", "7.", "1e400", "x", "TRUE", "1_0"),
+]
+
+
+@pytest.mark.parametrize("beside", ["5", "5.5", "5.0", "1e9", "-0", "no number", "9" * 30])
+def test_a_number_in_text_is_the_same_beside_any_other(beside):
+    """Pandas reads a column of whole numbers in another way than one with a decimal."""
+    alone = [numbers_in(pd.Series([text], dtype=object))[0] for text in TEXTS]
+    for kind in (object, "str"):
+        together = numbers_in(pd.Series([*TEXTS, beside], dtype=kind)).to_numpy()
+        assert together[:-1].tobytes() == np.array(alone).tobytes()
+    assert not np.signbit(alone[:3]).any()
+    assert [cell_texts(pd.Series(["-0", beside]))[0], "0.0"] == ["0.0", "0.0"]
+
+
+def test_empty_chunks_have_identifiers_of_any_type():
+    from dpbayes.schema.clusters import Cluster
+
+    for kind in (object, "int64", "float64", "str", "Int64"):
+        empty = pd.DataFrame({"person": pd.Series([], dtype=kind), "x": pd.Series([], dtype=float)})
+        for most in (1, 3):
+            Cluster("person", most).check(empty)
+            assert Cluster("person", most).hashed(b"key", empty)[0] == 0
+
+
+def test_a_day_beyond_the_calendar_is_refused_without_its_value():
+    late = pa.array(["9999-12-31T23:59:59Z"]).cast(pa.timestamp("s", tz="UTC"))
+    for values in (
+        pa.array([-800_000], pa.date32()),
+        late.cast(pa.timestamp("s", tz="Pacific/Auckland")),
+        late.cast(pa.timestamp("us", tz="Pacific/Auckland")),
+    ):
+        with pytest.raises(DataError, match="a value that cannot be read") as caught:
+            as_frame(pa.table({"x": [1], "d": values}))
+        assert not re.search("-221|9999-12|10000", str(caught.value))
