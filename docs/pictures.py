@@ -13,14 +13,21 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from matplotlib.figure import Figure
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 import dpbayes as dpb
-from dpbayes.demo.run import figures, run_demo
-from dpbayes.pages.readers import PAGE
+from dpbayes.demo.run import Demo, confidential, figures, run_demo
+from dpbayes.pages import figures as pages
+from dpbayes.pages.comparison import PageTopic, fitted, pair_grids
+from dpbayes.pages.readers import PAGE, first_data_set, statement_of
 from dpbayes.publication.output import CONFIDENTIAL, RELEASE
+from dpbayes.records.formats import read_records
+from dpbayes.report.whole import bounds_of, risk
+from dpbayes.schema import Schema
 
+DATA = Path(dpb.__file__).parent / "data"
 PICTURES = Path(__file__).parent / "pictures"
 WIDTH, COLOURS = 1280, 96
 PAGES = {"page-readers": (RELEASE, 1780), "page-publisher": (CONFIDENTIAL, 1780)}
@@ -37,6 +44,32 @@ def saved(name: str, content: bytes) -> None:
     few = picture.quantize(COLOURS, dither=Image.Dither.NONE)
     few.save(PICTURES / f"{name}.png", optimize=True, pnginfo=said)
     print(name, picture.size, f"{(PICTURES / f'{name}.png').stat().st_size / 1000:.0f} kB")
+
+
+def rendered(figure: Figure) -> bytes:
+    """The figure as a PNG file."""
+    content = io.BytesIO()
+    figure.savefig(content, dpi=150)
+    return content.getvalue()
+
+
+def of_page(out: Path, demo: Demo) -> dict[str, Figure]:
+    """Single figures of the publisher's page about the release, and of a fit."""
+    schema = confidential(Schema.from_toml(DATA / "cps_earnings.toml"))
+    released = first_data_set(out, schema)
+    records = read_records(DATA / "cps_earnings.csv", schema)
+    whole = PageTopic(schema, records).beside(released)
+    names, distances, _ = pair_grids(whole)
+    attacks = risk(whole, ["age", "gender", "region"], "education", bounds_of(statement_of(out)))
+    labels, ours, theirs = fitted(whole, "earnings ~ age + education + gender")
+    return {
+        "figure-pairs": pages.pairs(names, distances),
+        "figure-risk": pages.risk(attacks),
+        "figure-regression": pages.regression(
+            "earnings ~ age + education + gender", {"data": ours, "synthetic": theirs}, labels
+        ),
+        "figure-check": demo.posteriors["anchored"].plot("check"),
+    }
 
 
 def photographed(page: Path, height: int) -> bytes:
@@ -58,9 +91,9 @@ def main() -> None:
         out = Path(folder) / "demo"
         demo = run_demo(out=out)
         for name, figure in figures(demo).items():
-            content = io.BytesIO()
-            figure.savefig(content)
-            saved(f"demo-{name}", content.getvalue())
+            saved(f"demo-{name}", rendered(figure))
+        for name, figure in of_page(out, demo).items():
+            saved(name, rendered(figure))
         saved("whole-table", (out / CONFIDENTIAL / "density.png").read_bytes())
         for name, (part, height) in PAGES.items():
             saved(name, photographed(out / part / PAGE, height))
