@@ -210,7 +210,8 @@ def test_the_confidential_report_decides_nothing(
     monkeypatch.setattr(owner, broken, fail)
     said = []
     publish(fit, tmp_path / "out", ledger=ledger, dataset="cps", say=said.append)
-    (line,) = said
+    first, line = said
+    assert first == OTHER_NEIGHBOURS
     assert line.startswith("The confidential report is incomplete: ")
     assert line.endswith(told)
     assert "4.2" not in line
