@@ -136,7 +136,7 @@ def synthesize(
     candidates = _candidates(built, model, choice, sampler, release.allow_unproved)
     delta = None if built.takes("delta") else release.delta  # the mechanism states its own δ
     if release.total_epsilon is not None:
-        datasets = built.usual_datasets if release.datasets is None else release.datasets
+        datasets = built.datasets_of(release.datasets)
         candidates = _within(candidates, release.total_epsilon, datasets, delta, choice)
     job = Job(
         candidates=candidates,

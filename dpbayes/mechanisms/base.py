@@ -412,6 +412,10 @@ class Mechanism(ABC, Generic[F_co]):
         """
         return 1
 
+    def datasets_of(self, asked: int | None) -> int:
+        """Number of data sets of a release that asks for this number, or for none."""
+        return self.usual_datasets if asked is None else asked
+
     def to_dict(self) -> dict[str, Any]:
         """The chosen settings as JSON values; public."""
         settings = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]

@@ -201,5 +201,5 @@ def _made(
     synthesizer = Synthesizer(schema, mechanism, model if modelled else None, allow_unproved=True)
     if synthesizer.guarantee().basis != "strict":
         raise GuaranteeError("has no strict guarantee by its defaults.")
-    sets = mechanism.usual_datasets if datasets is None else datasets
+    sets = mechanism.datasets_of(datasets)
     return for_total(synthesizer, total, sets, None if own else delta), sets

@@ -82,9 +82,8 @@ def publish(
         OutputError: the folder is in use, the disk full, or permission is missing. The message
             says whether the cost counts.
     """
-    if datasets is None:
-        datasets = fit.mechanism.usual_datasets
-    terms = Terms(datasets, accept, delta, rows, ledger, dataset, note, file_format)
+    number = fit.mechanism.datasets_of(datasets)
+    terms = Terms(number, accept, delta, rows, ledger, dataset, note, file_format)
     with held(Path(out)) as output:
         bill = bill_of(output, fit.guarantee, fit.task.table, terms)
         with bill.settled(say):

@@ -121,8 +121,7 @@ class Job:
     @property
     def number(self) -> int:
         """Number of data sets."""
-        usual = self.candidates[0].mechanism.usual_datasets
-        return usual if self.datasets is None else self.datasets
+        return self.candidates[0].mechanism.datasets_of(self.datasets)
 
     @property
     def claim(self) -> Guarantee:
