@@ -465,23 +465,27 @@ def test_an_empty_tail_stays_empty():
     assert abs(np.mean(off)) < 0.03
 
 
-@pytest.mark.parametrize("upper", [60, 500])
-def test_strong_relations_do_not_fill_an_empty_tail(upper):
+@pytest.mark.parametrize("upper,most", [(60, 75), (500, 100)])
+def test_strong_relations_do_not_fill_an_empty_tail(upper, most):
     """Two columns that are nearly the same, of 2.7 to 12, with a bound far beyond.
 
-    The mean was off by 2 % at most in 12 runs of each, and by 15 % or more in some before levels
-    had their places in the mass; at 60 the tail held 1.6 % of the rows.
+    Rows above 13 are noise. In 60 fits of 3 posterior draws the most of a data set had mean 28
+    (sd 8) at a bound of 60 and 43 (sd 9) at 500, so that a limit fails by chance once in 10,000
+    runs. Before the levels inside a group were fitted to their shares until they agreed, one draw
+    in seven had 100 to 170 at 500.
     """
     rng = np.random.default_rng(4)
     size = np.exp(rng.normal(1.7, 0.25, 5000)).clip(2.7, 12)
     records = pd.DataFrame({"x": size, "y": (size + rng.normal(0, 0.05, 5000)).clip(0, upper)})
     column = {"type": "continuous", "lower": 0, "upper": upper, "digits": 2}
     schema = dpb.Schema.from_dict({"rows": "public", "columns": {"x": column, "y": column}})
-    fit = dpb.Synthesizer(schema, dpb.Marginals(3.0, adjacency="add-remove")).fit(records)
-    for synthetic in fit.sample(3).datasets:
-        for name in records:
-            assert synthetic[name].mean() == pytest.approx(records[name].mean(), rel=0.06)
-            assert (synthetic[name] > 12 + upper / 32).mean() < 0.01
+    for draw in ("mode", "posterior"):
+        fit = dpb.Synthesizer(schema, dpb.Marginals(3.0, adjacency="add-remove", draw=draw)).fit(
+            records
+        )
+        for synthetic in fit.sample(12).datasets:
+            for name in records:
+                assert (synthetic[name] > 13).sum() < most
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ _BY = 20_000  # rows at a time
 _CELLS = 8_000_000  # rows times fine levels at a time
 _LEAST = 1e-12  # smallest share of a level
 _POSSIBLE = 1e-200  # so that rows can be matched to margins even if a probability underflows
-_BALANCING = 20  # rounds of proportional fitting of levels inside a group
+_BALANCING = 500  # most rounds of proportional fitting of levels inside a group
+_BALANCED = 1e-3  # total variation from the shares of levels at which the fitting stops
 
 
 def synthetic_codes(
@@ -236,7 +237,10 @@ class RowMaker:
             return self.rng.permutation(np.repeat(levels, counts))
         chances = _chances(group, number, every, linear, allowed)
         for _ in range(_BALANCING):
-            chances *= shares / np.maximum(chances.mean(axis=0), 1e-300)
+            now = chances.mean(axis=0)
+            if np.abs(now - shares).sum() < 2 * _BALANCED:
+                break
+            chances *= shares / np.maximum(now, 1e-300)
             chances /= np.maximum(chances.sum(axis=1, keepdims=True), 1e-300)
         drawn = draw_groups(chances, self.rng)
         if near:
