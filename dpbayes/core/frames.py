@@ -71,16 +71,16 @@ def from_arrow(table: pyarrow.Table) -> pd.DataFrame:
     """
     arrow = needed("pyarrow", "a table of pyarrow")
     texts = arrow.string(), arrow.large_string(), arrow.string_view()
-    for place, column in enumerate(table.columns):
-        if not arrow.types.is_dictionary(column.type):
-            continue
-        # Of other values a dictionary would be converted in another way than the values, and one
-        # record's null or NaN in it would decide which.
-        if not (column.type.value_type in texts and all(map(_distinct, column.chunks))):
-            chunks = [_values(chunk) for chunk in column.chunks]
-            plain = arrow.chunked_array(chunks, None if chunks else column.type.value_type)
-            table = table.set_column(place, table.column_names[place], plain)
     with refused(DataError, BEYOND):
+        for place, column in enumerate(table.columns):
+            if not arrow.types.is_dictionary(column.type):
+                continue
+            # Of other values a dictionary would be converted in another way than the values, and
+            # one record's null or NaN in it would decide which.
+            if not (column.type.value_type in texts and all(map(_distinct, column.chunks))):
+                chunks = [_values(chunk) for chunk in column.chunks]
+                plain = arrow.chunked_array(chunks, None if chunks else column.type.value_type)
+                table = table.set_column(place, table.column_names[place], plain)
         frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
     return frame
 

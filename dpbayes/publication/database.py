@@ -84,7 +84,7 @@ def _accounts(metadata: sa.MetaData) -> None:
         _column("delta", sa.Double),
         _column("salt", sa.String(64)),
         _column("created", sa.String(40)),
-        sa.CheckConstraint("epsilon > 0 AND delta >= 0 AND delta < 1"),
+        sa.CheckConstraint("epsilon > 0 AND epsilon < 1e300 AND delta >= 0 AND delta < 1"),
         sa.CheckConstraint("adjacency IN ('add-remove', 'substitution')"),
     )
     # Version, key of the sketches, and the share of common records from which one is refused.
@@ -149,7 +149,7 @@ def _entries(metadata: sa.MetaData) -> None:
         _column("note", sa.Text),
         sa.CheckConstraint("state IN ('reserved', 'writing', 'released', 'void', 'lost')"),
         sa.CheckConstraint(
-            "datasets >= 1 AND once_epsilon >= 0 AND once_rho >= 0 "
+            "datasets >= 1 AND records >= 1 AND once_epsilon >= 0 AND once_rho >= 0 "
             "AND each_epsilon >= 0 AND each_rho >= 0"
         ),
         sqlite_autoincrement=True,

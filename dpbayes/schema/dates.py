@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 from typing import Any
@@ -118,21 +119,32 @@ def days(values: pd.Series, date_format: str | None) -> pd.Series:
         return pd.Series(np.nan, index=values.index)
     if pd.api.types.is_numeric_dtype(values):
         return values.astype(float).where(values % 1 == 0)
-    counted = np.full(len(values), np.nan)
-    if not pd.api.types.is_datetime64_any_dtype(values):
-        whole = [isinstance(x, int) and not isinstance(x, bool) for x in values]
-        counted[whole] = [float(x) for x, is_whole in zip(values, whole, strict=True) if is_whole]
-        plain = values.map(_written)
-        moments = pd.to_datetime(plain, format=date_format or ISO, errors="coerce")
-        if date_format is not None:
-            moments = moments.fillna(pd.to_datetime(plain, format=ISO, errors="coerce"))
-        values = moments
-    naive = values.dt.tz_localize(None)
-    nanoseconds = naive.to_numpy().astype("datetime64[ns]")
-    whole_days = nanoseconds.astype("datetime64[D]")
-    at_midnight = whole_days.astype("datetime64[ns]") == nanoseconds  # false for NaT
-    numbers = np.where(at_midnight, whole_days.astype(np.int64).astype(float), np.nan)
-    return pd.Series(np.where(np.isnan(counted), numbers, counted), index=values.index)
+    if pd.api.types.is_datetime64_any_dtype(values):
+        moments = values.dt.tz_localize(None).to_numpy()
+        whole_days = moments.astype("datetime64[D]")
+        at_midnight = whole_days.astype(moments.dtype) == moments  # false for NaT
+        numbers = np.where(at_midnight, whole_days.astype(np.int64).astype(float), np.nan)
+        return pd.Series(numbers, index=values.index)
+    written = [_written(value) for value in values]
+    by_text = {text: _number(text, date_format) for text in set(written)}
+    numbers = np.array([by_text[text] for text in written], dtype=float)
+    whole = [isinstance(x, int) and not isinstance(x, bool) for x in values]
+    numbers[whole] = [float(x) for x, is_whole in zip(values, whole, strict=True) if is_whole]
+    return pd.Series(numbers, index=values.index)
+
+
+def _number(text: str, date_format: str | None) -> float:
+    """Days of a text in the format or else in ISO form; NaN if it has neither, or a time of day.
+
+    Each text is read by itself: pandas chooses one unit for all texts of a column, so that a time
+    with nine decimals would change which years the others may have.
+    """
+    for pattern in filter(None, (date_format, ISO)):
+        with contextlib.suppress(ValueError):
+            moment = datetime.datetime.strptime(text, pattern)
+            at_midnight = moment.time() == datetime.time()
+            return float((moment.date() - _EPOCH).days) if at_midnight else np.nan
+    return np.nan
 
 
 def _written(value: Any) -> str:

@@ -34,8 +34,8 @@ def plain():
     return dpb.Schema.from_dict({"rows": "public", "columns": {"sex": sex, "y": COLUMN}})
 
 
-def fitted(schema, records, mechanism, formula="y ~ sex"):
-    model = dpb.Regression(formula, "normal")
+def fitted(schema, records, mechanism, formula="y ~ sex", family="normal"):
+    model = dpb.Regression(formula, family)
     made = dpb.Synthesizer(schema, mechanism, model, settings=SETTINGS)
     return made.fit(records, allow_nonconvergence=True)
 
@@ -224,7 +224,8 @@ def test_few_records_and_none(rows):
 def test_a_users_program_needs_no_proof(tmp_path):
     schema = dpb.Schema.from_dict({"rows": "public", "columns": {"y": {**COLUMN, "lower": -10}}})
     records = pd.DataFrame({"y": np.random.default_rng(4).normal(1, 1, 150)})
-    model = dpb.Program(write(tmp_path, UNPROVED), "y ~ 1")
+    text = UNPROVED.replace("model {", "transformed parameters { real total = sum(y); }\nmodel {")
+    model = dpb.Program(write(tmp_path, text), "y ~ 1")
     with pytest.raises(dpb.core.errors.ProgramError, match="not proved"):
         dpb.Synthesizer(schema, dpb.Censored(1.0, adjacency="add-remove"), model, settings=SETTINGS)
     made = dpb.Synthesizer(schema, Score(3.0, adjacency="add-remove"), model, settings=SETTINGS)
@@ -232,7 +233,11 @@ def test_a_users_program_needs_no_proof(tmp_path):
     assert "each record alone" in " ".join(made.guarantee().assumptions).replace(
         "given each", "each"
     )
-    output = made.fit(records, allow_nonconvergence=True).fitted.draw_private(StudyNoise(2))
+    fitted = made.fit(records, allow_nonconvergence=True).fitted
+    output = fitted.draw_private(StudyNoise(2))
+    # The total is that of simulated records, and would look like a leak.
+    assert "total" in output.draws["posterior"].data_vars
+    assert list(fitted.posterior_of(output)["posterior"].data_vars) == ["mu"]
     mu = output.draws["posterior"]["mu"].to_numpy()
     assert abs(mu.mean() - records["y"].mean()) < 6 * mu.std()
 
@@ -305,3 +310,47 @@ def test_too_many_parameters_for_a_pure_epsilon(plain):
     records = pd.DataFrame({"sex": np.resize(levels, 90), "y": 5.0})
     with pytest.raises(GuaranteeError, match="give a `delta`"):
         fitted(schema, records, Score(1.0, adjacency="add-remove"))
+
+
+def test_a_rare_level_is_in_the_first_guess():
+    """Where noise took all of its records away, the first guess was at infinite cutpoints.
+
+    60 of 4,000 records have the lowest level, and the noise of a count has scale 200: it
+    took all of them in 37 % of the tables, and the first cutpoint was then beyond 10.
+    """
+    rng = np.random.default_rng(5)
+    age = rng.normal(size=4000).clip(-3, 3)
+    levels = ["never", "rarely", "often", "always"]
+    columns = {
+        "age": {"type": "continuous", "lower": -3, "upper": 3, "public": True},
+        "y": {"type": "ordinal", "levels": levels},
+    }
+    y = rng.choice(levels, 4000, p=[0.015, 0.085, 0.3, 0.6])
+    schema, records = dpb.Schema.from_dict({"columns": columns}), pd.DataFrame({"age": age, "y": y})
+    made = fitted(schema, records, Score(1.0), "y ~ age", "ordinal")
+    guesses = np.array([made.fitted._first_guess(StudyNoise(seed)) for seed in range(12)])
+    assert (np.abs(guesses) < 6).all()
+
+
+def test_likely_counts_are_the_mean_given_noise():
+    from dpbayes.mechanisms.posterior.tabulated import _Bins
+
+    column = dpb.Column("x", "categorical", levels=["a", "b", "c"])
+    noisy, scale = np.array([-40, 3, 500]), 20.0
+    counts = np.arange(20_000)[:, None] / 10
+    weight = np.exp(-np.abs(counts - np.maximum(noisy, 0)) / scale)
+    expected = (weight * counts).sum(axis=0) / weight.sum(axis=0)
+    assert _Bins(column, None).likely(noisy, scale) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("small", [0.0, 1e-20, 1e-300])
+def test_a_singular_covariance_is_whitened(small):
+    from dpbayes.mechanisms.score.simulated import whitening
+
+    covariance = np.array([[4.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, small]])
+    root = whitening(covariance)
+    assert np.isfinite(root).all()
+    assert np.linalg.matrix_rank(root @ covariance @ root.T) >= 1
+    full = np.diag([1e-30, 1.0, 1e30]) + np.diag([1e-16, 0], 1) + np.diag([1e-16, 0], -1)
+    root = whitening(full)
+    np.testing.assert_allclose(root @ full @ root.T, np.eye(3), atol=1e-9)

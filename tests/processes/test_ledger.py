@@ -532,3 +532,19 @@ def test_a_ledger_is_named_by_a_path_or_a_text(tmp_path):
     for name in (tmp_path / "ledger.db", str(tmp_path / "ledger.db")):
         assert [account.name for account in Ledger(name).accounts()] == ["cps"]
     assert ledger.url == str(tmp_path / "ledger.db")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        TABLES.entry.update().values(records=0),
+        TABLES.entry.update().values(datasets=0),
+        TABLES.entry.update().values(each_epsilon=-1.0),
+        TABLES.dataset.update().values(epsilon=float("inf")),
+    ],
+)
+def test_the_database_refuses_absurd_rows(ledger, edit):
+    reserve(ledger)
+    with pytest.raises((LedgerError, sa.exc.IntegrityError)) as caught:
+        ledger._database.serially(lambda connection: connection.execute(edit))
+    assert "CHECK" in str(caught.value).upper()

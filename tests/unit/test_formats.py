@@ -580,3 +580,16 @@ def test_a_message_about_a_file_without_names_repeats_no_value(tmp_path):
     (tmp_path / "a.csv").write_text('Smith,y\n1,"one\ntwo"\n', newline="")
     with pytest.raises(dpb.DataError, match="field of column 'y' goes over several lines"):
         dpb.read_records(tmp_path / "a.csv", schema)
+
+
+@pytest.mark.parametrize(("ending", "date"), [("dta", "%td"), ("dta", "%tc"), ("xpt", "DATE9")])
+def test_a_text_with_the_format_of_a_date_is_not_repeated(ending, date, tmp_path):
+    records = pd.DataFrame({"x": ["n", "y"], "note": ["Miller, 12 May", "b"]})
+    write = pyreadstat.write_dta if ending == "dta" else pyreadstat.write_xport
+    write(records, str(tmp_path / f"a.{ending}"), variable_format={"note": date})
+    with pytest.raises(
+        dpb.DataError, match="texts in a column with the format of a date"
+    ) as caught:
+        dpb.read_records(tmp_path / f"a.{ending}")
+    assert "miller" not in str(caught.value).lower()
+    assert "miller" in caught.value.said.lower()

@@ -24,6 +24,7 @@ from dpbayes.core.frames import as_frame
 from dpbayes.records.fingerprint import cell_texts
 from dpbayes.records.formats import excel
 from dpbayes.records.formats.labelled import _EACH_BY_ITSELF
+from dpbayes.schema.dates import days
 from dpbayes.schema.values import numbers_in
 
 polars = pytest.importorskip("polars")
@@ -460,3 +461,64 @@ def test_a_day_beyond_the_calendar_is_refused_without_its_value():
         with pytest.raises(DataError, match="a value that cannot be read") as caught:
             as_frame(pa.table({"x": [1], "d": values}))
         assert not re.search("-221|9999-12|10000", str(caught.value))
+
+
+def of_two_files(folder, first, second):
+    pa.parquet.write_table(first, folder / "0.parquet")
+    pa.parquet.write_table(second, folder / "1.parquet")
+
+
+TWO_FILES = [
+    "SELECT * FROM '{}/*.parquet'",
+    "SELECT * FROM read_parquet(['{}/1.parquet', '{}/0.parquet'])",
+    "SELECT * FROM read_parquet('{}/' || '*.parquet', union_by_name = true)",
+    "SELECT * FROM '{}/0.parquet' UNION ALL SELECT * FROM '{}/1.parquet'",
+    "SELECT * FROM by_view",
+    "SELECT * FROM by_macro('{}/*.parquet')",
+]
+
+
+@pytest.mark.parametrize("query", TWO_FILES)
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([1, 2], [1.5, 2.4]),
+        ([1, 2], ["02", "1"]),
+        ([True, False], [1, 7]),
+        ([DAY], [MOMENT]),
+        ([MOMENT], [DAY]),
+    ],
+)
+def test_files_of_different_types_are_not_read_together(query, first, second, tmp_path):
+    """The attack: whole numbers in the first file made DuckDB round those of all the others."""
+    of_two_files(tmp_path, pa.table({"x": first}), pa.table({"x": second}))
+    with duckdb.connect(str(tmp_path / "a.db")) as connection:
+        connection.execute(f"CREATE VIEW by_view AS SELECT * FROM '{tmp_path}/*.parquet'")
+        connection.execute("CREATE MACRO by_macro(p) AS TABLE SELECT * FROM read_parquet(p)")
+    address = f"duckdb:///{tmp_path / 'a.db'}"
+    with pytest.raises(DataError) as caught:
+        dpb.read_records(address, query=query.replace("{}", str(tmp_path)))
+    assert re.search("column 'x' has type|refused the query", str(caught.value))
+    of_two_files(tmp_path, pa.table({"x": second}), pa.table({"x": second}))
+    records = dpb.read_records(address, query=query.replace("{}", str(tmp_path)))
+    assert len(records) == 2 * len(second)
+
+
+@pytest.mark.parametrize(
+    "beside", ["2001-05-05 00:00:00.000000000", "9999-12-31", "x", "\ud800", "2001-05-05 12:00"]
+)
+def test_a_day_is_the_same_beside_any_other(beside):
+    """The attack: a time with nine decimals changed the years that the others might have."""
+    texts = ["2001-05-05 00:00:00.000000", "9999-12-31", "0001-01-01", "2001-05-05"]
+    formats = (None, "%Y-%m-%d %H:%M:%S.%f")
+    for date_format in formats:
+        alone = [days(pd.Series([text], dtype=object), date_format)[0] for text in texts]
+        together = days(pd.Series([*texts, beside], dtype=object), date_format)
+        np.testing.assert_array_equal(together[:-1], alone)
+        assert alone[1:] == [2932896, -719162, 11447]
+
+
+def test_a_dictionary_of_lists_is_refused():
+    lists = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array([[1], [2]]))
+    with pytest.raises(DataError, match="a value that cannot be read"):
+        as_frame(pa.table({"x": lists}))

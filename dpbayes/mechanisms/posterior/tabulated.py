@@ -64,7 +64,8 @@ def draw_anchor(
         for k in np.unique(cell):
             members = order[cell[order] == k]
             chosen = members[::stride]
-            cell_records.append(_CellRecords(members, chosen, bins.made_up(noisy[k], len(chosen))))
+            counts = bins.likely(noisy[k], scale)
+            cell_records.append(_CellRecords(members, chosen, bins.made_up(counts, len(chosen))))
     # From here on, only made-up records and public facts are used.
     blank = model.blank(task.records, task.rows)
     return _mode(model, public, blank, cell_records, held)
@@ -182,17 +183,33 @@ class _Bins:
             return np.asarray(values.cat.codes, dtype=np.int64)
         return self.cells.numbers(np.asarray(values, dtype=float)) - 1
 
-    def made_up(self, noisy: Ints, size: int) -> NDArray[Any]:
-        """Make up outcomes in proportion to noisy counts, spread evenly inside each bin.
+    def likely(self, noisy: Ints, scale: float) -> Floats:
+        """Likely counts given noisy ones: at least 0, and for levels above 0.
 
-        Negative counts are set to 0; if all counts are then 0, the bins have equal shares.
+        If no outcome had a rare level, the mode given them would be at an infinite parameter. For
+        levels the result is the mean of all counts from 0, each weighted by the density of the
+        noise that it implies. Most bins of a number are empty, where that mean is too high.
 
         Args:
             noisy: noisy counts by bin.
+            scale: scale of the Laplace noise.
+        """
+        counts = np.maximum(noisy, 0).astype(float)
+        if self.cells is None:
+            unlikely = np.exp(-counts / scale)
+            counts += (scale + counts) * unlikely / (2 - unlikely)
+        return counts
+
+    def made_up(self, counts: Floats, size: int) -> NDArray[Any]:
+        """Make up outcomes in proportion to counts, spread evenly inside each bin.
+
+        If all counts are 0, the bins have equal shares.
+
+        Args:
+            counts: counts by bin, at least 0.
             size: number of outcomes.
         """
-        share = np.maximum(noisy, 0).astype(float)
-        share = share if share.sum() else np.ones_like(share)
+        share = counts if counts.sum() else np.ones_like(counts)
         ends = np.cumsum(share) / share.sum()
         at = (np.arange(size) + 0.5) / max(size, 1)
         number = np.minimum(np.searchsorted(ends, at, side="right"), self.count - 1)

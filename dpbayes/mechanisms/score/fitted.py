@@ -269,6 +269,10 @@ class FittedScore(Fitted[ScorePosterior]):
 
     def posterior_of(self, output: ScorePosterior) -> xr.DataTree:
         draws = output.draws["posterior"].to_dataset().drop_vars(NOISE, errors="ignore")
+        if not self._on.model.program.bundled:
+            # What a program computes from its parameters may be a function of data, too, and these
+            # are simulated records: it would look like a leak and say nothing.
+            draws = draws[list(self._on.model.program.declared("parameters"))]
         stats = output.draws["sample_stats"].to_dataset()
         tree = xr.DataTree.from_dict({"posterior": draws, "sample_stats": stats})
         return named(tree, self._on.model)

@@ -149,7 +149,7 @@ class Hierarchical:
         simulator, d = self._simulator, len(self._measured.total)
         points = np.tile(point, (chains, 1))
         fixed = simulator.fixed
-        root = np.linalg.cholesky(self._belief.covariance[np.ix_(fixed, fixed)])
+        root = self._belief.root(fixed)
         points[:, fixed] += spread * self._rng.standard_normal((chains, d)) @ root.T
         parameters = simulator.constrained(points[None])
         if spread:

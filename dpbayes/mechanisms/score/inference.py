@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpbayes.core.arrays import Floats, Vector
+from dpbayes.core.arrays import Floats, Ints, Vector
 from dpbayes.core.errors import EngineError
 from dpbayes.mechanisms.score.clipped import ClippedScore, finite, slopes_along
-from dpbayes.mechanisms.score.simulated import Simulator
+from dpbayes.mechanisms.score.simulated import Simulator, whitening
 
 STEPS = 40  # most steps towards the mode
 CLOSE = 0.02  # twice the predicted gain in log density, below which a step is the last
@@ -63,6 +63,11 @@ class Belief:
 
     point: Vector
     covariance: Floats
+
+    def root(self, coordinates: Ints | slice = slice(None)) -> Floats:
+        """Matrix R such that R R' is the covariance of some coordinates, up to rounding."""
+        covariance = self.covariance[coordinates][:, coordinates]
+        return np.asarray(np.linalg.inv(whitening(covariance)))
 
 
 def expected(simulator: Simulator, score: ClippedScore, point: Vector) -> ExpectedScores:
@@ -131,17 +136,23 @@ def settle(simulator: Simulator, measured: NoisySum, start: Vector) -> Belief:
             break
     precision = np.linalg.inv(current.spread + noise)
     curve = current.change.T @ precision @ current.change + simulator.curvature(point, directions)
-    return Belief(point, directions.T @ np.linalg.solve(curve, directions))
+    spread = whitening(curve) @ directions  # the inverse of the curve is that of a covariance
+    return Belief(point, spread.T @ spread)
 
 
 def _step(curve: Floats, uphill: Vector, radius: float) -> Vector:
     """Step to the maximum of a quadratic, damped (Levenberg-Marquardt) to stay in a radius."""
-    step = np.linalg.solve(curve, uphill)
+    step = _solved(curve, uphill)
     low, high = _DAMPED
     if np.abs(step).max() <= radius:
         return np.asarray(step)
     for _ in range(40):
         middle = (low + high) / 2
-        step = np.linalg.solve(curve + 10**middle * np.diag(np.diag(curve)), uphill)
+        step = _solved(curve + 10**middle * np.diag(np.diag(curve)), uphill)
         low, high = (middle, high) if np.abs(step).max() > radius else (low, middle)
     return np.asarray(step)
+
+
+def _solved(curve: Floats, uphill: Vector) -> Vector:
+    root = whitening(curve)
+    return np.asarray(root.T @ (root @ uphill))

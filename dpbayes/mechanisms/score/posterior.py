@@ -56,7 +56,7 @@ class ScoreChains:
         self._engine = engine
         self._compiled = engine.compile(scored(simulator.model.program))
         d = len(belief.point)
-        root = np.linalg.cholesky(belief.covariance)
+        root = belief.root()
         self._points = belief.point + self._rng.standard_normal((POINTS, d)) @ root.T
         ways = self._rng.standard_normal((POINTS, d))
         ways *= (math.sqrt(d) + EDGE) / np.linalg.norm(ways, axis=1, keepdims=True)
@@ -124,7 +124,7 @@ class ScoreChains:
     def _starts(self, chains: int) -> xr.DataTree:
         """Random starting points around the mode, more dispersed than the posterior."""
         d = len(self._belief.point)
-        root = _SPREAD * np.linalg.cholesky(self._belief.covariance)
+        root = _SPREAD * self._belief.root()
         points = self._belief.point + self._rng.standard_normal((chains, d)) @ root.T
         starts = self._simulator.constrained(points[None])
         if self._measured.scale:

@@ -25,6 +25,8 @@ from dpbayes.stan.program import MULTIPLICITY
 SEED = 29  # public and fixed, so that nearby points have similar simulated records
 _STEP = 0.1  # of differences of the prior's slope, in whitened coordinates (``whitened``)
 _FLAT = 1e-6  # least curvature of the prior in these coordinates
+_STEEPEST = 1e50  # largest slope of a simulated record, so that squares of slopes are finite
+_THINNEST = 1e-12  # least eigenvalue of a correlation matrix of slopes
 _FARTHEST = 3.0  # multiple of sqrt(d); records with longer scores are downweighted
 _PASSES = 3
 USERS = ("y", "X", "group")  # by-record data of a user's program
@@ -219,13 +221,13 @@ class Simulator:
     def curvature(self, point: Vector, directions: Floats) -> Floats:
         """Curvature of the negative log prior along directions, shape (d, d).
 
-        Eigenvalues are at least ``_FLAT``.
+        Eigenvalues are at least ``_FLAT``. Where the prior has no finite slope it counts as flat.
         """
         falls = np.stack(
             [self.prior(point - _STEP * direction)[1] - self.prior(point + _STEP * direction)[1]
              for direction in directions]
         ) / (2 * _STEP)  # fmt: skip
-        curvature = falls @ directions.T
+        curvature = np.nan_to_num(falls @ directions.T, posinf=0.0, neginf=0.0)
         values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
         return np.asarray((vectors * np.maximum(values, _FLAT)) @ vectors.T)
 
@@ -241,16 +243,26 @@ class Simulator:
         there = self.records(point[None]).bound
         d = len(directions)
         for _ in range(_PASSES):
-            h = finite(slopes_along(there, point, directions))
+            h = np.clip(finite(slopes_along(there, point, directions)), -_STEEPEST, _STEEPEST)
             prior = self.curvature(point, directions) / self.rows
             weight = np.ones(len(h))
             for _ in range(_PASSES):
                 spread = (h * weight[:, None]).T @ h / weight.sum() + prior
-                far = np.einsum("ij,jk,ik->i", h, np.linalg.inv(spread), h)
+                far = ((h @ whitening(spread).T) ** 2).sum(axis=1)
                 weight = np.minimum(1.0, _FARTHEST**2 * d / np.maximum(far, 1e-9))
-            root = np.linalg.cholesky(spread)
-            directions = np.asarray(np.linalg.solve(root, directions))
+            directions = whitening(spread) @ directions
         return directions
+
+
+def whitening(covariance: Floats) -> Floats:
+    """Matrix W that makes vectors of a covariance C uncorrelated with variance 1, shape (d, d).
+
+    C is the inverse of W'W. At a point far from any fit C may be singular up to rounding:
+    directions of (nearly) no variance are stretched by no more than ``_THINNEST`` allows.
+    """
+    sd = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    values, vectors = np.linalg.eigh(covariance / np.outer(sd, sd))
+    return np.asarray((vectors / np.sqrt(np.maximum(values, _THINNEST))).T / sd)
 
 
 def without_coordinates(data: Mapping[str, Any]) -> dict[str, Any]:

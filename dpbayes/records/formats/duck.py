@@ -3,7 +3,10 @@
 Queries must not read CSV or JSON files: DuckDB guesses their types, quotes and headers from the
 first values, so that one record would decide how the others are read, and how many there are. A
 DESCRIBE within a query tells those types, and its result stands in the plan in place of the file:
-every source of rows in a plan is refused that is not known to be harmless.
+every source of rows in a plan is refused that is not known to be harmless. Of several Parquet
+files that are read together DuckDB casts all to the types of the first, and a writer may have taken
+these from its values: a query is refused unless a column has the same type in all files that it
+read. Which these are is known from DuckDB's own log: a view or a macro may name them.
 
 Databases are opened for reading only, and no extension is loaded. Data beyond the memory limit go
 to a temporary folder of this user, which is removed afterwards.
@@ -44,7 +47,8 @@ def batches(
     Args:
         address: ``duckdb:///FILE``, which is opened to read, or ``duckdb://``.
     Raises:
-        DataError: no such file, no SELECT, a CSV or JSON file, or what DuckDB refuses.
+        DataError: no such file, no SELECT, a CSV or JSON file, Parquet files of different types
+            (said after the last batch), or what DuckDB refuses.
     """
     duckdb = needed("duckdb", "DuckDB", extra="large")
     needed("pyarrow", "DuckDB", extra="large")
@@ -62,6 +66,7 @@ def batches(
             check_names(WHERE, reader.schema.names, "the result")
             yield reader.schema.names
             yield from reader
+            _check_types(database)
         except DataError:
             raise
         except Exception as error:  # DuckDB and Arrow may repeat values in their messages
@@ -90,6 +95,7 @@ def _opened(duckdb: Any, file: str, folder: str) -> Any:
     }
     # Attached in place of connected: a connection waits for remains of earlier ones to the file.
     database = duckdb.connect(":memory:", config=config)
+    database.execute("CALL enable_logging('FileSystem')")  # for _check_types
     if file:
         path = file.replace("'", "''")
         database.execute(f"ATTACH '{path}' AS source (READ_ONLY); USE source")
@@ -119,6 +125,33 @@ def _check_sources(database: Any, select: Any) -> None:
                 "from the values. Give a CSV file itself in place of the query, or write it to "
                 "Parquet with fixed types."
             )
+
+
+def _check_types(database: Any) -> None:
+    """Raise DataError unless a column has one type in all Parquet files that were read."""
+    opened = "SELECT DISTINCT path FROM duckdb_logs_parsed('FileSystem') WHERE op = 'OPEN'"
+    types: dict[str, tuple[str, str]] = {}
+    for (path,) in sorted(database.execute(opened).fetchall()):
+        if not _is_parquet(path):  # the database, or what went to the temporary folder
+            continue
+        described = database.execute("DESCRIBE SELECT * FROM read_parquet(?)", [path]).fetchall()
+        for name, kind, *_ in described:
+            first_kind, first_path = types.setdefault(name.lower(), (kind, path))
+            if kind != first_kind:
+                raise DataError(
+                    f"{WHERE}: column {name!r} has type {first_kind} in {first_path!r} and {kind} "
+                    f"in {path!r}. DuckDB casts one to the other, so that records of one file "
+                    "would decide how those of the other are read. Write all files with the same "
+                    "types."
+                )
+
+
+def _is_parquet(path: str) -> bool:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(4) == b"PAR1"
+    except OSError:  # removed since: a temporary file
+        return False
 
 
 def _sources(plan: Any) -> Iterator[str]:

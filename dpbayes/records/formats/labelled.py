@@ -99,13 +99,17 @@ def _called(
                 f"{file.where} has dates before the year 1 or after 9999, or is damaged."
             ) from None
         except (pyreadstat.ReadstatError, pyreadstat.PyreadstatError, UnicodeError) as error:
-            message = str(error).lower()
+            # Only ReadStat's own messages are a fixed list; those of pyreadstat repeat values.
+            fixed = isinstance(error, pyreadstat.ReadstatError)
+            message = str(error).lower() if fixed else ""
             if isinstance(error, UnicodeError) or any(word in message for word in _OF_TEXT):
                 raise DataError(
                     f"{file.where}: its text has another encoding than it says, or one that is not "
                     "known; give its `encoding`, such as cp1252 or latin-1."
                 ) from None
-            raise DataError(f"{file.where} cannot be read: {message or 'it is damaged'}.") from None
+            reason = message or "it is damaged, or has texts in a column with the format of a date"
+            refused = DataError(f"{file.where} cannot be read: {reason}.")
+            raise refused.saying("" if fixed else str(error), "The reader") from None
     _check_encoding(file, result[1].file_encoding)
     return result
 
