@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -30,7 +30,7 @@ from dpbayes.core.errors import (
 )
 from dpbayes.core.lazy import pd
 from dpbayes.engines import Engine, SamplerSettings
-from dpbayes.mechanisms import Anchored, Marginals, Mechanism, get_kind, get_mechanism
+from dpbayes.mechanisms import Anchored, Marginals, Mechanism, Score, get_kind, get_mechanism
 from dpbayes.mechanisms.options import read_settings
 from dpbayes.publication.ledger import Ledger
 from dpbayes.publication.output import CONFIDENTIAL
@@ -200,7 +200,11 @@ class MechanismOptions:
     """Options for a mechanism and its settings; fields but the first and last are settings."""
 
     mechanism: Annotated[
-        str | None, typer.Option(help="See `dpbayes list` [marginals; with a model: anchored].")
+        str | None,
+        typer.Option(
+            help="See `dpbayes list` [marginals; with --family: score, if it takes the model and "
+            "the settings; else anchored]."
+        ),
     ] = None
     epsilon: Annotated[
         float | None,
@@ -262,26 +266,44 @@ class MechanismOptions:
         ),
     ] = None
 
-    def build(self, model: ModelOptions, delta: float | None = None) -> Mechanism[Any]:
+    def build(
+        self, model: ModelOptions, delta: float | None = None, engine: str = "embedded"
+    ) -> Mechanism[Any]:
         """Build the mechanism that the options describe.
 
-        By default it is ``Anchored`` with a model, as it takes any model, and else ``Marginals``.
+        By default it is ``Marginals`` without a model, ``Score`` for a family without group terms
+        where that takes the model and the settings, and ``Anchored``, which takes any model, else.
 
         Args:
             model: options of the model.
             delta: δ of the release, for mechanisms whose ε holds at a δ.
+            engine: name of the engine; ``Score`` is no default for candidates.
         Raises:
             GuaranteeError: as ``get_mechanism``.
         """
-        name = self.mechanism or (Anchored.name if model.given else Marginals.name)
         named = {key: v for key, v in vars(self).items() if key not in ("mechanism", "more")}
         named["keep"] = self.keep or None
         settings = read_settings(named, self.more or ())
+        name = self.mechanism or _usual(model, settings, engine)
         if delta is not None and get_kind(name, settings).takes("delta"):
             if "delta" in settings:
                 raise GuaranteeError("--delta and --set delta=... are the same: give one.")
             settings["delta"] = delta
         return get_mechanism(name, **settings)
+
+
+def _usual(model: ModelOptions, settings: Mapping[str, Any], engine: str) -> str:
+    """Name of the mechanism that is taken if none is named."""
+    if not model.given:
+        return Marginals.name
+    if model.family and "|" not in (model.formula or "") and engine != "candidates":
+        try:
+            model.synthesizer(get_mechanism(Score.name, **{"epsilon": 1.0, **settings}))
+        except DpbayesError:  # if the model itself is wrong, the other mechanism says so, too
+            pass
+        else:
+            return Score.name
+    return Anchored.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +338,10 @@ class SamplerOptions:
     chains: Annotated[int, typer.Option(help="Markov chains.")] = 4
     warmup: Annotated[int, typer.Option(help="Warm-up iterations (fewer after a pilot).")] = 1000
     draws: Annotated[int, typer.Option(help="Draws per chain after warm-up.")] = 1000
-    adapt_delta: Annotated[float, typer.Option(help="Target acceptance rate, in (0, 1).")] = 0.8
+    adapt_delta: Annotated[
+        float,
+        typer.Option(help="Target acceptance rate, in (0, 1); at least 0.95 under a clamp."),
+    ] = 0.8
     max_treedepth: Annotated[int, typer.Option(help="Cap on trajectory doublings.")] = 10
     threads: Annotated[
         int, typer.Option(help="Threads per chain, for reduce_sum; for CmdStan.")

@@ -118,7 +118,8 @@ def synthesize(
     Without a model every confidential column of the schema is synthesised, by `marginals` or
     another mechanism that needs no Stan program (laplace ... in `dpbayes list`); they take --set.
     With --formula a model of one column is fitted; with --model, or tables [[model]] in the schema
-    file, models of all confidential columns under one ε; by `anchored` or another --mechanism.
+    file, models of all confidential columns under one ε. Of a family `score` is the default where
+    it takes the model, and `anchored` else.
 
     OUT/release holds what may leave: synthetic_1.csv ... and guarantee.json. OUT/confidential
     (mode 0700) holds weights, bounds, draws, utility and figures, and must not leave. After a
@@ -132,7 +133,7 @@ def synthesize(
         if mechanism.epsilon is not None:
             raise GuaranteeError("--total-epsilon stands in place of --epsilon: give one of them.")
         mechanism = replace(mechanism, epsilon=release.total_epsilon)
-    built = mechanism.build(model, release.delta)
+    built = mechanism.build(model, release.delta, sampler.engine)
     candidates = _candidates(built, model, choice, sampler, release.allow_unproved)
     delta = None if built.takes("delta") else release.delta  # the mechanism states its own δ
     if release.total_epsilon is not None:

@@ -52,7 +52,7 @@ class SamplerSettings:
         parallel_chains: chains run at once; None for as many as there are cores.
         threads_per_chain: threads for ``reduce_sum`` inside a chain. They pay with CmdStan; the
             embedded engine gains little and can lose (benchmarks/README.md).
-        adapt_delta: target acceptance rate.
+        adapt_delta: target acceptance rate; fits under a clamp take at least 0.95.
         max_treedepth: cap on the doublings of a trajectory.
         metric: "dense_e" (few, correlated parameters) or "diag_e" (many). None leaves it to the
             synthesizer, which looks at draws of a pilot run where there is one; an engine that is

@@ -401,3 +401,25 @@ def test_the_package_itself_is_run_as_the_command():
     ]
     assert "censored-weighted" in runs[0]
     assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "engine", "expected"),
+    [
+        ({}, {}, "embedded", "marginals"),
+        ({"formula": "earnings ~ age", "family": "gamma"}, {}, "embedded", "score"),
+        ({"formula": "earnings ~ age", "family": "gamma"}, {"clip": 3.0}, "embedded", "score"),
+        ({"formula": "earnings ~ age", "family": "gamma"}, {"range": 2.0}, "embedded", "anchored"),
+        ({"formula": "earnings ~ age", "family": "gamma"}, {}, "candidates", "anchored"),
+        ({"formula": "earnings ~ (1 | region)", "family": "gamma"}, {}, "embedded", "anchored"),
+        ({"formula": "earnings ~ nobody", "family": "gamma"}, {}, "embedded", "anchored"),
+        ({"formula": "earnings ~ age", "program": Path("a.stan")}, {}, "embedded", "anchored"),
+    ],
+)
+def test_the_default_mechanism(options, settings, engine, expected):
+    """A default that could not be fitted would be a stumble; the model's own errors stay."""
+    from dpbayes.cli.models import ModelOptions
+    from dpbayes.cli.options import _usual
+
+    model = ModelOptions(schema=Path("dpbayes/data/cps_earnings.toml"), **options)
+    assert _usual(model, settings, engine) == expected
