@@ -136,7 +136,10 @@ class ModelOptions:
             if self.priors is not None:
                 raise ProgramError("--priors is for --family; a program takes --constants.")
             return Program(self.program, self.formula, self.constants)
-        raise ProgramError("--formula needs either family or program (--family, --program).")
+        raise ProgramError(
+            "--formula needs either family or program (--family, --program); `dpbayes list` names "
+            "the families."
+        )
 
 
 def _read_priors(path: Path | None) -> dict[str, Any] | None:
