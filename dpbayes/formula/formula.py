@@ -211,8 +211,8 @@ class Formula:
                 f"column {name!r} is used as a covariate but is not public: covariates are "
                 "conditioned on and released as they are. Add public = true to its declaration "
                 "if that is true of it, leave it out of the formula, or synthesise it as well: by "
-                "a model of each column (--model), or without one, as a table that keeps this "
-                "regression (--keep)."
+                "a model of each column, or without a model, by mechanism 'marginals', which takes "
+                "this formula as `keep`."
             )
         self._schema.require_plain([name], "a Stan model")
         return column
