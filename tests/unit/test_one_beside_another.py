@@ -522,3 +522,35 @@ def test_a_dictionary_of_lists_is_refused():
     lists = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array([[1], [2]]))
     with pytest.raises(DataError, match="a value that cannot be read"):
         as_frame(pa.table({"x": lists}))
+
+
+def test_folders_that_are_columns_are_refused(tmp_path):
+    """The attack: a file without such a folder took their columns away from all records."""
+    for folder, value in (("region=north", "NW"), ("region=HIV positive", "NE")):
+        (tmp_path / folder).mkdir()
+        pa.parquet.write_table(pa.table({"region": [value]}), tmp_path / folder / "a.parquet")
+    with pytest.raises(DataError, match="only if all files have them") as caught:
+        dpb.read_records("duckdb://", query=f"SELECT * FROM '{tmp_path}/*/*.parquet'")
+    assert "HIV" not in str(caught.value)
+    assert "region=" in caught.value.said
+
+
+def test_the_types_of_every_file_are_known(tmp_path):
+    """Of a file that is encrypted they are not, and ``[m]`` is no pattern here."""
+    key = "{footer_key_value: '0123456789112345'}"
+    with duckdb.connect() as connection:
+        connection.execute("SET force_mbedtls_unsafe = true")
+        connection.execute(
+            f"COPY (SELECT 7 AS x) TO '{tmp_path}/e.parquet' (ENCRYPTION_CONFIG {key})"
+        )
+    query = f"SELECT * FROM read_parquet('{tmp_path}/e.parquet', encryption_config={key})"
+    with pytest.raises(DataError, match="no Parquet file, is encrypted") as caught:
+        dpb.read_records("duckdb://", query=query)
+    assert "e.parquet" not in str(caught.value)
+    (tmp_path / "e.parquet").unlink()
+    pa.parquet.write_table(pa.table({"x": [7]}), tmp_path / "[m].parquet")
+    pa.parquet.write_table(pa.table({"x": ["007"]}), tmp_path / "m.parquet")
+    with pytest.raises(
+        DataError, match=r"has type INT64 \(None\) in one file and BYTE_ARRAY \(String\) in"
+    ):
+        dpb.read_records("duckdb://", query=f"SELECT * FROM '{tmp_path}/*.parquet'")

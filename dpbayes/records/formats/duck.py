@@ -15,6 +15,7 @@ to a temporary folder of this user, which is removed afterwards.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import tempfile
 from collections.abc import Generator, Iterator
@@ -66,7 +67,7 @@ def batches(
             check_names(WHERE, reader.schema.names, "the result")
             yield reader.schema.names
             yield from reader
-            _check_types(database)
+            _check_files(database, Path(file), Path(folder))
         except DataError:
             raise
         except Exception as error:  # DuckDB and Arrow may repeat values in their messages
@@ -95,7 +96,7 @@ def _opened(duckdb: Any, file: str, folder: str) -> Any:
     }
     # Attached in place of connected: a connection waits for remains of earlier ones to the file.
     database = duckdb.connect(":memory:", config=config)
-    database.execute("CALL enable_logging('FileSystem')")  # for _check_types
+    database.execute("CALL enable_logging('FileSystem')")  # for _check_files
     if file:
         path = file.replace("'", "''")
         database.execute(f"ATTACH '{path}' AS source (READ_ONLY); USE source")
@@ -127,31 +128,52 @@ def _check_sources(database: Any, select: Any) -> None:
             )
 
 
-def _check_types(database: Any) -> None:
-    """Raise DataError unless a column has one type in all Parquet files that were read."""
+def _check_files(database: Any, file: Path, temporary: Path) -> None:
+    """Raise DataError unless a column has one type in all Parquet files that were read.
+
+    DuckDB makes columns of folders ``name=value`` if all files have them: another file would take
+    them away from all records, so that they are refused, too.
+
+    Args:
+        file: the database file.
+        temporary: the folder for data beyond the memory limit.
+    """
     opened = "SELECT DISTINCT path FROM duckdb_logs_parsed('FileSystem') WHERE op = 'OPEN'"
-    types: dict[str, tuple[str, str]] = {}
+    types: dict[str, str] = {}
     for (path,) in sorted(database.execute(opened).fetchall()):
-        if not _is_parquet(path):  # the database, or what went to the temporary folder
+        place = Path(path).resolve()
+        if place in (file.resolve(), Path(f"{file.resolve()}.wal")) or (
+            temporary.resolve() in place.parents
+        ):
             continue
-        described = database.execute("DESCRIBE SELECT * FROM read_parquet(?)", [path]).fetchall()
-        for name, kind, *_ in described:
-            first_kind, first_path = types.setdefault(name.lower(), (kind, path))
-            if kind != first_kind:
-                raise DataError(
-                    f"{WHERE}: column {name!r} has type {first_kind} in {first_path!r} and {kind} "
-                    f"in {path!r}. DuckDB casts one to the other, so that records of one file "
-                    "would decide how those of the other are read. Write all files with the same "
-                    "types."
-                )
+        if any("=" in folder for folder in Path(path).parts[:-1]):
+            reason = "folders name=value are read as columns only if all files have them. Give the "
+            reason += "files a column instead, and folders a name without ="
+            raise _refused(reason, path)
+        for name, kind in _columns(path).items():
+            if kind != types.setdefault(name.lower(), kind):
+                reason = f"column {name!r} has type {types[name.lower()]} in one file and {kind} in"
+                reason += " another. DuckDB casts one to the other, so that records of one file "
+                reason += "would decide how those of the other are read. Write all files with the "
+                reason += "same types"
+                raise _refused(reason, path)
 
 
-def _is_parquet(path: str) -> bool:
+def _columns(path: str) -> dict[str, str]:
+    """Names and stored types of the columns of a Parquet file."""
+    parquet = importlib.import_module("pyarrow.parquet")
     try:
-        with open(path, "rb") as stream:
-            return stream.read(4) == b"PAR1"
-    except OSError:  # removed since: a temporary file
-        return False
+        schema = parquet.read_metadata(path).schema  # stored types; not those that pandas noted
+    except Exception:
+        reason = "it reads a file that is no Parquet file, is encrypted or cannot be read again"
+        raise _refused(reason, path) from None
+    columns = [schema.column(place) for place in range(len(schema))]
+    return {c.path: f"{c.physical_type} ({c.logical_type})" for c in columns}
+
+
+def _refused(reason: str, path: str) -> DataError:
+    """Error about files; their names may be values of records, such as those of folders."""
+    return DataError(f"{WHERE}: {reason}.").saying(f"The file is {path!r}.", "DuckDB")
 
 
 def _sources(plan: Any) -> Iterator[str]:
