@@ -465,7 +465,7 @@ def test_an_empty_tail_stays_empty():
     assert abs(np.mean(off)) < 0.03
 
 
-@pytest.mark.parametrize("upper,most", [(60, 75), (500, 100)])
+@pytest.mark.parametrize(("upper", "most"), [(60, 75), (500, 100)])
 def test_strong_relations_do_not_fill_an_empty_tail(upper, most):
     """Two columns that are nearly the same, of 2.7 to 12, with a bound far beyond.
 
