@@ -72,6 +72,8 @@ def report(
     inner = confidential_page(out, question)
     outer = public_page(out, declared, None if date is None else date.date())
     write_pages(out, inner, outer)
-    if declared is not None and declared.guesses:
+    if declared is None:
+        say("The page for readers has no title and no code book: give --schema.")
+    elif declared.guesses:
         say("The page for readers has no code book: the schema has guesses left to confirm.")
     say(f"Written: {out / CONFIDENTIAL / PAGE} and {out / RELEASE / PAGE}")

@@ -173,10 +173,17 @@ def example(
 ) -> str | None:
     """Formula of a regression on columns of the data; None if their names cannot be written.
 
-    The outcome is a synthetic column of numbers, of more than two numbers if there is one, and the
+    It is the first regression that the release keeps and that all programs read alike. Otherwise
+    the outcome is a synthetic column of numbers, of more than two numbers if there is one, and the
     covariate the next column of numbers; or else the outcome is the share of a level.
     """
-    made, levels = statement.get("settings", {}).get("synthesised", ()), statement.get("levels", {})
+    settings, levels = statement.get("settings", {}), statement.get("levels", {})
+    for formula in settings.get("keep", ()):
+        outcome, _, terms = formula.partition("~")
+        used = [name.strip() for name in (outcome, *re.split("[+*:]", terms))]
+        if all(_is_plain(name) and name in data for name in used) and _is_numeric(data[used[0]]):
+            return str(formula)
+    made = settings.get("synthesised", ())
     names = [str(name) for name in data if not _ODD & set(str(name))]
     coded = [name for name in names if len(levels.get(name, ())) > 2]
     numeric = [name for name in names if name not in coded and _is_numeric(data[name])]

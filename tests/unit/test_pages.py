@@ -391,6 +391,21 @@ def test_names_are_quoted_where_they_must_be(rows, text):
     assert found == (text or "`a b` ~ 1")
 
 
+@pytest.mark.parametrize(
+    ("kept", "text"),
+    [
+        (["pay ~ age * sex"], "pay ~ age * sex"),
+        (["pay ~ log(age)", "pay ~ sex"], "pay ~ sex"),  # statsmodels has no log, R has
+        (["pay ~ nobody"], "pay ~ age"),
+        (["sex ~ age"], "pay ~ age"),  # levels are no outcome of least squares
+    ],
+)
+def test_the_example_is_a_regression_that_is_kept(kept, text):
+    data = pd.DataFrame({"pay": [1.5, 2, 3], "age": [4, 5, 6], "sex": ["f", "m", "f"]})
+    settings = {"settings": {"synthesised": ["pay"], "keep": kept}}
+    assert analysis.example(settings, data, analysis._patsy) == text
+
+
 def test_the_verdict_ranks_what_is_lost():
     comparisons = [
         Comparison("column", "a", 0.019, 0.001, "column a"),
