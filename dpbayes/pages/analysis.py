@@ -37,14 +37,15 @@ df <- (m - 1) * (1 + m * within / between)^2""",
     "reiter2002": (
         """\
 spread = (1 + 1 / m) * between
-variance = spread - within
-df = ((m - 1) * (1 - within / spread) ** 2).where(variance > 0, m - 1)
-variance = variance.where(variance > 0, SCALEwithin)""",
+variance, least = spread - within, SCALEwithin
+df = ((m - 1) * (1 - within / spread) ** 2).where(variance > least, m - 1)
+variance = variance.clip(lower=least)""",
         """\
 spread <- (1 + 1 / m) * between
 variance <- spread - within
-df <- ifelse(variance > 0, (m - 1) * (1 - within / spread)^2, m - 1)
-variance <- ifelse(variance > 0, variance, SCALEwithin)""",
+least <- SCALEwithin
+df <- ifelse(variance > least, (m - 1) * (1 - within / spread)^2, m - 1)
+variance <- pmax(variance, least)""",
     ),
 }
 _ODD = set("`'\"\\\n\r{}")  # characters that would need more than quotes in a formula
