@@ -15,8 +15,8 @@ to a temporary folder of this user, which is removed afterwards.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
+import re
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MEMORY = "1GB"  # limit of DuckDB, which uses the disk beyond it
 ROWS = 100_000  # rows of a batch
 WHERE = "the database (DuckDB)"
+LOG = "duckdb_logs WHERE type = 'FileSystem'"
 SOURCES = (  # allowed table functions, and other nodes of a plan that have none below them
     *("PARQUET_SCAN", "READ_PARQUET", "RANGE", "GENERATE_SERIES"),
     *("SEQ_SCAN", "DUMMY_SCAN", "EMPTY_RESULT"),  # tables; no table; a condition that is false
@@ -138,6 +139,8 @@ def _check_files(database: Any, file: Path, temporary: Path) -> None:
         file: the database file.
         temporary: the folder for data beyond the memory limit.
     """
+    if database.execute(f"SELECT 1 FROM {LOG} AND contains(message, chr(92))").fetchall():
+        raise _refused("it reads a file with a backslash in its name")
     opened = "SELECT DISTINCT path FROM duckdb_logs_parsed('FileSystem') WHERE op = 'OPEN'"
     types: dict[str, str] = {}
     for (path,) in sorted(database.execute(opened).fetchall()):
@@ -150,30 +153,33 @@ def _check_files(database: Any, file: Path, temporary: Path) -> None:
             reason = "folders name=value are read as columns only if all files have them. Give the "
             reason += "files a column instead, and folders a name without ="
             raise _refused(reason, path)
-        for name, kind in _columns(path).items():
-            if kind != types.setdefault(name.lower(), kind):
-                reason = f"column {name!r} has type {types[name.lower()]} in one file and {kind} in"
-                reason += " another. DuckDB casts one to the other, so that records of one file "
-                reason += "would decide how those of the other are read. Write all files with the "
-                reason += "same types"
-                raise _refused(reason, path)
+        for name, kind in _columns(database, path).items():
+            if kind != types.setdefault(name, kind):
+                reason = f"a column has type {types[name]} in one file and {kind} in another. "
+                reason += "DuckDB casts one to the other, so that records of one file would decide "
+                reason += "how those of the other are read. Write all files with the same types"
+                raise _refused(reason, path, name)
 
 
-def _columns(path: str) -> dict[str, str]:
-    """Names and stored types of the columns of a Parquet file."""
-    parquet = importlib.import_module("pyarrow.parquet")
+def _columns(database: Any, path: str) -> dict[str, str]:
+    """Names, in lower case, and types of the columns of a Parquet file."""
+    literal = re.sub(r"[*?\[]", lambda special: f"[{special[0]}]", path)
+    described = "DESCRIBE SELECT * FROM read_parquet(?, hive_partitioning = false)"
     try:
-        schema = parquet.read_metadata(path).schema  # stored types; not those that pandas noted
+        files = database.execute("SELECT file FROM glob(?)", [literal]).fetchall()
+        columns = database.execute(described, [literal]).fetchall()
     except Exception:
+        files, columns = [], []
+    if files != [(path,)]:
         reason = "it reads a file that is no Parquet file, is encrypted or cannot be read again"
-        raise _refused(reason, path) from None
-    columns = [schema.column(place) for place in range(len(schema))]
-    return {c.path: f"{c.physical_type} ({c.logical_type})" for c in columns}
+        raise _refused(reason, path)
+    return {name.lower(): kind for name, kind, *_ in columns}
 
 
-def _refused(reason: str, path: str) -> DataError:
-    """Error about files; their names may be values of records, such as those of folders."""
-    return DataError(f"{WHERE}: {reason}.").saying(f"The file is {path!r}.", "DuckDB")
+def _refused(reason: str, *names: str) -> DataError:
+    """Error about files; their names, and those of columns, may be values of records."""
+    said = ", ".join(map(repr, names))
+    return DataError(f"{WHERE}: {reason}.").saying(said and f"It is in {said}.", "DuckDB")
 
 
 def _sources(plan: Any) -> Iterator[str]:
