@@ -278,9 +278,7 @@ class BoundRecords:
         most_learnt, most_dense = DENSE_METRIC_COVARIATES
         dense = covariates <= most_dense and not self.grouped
         metric = requested.metric or ("dense_e" if dense else "diag_e")
-        clamped = np.isfinite(bound.stage.window).any()
-        delta = max(requested.adapt_delta, KINKED) if clamped else requested.adapt_delta
-        settings = replace(requested, seed=number, metric=metric, adapt_delta=delta)
+        settings = replace(requested, seed=number, metric=metric)
         if bound.candidates is not None:  # draws serve diagnostics only and take no time
             return Posterior.sample(bound, bound.bound, settings)
         chains = self.for_chains(bound)
@@ -294,6 +292,8 @@ class BoundRecords:
             settings = replace(settings, warmup=min(warmup, requested.warmup), metric=metric)
         elif requested.metric is None and covariates > most_learnt:
             settings = replace(settings, metric="diag_e")
+        if np.isfinite(bound.stage.window).any():
+            settings = replace(settings, adapt_delta=max(settings.adapt_delta, KINKED))
         return Posterior.sample(
             bound, chains, settings, starts, checkpoint, self.data, self.grouped
         )
