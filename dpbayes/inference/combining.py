@@ -72,7 +72,7 @@ RULES: dict[str, Rule] = {
     "modips": _modips,
     "rubin": _rubin,
     "raghunathan": _raghunathan,
-    "reiter2002": _raghunathan,  # `combine` replaces a variance that is too small
+    "reiter2002": _raghunathan,  # `combine` replaces a negative variance
     "raab": _raab,
     "mixture": _mixture,
 }
@@ -247,18 +247,15 @@ def combine(
     W = v.mean(axis=0)
     B = q.var(axis=0, ddof=1) if m > 1 else np.zeros_like(W)
     T, df = RULES[rule](W, B, m)
-    if rule == "reiter2002":
-        # W scaled to the size of the records is the least that T can be: that of the records' own
-        # estimate. Reiter (2002) puts it in the place of negative T. Where T comes out positive and
-        # smaller, df is near 0: with 5 data sets one interval of 20 was 10^15 times too wide.
-        least = size_ratio * W
-        T, df = np.maximum(T, least), np.where(least >= T, m - 1.0, df)
-    elif (T < 0).any():
-        raise InferenceError(
-            f"T = (1 + 1/m)B - W is negative for {int((T < 0).sum())} of {T.size} "
-            "parameter(s): rule 'raghunathan' gives no interval. Use 'modips', or "
-            "'reiter2002', which replaces it."
-        )
+    if (T < 0).any():
+        if rule != "reiter2002":
+            raise InferenceError(
+                f"T = (1 + 1/m)B - W is negative for {int((T < 0).sum())} of {T.size} "
+                "parameter(s): rule 'raghunathan' gives no interval. Use 'modips', or "
+                "'reiter2002', which replaces it."
+            )
+        # Reiter 2002: where T < 0, the variance W of synthetic sets scaled to the real size.
+        T, df = np.where(T < 0, size_ratio * W, T), np.where(T < 0, m - 1.0, df)
     df = np.maximum(df, 1e-3)  # T = 0 has df 0, of which t has no quantiles
     parts = (q, v) if rule == "mixture" else None
     return Combined(

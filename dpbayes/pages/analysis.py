@@ -37,15 +37,14 @@ df <- (m - 1) * (1 + m * within / between)^2""",
     "reiter2002": (
         """\
 spread = (1 + 1 / m) * between
-variance, least = spread - within, SCALEwithin
-df = ((m - 1) * (1 - within / spread) ** 2).where(variance > least, m - 1)
-variance = variance.clip(lower=least)""",
+variance = spread - within
+df = ((m - 1) * (1 - within / spread) ** 2).where(variance > 0, m - 1)
+variance = variance.where(variance > 0, SCALEwithin)""",
         """\
 spread <- (1 + 1 / m) * between
 variance <- spread - within
-least <- SCALEwithin
-df <- ifelse(variance > least, (m - 1) * (1 - within / spread)^2, m - 1)
-variance <- pmax(variance, least)""",
+df <- ifelse(variance > 0, (m - 1) * (1 - within / spread)^2, m - 1)
+variance <- ifelse(variance > 0, variance, SCALEwithin)""",
     ),
 }
 _ODD = set("`'\"\\\n\r{}")  # characters that would need more than quotes in a formula
