@@ -296,14 +296,16 @@ def _usual(model: ModelOptions, settings: Mapping[str, Any], engine: str) -> str
     """Name of the mechanism that is taken if none is named."""
     if not model.given:
         return Marginals.name
-    if model.family and "|" not in (model.formula or "") and engine != "candidates":
-        try:
-            model.synthesizer(get_mechanism(Score.name, **{"epsilon": 1.0, **settings}))
-        except DpbayesError:  # if the model itself is wrong, the other mechanism says so, too
-            pass
-        else:
-            return Score.name
-    return Anchored.name
+    grouped, score = "|" in (model.formula or ""), get_kind(Score.name, {})
+    if not model.family or grouped or engine == "candidates" or not all(map(score.takes, settings)):
+        return Anchored.name
+    try:
+        model.synthesizer(
+            Score(epsilon=1.0)
+        )  # any ε: whether the model is taken does not hang on it
+    except DpbayesError:  # if the model itself is wrong, the other mechanism says so, too
+        return Anchored.name
+    return Score.name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,8 +118,8 @@ def synthesize(
     Without a model every confidential column of the schema is synthesised, by `marginals` or
     another mechanism that needs no Stan program (laplace ... in `dpbayes list`); they take --set.
     With --formula a model of one column is fitted; with --model, or tables [[model]] in the schema
-    file, models of all confidential columns under one ε. Of a family `score` is the default where
-    it takes the model, and `anchored` else.
+    file, models of all confidential columns under one ε. With --family
+    the default is `score` where it takes the model; other models are released by `anchored`.
 
     OUT/release holds what may leave: synthetic_1.csv ... and guarantee.json. OUT/confidential
     (mode 0700) holds weights, bounds, draws, utility and figures, and must not leave. After a

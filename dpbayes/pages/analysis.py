@@ -178,15 +178,17 @@ def example(
     covariate the next column of numbers; or else the outcome is the share of a level.
     """
     settings, levels = statement.get("settings", {}), statement.get("levels", {})
-    for formula in settings.get("keep", ()):
-        outcome, _, terms = formula.partition("~")
-        used = [name.strip() for name in (outcome, *re.split("[+*:]", terms))]
-        if all(_is_plain(name) and name in data for name in used) and _is_numeric(data[used[0]]):
-            return str(formula)
     made = settings.get("synthesised", ())
     names = [str(name) for name in data if not _ODD & set(str(name))]
     coded = [name for name in names if len(levels.get(name, ())) > 2]
     numeric = [name for name in names if name not in coded and _is_numeric(data[name])]
+    # Levels that are written as numbers are factors to dpbayes, and numbers to the others.
+    alike = {name for name in names if name in numeric or not _is_numeric(data[name])}
+    for formula in settings.get("keep", ()):
+        outcome, _, terms = formula.partition("~")
+        used = [name.strip() for name in (outcome, *re.split("[+*:]", terms))]
+        if used[0] in numeric and all(name in alike and _is_plain(name) for name in used):
+            return str(formula)
     if numeric:
         outcome = min(numeric, key=lambda name: (name not in made, data[name].nunique() <= 2))
         covariates = [quote(name) for name in numeric if name != outcome]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import re
 from typing import Any
@@ -57,8 +56,13 @@ def check_round_trip(
 
 def day_of(text: str, date_format: str | None) -> int | None:
     """Days since 1970-01-01 of a text, or None if it does not have the format."""
+    moment = _moment(text, date_format or ISO)
+    return None if moment is None else (moment.date() - _EPOCH).days
+
+
+def _moment(text: str, date_format: str) -> datetime.datetime | None:
     try:
-        return (datetime.datetime.strptime(text, date_format or ISO).date() - _EPOCH).days
+        return datetime.datetime.strptime(text, date_format)
     except (TypeError, ValueError, re.error):  # a bad format raises them too
         return None
 
@@ -140,8 +144,8 @@ def _number(text: str, date_format: str | None) -> float:
     with nine decimals would change which years the others may have.
     """
     for pattern in filter(None, (date_format, ISO)):
-        with contextlib.suppress(ValueError):
-            moment = datetime.datetime.strptime(text, pattern)
+        moment = _moment(text, pattern)
+        if moment is not None:
             at_midnight = moment.time() == datetime.time()
             return float((moment.date() - _EPOCH).days) if at_midnight else np.nan
     return np.nan

@@ -410,6 +410,7 @@ def test_the_package_itself_is_run_as_the_command():
         ({}, {}, "embedded", "marginals"),
         ({"formula": "earnings ~ age", "family": "gamma"}, {}, "embedded", "score"),
         ({"formula": "earnings ~ age", "family": "gamma"}, {"clip": 3.0}, "embedded", "score"),
+        ({"formula": "earnings ~ age", "family": "gamma"}, {"clip": 0}, "embedded", "score"),
         ({"formula": "earnings ~ age", "family": "gamma"}, {"range": 2.0}, "embedded", "anchored"),
         ({"formula": "earnings ~ age", "family": "gamma"}, {}, "candidates", "anchored"),
         ({"formula": "earnings ~ (1 | region)", "family": "gamma"}, {}, "embedded", "anchored"),

@@ -398,11 +398,14 @@ def test_names_are_quoted_where_they_must_be(rows, text):
         (["pay ~ log(age)", "pay ~ sex"], "pay ~ sex"),  # statsmodels has no log, R has
         (["pay ~ nobody"], "pay ~ age"),
         (["sex ~ age"], "pay ~ age"),  # levels are no outcome of least squares
+        (["pay ~ grade"], "pay ~ age"),  # a factor to dpbayes, a number to the others
     ],
 )
 def test_the_example_is_a_regression_that_is_kept(kept, text):
     data = pd.DataFrame({"pay": [1.5, 2, 3], "age": [4, 5, 6], "sex": ["f", "m", "f"]})
+    data["grade"] = ["1", "2", "3"]
     settings = {"settings": {"synthesised": ["pay"], "keep": kept}}
+    settings["levels"] = {"sex": ["f", "m"], "grade": ["1", "2", "3"]}
     assert analysis.example(settings, data, analysis._patsy) == text
 
 

@@ -47,7 +47,7 @@ SPARE = 4  # random points tried for each start
 # for, its minimum and its maximum. From 150 iterations Stan would estimate a metric of its own.
 WARM = 0.1, 100, 149
 # Least target acceptance rate under a clamp: where a record reaches it the density has a kink, at
-# which longer steps diverge (17 to 52 of 4,000 draws of survival and ordinal fits at 0.8; 0 or 1).
+# which longer steps diverge (17 to 34 of 4,000 draws of a survival fit at 0.8, 0 or 1 at 0.95).
 KINKED = 0.95
 _SINGULAR = 1e12  # condition number from which a covariance matrix counts as singular
 # A dense metric costs K^2 per step and K^2 draws to learn. Most covariates with which it is used:

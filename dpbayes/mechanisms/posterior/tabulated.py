@@ -196,8 +196,10 @@ class _Bins:
         """
         counts = np.maximum(noisy, 0).astype(float)
         if self.cells is None:
-            unlikely = np.exp(-counts / scale)
-            counts += (scale + counts) * unlikely / (2 - unlikely)
+            decay = np.exp(
+                -counts / scale
+            )  # density of the noise at a true count of 0, over that of its mode
+            counts += (scale + counts) * decay / (2 - decay)
         return counts
 
     def made_up(self, counts: Floats, size: int) -> NDArray[Any]:

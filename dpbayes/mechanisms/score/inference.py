@@ -136,8 +136,7 @@ def settle(simulator: Simulator, measured: NoisySum, start: Vector) -> Belief:
             break
     precision = np.linalg.inv(current.spread + noise)
     curve = current.change.T @ precision @ current.change + simulator.curvature(point, directions)
-    spread = whitening(curve) @ directions  # the inverse of the curve is that of a covariance
-    return Belief(point, spread.T @ spread)
+    return Belief(point, directions.T @ _solved(curve, directions))
 
 
 def _step(curve: Floats, uphill: Vector, radius: float) -> Vector:
@@ -153,6 +152,7 @@ def _step(curve: Floats, uphill: Vector, radius: float) -> Vector:
     return np.asarray(step)
 
 
-def _solved(curve: Floats, uphill: Vector) -> Vector:
-    root = whitening(curve)
-    return np.asarray(root.T @ (root @ uphill))
+def _solved(curve: Floats, right: Floats) -> Floats:
+    """Solve ``curve @ x = right`` for a curvature that may be singular up to rounding."""
+    whitened = whitening(curve)  # its cross product W'W is the inverse of the curve
+    return np.asarray(whitened.T @ (whitened @ right))

@@ -142,23 +142,28 @@ def _check_files(database: Any, file: Path, temporary: Path) -> None:
     if database.execute(f"SELECT 1 FROM {LOG} AND contains(message, chr(92))").fetchall():
         raise _refused("it reads a file with a backslash in its name")
     opened = "SELECT DISTINCT path FROM duckdb_logs_parsed('FileSystem') WHERE op = 'OPEN'"
+    file, temporary = file.resolve(), temporary.resolve()
+    own = (file, Path(f"{file}.wal"))
     types: dict[str, str] = {}
     for (path,) in sorted(database.execute(opened).fetchall()):
         place = Path(path).resolve()
-        if place in (file.resolve(), Path(f"{file.resolve()}.wal")) or (
-            temporary.resolve() in place.parents
-        ):
+        if place in own or temporary in place.parents:
             continue
         if any("=" in folder for folder in Path(path).parts[:-1]):
-            reason = "folders name=value are read as columns only if all files have them. Give the "
-            reason += "files a column instead, and folders a name without ="
-            raise _refused(reason, path)
+            raise _refused(
+                "folders name=value are read as columns only if all files have them. Give the "
+                "files a column instead, and folders a name without =",
+                path,
+            )
         for name, kind in _columns(database, path).items():
             if kind != types.setdefault(name, kind):
-                reason = f"a column has type {types[name]} in one file and {kind} in another. "
-                reason += "DuckDB casts one to the other, so that records of one file would decide "
-                reason += "how those of the other are read. Write all files with the same types"
-                raise _refused(reason, path, name)
+                raise _refused(
+                    f"a column has type {types[name]} in one file and {kind} in another. DuckDB "
+                    "casts one to the other, so that records of one file would decide how those "
+                    "of the other are read. Write all files with the same types",
+                    path,
+                    name,
+                )
 
 
 def _columns(database: Any, path: str) -> dict[str, str]:
@@ -171,13 +176,14 @@ def _columns(database: Any, path: str) -> dict[str, str]:
     except Exception:
         files, columns = [], []
     if files != [(path,)]:
-        reason = "it reads a file that is no Parquet file, is encrypted or cannot be read again"
-        raise _refused(reason, path)
+        raise _refused(
+            "it reads a file that is no Parquet file, is encrypted or cannot be read again", path
+        )
     return {name.lower(): kind for name, kind, *_ in columns}
 
 
 def _refused(reason: str, *names: str) -> DataError:
-    """Error about files; their names, and those of columns, may be values of records."""
+    """Make the error about a file; its name, and those of columns, may be values of records."""
     said = ", ".join(map(repr, names))
     return DataError(f"{WHERE}: {reason}.").saying(said and f"It is in {said}.", "DuckDB")
 
