@@ -94,12 +94,13 @@ def require_own(
             if any((row.id, salted(row.salt, digest)) in known for digest in digests)
         ]
 
-    same = owners(presented.given) + owners(presented.declared)
-    if presented.empty or account in same:
-        return
+    given = owners(presented.given)
+    same = given + owners(presented.declared)
     # Tables with few declared columns can agree by chance; rows that tell records apart hardly can.
-    certain = owners(presented.given) if presented.telling else []
-    if others := certain if accepted else same:
+    certain = given if presented.telling else []
+    if presented.empty or account in (certain or same):
+        return
+    if others := certain if accepted else certain or same:
         raise LedgerError(
             f"these records are those of data set {names[others[0]]!r} in the ledger. Release them "
             f"from that account: one set of persons has one budget."

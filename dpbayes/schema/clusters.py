@@ -28,12 +28,14 @@ class Cluster:
 
     Attributes:
         column: name of the identifier column; it is dropped after the check.
-        most: public upper bound on the number of records of one person. At 1, which no schema file
-            says, an identifier stands for one record: it may then be missing, or not in the data.
+        most: public upper bound on the number of records of one person.
+        declared: false for an identifier that is not declared as cluster. It may be missing, or not
+            in the data, and should not stand in more records than a person has.
     """
 
     column: str
     most: int
+    declared: bool = True
 
     @classmethod
     def parse(cls, value: object, identifiers: tuple[str, ...]) -> Cluster:
@@ -60,7 +62,7 @@ class Cluster:
     def _names(self, records: pd.DataFrame) -> tuple[int, pd.Series]:
         """Number of records without an identifier, and the identifiers of all other records."""
         if self.column not in records.columns:
-            if self.most == 1:
+            if not self.declared:
                 return 0, pd.Series(dtype=object)
             raise DataError(f"column {self.column!r} of the schema's cluster is not in the data.")
         identifiers = records[self.column]
@@ -108,13 +110,15 @@ class Cluster:
             nameless: number of records without an identifier.
             over: number of persons with more records than declared.
         """
-        if self.most == 1:
+        if not self.declared:
             if over:
+                several = "several" if self.most == 1 else f"more than {self.most}"
                 raise DataError(
-                    f"column {self.column!r}: {over} identifiers stand in several records. Are "
+                    f"column {self.column!r}: {over} identifiers stand in {several} records. Are "
                     "they persons or households? Declare [cluster] with this column, and the most "
                     "records of one from public knowledge: ε holds for all of them together. If "
-                    "not, leave the column out of the schema, and ε holds for one record."
+                    "not, leave the column out of the schema, and ε holds for "
+                    + ("one record." if self.most == 1 else "those of one cluster.")
                 )
             return
         if nameless:

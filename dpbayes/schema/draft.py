@@ -285,9 +285,12 @@ def _bounds(low: float, high: float, least: float) -> tuple[float, float]:
     """Round bounds around a range of values, at least ``least`` apart."""
     span = max(high - low, least, NEAR * max(abs(low), abs(high))) or 1.0
     exponent = math.floor(math.log10(span))
+    step = 10.0**exponent
     bottom = 0.0 if 0 <= low <= span else _rounded(low, exponent, math.floor)
     top = _rounded(high, exponent, math.ceil)
-    return (bottom, top) if top > bottom else (bottom, bottom + 10.0**exponent)
+    # Rounding to the step's multiples can move a bound past the value itself.
+    bottom -= step * (bottom > low)
+    return bottom, top + step * (top < high or top <= bottom)
 
 
 def _rounded(value: float, exponent: int, way: Any) -> float:

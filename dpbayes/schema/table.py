@@ -287,13 +287,15 @@ class Schema:
 
     @property
     def persons(self) -> tuple[Cluster, ...]:
-        """The declared cluster; without one, each identifier as that of one record."""
-        if self.cluster is not None:
-            return (self.cluster,)
-        return tuple(Cluster(name, 1) for name in self.identifiers)
+        """The declared cluster, and other identifiers, which should stand in no more records."""
+        if self.cluster is None:
+            return tuple(Cluster(name, 1, declared=False) for name in self.identifiers)
+        others = [name for name in self.identifiers if name != self.cluster.column]
+        most = self.cluster.most
+        return (self.cluster, *(Cluster(name, most, declared=False) for name in others))
 
     def check_identifiers(self, records: Any) -> None:
-        """Raise DataError if a person has more records than declared: one, without a cluster.
+        """Raise DataError if an identifier has more records than a person: one, without a cluster.
 
         It is separate from ``validate``, which also takes tables without identifiers.
         """

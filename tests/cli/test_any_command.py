@@ -68,7 +68,9 @@ def read_once():
     """Typer makes its commands of the functions at every call, which takes longer than they do."""
     module = importlib.import_module("dpbayes.cli.app")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "app", typer.main.get_command(module.app))
+        command = typer.main.get_command(module.app)
+        patch.setattr(module, "app", command)
+        patch.setattr(typer.main, "get_command", lambda application: command)
         yield
 
 

@@ -317,6 +317,26 @@ def test_other_persons_have_a_budget_of_their_own(url):
         reserve(ledger, name=name, identity=known_by(**columns))
 
 
+@both
+def test_a_table_that_tells_its_records_apart_belongs_to_one_account(url):
+    """The attack: the declared columns agreed by chance with another account, and were taken."""
+    schema = dpb.Schema.from_dict({"columns": {"x": SCHEMA["x"].to_dict()}})
+    first = pd.DataFrame({"y": range(200), "x": ["a", "b"] * 100})
+    second = pd.DataFrame({"y": range(1000, 1200), "x": ["a", "b"] * 100})
+    whole = [Identity(table, SCHEMA.validate(table)) for table in (first, second)]
+    part = [Identity(table, schema.validate(table)) for table in (first, second)]
+    ledger = Ledger.create(url)
+    for name in ("first", "second"):
+        ledger.add_dataset(name, epsilon=1)
+    reserve(ledger, name="first", identity=whole[0])
+    reserve(ledger, name="second", identity=part[1])
+    for identity in (whole[0], part[0]):
+        with pytest.raises(LedgerError, match="are those of data set 'first'"):
+            reserve(ledger, name="second", identity=identity)
+    with pytest.raises(LedgerError, match="are those of data set 'second'"):
+        reserve(ledger, name="first", identity=part[1])
+
+
 @only_sqlite
 def test_the_share_is_settled_with_the_ledger(url):
     ledger = Ledger.create(url, overlap=0.2)

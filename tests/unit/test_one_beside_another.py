@@ -573,12 +573,30 @@ def test_a_message_about_files_names_no_column(tmp_path):
     assert "jane roe" in caught.value.said
 
 
-def test_a_backslash_in_a_name_is_refused(tmp_path):
-    """The log of DuckDB leaves it out: another file would be looked at."""
-    for name, values in (("back\\slash.parquet", [1.5]), ("backslash.parquet", [1])):
-        pa.parquet.write_table(pa.table({"x": values}), tmp_path / name)
-    query = f"SELECT * FROM read_parquet(['{tmp_path}/back\\slash.parquet'])"
-    with pytest.raises(DataError, match="a backslash in its name"):
+def test_a_message_about_files_names_no_field(tmp_path):
+    """Dictionaries become structs, whose fields are named by their keys."""
+    of_two_files(tmp_path, pa.table({"x": [{"Jane Roe": 1}]}), pa.table({"x": [{"Paul Poe": 1}]}))
+    with pytest.raises(DataError, match="a column has type") as caught:
+        dpb.read_records("duckdb://", query=f"SELECT 1 AS x FROM '{tmp_path}/*.parquet'")
+    assert "Roe" not in str(caught.value)
+    assert "Roe" in caught.value.said
+
+
+@pytest.mark.parametrize(
+    ("odd", "other"),
+    [
+        ("back\\slash", "backslash"),
+        ('"quoted"', "quoted"),
+        ('a"b', "ab"),
+        ('1.parquet","op":"READ","bytes":"1","pos":"1', "1"),
+    ],
+)
+def test_a_name_that_the_log_does_not_say_is_refused(odd, other, tmp_path):
+    """The log of DuckDB leaves such characters out: another file would be looked at."""
+    for name, values in ((odd, [1.5]), (other, [1])):
+        pa.parquet.write_table(pa.table({"x": values}), tmp_path / f"{name}.parquet")
+    query = f"SELECT * FROM read_parquet(['{tmp_path}/{odd}.parquet'])"
+    with pytest.raises(DataError, match="a quotation mark or a backslash in its name"):
         dpb.read_records("duckdb://", query=query)
 
 

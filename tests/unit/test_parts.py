@@ -382,6 +382,19 @@ def test_identifiers_that_repeat_stop_the_job_unless_a_cluster_says_whose_record
     fitted(twice.iloc[:11], dpb.Schema.from_dict(of_persons))
 
 
+@pytest.mark.parametrize("size", [4, 9])
+def test_another_identifier_than_that_of_the_cluster_is_of_no_more_records(size):
+    columns = {"home": {"type": "identifier"}, "person": {"type": "identifier"}}
+    tree = {"columns": columns | {"x": {"type": "binary"}}}
+    schema = dpb.Schema.from_dict({**tree, "cluster": {"column": "home", "most": 2}})
+    homes = pd.DataFrame({"home": [*"aabbccddee"], "person": [*"abcdefghi", None], "x": 1})
+    for make in (lambda frame: frame, lambda frame: cut(frame, size)):
+        fitted(make(homes), schema)
+        fitted(make(homes.drop(columns="person")), schema)
+        with pytest.raises(DataError, match=r"'person': 1 identifiers stand in more than 2"):
+            fitted(make(homes.assign(person=[*"abacaefghi"])), schema)
+
+
 def test_many_persons_are_counted_over_parts():
     persons = np.random.default_rng(1).integers(0, 900, 3000)
     frame = pd.DataFrame({"person": persons.astype(str), "x": 1})

@@ -249,6 +249,7 @@ CASES = {
     "an equation or itself": (count(30), ["s == p + 1 or s == p + 1"]),
     "a chain": (count(30), ["t == s or t == s", "t == p or t == p"]),
     "two equations": (count(30), ["s + t == p", "s == t + q"]),
+    "itself on both sides": (count(30), ["s + t == p + t"]),
 }
 
 

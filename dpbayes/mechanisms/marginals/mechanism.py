@@ -181,10 +181,9 @@ class Marginals(ModelFreeMechanism):
             )
         structure = Structure(schema, self.axes(schema, 1))
         structure.after(self.analyses(schema))
-        if not structure.bonds:
-            return
         if not any(axis.column.public for axis in structure.axes.values()):
-            structure.spare(0, {}, NO_CODES)
+            if structure.bonds:
+                structure.spare(0, {}, NO_CODES)
         elif name := structure.told():
             raise SchemaError(
                 f"the rules together leave the confidential column {name!r} one value beside the "

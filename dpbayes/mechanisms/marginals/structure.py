@@ -202,20 +202,25 @@ class Structure:
         facts alone: a column is told if no two of them differ in it. Where it is missing, it tells
         nothing.
         """
+        public = {name for name, axis in self.axes.items() if axis.column.public}
+        bound = frozenset[str]().union(*(bond.names for bond in self.bonds))
+        tied = (bound | set(self.computed)) - public
+        if not tied:
+            return None
         rng = np.random.default_rng(1)
         walk = Walk(self, TRIED, {})
         levels = self._flat(walk, np.empty((TRIED, 0), dtype=np.int64), rng)
         chosen = np.flatnonzero(~walk.dead)[:_BESIDE]
-        public = {n: walk.values[n][chosen] for n, axis in self.axes.items() if axis.column.public}
-        tied = frozenset[str]().union(*(bond.names for bond in self.bonds)) - set(public)
+        values = {name: walk.values[name][chosen] for name in public}
         first = {name: np.full(len(chosen), np.nan) for name in tied}
         times = {name: np.zeros(len(chosen), dtype=np.int64) for name in tied}
         free: set[str] = set()
         for _ in range(AGAIN):
-            again = Walk(self, len(chosen), public)
+            again = Walk(self, len(chosen), values)
             self._flat(again, levels[chosen], rng)
+            drawn = again.known()
             for name in tied:
-                value = again.values[name]
+                value = drawn[name]
                 there = ~again.dead & ~np.isnan(value)
                 if (value != first[name])[there & (times[name] > 0)].any():
                     free.add(name)

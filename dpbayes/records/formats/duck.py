@@ -34,6 +34,8 @@ MEMORY = "1GB"  # limit of DuckDB, which uses the disk beyond it
 ROWS = 100_000  # rows of a batch
 WHERE = "the database (DuckDB)"
 LOG = "duckdb_logs WHERE type = 'FileSystem'"
+# DuckDB escapes nothing: a message with a quotation mark in the path has another form.
+LOGGED = r'\{"fs":"[^"\\]*","path":"[^"\\]*","op":"[^"\\]*"(,"bytes":"\d+","pos":"\d+")?\}'
 SOURCES = (  # allowed table functions, and other nodes of a plan that have none below them
     *("PARQUET_SCAN", "READ_PARQUET", "RANGE", "GENERATE_SERIES"),
     *("SEQ_SCAN", "DUMMY_SCAN", "EMPTY_RESULT"),  # tables; no table; a condition that is false
@@ -139,8 +141,9 @@ def _check_files(database: Any, file: Path, temporary: Path) -> None:
         file: the database file.
         temporary: the folder for data beyond the memory limit.
     """
-    if database.execute(f"SELECT 1 FROM {LOG} AND contains(message, chr(92))").fetchall():
-        raise _refused("it reads a file with a backslash in its name")
+    odd = f"SELECT 1 FROM {LOG} AND NOT regexp_full_match(message, ?)"
+    if database.execute(odd, [LOGGED]).fetchall():
+        raise _refused("it reads a file with a quotation mark or a backslash in its name")
     opened = "SELECT DISTINCT path FROM duckdb_logs_parsed('FileSystem') WHERE op = 'OPEN'"
     file, temporary = file.resolve(), temporary.resolve()
     own = (file, Path(f"{file}.wal"))
@@ -157,12 +160,16 @@ def _check_files(database: Any, file: Path, temporary: Path) -> None:
             )
         for name, kind in _columns(database, path).items():
             if kind != types.setdefault(name, kind):
+                # Of a nested type the first word: its fields may be named by values of records.
+                first, second = (re.split(r"\W", text)[0] for text in (types[name], kind))
                 raise _refused(
-                    f"a column has type {types[name]} in one file and {kind} in another. DuckDB "
-                    "casts one to the other, so that records of one file would decide how those "
-                    "of the other are read. Write all files with the same types",
+                    f"a column has type {first} in one file and {second} in another. DuckDB casts "
+                    "one to the other, so that records of one file would decide how those of the "
+                    "other are read. Write all files with the same types",
                     path,
                     name,
+                    types[name],
+                    kind,
                 )
 
 
@@ -183,7 +190,7 @@ def _columns(database: Any, path: str) -> dict[str, str]:
 
 
 def _refused(reason: str, *names: str) -> DataError:
-    """Make the error about a file; its name, and those of columns, may be values of records."""
+    """Make the error about a file; names of files, columns and fields may be values of records."""
     said = ", ".join(map(repr, names))
     return DataError(f"{WHERE}: {reason}.").saying(said and f"It is in {said}.", "DuckDB")
 
